@@ -22,10 +22,10 @@ TEACHER_LOGITS = "teacher_logits"
 
 
 class DistillableTask(Task, Protocol):
-    """A task whose logits a student can learn."""
+    """A task whose logits can be distilled."""
 
     teacher_field: Field
-    """The teacher's part of a record: the logits of one example, under the name `TEACHER_LOGITS`."""
+    """The teacher's field in a record: the logits of one example, named `TEACHER_LOGITS`."""
 
     def logits(self, outputs: Mapping[str, tf.Tensor] | tf.Tensor) -> tf.Tensor:
         """Return the teacher outputs to store: float32 [B, *shape of `teacher_field`]."""
@@ -124,7 +124,7 @@ class TaskWithTeacher(abc.ABC):
 
 
 class HiddenStateTask(TaskWithTeacher):
-    """A distilled task whose student also learns the hidden states of its teacher.
+    """A distilled task whose student also learns its teacher's hidden states.
 
     Source: Jiao et al., "TinyBERT: Distilling BERT for Natural Language Understanding" (2020), section 3.1.
     """
@@ -170,7 +170,7 @@ class HiddenStateTask(TaskWithTeacher):
 def hidden_state_loss(student: Sequence[tf.Tensor], teacher: Sequence[tf.Tensor], input_mask: tf.Tensor) -> WeightedSum:
     """Return the mean squared error between layers, float [B, S, D] each, over units and unpadded positions.
 
-    The result is summed over the layers, as in TinyBERT.
+    The result is summed over layers, as in TinyBERT.
     """
     is_real = tf.cast(input_mask, tf.float32)
     differences = tf.add_n(
@@ -194,12 +194,12 @@ def matched_layers(given: Sequence[int] | None, num_student: int, num_teacher: i
     """Choose the teacher layer that each student layer learns.
 
     Args:
-      given: their indices, 0 for the first and -1 for the last; None for evenly spaced layers ending with the last.
+      given: layer indices, 0 for the first and -1 for the last; None for evenly spaced layers ending with the last.
       num_student: number of student layers.
       num_teacher: number of teacher layers.
 
     Returns:
-      `num_student` numbers from 0.
+      `num_student` layer indices, from 0.
 
     Raises:
       UserError: the list is invalid, or there is none and the student has more layers than its teacher.

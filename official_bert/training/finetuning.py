@@ -1,6 +1,6 @@
-"""Fine-tuning, the same for every task: `finetune()` checks, trains, evaluates, predicts and exports.
+"""Fine-tuning for every task: `finetune()` checks, trains, evaluates, predicts and exports.
 
-What differs between tasks is in a `FinetuningJob`: the examples, the records, and the use of the predictions.
+A `FinetuningJob` defines the task-specific parts: examples, records and the use of predictions.
 """
 
 import dataclasses
@@ -51,14 +51,14 @@ from official_bert.training.teacher import Teacher, find_teacher, teacher_file, 
 
 
 def finetune(job_class: type[FinetuningJob], config: FinetuningOptions) -> None:
-    """Train, evaluate, predict and export, as the flags of a task say.
+    """Train, evaluate, predict and export, depending on a task's flags.
 
     Args:
-      job_class: what the task brings to the run.
+      job_class: the task-specific parts of the run.
       config: the flags.
 
     Raises:
-      UserError: a flag, the data or a checkpoint is wrong.
+      UserError: a flag, the data or a checkpoint is invalid.
     """
     bert_config, tokenizer = read_model_files(
         config, for_training=config.trains_encoder, attention_direction=config.attention_direction
@@ -70,7 +70,7 @@ def finetune(job_class: type[FinetuningJob], config: FinetuningOptions) -> None:
         check_has_checkpoint(config)
         _check_initial_checkpoint(config, job.bert_config)
     teacher = _checked_teacher(job) if config.teacher else None
-    strategy = create_strategy(config)  # before anything else touches a device
+    strategy = create_strategy(config)  # before any other access to a device
     for name, batch_size in config.batch_sizes.items():
         num_parts = config.gradient_accumulation_steps if name == "train_batch_size" else 1
         check_divisible(batch_size, strategy, name, num_parts=num_parts)
@@ -94,7 +94,7 @@ def finetune(job_class: type[FinetuningJob], config: FinetuningOptions) -> None:
 
 
 def _checked_teacher(job: FinetuningJob) -> Teacher:
-    """Find the teacher of a run and look whether it knows what is to be learned."""
+    """Find the teacher of a run and check that it matches the task."""
     teacher, advice = find_teacher(job.config), "use the same value, or another teacher"
     if teacher.run.vocabulary not in (None, job.tokenizer.vocabulary.fingerprint):
         whose = f"teacher={teacher.folder} was trained with"
@@ -130,7 +130,7 @@ def _teacher_layers(job: FinetuningJob, teacher: Teacher) -> list[int]:
 
 
 def _train(job: FinetuningJob, trainer: Trainer, strategy: tf.distribute.Strategy, teacher: Teacher | None) -> bool:
-    """Train; return whether training came to its end."""
+    """Train; return True if training is complete."""
     config = job.config
     _check_same_examples(config, *job.training_source())
     if has_stopped_early(config):
@@ -167,7 +167,7 @@ def _train(job: FinetuningJob, trainer: Trainer, strategy: tf.distribute.Strateg
 
 
 def _write_training_records(job: FinetuningJob, trainer: Trainer) -> int:
-    """Write the records to train on and the labels; return how many records there are once all can read them."""
+    """Write the training records and labels; return the number of records once all workers can read them."""
     if job.labels is not None and job.folder(trainer).is_written:
         write_labels(job.config.output_dir, job.labels)
     num_records = job.write_training_records(trainer)
@@ -176,15 +176,15 @@ def _write_training_records(job: FinetuningJob, trainer: Trainer) -> int:
 
 
 def _loaded_step(job: FinetuningJob, trainer: Trainer, purpose: str) -> int:
-    """Set the weights to evaluate or predict with: the output folder's, otherwise the initial ones.
+    """Load the weights to evaluate or predict with: the output folder's, otherwise the initial checkpoint's.
 
     Args:
-      job: its flags say where they are.
-      trainer: whose model gets them.
-      purpose: the flag that asks for it, for the log.
+      job: its flags locate the checkpoints.
+      trainer: the trainer to load the weights into.
+      purpose: the flag that requires the weights, for the log.
 
     Returns:
-      Their step; 0 of initial ones.
+      The step of the weights; 0 for an initial checkpoint.
     """
     config = job.config
     latest = latest_checkpoint(checkpoint_folder(config))
@@ -199,7 +199,7 @@ def _loaded_step(job: FinetuningJob, trainer: Trainer, purpose: str) -> int:
 
 
 def _check_initial_checkpoint(config: FinetuningOptions, bert_config: BertConfig) -> None:
-    """Open the checkpoint that training begins with before long work is done, and warn if there is none."""
+    """Open the initial checkpoint before any long computation; warn if there is none."""
     if config.init_checkpoint:
         warn_of_other_direction(config.init_checkpoint, bert_config)
     elif not latest_checkpoint(checkpoint_folder(config)):
@@ -210,9 +210,9 @@ def _check_initial_checkpoint(config: FinetuningOptions, bert_config: BertConfig
 
 
 def _check_same_run(job: FinetuningJob) -> None:
-    """Compare flags, vocabulary and architecture with those that the output folder's checkpoints were trained with.
+    """Compare flags, vocabulary and architecture with those of the output folder's checkpoints.
 
-    Where there is no checkpoint, raises if the folder has no room for copies of the model's files.
+    If there is no checkpoint, raise if copies of the model's files would overwrite others in the folder.
     """
     config = job.config
     if latest_checkpoint(checkpoint_folder(config)):
@@ -223,7 +223,7 @@ def _check_same_run(job: FinetuningJob) -> None:
 
 
 def _check_ensemble(job: FinetuningJob) -> None:
-    """Look at the checkpoints of an ensemble before long work begins: each must be of the same model as the flags."""
+    """Check the checkpoints of an ensemble before any long computation: all must match the flags' model."""
     for path in job.ensemble:
         folder = model_folders(open_checkpoint(path, "ensemble_checkpoints").prefix)[-1]
         _check_flags_of(folder, job, "use the same value, or leave them out of ensemble_checkpoints")
@@ -231,9 +231,9 @@ def _check_ensemble(job: FinetuningJob) -> None:
 
 
 def _check_flags_of(folder: str, job: FinetuningJob, advice: str, *, has_same_head: bool = True) -> None:
-    """Raise if the model in a folder was trained with other flags than those of a run.
+    """Raise if the model in a folder was trained with incompatible flags.
 
-    A checkpoint may be evaluated on another data set (`ax` is for models of `mnli`), but its export is for one.
+    A checkpoint may be evaluated on another data set (`ax` uses models of `mnli`), but its export is tied to one.
     """
     kinds = ("model", *(("head", "frozen") if has_same_head else ()), *(("task",) if job.config.do_export else ()))
     run = read_run_config(folder)
@@ -243,7 +243,7 @@ def _check_flags_of(folder: str, job: FinetuningJob, advice: str, *, has_same_he
     here, there = [], []
     for name in flags_affecting(job.config, *kinds):
         given = getattr(job.config, name)
-        # A run of an earlier version lacks newer flags; it did what they do by default.
+        # Runs of earlier versions lack newer flags and used their default behaviour.
         trained = run.flags.get(name, given if defaults[name] is None else defaults[name])
         if _plain(trained) != _plain(given):
             here.append(f"{name}={given}")
@@ -255,11 +255,11 @@ def _check_flags_of(folder: str, job: FinetuningJob, advice: str, *, has_same_he
 
 
 def _plain(value: object) -> object:
-    return value.lower() if isinstance(value, str) else value  # task_name=MRPC is mrpc
+    return value.lower() if isinstance(value, str) else value  # task_name=MRPC means mrpc
 
 
 def _check_same_examples(config: FinetuningOptions, path: str, provenance: Mapping[str, Any]) -> None:
-    """Raise if the output folder's checkpoints were trained on other examples than those of this run."""
+    """Raise if the output folder's checkpoints were trained on other examples than this run."""
     latest = latest_checkpoint(config.output_dir)
     known = Manifest.read_or_none(manifest_path(path)) if latest else None
     names = known.find_differences(provenance) if known else []
@@ -271,7 +271,7 @@ def _check_same_examples(config: FinetuningOptions, path: str, provenance: Mappi
 
 
 def _num_steps(job: FinetuningJob, trainer: Trainer, file: RecordFile, batch_size: int | TokenBudget) -> int:
-    """Return the steps of all epochs; the reference counts the examples before long ones become several records."""
+    """Return the number of steps in all epochs; as in the reference, long examples count once even if split."""
     config, num_examples = job.config, job.num_training_examples
     if isinstance(batch_size, TokenBudget):
         num_steps = _num_steps_within(batch_size, job, trainer, file)
@@ -289,7 +289,7 @@ def _num_steps(job: FinetuningJob, trainer: Trainer, file: RecordFile, batch_siz
 
 
 def _num_steps_within(budget: TokenBudget, job: FinetuningJob, trainer: Trainer, file: RecordFile) -> int:
-    """Count the batches of all epochs that keep a budget, by the lengths of the records; log how full they are."""
+    """Count the batches of all epochs under a token budget, from the record lengths; log their utilization."""
     config = job.config
     num_left = int(job.num_training_examples * config.num_train_epochs)
     sizes = []
@@ -324,7 +324,7 @@ def _plan(config: FinetuningOptions, num_steps: int, num_devices: int) -> Traini
 
 
 def has_stopped_early(config: FinetuningOptions) -> bool:
-    """Return whether an earlier run in the output folder stopped early; warn if so."""
+    """Return True if an earlier run in the output folder stopped early; also warn."""
     patience = config.early_stopping_patience
     if patience and BestCheckpoint(config.output_dir).num_since_best >= patience:
         logging.warning(
@@ -337,16 +337,16 @@ def has_stopped_early(config: FinetuningOptions) -> bool:
 def create_evaluator(
     config: FinetuningOptions, trainer: Trainer, primary_metric: str, scores_at: Callable[[int], Mapping[str, float]]
 ) -> Callable[[int], bool] | None:
-    """Return a function for the Trainer that evaluates, keeps the best checkpoint and returns whether to stop.
+    """Return an evaluation callback for the Trainer that keeps the best checkpoint and decides on early stopping.
 
     Args:
-      config: has the output folder and the patience.
-      trainer: whose weights are kept.
-      primary_metric: the score that decides; more is better.
-      scores_at: evaluates, given the step.
+      config: provides the output folder and the patience.
+      trainer: the trainer whose weights are saved.
+      primary_metric: the deciding score; higher is better.
+      scores_at: evaluation function, given the step.
 
     Returns:
-      The function; None without `eval_steps`.
+      The callback; None without `eval_steps`.
     """
     if not config.eval_steps:
         return None
@@ -354,11 +354,11 @@ def create_evaluator(
     best, patience = BestCheckpoint(config.output_dir, is_written=is_written), config.early_stopping_patience
 
     def evaluate(step: int) -> bool:
-        if not best.has(step):  # otherwise the run was stopped right after it
+        if not best.has(step):  # otherwise the run was interrupted right after it
             scores = scores_at(step)
             logging.info("step %d: %s", step, ", ".join(f"{name} {score:.4f}" for name, score in scores.items()))
             folder = best.folder
-            trainer.cluster.wait()  # until all have looked into it
+            trainer.cluster.wait()  # until all workers have read it
             saved = best.add(step, scores[primary_metric], lambda: trainer.save_weights(folder, step))
             if saved:
                 logging.info("best %s so far; saved %s", primary_metric, saved)
@@ -371,7 +371,7 @@ def create_evaluator(
 
 
 def _checkpoint_to_export(config: FinetuningOptions) -> str:
-    """Return the checkpoint to export, the output folder's or the initial one; warn of another length than it had."""
+    """Return the checkpoint to export, the output folder's or the initial one; warn if its length differs."""
     latest = latest_checkpoint(checkpoint_folder(config))
     logging.info("do_export: using the weights of %s", latest or config.init_checkpoint)
     run = read_run_config(config.output_dir)

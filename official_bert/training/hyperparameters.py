@@ -1,4 +1,4 @@
-"""The settings of a run in the format of TensorBoard's HPARAMS page, without the tensorboard package."""
+"""Hyperparameters in the format of TensorBoard's HPARAMS page, without the tensorboard package."""
 
 import struct
 import time
@@ -18,7 +18,7 @@ _START_TIME_SECONDS = b"\x29"
 
 
 def hyperparameters_summary(settings: Mapping[str, Any]) -> bytes:
-    """Build the summary that gives TensorBoard the hyperparameters of a run.
+    """Build the summary that shows a run's hyperparameters in TensorBoard.
 
     Args:
       settings: name to bool, number or string; None values are skipped.

@@ -1,4 +1,4 @@
-"""`FinetuningJob`: what a task brings to a fine-tuning run; `finetuning.finetune` runs it."""
+"""`FinetuningJob`: the task-specific parts of a fine-tuning run, which `finetuning.finetune` executes."""
 
 import abc
 from collections.abc import Mapping, Sequence
@@ -16,18 +16,18 @@ from official_bert.training.run_folder import RunFolder, checkpoint_folder
 
 
 class FinetuningJob(abc.ABC):
-    """The parts of a fine-tuning run that a task defines. Creating one reads and checks all files.
+    """Task-specific parts of a fine-tuning run. Creating a job reads and checks all files.
 
     Attributes:
       config: the flags.
       bert_config: the architecture.
       tokenizer: the tokenizer.
       task: model, losses and predictions.
-      primary_metric: the score that decides which checkpoint is best; more is better.
-      ensemble: checkpoints to predict with instead of the output folder's; none as a rule.
-      num_training_examples: how many there are; None if nothing is trained.
-      labels: names of the model's outputs in their order, which are kept in the output folder; None if they have none.
-      label_noun: what messages call them.
+      primary_metric: the score that selects the best checkpoint; higher is better.
+      ensemble: checkpoints to predict with instead of the output folder's; usually empty.
+      num_training_examples: number of training examples; None without training.
+      labels: output names in order, saved in the output folder; None if outputs have no names.
+      label_noun: the term for a label in messages.
     """
 
     config: FinetuningOptions
@@ -41,7 +41,7 @@ class FinetuningJob(abc.ABC):
     label_noun: str = "labels"
 
     def __init__(self, config: FinetuningOptions, bert_config: BertConfig, tokenizer: Tokenizer):
-        """Read and check all files of the task, before anything is computed.
+        """Read and check all files of the task before any computation.
 
         Args:
           config: the flags.
@@ -49,14 +49,14 @@ class FinetuningJob(abc.ABC):
           tokenizer: the tokenizer.
 
         Raises:
-          UserError: a file is wrong.
+          UserError: a file is invalid.
         """
         self.config = config
         self.bert_config = bert_config
         self.tokenizer = tokenizer
 
     def check_output_folder(self) -> None:
-        """Raise if the checkpoints to use have other labels; the choreography checks the model's files.
+        """Raise if the checkpoints to use have other labels; `finetune` checks the model's files.
 
         Raises:
           UserError: the message names the file.
@@ -67,43 +67,43 @@ class FinetuningJob(abc.ABC):
             check_label_order(self.config.init_checkpoint, self.labels, noun=self.label_noun)
 
     def folder(self, trainer: Trainer) -> RunFolder:
-        """Return the output folder of the run, which one of the workers of a trainer writes to."""
+        """Return the output folder of the run, which one worker of a trainer writes to."""
         return trainer.cluster.folder(self.config.output_dir)
 
     @abc.abstractmethod
     def create_task(self, config: FinetuningOptions, bert_config: BertConfig) -> DistillableTask:
-        """Return the task of this run with the model of other flags and another architecture, those of a teacher."""
+        """Return this run's task with another model, a teacher's, given its flags and architecture."""
 
     @abc.abstractmethod
     def training_source(self) -> tuple[str, dict[str, Any]]:
-        """Return the file of the records to train on, which need not be there, and what they must be made from."""
+        """Return the training record file, which may not exist yet, and the provenance that it must have."""
 
     @abc.abstractmethod
     def training_file(self, trainer: Trainer) -> RecordFile:
-        """Return the file that training reads, which need not be there yet."""
+        """Return the file that training reads, which may not exist yet."""
 
     @abc.abstractmethod
     def write_training_records(self, trainer: Trainer) -> int:
-        """Write that file, unless it is there already.
+        """Write that file, unless it exists.
 
         Args:
-          trainer: its model has the weights that training begins with.
+          trainer: its model has the initial weights.
 
         Returns:
-          How many records it has.
+          The number of records.
         """
 
     def evaluate(self, trainer: Trainer, step: int) -> None:
-        """Score the trainer's weights, those of a step, and write `eval_results.txt`."""
+        """Score the trainer's weights at a step and write `eval_results.txt`."""
         raise NotImplementedError(f"{type(self).__name__} has no do_eval")
 
     @abc.abstractmethod
     def scores(self, trainer: Trainer, step: int) -> Mapping[str, float]:
-        """Score the trainer's weights, those of a step in training."""
+        """Score the trainer's weights at a step during training."""
 
     @abc.abstractmethod
     def predict(self, trainer: Trainer, step: int) -> None:
-        """Write predictions with the trainer's weights, those of a step."""
+        """Write predictions with the trainer's weights at a step."""
 
     @abc.abstractmethod
     def export(self, checkpoint: str) -> None:

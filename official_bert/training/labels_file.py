@@ -1,4 +1,4 @@
-"""`labels.json` of an output folder: what each output of a trained model stands for; needs no TensorFlow."""
+"""`labels.json` of an output folder: the labels of a trained model's outputs. Needs no TensorFlow."""
 
 import json
 import os
@@ -14,16 +14,16 @@ _HF_CONFIG_FILE = "config.json"
 
 
 def write_labels(output_dir: str, labels: Iterable[str]) -> None:
-    """Write `labels.json`, the names of the labels in the order of the model's outputs."""
+    """Write `labels.json`, the label names in the order of the model's outputs."""
     with writing.atomic_write(os.path.join(output_dir, LABELS_FILE)) as sink:
         json.dump(list(labels), sink, ensure_ascii=False)
 
 
 def read_labels(output_dir: str) -> list[str] | None:
-    """Read what `write_labels` wrote, or the labels of a Hugging Face `config.json`; None if there is nothing.
+    """Read `labels.json`, or the labels of a Hugging Face `config.json`; None if neither exists.
 
     Raises:
-      UserError: the file is damaged.
+      UserError: the file is corrupt.
     """
     path, hf_path = (os.path.join(output_dir, name) for name in (LABELS_FILE, _HF_CONFIG_FILE))
     if not files.exists(path):
@@ -41,12 +41,12 @@ def check_same_labels(
 
     Args:
       output_dir: a folder with checkpoints.
-      labels: those of this run, in the order of the model's outputs.
-      noun: what the task calls them.
-      other: what to use instead of the folder, for the message.
+      labels: the labels of this run, in the order of the model's outputs.
+      noun: the task's term for a label.
+      other: suggested alternative to the folder, for the message.
 
     Raises:
-      UserError: they differ, or the file is damaged.
+      UserError: the labels differ, or the file is corrupt.
     """
     trained = read_labels(output_dir)
     if trained is not None and trained != list(labels):
@@ -57,32 +57,32 @@ def check_same_labels(
 
 
 def read_trained_labels(output_dir: str, init_checkpoint: str | None) -> list[str] | None:
-    """Read the labels of the weights that a run without training uses: its own, or those that it is initialized from.
+    """Read the labels of the weights used without training: the run's own, or the initial checkpoint's.
 
     Args:
       output_dir: the run's folder.
-      init_checkpoint: the checkpoint that it takes if that folder has none.
+      init_checkpoint: the checkpoint to use if that folder has none.
 
     Returns:
-      The names; None if no folder says them.
+      The label names; None if no folder has them.
 
     Raises:
-      UserError: a file is damaged.
+      UserError: a file is corrupt.
     """
     folders = [output_dir, *([model_folders(init_checkpoint)[-1]] if init_checkpoint else [])]
     return next(filter(None, map(read_labels, folders)), None)
 
 
 def check_label_order(init_checkpoint: str, labels: Sequence[str], *, noun: str = "labels") -> None:
-    """Raise if a checkpoint was trained with the same labels in another order: its outputs would get wrong names.
+    """Raise if a checkpoint was trained with the same labels in another order: its outputs would be mislabelled.
 
     Args:
-      init_checkpoint: the checkpoint that is used without training.
-      labels: those of the run, in the order of the model's outputs.
-      noun: what the task calls them.
+      init_checkpoint: the checkpoint used without training.
+      labels: the labels of the run, in the order of the model's outputs.
+      noun: the task's term for a label.
 
     Raises:
-      UserError: the order differs, or a file is damaged.
+      UserError: the order differs, or a file is corrupt.
     """
     trained = read_labels(model_folders(init_checkpoint)[-1]) or []
     if trained != list(labels) and sorted(trained) == sorted(labels):

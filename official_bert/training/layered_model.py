@@ -1,4 +1,4 @@
-"""A model on an encoder that shows what its layers compute, for a student to be compared with its teacher."""
+"""A model that also returns its encoder's layers, to compare a student with its teacher."""
 
 from typing import Any, NamedTuple
 
@@ -10,11 +10,11 @@ from official_bert.modeling.token_model import complete_inputs
 
 
 class OutputsAndLayers(NamedTuple):
-    """The outputs of a `LayeredModel`.
+    """Outputs of a `LayeredModel`.
 
     Attributes:
-      outputs: what the model alone would return.
-      layers: L + 1 float [B, S, D] or [B, S, projected_size]: the embeddings, and each layer of the encoder.
+      outputs: the outputs of the wrapped model.
+      layers: L + 1 float [B, S, D] or [B, S, projected_size]: the embeddings and each encoder layer.
     """
 
     outputs: Any
@@ -22,14 +22,14 @@ class OutputsAndLayers(NamedTuple):
 
 
 class LayeredModel(keras.Model):
-    """A model and the layers of its encoder, from the same computation.
+    """A model that also returns its encoder's layers, in one forward pass.
 
-    Its variables are those of the model, and of two projections if it has them: `distillation/embeddings` and
+    Its variables are those of the model and, if enabled, of two projections: `distillation/embeddings` and
     `distillation/layers`.
 
     Attributes:
-      model: the model.
-      encoder: the model's.
+      model: the wrapped model.
+      encoder: its encoder.
     Source: the projections are those of Jiao et al., "TinyBERT" (2020), equations 8 and 9.
     """
 
@@ -37,8 +37,8 @@ class LayeredModel(keras.Model):
         """Wrap a model.
 
         Args:
-          model: reads sequences, not windows.
-          projected_size: width that trainable projections without bias give the layers; None for none.
+          model: a model that reads sequences, not windows.
+          projected_size: output width of trainable projections of the layers, without bias; None for no projections.
         """
         super().__init__(autocast=False, dtype=model.dtype_policy, name="layered")
         self.model = model
@@ -60,7 +60,7 @@ class LayeredModel(keras.Model):
         return self.model.encoder
 
     def call(self, inputs, training=False) -> OutputsAndLayers:
-        """Compute both; the inputs are those of the model, as a dict by name."""
+        """Compute outputs and layers; the inputs are those of the model, as a dict by name."""
         named = {name: inputs[name] for name in self.model.INPUTS}
         complete = complete_inputs(named)
         named.update(complete._asdict())

@@ -25,31 +25,31 @@ from official_bert.training.summaries import ScalarLog
 from official_bert.training.task import Task
 from official_bert.training.training_run import TrainingRun, weights_by_name
 
-# Of records whose vectors at every position are in memory together.
+# Bytes of per-position vectors that are in memory at once.
 _RECORDS_AT_ONCE, _BYTES_AT_ONCE = 512, 2**30
 _COMPUTED = "computed"
 
 
 class Trainer:
-    """A task's model on a strategy's devices.
+    """A task's model on the devices of a strategy.
 
     Attributes:
-      model: the model; its weights are random until training or `restore` sets them.
+      model: the model; randomly initialized until training or `restore` sets its weights.
       num_replicas: number of devices that share a batch.
-      cluster: the processes that train together; one as a rule.
+      cluster: the processes that train together; usually one.
     """
 
     def __init__(self, task: Task, strategy: tf.distribute.Strategy, *, seed: int, use_xla: bool = False):
         """Build the model.
 
         Args:
-          task: what to learn.
+          task: the task to learn.
           strategy: the distribution strategy.
-          seed: of the random weights.
-          use_xla: whether XLA compiles what `predict` computes.
+          seed: seed of the random initialization.
+          use_xla: whether to compile `predict` with XLA.
 
         Raises:
-          UserError: XLA is to compile for several devices.
+          UserError: XLA is requested for several devices.
         """
         if use_xla and strategy is not tf.distribute.get_strategy():
             raise UserError("use_xla compiles for one device alone, without a distribution; leave it out")
@@ -77,29 +77,30 @@ class Trainer:
         init_checkpoint: str | None,
         evaluate: Callable[[int], bool] | None = None,
     ) -> bool:
-        """Train from the last checkpoint of the output folder, or from the start if there is none.
+        """Train from the last checkpoint of the output folder, or from the beginning if there is none.
 
         Args:
-          plan: how to train.
-          batches: called with the number of examples used so far; gives the batches from there on, without end.
-          output_dir: where checkpoints, events and `metrics.jsonl` go; created if it is not there.
-          init_checkpoint: where the first weights come from; None for random ones.
-          evaluate: called with the step every `eval_steps` steps and at the end, and again at the start with the step
-            where an earlier run was stopped, should that be such a step; returns whether to stop early.
+          plan: training settings.
+          batches: function from the number of examples used so far to an endless iterable of the remaining batches.
+          output_dir: folder of checkpoints, events and `metrics.jsonl`; created if missing.
+          init_checkpoint: source of the initial weights; None for random weights.
+          evaluate: called with the step every `eval_steps` steps and at the end, and on resuming if an earlier run was
+            interrupted at such a step; returns whether to stop early.
 
         Returns:
-          Whether training reached its end, early or not; False if SIGTERM or `max_train_seconds` stopped it, after
-          saving a checkpoint.
+          True if training is complete, possibly early; False if SIGTERM or `max_train_seconds` stopped it, after saving
+          a
+            checkpoint.
 
         Raises:
-          UserError: a checkpoint does not fit, or a loss is not finite.
+          UserError: a checkpoint does not match, or a loss is not finite.
         """
         is_written = self.cluster.folder(output_dir).is_written
         if is_written:
             writing.make_folders(output_dir)
-        self.cluster.wait()  # until it is there
+        self.cluster.wait()  # until it exists
         folder = CheckpointFolder(output_dir, keep_max=plan.keep_checkpoint_max, is_written=is_written)
-        # Workers stop together, between two steps: none may leave the others alone at something else.
+        # Workers stop together, between two steps: none may leave the others waiting.
         with RunRequests(
             save_seconds=plan.save_checkpoints_secs,
             max_seconds=plan.max_train_seconds,
@@ -139,13 +140,13 @@ class Trainer:
         return folder.save(step, {**weights_by_name(self.model), GLOBAL_STEP: np.int64(step)})
 
     def load_initial(self, path: str, *, is_trained_next: bool = True) -> None:
-        """Set the weights from an initial checkpoint, and log what came; see `checkpoints.loading.LoadReport`."""
+        """Load an initial checkpoint and log the loaded variables; see `checkpoints.loading.LoadReport`."""
         reader = open_checkpoint(path, "init_checkpoint")
         report = load(reader, self.model.weights, required=is_needed)
         report.log(is_trained_next=is_trained_next)
 
     def restore(self, path: str) -> int:
-        """Set the weights from a checkpoint of a run, without optimizer state.
+        """Restore the weights of a training checkpoint, without optimizer state.
 
         Args:
           path: the checkpoint's prefix.
@@ -154,7 +155,7 @@ class Trainer:
           Its step.
 
         Raises:
-          UserError: it does not fit, or the workers restore checkpoints of different steps.
+          UserError: it does not match, or the workers restore checkpoints of different steps.
         """
         step = tf.Variable(0, dtype=tf.int64, trainable=False)
         load(CheckpointReader(path), self.model.weights, {GLOBAL_STEP: step})
@@ -164,15 +165,15 @@ class Trainer:
     def predict(
         self, batches: tf.data.Dataset, *, num_records: int, label: str = "predicting"
     ) -> dict[str, np.ndarray]:
-        """Compute the task's predictions of every record.
+        """Compute the task's predictions for every record.
 
         Args:
-          batches: as `evaluation_batches` gives them.
-          num_records: how many records they hold, for the progress.
-          label: what it is for, for the progress.
+          batches: from `evaluation_batches`.
+          num_records: number of records, for progress.
+          label: description for progress.
 
         Returns:
-          Name to array, one row per record, in the order of the records.
+          Name to array, one row per record, in record order.
         """
         return self._compute(self._predictions, batches, num_records, label)
 
@@ -184,7 +185,7 @@ class Trainer:
         *,
         label: str,
     ) -> dict[str, np.ndarray]:
-        """Compute anything else of every record; as `predict`, with a function from a batch to tensors [B, ...]."""
+        """Apply a function from a batch to tensors [B, ...] to every record, as `predict` does."""
         return self._compute(self._on_replicas(function), batches, num_records, label)
 
     def compute_by_record(
@@ -196,17 +197,17 @@ class Trainer:
         bytes_per_record: int,
         label: str,
     ) -> Iterator[np.ndarray]:
-        """Compute something of every record that would be too much to have at once, such as a vector per position.
+        """Stream results that would not fit into memory for all records, such as a vector per position.
 
         Args:
-          function: from a batch to a tensor [B, ...].
-          batches: called with the numbers of some records; gives them as `evaluation_batches` does.
-          num_records: how many there are.
-          bytes_per_record: maximum size of what is computed of a record; decides how many are in memory together.
-          label: what it is for, for the progress.
+          function: maps a batch to a tensor [B, ...].
+          batches: maps record numbers to batches, as `evaluation_batches` returns them.
+          num_records: number of records.
+          bytes_per_record: maximum size of a record's result; limits the number of records in memory.
+          label: description for progress.
 
         Yields:
-          What was computed of each record as float32, in their order, as long as its batch was.
+          The float32 result for each record, in order, at its batch's length.
         """
         compiled = self._on_replicas(lambda batch: {_COMPUTED: tf.cast(function(batch), tf.float32)})
         num_done = 0
@@ -221,7 +222,7 @@ class Trainer:
                 yield from (rows[number] for number in sorted(rows))
 
     def _on_replicas(self, function: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]) -> Callable:
-        """Compile a function of a batch; concatenate the results of the replicas, with what identifies the rows."""
+        """Compile a function of a batch; concatenate the replicas' results, with the fields that identify rows."""
 
         @tf.autograph.experimental.do_not_convert
         def on_replica(part):
@@ -249,7 +250,7 @@ class Trainer:
         return {name: values[order] for name, values in columns.items()}
 
     def _parts(self, compiled: Callable, batches: tf.data.Dataset) -> Iterator[dict[str, np.ndarray]]:
-        """Return the outputs for each batch, without the examples that fill it up."""
+        """Return the outputs for each batch, without padding examples."""
         dataset = self.cluster.distribute(batches)
         traced_once = compiled.get_concrete_function(dataset.element_spec)  # for batches of all lengths
         for batch in dataset:
@@ -263,13 +264,13 @@ def check_divisible(batch_size: int, strategy: tf.distribute.Strategy, parameter
     """Raise unless the replicas of a strategy can share a batch evenly.
 
     Args:
-      batch_size: examples in a step, over all replicas.
-      strategy: has the replicas.
-      parameter: what the user calls the batch size, such as "train_batch_size".
-      num_parts: parts that each replica splits its share into.
+      batch_size: examples per step, over all replicas.
+      strategy: the distribution strategy.
+      parameter: the user's name of the batch size, such as "train_batch_size".
+      num_parts: number of parts that each replica splits its share into.
 
     Raises:
-      UserError: they cannot; the message names the parameter.
+      UserError: it is not divisible; the message names the parameter.
     """
     num_replicas = strategy.num_replicas_in_sync
     if batch_size % (num_replicas * num_parts):

@@ -1,36 +1,36 @@
-"""Dynamic loss scaling, without which small gradients are 0 in float16."""
+"""Dynamic loss scaling, which keeps small float16 gradients from underflowing."""
 
 import tensorflow as tf
 
 from official_bert.checkpoints.bundle import LOSS_SCALE
 
 INITIAL_SCALE, MIN_SCALE = 2.0**15, 1.0
-STEPS_TO_DOUBLE = 2000  # good ones, one after another
+STEPS_TO_DOUBLE = 2000  # consecutive finite steps
 
 
 class LossScale:
-    """A factor for the loss: halved at each step whose gradients overflow, doubled after 2000 steps without one.
+    """A loss factor: halved at each step with overflow, doubled after 2000 consecutive steps without.
 
     Attributes:
       scale: float32 variable, the factor.
-      state: name to variable of what a checkpoint keeps.
+      state: the checkpointed variables, by name.
     Source: "Mixed Precision Training", section 3.2.
     """
 
     def __init__(self):
-        """Create the state; called in the scope of the strategy."""
+        """Create the state; call in the strategy's scope."""
         self.scale = _scalar(INITIAL_SCALE, tf.float32)
         self._good_steps = _scalar(0, tf.int64)
         self.state = {f"{LOSS_SCALE}scale": self.scale, f"{LOSS_SCALE}good_steps": self._good_steps}
 
     def update(self, is_finite: tf.Tensor) -> tf.Tensor:
-        """Learn whether the gradients of a step were finite; called in replica context.
+        """Update the scale after a step; call in replica context.
 
         Args:
-          is_finite: bool scalar, equal on all replicas.
+          is_finite: bool scalar, whether the gradients were finite; equal on all replicas.
 
         Returns:
-          bool scalar: whether the step overflowed, and may be passed over since a smaller scale is still to be tried.
+          bool scalar: True if the step overflowed and can be skipped, because the scale can still decrease.
         """
         scale, good_steps = self.scale.value(), self._good_steps.value() + 1
         is_overflow = ~is_finite & (scale > MIN_SCALE)
@@ -41,5 +41,5 @@ class LossScale:
 
 
 def _scalar(value: float, dtype: tf.DType) -> tf.Variable:
-    # All replicas compute the same.
+    # All replicas compute the same value.
     return tf.Variable(value, dtype=dtype, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)

@@ -1,4 +1,4 @@
-"""The files that a trained model goes with: its architecture and its vocabulary, checked against each other."""
+"""Architecture and vocabulary files of a model, checked against each other."""
 
 import dataclasses
 import os
@@ -20,34 +20,34 @@ from official_bert.training.run_folder import matches_vocabulary, vocabulary_mis
 
 
 class CheckpointFlags(Protocol):
-    """The flags that name weights and their architecture."""
+    """Flags for a model's weights and architecture."""
 
     bert_config_file: str
     init_checkpoint: str | None
 
 
 class ModelFlags(CheckpointFlags, Protocol):
-    """The flags that name all files of a model."""
+    """Flags for all files of a model."""
 
     vocab_file: str | None
     spm_model_file: str | None
     text_settings: TextSettings
-    max_seq_length: int | None  # None where a text decides on the length
+    max_seq_length: int | None  # None if the text determines the length
 
 
 def read_model_files(
     flags: ModelFlags, *, for_training: bool = False, attention_direction: str | None = None, is_trained: bool = False
 ) -> tuple[BertConfig, Tokenizer]:
-    """Read the architecture and the vocabulary, and check that they and the flags fit each other and the machine.
+    """Read the architecture and vocabulary; check them against each other, the flags and the machine's memory.
 
     Args:
-      flags: name the files.
-      for_training: whether there must be room for the optimizer, too.
-      attention_direction: what takes the place of the file's, if given.
-      is_trained: whether weights were trained with these files: what those began with does not matter any more.
+      flags: the file flags.
+      for_training: whether memory must also hold the optimizer.
+      attention_direction: overrides the direction in the file, if given.
+      is_trained: whether weights were trained with these files; the initial checkpoint's files are then ignored.
 
     Raises:
-      UserError: a file is missing or damaged, they do not fit, or the model is too large for the machine.
+      UserError: a file is missing or corrupt, the files do not match, or the model is too large for the machine.
     """
     bert_config = BertConfig.from_json_file(flags.bert_config_file, attention_direction=attention_direction)
     check_memory(bert_config, flags.bert_config_file, for_training=for_training)
@@ -62,14 +62,14 @@ def read_model_files(
 
 
 def read_fitting_vocabulary(flags: ModelFlags, bert_config: BertConfig) -> Vocabulary:
-    """Read the vocabulary alone, for a run that reads no texts.
+    """Read only the vocabulary, for a run that reads no texts.
 
     Args:
-      flags: name the files.
-      bert_config: the architecture, which must have room for it.
+      flags: the file flags.
+      bert_config: the architecture; its vocabulary size must suffice.
 
     Raises:
-      UserError: the file is missing or damaged, or does not fit.
+      UserError: the file is missing or corrupt, or does not match.
     """
     vocabulary = read_vocabulary(flags)
     check_fits(vocabulary, bert_config, flags)
@@ -79,16 +79,16 @@ def read_fitting_vocabulary(flags: ModelFlags, bert_config: BertConfig) -> Vocab
 def check_fits(
     vocabulary: Vocabulary, bert_config: BertConfig, flags: CheckpointFlags, *, is_trained: bool = False
 ) -> None:
-    """Raise if a vocabulary is not that of a checkpoint, or has not the size of the architecture.
+    """Raise if a vocabulary differs from the checkpoint's, or from the architecture's size.
 
     Args:
       vocabulary: the vocabulary.
       bert_config: the architecture.
-      flags: name the checkpoint, if there is one: where its folder says which vocabulary it has, it must be this one.
-      is_trained: as of `read_model_files`.
+      flags: the checkpoint, if any; a vocabulary in its folder must be the same.
+      is_trained: as in `read_model_files`.
 
     Raises:
-      UserError: they do not belong together; the message names both files.
+      UserError: they do not match; the message names both files.
     """
     is_known = is_trained or flags.init_checkpoint is None
     for folder in [] if is_known else model_folders(flags.init_checkpoint):
@@ -101,13 +101,13 @@ def check_fits(
 
 
 def _check_same_casing(init_checkpoint: str, tokenizer: Tokenizer) -> None:
-    """Raise if a checkpoint's folder says that its text was lowercased, and now it is not, or the other way round."""
+    """Raise if lowercasing differs from the setting in a checkpoint's folder."""
     folder, settings = model_folders(init_checkpoint)[-1], tokenizer.settings
     said, sources = recorded_settings(folder)
     trained = said.get("do_lower_case", settings.do_lower_case)
     if trained == settings.do_lower_case or not (settings.basic_tokenize and said.get("basic_tokenize", True)):
         return
-    if not (trained and is_cased(tokenizer.vocabulary)):  # which a run that read no text itself may have left open
+    if not (trained and is_cased(tokenizer.vocabulary)):  # which a run that reads no text may have left undecided
         raise UserError(
             f"do_lower_case={str(settings.do_lower_case).lower()}, but init_checkpoint={init_checkpoint} was trained "
             f"with {str(trained).lower()}, says {os.path.join(folder, sources['do_lower_case'])}; give "
@@ -116,18 +116,18 @@ def _check_same_casing(init_checkpoint: str, tokenizer: Tokenizer) -> None:
 
 
 def complete_model_flags(config_class: type, values: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
-    """Take the flags that were not given from the folder of `init_checkpoint`: architecture, vocabulary and casing.
+    """Complete flags from the folder of `init_checkpoint`: architecture, vocabulary and casing.
 
     Args:
-      config_class: the flags' dataclass, whose fields say what the folder may supply.
-      values: name to value.
-      given: names of the flags that were given; they stay as they are.
+      config_class: the flags' dataclass; its fields declare what the folder may supply.
+      values: flag values, by name.
+      given: names of the flags that were set; they are not changed.
 
     Returns:
-      Name to value, of all flags.
+      All flag values, by name.
 
     Raises:
-      UserError: there is no such checkpoint, or a file beside it is damaged.
+      UserError: the checkpoint does not exist, or a file beside it is corrupt.
     """
     values, checkpoint = dict(values), values["init_checkpoint"]
     if not (checkpoint and checkpoint.strip()):
@@ -184,14 +184,14 @@ def _is_supplied(limits: Mapping[str, Any] | None, values: Mapping[str, Any]) ->
 
 
 def find_text_flags(init_checkpoint: str, chosen: Mapping[str, bool]) -> dict[str, Any]:
-    """Return the text flags for the vocabulary beside a checkpoint; none if there is no vocabulary.
+    """Return the text flags for the vocabulary in a checkpoint's folder; empty without a vocabulary.
 
     Args:
-      init_checkpoint: as of `find_checkpoint`.
-      chosen: settings of text that are known.
+      init_checkpoint: as in `find_checkpoint`.
+      chosen: text settings that are known.
 
     Raises:
-      UserError: a file is damaged, or the settings contradict each other.
+      UserError: a file is corrupt, or the settings contradict each other.
     """
     folders = model_folders(init_checkpoint)
     path = next(filter(None, map(try_find_vocabulary, folders)), None)

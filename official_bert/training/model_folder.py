@@ -1,4 +1,4 @@
-"""A folder with a model as BERT was released in, written by the tools that make models of others."""
+"""A model folder in BERT's release format, written by commands that convert or edit models."""
 
 import os
 from collections.abc import Mapping
@@ -17,10 +17,10 @@ CHECKPOINT_FILE = "bert_model.ckpt"
 
 
 def check_new_model(folder: str) -> None:
-    """Raise unless a folder has room for a new model.
+    """Raise unless a new model can be written to a folder.
 
     Raises:
-      UserError: it holds a file that would be overwritten.
+      UserError: a file would be overwritten.
     """
     for name in (f"{CHECKPOINT_FILE}.index", LABELS_FILE, *MODEL_FILES):
         path = os.path.join(folder, name)
@@ -31,11 +31,11 @@ def check_new_model(folder: str) -> None:
 def write_model(
     folder: str, arrays: Mapping[str, np.ndarray], bert_config: BertConfig | None, vocabulary: Vocabulary | None
 ) -> str:
-    """Write the checkpoint, and beside it the architecture and the vocabulary, where they are known.
+    """Write the checkpoint with the architecture and the vocabulary, if known.
 
     Args:
-      folder: made if it is not there.
-      arrays: name to array.
+      folder: created if missing.
+      arrays: checkpoint arrays, by name.
       bert_config: the architecture.
       vocabulary: the vocabulary.
 
@@ -52,5 +52,5 @@ def write_model(
         with writing.atomic_write(os.path.join(folder, name), "wb") as sink:
             sink.write(content)
     prefix = os.path.join(folder, CHECKPOINT_FILE)
-    write_checkpoint(prefix, arrays)  # last: where it is, the folder is complete
+    write_checkpoint(prefix, arrays)  # last: its existence means that the folder is complete
     return prefix

@@ -1,4 +1,4 @@
-"""The settings of a training run that `Trainer` and the training step need, for any task."""
+"""Settings of a training run that `Trainer` and the training step need, for any task."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -9,27 +9,27 @@ from official_bert.options.training import TrainingOptions
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """Length and speed of training, and what to save. What is a flag of the commands has its name.
+    """Length and speed of training, and what to save. Settings that are flags have the same names.
 
     Attributes:
-      train_batch_size: examples in a step, over all replicas; None if the steps differ, so that examples are counted.
-      num_train_steps: steps in all, those before a resume included.
-      num_warmup_steps: steps of rising learning rate.
-      learning_rate: its peak.
-      end_learning_rate: what it falls to in the last step, where the schedule lets it fall.
-      lr_schedule: name of how it rises and falls, a row of `optimization.schedules`.
+      train_batch_size: examples per step, over all replicas; None for variable batch sizes, which count examples.
+      num_train_steps: total number of steps, including those before a resume.
+      num_warmup_steps: number of warm-up steps.
+      learning_rate: peak learning rate.
+      end_learning_rate: learning rate of the last step, for schedules that decay.
+      lr_schedule: name of the schedule, a row of `optimization.schedules`.
       optimizer: name of the optimizer, a row of `optimization.optimizers`.
-      optimizer_options: the optimizer's own options, such as `{"bias_correction": True}`.
-      gradient_accumulation_steps: parts that each batch is split into, computed one after another.
-      random_seed: of dropout.
+      optimizer_options: optimizer-specific options, such as `{"bias_correction": True}`.
+      gradient_accumulation_steps: number of parts that each batch is split into, computed sequentially.
+      random_seed: dropout seed.
       iterations_per_loop: maximum number of steps in one compiled call.
-      use_xla: whether XLA compiles the step, on one device.
+      use_xla: whether to compile the step with XLA, on one device.
       save_checkpoints_steps: steps between checkpoints.
-      save_checkpoints_secs: seconds between checkpoints, beside those of the steps; 0 for none by the clock.
-      max_train_seconds: seconds after which training stops with a checkpoint, to be resumed; 0 for no limit.
-      nan_policy: what to do about a step whose loss or gradients are not finite: "stop" training, "skip" it, so that it
-        changes nothing, or "rollback" to the weights of the last checkpoint and go on with the next batch.
-      keep_checkpoint_max: checkpoints to keep, 0 for all.
+      save_checkpoints_secs: seconds between additional checkpoints; 0 for none.
+      max_train_seconds: seconds after which training stops with a checkpoint and can be resumed; 0 for no limit.
+      nan_policy: on a non-finite loss or gradient, "stop" training, "skip" the step without changing anything, or
+        "rollback" to the weights of the last checkpoint and continue with the next batch.
+      keep_checkpoint_max: number of checkpoints to keep, 0 for all.
       log_steps: steps between log lines.
       eval_steps: steps between evaluations, None for none.
     """
@@ -56,7 +56,7 @@ class TrainingPlan:
 
     @classmethod
     def from_config(cls, config: TrainingOptions, **others: Any) -> Self:
-        """Take from the flags of a run what they say; `others` are what they leave open, by name."""
+        """Create a plan from the flags of a run; `others` are settings without flags, by name."""
         if config.train_batch_tokens:
             others["train_batch_size"] = None
         names = [field.name for field in dataclasses.fields(cls)]

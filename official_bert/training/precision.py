@@ -1,4 +1,4 @@
-"""Precision of the computation: as in the flags, or the fastest one for the available devices."""
+"""Numeric precision: from the flags, or the fastest for the available devices."""
 
 import os
 import pathlib
@@ -12,21 +12,21 @@ NONE, BFLOAT16, FLOAT16, AUTO = "none", "bfloat16", "float16", "auto"
 _POLICIES = {NONE: "float32", BFLOAT16: "mixed_bfloat16", FLOAT16: "mixed_float16"}  # Keras's
 
 _CPU_INFO = pathlib.Path("/proc/cpuinfo")
-_BFLOAT16_INSTRUCTIONS = ("amx_bf16", "avx512_bf16")  # as Linux calls them; TensorFlow's oneDNN multiplies with them
-_TENSOR_CORES, _BFLOAT16_TENSOR_CORES = (7, 0), (8, 0)  # compute capabilities of NVIDIA's GPUs
+_BFLOAT16_INSTRUCTIONS = ("amx_bf16", "avx512_bf16")  # names in Linux; used by TensorFlow's oneDNN
+_TENSOR_CORES, _BFLOAT16_TENSOR_CORES = (7, 0), (8, 0)  # NVIDIA compute capabilities
 
 
 def dtype_policy(mixed_precision: str, *, use_tpu: bool = False) -> str:
-    """Return the name of Keras's dtype policy; of "auto" also logs what was chosen and why.
+    """Return the name of Keras's dtype policy; for "auto", log the choice and the reason.
 
-    The choice depends on the machine alone, so that a resumed run makes it again. No device is set up.
+    The choice depends only on the machine, so a resumed run makes the same one. No device is initialized.
 
     Args:
       mixed_precision: "none", "bfloat16", "float16" or "auto".
       use_tpu: whether a TPU is used.
 
     Raises:
-      UserError: the TPU has no such format, or there is no such choice.
+      UserError: the TPU lacks the format, or the value is unknown.
     """
     if mixed_precision not in (*_POLICIES, AUTO):
         raise UserError(f"mixed_precision={mixed_precision!r}: choose one of {', '.join((*_POLICIES, AUTO))}")
@@ -49,7 +49,7 @@ def _chosen(use_tpu: bool) -> tuple[str, str]:
 
 
 def _of_gpus(details: list[dict]) -> tuple[str, str]:
-    """Return the choice for GPUs, of which the oldest decides."""
+    """Return the choice for GPUs; the oldest one decides."""
     oldest = min(details, key=lambda gpu: gpu.get("compute_capability", (0, 0)))
     capability = oldest.get("compute_capability", (0, 0))
     reason = f"{oldest.get('device_name', 'a GPU')} has compute capability {capability[0]}.{capability[1]}"
@@ -59,7 +59,7 @@ def _of_gpus(details: list[dict]) -> tuple[str, str]:
 
 
 def _of_cpu(cpu_info: pathlib.Path, onednn: str | None) -> tuple[str, str]:
-    """Return the choice for a CPU, by what Linux says of it and by the setting of TF_ENABLE_ONEDNN_OPTS."""
+    """Return the choice for a CPU, from Linux's CPU flags and TF_ENABLE_ONEDNN_OPTS."""
     if onednn == "0":
         return NONE, "TF_ENABLE_ONEDNN_OPTS=0 turns off what multiplies in bfloat16"
     words = set(cpu_info.read_text().split()) if cpu_info.exists() else set()

@@ -1,4 +1,4 @@
-"""The computation of a trainer over all records of a file."""
+"""Prediction of all records of a file by a trainer."""
 
 import numpy as np
 import tensorflow as tf
@@ -12,24 +12,24 @@ from official_bert.training.loop import Trainer
 def predictions(
     trainer: Trainer, file: RecordFile, num_records: int, *, batch_size: int, label: str
 ) -> dict[str, np.ndarray]:
-    """Return the task's predictions of every record of a file.
+    """Return the task's predictions for every record of a file.
 
     Args:
-      trainer: gives the model.
-      file: the file.
-      num_records: how many records it has.
-      batch_size: examples in a batch, over all replicas.
-      label: what the progress shows.
+      trainer: provides the model.
+      file: the record file.
+      num_records: number of records.
+      batch_size: examples per batch, over all replicas.
+      label: description for progress.
 
     Returns:
-      Name to array, one row per record, in the order of the file.
+      Name to array, one row per record, in file order.
     """
     with reporting_damaged_records([file.path], file.schema):
         return trainer.predict(batches_of(trainer, file, batch_size), num_records=num_records, label=label)
 
 
 def batches_of(trainer: Trainer, file: RecordFile, batch_size: int, numbers: range | None = None) -> tf.data.Dataset:
-    """Return all records of a file, or those of some numbers, once, in batches for a trainer's replicas."""
+    """Return all records of a file, or those with the given numbers, once, in batches for a trainer's replicas."""
     trainer.cluster.wait()  # until the chief has written the file
     return evaluation_batches(
         [file.path],

@@ -1,4 +1,4 @@
-"""The scores that a finished run left in its output folder, for the tools that compare runs; needs no TensorFlow."""
+"""Scores in a finished run's output folder, for commands that compare runs. Needs no TensorFlow."""
 
 from official_bert.support import text_files
 from official_bert.support.errors import UserError
@@ -7,14 +7,14 @@ RESULTS_FILE = "eval_results.txt"
 
 
 def read_results(path: str) -> dict[str, float]:
-    """Read the lines `key = value` of an `eval_results.txt`.
+    """Read the `key = value` lines of an `eval_results.txt`.
 
     Raises:
-      UserError: the file is missing, or a line is something else; the message gives its number.
+      UserError: the file is missing, or a line is malformed; the message gives its number.
     """
     results = {}
     for number, line in enumerate(text_files.LineReader(path), start=1):
-        *name, value = line.rsplit(" = ", maxsplit=1)  # the name of a label may have the sign, too
+        *name, value = line.rsplit(" = ", maxsplit=1)  # label names may contain the separator, too
         try:
             (key,) = name
             results[key] = float(value)

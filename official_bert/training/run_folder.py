@@ -1,8 +1,7 @@
-"""The files that a training run keeps in its output folder beside checkpoints: its settings and the model's files.
+"""Files of a training run's output folder besides checkpoints: its settings and model files.
 
 `run_config.json` holds the command line, the flags and a hash of the vocabulary. With the copies `bert_config.json` and
-`vocab.txt` beside it the folder can be moved, evaluated, served and continued without any other file. Needs no
-TensorFlow.
+`vocab.txt`, the folder can be moved, evaluated, served and resumed without any other file. Needs no TensorFlow.
 """
 
 import dataclasses
@@ -34,7 +33,7 @@ from official_bert.tokenization.vocab import Vocabulary
 
 RUN_CONFIG_FILE = "run_config.json"
 BERT_CONFIG_FILE = "bert_config.json"
-# The names of the copies of a model's files in an output folder, and the flags that name the files.
+# Names of model file copies in an output folder, and the flags for their sources.
 MODEL_FILES = {
     BERT_CONFIG_FILE: "bert_config_file",
     **{name: kind.vocabulary_class.flag for name, kind in tokenizer_kinds().items()},
@@ -42,13 +41,13 @@ MODEL_FILES = {
 
 
 class RunFolder(NamedTuple):
-    """The output folder of a run, as one of the processes that train together has it.
+    """The output folder of a run, as seen by one of its processes.
 
-    All of them compute the same. The one whose folder is written creates, replaces, deletes and locks what is there.
+    All processes compute the same. Only the writing process creates, replaces, deletes and locks files there.
 
     Attributes:
       path: the folder.
-      is_written: whether this process writes there.
+      is_written: whether this process writes to the folder.
     """
 
     path: str
@@ -56,14 +55,14 @@ class RunFolder(NamedTuple):
 
 
 class RunConfig(NamedTuple):
-    """The settings that a run was started with.
+    """Settings that a run was started with.
 
     Attributes:
-      path: the file that says so.
-      task: name of its task; None in folders of earlier versions.
-      flags: name to value, defaults included.
-      vocabulary: `Vocabulary.fingerprint` of its vocabulary; None if it is not known.
-      num_devices: how many devices shared each batch; None in folders of earlier versions, and if it did not train.
+      path: the file that holds them.
+      task: task name; None in folders of earlier versions.
+      flags: flag values by name, including defaults.
+      vocabulary: `Vocabulary.fingerprint` of its vocabulary; None if unknown.
+      num_devices: number of devices that shared each batch; None in folders of earlier versions and without training.
     """
 
     path: str
@@ -74,10 +73,10 @@ class RunConfig(NamedTuple):
 
 
 def read_run_config(folder: str) -> RunConfig | None:
-    """Read the `run_config.json` of a folder; None if there is no such file.
+    """Read a folder's `run_config.json`; None if missing.
 
     Raises:
-      UserError: the file is damaged.
+      UserError: the file is corrupt.
     """
     path = os.path.join(folder, RUN_CONFIG_FILE)
     if not files.exists(path):
@@ -90,20 +89,20 @@ def read_run_config(folder: str) -> RunConfig | None:
 
 
 def settings_folder(config: TrainingOptions) -> str:
-    """Return the folder of a run's settings: those of one that only evaluates do not replace those of training."""
+    """Return the folder for a run's settings; an evaluation-only run does not replace those of training."""
     return config.output_dir if config.do_train else os.path.join(config.output_dir, "eval")
 
 
 def write_run_config(
     folder: str, config: TrainingOptions, vocabulary: Vocabulary | None = None, num_devices: int | None = None
 ) -> None:
-    """Write `run_config.json`: the task, the command line, the flags with their defaults, and the versions at work.
+    """Write `run_config.json`: the task, command line, flags with defaults, and package versions.
 
     Args:
-      folder: folder to write to; created if it is missing.
+      folder: output folder; created if missing.
       config: the run's frozen dataclass.
-      vocabulary: the run's, where it has one.
-      num_devices: how many devices share each batch, if it trains.
+      vocabulary: the run's vocabulary, if any.
+      num_devices: number of devices that share each batch, if it trains.
     """
     writing.make_folders(folder)
     packages = {name: importlib.metadata.version(name) for name in ("tensorflow", "keras")}
@@ -120,29 +119,29 @@ def write_run_config(
 
 
 def differing_flags(first: Mapping[str, Any], second: Mapping[str, Any], *, ignored: Collection[str]) -> list[str]:
-    """Return the names of the flags that two runs do not share, but for the ignored ones; sorted."""
+    """Return the sorted names of flags that differ between two runs, except the ignored ones."""
     names = (first.keys() | second.keys()) - set(ignored)
     absent = object()
     return sorted(name for name in names if first.get(name, absent) != second.get(name, absent))
 
 
 def training_settings(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the flags of a run that say what it trains and how, and not where it writes or what it does besides."""
+    """Return the flags that affect what a run trains and how, but not its output location or other actions."""
     no_settings = flags_affecting(LabellingOptions, "run")
     return {flag: value for flag, value in flags.items() if flag not in no_settings}
 
 
 def distinct_names(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Name runs by what tells them apart: `{"out/a": {"random_seed": 1}, ...}` is named `random_seed=1`.
+    """Name runs by their differences: `{"out/a": {"random_seed": 1}, ...}` is named `random_seed=1`.
 
-    A flag that some of the runs do not have, as those of earlier versions, tells the others apart. Runs with the same
-    flags are also named by their folders: `random_seed=1 (a)`.
+    A flag missing from some runs, as in those of earlier versions, distinguishes the others. Runs with equal flags are
+    also named by folder: `random_seed=1 (a)`.
 
     Args:
       runs: folder to flags.
 
     Returns:
-      Folder to name; no name occurs twice.
+      Folder to unique name.
     """
     flags = dict.fromkeys(flag for of_run in runs.values() for flag in training_settings(of_run))
     varied = [
@@ -163,7 +162,7 @@ def distinct_names(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 
 class ModelFileFlags(Protocol):
-    """The flags that name the files of a model; those of the vocabulary are None if the run has none."""
+    """Flags for the files of a model; the vocabulary's are None if the run has none."""
 
     bert_config_file: str
     vocab_file: str | None
@@ -176,7 +175,7 @@ def write_model_files(folder: str, bert_config: BertConfig, flags: ModelFileFlag
     Args:
       folder: the folder.
       bert_config: the architecture.
-      flags: where the files are.
+      flags: the source files.
     """
     contents = {name: content_of_copy(source) for name, source in _sources(flags).items()}
     is_foreign = model_formats.is_foreign_config(flags.bert_config_file)
@@ -190,22 +189,22 @@ def write_model_files(folder: str, bert_config: BertConfig, flags: ModelFileFlag
 
 
 def _sources(flags: ModelFileFlags) -> dict[str, str]:
-    """Return the names of copies and their sources, of the files that there are."""
+    """Return the names of copies and their sources, for files that exist."""
     sources = {flag: getattr(flags, flag) for flag in dict.fromkeys(MODEL_FILES.values())}
     return {_name_of_copy(flag, source): source for flag, source in sources.items() if source is not None}
 
 
 def _name_of_copy(flag: str, source: str) -> str:
-    """Return the name that a file of a model has in an output folder."""
+    """Return a model file's name in an output folder."""
     return BERT_CONFIG_FILE if flag == "bert_config_file" else kind_of_file(source, flag).vocabulary_class.file_name
 
 
 def check_model_files_replaceable(folder: str, flags: ModelFileFlags) -> None:
-    """Raise if `write_model_files` would overwrite a file that no run put there.
+    """Raise if `write_model_files` would overwrite a file that no run created.
 
     Raises:
-      UserError: the folder holds a file of that name with another content, but no `run_config.json`; or the vocabulary
-        is a pipe, which cannot be read again.
+      UserError: the folder has a file of that name with different content, but no `run_config.json`; or the vocabulary
+        is a pipe, which cannot be read twice.
     """
     sources = _sources(flags)
     for name, source in sources.items():
@@ -222,23 +221,22 @@ def check_model_files_replaceable(folder: str, flags: ModelFileFlags) -> None:
 
 
 def model_file(folder: str, name: str) -> str | None:
-    """Return the path of a run's copy of a model file; None if there is none, as in the folders of earlier versions."""
+    """Return the path of a run's copy of a model file; None if missing, as in folders of earlier versions."""
     path = os.path.join(folder, name)
     return path if files.exists(path) else None
 
 
 def matches_vocabulary(folder: str, vocabulary: Vocabulary) -> bool | None:
-    """Tell whether a vocabulary is that of the model in a folder; None if the folder does not say it.
+    """Compare a vocabulary with that of the model in a folder; None if the folder has none.
 
-    A vocabulary that has words of its own in the places of `[unused...]` tokens, or behind the last token, is that of
-    the model, too: nothing was learned there.
+    A vocabulary that replaces `[unused...]` tokens or appends tokens also matches: nothing was learned for these ids.
 
     Args:
-      folder: that of a released checkpoint, of a run or of Hugging Face.
+      folder: folder of a released checkpoint, a run or a Hugging Face model.
       vocabulary: the one to use.
 
     Raises:
-      UserError: the folder's file is damaged.
+      UserError: the folder's file is corrupt.
     """
     run, path = read_run_config(folder), try_find_vocabulary(folder)
     recorded = run.vocabulary if run else None
@@ -254,12 +252,12 @@ def matches_vocabulary(folder: str, vocabulary: Vocabulary) -> bool | None:
 
 
 def vocabulary_mismatch(vocabulary: Vocabulary, folder: str, whose: str) -> str:
-    """Return the message that refuses a vocabulary, with the file to use instead.
+    """Return the error message for a wrong vocabulary, with the file to use instead.
 
     Args:
-      vocabulary: the one that was given.
-      folder: the folder of the model.
-      whose: which one is needed: "the teacher was trained with".
+      vocabulary: the given vocabulary.
+      folder: the model's folder.
+      whose: beginning of the message: "the teacher was trained with".
     """
     path = try_find_vocabulary(folder)
     instead = path or f"that one, whose hash is in {os.path.join(folder, RUN_CONFIG_FILE)}"
@@ -267,10 +265,10 @@ def vocabulary_mismatch(vocabulary: Vocabulary, folder: str, whose: str) -> str:
 
 
 def check_same_model(folder: str, config: BertConfig, vocabulary: Vocabulary | None) -> None:
-    """Compare a model's files with those that the checkpoints of a folder were trained with.
+    """Compare a model's files with those of a folder's checkpoints.
 
-    A vocabulary of the same length, another activation or another number of heads fit the variables, and would be
-    silently wrong. Other dropout rates only give a warning.
+    A vocabulary of equal size, another activation or another number of heads would load without an error, but compute
+    wrong results. Different dropout rates only give a warning.
 
     Args:
       folder: output folder of the run that made the checkpoints.
@@ -278,7 +276,7 @@ def check_same_model(folder: str, config: BertConfig, vocabulary: Vocabulary | N
       vocabulary: the vocabulary to use; None if there is none.
 
     Raises:
-      UserError: the weights would mean something else.
+      UserError: the weights would be misinterpreted.
     """
     run = read_run_config(folder)
     if run and vocabulary and run.vocabulary not in (None, vocabulary.fingerprint):
@@ -295,7 +293,7 @@ def check_same_model(folder: str, config: BertConfig, vocabulary: Vocabulary | N
 
 
 def _differences(config: Mapping[str, Any], trained: Mapping[str, Any], folder: str) -> str:
-    """Return the keys of a model config that are not as those of a folder, in words; empty if there are none."""
+    """Describe the model config keys that differ from those of a folder; empty if none do."""
     names = [name for name in config | trained if config.get(name) != trained.get(name)]
     here = ", ".join(f"{name} is {config.get(name)!r}" for name in names)
     there = ", ".join(f"{name} {trained.get(name)!r}" for name in names)
@@ -307,16 +305,16 @@ def _is_same_content(first: str, second: str) -> bool:
 
 
 def checkpoint_folder(config: TrainingOptions) -> str:
-    """Return the folder whose last checkpoint is used to evaluate, predict and export."""
+    """Return the folder whose last checkpoint is evaluated, predicted with and exported."""
     is_best = isinstance(config, FinetuningOptions) and config.use_best_checkpoint
     return os.path.join(config.output_dir, BEST_FOLDER) if is_best else config.output_dir
 
 
 def check_has_checkpoint(config: TrainingOptions) -> None:
-    """Raise if there are no weights to evaluate, to predict with or to export.
+    """Raise if there are no weights to evaluate, predict with or export.
 
     Raises:
-      UserError: there is neither a checkpoint in the output folder nor an initial one, and none is trained.
+      UserError: there is no checkpoint in the output folder, no initial checkpoint and no training.
     """
     folder = checkpoint_folder(config)
     if config.do_train or latest_checkpoint(folder):

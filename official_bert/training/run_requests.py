@@ -1,4 +1,4 @@
-"""Requests to a training run from outside: for a checkpoint or for the end, by a signal or by the clock."""
+"""External requests to a training run, by signal or time: save a checkpoint, or stop."""
 
 import contextlib
 import signal
@@ -9,27 +9,27 @@ from official_bert.support.signals import SAVE_SIGNAL, restart_system_calls
 
 
 class Terminated(BaseException):
-    """SIGTERM came; like KeyboardInterrupt no Exception, so that nobody on the way takes it for an error of theirs."""
+    """SIGTERM was received; not an Exception, like KeyboardInterrupt, so that error handlers do not catch it."""
 
 
 class RunRequests:
-    """Notices what is asked of a run while the block runs, beside checkpoints every so many steps.
+    """Track requests to a run during the block, in addition to checkpoints at fixed steps.
 
-    SIGTERM asks for a checkpoint and the end, instead of ending the process; SIGUSR1 asks for a checkpoint, after which
-    training goes on.
+    SIGTERM requests a checkpoint and the end of training instead of killing the process. SIGUSR1 requests a checkpoint;
+    training continues.
 
     Attributes:
-      is_terminated: whether SIGTERM came.
-      is_signalled: whether SIGUSR1 came since the last checkpoint.
+      is_terminated: whether SIGTERM was received.
+      is_signalled: whether SIGUSR1 was received since the last checkpoint.
     """
 
     def __init__(self, *, save_seconds: float = 0, max_seconds: float = 0, may_raise: bool = True):
-        """Start the clocks with the block.
+        """Configure the requests; the clocks start with the block.
 
         Args:
-          save_seconds: seconds between checkpoints; 0 for none by the clock.
+          save_seconds: seconds between checkpoints; 0 disables them.
           max_seconds: seconds after which training ends; 0 for no limit.
-          may_raise: whether `raised` raises; otherwise SIGTERM is only noticed there, too.
+          may_raise: whether `raised` may raise; otherwise it only records SIGTERM.
         """
         self._save_seconds = save_seconds
         self._max_seconds = max_seconds
@@ -47,7 +47,7 @@ class RunRequests:
         return self
 
     def __exit__(self, *_) -> None:
-        if self.is_terminated:  # about to end with success, which a second SIGTERM must not turn into a failure
+        if self.is_terminated:  # already ending successfully; a second SIGTERM must not turn this into a failure
             self._previous[signal.SIGTERM] = signal.SIG_IGN
         for number, handler in self._previous.items():
             signal.signal(number, handler)
@@ -55,7 +55,7 @@ class RunRequests:
     def _note_sigterm(self, *_) -> None:
         self.is_terminated = True
         if self._is_raised:
-            self._is_raised = False  # once; a second signal must not break what handles the first
+            self._is_raised = False  # raise only once; a second signal must not interrupt the handler of the first
             raise Terminated
 
     def _note_sigusr1(self, *_) -> None:
@@ -63,7 +63,7 @@ class RunRequests:
 
     @contextlib.contextmanager
     def raise_on_stop(self) -> Iterator[None]:
-        """Raise `Terminated` in the block, at once if SIGTERM came before: for long work that may be lost."""
+        """Raise `Terminated` in the block, at once if SIGTERM was received before: for long work that may be lost."""
         if not self._may_raise:
             yield
             return
@@ -73,7 +73,7 @@ class RunRequests:
         try:
             yield
         except Exception as error:
-            if self.is_terminated:  # native code of TensorFlow makes an error of what is raised while it handles one
+            if self.is_terminated:  # TensorFlow's native code may replace the raised exception by another error
                 raise Terminated from error
             raise
         finally:
@@ -81,16 +81,16 @@ class RunRequests:
 
     @property
     def is_due(self) -> bool:
-        """True if a checkpoint is asked for."""
+        """True if a checkpoint is requested."""
         is_late = self._save_seconds and time.monotonic() - self._saved >= self._save_seconds
         return bool(self.is_signalled or is_late)
 
     @property
     def is_over(self) -> bool:
-        """True if the time of training is up."""
+        """True if the time limit is reached."""
         return bool(self._max_seconds and time.monotonic() - self._began >= self._max_seconds)
 
     def mark_saved(self) -> None:
-        """Note that a checkpoint has been saved, which answers what was asked for before."""
+        """Record that a checkpoint was saved, which fulfils earlier requests."""
         self.is_signalled = False
         self._saved = time.monotonic()

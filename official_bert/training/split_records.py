@@ -1,4 +1,4 @@
-"""The record files of a data set's splits: the ids of texts and, with a frozen encoder, what it computes of them."""
+"""Record files of a data set's splits: text ids and, with a frozen encoder, its outputs."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -19,30 +19,30 @@ from official_bert.training.task import Task
 
 
 class FrozenTask(Task, Protocol):
-    """A task whose encoder may be frozen, so that what it computes is stored."""
+    """A task whose encoder may be frozen, so that its outputs can be stored."""
 
     def feature_schema(self, model: keras.Model) -> RecordSchema:
-        """Return the records of what the encoder of a model computes."""
+        """Return the record schema for the outputs of a model's encoder."""
 
 
 class SplitWriter(Protocol):
-    """Writes the records of a split, unless existing files are up to date."""
+    """Write the records of a split, unless existing files are up to date."""
 
     def write_ids(self, file: RecordFile) -> int:
         """Write the ids; return the number of records."""
 
     def write_features(self, file: RecordFile, *, encoder: str, features: Callable[[], Iterator[np.ndarray]]) -> None:
-        """Write what a frozen encoder computes.
+        """Write a frozen encoder's outputs.
 
         Args:
-          file: where to.
-          encoder: fingerprint of the encoder and of what is taken from it.
-          features: gives the vectors of each record; called only if they are needed.
+          file: the output file.
+          encoder: fingerprint of the encoder and of the selected outputs.
+          features: returns the vectors of each record; called only if needed.
         """
 
 
 class SplitRecords:
-    """Writes and reads the records of the splits of a run."""
+    """Write and read the records of a run's splits."""
 
     def __init__(
         self,
@@ -52,19 +52,19 @@ class SplitRecords:
         *,
         feature_lengths: Sequence[int] | None = None,
     ):
-        """Say how records are read.
+        """Configure reading and writing.
 
         Args:
           config: the flags.
-          task: has the schemas.
-          lengths: what batches of similar records may be padded to, should the flags allow that.
-          feature_lengths: likewise of what a frozen encoder computes; None if that has no positions.
+          task: provides the schemas.
+          lengths: padded lengths for batches of similar records, if the flags enable them.
+          feature_lengths: padded lengths for a frozen encoder's outputs; None if these have no positions.
         """
         self._config = config
         self._task = task
         self._lengths = lengths if config.pads_dynamically else None
         self._feature_lengths = feature_lengths if config.pads_dynamically else None
-        self._num_records: dict[str, int] = {}  # in each file that this run has made sure of
+        self._num_records: dict[str, int] = {}  # in each file verified by this run
 
     def ids_file(self, name: str) -> RecordFile:
         """Return the file with the ids of a split."""
@@ -72,7 +72,7 @@ class SplitRecords:
         return RecordFile(path, self._task.schema, self._lengths, self._config.compression)
 
     def file(self, trainer: Trainer, name: str) -> RecordFile:
-        """Return the file that the model reads: of the ids or, with a frozen encoder, of the encoder's outputs."""
+        """Return the file that the model reads: ids or, with a frozen encoder, its outputs."""
         if self._config.trainable_encoder:
             file = self.ids_file(name)
         else:
@@ -82,7 +82,7 @@ class SplitRecords:
         return file._replace(is_written=trainer.cluster.is_chief)
 
     def write(self, trainer: Trainer, name: str, writer: SplitWriter) -> int:
-        """Write the files of a split at the first call; return the number of records."""
+        """Write the files of a split on the first call; return the number of records."""
         if name not in self._num_records:
             ids_file = self.ids_file(name)._replace(is_written=trainer.cluster.is_chief)
             num_records = writer.write_ids(ids_file)
@@ -99,7 +99,7 @@ class SplitRecords:
     def predictions(
         self, trainer: Trainer, name: str, writer: SplitWriter, *, is_scored: bool
     ) -> dict[str, np.ndarray]:
-        """Return the task's predictions of a split, one row per record; `is_scored` says what they are for."""
+        """Return the task's predictions for a split, one row per record; `is_scored` is their purpose."""
         num_records = self.write(trainer, name, writer)
         batch_size = self._config.eval_batch_size if is_scored else self._config.predict_batch_size
         label = "evaluating" if is_scored else "predicting"

@@ -21,12 +21,12 @@ _MAX_SEED = 2**31 - 2  # Keras takes seeds modulo this number
 
 
 class TrainingSteps:
-    """Runs training steps; holds their state apart from the weights.
+    """Run training steps; hold their state except the weights.
 
     Attributes:
       step: int64 variable, number of steps taken, counted by the optimizer.
-      slots: name to variable of the optimizer, and the example count if batch sizes vary.
-      loss_scale_state: name to variable of the loss scaling; empty except in float16.
+      slots: optimizer variables by name, plus the example count for variable batch sizes.
+      loss_scale_state: loss scaling variables by name; empty except in float16.
     """
 
     def __init__(self, task: Task, model: keras.Model, strategy: tf.distribute.Strategy, plan: TrainingPlan):
@@ -86,18 +86,19 @@ class TrainingSteps:
     def take(self, iterator: Iterator, num_steps: int) -> dict[str, np.ndarray]:
         """Run steps in one compiled call; stop early at a non-finite loss or gradient.
 
-        In float16 a step whose gradients overflow changes only the loss scale and the step count, so that its batch is
-        used up; the call continues unless the scale cannot decrease further.
+        In float16, a step whose gradients overflow changes only the loss scale and the step count, and consumes its
+        batch; the call continues unless the scale cannot decrease further.
 
         Args:
           iterator: yields batches distributed by the strategy.
           num_steps: number of steps to run.
 
         Returns:
-          Name to float [steps taken]: loss, each loss of the task, learning_rate, gradient_norm (before clipping), and
-          positions of the batch and tokens (positions that are not padding); examples, if batch sizes vary. In float16
-          also loss_scale, and overflow_steps, 1 for a step that changed nothing; otherwise skipped_steps, likewise, if
-          the plan skips steps.
+          Name to float [steps taken]: loss, each loss of the task, learning_rate, gradient_norm (before clipping),
+          positions of
+            the batch and tokens (positions excluding padding); examples, for variable batch sizes. In float16 also
+            loss_scale, and overflow_steps, 1 for a step that changed nothing; otherwise, if the plan skips steps,
+            skipped_steps, 1 for a skipped step.
         """
         history = self._compiled(iterator, tf.constant(num_steps)).numpy()
         columns = {name: history[:, column] for column, name in enumerate(self._scalar_names)}

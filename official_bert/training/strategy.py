@@ -23,18 +23,18 @@ _TF_CONFIG_ADVICE = (
 
 
 def create_strategy(devices: DeviceOptions, *, allows_workers: bool = True) -> tf.distribute.Strategy:
-    """Build the distribution strategy; call it before anything else touches a device.
+    """Create the distribution strategy; call it before any other access to a device.
 
     Args:
-      devices: the flags that say where to compute.
-      allows_workers: whether several workers may share the work.
+      devices: the device flags.
+      allows_workers: whether the run supports several workers.
 
     Returns:
       TensorFlow's default strategy for one device, otherwise a MirroredStrategy, MultiWorkerMirroredStrategy or
       TPUStrategy.
 
     Raises:
-      UserError: the devices asked for are not there, or the flags contradict each other.
+      UserError: the requested devices are missing, or the flags contradict each other.
     """
     distribution = _chosen(devices)
     if distribution == "tpu":
@@ -62,7 +62,7 @@ def create_strategy(devices: DeviceOptions, *, allows_workers: bool = True) -> t
 
 
 def _chosen(devices: DeviceOptions) -> str:
-    """Resolve `distribution`, where it leaves the choice to the other flags and the machine."""
+    """Resolve `distribution`, if the flag leaves the choice to other flags and the machine."""
     if devices.distribution == "auto":
         if devices.use_tpu:
             return "tpu"
@@ -81,10 +81,10 @@ def _chosen(devices: DeviceOptions) -> str:
 
 @functools.cache
 def mirrored_strategy(kind: str, num_replicas: int) -> tf.distribute.MirroredStrategy:
-    """Return the strategy of the first devices of a kind, "CPU" or "GPU".
+    """Return the strategy of the first devices of a type, "CPU" or "GPU".
 
-    There is one in a process: each numbers its collective operations from the same start, and TensorFlow takes two
-    operations of one number for one, whose shapes then do not match.
+    There is one per process: each strategy numbers its collective operations from the same start, and TensorFlow would
+    mix up two operations with the same number, with a shape mismatch.
     """
     return tf.distribute.MirroredStrategy([f"{kind}:{index}" for index in range(num_replicas)])
 
@@ -135,13 +135,13 @@ def _the_multi_worker_strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
 
 @contextlib.contextmanager
 def _ended_by_ctrl_c() -> Iterator[None]:
-    """Let Ctrl-C end the process at once in the block.
+    """Make Ctrl-C end the process immediately during the block.
 
-    For native code that waits without a limit: Python would handle the signal afterwards. SIGTERM cannot be had so:
-    TensorFlow sets a handler of its own for it, which does nothing here. Without this "ctrl_c_stops" of
-    `training/test_multi_worker.py` waits in vain.
+    For native code that waits without a timeout: Python would handle the signal only afterwards. This does not work for
+    SIGTERM: TensorFlow installs its own handler, which does nothing here. Without this, "ctrl_c_stops" of
+    `training/test_multi_worker.py` hangs.
     """
-    if threading.current_thread() is not threading.main_thread():  # no other can set handlers
+    if threading.current_thread() is not threading.main_thread():  # only the main thread can set handlers
         yield
         return
     previous = signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -152,9 +152,9 @@ def _ended_by_ctrl_c() -> Iterator[None]:
 
 
 def _cluster_resolver() -> tf.distribute.cluster_resolver.ClusterResolver:
-    """Find the workers and which of them this process is: from TF_CONFIG, or else from SLURM's variables."""
+    """Find the workers and this process's index, from TF_CONFIG or else SLURM's variables."""
     if "TF_CONFIG" in os.environ:
-        _num_configured_workers()  # raises if it is wrong
+        _num_configured_workers()  # raises if it is invalid
         return tf.distribute.cluster_resolver.TFConfigClusterResolver()
     if "SLURM_PROCID" not in os.environ:
         raise UserError(
@@ -162,12 +162,12 @@ def _cluster_resolver() -> tf.distribute.cluster_resolver.ClusterResolver:
             "TF_CONFIG on each (official-bert launch_workers prints it), or start them with srun"
         )
     try:
-        # Which GPUs a task sees is SLURM's choice. These two numbers only tell the resolver to give each a port.
+        # SLURM assigns GPUs to tasks. These two numbers only make the resolver assign a port to each.
         num_tasks = int(os.environ.get("SLURM_STEP_NUM_TASKS", "1"))
         resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
             gpus_per_node=num_tasks, gpus_per_task=1, auto_set_gpu=False
         )
-        resolver.cluster_spec()  # finds out which task this is
+        resolver.cluster_spec()  # determines this task's index
     except (RuntimeError, ValueError) as error:
         raise UserError(
             f"SLURM's variables cannot be used ({_first_line(error)}); start the workers with srun"
@@ -176,10 +176,10 @@ def _cluster_resolver() -> tf.distribute.cluster_resolver.ClusterResolver:
 
 
 def _num_configured_workers() -> int:
-    """Return the number of workers in the variable TF_CONFIG; 0 if it is not set.
+    """Return the number of workers in TF_CONFIG; 0 if it is not set.
 
     Raises:
-      UserError: TF_CONFIG is not as TensorFlow understands it, or has other tasks than workers.
+      UserError: TF_CONFIG is invalid, or has tasks other than workers.
     """
     text = os.environ.get("TF_CONFIG")
     if not text:

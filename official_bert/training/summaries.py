@@ -1,4 +1,4 @@
-"""Writes the numbers of a run: TensorBoard events, `metrics.jsonl` and `eval_results.txt`."""
+"""Write a run's metrics: TensorBoard events, `metrics.jsonl` and `eval_results.txt`."""
 
 import json
 import os
@@ -15,25 +15,25 @@ from official_bert.training.run_folder import read_run_config, training_settings
 
 
 class ScalarLog:
-    """The scalars of a run, each written twice: as TensorBoard events and as a line of `metrics.jsonl`.
+    """Scalars of a run, written as TensorBoard events and as lines of `metrics.jsonl`.
 
-    Training events lie in the output folder and evaluation events in its folder `eval`, as in the reference. Those of
-    training begin with the settings of the run, where the folder has its flags.
+    As in the reference, training events are in the output folder and evaluation events in its subfolder `eval`.
+    Training events begin with the run's hyperparameters, if the folder has its flags.
     """
 
     def __init__(self, output_dir: str, *, is_written: bool = True):
-        """Open the log of an output folder, unless another worker writes it; nothing is written yet."""
+        """Open the log of an output folder, unless another worker writes it; writes nothing yet."""
         self._is_written = is_written
         self._output_dir = output_dir
         self._path = os.path.join(output_dir, METRICS_FILE)
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
 
     def discard_after(self, step: int) -> None:
-        """Drop the lines of `metrics.jsonl` beyond a step, for a run that resumes from there."""
+        """Drop lines of `metrics.jsonl` after a step, for a run that resumes there."""
         self._drop(lambda line: line["step"] > step)
 
     def replace(self, split: str, step: int, scalars: Mapping[str, float]) -> None:
-        """Write a line like `write`, but drop the one that the step has from an earlier evaluation."""
+        """Write a line like `write`, replacing one from an earlier evaluation of the step."""
         self._drop(lambda line: line["split"] == split and line["step"] == step)
         self.write(split, step, scalars)
 
@@ -58,7 +58,7 @@ class ScalarLog:
         """
         if not self._is_written:
             return
-        # `tf.summary.scalar` needs the package tensorboard; the event that the reference wrote does not.
+        # `tf.summary.scalar` needs the package tensorboard; the reference's event format does not.
         values = [tf.compat.v1.Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
         writer = self._writer(split)
         with writer.as_default():
@@ -66,7 +66,7 @@ class ScalarLog:
         writer.flush()
         with files.open_file(self._path, "a") as sink:
             sink.write(json.dumps({"split": split, "step": step, **scalars}) + "\n")
-        writing.flush(self._path)  # a checkpoint that is saved later vouches for the line
+        writing.flush(self._path)  # a checkpoint saved later guarantees that the line exists
 
     def _writer(self, split: str) -> tf.summary.SummaryWriter:
         if split not in self._writers:
@@ -81,12 +81,12 @@ class ScalarLog:
 
 
 def write_results(path: str, results: Mapping[str, Any], unlogged: Collection[str] = ()) -> None:
-    """Write `eval_results.txt` as the reference does, and log it: sorted lines `key = value`.
+    """Write `eval_results.txt` as the reference does, and log it: sorted `key = value` lines.
 
     Args:
       path: the file.
       results: name to number.
-      unlogged: names of numbers that are only written.
+      unlogged: names of numbers that are written but not logged.
     """
     lines = {key: f"{key} = {results[key]!s}" for key in sorted(results)}
     for key, line in lines.items():

@@ -1,4 +1,4 @@
-"""The teacher of a fine-tuning run: a finished run of the same task, whose logits are stored beside the records."""
+"""Teacher of a fine-tuning run: a finished run of the same task, whose logits are stored with the records."""
 
 import dataclasses
 import hashlib
@@ -34,7 +34,7 @@ class Teacher(NamedTuple):
 
     Attributes:
       folder: output folder of its run.
-      run: what the run was started with.
+      run: settings of its run.
       checkpoint: prefix of its weights.
       bert_config: its architecture.
     """
@@ -46,10 +46,10 @@ class Teacher(NamedTuple):
 
 
 def find_teacher(config: FinetuningOptions) -> Teacher:
-    """Find the teacher that the flags name, and check that it was trained on the same task and records.
+    """Find the teacher given by the flags; check that it was trained on the same task and records.
 
     Raises:
-      UserError: the folder has no finished run, or one of another task or vocabulary.
+      UserError: the folder has no finished run, or its task or vocabulary differs.
     """
     path = config.teacher
     is_best = os.path.basename(os.path.abspath(path)) == BEST_FOLDER
@@ -67,7 +67,7 @@ def find_teacher(config: FinetuningOptions) -> Teacher:
 
 
 def teacher_file(file: RecordFile, task: DistillableTask) -> RecordFile:
-    """Return the file that holds the records of `file` together with the teacher's logits."""
+    """Return the file for the records of `file` plus the teacher's logits."""
     path = file.path.removesuffix(".tf_record") + ".teacher.tf_record"
     return file._replace(path=path, schema=file.schema.with_fields(task.teacher_field))
 
@@ -75,19 +75,19 @@ def teacher_file(file: RecordFile, task: DistillableTask) -> RecordFile:
 def write_teacher_records(
     job: FinetuningJob, teacher: Teacher, strategy: tf.distribute.Strategy, file: RecordFile, num_records: int
 ) -> None:
-    """Write the records to train on with the logits of a teacher, unless an existing file is up to date.
+    """Write the training records with a teacher's logits, unless an existing file is up to date.
 
     The teacher computes each example once, without dropout; training reads the stored logits in every epoch.
 
     Args:
       job: the task to train.
       teacher: the teacher.
-      strategy: the devices to compute on.
-      file: the records without logits; all workers can read it.
+      strategy: the devices to use.
+      file: the records without logits, readable by all workers.
       num_records: number of records.
 
     Raises:
-      UserError: the checkpoint does not fit the flags of the run.
+      UserError: the checkpoint does not match the run's flags.
     """
     config = job.config
     names = flags_affecting(config, "head")  # the teacher and the student may differ in these
@@ -100,7 +100,7 @@ def write_teacher_records(
         logging.info("teacher: using the weights of %s", teacher.checkpoint)
         logits = _logits(task, teacher, strategy, file, num_records, config)
         for record, of_record in zip(tfrecord.read_records(file.path), logits, strict=True):
-            # Two serialized tf.train.Examples, one after the other, are the Example that has the features of both.
+            # Two concatenated serialized tf.train.Examples are an Example with the features of both.
             yield record + schema.encode({TEACHER_LOGITS: of_record.ravel()})
 
     with files.open_file(f"{teacher.checkpoint}.index", "rb") as source:  # contains a checksum of each array

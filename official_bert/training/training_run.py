@@ -1,4 +1,4 @@
-"""One training run, from its first or last checkpoint to its end: steps, log lines, evaluations, checkpoints."""
+"""A training run, from its first or last checkpoint to its end: steps, log lines, evaluations, checkpoints."""
 
 import dataclasses
 import time
@@ -21,22 +21,22 @@ from official_bert.training.run_requests import RunRequests, Terminated
 from official_bert.training.step import OVERFLOW_STEPS, SKIPPED_STEPS, TrainingSteps
 from official_bert.training.summaries import ScalarLog
 
-_SECONDS_BETWEEN_LOG_LINES = 30  # without a terminal, where steps are too slow for `log_steps` to show life
+_SECONDS_BETWEEN_LOG_LINES = 30  # without a terminal, if steps are too slow for `log_steps` to show progress
 
 
 @dataclasses.dataclass(kw_only=True)
 class TrainingRun:
-    """The parts of a run; `Trainer.train` puts them together.
+    """The parts of a run, assembled by `Trainer.train`.
 
     Attributes:
-      plan: how to train.
+      plan: training settings.
       model: the model.
-      steps: takes the steps and holds the optimizer's state.
+      steps: runs the steps and holds the optimizer's state.
       cluster: the processes that train together.
-      folder: the checkpoints.
-      scalar_log: the numbers of each log line.
+      folder: the checkpoint folder.
+      scalar_log: log of scalars.
       evaluate: as in `Trainer.train`.
-      requests: notices what asks for checkpoints and for the end, by the clock or by a signal.
+      requests: external requests for checkpoints or the end, by time or signal.
     """
 
     plan: TrainingPlan
@@ -54,14 +54,14 @@ class TrainingRun:
 
     @property
     def step(self) -> int:
-        """Number of steps taken so far, by earlier runs too."""
+        """Number of steps taken so far, including earlier runs."""
         return int(self.steps.step.numpy())
 
     def resume(self) -> None:
         """Restore the last checkpoint of the folder.
 
         Raises:
-          UserError: it does not fit the model or the optimizer.
+          UserError: it does not match the model or the optimizer.
         """
         latest = self.folder.latest
         self.folder.remove_leftovers()
@@ -82,7 +82,7 @@ class TrainingRun:
         logging.info("saved %s", self.folder.save(self.step, {**weights_by_name(self.model), **state}))
 
     def is_over(self) -> bool:
-        """Return True if no step is left to take; evaluate a step whose evaluation was interrupted."""
+        """Return True if no steps remain; evaluate a step whose evaluation was interrupted."""
         start = self.step
         self.scalar_log.discard_after(start)
         if start and self._is_evaluated(start) and self._stops_early(start):
@@ -95,7 +95,7 @@ class TrainingRun:
         return True
 
     def take_steps(self, batches: Callable[[int], tf.data.Dataset]) -> bool:
-        """Train up to the last step of the plan; return False if a signal or the clock stopped it before.
+        """Train to the last step of the plan; return False if a signal or the time limit stopped it.
 
         Args:
           batches: as in `Trainer.train`.
@@ -117,7 +117,7 @@ class TrainingRun:
                 iterator = iter(self.cluster.distribute(batches(self.steps.num_examples)))
                 self.steps.compile(iterator)
         except Terminated:
-            return False  # the last checkpoint is of this very step
+            return False  # the last checkpoint is of this step
         with Progress(
             "training", self.plan.num_train_steps, "steps", start=start, log_every_seconds=_SECONDS_BETWEEN_LOG_LINES
         ) as progress:
@@ -151,7 +151,7 @@ class TrainingRun:
             if self._is_evaluated(step):
                 progress.clear()
                 is_over = self._stops_early(step) or is_over
-            # Last, since a checkpoint vouches for all that was written of its step.
+            # Last, because a checkpoint guarantees that everything else of its step was written.
             stops, saves = self.cluster.sums(
                 int(self.requests.is_terminated or (self.cluster.is_chief and self.requests.is_over)),
                 int(self.requests.is_due if self.cluster.is_chief else self.requests.is_signalled),
@@ -164,7 +164,7 @@ class TrainingRun:
         return is_over
 
     def _log(self, step: int, progress: Progress, *, is_logged: bool, is_overflow: bool) -> None:
-        """Show the progress; at a log line, write the scalars of the window and begin a new one."""
+        """Update the progress; at a log line, write the window's scalars and begin a new window."""
         window = self._window
         scalars = window.scalars() if window.num_steps else {}
         progress.update(step, *describe_scalars(step, scalars), log=is_logged)
@@ -191,7 +191,7 @@ class TrainingRun:
         return self.evaluate is not None and (step == self.plan.num_train_steps or step % self.plan.eval_steps == 0)
 
     def _stops_early(self, step: int) -> bool:
-        """Evaluate; return whether to stop early: not after SIGTERM, when the next start evaluates this step."""
+        """Evaluate; return True to stop early, but not after SIGTERM: the resumed run evaluates this step."""
         try:
             with self.requests.raise_on_stop():
                 return self.evaluate(step)
@@ -200,7 +200,7 @@ class TrainingRun:
 
 
 def weights_by_name(model: keras.Model) -> dict[str, tf.Tensor]:
-    """Return the values of a model's variables, by their names in a checkpoint."""
+    """Return a model's variable values, by checkpoint name."""
     return {variable.path: variable.value for variable in model.weights}
 
 

@@ -1,4 +1,4 @@
-"""Runs of the scripts that a tool starts one after another, each in a folder of its own."""
+"""Commands that a tool runs one after another, each in its own folder."""
 
 import dataclasses
 import os
@@ -16,12 +16,12 @@ from official_bert.training.run_folder import differing_flags, read_run_config, 
 
 
 class Trial(NamedTuple):
-    """One run of a script that trains and evaluates.
+    """One run of a command that trains and evaluates.
 
     Attributes:
-      script: the script.
+      script: the command.
       config: its flags.
-      metric: the key of `eval_results.txt` that is wanted of it.
+      metric: the key in `eval_results.txt` to report.
     """
 
     script: str
@@ -30,12 +30,12 @@ class Trial(NamedTuple):
 
     @property
     def score(self) -> float | None:
-        """Its score; None if it is not finished."""
+        """The score; None if unfinished."""
         path = os.path.join(self.config.output_dir, RESULTS_FILE)
         return read_results(path).get(self.metric) if files.exists(path) else None
 
     def check_folder(self) -> None:
-        """Raise if its folder has a run with other flags: resuming that would mix two runs."""
+        """Raise if the folder has a run with other flags: resuming would mix two runs."""
         folder, flags = self.config.output_dir, dataclasses.asdict(self.config)
         run = read_run_config(settings_folder(self.config))
         if run is None and self.score is None:
@@ -51,13 +51,13 @@ class Trial(NamedTuple):
             )
 
     def run(self, name: str) -> None:
-        """Run it to its end, or resumes it, quietly.
+        """Run or resume the command quietly to its end.
 
         Args:
-          name: what to call it in messages.
+          name: its name in messages.
 
         Raises:
-          UserError: it was stopped, or ended without the score.
+          UserError: it was stopped, or produced no score.
         """
         exit_code = run_script(self.script, self.config)
         if self.score is None:
@@ -65,14 +65,14 @@ class Trial(NamedTuple):
 
 
 def run_script(script: str, config: object) -> int:
-    """Run a script to its end, quietly, and pass SIGTERM on, upon which it saves a checkpoint.
+    """Run a command quietly to its end; pass SIGTERM on, after which it saves a checkpoint.
 
     Args:
-      script: its name.
-      config: its flags.
+      script: the command's name.
+      config: the flags.
 
     Returns:
-      Its exit code.
+      The exit code.
     """
     command = [sys.executable, "-m", "official_bert", script, *to_arguments(config)]
     command.append("--verbosity=-1")  # warnings and errors
@@ -85,8 +85,8 @@ def run_script(script: str, config: object) -> int:
 
 
 def unfinished(name: str, exit_code: int) -> UserError:
-    """Return the error about a script that did not reach its end."""
-    # Stopped from outside: by SIGTERM, which it answers with 0, by another signal (below 0) or Ctrl-C (130).
+    """Return the error for a command that did not complete."""
+    # Stopped externally: by SIGTERM, which exits with 0, another signal (negative) or Ctrl-C (130).
     if exit_code <= 0 or exit_code == 130:
         return UserError(f"stopped during {name}; the same command resumes from there")
     return UserError(

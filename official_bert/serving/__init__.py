@@ -1,1 +1,1 @@
-"""The base of all exports: texts in, predictions out, as SavedModels."""
+"""Export and serving of models as SavedModels: texts in, predictions out."""

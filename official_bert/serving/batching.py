@@ -1,7 +1,7 @@
-"""Joins concurrent requests into batches, as TensorFlow Serving does, inside an asyncio server.
+"""Join concurrent requests into batches, as TensorFlow Serving does, inside an asyncio server.
 
-TensorFlow's own `BatchFunction` cannot pad requests of different lengths, fails all requests of a batch with an invalid
-one, and keeps a thread waiting for each request; so the batches are formed here, on the event loop.
+TensorFlow's own `BatchFunction` cannot pad requests of different lengths, fails a whole batch for one invalid request,
+and blocks a thread per waiting request. Therefore batches are formed here, on the event loop.
 """
 
 import asyncio
@@ -18,29 +18,29 @@ from official_bert.config.batching_settings import BatchingSettings
 
 Arrays = Mapping[str, np.ndarray]
 
-_POSITIONS_PER_EXAMPLE = 128  # for which a batch has room, on average
-_BYTES_PER_POSITION = 4  # of a text, about
+_POSITIONS_PER_EXAMPLE = 128  # average capacity of a batch
+_BYTES_PER_POSITION = 4  # approximate bytes of text per position
 
 
 class QueueFullError(RuntimeError):
-    """More requests wait than the settings allow."""
+    """More requests are queued than the settings allow."""
 
 
 class _Call(NamedTuple):
-    """A request, or a part of a large one, that waits for its results."""
+    """A request, or a part of a large one, waiting for its results."""
 
     inputs: Arrays
     num_examples: int
-    work: int  # positions, about
+    work: int  # approximate number of positions
     answer: asyncio.Future
-    deadline: float  # on the event loop's clock: when it no longer waits for others
+    deadline: float  # on the event loop's clock: the end of waiting for other calls
 
 
 class Batcher:
-    """Calls a function with the rows of several calls at once; all methods but `compute` run on the event loop.
+    """Call a function on the joined rows of several calls; all methods except `compute` run on the event loop.
 
-    A batch has bounded work, so a large call is computed in parts, and calls that wait take turns, part by part. Parts
-    that are too much for a batch, as they cannot be divided, leave one thread to the others, if there are several.
+    A batch has bounded work, so large calls are computed in parts, and waiting calls take turns part by part. Parts
+    that exceed a batch, because they cannot be divided, leave one thread to the others if there are several.
     """
 
     def __init__(
@@ -52,15 +52,15 @@ class Batcher:
         is_joining: bool,
         observe: Callable[[int], None] = lambda num_examples: None,
     ):
-        """Start without calls.
+        """Create a batcher without calls.
 
         Args:
-          compute: takes and gives arrays by name, whose first axes count the same examples; blocks.
-          settings: sizes of batches and of the queue.
-          executor: where `compute` is called, of `settings.num_batch_threads` threads.
-          is_joining: whether a row of the results depends on its own row alone, in its shape too; otherwise each call
-            is computed alone, and as a whole.
-          observe: is called with the number of examples of each batch.
+          compute: maps arrays by name to arrays by name, all with an example axis first; blocks.
+          settings: batch and queue sizes.
+          executor: thread pool for `compute`, with `settings.num_batch_threads` threads.
+          is_joining: whether each result row, including its shape, depends only on its input row; otherwise each call
+            is computed alone and whole.
+          observe: called with the number of examples in each batch.
         """
         self._compute, self._settings, self._executor = compute, settings, executor
         self._is_joining, self._observe = is_joining, observe
@@ -72,7 +72,7 @@ class Batcher:
         self._timer: asyncio.TimerHandle | None = None
 
     async def __call__(self, inputs: Arrays) -> Arrays:
-        """Compute some rows, together with those of other calls.
+        """Compute rows, together with those of other calls.
 
         Args:
           inputs: the arrays; their first axes have the same length, N.
@@ -81,7 +81,7 @@ class Batcher:
           Arrays with N rows.
 
         Raises:
-          QueueFullError: too many calls wait.
+          QueueFullError: too many calls are queued.
           Exception: what `compute` raises for these rows alone.
         """
         num_examples = len(next(iter(inputs.values())))
@@ -101,7 +101,7 @@ class Batcher:
         return parts[0] if len(parts) == 1 else _joined(parts)
 
     def _parts(self, inputs: Arrays, num_examples: int) -> Iterator[tuple[slice, int, int]]:
-        """Return the rows of each part of a call, their number and their work."""
+        """Return the rows of each part of a call, the number of rows and their work."""
         works = _work(inputs, num_examples)
         if not self._is_joining:
             yield slice(None), num_examples, sum(works)
@@ -117,7 +117,7 @@ class Batcher:
         yield slice(start, num_examples), num_examples - start, work
 
     def _start_batches(self) -> None:
-        """Start what is full, or has waited long enough, as far as threads are free."""
+        """Start batches that are full or have waited long enough, if threads are free."""
         while self._waiting and self._num_running < self._settings.num_batch_threads:
             loop = asyncio.get_running_loop()
             is_full = not self._is_joining or self._num_waiting >= self._settings.max_execution_batch_size
@@ -140,7 +140,7 @@ class Batcher:
         self._start_batches()
 
     def _take(self) -> list[_Call]:
-        """Return the parts that come next, as many as fit into a batch, one of each call in turn."""
+        """Return the next parts, as many as fit into a batch, one per call in turn."""
         may_be_large = self._num_large < max(self._settings.num_batch_threads - 1, 1)
         batch, num_examples, work = [], 0, 0
         for _ in range(len(self._waiting)):
@@ -164,7 +164,7 @@ class Batcher:
         return call.work > self._most_work
 
     def _run(self, requests: Sequence[Arrays]) -> list[Arrays | Exception]:
-        """Compute a batch, in a thread; one wrong request must not spoil its neighbours."""
+        """Compute a batch in a thread; an invalid request must not fail the others."""
         sizes = [len(next(iter(inputs.values()))) for inputs in requests]
         self._observe(sum(sizes))
         try:
@@ -184,7 +184,7 @@ class Batcher:
         self._num_large -= is_large
         results = [batch.exception()] * len(calls) if batch.exception() else batch.result()
         for call, result in zip(calls, results, strict=True):
-            if call.answer.done():  # cancelled: the client has gone
+            if call.answer.done():  # cancelled: the client has disconnected
                 continue
             if isinstance(result, Exception):
                 call.answer.set_exception(result)
@@ -194,7 +194,7 @@ class Batcher:
 
 
 def _work(inputs: Arrays, num_examples: int) -> Sequence[int]:
-    """About how many positions each example takes: those that it has, or those that its texts may need."""
+    """Estimate the positions per example, from its ids or its text length."""
     works = [0] * num_examples
     for values in inputs.values():
         if values.dtype != object:
@@ -206,7 +206,7 @@ def _work(inputs: Arrays, num_examples: int) -> Sequence[int]:
 
 
 def _joined(parts: Sequence[Arrays]) -> Arrays:
-    """One below the other; where lengths differ, the shorter are filled up with zeros, which a mask of 0 hides."""
+    """Concatenate arrays; shorter rows are padded with zeros, which a mask of 0 hides."""
     return {name: np.concatenate(_of_one_length([part[name] for part in parts])) for name in parts[0]}
 
 

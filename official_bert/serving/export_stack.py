@@ -1,12 +1,12 @@
-"""The transformer layers as an exported model computes them: in parts, so that several cores answer one request.
+"""Transformer layers of an exported model, split into parts so that several cores compute one request.
 
-TensorFlow can let all cores share each matrix product. One short text has some forty products of a tenth of a
-millisecond, and waiting for each other costs the cores as much again. Parts of a layer are independent for longer: the
-products, the attention and the activation of one part need nothing of another, and only their results are added up.
-With one thread for each operation, TensorFlow gives each part to a core of its own.
+TensorFlow can share each matrix product among all cores. A short text has about forty products of a tenth of a
+millisecond each, and synchronization between cores doubles this time. Parts of a layer are independent for longer: the
+products, attention and activation of a part need nothing from other parts; only their results are summed. With one
+thread per operation, TensorFlow assigns each part to its own core.
 
-This is tensor parallelism between cores (Megatron-LM, section 3): each part adds up and normalizes the results of all
-parts for itself, as every device does there, rather than wait until another core has done so.
+This is tensor parallelism between cores (Megatron-LM, section 3): as on its devices, each part sums and normalizes the
+results of all parts itself instead of waiting for another core to do so.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from official_bert.modeling.transformer import AttentionOutput, TransformerLayer
 
 
 class ServedLayout(UnpaddedLayout):
-    """An `UnpaddedLayout` with TensorFlow's own gathering; Keras's looks for negative indices first."""
+    """An `UnpaddedLayout` that gathers with TensorFlow; Keras's gather first checks for negative indices."""
 
     @staticmethod
     def gather_rows(x, indices):
@@ -34,10 +34,10 @@ class ServedLayout(UnpaddedLayout):
         return tf.gather(x, indices)
 
     def places_of_heads(self, num_projections: int) -> tf.Tensor:
-        """Tell where the heads of several projections of a position stand, which lie side by side for each token.
+        """Locate the heads of several projections of each position, which are adjacent per token.
 
         Returns:
-          int32 [projections, B, n, S], which of the T * projections * n heads of all tokens.
+          int32 [projections, B, n, S], indices into the T * projections * n heads of all tokens.
         """
         num_heads = self.split.shape[1]
         heads = tf.reshape(tf.range(num_projections * num_heads), [num_projections, 1, num_heads, 1])
@@ -45,10 +45,10 @@ class ServedLayout(UnpaddedLayout):
 
 
 class _Kernels(NamedTuple):
-    """Weights of a part of a layer; or those of all parts and layers, with one more dimension before.
+    """Weights of a part of a layer; or of all parts and layers, with an extra leading dimension.
 
     Attributes:
-      projections: float [D, 3 * d], of query, key and value side by side.
+      projections: float [D, 3 * d], query, key and value concatenated.
       attention_output: float [d, D].
       intermediate: float [D, i].
       output: float [i, D].
@@ -61,15 +61,15 @@ class _Kernels(NamedTuple):
 
 
 class _Vectors(NamedTuple):
-    """Offsets and scales of a layer: constants of the graph, as a small variable costs as much as a large one.
+    """Biases and layer norm parameters of a layer: graph constants, because even small variables cost time.
 
     Attributes:
-      projections: [3 * d] for each part.
-      intermediate: [i] for each part.
+      projections: [3 * d] per part.
+      intermediate: [i] per part.
       attention_output: [D].
       output: [D].
-      attention_norm: scale and shift, [D] each, and what is added to the variance.
-      output_norm: likewise.
+      attention_norm: scale and shift, [D] each, and epsilon.
+      output_norm: scale and shift, [D] each, and epsilon.
     """
 
     projections: list[np.ndarray]
@@ -81,10 +81,10 @@ class _Vectors(NamedTuple):
 
 
 class ExportStack:
-    """Computes what a `TransformerStack` computes at inference.
+    """Compute the inference of a `TransformerStack`.
 
-    It has copies of the weights: four variables, since each one costs every request some time. With weights in bfloat16
-    the products are in bfloat16, too, and what they are added to is float32.
+    It holds copies of the weights, in four variables because each variable adds time to every request. With bfloat16
+    weights, products are also in bfloat16, and sums in float32.
 
     Attributes:
       num_heads: n.
@@ -96,12 +96,12 @@ class ExportStack:
 
         Args:
           stack: the layers.
-          num_parts: number of parts, which divides the heads and the width of the feed-forward layers.
+          num_parts: number of parts; divides the number of heads and the feed-forward width.
         """
         self.num_heads, self.project = stack.num_heads // num_parts, stack.project
         self._num_parts = num_parts
         layers = list(dict.fromkeys(stack.layers))
-        self._numbers = [layers.index(layer) for layer in stack.layers]  # those that share weights are one
+        self._numbers = [layers.index(layer) for layer in stack.layers]  # shared layers count as one
         self._vectors = [_vectors(layer, num_parts) for layer in layers]
         self._activation = layers[0].intermediate.dense.activation
         parts = zip(*(part for layer in layers for part in _kernels(layer, num_parts)), strict=True)
@@ -109,7 +109,7 @@ class ExportStack:
 
     @contextlib.contextmanager
     def replacing_layers(self, encoder: BertEncoder) -> Iterator[None]:
-        """Let the encoder compute with this in the block, and not with its own layers."""
+        """Make the encoder use this stack instead of its own layers during the block."""
         own = encoder.transformer, encoder.layout
         encoder.transformer, encoder.layout = self, ServedLayout
         try:
@@ -118,14 +118,14 @@ class ExportStack:
             encoder.transformer, encoder.layout = own
 
     def __call__(self, x, bias, *, layout: ServedLayout, first_only=False, training=False):
-        """Transform sequences; see `TransformerStack.call`. The outputs have no probabilities, and none drops out."""
+        """Transform sequences; see `TransformerStack.call`. Returns no probabilities and applies no dropout."""
         del training
         kernels = [_Kernels(*part) for part in zip(*map(tf.unstack, self._kernels), strict=True)]  # without copying
         places_of_heads = layout.places_of_heads(3)
         compute_dtype = x.dtype
-        copies = [ops.cast(x, "float32")]  # of the vectors, one for each part
+        copies = [ops.cast(x, "float32")]  # one copy of the vectors per part
         for _ in range(self._num_parts - 1):
-            # TensorFlow's optimizer must not see that these are the same, or it would compute but one of them.
+            # Hide from TensorFlow's optimizer that these are equal, or it would merge them.
             copies.append(tf.raw_ops.PlaceholderWithDefault(input=copies[-1], shape=[None, x.shape[-1]]))
         outputs = []
         for place, number in enumerate(self._numbers):
@@ -143,7 +143,7 @@ class ExportStack:
         return outputs
 
     def _context(self, x, kernels, projection_bias, bias, layout, places_of_heads, attends_first):
-        """Let the heads of a part attend: float [T, D] to [T, d], or to [B, d] if the first positions alone attend."""
+        """Compute attention for a part's heads: float [T, D] to [T, d], or to [B, d] if only first positions attend."""
         projected = _linear(x, kernels.projections, projection_bias)  # [T, 3 * d]
         heads = ops.reshape(projected, (-1, projected.shape[-1] // (3 * self.num_heads)))  # [T * 3 * n, H]
         query, key, value = tf.unstack(layout.gather_rows(heads, places_of_heads))  # [B, n, S, H]
@@ -153,7 +153,7 @@ class ExportStack:
         return ops.reshape(context, (-1, self.num_heads * context.shape[-1]))
 
     def _attended(self, copies, contexts, parts, vectors):
-        """Project what the parts attended to, and add it to the copies: each float [..., D]."""
+        """Project the attention output and add it to the copies: each float [..., D]."""
         results = [
             _linear(context, kernels.attention_output, None if number else vectors.attention_output)
             for number, (context, kernels) in enumerate(zip(contexts, parts, strict=True))
@@ -161,7 +161,7 @@ class ExportStack:
         return [_added_and_normalized(x, results, vectors.attention_norm) for x in copies]
 
     def _feed_forward(self, copies, parts, vectors):
-        """Compute the feed-forward half, and add it to the copies: each float [..., D]."""
+        """Compute the feed-forward layers and add the result to the copies: each float [..., D]."""
         results = []
         for number, (x, kernels) in enumerate(zip(copies, parts, strict=True)):
             wide = self._activation(_linear(x, kernels.intermediate, vectors.intermediate[number]))  # [..., i]
@@ -170,13 +170,13 @@ class ExportStack:
 
 
 def _linear(x, kernel, bias):
-    """Return a product with its bias, if any, in the form that TensorFlow's optimizer fuses with an activation."""
+    """Return a product with its optional bias, in the form that TensorFlow's optimizer fuses with an activation."""
     product = ops.matmul(ops.cast(x, kernel.dtype), kernel)
     return product if bias is None else tf.nn.bias_add(product, bias)
 
 
 def _added_and_normalized(x, results, norm):
-    """Add the results of all parts, each float [..., D], and normalize: float32 [..., D]."""
+    """Sum the results of all parts, each float [..., D], and normalize: float32 [..., D]."""
     return normalize(tf.add_n([x, *(ops.cast(result, "float32") for result in results)]), *norm)
 
 
@@ -211,7 +211,7 @@ def _norm(block: ResidualOutput) -> tuple[np.ndarray, np.ndarray, float]:
 
 
 def _columns(variables: Sequence[Any], num_parts: int) -> list[np.ndarray]:
-    """Return the columns of each part, of all variables side by side."""
+    """Return the columns of each part, with all variables concatenated."""
     split = (np.split(_array(variable), num_parts, axis=-1) for variable in variables)
     return [np.concatenate(of_part, axis=-1) for of_part in zip(*split, strict=True)]
 

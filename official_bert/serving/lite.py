@@ -1,4 +1,4 @@
-"""Exports a model for LiteRT (TensorFlow Lite), which runs on phones and small devices: ids in, predictions out."""
+"""Export a model for LiteRT (TensorFlow Lite), for phones and small devices: ids in, predictions out."""
 
 import os
 
@@ -12,24 +12,24 @@ from official_bert.support.stderr_filter import filtered_stderr
 
 
 def write_lite(export_dir: str, servable: Servable, precision: str = "float32") -> str:
-    """Write the next version of a model, as `model.tflite`.
+    """Write the next version of a model as `model.tflite`.
 
-    Its signature `serving_default` takes input_ids, input_mask and segment_ids, int32 [1, S] for any S up to the most
-    positions that the model reads, and gives the numbers of `Servable.predict`; LiteRT has neither the tokenizer nor
-    outputs of text.
+    Its signature `serving_default` takes input_ids, input_mask and segment_ids, int32 [1, S] for any S up to the
+    model's maximum, and returns the numeric outputs of `Servable.predict`; LiteRT supports neither the tokenizer nor
+    string outputs.
 
     Args:
       export_dir: folder of the versions.
-      servable: what to convert; its encoder computes padding, too, as shapes must not depend on the ids; `FLAT` is
-        fastest. The file of its vocabulary goes along, as `assets/vocab.txt` or `assets/spiece.model`.
-      precision: of the weights: "float32", "float16", which halves the size, or "int8", which quarters it. With int8
-        the largest products are computed in integers, too.
+      servable: the model to convert. Its encoder must compute padding, because shapes must not depend on ids; `FLAT` is
+        fastest. The vocabulary file is included as `assets/vocab.txt` or `assets/spiece.model`.
+      precision: of the weights: "float32", "float16" (half the size) or "int8" (a quarter of the size). With int8, the
+        largest products are also computed in integers.
 
     Returns:
-      The folder of the version. It appears under that name only when it is complete and flushed to disk.
+      The folder of the version. It gets this name only when complete and flushed to disk.
 
     Raises:
-      UserError: the folder cannot be written to, or the vocabulary is a pipe, which can be read only once.
+      UserError: the folder is not writable, or the vocabulary is a pipe, which can be read only once.
     """
     function, weights = servable.numeric_signature()
     converter = tf.lite.TFLiteConverter.from_concrete_functions([function], weights)

@@ -1,6 +1,6 @@
-"""The open protocol (V2) as clients send it: requests of REST to those of KServe, and their tensors to arrays.
+"""The Open Inference Protocol (V2): convert REST requests to those of KServe, and their tensors to arrays.
 
-KServe's own reader holds up the event loop, and takes what clients say of lengths and shapes for granted.
+KServe's own parser blocks the event loop, and trusts the lengths and shapes that clients claim.
 """
 
 import math
@@ -25,20 +25,20 @@ from official_bert.serving.rest_format import (
     read_object,
 )
 
-LENGTH_HEADER = "inference-header-content-length"  # of the JSON, which binary values follow
+LENGTH_HEADER = "inference-header-content-length"  # of the JSON; binary values follow it
 
 
 def read_open_request(body: bytes, json_length: str | None, model_name: str, most_values: int) -> kserve.InferRequest:
-    """Read a request of REST.
+    """Parse a REST request.
 
     Args:
-      body: what the client sent.
-      json_length: what its header says of the length of the JSON; None if all is JSON.
+      body: the request body.
+      json_length: length of the JSON according to the header; None if the whole body is JSON.
       model_name: the model.
       most_values: maximum number of values in the JSON.
 
     Raises:
-      RequestError: it is no such request.
+      RequestError: the request is invalid.
     """
     length = len(body)
     if json_length is not None:
@@ -77,15 +77,15 @@ def read_open_request(body: bytes, json_length: str | None, model_name: str, mos
 def open_arrays(
     request: kserve.InferRequest, types: Mapping[str, InputType], most_examples: int
 ) -> dict[str, np.ndarray]:
-    """Make arrays of a request, of REST or gRPC.
+    """Convert a REST or gRPC request to arrays.
 
     Args:
       request: the request.
-      types: what each input of the signature must be.
+      types: the type of each input of the signature.
       most_examples: maximum number of examples.
 
     Raises:
-      RequestError: its inputs are not what the signature reads.
+      RequestError: the inputs do not match the signature.
     """
     tensors = {tensor.name: tensor for tensor in request.inputs}
     check_names(tensors, types)
@@ -125,7 +125,7 @@ def _check_number(name: str, number: int, shape: list[int]) -> None:
 
 
 def _flat(values: Any, rank: int) -> list[Any]:
-    """Return the values of JSON, which may be nested as the shape is."""
+    """Return values from JSON, which may be nested according to the shape."""
     for _ in range(rank - 1):
         if not (values and all(isinstance(part, list) for part in values)):
             break
@@ -134,7 +134,7 @@ def _flat(values: Any, rank: int) -> list[Any]:
 
 
 def _raw_strings(name: str, raw: bytes, number: int) -> list[bytes]:
-    """Return strings, each after its length."""
+    """Parse length-prefixed strings."""
     strings, position = [], 0
     while position < len(raw) and len(strings) < number:
         if position + 4 > len(raw):

@@ -1,19 +1,19 @@
-"""The number of parts that an export's layers are computed in, without TensorFlow. See `export_stack`."""
+"""Number of parts that split an exported model's layers, without TensorFlow. See `export_stack`."""
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.support.errors import UserError
 
 
 def export_parts(config: BertConfig, parallelism: int, config_file: str) -> int:
-    """Return the number of parts that the layers of an exported model are computed in.
+    """Return the number of parts that split the layers of an exported model.
 
     Args:
       config: the architecture.
-      parallelism: number of parts, or 0 for 2 where the sizes allow it.
-      config_file: the file of the architecture, for messages.
+      parallelism: number of parts, or 0 for 2 if the sizes allow it.
+      config_file: the architecture file, for messages.
 
     Raises:
-      UserError: the heads or feed-forward layers cannot be divided into that many equal parts.
+      UserError: the heads or feed-forward width cannot be divided into this many equal parts.
     """
     sizes = {name: getattr(config, name) for name in ("num_attention_heads", "intermediate_size")}
     undivided = [name for name in sizes if sizes[name] % (parallelism or 2)]

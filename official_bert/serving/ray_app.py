@@ -20,14 +20,14 @@ from official_bert.support import files
 
 
 class ExportArguments(BaseModel):
-    """The `args` of an application, with the meanings of the flags of `official-bert serve`.
+    """`args` of the application, with the meanings of the flags of `official-bert serve`.
 
     Attributes:
-      export_dir: folder of the versions, which every machine must be able to read.
-      model_name: name of the model in URLs; by default the name of the folder.
+      export_dir: folder of the versions, readable by every machine.
+      model_name: name of the model in URLs; by default the folder's name.
       max_batch_size: maximum number of examples per request.
-      max_execution_batch_size: maximum number of examples that the model computes together.
-      batch_timeout_micros: longest time, in microseconds, for which a request waits for others to join its batch.
+      max_execution_batch_size: maximum number of examples per model call.
+      batch_timeout_micros: maximum time, in microseconds, that a request waits for others to join its batch.
       max_enqueued_batches: maximum number of queued batches per replica; further requests get 503.
       num_batch_threads: maximum number of batches that a replica computes in parallel; use its number of cores.
       tensorflow_intra_op_parallelism: number of threads per operation; 0 for the number of cores.
@@ -81,7 +81,7 @@ def _make_endpoints() -> FastAPI:
 @serve.deployment
 @serve.ingress(_make_endpoints)
 class ServedExport:
-    """A replica: serves the highest version of an export, with its own batches.
+    """A replica: serves the highest version of an export, with separate batching.
 
     Attributes:
       name: name of the model in URLs.
@@ -89,10 +89,10 @@ class ServedExport:
     """
 
     def __init__(self, arguments: ExportArguments):
-        """Load the version and replay its warm-up requests before the replica receives requests.
+        """Load the version and replay its warm-up requests before accepting requests.
 
         Raises:
-          UserError: there is no version, or it is damaged. Ray shows the message and tries again.
+          UserError: there is no version, or it is corrupt. Ray shows the message and retries.
         """
         tf.config.threading.set_intra_op_parallelism_threads(arguments.tensorflow_intra_op_parallelism)
         self.name = arguments.served_name
@@ -106,7 +106,7 @@ class ServedExport:
         """Answer a request to TensorFlow Serving's REST API.
 
         Raises:
-          HTTPException: the request is invalid, or too many are queued.
+          HTTPException: the request is invalid, or the queue is full.
         """
         try:
             request, inputs = await version.read(body)

@@ -1,6 +1,6 @@
 """Limits on the size of requests to a server, and one-sentence error responses.
 
-Otherwise an ASGI server would read requests of any size into memory, and log a traceback when a client disconnects.
+Without it, an ASGI server reads requests of any size into memory, and logs a traceback when a client disconnects.
 """
 
 import logging
@@ -10,16 +10,16 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-MOST_BYTES = 1 << 26  # of a request
-_MOST_BYTES_TOGETHER = 4 * MOST_BYTES  # of large requests
-_LARGE = 1 << 20  # bytes of a request from which it counts as large
-_MOST_IN_A_NAME = 200  # characters between two slashes of an address
+MOST_BYTES = 1 << 26  # maximum size of a request
+_MOST_BYTES_TOGETHER = 4 * MOST_BYTES  # total of large requests held at a time
+_LARGE = 1 << 20  # minimum size in bytes of a large request
+_MOST_IN_A_NAME = 200  # characters between two slashes in a URL
 
 
 class RequestLimits:
-    """ASGI middleware: an application that reads more than `MOST_BYTES` of a request gets an HTTPException, 413.
+    """ASGI middleware: reading more than `MOST_BYTES` of a request raises an HTTPException, 413.
 
-    The same happens, with 503, where many large requests are held at a time. What an application raises is answered.
+    It raises 503 while too many large requests are held. Exceptions of the application are converted to responses.
     """
 
     def __init__(self, app: ASGIApp):
@@ -65,5 +65,5 @@ class RequestLimits:
 
 
 def _held(num_bytes: int) -> int:
-    """Return the number of a request's bytes that count among those of large requests."""
+    """Return the number of a request's bytes that count towards the total of large requests."""
     return num_bytes if num_bytes > _LARGE else 0

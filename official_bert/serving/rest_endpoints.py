@@ -1,6 +1,6 @@
-"""The addresses of TensorFlow Serving's REST API, for the servers of this package.
+"""URLs of TensorFlow Serving's REST API, for the servers of this package.
 
-The API is that of https://www.tensorflow.org/tfx/serving/api_rest.
+The API is documented at https://www.tensorflow.org/tfx/serving/api_rest.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from official_bert.serving.served_model import ServedModel, ServedVersion
 
 
 class RestModel(Protocol):
-    """A model behind these addresses.
+    """A model behind these URLs.
 
     Attributes:
       name: name of the model in URLs.
@@ -28,15 +28,15 @@ class RestModel(Protocol):
     served: ServedModel
 
     async def answer(self, body: bytes, version: ServedVersion) -> bytes:
-        """Answer the body of a request."""
+        """Handle a request body."""
 
 
 def add_endpoints(app: Starlette, find: Callable[[str], RestModel]) -> None:
-    """Add the addresses, and limit the size of all requests to the application.
+    """Add the URLs, and limit the size of all requests to the application.
 
     Args:
-      app: the application; those of FastAPI are some, too.
-      find: finds a model by its name, or raises what the application answers.
+      app: the application, Starlette or FastAPI.
+      find: returns a model by name, or raises the error to respond with.
     """
 
     def found(request: Request) -> tuple[RestModel, ServedVersion]:
@@ -65,7 +65,7 @@ def add_endpoints(app: Starlette, find: Callable[[str], RestModel]) -> None:
 
     for number in ("", "/versions/{number}"):
         path = f"/v1/models/{{model_name}}{number}"
-        app.add_route(f"{path}:predict", predict, methods=["POST"])  # Starlette's, which are the fastest
+        app.add_route(f"{path}:predict", predict, methods=["POST"])  # Starlette's routes are the fastest
         for verb in ("explain", "classify", "regress"):
             app.add_route(f"{path}:{verb}", refuse, methods=["POST"])
         app.add_route(path, status, methods=["GET"])
@@ -75,10 +75,10 @@ def add_endpoints(app: Starlette, find: Callable[[str], RestModel]) -> None:
 
 
 def find_version(model: RestModel, number: str | None) -> ServedVersion:
-    """Return the version that is served.
+    """Return the served version.
 
     Raises:
-      HTTPException: another one was asked for.
+      HTTPException: another version was requested.
     """
     version = model.served.version
     if number and number != str(version.number):

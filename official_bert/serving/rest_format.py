@@ -1,7 +1,7 @@
-"""TensorFlow Serving's REST format: JSON requests to arrays, and arrays to JSON answers.
+"""TensorFlow Serving's REST format: JSON requests to arrays, and arrays to JSON responses.
 
-The format is that of https://www.tensorflow.org/tfx/serving/api_rest: rows (`instances`, answered by `predictions`) or
-columns (`inputs`, answered by `outputs`), and `{"b64": "..."}` for bytes.
+The format is documented at https://www.tensorflow.org/tfx/serving/api_rest: rows (`instances`, answered by
+`predictions`) or columns (`inputs`, answered by `outputs`), and `{"b64": "..."}` for bytes.
 """
 
 import base64
@@ -16,23 +16,23 @@ from official_bert.support.errors import format_names
 
 _ROWS, _COLUMNS = "instances", "inputs"
 _KEYS = {"signature_name", _ROWS, _COLUMNS}
-_MOST_SHOWN = 200  # characters of what a client sent, in messages
+_MOST_SHOWN = 200  # maximum length of client data in messages
 _BYTES_AT_ONCE = 1 << 20
 
 
 class RequestError(ValueError):
-    """A mistake of the client; the message says what is wrong."""
+    """A client error; the message describes it."""
 
 
 class NamesError(RequestError):
-    """The request has other inputs than the signature reads."""
+    """The request's inputs differ from those of the signature."""
 
 
 class InputType(NamedTuple):
-    """The values that a signature reads as one input.
+    """Specification of an input of a signature.
 
     Attributes:
-      dtype: their type; strings have the type object.
+      dtype: the type; object for strings.
       rank: number of dimensions.
     """
 
@@ -41,12 +41,12 @@ class InputType(NamedTuple):
 
 
 class JsonRequest(NamedTuple):
-    """A request of which the values are not yet arrays.
+    """A parsed request, not yet converted to arrays.
 
     Attributes:
       signature_name: the signature to call.
-      values: for rows a list of examples, otherwise the inputs.
-      is_in_rows: whether `values` are rows.
+      values: a list of examples for rows, otherwise the inputs.
+      is_in_rows: whether `values` is a list of rows.
     """
 
     signature_name: str
@@ -55,14 +55,14 @@ class JsonRequest(NamedTuple):
 
 
 def read_request(body: bytes, most_values: int) -> JsonRequest:
-    """Read a request.
+    """Parse a request.
 
     Args:
-      body: what the client sent.
-      most_values: maximum number of values in it.
+      body: the request body.
+      most_values: maximum number of values.
 
     Raises:
-      RequestError: it is not JSON, or not such a request.
+      RequestError: it is not JSON, or not a valid request.
     """
     request = read_object(body, most_values)
     if unknown := set(request) - _KEYS:
@@ -80,10 +80,10 @@ def read_request(body: bytes, most_values: int) -> JsonRequest:
 
 
 def read_object(body: bytes, most_values: int) -> dict[str, Any]:
-    """Read a JSON object; one with too many values is refused before Python reads it, which keeps all threads waiting.
+    """Parse a JSON object; reject too many values before parsing, because Python's parser blocks all threads.
 
     Raises:
-      RequestError: it is not JSON, is no object or has too many values.
+      RequestError: it is not a JSON object, or has too many values.
     """
     if len(body) > most_values and _has_more_values(body, most_values):
         raise RequestError(f"the request has more than {most_values} values")
@@ -103,7 +103,7 @@ def read_object(body: bytes, most_values: int) -> dict[str, Any]:
 
 
 def _has_more_values(body: bytes, most_values: int) -> bool:
-    """Return True if JSON has about more values than that: commas and opening brackets outside of strings."""
+    """Estimate whether JSON has more values than this: count commas and opening brackets outside strings."""
     if b"\\" in body:
         body = body.replace(rb"\\", b"__").replace(rb"\"", b"__")
     number, is_inside = 1, False
@@ -122,14 +122,14 @@ def request_arrays(request: JsonRequest, types: Mapping[str, InputType], most_ex
 
     Args:
       request: the request.
-      types: what each input of its signature must be.
+      types: the type of each input of the signature.
       most_examples: maximum number of examples.
 
     Returns:
-      The values by input; strings as bytes.
+      Input name to values; strings as bytes.
 
     Raises:
-      RequestError: they are not what the signature reads.
+      RequestError: the values do not match the signature.
     """
     columns = _columns(request, list(types), most_examples)
     check_names(columns, types)
@@ -137,17 +137,17 @@ def request_arrays(request: JsonRequest, types: Mapping[str, InputType], most_ex
 
 
 def quoted(value: str) -> str:
-    """Return what a client sent as a message shows it: on one line, shortened."""
+    """Format client data for a message: on one line, truncated."""
     return repr(value if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]}...")
 
 
 def quoted_names(names: Iterable[str]) -> str:
-    """Return several such values."""
+    """Format several values."""
     return format_names(name if len(name) <= _MOST_SHOWN else f"{name[:_MOST_SHOWN]}..." for name in sorted(names))
 
 
 def check_size(name: str, rank: int, expected_rank: int, num_examples: int, most_examples: int) -> None:
-    """Raise a RequestError unless values have the right number of dimensions and few enough examples."""
+    """Raise a RequestError unless values have the right rank and not too many examples."""
     if rank != expected_rank:
         raise RequestError(f"{name} must have {expected_rank} dimension(s), but has {rank}")
     if num_examples > most_examples:
@@ -155,7 +155,7 @@ def check_size(name: str, rank: int, expected_rank: int, num_examples: int, most
 
 
 def check_names(inputs: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """Raise a RequestError unless the inputs have the names that a signature has."""
+    """Raise a RequestError unless the inputs have the signature's names."""
     if set(inputs) != set(expected):
         raise NamesError(
             f"the signature reads {format_names(sorted(expected))}, but the request has {quoted_names(inputs)}"
@@ -163,7 +163,7 @@ def check_names(inputs: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
 
 
 def answer_body(outputs: Mapping[str, np.ndarray], is_in_rows: bool) -> bytes:
-    """Return the JSON of an answer, in the form of its request."""
+    """Return the JSON response, in the form of its request."""
     columns = {name: _plain(values) for name, values in outputs.items()}
     (first, *others) = columns.values()
     if not is_in_rows:
@@ -176,10 +176,10 @@ def answer_body(outputs: Mapping[str, np.ndarray], is_in_rows: bool) -> bytes:
 
 
 def as_integers(name: str, values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Change the type of whole numbers.
+    """Convert integers to another type.
 
     Raises:
-      RequestError: they are none, or too large for the type.
+      RequestError: they are not integers, or too large for the type.
     """
     if values.size and values.dtype.kind not in "iu":
         raise _not_whole(name)
@@ -206,7 +206,7 @@ def _columns(request: JsonRequest, names: list[str], most_examples: int) -> dict
 
 
 def _is_named(value: Any) -> bool:
-    """Return whether it is an object with names of inputs, and not bytes."""
+    """Return True if the value is an object of named inputs, not bytes."""
     return isinstance(value, dict) and not _is_bytes(value)
 
 
@@ -228,12 +228,12 @@ def _array(name: str, value: Any, input_type: InputType, most_examples: int) -> 
 
 
 def integer_array(name: str, values: Any, rank: int, dtype: np.dtype) -> np.ndarray:
-    """Make an array of whole numbers in lists of lists.
+    """Create an array from nested lists of integers.
 
     Raises:
-      RequestError: they are none, or too large for the type, or the lists have different lengths.
+      RequestError: they are not integers, or too large for the type, or the lists are ragged.
     """
-    if not _are_whole(values, rank):  # NumPy would give all strings the length of the longest
+    if not _are_whole(values, rank):  # NumPy would pad all strings to the longest
         raise _not_whole(name)
     try:
         array = np.array(values)
@@ -263,10 +263,10 @@ def _encoded(name: str, value: Any, rank: int) -> Any:
 
 
 def as_bytes(name: str, value: Any) -> bytes:
-    """Return a string in JSON as bytes; as in the reference, what cannot be encoded (a lone surrogate) is dropped.
+    """Return a JSON string as bytes; as in the reference, unencodable characters (lone surrogates) are dropped.
 
     Raises:
-      RequestError: it is something else.
+      RequestError: it is not a string.
     """
     if isinstance(value, str):
         return value.encode("utf-8", "ignore")

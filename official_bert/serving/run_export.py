@@ -1,4 +1,4 @@
-"""Exports what a run trained, in the format and the precision that its flags say."""
+"""Export a run's model in the format and precision given by flags."""
 
 import dataclasses
 from collections.abc import Callable
@@ -20,19 +20,19 @@ def export_run(
     tokenizer: Tokenizer,
     checkpoint: str,
 ) -> str:
-    """Write a model as its next version into `export_dir`; return the version's folder.
+    """Write a model as the next version in `export_dir`; return the version's folder.
 
-    A SavedModel in bfloat16 has its weights in that format; what LiteRT runs is converted afterwards.
+    A bfloat16 SavedModel stores bfloat16 weights; LiteRT models are converted afterwards.
 
     Args:
-      servable_of_run: that of the task; see `tasks.task_registry`.
+      servable_of_run: the task's function; see `tasks.task_registry`.
       config: the flags.
       bert_config: the architecture.
       tokenizer: the tokenizer.
       checkpoint: prefix of the weights.
 
     Raises:
-      UserError: the folder cannot be written to, or the layers cannot be split into `export_parallelism` parts.
+      UserError: the folder is not writable, or the layers cannot be split into `export_parallelism` parts.
     """
     if config.export_format == "tflite":
         options = dataclasses.replace(FLAT, dtype="float32")

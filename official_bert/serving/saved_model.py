@@ -1,4 +1,4 @@
-"""Writes a `Servable` as a version of a model that TensorFlow Serving can load, with all that the server needs."""
+"""Write a `Servable` as a version of a model for TensorFlow Serving, with everything that the server needs."""
 
 import dataclasses
 import os
@@ -16,7 +16,7 @@ from official_bert.support import files, writing
 WARMUP_FILE = "tf_serving_warmup_requests"
 MODELS_FILE, BATCHING_FILE = "models.config", "batching_parameters.txt"
 
-_WARMUP_BATCHES = (1, 2, 8)  # examples in a request
+_WARMUP_BATCHES = (1, 2, 8)  # examples per request
 _BATCHING = """\
 max_batch_size { value: %(max_batch_size)d }
 max_execution_batch_size { value: %(max_execution_batch_size)d }
@@ -38,17 +38,17 @@ model_config_list {
 
 
 def write_export(export_dir: str, servable: Servable) -> str:
-    """Write the next version of a model, and the server's settings beside it.
+    """Write the next version of a model, with the server's settings.
 
     Args:
       export_dir: folder of the versions; its name becomes the model's name.
-      servable: what to save; the file of its vocabulary goes along, as `assets/vocab.txt` or `assets/spiece.model`.
+      servable: the model; its vocabulary file is included as `assets/vocab.txt` or `assets/spiece.model`.
 
     Returns:
-      The folder of the version. It appears under that name only when it is complete and flushed to disk.
+      The folder of the version. It gets this name only when complete and flushed to disk.
 
     Raises:
-      UserError: the folder cannot be written to, or the vocabulary is a pipe, which can be read only once.
+      UserError: the folder is not writable, or the vocabulary is a pipe, which can be read only once.
     """
     name = os.path.basename(os.path.realpath(export_dir))
     signatures = servable.signatures()
@@ -72,7 +72,7 @@ def write_export(export_dir: str, servable: Servable) -> str:
 def warmup_requests(
     servable: Servable, signatures: dict[str, Callable[..., Tensors]]
 ) -> Iterator[tuple[str, dict[str, tf.Tensor]]]:
-    """Return requests of several lengths and batch sizes to every signature: name and inputs."""
+    """Return requests of several lengths and batch sizes for every signature: name and inputs."""
     lengths = [length for length in (16, 64, 256) if length < servable.max_seq_length] + [servable.max_seq_length]
     for length in lengths:
         for num_examples in _WARMUP_BATCHES:
@@ -94,12 +94,12 @@ def _examples(servable: Servable, ids: Tensors) -> list[bytes]:
 
 
 def _save(servable: Servable, signatures: dict[str, Callable[..., Tensors]], path: str) -> None:
-    with logging_errors_only():  # of lookup tables and captured inputs, which are saved all the same
+    with logging_errors_only():  # harmless warnings about lookup tables and captured inputs
         tf.saved_model.save(servable, path, signatures)
 
 
 def _write_settings(export_dir: str, name: str) -> None:
-    """Write the server's settings, unless they are there: a user may have changed them."""
+    """Write the server's settings, unless they exist: the user may have changed them."""
     path = export_dir if files.is_remote(export_dir) else os.path.realpath(export_dir)
     settings = {
         MODELS_FILE: _MODELS % {"name": _quoted(name), "path": _quoted(path)},

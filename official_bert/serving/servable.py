@@ -1,4 +1,4 @@
-"""The base of every exported model: its signatures, and checks of what a request brings."""
+"""Base of all exported models: signatures and validation of requests."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -14,26 +14,26 @@ from official_bert.tokenization.graph_operations import MOST_BYTES
 
 Tensors = dict[str, tf.Tensor]
 
-# B: examples, W: windows of an example, R: windows of all examples, S: positions.
+# B: examples, W: windows per example, R: windows of all examples, S: positions.
 IDS_SCHEMA = RecordSchema(*ENCODER_FIELDS)
 
 WINDOWS_IN_A_BATCH = 32
-_MOST_CELLS = 1 << 21  # of a table in an answer
+_MOST_CELLS = 1 << 21  # maximum size of an output table
 
 SIGNATURES = ("serving_default", "serving_int64", "examples", "text", "tokenize")
 SERVING_DEFAULT, SERVING_INT64, EXAMPLES, TEXT, TOKENIZE = SIGNATURES
 
 
 class Servable(tf.Module):
-    """A trained model that reads texts; subclasses say which texts, and what is predicted.
+    """A trained model that reads texts; subclasses define the texts and predictions.
 
     Attributes:
-      task: name of what it does, a key of the registry of tasks.
-      text_names: names of the texts of an example, the inputs of the signatures `text` and `tokenize`.
-      takes_one_text: whether, where an example has two texts, `Predictor` may be given the first alone.
-      max_seq_length: positions of a sequence.
-      text_settings: what is done to texts.
-      vocabulary: the tokenizer's.
+      task: task name, a key of the task registry.
+      text_names: names of an example's texts, the inputs of the signatures `text` and `tokenize`.
+      takes_one_text: whether `Predictor` accepts only the first text of two.
+      max_seq_length: positions per sequence.
+      text_settings: text preprocessing settings.
+      vocabulary: the tokenizer's vocabulary.
     """
 
     task: str
@@ -41,18 +41,18 @@ class Servable(tf.Module):
     takes_one_text = False
 
     def __init__(self, model: keras.Model, config: BertConfig, tokenizer: Tokenizer, *, max_seq_length: int, name: str):
-        """Join a model with its tokenizer.
+        """Combine a model with its tokenizer.
 
         Args:
-          model: its weights are used as they are when the signatures are called or saved; after `use_export_stack`
-            those of its layers as they were then.
+          model: its current weights are used when signatures are called or saved; after `use_export_stack`, its layers'
+            weights are those at the time of that call.
           config: the model's architecture.
-          tokenizer: the one that the model was trained with.
-          max_seq_length: positions of a sequence, and of what the signature `examples` reads.
-          name: of the module.
+          tokenizer: the tokenizer that the model was trained with.
+          max_seq_length: positions per sequence, also for the signature `examples`.
+          name: module name.
 
         Raises:
-          UserError: the vocabulary lacks a special token, or has more wordpieces than the model.
+          UserError: the vocabulary lacks a special token, or is larger than the model's.
         """
         super().__init__(name=name)
         config.check_vocab_size(tokenizer.vocabulary.size, tokenizer.vocabulary.source, "the model")
@@ -63,8 +63,8 @@ class Servable(tf.Module):
         ids = dict.fromkeys(IDS_SCHEMA.names, tf.TensorSpec([None, None], tf.int32))
         predict = tf.function(self.predict, input_signature=[ids], autograph=False)  # traced once for all signatures
         graph_tokenizer = tokenizer.in_graph()
-        # Behind lambdas: saving would trace and save each function of an attribute again, whether a signature calls it
-        # or not. What the signatures call is saved with them, but for the variables and tables.
+        # In lambdas: saving would trace and save each function attribute again, even if no signature calls it. What
+        # signatures call is saved with them, except variables and tables.
         self._run_model = lambda inputs: model(inputs, training=False)
         self._encoder = lambda: model.encoder
         self._predict = lambda inputs: predict(inputs)
@@ -85,22 +85,22 @@ class Servable(tf.Module):
         return self._config.max_length
 
     def tokenize(self, **texts: tf.Tensor) -> Tensors:
-        """Turn texts, string [B], into input_ids, input_mask and segment_ids, int32 [B, ..., S]."""
+        """Convert texts, string [B], to input_ids, input_mask and segment_ids, int32 [B, ..., S]."""
         raise NotImplementedError
 
     def predict(self, inputs: Tensors) -> Tensors:
-        """Turn input_ids, input_mask and segment_ids, int32 [B, S], into predictions, each [B, ...]."""
+        """Convert input_ids, input_mask and segment_ids, int32 [B, S], to predictions, each [B, ...]."""
         raise NotImplementedError
 
     def answer(self, **texts: tf.Tensor) -> Tensors:
-        """Turn texts, string [B], into predictions, each [B, ...]."""
+        """Convert texts, string [B], to predictions, each [B, ...]."""
         return self._predict(self.tokenize(**texts))
 
     def use_export_stack(self, num_parts: int) -> None:
-        """Let signatures that are made afterwards compute with an `ExportStack`.
+        """Use an `ExportStack` in signatures created afterwards.
 
         Args:
-          num_parts: number of parts of each layer; see `parts.export_parts`.
+          num_parts: number of parts per layer; see `parts.export_parts`.
         """
         encoder, run_model = self._encoder(), self._run_model
         stack = ExportStack(encoder.transformer, num_parts)
@@ -112,23 +112,23 @@ class Servable(tf.Module):
         self._run_model = run_in_parts
 
     def sample_texts(self, num_wordpieces: int) -> Sequence[str]:
-        """Make texts for warming up, one for each of `text_names`, of about `num_wordpieces` wordpieces in total."""
+        """Create warm-up texts, one per name in `text_names`, of about `num_wordpieces` wordpieces in total."""
         words = [piece for piece in self.vocabulary.token_to_id if piece.isalpha()] or [vocab.UNK]
         num_words = max(num_wordpieces // len(self.text_names), 1)
         text = " ".join(words[number % len(words)] for number in range(num_words))
         return [text] * len(self.text_names)
 
     def flat_ids(self, tokenized: Tensors) -> Tensors:
-        """Bring what `tokenize` gives into the shape that `predict` reads, int32 [B, S]."""
+        """Reshape the output of `tokenize` to the input of `predict`, int32 [B, S]."""
         return tokenized
 
     def more_warmup_requests(self, texts: Mapping[str, tf.Tensor]) -> Iterable[tuple[str, Tensors]]:
-        """Return requests to signatures that not all models have, made of texts: name and inputs."""
+        """Return requests to model-specific signatures, created from texts: name and inputs."""
         del texts
         return ()
 
     def signature(self, name: str) -> Callable[..., Tensors]:
-        """Return the function to save under a name: a concrete function that takes and gives tensors by name."""
+        """Return the function to save under a name: a concrete function from named tensors to named tensors."""
         texts = tf.TensorSpec([None], tf.string)
         int32, int64 = (tf.TensorSpec([None, None], dtype) for dtype in (tf.int32, tf.int64))
         function, inputs, specification = {
@@ -145,10 +145,10 @@ class Servable(tf.Module):
         return tf.function(checked, autograph=False).get_concrete_function(**dict.fromkeys(inputs, specification))
 
     def numeric_signature(self) -> tuple[Callable[..., Tensors], tf.Module]:
-        """`predict` of one example, int32 [1, S], less what it gives as text.
+        """Trace `predict` for one example, int32 [1, S], without string outputs.
 
         Returns:
-          The concrete function, and what holds the weights that it needs and nothing else.
+          The concrete function, and an object that holds only the weights that it needs.
         """
         ids = {name: tf.TensorSpec([1, None], tf.int32, name=name) for name in IDS_SCHEMA.names}
 
@@ -161,7 +161,7 @@ class Servable(tf.Module):
         return function, weights
 
     def signatures(self) -> dict[str, Callable[..., Tensors]]:
-        """Return all functions to save, by name; what they need is saved with the module."""
+        """Return all functions to save, by name; their dependencies are saved with the module."""
         self._variables = self._variables_in_use()
         return {name: self.signature(name) for name in SIGNATURES if self.reads_texts or name not in (TEXT, TOKENIZE)}
 
@@ -171,7 +171,7 @@ class Servable(tf.Module):
         return self._graph_tokenizer().is_portable
 
     def _predict_checked(self, **inputs: tf.Tensor) -> Tensors:
-        with tf.control_dependencies(self._checks(inputs)):  # before int64 is cut to int32
+        with tf.control_dependencies(self._checks(inputs)):  # before int64 is truncated to int32
             inputs = {name: tf.cast(tf.identity(values), tf.int32) for name, values in inputs.items()}
         return self._predict(without_server_padding(inputs, self._specials.cls_id))
 
@@ -180,7 +180,7 @@ class Servable(tf.Module):
 
     @property
     def example_schema(self) -> RecordSchema:
-        """The inputs of the signature `examples`: the records of training, less the labels."""
+        """The inputs of the signature `examples`: training records without labels."""
         sizes = {"V": self._config.vocab_size, "T": self._config.num_segments}
         return IDS_SCHEMA.sized(S=self._num_example_positions, **sizes)
 
@@ -189,7 +189,7 @@ class Servable(tf.Module):
         return self.max_seq_length
 
     def _checks(self, inputs: Tensors) -> list[tf.Operation]:
-        """Operations that fail where a request cannot be right; otherwise a GPU would answer with some number."""
+        """Return checks that fail for invalid requests; without them, a GPU would return arbitrary numbers."""
         length, limits = tf.shape(inputs["input_ids"])[1], {field.name: field for field in self.example_schema.fields}
         checks = [
             tf.debugging.Assert(
@@ -214,20 +214,20 @@ class Servable(tf.Module):
 
 
 class WindowedServable(Servable):
-    """A model that reads each example in as many windows as it needs; subclasses say how texts are cut."""
+    """A model that reads each example in as many windows as it needs; subclasses split the texts."""
 
     def cut(self, **texts: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
-        """Turn texts, string [B], into windows: the example of each, int64 [R], and their ids, int32 [R, S]."""
+        """Convert texts, string [B], to windows: the example of each, int64 [R], and ids, int32 [R, S]."""
         raise NotImplementedError
 
     def tokenize(self, **texts: tf.Tensor) -> Tensors:
         """Convert texts to model inputs.
 
         Args:
-          **texts: string [B], UTF-8, of which the last are in all of at most `MOST_BYTES`.
+          **texts: string [B], UTF-8; the last ones have at most `MOST_BYTES` in total.
 
         Returns:
-          input_ids, input_mask and segment_ids, int32 [B, W of the example with most, S]; what is missing is 0.
+          input_ids, input_mask and segment_ids, int32 [B, maximum W, S], padded with 0.
         """
         long = self.text_names[-1]
         num_examples = tf.size(texts[long], tf.int64)
@@ -244,20 +244,20 @@ class WindowedServable(Servable):
                 }
 
     def flat_ids(self, tokenized: Tensors) -> Tensors:
-        """Return all windows of `tokenize`, those that are not there left out: int32 [R, S]."""
+        """Return all windows of `tokenize` except missing ones: int32 [R, S]."""
         flat = {name: tf.reshape(values, [-1, values.shape[-1]]) for name, values in tokenized.items()}
         is_window = flat["input_mask"][:, 0] == 1
         return {name: tf.boolean_mask(values, is_window) for name, values in flat.items()}
 
     def predict_in_batches(self, ids: Tensors, shapes: Mapping[str, Sequence[int | None]]) -> Tensors:
-        """Predict windows, some at a time, so that a long text needs no more memory than a short one.
+        """Predict a limited number of windows at a time, so that long texts need no more memory than short ones.
 
         Args:
           ids: input_ids, input_mask and segment_ids, int32 [R, S].
-          shapes: what to return of what `predict` gives, float32 [R, ...], with its shape.
+          shapes: names and shapes of the outputs of `predict` to return, float32 [R, ...].
 
         Returns:
-          These, by name.
+          The outputs, by name.
         """
         num_windows = tf.shape(ids["input_ids"])[0]
         num_batches = tf.maximum(-(-num_windows // WINDOWS_IN_A_BATCH), 1)  # rounds up
@@ -275,18 +275,18 @@ class WindowedServable(Servable):
 
 
 def without_server_padding(inputs: Mapping[str, tf.Tensor], cls_id: int) -> Tensors:
-    """Mask the positions with which TensorFlow Serving fills up shorter requests of a batch.
+    """Mask the positions that TensorFlow Serving adds to shorter requests of a batch.
 
-    With `pad_variable_length_inputs` it fills up each tensor with the tensor's own first element: input_ids with [CLS],
-    input_mask with 1. So `[CLS] a [SEP]` becomes `[CLS] a [SEP] [CLS] [CLS]`, all of it unmasked. No text ends in
-    [CLS], so the run of [CLS] at the end of a row is padding, but for the row's first position.
+    With `pad_variable_length_inputs`, it pads each tensor with the tensor's own first element: input_ids with [CLS],
+    input_mask with 1. So `[CLS] a [SEP]` becomes `[CLS] a [SEP] [CLS] [CLS]`, all unmasked. No text ends in [CLS], so a
+    trailing run of [CLS] is padding, except at a row's first position.
 
     Args:
       inputs: input_ids, input_mask and segment_ids, int32 [B, S].
       cls_id: id of [CLS].
 
     Returns:
-      The same with a mask of 0, an id of 0 and a segment of 0 at such positions.
+      The same with mask, id and segment 0 at such positions.
     """
     ids = inputs["input_ids"]
     is_cls = tf.cast(ids == cls_id, tf.int32)
@@ -296,14 +296,14 @@ def without_server_padding(inputs: Mapping[str, tf.Tensor], cls_id: int) -> Tens
 
 
 def check_ranks(inputs: Tensors, *names: str) -> Tensors:
-    """Fail, with our words, at tensors that have more or fewer dimensions than the signature says.
+    """Fail with a clear message for tensors whose rank differs from the signature's.
 
-    Neither the server nor Python compares a request with the signature's shapes. The graph believes them: how many
-    dimensions a tensor has is settled when it is traced, unless a placeholder hides what is known.
+    Neither the server nor Python checks requests against the signature's shapes, and the graph relies on them: a
+    tensor's rank is fixed when traced, unless a placeholder hides it.
 
     Args:
       inputs: the tensors.
-      names: what each dimension counts, "examples" and "positions".
+      names: the meaning of each dimension, "examples" and "positions".
     """
     number = len(names)
     checks = []
@@ -317,11 +317,11 @@ def check_ranks(inputs: Tensors, *names: str) -> Tensors:
 
 
 def check_text_size(texts: tf.Tensor, name: str) -> tuple[tf.Tensor, tf.Tensor]:
-    """Fail at texts that are longer than what is read.
+    """Fail for texts above the size limit.
 
     Args:
       texts: string [B], or the words of texts, string [B, words].
-      name: of the input.
+      name: name of the input.
 
     Returns:
       The texts, and their sizes in bytes, int32 [B].
@@ -336,7 +336,7 @@ def check_text_size(texts: tf.Tensor, name: str) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def check_total_size(texts: tf.Tensor, name: str) -> tf.Tensor:
-    """Fail at texts, string [B], that are together longer than what is read at once; return the texts."""
+    """Fail if texts, string [B], exceed the total size limit; return the texts."""
     total = tf.reduce_sum(tf.cast(tf.strings.length(texts), tf.int64))
     message = f"{name} must have at most {MOST_BYTES} bytes in all here, but has"
     with tf.control_dependencies([tf.debugging.Assert(total <= MOST_BYTES, [message, total])]):
@@ -344,7 +344,7 @@ def check_total_size(texts: tf.Tensor, name: str) -> tf.Tensor:
 
 
 def check_table_size(num_rows: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-    """Fail where rows of these lengths, filled up to the longest, would make a table of too many cells.
+    """Fail if padding rows of these lengths would create a table with too many cells.
 
     Args:
       num_rows: int64 [].

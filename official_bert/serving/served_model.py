@@ -1,4 +1,4 @@
-"""The versions of an export as a server needs them: checked requests, batches, and a new version when it appears."""
+"""The served versions of an export: request validation, batching and reloading of new versions."""
 
 import asyncio
 import gc
@@ -40,10 +40,10 @@ from official_bert.support.errors import UserError, format_names, plain_message
 Result = TypeVar("Result")
 
 _POLL_SECONDS = 1.0
-_MOST_OF_A_REASON = 500  # characters
-_SMALL = 1 << 16  # bytes of a request, or values of an answer, that the event loop reads or writes itself
-_VALUES_PER_EXAMPLE = 1 << 11  # of a request: three inputs of 512 positions, and some more
-# Lines of TensorFlow's messages that speak of its graph.
+_MOST_OF_A_REASON = 500  # maximum length in characters
+_SMALL = 1 << 16  # request bytes or response values that the event loop handles itself
+_VALUES_PER_EXAMPLE = 1 << 11  # per request: three inputs of 512 positions, and some margin
+# Lines of TensorFlow's messages about its graph.
 _OF_THE_GRAPH = ("Graph execution error", "Detected at node", "<stack traces", "\t")
 
 
@@ -57,7 +57,7 @@ class Signature:
     """
 
     def __init__(self, name: str, function: Any):
-        """Take one of the `signatures` of what `tf.saved_model.load` gives."""
+        """Wrap one of the `signatures` of the result of `tf.saved_model.load`."""
         self.name, self._function = name, function
         self.inputs: dict[str, tf.TensorSpec] = dict(function.structured_input_signature[1])
         self.outputs: dict[str, tf.TensorSpec] = dict(function.structured_outputs)
@@ -71,22 +71,22 @@ class Signature:
 
     @property
     def is_joining(self) -> bool:
-        """True if an answer has the same shape, whatever is computed together with it."""
+        """True if an output's shape does not depend on the other rows of a batch."""
         return all(None not in spec.shape[1:].as_list() for spec in self.outputs.values())
 
     def compute(self, inputs: Arrays) -> Arrays:
         """Call the signature; blocks.
 
         Raises:
-          RequestError: what should be serialized examples is something else, which TensorFlow would log as it is.
+          RequestError: inputs are not serialized examples, which TensorFlow would log verbatim.
         """
         if self.name == EXAMPLES:
             _check_examples(inputs[EXAMPLES])
         outputs = self._function(**{name: tf.constant(values) for name, values in inputs.items()})
-        return {name: outputs[name].numpy() for name in sorted(outputs)}  # a SavedModel keeps no order
+        return {name: outputs[name].numpy() for name in sorted(outputs)}  # a SavedModel does not preserve order
 
     def check(self, inputs: Arrays, max_batch_size: int) -> None:
-        """Check what can be checked before a request is joined with others.
+        """Check a request as far as possible before it is joined with others.
 
         Raises:
           RequestError: names, types or shapes are wrong.
@@ -108,9 +108,9 @@ class ServedVersion:
 
     Attributes:
       number: the version's number.
-      folder: where it lies.
-      signatures: its signatures by name.
-      definitions: the same as TensorFlow Serving shows them.
+      folder: its folder.
+      signatures: signatures by name.
+      definitions: the signatures in TensorFlow Serving's metadata format.
     """
 
     def __init__(
@@ -122,16 +122,16 @@ class ServedVersion:
         reader: ThreadPoolExecutor,
         observe: Callable[[int], None],
     ):
-        """Load a version and replay its warm-up requests, so that no user waits for the first answers.
+        """Load a version and replay its warm-up requests, so that the first requests are fast.
 
         Raises:
-          UserError: it is damaged, or its requests are.
+          UserError: the version or its warm-up requests are corrupt.
         """
         self.number, self.folder = number, os.path.join(export_dir, str(number))
         self._settings, self._reader = settings, reader
         self.most_examples = settings.max_batch_size
         self.most_values = settings.max_batch_size * _VALUES_PER_EXAMPLE
-        self._export = load_version(self.folder)  # holds the weights
+        self._export = load_version(self.folder)  # keeps the weights alive
         self.signatures = {name: Signature(name, function) for name, function in self._export.signatures.items()}
         self._batchers = {
             name: Batcher(signature.compute, settings, executor, is_joining=signature.is_joining, observe=observe)
@@ -144,10 +144,10 @@ class ServedVersion:
                 self.signature(name).compute(inputs)
 
     def signature(self, name: str) -> Signature:
-        """Find a signature.
+        """Look up a signature.
 
         Raises:
-          RequestError: there is none of that name.
+          RequestError: it does not exist.
         """
         if name not in self.signatures:
             raise RequestError(
@@ -156,20 +156,20 @@ class ServedVersion:
         return self.signatures[name]
 
     async def read(self, body: bytes) -> tuple[JsonRequest, Arrays]:
-        """Read a request of TensorFlow Serving's REST API, and make arrays of it.
+        """Parse a request of TensorFlow Serving's REST API, and convert it to arrays.
 
         Raises:
-          RequestError: the request is wrong.
+          RequestError: the request is invalid.
         """
         return await self.aside(len(body), lambda: self._read(body))
 
     async def write(self, outputs: Arrays, is_in_rows: bool) -> bytes:
-        """Write the answer to such a request."""
+        """Format the response to such a request."""
         size = sum(values.size for values in outputs.values())
         return await self.aside(size, lambda: answer_body(outputs, is_in_rows))
 
     async def aside(self, size: int, work: Callable[[], Result]) -> Result:
-        """Do what takes long where much has to be read or written in a thread, one after the other."""
+        """Run a function on large inputs or outputs in a thread, one at a time."""
         if size <= _SMALL:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._reader, work)
@@ -198,11 +198,11 @@ class ServedVersion:
         }
 
     async def predict(self, name: str, inputs: Arrays) -> Arrays:
-        """Answer a request to a signature.
+        """Handle a request to a signature.
 
         Raises:
-          RequestError: the request is wrong.
-          QueueFullError: too many requests wait.
+          RequestError: the request is invalid.
+          QueueFullError: too many requests are queued.
         """
         self.signature(name).check(inputs, self._settings.max_batch_size)
         try:
@@ -215,7 +215,7 @@ class ServedModel:
     """The highest version of an export, kept up to date by a thread.
 
     Attributes:
-      version: what answers requests now.
+      version: the current version.
     """
 
     def __init__(
@@ -230,11 +230,11 @@ class ServedModel:
         Args:
           export_dir: folder of the versions.
           settings: batching settings.
-          observe: is called with the number of examples of each batch.
-          poll_seconds: time between two looks for another version.
+          observe: called with the number of examples in each batch.
+          poll_seconds: seconds between checks for another version.
 
         Raises:
-          UserError: there is no version, or it is damaged.
+          UserError: there is no version, or it is corrupt.
         """
         self._export_dir, self._settings, self._observe = export_dir, settings, observe
         self._poll_seconds = poll_seconds
@@ -246,11 +246,11 @@ class ServedModel:
         self.version = self._load(highest_version(export_dir))
 
     def start_watching(self) -> None:
-        """Look for other versions from now on."""
+        """Start watching for other versions."""
         self._watcher.start()
 
     def close(self) -> None:
-        """End the watching, and wait for a version that is being loaded."""
+        """Stop watching; wait for a version that is being loaded."""
         self._is_ending.set()
         if self._watcher.is_alive():
             self._watcher.join()
@@ -265,7 +265,7 @@ class ServedModel:
         while not self._is_ending.wait(self._poll_seconds):
             try:
                 self._update()
-            except Exception as error:  # the folder may be away for a while; what was loaded goes on answering
+            except Exception as error:  # the folder may be temporarily unavailable; the loaded version keeps serving
                 if not is_away:
                     reason = plain_message(error).partition("\n")[0]
                     logging.error("still serving version %d: cannot look for others: %s", self.version.number, reason)
@@ -276,9 +276,9 @@ class ServedModel:
                 is_away = False
 
     def _update(self) -> None:
-        """Load the highest version, if it is another one, and let it answer; requests that wait keep theirs."""
+        """Load the highest version, if new, and switch to it; queued requests keep their version."""
         numbers = complete_versions(self._export_dir)
-        self._refused.intersection_update(numbers)  # one that went away may come back repaired
+        self._refused.intersection_update(numbers)  # a removed version may return repaired
         number = max((number for number in numbers if number not in self._refused), default=self.version.number)
         if number == self.version.number:
             return
@@ -287,7 +287,7 @@ class ServedModel:
         except UserError as error:
             self._refused.add(number)
             logging.error("still serving version %d: %s", self.version.number, error)
-        gc.collect()  # a loaded model holds itself in circles
+        gc.collect()  # a loaded model contains reference cycles
 
 
 def _check_examples(values: np.ndarray) -> None:
@@ -299,7 +299,7 @@ def _check_examples(values: np.ndarray) -> None:
 
 
 def _reason(error: tf.errors.OpError) -> str:
-    """Return an error's message for a client, without the graph: "ids must be from 0 to 9, but is from 2 to 12"."""
+    """Return an error message for clients, without the graph: "ids must be from 0 to 9, but is from 2 to 12"."""
     lines = [line for line in plain_message(error).splitlines() if line and not line.startswith(_OF_THE_GRAPH)]
     text = "; ".join(lines).removeprefix("Name: <unknown>, ")
     message = re.fullmatch(r"assertion failed: (.*)", text)

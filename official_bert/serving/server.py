@@ -73,7 +73,7 @@ class _OpenAnswer(NamedTuple):
 
 
 class _Overloaded(errors.ModelNotReady):
-    """Too many requests are queued; KServe answers with 503 or UNAVAILABLE."""
+    """The request queue is full; KServe responds with 503 or UNAVAILABLE."""
 
     def __init__(self, reason: str):
         RuntimeError.__init__(self, reason)
@@ -133,7 +133,7 @@ class ExportModel(kserve.Model):
         return _open_call(request, version)
 
     async def predict(self, payload: _Call, headers: Any = None, response_headers: Any = None) -> _Result:
-        """Compute."""
+        """Compute predictions."""
         try:
             return _Result(payload, await payload.version.predict(payload.signature_name, payload.inputs))
         except RequestError as error:
@@ -198,7 +198,7 @@ def serve(
       has_page: whether to serve a page at /ui for trying the model.
 
     Raises:
-      UserError: there is no version, or it is damaged.
+      UserError: there is no version, or it is corrupt.
     """
     model_server.args.configure_logging = False  # route KServe's messages like all others
     model_server.args.grpc_max_receive_message_length = MOST_BYTES
@@ -225,7 +225,7 @@ def serve(
     if has_page:
         logging.getLogger("absl").info("try it at http://localhost:%d/ui", port)
     uvloop.install()
-    asyncio.set_event_loop(asyncio.new_event_loop())  # KServe asks for an event loop before it creates its own
+    asyncio.set_event_loop(asyncio.new_event_loop())  # KServe gets the event loop before it creates its own
     server.start([model])
 
 
@@ -261,14 +261,14 @@ def _signature_name(request: kserve.InferRequest) -> str:
     if not parameters or _SIGNATURE_PARAMETER not in parameters:
         return TEXT
     value = parameters[_SIGNATURE_PARAMETER]
-    return str(getattr(value, "string_param", value))  # over gRPC a message
+    return str(getattr(value, "string_param", value))  # a message over gRPC
 
 
 def _open_call(request: kserve.InferRequest, version: ServedVersion) -> _Call:
     """Parse a request of the V2 protocol.
 
     Raises:
-      RequestError: it does not fit its signature.
+      RequestError: it does not match its signature.
     """
     name = _signature_name(request)
     inputs = open_arrays(request, version.signature(name).input_types, version.most_examples)
@@ -276,7 +276,7 @@ def _open_call(request: kserve.InferRequest, version: ServedVersion) -> _Call:
 
 
 def _size(request: kserve.InferRequest) -> int:
-    """Approximate amount of data in a gRPC request."""
+    """Estimate the amount of data in a gRPC request."""
     return sum(len(tensor.data or ()) + len(tensor._raw_data or b"") for tensor in request.inputs)
 
 

@@ -7,7 +7,7 @@ from fastapi import FastAPI, Request, Response
 
 _FOLDER = pathlib.Path(__file__).parent / "ui"
 _FILES = {"page.js": "text/javascript", "page.css": "text/css"}
-# The page needs nothing from elsewhere, and what a text holds is never run.
+# The page loads no external resources, and never executes the content of a text.
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -22,7 +22,7 @@ def add_page(app: FastAPI, model_name: str) -> None:
 
     Args:
       app: the server's application.
-      model_name: the model that the page asks.
+      model_name: the model that the page queries.
     """
     name = html.escape(model_name)
     heading = f'<h1 id="name" data-path="v1/models/{name}">{name}</h1>'

@@ -22,16 +22,16 @@ SAVED_MODEL_FILE, LITE_FILE = "saved_model.pb", "model.tflite"
 ASSETS_FOLDER = "assets"
 DESCRIPTION_FILE, CHECKSUMS_FILE = "official_bert.json", "checksums.json"
 
-# What `tf.saved_model.load` was seen to raise at damaged files of exports that have no checksums.
+# Exceptions of `tf.saved_model.load` for corrupt exports without checksums.
 _LOADING_ERRORS = (OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, tf.errors.OpError)
 _BYTES_AT_ONCE = 1 << 20
 
 
 def check_export_dir(export_dir: str) -> None:
-    """Check the folder of the versions before long work begins; it need not exist yet.
+    """Check the version folder before any long computation; it need not exist yet.
 
     Raises:
-      UserError: it is a file or a version itself, or cannot be made or written to.
+      UserError: it is a file or a version itself, or cannot be created or written to.
     """
     files.check_name(export_dir)
     _check_is_no_version(export_dir)
@@ -52,13 +52,13 @@ def _check_is_no_version(export_dir: str) -> None:
 
 
 def versions(export_dir: str) -> list[int]:
-    """Return the numbers of the versions in a folder, the lowest first."""
-    names = [entry.rstrip("/") for entry in files.list_folder(export_dir)]  # remote folders are listed with one
+    """Return the version numbers in a folder, in ascending order."""
+    names = [entry.rstrip("/") for entry in files.list_folder(export_dir)]  # remote folders end in a slash
     return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
 
 
 def complete_versions(export_dir: str) -> list[int]:
-    """Return the numbers of the versions that hold a model, the lowest first."""
+    """Return the numbers of versions with a model, in ascending order."""
     return [
         number
         for number in versions(export_dir)
@@ -70,7 +70,7 @@ def highest_version(export_dir: str) -> int:
     """Return the number of the version to serve.
 
     Raises:
-      UserError: there is none.
+      UserError: there is no version.
     """
     _check_is_no_version(export_dir)
     if numbers := complete_versions(export_dir):
@@ -87,20 +87,20 @@ def load_version(folder: str) -> Any:
     """Load a version of an exported model.
 
     Args:
-      folder: of the version.
+      folder: the version's folder.
 
     Returns:
       The result of `tf.saved_model.load`.
 
     Raises:
-      UserError: the version is damaged.
+      UserError: the version is corrupt.
     """
     check_whole(folder)
     kinds = (kind.vocabulary_class for kind in tokenizer_kinds().values())
     models = [kind.file_name for kind in kinds if kind.flag == "spm_model_file"]
     if any(files.exists(os.path.join(folder, ASSETS_FOLDER, name)) for name in models):
         folder_of_tensorflow_text("a SentencePiece model in a SavedModel")
-        importlib.import_module("tensorflow_text")  # registers the operation that splits texts
+        importlib.import_module("tensorflow_text")  # registers the tokenization operation
     try:
         return tf.saved_model.load(folder)
     except tf.errors.ResourceExhaustedError:
@@ -121,15 +121,15 @@ def write_version(
 
     Args:
       export_dir: folder of the versions.
-      servable: the model; the file of its vocabulary goes along, as `assets/vocab.txt` or `assets/spiece.model`.
-      save: writes the model into a folder; its files get checksums.
+      servable: the model; its vocabulary file is included as `assets/vocab.txt` or `assets/spiece.model`.
+      save: writes the model to a folder; its files get checksums.
       add: writes further files.
 
     Returns:
-      The folder of the version. It appears under that name only when it is complete and flushed to disk.
+      The folder of the version. It gets this name only when complete and flushed to disk.
 
     Raises:
-      UserError: the folder cannot be written to, or the vocabulary is a pipe, which can be read only once.
+      UserError: the folder is not writable, or the vocabulary is a pipe, which can be read only once.
     """
     check_export_dir(export_dir)
     vocabulary = servable.vocabulary
@@ -156,13 +156,13 @@ def write_version(
 
 
 def check_whole(folder: str) -> None:
-    """Compare the files of a version that TensorFlow loads with the checksums that were written with them.
+    """Verify the checksums of the files of a version that TensorFlow loads.
 
-    TensorFlow itself does not notice all damage, and some of it ends the process. Versions without that
-    file, which others may have made, are not checked.
+    TensorFlow itself does not detect all corruption, and some of it crashes the process. Versions without a checksum
+    file, as written by other programs, are not checked.
 
     Raises:
-      UserError: a file is missing or has another content.
+      UserError: a file is missing or has changed.
     """
     path = os.path.join(folder, CHECKSUMS_FILE)
     if not files.exists(path):
@@ -179,17 +179,17 @@ def check_whole(folder: str) -> None:
 
 
 def description(folder: str) -> dict[str, Any]:
-    """Read the description of a version; empty if another program or an earlier version of this package wrote it.
+    """Read a version's description; empty if another program or an earlier version of this package wrote it.
 
     Raises:
-      UserError: the file that says it is damaged.
+      UserError: the description file is corrupt.
     """
     path = os.path.join(folder, DESCRIPTION_FILE)
     return text_files.read_json(path, "description of the export") if files.exists(path) else {}
 
 
 def _write_checksums(folder: str) -> None:
-    """Write the SHA-256 of every file that is there, by its path below the folder."""
+    """Write the SHA-256 of every file in the folder, by relative path."""
     checksums = {name: _checksum(os.path.join(folder, name)) for name in _files_below(folder)}
     _write_json(os.path.join(folder, CHECKSUMS_FILE), checksums)
 
@@ -201,7 +201,7 @@ def _write_json(path: str, content: dict[str, Any]) -> None:
 
 def _files_below(folder: str, prefix: str = "") -> Iterator[str]:
     for entry in files.list_folder(os.path.join(folder, prefix)):
-        name = prefix + entry.rstrip("/")  # remote folders are listed with one
+        name = prefix + entry.rstrip("/")  # remote folders end in a slash
         if files.is_folder(os.path.join(folder, name)):
             yield from _files_below(folder, f"{name}/")
         else:
@@ -217,19 +217,19 @@ def _checksum(path: str) -> str:
 
 
 def path_with_parents(folder: str, *names: str) -> str:
-    """Return a path below a folder; the folders between are made."""
+    """Return a path below a folder, creating parent folders."""
     path = os.path.join(folder, *names)
     writing.make_folders(os.path.dirname(path))
     return path
 
 
 def _publish(partial: str, export_dir: str) -> str:
-    """Give a complete version the next free number."""
+    """Rename a complete version to the next free number."""
     while True:
         path = os.path.join(export_dir, str(max(versions(export_dir), default=0) + 1))
         try:
             writing.rename_folder(partial, path)
-        except FileExistsError:  # another process was faster
+        except FileExistsError:  # another process took this number
             continue
         return path
 

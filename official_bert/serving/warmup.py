@@ -1,7 +1,7 @@
-"""Requests that TensorFlow Serving replays when it loads a version, so that no user waits for the first one.
+"""Requests that TensorFlow Serving replays when it loads a version, so that the first request is fast.
 
-The file holds one `tensorflow.serving.PredictionLog` a record. Its bytes are made here, so that an export does not need
-the package with the server's messages.
+The file holds one `tensorflow.serving.PredictionLog` per record. It is serialized here, so exporting does not need the
+package with the server's messages.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,8 +15,8 @@ from official_bert.data.protobuf_wire import delimited, fields
 from official_bert.data.tfrecord import read_records
 from official_bert.support.errors import UserError
 
-# PredictionLog{6: PredictLog{1: PredictRequest}}, where a PredictRequest is {1: ModelSpec, 2: map<string,
-# TensorProto>}, a map entry {1: key, 2: value}, and a ModelSpec {1: name, 3: signature name}.
+# PredictionLog{6: PredictLog{1: PredictRequest}}; PredictRequest: {1: ModelSpec, 2: map<string, TensorProto>}; map
+# entry: {1: key, 2: value}; ModelSpec: {1: name, 3: signature name}.
 _FIRST, _SECOND, _THIRD, _SIXTH = (bytes([8 * number + 2]) for number in (1, 2, 3, 6))
 
 
@@ -24,7 +24,7 @@ def prediction_log(model_name: str, signature_name: str, inputs: Mapping[str, tf
     """Serialize a request.
 
     Args:
-      model_name: the name under which the server knows the model.
+      model_name: the server's name for the model.
       signature_name: the signature to call.
       inputs: its inputs.
 
@@ -48,10 +48,10 @@ def write_warmup(path: str, records: Iterable[bytes]) -> None:
 
 
 def read_warmup(path: str) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """Read the requests that `write_warmup` wrote: the signature and its inputs.
+    """Read the requests in a warm-up file: each signature and its inputs.
 
     Raises:
-      UserError: the file is damaged.
+      UserError: the file is corrupt.
     """
     for record in read_records(path):
         try:
@@ -68,6 +68,6 @@ def read_warmup(path: str) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
 
 
 def _only(serialized: bytes, tag: bytes) -> bytes:
-    """Return the payload of the one field with that tag."""
+    """Return the payload of the only field with a tag."""
     (payload,) = [payload for found, payload in fields(serialized) if found == tag]
     return payload

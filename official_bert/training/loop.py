@@ -89,8 +89,7 @@ class Trainer:
 
         Returns:
           True if training is complete, possibly early; False if SIGTERM or `max_train_seconds` stopped it, after saving
-          a
-            checkpoint.
+          a checkpoint.
 
         Raises:
           UserError: a checkpoint does not match, or a loss is not finite.

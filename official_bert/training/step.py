@@ -95,10 +95,9 @@ class TrainingSteps:
 
         Returns:
           Name to float [steps taken]: loss, each loss of the task, learning_rate, gradient_norm (before clipping),
-          positions of
-            the batch and tokens (positions excluding padding); examples, for variable batch sizes. In float16 also
-            loss_scale, and overflow_steps, 1 for a step that changed nothing; otherwise, if the plan skips steps,
-            skipped_steps, 1 for a skipped step.
+          positions of the batch and tokens (positions excluding padding); examples, for variable batch sizes. In
+          float16 also loss_scale, and overflow_steps, 1 for a step that changed nothing; otherwise, if the plan skips
+          steps, skipped_steps, 1 for a skipped step.
         """
         history = self._compiled(iterator, tf.constant(num_steps)).numpy()
         columns = {name: history[:, column] for column, name in enumerate(self._scalar_names)}

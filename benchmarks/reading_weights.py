@@ -1,4 +1,4 @@
-"""How fast 434 MB of weights are read from `pytorch_model.bin`, against the same in `model.safetensors`, in turn.
+"""Speed of reading 434 MB of weights from `pytorch_model.bin`, and from `model.safetensors`, in turn.
 
 python benchmarks/reading_weights.py
 """

@@ -91,16 +91,15 @@ def check_fits(
     if required is None and any("/lstm_" in name for name in shapes) and not any("/lstm_" in name for name in named):
         raise UserError(f"{reader.name} has a bidirectional LSTM; give head=bilstm, as in training")
     matched = [name for name in named if name in shapes]
-    wrong = [
-        f"{name} is {list(shapes[name])} there and {list(named[name].shape)} here"
-        for name in matched
-        if shapes[name] != tuple(named[name].shape)
-    ]
+    wrong = [name for name in matched if shapes[name] != tuple(named[name].shape)]
     if wrong:
-        raise UserError(
-            f"{reader.name} does not fit the model: {_some(wrong)}; "
-            "use the bert_config.json that belongs to it, or another output_dir"
-        )
+        sizes = [f"{name} is {list(shapes[name])} there and {list(named[name].shape)} here" for name in wrong]
+        advice = "use the bert_config.json that belongs to it, or another output_dir"
+        if required is not None and not any(name.startswith("bert/") for name in wrong):
+            advice = (
+                "its head is for another number of classes: give a model without it, such as it was fine-tuned from"
+            )
+        raise UserError(f"{reader.name} does not fit the model: {_some(sizes)}; {advice}")
     unused = sorted(name for name in set(shapes) - set(named) if not is_training_state(name, shapes))
     return LoadReport(reader.prefix, matched, missing, unused)
 

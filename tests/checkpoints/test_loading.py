@@ -79,6 +79,14 @@ def test_another_shape_is_an_error_that_names_both(model_dir, arrays, write):
         load(CheckpointReader(write(arrays)), smaller.trainable_variables, required=of_encoder)
 
 
+def test_a_head_for_another_number_of_classes_is_said_to_be_one(model, arrays, write):
+    prefix = write(arrays | {"cls/seq_relationship/output_weights": np.zeros([3, 32], np.float32)})
+    with pytest.raises(
+        UserError, match=r"output_weights is \[3, 32\] there .*; its head is for another number of classes"
+    ):
+        load(CheckpointReader(prefix), model.trainable_variables, required=of_encoder)
+
+
 def test_restoring_sets_slots_and_step_too(model, arrays, write):
     name = "bert/pooler/dense/kernel/adam_v"
     state = {"global_step": tf.Variable(0, dtype=tf.int64), name: tf.Variable(tf.zeros([32, 32]))}

@@ -534,7 +534,7 @@ MISTAKES = {
     "nothing to do": (None, None, {"do_train": False, "do_predict": False}, "nothing to do"),
     "nothing to predict with": (None, None, {"do_train": False, "init_checkpoint": None}, "no checkpoint in --output"),
     "absent checkpoint": (None, None, {"init_checkpoint": "absent.ckpt"}, "--init_checkpoint absent.ckpt: no such"),
-    "ensemble to train": (None, None, ENSEMBLE, "--ensemble_checkpoints=.* not with --do_train"),
+    "ensemble to train": (None, None, ENSEMBLE, "--ensemble_checkpoints=.* cannot be used with --do_train"),
     "ensemble and best": (None, None, {**ENSEMBLE, "do_train": False, "use_best_checkpoint": True}, "--use_best_check"),
     "ensemble of nothing": (None, None, {"do_train": False, "ensemble_checkpoints": ""}, "_checkpoints is empty"),
     "ensemble of a gap": (

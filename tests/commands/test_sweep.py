@@ -228,8 +228,7 @@ def test_a_run_that_fails_ends_the_sweep(flags, tmp_path):
     result = run_script("sweep", **swept({**flags, "output_dir": tmp_path}))
     assert_fails(
         result,
-        "seed_1 ended with exit code 1 and without eval_matthews_correlation; fix the error above and run the command "
-        "again; finished runs are kept",
+        "seed_1 ended with exit code 1; fix the error above and run the command again; finished runs are kept",
     )
     assert "resumes" not in result.last_error_line
     assert (

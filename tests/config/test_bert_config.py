@@ -142,7 +142,7 @@ def test_activation_names_are_read_as_the_reference_reads_them(tmp_path, name):
             '{"class_name": "DebertaV3Backbone", "config": {}}',
             "describes a DebertaV3Backbone of Keras; of KerasHub's presets those of BertBackbone, AlbertBackbone",
         ),
-        ('{"model_type": "roberta"}', "bert_config.json: model_type is 'roberta', a family of encoders that is not"),
+        ('{"model_type": "gpt2"}', "bert_config.json: model_type is 'gpt2', a family of encoders that is not"),
         ('{"vocab_size": 0}', "vocab_size is 0; it must be a whole number from 1 to 2147483647"),
         (
             '{"vocab_size": 1000000000000}',

@@ -11,12 +11,14 @@ import numpy as np
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.albert import AlbertConfig
+from official_bert.families.roberta import RobertaConfig
 from official_bert.modeling.albert import SharedLayer, SharedStack
 from official_bert.modeling.blocks import LayerNorm, ResidualOutput
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder, Embeddings, Pooler
 from official_bert.modeling.heads import OutputProjection
 from official_bert.modeling.pretraining import MaskedLmHead, PretrainingModel
+from official_bert.modeling.roberta import RobertaEmbeddings
 from official_bert.modeling.span import SpanModel
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.modeling.transformer import (
@@ -39,6 +41,7 @@ CONFIG = BertConfig(
     type_vocab_size=2,
 )
 ALBERT = AlbertConfig(**{**CONFIG.to_dict(), "embedding_size": 5, "num_hidden_groups": 2, "inner_group_num": 2})
+ROBERTA = RobertaConfig(**CONFIG.to_dict())
 MIXED_POLICIES = ("mixed_bfloat16", "mixed_float16")
 NOT_STORED = {"layout", "recompute_layers"}  # they change speed and memory alone
 UNTRAINED = "key/bias"  # it adds the same to all scores of a row, which softmax does not see
@@ -73,6 +76,7 @@ def _on_encoder(model_class, **options):
 CASES = {
     "Embeddings": Case(lambda **o: Embeddings(CONFIG, **o), (IDS, ("mask", B, S))),
     "Embeddings, one-hot": Case(lambda **o: Embeddings(CONFIG, use_one_hot_embeddings=True, **o), (IDS, IDS)),
+    "RobertaEmbeddings": Case(lambda **o: RobertaEmbeddings(ROBERTA, **o), (IDS, ("mask", B, S))),
     "LayerNorm": Case(lambda **o: LayerNorm(**o), (VECTORS,)),
     "SelfAttention": Case(lambda **o: SelfAttention(CONFIG, **o), (("vectors", B, 5, D), VECTORS), (1,)),
     "AttentionBlock": Case(lambda **o: AttentionBlock(CONFIG, **o), (VECTORS,), (1,)),

@@ -300,9 +300,7 @@ def test_a_folder_with_tokenizer_json_alone(tmp_path, vocab_file):
 
 
 def test_folders_without_a_vocabulary_are_refused(tmp_path):
-    with pytest.raises(
-        UserError, match=r"has no vocabulary: neither vocab\.txt nor spiece\.model nor tokenizer\.json exists"
-    ):
+    with pytest.raises(UserError, match=r"has no vocabulary: neither vocab\.txt nor spiece\.model nor .* exists"):
         FullTokenizer.from_folder(tmp_path)
     with pytest.raises(UserError, match="there is no folder bert-base-uncased; a model of the Hugging Face Hub"):
         FullTokenizer.from_folder("bert-base-uncased")

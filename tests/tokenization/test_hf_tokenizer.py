@@ -57,7 +57,7 @@ def test_tokens_of_tokenizer_json_are_in_the_order_of_their_ids(tmp_path):
     ],
 )
 def test_other_vocabularies_are_refused(tmp_path, values, message):
-    with pytest.raises(UserError, match=r"neither vocab\.txt nor spiece\.model nor tokenizer\.json exists"):
+    with pytest.raises(UserError, match=r"neither vocab\.txt nor spiece\.model nor .* exists"):
         vocab_lines(find_vocabulary(str(tmp_path)))
     write(tmp_path, "tokenizer.json", values)
     with pytest.raises(UserError, match=rf"tokenizer\.json.*{message}"):

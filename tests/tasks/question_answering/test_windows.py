@@ -270,7 +270,7 @@ def test_an_empty_context_and_a_question_without_pieces_make_a_window(tokenizer,
         assert tokenized.join(window).input_ids == [cls_id, sep_id, sep_id]
         assert tokenized.has_max_context(window).shape == (0,)
         assert write_prediction_records(at(tmp_path / "p"), tokenized, [window]) == 1
-        with pytest.raises(UserError, match="left to train on"):
+        with pytest.raises(UserError, match="there are no windows to train on; are the contexts empty"):
             write_training_records(at(tmp_path / "t"), squad, tokenizer, OPTIONS, version_2=True)
 
 

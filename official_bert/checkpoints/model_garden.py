@@ -111,13 +111,13 @@ def config_values(path: str, num_hidden_layers: int | None = None) -> dict[str, 
             )
         shared = next(family for family in all_families() if family.shares_layers)
         values |= {FAMILY_KEY: shared.name, "num_hidden_layers": num_hidden_layers, "embedding_size": words[1]}
-    _log_source(path)
+    _log_once(logging.INFO, f"{path}: sizes according to the variables; hidden_act=gelu, as in released models")
     return values
 
 
 @functools.cache
-def _log_source(path: str) -> None:
-    logging.info("%s: sizes according to the variables; hidden_act=gelu, as in released models", path)
+def _log_once(level: int, text: str) -> None:
+    logging.log(level, "%s", text)
 
 
 def read_model(prefix: str, config: BertConfig) -> dict[str, np.ndarray]:
@@ -192,8 +192,9 @@ def _settled(found: dict[str | _Layer, _Array], prefix: str) -> dict[str | _Laye
             found[slot.removeprefix("head/")] = array
         elif any(str(other).startswith("cls/predictions/") for other in found):  # of the first pretrainers
             found["cls/seq_relationship/output_" + ("weights" if slot.endswith("kernel") else "bias")] = array
-        else:
-            logging.warning("%s: %s is left out: it may be of any task, and nothing says of which", prefix, array.key)
+        elif slot.endswith("kernel"):
+            text = f"{prefix}: the head {array.key} is left out: it may be of any task, and nothing says of which"
+            _log_once(logging.WARNING, text)
     if any(slot.startswith("head/") for slot in head):
-        logging.info("%s: the pooler is that of the head, with which it was trained", prefix)
+        _log_once(logging.INFO, f"{prefix}: the pooler is that of the head, with which it was trained")
     return found

@@ -6,6 +6,7 @@ from typing import Any
 from official_bert.checkpoints.hub_saved_model import signatures
 from official_bert.serving.servable import EXAMPLES, TEXT
 from official_bert.serving.versions import (
+    DESCRIPTION_FILE,
     LITE_FILE,
     SAVED_MODEL_FILE,
     complete_versions,
@@ -30,8 +31,7 @@ def find_version(path: str) -> str | None:
     if not files.is_folder(path):
         raise UserError(f"there is no folder {path}; give an export or the output folder of a run")
     if files.exists(os.path.join(path, SAVED_MODEL_FILE)):
-        names = {TEXT, EXAMPLES}.intersection(signatures(os.path.join(path, SAVED_MODEL_FILE)))
-        return path if names or description(path) else None  # an encoder of TensorFlow Hub is no export
+        return None if _is_encoder(path) else path
     numbers = complete_versions(path)
     if numbers:
         return os.path.join(path, str(numbers[-1]))
@@ -40,6 +40,16 @@ def find_version(path: str) -> str | None:
         if files.exists(os.path.join(folder, LITE_FILE)):
             raise UserError(f"{folder} is for LiteRT and reads ids, not texts; export with export_format=saved_model")
     return None
+
+
+def _is_encoder(folder: str) -> bool:
+    """Tell whether a SavedModel is one of TensorFlow Hub; a damaged one is taken for an export, which says so."""
+    if files.exists(os.path.join(folder, DESCRIPTION_FILE)):
+        return False
+    try:
+        return {TEXT, EXAMPLES}.isdisjoint(signatures(os.path.join(folder, SAVED_MODEL_FILE)))
+    except UserError:
+        return False
 
 
 def load(folder: str) -> tuple[Any, TaskRow, list[str]]:

@@ -1,1 +1,1 @@
-"""From text to records to batches."""
+"""Convert text to records, and read records in batches."""

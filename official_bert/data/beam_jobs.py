@@ -1,7 +1,7 @@
-"""Runs Apache Beam pipelines: options from the command line, one clear message where a job fails, counters.
+"""Run Apache Beam pipelines: command-line options, one clear error message for a failed job, and counters.
 
-A pipeline's functions are pickled by name, so the workers need this package at the same version, and read and write
-the same paths as the process that starts the job.
+A pipeline's functions are pickled by name, so workers need this package at the same version and must see the same
+paths as the process that starts the job.
 """
 
 import collections
@@ -36,12 +36,12 @@ from official_bert.support.errors import UserError
 
 _SECONDS_BETWEEN_CHECKS = 0.5
 _LOCAL_RUNNERS = ("directrunner", "direct")
-# Their job servers know more options than Beam for Python does.
+# Their job servers support more options than Beam for Python.
 _RUNNERS_WITH_OPTIONS_OF_THEIR_OWN = ("portable", "flink", "spark", "prism", "samza", "kafkastreams")
-# How a `UserError` of a worker arrives: the end of a traceback in the text of another error. All exceptions that this
-# package defines are such mistakes.
+# Pattern of a worker's `UserError`: the end of a traceback in the text of another error. All exceptions defined by this
+# package are user errors.
 _USER_ERROR = re.compile(r"^(?:\w+: )?official_bert(?:\.\w+)+: (.*)$", re.MULTILINE)
-# How Beam says that a worker does not answer any more.
+# Beam's messages about a worker that no longer responds.
 _LOST_WORKER = "Channel closed prematurely"
 LOST_WORKER = (
     "the job failed: it lost a worker process, which the system kills when the memory is full; run the same command "
@@ -52,22 +52,22 @@ _NAMESPACE = "official_bert"
 
 
 def counter(name: str) -> Any:
-    """Return a number that workers add to; see `run_job`."""
+    """Return a counter that workers increment; see `run_job`."""
     return beam.metrics.Metrics.counter(_NAMESPACE, name)
 
 
 def pipeline_options(arguments: Sequence[str]) -> PipelineOptions:
-    """Parse options of a pipeline.
+    """Parse pipeline options.
 
     Raises:
-      UserError: one is unknown or has an invalid value.
+      UserError: an option is unknown or has an invalid value.
     """
     with _quiet_beam(), _quiet_parser() as complaint:
         try:
             options = PipelineOptions(list(arguments))
             runner = options.view_as(StandardOptions).runner or "DirectRunner"
             unknown = _unknown_options(options, arguments)
-        except SystemExit as error:  # how argparse refuses a value
+        except SystemExit as error:  # raised by argparse for an invalid value
             raise UserError(f"beam_args: {complaint()}") from error
     if unknown and not runner.lower().startswith(_RUNNERS_WITH_OPTIONS_OF_THEIR_OWN):
         raise UserError(f"beam_args: unknown option {unknown[0]!r}; see the options of Beam's {runner}")
@@ -77,7 +77,7 @@ def pipeline_options(arguments: Sequence[str]) -> PipelineOptions:
 
 
 def remove_earlier(outputs: Sequence[str]) -> None:
-    """Delete files that an earlier job has written, so that none is left among those of a job that fails.
+    """Delete the files of an earlier job, so that they cannot mix with those of a job that fails.
 
     A single file may stay: it is replaced when the new one is complete.
     """
@@ -87,22 +87,22 @@ def remove_earlier(outputs: Sequence[str]) -> None:
 
 
 def run_job(steps: beam.PTransform, options: PipelineOptions) -> collections.Counter[str]:
-    """Run a pipeline to its end.
+    """Run a pipeline to completion.
 
     Args:
       steps: the pipeline.
       options: see `pipeline_options`.
 
     Returns:
-      What the workers counted, by name.
+      The workers' counters, by name.
 
     Raises:
-      UserError: a worker met a mistake of the user, a worker ended, or the job service reports an error.
+      UserError: a worker raised a user error, a worker died, or the job service reports an error.
     """
     is_local = _is_local(options)
     try:
         pipeline = beam.Pipeline(runner=_local_runner(options) if is_local else None, options=options)
-    except (ValueError, ImportError) as error:  # no such runner, or one whose packages are not installed
+    except (ValueError, ImportError) as error:  # unknown runner, or its packages are not installed
         raise UserError(f"beam_args: {error}") from error
     with _quiet_beam():
         try:
@@ -113,7 +113,7 @@ def run_job(steps: beam.PTransform, options: PipelineOptions) -> collections.Cou
             except KeyboardInterrupt:
                 result.cancel()
                 raise
-        except UserError as error:  # of this process, or of a worker that is a part of it
+        except UserError as error:  # from this process, or from a worker in it
             raise UserError(_STEP.sub("", str(error))) from error
         except grpc.FutureTimeoutError as error:
             endpoint = options.view_as(PortableOptions).job_endpoint
@@ -135,9 +135,9 @@ def _is_local(options: PipelineOptions) -> bool:
 
 
 def _local_runner(options: PipelineOptions) -> FnApiRunner:
-    """Return the runner that Beam's DirectRunner chooses for pipelines like ours, without its download from GitHub.
+    """Return the runner that Beam's DirectRunner would choose for our pipelines, without its download from GitHub.
 
-    It also notices when a worker process ends that has not begun to compute, or does not at the moment.
+    It also detects worker processes that die before they start computing or while idle.
     """
     WorkerHandler.register_environment(python_urns.SUBPROCESS_SDK, bytes)(_WatchedWorkerHandler)
     for_workers = JobServiceHandle.encode_pipeline_options(options.get_all_options())
@@ -146,7 +146,7 @@ def _local_runner(options: PipelineOptions) -> FnApiRunner:
 
 
 class _WatchedWorkerHandler(SubprocessSdkWorkerHandler):
-    """A worker process of a local job; what waits for its answers fails when it ends before the job does."""
+    """A worker process of a local job; if it dies early, everything waiting for it fails."""
 
     def start_worker(self) -> None:
         """Start the process."""
@@ -155,15 +155,15 @@ class _WatchedWorkerHandler(SubprocessSdkWorkerHandler):
         threading.Thread(target=self._watch, daemon=True).start()
 
     def close(self) -> None:
-        """End it."""
+        """Stop the process."""
         self._is_closed.set()
-        self.control_conn.push(BeamFnControlServicer._DONE_MARKER)  # ends a process that will connect only now, too
+        self.control_conn.push(BeamFnControlServicer._DONE_MARKER)  # also stops a process that has yet to connect
         super().close()
 
     def _watch(self) -> None:
         self.worker_thread.join()
         while not self._is_closed.wait(_SECONDS_BETWEEN_CHECKS):
-            for future in list(self.control_conn._futures_by_id.values()):  # `abort` ends only some ways of waiting
+            for future in list(self.control_conn._futures_by_id.values()):  # `abort` ends only some kinds of waiting
                 number = future.instruction_id
                 future.set(beam_fn_api_pb2.InstructionResponse(instruction_id=number, error=_LOST_WORKER))
 
@@ -178,14 +178,14 @@ def _unknown_options(options: PipelineOptions, arguments: Sequence[str]) -> list
 
 @contextlib.contextmanager
 def _quiet_parser() -> Iterator[Callable[[], str]]:
-    """Keep what argparse prints in the block; give a function that returns the last line of it."""
+    """Capture argparse's output in the block; yield a function that returns its last line."""
     printed = io.StringIO()
     with contextlib.redirect_stderr(printed):
         yield lambda: (printed.getvalue().strip().splitlines() or ["invalid options"])[-1].rpartition("error: ")[2]
 
 
 def _user_message(text: str) -> str | None:
-    """Return the message for the user about an error of a job; None if it is a mistake in the program."""
+    """Return the user message for an error of a job; None if it is a bug."""
     found = _USER_ERROR.findall(text)
     return _STEP.sub("", found[-1]) if found else None
 
@@ -196,12 +196,12 @@ def _last_line(text: str) -> str:
 
 @contextlib.contextmanager
 def _quiet_beam() -> Iterator[None]:
-    """Drop what Beam logs in the block, and the errors of its threads: what fails is an exception as well."""
+    """Suppress Beam's log and thread errors in the block; failures also raise exceptions."""
     logger, root, show = standard_logging.getLogger("apache_beam"), standard_logging.getLogger(), threading.excepthook
     level = logger.level
 
     def is_other(record: standard_logging.LogRecord) -> bool:
-        return record.module != "portable_runner"  # which logs what a job service reports
+        return record.module != "portable_runner"  # this module logs the reports of a job service
 
     def show_other(arguments: threading.ExceptHookArgs) -> None:
         is_lost_worker = isinstance(arguments.exc_value, grpc.RpcError) or "exited" in str(arguments.exc_value)
@@ -221,6 +221,6 @@ def _quiet_beam() -> Iterator[None]:
 
 def _counted(result: beam.runners.runner.PipelineResult) -> collections.Counter[str]:
     found = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(_NAMESPACE))
-    # Runners know committed or attempted values or both; 0 may be neither, and a counter of 0 may be left out.
+    # Runners report committed or attempted values, or both; 0 may mean neither, and zero counters may be missing.
     values = {metric.key.metric.name: metric.committed or metric.attempted or 0 for metric in found["counters"]}
     return collections.Counter(values)

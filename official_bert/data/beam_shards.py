@@ -1,4 +1,4 @@
-"""Files that the workers of an Apache Beam job write: a shard each, complete or not there."""
+"""Output shards of an Apache Beam job, each complete or absent."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,27 +12,26 @@ Items = Sequence[tuple[Any, bytes]]
 
 
 class WriteShards(beam.PTransform):
-    """Writes shards, each by one worker that holds it in memory, sorted.
+    """Write shards, each by one worker that holds it in memory, sorted.
 
-    A shard gets its name when it is complete, so a worker that dies leaves none half-written, and one that is asked
-    again replaces a shard by the same one. A shard without items is written, too.
+    A shard gets its name only when complete, so a worker that dies leaves no partial shard, and a retry replaces a
+    shard by an identical one. Empty shards are written, too.
 
-    Reads pairs of a shard's number and items, each a pair of a sort key, of which no two are equal, and bytes. Gives
-    the paths.
+    Input: pairs of a shard number and items; an item is a pair of a unique sort key and bytes. Output: the paths.
     """
 
     def __init__(self, paths: Sequence[str], write: Callable[[str, Iterable[bytes]], None]):
-        """Say what to write.
+        """Configure the transform.
 
         Args:
-          paths: of the shards, in the order of their numbers.
-          write: a function of a module, which writes a file of such bytes that appears when it is complete.
+          paths: the shard paths, by number.
+          write: a module-level function that writes bytes to a file atomically.
         """
         super().__init__()
         self._paths, self._write = list(paths), write
 
     def expand(self, items):
-        """Add the steps."""
+        """Add the steps to the pipeline."""
         every_shard = items.pipeline | "list the shards" >> beam.Create([(n, []) for n in range(len(self._paths))])
         return (
             (items, every_shard)
@@ -54,7 +53,7 @@ class _WriteShard(beam.DoFn):
 
 
 def shard_paths(path: str, num_shards: int) -> list[str]:
-    """Return the names of shards: `out-00000-of-00008.jsonl`, ... for `out.jsonl` and 8; the path itself for 1."""
+    """Return shard names: `out-00000-of-00008.jsonl`, ... for `out.jsonl` and 8; the path itself for 1."""
     if num_shards == 1:
         return [path]
     stem, ending = os.path.splitext(path)
@@ -62,7 +61,7 @@ def shard_paths(path: str, num_shards: int) -> list[str]:
 
 
 def write_lines(path: str, lines: Iterable[bytes]) -> None:
-    """Write a text file of lines, which have no line ends."""
+    """Write lines without line ends to a text file."""
     with writing.atomic_write(path, "wb") as sink:
         for line in lines:
             sink.write(line + b"\n")

@@ -1,7 +1,7 @@
 """Files of arrays that are too large for memory: written once, block by block, then read in any order.
 
-A file is the bytes of its blocks, a JSON table of them, the CRC-32C of both, and the table's length. It appears under
-its name only when it is complete.
+A file consists of its blocks' bytes, a JSON table of them, the CRC-32C of both, and the table's length. It gets its
+name only when complete.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _READ_BYTES = 1 << 20
 
 
 class BlockWriter:
-    """Writes the blocks of a file.
+    """Write the blocks of a file.
 
     Attributes:
       metadata: JSON values to store with the blocks.
@@ -62,7 +62,7 @@ class BlockWriter:
 
 @contextlib.contextmanager
 def block_writer(path: str) -> Iterator[BlockWriter]:
-    """Open a local file of blocks for writing; it gets its name when the `with` block ends without an error."""
+    """Open a local block file for writing; it gets its name when the `with` block ends without an error."""
     with writing.atomic_write(path, "wb") as sink:
         writer = BlockWriter(sink)
         yield writer
@@ -85,7 +85,7 @@ def is_intact(path: str) -> bool:
 
 
 class BlockFile:
-    """Reads the blocks of a file; a context manager.
+    """Read the blocks of a file; a context manager.
 
     Attributes:
       metadata: the JSON values stored with the blocks.
@@ -126,7 +126,7 @@ class BlockFile:
         return os.pread(self._file.fileno(), length, position)
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Read a block from `start` to `stop`; a block that was never written is empty."""
+        """Read elements `start` to `stop` of a block; a block that was never written is empty."""
         if name not in self._blocks:
             return np.empty(0)
         dtype, first, end = self._blocks[name]

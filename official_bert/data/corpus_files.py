@@ -1,9 +1,9 @@
-"""The files of a corpus: plain text, lines, JSON Lines or Parquet, whole or in parts for several processes.
+"""Files of a corpus: plain text, lines, JSON Lines or Parquet, whole or in parts for several processes.
 
-All formats are converted to the input of pretraining: one sentence per line, and a blank line after each document. An
-object in JSON Lines or a row in Parquet is one document, and the lines of its text are its sentences.
+All formats are converted to pretraining input: one sentence per line, and a blank line after each document. A JSON
+Lines object or Parquet row is one document; the lines of its text are its sentences.
 
-The parts of a file contain each document exactly once, wherever the file is divided, and can be pickled.
+The parts of a file contain each document exactly once, wherever the file is split, and can be pickled.
 """
 
 import math
@@ -26,15 +26,15 @@ _LINES_BETWEEN_UPDATES = 1024
 class CorpusPart(NamedTuple):
     """A file of a corpus, or a range of one, that can be read independently.
 
-    In plain text, a document belongs to the part in which the last blank line before it begins, or to the first part if
-    there is none. A line, or a JSON Lines object, belongs to the part in which its line begins.
+    In plain text, a document belongs to the part that contains the start of the last blank line before it, or to the
+    first part. A line, or a JSON Lines object, belongs to the part that contains its start.
 
     Attributes:
       path: the file.
       file_number: index of the file in the corpus, from 0.
       file_format: "text", "lines" (each is a document), "jsonl" or "parquet".
       text_field: the key or column of the texts; None in text and lines.
-      start: the first byte or, in Parquet, row group.
+      start: the first byte, or row group in Parquet.
       stop: end of the range, exclusive, in bytes or row groups; None for the end of the file.
     """
 
@@ -56,9 +56,9 @@ def corpus_parts(
     """Divide the files of a corpus into parts, and validate the beginning of each file.
 
     Args:
-      paths: the files; those of one corpus may differ in format.
+      paths: the files; a corpus may mix formats.
       file_format: one of `FORMATS`; "auto" detects it from the file name (ignoring .gz and the like: .jsonl, .json,
-        .parquet), and Parquet also from the content. Anything else is plain text.
+        .parquet) and, for Parquet, also from the content. Other files are plain text.
       text_field: the key or column of the texts.
       part_bytes: approximate size of a part in bytes; compressed and remote files are not divided. None makes one part
         per file.
@@ -67,8 +67,8 @@ def corpus_parts(
       The parts, in the order of the files and within them.
 
     Raises:
-      UserError: a file cannot be read or lacks the column, an optional package is missing, or `text_field` would have
-        no effect.
+      UserError: a file cannot be read or lacks the column, an optional package is missing, or `text_field` is not
+        applicable.
     """
     parts = []
     for number, path in enumerate(paths):
@@ -88,17 +88,17 @@ def corpus_parts(
 
 
 class CorpusReader:
-    """Reads a part; iterating yields the lines of its documents, each with its position.
+    """Read a part; iterating yields the lines of its documents, each with its position.
 
-    A blank line ends a document; in JSON Lines and Parquet one is added after each object or row. The end of a text
-    file does not end its last document, which may continue in the next file, as in the reference. A position is the
-    byte offset of the line in the decompressed text, in JSON Lines that of the object's line, and in Parquet the row
-    number. Positions increase, and lines of different documents have different positions.
+    A blank line ends a document; in JSON Lines and Parquet, one is added after each object or row. As in the reference,
+    the last document of a text file may continue in the next file. A position is the byte offset of the line in the
+    decompressed text; in JSON Lines, of the object's line; in Parquet, the row number. Positions increase, and lines of
+    different documents have different positions.
 
-    Iterating raises UserError if the file is damaged, is not UTF-8, or lacks a text; the message gives the line or row.
+    Iterating raises UserError if the file is corrupt, not UTF-8 or lacks a text; the message gives the line or row.
 
     Attributes:
-      bytes_read: bytes of the part read so far, as stored on disk; those of all parts of a file add up to its size.
+      bytes_read: bytes of the part read so far, as stored on disk; all parts of a file sum to its size.
     """
 
     def __init__(self, part: CorpusPart):
@@ -195,7 +195,7 @@ class CorpusReader:
 def read_lines(
     parts: Sequence[CorpusPart], details: Callable[[float], Sequence[str]] = lambda seconds: ()
 ) -> Iterator[tuple[int, str]]:
-    """Read whole files one after another, and show progress.
+    """Read whole files in order, and show progress.
 
     Args:
       parts: one per file.
@@ -223,7 +223,7 @@ def _format(path: str) -> str:
         return file_format
     with files.open_file(path, "rb") as source:
         is_parquet = source.read(len(parquet.MAGIC)) == parquet.MAGIC
-        if is_parquet:  # a plain text may begin like this, too
+        if is_parquet:  # plain text may begin the same way
             source.seek(files.size(path) - len(parquet.MAGIC))
             is_parquet = source.read(len(parquet.MAGIC)) == parquet.MAGIC
     return "parquet" if is_parquet else "text"

@@ -1,4 +1,4 @@
-"""Messages of TensorFlow about unreadable records, with file and record number."""
+"""Error messages for unreadable records, with file and record number."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -14,14 +14,14 @@ from official_bert.support.manifest import Manifest
 
 @contextlib.contextmanager
 def reporting_damaged_records(paths: Sequence[str], schema: RecordSchema | None = None) -> Iterator[None]:
-    """Turn TensorFlow's errors about unreadable records into a message with file and record number.
+    """Convert TensorFlow's errors about unreadable records to messages with file and record number.
 
     Args:
-      paths: the files that are read inside the block.
-      schema: also finds records that are whole but do not fit it.
+      paths: the files read inside the block.
+      schema: used to find complete records that do not match it.
 
     Raises:
-      UserError: a record is damaged, cut off, or does not fit the schema; or a file cannot be read.
+      UserError: a record is corrupt, truncated or does not match the schema; or a file cannot be read.
     """
     try:
         yield
@@ -31,7 +31,7 @@ def reporting_damaged_records(paths: Sequence[str], schema: RecordSchema | None 
                 _check(path, schema, error)
         for path in paths:
             lines = [line for line in error.message.splitlines() if path in line]
-            if lines:  # a file that is gone, or behind a network that is; around the reason TensorFlow names its own
+            if lines:  # a missing or unreachable file; around the reason TensorFlow names its own
                 reason = lines[-1].rpartition(path)[2].partition(" [Op:")[0].strip("; ")
                 raise UserError(f"cannot read {path}: {reason or error.message}") from error
         raise

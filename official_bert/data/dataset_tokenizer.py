@@ -1,4 +1,4 @@
-"""`DatasetTokenizer`: strings of a `tf.data.Dataset` become the inputs of a model, inside the graph."""
+"""`DatasetTokenizer`: convert strings of a `tf.data.Dataset` to model inputs inside the graph."""
 
 import os
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from official_bert.tokenization.graph_joining import truncate_and_join
 
 
 class DatasetTokenizer:
-    """Tokenizes inside the TensorFlow graph, with the same ids as the Python tokenizer, for use in `dataset.map`.
+    """Tokenize inside the TensorFlow graph, with the same ids as the Python tokenizer, for use in `dataset.map`.
 
     Examples:
       >>> tokenize = DatasetTokenizer("uncased_L-12_H-768_A-12", max_seq_length=128)
@@ -43,22 +43,22 @@ class DatasetTokenizer:
             tokenizer = load_tokenizer(tokenizer)
         if not isinstance(tokenizer, Tokenizer):
             raise UserError(f"tokenizer is {tokenizer!r:.80}; give a FullTokenizer, or the folder of a model")
-        tokenizer([""], max_seq_length=max_seq_length, padding=padding)  # rejects invalid values of these
+        tokenizer([""], max_seq_length=max_seq_length, padding=padding)  # validates these arguments
         self._max_seq_length, self._padding = max_seq_length, padding
         self._specials = tokenizer.specials
         self._graph_tokenizer = tokenizer.in_graph()
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, texts: tf.Tensor, text_pairs: tf.Tensor | None = None) -> Mapping[str, tf.Tensor]:
-        """Convert texts, or pairs of texts, into model inputs.
+        """Convert texts or text pairs to model inputs.
 
         Args:
-          texts: UTF-8 strings of shape [B], or [] for one text.
-          text_pairs: the second texts, strings of the same shape; "" where there is none.
+          texts: UTF-8 strings of shape [B], or [] for a single text.
+          text_pairs: the second texts, strings of the same shape; "" for missing ones.
 
         Returns:
-          input_ids, input_mask and segment_ids, int32 [B, S], as the tokenizer returns them; [`max_seq_length`] for one
-          text.
+          input_ids, input_mask and segment_ids, int32 [B, S], as the tokenizer returns them; [`max_seq_length`] for a
+          single text.
 
         Raises:
           UserError: the texts have the wrong type or shape.

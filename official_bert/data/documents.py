@@ -1,4 +1,4 @@
-"""Tokenized documents on disk, for corpora that are too large for memory: written in order, read in any."""
+"""Tokenized documents on disk, for corpora larger than memory: written sequentially, read in any order."""
 
 import itertools
 import operator
@@ -17,10 +17,10 @@ class Document(NamedTuple):
     """A tokenized document of N sentences.
 
     Attributes:
-      file_number: which of the corpus's files it is from.
-      position: where it begins there; see `CorpusReader`. The two are its id, however the corpus is divided.
-      sentence_lengths: int32 [N], number of wordpieces of each sentence, at least one.
-      ids: int32, the wordpieces of all sentences.
+      file_number: index of its file in the corpus.
+      position: its start in the file; see `CorpusReader`. The two form its id, however the corpus is divided.
+      sentence_lengths: int32 [N], wordpieces per sentence, at least one.
+      ids: int32, wordpieces of all sentences.
     """
 
     file_number: int
@@ -30,13 +30,13 @@ class Document(NamedTuple):
 
 
 class DocumentTable(NamedTuple):
-    """Places and lengths of D documents; each attribute is an array [D].
+    """Locations and lengths of D documents; each attribute is an array [D].
 
     Attributes:
-      spool: int32, number of the file that holds the document, from 0.
-      file_number: int32, as of `Document`.
-      position: int64, as of `Document`.
-      offset: int64, where its numbers begin in the spool.
+      spool: int32, index of the file that contains the document.
+      file_number: int32, as in `Document`.
+      position: int64, as in `Document`.
+      offset: int64, start of its numbers in the spool.
       num_sentences: int32, number of sentences.
       num_ids: int32, number of wordpieces.
     """
@@ -50,26 +50,26 @@ class DocumentTable(NamedTuple):
 
     @classmethod
     def empty(cls, num_documents: int) -> "DocumentTable":
-        """Return a table to fill."""
+        """Return an uninitialized table."""
         dtypes = ("int32", "int32", "int64", "int64", "int32", "int32")
         return cls(*(np.empty(num_documents, dtype) for dtype in dtypes))
 
     def rows(self, index: np.ndarray | slice) -> "DocumentTable":
-        """Return the documents that an index of NumPy selects."""
+        """Return the documents selected by a NumPy index."""
         return DocumentTable(*(column[index] for column in self))
 
 
 def tokenized_documents(
     lines: Iterable[tuple[int, str]], tokenizer: Tokenizer, file_number: int = 0
 ) -> Iterator[Document]:
-    """Tokenize lines, each with its position; a blank one ends a document.
+    """Tokenize lines with their positions; a blank line ends a document.
 
-    Sentences and documents without wordpieces are left out.
+    Sentences and documents without wordpieces are skipped.
 
     Args:
       lines: see `CorpusReader`.
-      tokenizer: turns them into ids.
-      file_number: as of `Document`.
+      tokenizer: converts lines to ids.
+      file_number: as in `Document`.
     """
     lengths, ids, start = array("i"), array("i"), 0
     for position, line in itertools.chain(lines, [(0, "")]):
@@ -85,7 +85,7 @@ def tokenized_documents(
 
 
 def write_documents(path: str, part: CorpusPart, tokenizer: Tokenizer) -> None:
-    """Tokenize a part of a corpus into a file; errors are those of `CorpusReader`."""
+    """Tokenize a part of a corpus to a file; see `CorpusReader` for errors."""
     table = array("q")
     offset = num_unknown = 0
     with block_writer(path) as writer:
@@ -101,19 +101,19 @@ def write_documents(path: str, part: CorpusPart, tokenizer: Tokenizer) -> None:
 
 
 class DocumentSpools:
-    """The files of `write_documents` of all parts of a corpus.
+    """Files written by `write_documents` for all parts of a corpus.
 
     Attributes:
-      paths: the files, in the order of the parts.
-      table: all documents, in their order.
+      paths: the files, in part order.
+      table: all documents, in order.
       num_unknown: number of wordpieces that are [UNK].
     """
 
     def __init__(self, paths: list[str]):
-        """Read the tables; 32 bytes of memory for each document.
+        """Read the tables; needs 32 bytes of memory per document.
 
         Raises:
-          UserError: a file is damaged.
+          UserError: a file is corrupt.
         """
         self.paths = paths
         metadata = [_metadata(path) for path in paths]
@@ -139,8 +139,8 @@ def read_documents(paths: list[str], rows: DocumentTable) -> Iterator[Document]:
     """Read documents.
 
     Args:
-      paths: the spools, see `DocumentSpools.paths`.
-      rows: the documents, those of a spool one after the other.
+      paths: the spools; see `DocumentSpools.paths`.
+      rows: the documents, grouped by spool.
     """
     columns = (column.tolist() for column in rows)
     places = zip(*columns, strict=True)

@@ -1,7 +1,6 @@
-"""Files of an encoder's outputs: JSON lines as the reference writes them, NumPy's formats, TFRecord.
+"""Files of encoder outputs: JSON Lines in the reference's format, NumPy formats, TFRecord.
 
-Every writer takes a text after the other, holds none of them in memory, and lets its file appear under its name only
-when it is complete.
+Writers process one text at a time without keeping it in memory; a file gets its name only when complete.
 """
 
 import contextlib
@@ -22,18 +21,18 @@ from official_bert.data.text_inputs import STANDARD_STREAM
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 
-DECIMALS = 6  # in JSON lines, as in the reference
+DECIMALS = 6  # in JSON Lines, as in the reference
 _COPIED_BYTES = 1 << 20
 
-# K: chosen layers, S: wordpieces of a text, N: texts, T: wordpieces of all texts, D: hidden width.
+# K: selected layers, S: wordpieces per text, N: texts, T: wordpieces of all texts, D: hidden width.
 
 
 class TextFeatures(NamedTuple):
-    """Outputs of an encoder for a text.
+    """Encoder outputs for a text.
 
     Attributes:
-      index: the number of the text, from 0.
-      input_ids: its wordpieces, [CLS] and [SEP] included.
+      index: index of the text, from 0.
+      input_ids: its wordpiece ids, including [CLS] and [SEP].
       vectors: float [S, K, D], or pooled [K, D].
     """
 
@@ -43,13 +42,13 @@ class TextFeatures(NamedTuple):
 
 
 class FeatureLayout(NamedTuple):
-    """The metadata of the vectors of all texts.
+    """Metadata common to the vectors of all texts.
 
     Attributes:
-      layers: the K layers, as the user numbers them.
+      layers: the K layers, numbered as by the user.
       width: D.
-      is_pooled: whether there is one vector a text and layer, and not one a wordpiece.
-      dtype: "float32" or "float16", of NumPy's formats.
+      is_pooled: whether there is one vector per text and layer instead of one per wordpiece.
+      dtype: "float32" or "float16", for NumPy formats.
     """
 
     layers: Sequence[int]
@@ -65,13 +64,13 @@ Write = Callable[[TextFeatures], None]
 def feature_writer(
     path: str, output_format: str, layout: FeatureLayout, tokens_of: Callable[[Sequence[int]], list[str]]
 ) -> Iterator[Write]:
-    """Open a file of features, which gets its name when the block ends without an error.
+    """Open a feature file; it gets its name when the block ends without an error.
 
     Args:
-      path: the file; "-" is standard output, for "jsonl".
+      path: the file; "-" for standard output, with "jsonl".
       output_format: a key of `FORMATS`.
-      layout: what all vectors have in common.
-      tokens_of: gives the wordpieces of ids, which JSON lines hold as text.
+      layout: metadata common to all vectors.
+      tokens_of: converts ids to wordpieces, which JSON Lines stores as text.
 
     Yields:
       A function that writes the features of the next text.
@@ -85,12 +84,12 @@ def feature_writer(
 
 @contextlib.contextmanager
 def _jsonl_writer(path, layout, tokens_of) -> Iterator[Write]:
-    """Return one JSON object per text, with the reference's keys; pooled ones have `layers` instead of `features`."""
+    """Write one JSON object per text, with the reference's keys; pooled ones have `layers` instead of `features`."""
     is_standard = path == STANDARD_STREAM
     with contextlib.nullcontext(sys.stdout.buffer) if is_standard else writing.atomic_write(path, "wb") as sink:
 
         def write(features: TextFeatures) -> None:
-            # Of float32 the product with a million is exact in float64, so this rounds as Python's `round`.
+            # A float32 times a million is exact in float64, so this rounds like Python's `round`.
             values = np.round(features.vectors.astype(np.float64), DECIMALS).tolist()
             line = {"linex_index": features.index}
             if layout.is_pooled:
@@ -112,7 +111,7 @@ def _json_layers(layers: Sequence[int], values: list[list[float]]) -> list[dict]
 
 @contextlib.contextmanager
 def _npy_writer(path, layout, tokens_of) -> Iterator[Write]:
-    """One array, [N, K, D]."""
+    """Write one array, [N, K, D]."""
     del tokens_of
     if not layout.is_pooled:
         raise UserError("output_format=npy holds a vector per text; choose a pooling, or output_format=npz")
@@ -126,10 +125,10 @@ def _npy_writer(path, layout, tokens_of) -> Iterator[Write]:
 
 @contextlib.contextmanager
 def _npz_writer(path, layout, tokens_of) -> Iterator[Write]:
-    """Return several arrays, uncompressed.
+    """Write several arrays, uncompressed.
 
-    linex_index: int64 [N]; layers: int32 [K]; vectors: float [N, K, D], or, if they are not pooled, [T, K, D] with
-    token_ids, int32 [T], and offsets, int64 [N + 1]: text n has the wordpieces from offsets[n] to offsets[n + 1].
+    linex_index: int64 [N]; layers: int32 [K]; vectors: float [N, K, D] if pooled, otherwise [T, K, D] with token_ids,
+    int32 [T], and offsets, int64 [N + 1]: text n has wordpieces offsets[n] to offsets[n + 1].
     """
     del tokens_of
     with contextlib.ExitStack() as stack:
@@ -166,7 +165,7 @@ def _npz_writer(path, layout, tokens_of) -> Iterator[Write]:
 
 @contextlib.contextmanager
 def _tfrecord_writer(path, layout, tokens_of) -> Iterator[Write]:
-    """Return one `tf.train.Example` per text: linex_index, flat vectors, their shape and, unless pooled, token_ids."""
+    """Write one `tf.train.Example` per text: linex_index, flat vectors, their shape and, unless pooled, token_ids."""
     del tokens_of
     with RecordWriter([path]) as writer:
 
@@ -189,10 +188,10 @@ FORMATS = {"jsonl": _jsonl_writer, "npz": _npz_writer, "tfrecord": _tfrecord_wri
 
 
 class _Spool:
-    """Rows of an array in a nameless file, until it is known how many there are."""
+    """Rows of an array in an unnamed file, until their number is known."""
 
     def __init__(self, path: str, row_shape: tuple[int, ...], dtype: str):
-        """Put the file in the folder of `path`, on whose disk there must be room anyway."""
+        """Create the file in the folder of `path`, on the disk that must have room anyway."""
         folder = None if files.is_remote(path) else os.path.dirname(os.path.realpath(path))
         self._row_shape, self._dtype, self._length = row_shape, np.dtype(dtype), 0
         self._folder = folder
@@ -202,20 +201,20 @@ class _Spool:
         return self
 
     def __exit__(self, *_) -> None:
-        with contextlib.suppress(OSError):  # what a full disk had no room for is written again
+        with contextlib.suppress(OSError):  # data lost on a full disk is written again
             self._file.close()
 
     def __len__(self) -> int:
         return self._length
 
     def append(self, rows: Sequence | np.ndarray) -> None:
-        """Add rows, [any, *row_shape]."""
+        """Append rows, [any, *row_shape]."""
         rows = np.asarray(rows, self._dtype)
         self._file.write(rows.tobytes())
         self._length += len(rows)
 
     def write_npy(self, sink: IO[bytes]) -> None:
-        """Write the whole array as NumPy stores it."""
+        """Write the whole array in NumPy's format."""
         description = np.lib.format.dtype_to_descr(self._dtype)
         header = {"descr": description, "fortran_order": False, "shape": (self._length, *self._row_shape)}
         np.lib.format.write_array_header_1_0(sink, header)

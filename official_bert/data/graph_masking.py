@@ -1,8 +1,8 @@
-"""Masks drawn while training: the rules of `masking.py` as a TensorFlow graph, for a batch at a time.
+"""Dynamic masking in the TensorFlow graph: the rules of `masking.py` for a batch at a time.
 
-Every random number is a function of a seed, the number of the record's visit and its place in the record, so the masks
-of a visit are the same in any batch, on any machine and in any release of TensorFlow, and a resumed run draws those
-that the uninterrupted one would have drawn.
+Each random number is a function of a seed, the visit number of the record and the position in the record. So the masks
+of a visit are the same in any batch, on any machine and with any TensorFlow release, and a resumed run draws the same
+masks as an uninterrupted one.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ import tensorflow as tf
 from official_bert.data.masking import BERT_REPLACEMENTS, MaskingVocabulary, Replacements, num_predictions
 from official_bert.tokenization.vocab import Vocabulary
 
-# Of splitmix64 (Steele, Lea and Flood, 2014): the step of its counter, and shifts and factors of its output.
+# Constants of splitmix64 (Steele, Lea and Flood, 2014): counter step, and shifts and factors of the output function.
 _STEP = 0x9E3779B97F4A7C15
 _MIXING = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 _LAST_SHIFT = 31
@@ -23,7 +23,7 @@ _NEVER = 2.0  # sorts after all random numbers
 
 
 class GraphMasker:
-    """Masks the wordpieces of batches at random, by the rules of `Masker`."""
+    """Mask wordpieces of batches at random, by the rules of `Masker`."""
 
     def __init__(
         self,
@@ -37,31 +37,31 @@ class GraphMasker:
         purpose: str,
         replacements: Replacements = BERT_REPLACEMENTS,
     ):
-        """Prepare tables.
+        """Create the lookup tables.
 
         Args:
           vocabulary: its [CLS] and [SEP] are never masked.
           masked_lm_prob: fraction of the wordpieces to mask, including [CLS] and [SEP] in the count.
-          max_seq_length: positions of a record, S.
+          max_seq_length: positions per record, S.
           max_predictions_per_seq: maximum number of masked wordpieces per record, P.
           whole_word: mask either all wordpieces of a word or none.
           random_seed: seed of the masks.
           purpose: any text; maskers with the same seed and different purposes draw different masks.
-          replacements: what becomes of the chosen wordpieces.
+          replacements: fractions of [MASK], random and unchanged wordpieces.
 
         Raises:
           UserError: the vocabulary lacks [CLS], [SEP] or [MASK].
         """
         wordpieces = MaskingVocabulary.from_vocabulary(vocabulary)
         limits = {"masked_lm_prob": masked_lm_prob, "max_predictions_per_seq": max_predictions_per_seq}
-        # Python itself rounds, so that the numbers are those of `Masker` at every length.
+        # Round in Python, to match `Masker` at every length.
         numbers = [num_predictions(length, **limits) for length in range(max_seq_length + 1)]
         digest = hashlib.sha256(f"{random_seed} {purpose}".encode()).digest()
         self._key = int.from_bytes(digest[:8], "little")
         self._mask_id = wordpieces.mask
         self._max_predictions = max_predictions_per_seq
         self._whole_word = whole_word
-        # Arrays and not tensors, which would lie on a GPU, while the input is made on the CPU.
+        # NumPy arrays, because tensors would be placed on a GPU while input is computed on the CPU.
         ids = range(vocabulary.size)
         self._is_kept = np.array([index in wordpieces.kept for index in ids])  # [V]
         self._continues_word = np.array([index in wordpieces.continues_word for index in ids])  # [V]
@@ -73,12 +73,12 @@ class GraphMasker:
         """Mask a batch of records.
 
         Args:
-          batch: input_ids, each in the vocabulary, and input_mask, int32 [B, S]; others are passed through.
-          visits: int64 [B], the numbers that the random ones depend on, beside the seed.
+          batch: input_ids in the vocabulary and input_mask, int32 [B, S]; other fields are passed through.
+          visits: int64 [B], visit numbers; together with the seed they determine the random numbers.
 
         Returns:
-          The batch, with input_ids masked, and as records with masks have them: masked_lm_positions, ascending, and
-          masked_lm_ids, int32 [B, P], and masked_lm_weights, float32 [B, P]; unused places are 0.
+          The batch with masked input_ids, plus the fields of masked records: masked_lm_positions, ascending, and
+          masked_lm_ids, int32 [B, P], and masked_lm_weights, float32 [B, P]; unused slots are 0.
         """
         ids, input_mask = batch["input_ids"], batch["input_mask"]
         num_positions, num_slots = tf.shape(ids)[1], self._max_predictions
@@ -99,7 +99,7 @@ class GraphMasker:
         random_pieces = tf.gather(self._wordpieces, tf.cast(replacement * len(self._wordpieces), tf.int32))
         kept_or_random = tf.where(kind < self._below_kept, labels, random_pieces)
         shown = tf.where(kind < self._below_mask, self._mask_id, kept_or_random)
-        change = tf.where(is_used, shown - labels, 0)  # unused slots add 0 to the id of position 0
+        change = tf.where(is_used, shown - labels, 0)  # unused slots add 0 to the id at position 0
         rows = tf.broadcast_to(tf.range(tf.shape(ids)[0])[:, tf.newaxis], tf.shape(positions))
         return {
             **batch,
@@ -111,12 +111,12 @@ class GraphMasker:
 
 
 def uniform_numbers(key: int, visits: tf.Tensor, count: int) -> tf.Tensor:
-    """Draw random numbers from [0, 1): of each visit its own stream of splitmix64.
+    """Draw random numbers from [0, 1): one splitmix64 stream per visit.
 
     Args:
-      key: from 0 to 2**64 - 1.
+      key: integer from 0 to 2**64 - 1.
       visits: int64 [B].
-      count: numbers of each visit.
+      count: numbers per visit.
 
     Returns:
       float64 [B, count], multiples of 2**-53.
@@ -158,49 +158,49 @@ def _choose_pieces(is_candidate: tf.Tensor, num_to_predict: tf.Tensor, order: tf
 def _choose_words(
     is_candidate: tf.Tensor, continues_word: tf.Tensor, num_to_predict: tf.Tensor, order: tf.Tensor, num_slots: int
 ) -> tf.Tensor:
-    """Choose words in a random order, each that still fits; as `_choose_pieces`.
+    """Choose words in a random order, skipping those that no longer fit; see `_choose_pieces`.
 
-    The words of a record are numbered, and `order` has a place for each number; `continues_word` is bool [B, S].
+    The words of a record are numbered, and `order` has an entry per number; `continues_word` is bool [B, S].
     """
     num_positions = tf.shape(is_candidate)[1]
-    # The first wordpiece of a record begins a word in any case; a wordpiece after [SEP] may go on with that before it.
+    # A record's first wordpiece always begins a word; a wordpiece after [SEP] may continue the word before it.
     is_first = tf.cumsum(tf.cast(is_candidate, tf.int32), axis=1) == 1
     is_start = is_candidate & (is_first | ~continues_word)
-    word = tf.maximum(tf.cumsum(tf.cast(is_start, tf.int32), axis=1) - 1, 0)  # [B, S], number of a position's word
+    word = tf.maximum(tf.cumsum(tf.cast(is_start, tf.int32), axis=1) - 1, 0)  # [B, S], word number per position
     row_starts = tf.range(tf.shape(word)[0])[:, tf.newaxis] * num_positions
     lengths = tf.math.unsorted_segment_sum(
         tf.cast(is_candidate, tf.int32), word + row_starts, tf.size(word)
     )  # [B * S]; a word has at least one position
     lengths = tf.reshape(lengths, tf.shape(word))
-    words = tf.argsort(tf.where(lengths > 0, order, _NEVER))  # [B, S], numbers of words in random order
+    words = tf.argsort(tf.where(lengths > 0, order, _NEVER))  # [B, S], word numbers in random order
     is_chosen = first_fit(tf.gather(lengths, words, batch_dims=1), num_to_predict)
-    is_chosen = tf.gather(is_chosen, tf.argsort(words), batch_dims=1)  # in the order of the words again
-    is_chosen = is_candidate & tf.gather(is_chosen, word, batch_dims=1)  # [B, S], of positions
+    is_chosen = tf.gather(is_chosen, tf.argsort(words), batch_dims=1)  # back in word order
+    is_chosen = is_candidate & tf.gather(is_chosen, word, batch_dims=1)  # [B, S], per position
     return _in_slots(tf.where(is_chosen, tf.range(num_positions), num_positions), num_slots, num_positions)
 
 
 def _in_slots(positions: tf.Tensor, num_slots: int, unused: tf.Tensor) -> tf.Tensor:
-    """Sort positions, and cut or fill them up to the number of slots."""
+    """Sort positions, and truncate or pad them to the number of slots."""
     positions = tf.sort(positions, axis=1)[:, :num_slots]
     filled = tf.pad(positions, [[0, 0], [0, num_slots - tf.shape(positions)[1]]], constant_values=unused)
     return tf.ensure_shape(filled, [None, num_slots])
 
 
 def first_fit(lengths: tf.Tensor, num_left: tf.Tensor) -> tf.Tensor:
-    """Take items in their order; one that is longer than the room that is left is left out, and later ones are tried.
+    """Select items in order; an item that exceeds the remaining room is skipped, and later ones are tried.
 
-    Each round takes as many of the open items as fit in a row. The room only shrinks, so all items that are longer than
-    what is left are out; the first item that did not fit is among them, so rounds are at most as many as lengths, and
-    mostly two or three.
+    Each round selects as many consecutive open items as fit. The room only shrinks, so all items longer than it are
+    rejected, including the first that did not fit. There are at most as many rounds as distinct lengths, usually two or
+    three.
 
     Args:
       lengths: int32 [B, S]; 0 for no item.
-      num_left: int32 [B].
+      num_left: int32 [B], initial room.
 
     Returns:
-      bool [B, S], whether an item is taken.
+      bool [B, S], True for selected items.
 
-    Example: of lengths 2 4 1 1 in a room of 4 the first, the third and the fourth are taken.
+    Example: lengths 2 4 1 1 and room 4 select the first, third and fourth item.
     """
 
     def is_any_open(is_taken, is_open, num_left):

@@ -1,4 +1,4 @@
-"""Chooses the masked-LM targets of a sequence, by wordpiece or whole word, and masks them as BERT does or otherwise."""
+"""Choose the masked-LM targets of a sequence, by wordpiece or whole word, and mask them."""
 
 import bisect
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from official_bert.tokenization.vocab import Vocabulary
 
 
 class MaskedSequence(NamedTuple):
-    """A sequence with some wordpieces masked, and their original ids.
+    """A sequence with masked wordpieces, and their original ids.
 
     Attributes:
       ids: the sequence, with masked wordpieces replaced.
@@ -25,13 +25,13 @@ class MaskedSequence(NamedTuple):
 
 
 class MaskingVocabulary(NamedTuple):
-    """The ids that masking needs.
+    """Token ids needed for masking.
 
     Attributes:
       kept: [CLS] and [SEP], which are never masked.
       mask: [MASK].
-      wordpieces: those of which a random one is taken, as the file first names them, a repeated one once.
-      continues_word: the wordpieces that belong to the word before them.
+      wordpieces: candidates for random replacement, in file order without duplicates.
+      continues_word: wordpieces that continue the preceding word.
     """
 
     kept: list[int]
@@ -41,7 +41,7 @@ class MaskingVocabulary(NamedTuple):
 
     @classmethod
     def from_vocabulary(cls, vocabulary: Vocabulary) -> "MaskingVocabulary":
-        """Look them up.
+        """Look up the ids.
 
         Raises:
           UserError: the vocabulary lacks [CLS], [SEP] or [MASK].
@@ -55,9 +55,9 @@ class Replacements(NamedTuple):
     """Fractions of the chosen wordpieces that are masked, replaced and kept.
 
     Attributes:
-      mask: fraction that become [MASK].
-      random: fraction that become a random wordpiece of the whole vocabulary.
-    Source: BERT paper, section 3.1, task 1, and appendix C.2, which compares others.
+      mask: fraction replaced by [MASK].
+      random: fraction replaced by a random wordpiece of the whole vocabulary.
+    Source: BERT paper, section 3.1, task 1; appendix C.2 compares other fractions.
     """
 
     mask: float = 0.8
@@ -65,7 +65,7 @@ class Replacements(NamedTuple):
 
     @property
     def keep_probability(self) -> float:
-        """The fraction that stays of those that do not become [MASK]; half of them at 80/10/10, exactly."""
+        """Fraction kept among those not replaced by [MASK]; exactly one half at 80/10/10."""
         rest = 1 - self.mask
         return round((rest - self.random) / rest, 12) if rest > 0 else 0.0  # 0.5 and not 0.49999999999999989
 
@@ -74,15 +74,15 @@ BERT_REPLACEMENTS = Replacements()
 
 
 def num_predictions(length: int, *, masked_lm_prob: float, max_predictions_per_seq: int) -> int:
-    """Return the maximum number of wordpieces to mask in a sequence of a length, [CLS] and [SEP] included; at least 1.
+    """Return the maximum number of wordpieces to mask for a sequence length, including [CLS] and [SEP]; at least 1.
 
-    Example: at 15%, of 30 wordpieces 4 and of 50 wordpieces 8, since Python rounds 4.5 and 7.5 to the even number.
+    Example: at 15%, 4 of 30 wordpieces and 8 of 50, since Python rounds 4.5 and 7.5 to the even number.
     """
     return min(max_predictions_per_seq, max(1, round(length * masked_lm_prob)))
 
 
 class Masker:
-    """Masks wordpieces at random.
+    """Mask wordpieces at random.
 
     Source: BERT paper, section 3.1, task 1, and the reference's whole-word variant; for n-grams ALBERT paper, section
       4.1.
@@ -98,16 +98,16 @@ class Masker:
         max_ngram_length: int = 1,
         replacements: Replacements = BERT_REPLACEMENTS,
     ):
-        """Prepare the ids that masking needs.
+        """Look up the ids needed for masking.
 
         Args:
           vocabulary: its [CLS] and [SEP] are never masked.
           masked_lm_prob: fraction of the wordpieces to mask, including [CLS] and [SEP] in the count.
           max_predictions_per_seq: maximum number of masked wordpieces per sequence.
           whole_word: mask either all wordpieces of a word or none.
-          max_ngram_length: with `whole_word`, maximum number of neighbouring words that are masked together; a length
-            of n is drawn with a probability proportional to 1/n.
-          replacements: what becomes of the chosen wordpieces.
+          max_ngram_length: with `whole_word`, maximum number of adjacent words masked together; length n is drawn with
+            a probability proportional to 1/n.
+          replacements: fractions of [MASK], random and unchanged wordpieces.
 
         Raises:
           UserError: the vocabulary lacks [CLS], [SEP] or [MASK].
@@ -120,14 +120,14 @@ class Masker:
         self._ngram_limits = [sum(lengths[:number]) / sum(lengths) for number in range(1, max_ngram_length)]
 
     def mask(self, ids: Sequence[int], rng: Random) -> MaskedSequence:
-        """Mask wordpieces of one sequence.
+        """Mask wordpieces of a sequence.
 
         Args:
           ids: the sequence, including [CLS] and [SEP].
-          rng: drawn from in the reference's order.
+          rng: random generator, used in the reference's order.
 
         Returns:
-          At most `max_predictions_per_seq` masked wordpieces; none if every word is longer than what may be masked.
+          At most `max_predictions_per_seq` masked wordpieces; none if every word exceeds the limit.
         """
         num_to_predict = num_predictions(len(ids), **self._limits)
         choose = self._choose
@@ -173,7 +173,7 @@ class Masker:
         return chosen
 
     def _choose_ngrams(self, ids: Sequence[int], num_to_predict: int, rng: Random) -> list[int]:
-        """Choose words with those that follow them, up to [SEP] and to words already chosen, and as many as fit."""
+        """Choose words with their successors, up to [SEP] or chosen words, as many as fit."""
         words = self._words(ids)
         starts = list(range(len(words)))
         shuffle(starts, rng)

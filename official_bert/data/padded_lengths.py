@@ -1,4 +1,4 @@
-"""The lengths that batches of similar records are padded to."""
+"""Padded lengths for batches of similar records."""
 
 _SHORTEST = 8  # positions; the smallest length that batches are cut to
 
@@ -7,11 +7,11 @@ def padded_lengths(max_length: int, unit: int = _SHORTEST) -> list[int]:
     """Return a short list of padded lengths for batches of similar texts, so that few shapes are compiled.
 
     Args:
-      max_length: the longest length; the last element of the result.
+      max_length: the maximum length; the last element of the result.
       unit: every other length is a multiple of it.
 
     Returns:
-      Up to eight lengths an octave: 8, 16, 24, ... 112, 120, 128, 144, 160, ... 240, 256, 288, ...
+      Up to eight lengths per octave: 8, 16, 24, ... 112, 120, 128, 144, 160, ... 240, 256, 288, ...
     """
     lengths, length, step = [], unit, unit
     while length < max_length:

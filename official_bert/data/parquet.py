@@ -1,4 +1,4 @@
-"""Reads columns of Parquet files in bounded memory. Needs pyarrow, an optional package."""
+"""Read columns of Parquet files in bounded memory. Needs pyarrow, an optional package."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -9,18 +9,18 @@ from official_bert.support.compression import is_compressed
 from official_bert.support.errors import UserError, format_names
 from official_bert.support.extras import install_command
 
-MAGIC = b"PAR1"  # with which a file begins and ends
+MAGIC = b"PAR1"  # at the beginning and end of a file
 _BATCH_ROWS = 64  # a text may be as long as a book
-_BUFFER_BYTES = 1 << 20  # of each column
+_BUFFER_BYTES = 1 << 20  # per column
 
 
 class ParquetReader:
-    """The rows of a file, or of some of its row groups.
+    """Rows of a file, or of some of its row groups.
 
     Attributes:
       path: the file.
-      group_rows: the number of rows of each row group.
-      group_bytes: the size of each row group, uncompressed.
+      group_rows: number of rows per row group.
+      group_bytes: uncompressed size of each row group in bytes.
     """
 
     def __init__(self, path: str, file: Any):
@@ -43,10 +43,10 @@ class ParquetReader:
         return self._file.schema_arrow.names
 
     def check_columns(self, text_columns: Sequence[str], label_column: str | None = None) -> None:
-        """Raise unless the file has all these columns and those of texts hold strings.
+        """Raise unless the file has all these columns and its text columns contain strings.
 
         Raises:
-          UserError: the message names the columns that there are.
+          UserError: the message lists the existing columns.
         """
         import pyarrow as pa
 
@@ -69,13 +69,13 @@ class ParquetReader:
 
         Args:
           columns: their names.
-          groups: numbers of the row groups to read; None for all.
+          groups: indices of the row groups to read; None for all.
 
         Yields:
-          The number of a row in the file, from 0, and its values.
+          The row number in the file, from 0, and its values.
 
         Raises:
-          UserError: the file is damaged.
+          UserError: the file is corrupt.
         """
         groups = range(len(self.group_rows)) if groups is None else groups
         number = sum(self.group_rows[: groups.start])
@@ -123,22 +123,22 @@ def open_parquet(path: str) -> Iterator[ParquetReader]:
         raise UserError(f"{path} is a compressed Parquet file; unpack it (its columns may be compressed instead)")
     with files.open_file(path, "rb") as source:
         with _explained(path, "at its end, where the schema stands"):
-            if files.is_remote(path):  # which lacks what a file of Python has
+            if files.is_remote(path):  # remote files lack some methods of Python files
                 source = pa.BufferReader(source.read())
-            # With `pre_buffer`, whole row groups are read at once, which may be as large as the file.
+            # `pre_buffer` reads whole row groups at once, which may be as large as the file.
             file = pq.ParquetFile(source, buffer_size=_BUFFER_BYTES, pre_buffer=False)
         yield ParquetReader(path, file)
 
 
 @contextlib.contextmanager
 def _explained(path: str, where: str) -> Iterator[None]:
-    """Turn what pyarrow reports about a file into a message that names it."""
+    """Convert pyarrow's errors about a file to messages that name it."""
     import pyarrow as pa
 
     try:
         yield
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # of the disk
+            raise  # a disk error
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{path} is not Parquet, or damaged {where}: {text}") from error

@@ -1,7 +1,7 @@
 """Input pipelines from TFRecord files: `training_batches()` and `evaluation_batches()`.
 
-No function here has a Python `if` or loop over tensors, so AutoGraph, which would look for them in each for some 20 ms,
-is left out.
+No function here has a Python `if` or loop over tensors, so AutoGraph, which takes about 20 ms per function, is
+disabled.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,11 +17,11 @@ from official_bert.data.token_budget import TokenBudget
 _SHUFFLE_BUFFER = 10_000  # records; some 10 MB
 _FILES_READ_TOGETHER = 16
 
-_POOLED_BATCHES = 64  # batches whose records are sorted by length together
-_POOLED_RECORDS = 8192  # likewise, at least, where batches differ in size
-_PARSED_TOGETHER = 256  # records
+_POOLED_BATCHES = 64  # number of batches whose records are sorted by length together
+_POOLED_RECORDS = 8192  # minimum for batches of different sizes
+_PARSED_TOGETHER = 256  # records parsed at a time
 _SEED_RANGE = 2**31 - 1  # TensorFlow takes the seeds of a graph modulo this
-_MAX_BYTES = 2**29  # of records in a buffer, a pool, or parsed together; only vectors at every position reach it
+_MAX_BYTES = 2**29  # of records in a buffer, a pool or a parsing batch; only per-position vectors reach it
 
 IS_REAL_EXAMPLE = "is_real_example"
 RECORD_INDEX = "record_index"
@@ -38,21 +38,21 @@ def training_batches(
     start_record: int = 0,
     lengths: Sequence[int] | None = None,
 ) -> tf.data.Dataset:
-    """Shuffle and repeat records without end; each epoch holds each record exactly once.
+    """Shuffle and repeat records without end; each epoch contains each record exactly once.
 
-    The order is a function of the seed and the epoch's number, so a run can begin anywhere: the batches of a resumed
-    run are those that the uninterrupted run would have seen.
+    The order is a function of the seed and the epoch number, so a run can start anywhere: a resumed run sees the same
+    batches as an uninterrupted one.
 
     Args:
       paths: TFRecord files.
       schema: the fields of a record.
-      batch_size: examples in a batch, over all replicas; a batch may span two epochs. A `TokenBudget`, which needs
-        `lengths`, makes batches of different sizes.
-      num_records: records in all files together.
-      seed: seed of the order.
+      batch_size: examples per batch, over all replicas; a batch may span two epochs. A `TokenBudget`, which needs
+        `lengths`, gives batches of different sizes.
+      num_records: total number of records in all files.
+      seed: shuffle seed.
       start_record: number of records already used, over all epochs.
-      lengths: as `padded_lengths` gives them, to make batches of similar lengths, each cut to the shortest of these
-        that holds it; None leaves all as long as they are.
+      lengths: from `padded_lengths`, for batches of similar lengths, each truncated to the shortest of these that
+        holds it; None truncates nothing.
 
     Returns:
       A dataset of dicts, name to tensor [batch_size, ...].
@@ -81,7 +81,7 @@ def _batches_within(
     start_record: int,
     lengths: Sequence[int],
 ) -> tf.data.Dataset:
-    """Batches of different sizes; a resumed run leaves out those of the first pool that hold what has been used."""
+    """Create batches of different sizes; a resumed run skips the used ones in its first pool."""
     pool_size = _pool_size(budget, schema, num_records, lengths)
     first_pool, num_used = divmod(start_record, pool_size)
     pools = _training_batches(paths, schema, pool_size, num_records, seed, first_pool * pool_size)
@@ -105,7 +105,7 @@ def _batches_within(
 
 
 def _pool_size(budget: TokenBudget, schema: RecordSchema, num_records: int, lengths: Sequence[int]) -> int:
-    """Return the number of records sorted by length together; at most an epoch, lest a batch hold one twice."""
+    """Return the number of records sorted by length together; at most an epoch, so that no batch repeats a record."""
     wanted = max(_POOLED_RECORDS, _POOLED_BATCHES * (budget.num_tokens // lengths[-1]))
     num_groups = min(_fitting(wanted, 1, schema), num_records) // budget.multiple
     return max(num_groups, 1) * budget.multiple
@@ -116,12 +116,12 @@ def _seed_of_pool(seed: int, number: int) -> str:
 
 
 class BatchSize(NamedTuple):
-    """The size of a batch.
+    """Size of a batch.
 
     Attributes:
-      num_examples: over all replicas.
-      num_positions: those of all examples, padding included.
-      num_tokens: those of them that are real.
+      num_examples: examples over all replicas.
+      num_positions: positions of all examples, padding included.
+      num_tokens: positions excluding padding.
     """
 
     num_examples: int
@@ -138,7 +138,7 @@ def batch_sizes(
     seed: int,
     lengths: Sequence[int],
 ) -> Iterator[BatchSize]:
-    """Return the sizes of the batches of `training_batches`, in order and without end; read nothing but the masks."""
+    """Return the batch sizes of `training_batches`, in order and without end; only the masks are read."""
     masks = RecordSchema(*(field for field in schema.fields if field.name == "input_mask"))
     pool_size = _pool_size(budget, schema, num_records, lengths)
     pools = _training_batches(paths, schema, pool_size, num_records, seed, 0, decoded=masks)
@@ -161,13 +161,13 @@ def _training_batches(
     *,
     decoded: RecordSchema | None = None,
 ) -> tf.data.Dataset:
-    """Batches as they come, with all fields, or those of `decoded` alone."""
+    """Return batches in file order, with all fields, or only those in `decoded`."""
     first_epoch, skipped = divmod(start_record, num_records)
     files = _with_compression(paths)
 
     def epoch(number):
-        # The seed of this graph, which goes into `shuffle` too; that of the process would do otherwise. TensorFlow
-        # cannot combine one that is 0 with the seed of an epoch, a tensor.
+        # This graph's seed also goes into `shuffle`; the process's seed would change it. TensorFlow cannot combine a
+        # seed of 0 with an epoch seed, which is a tensor.
         tf.compat.v1.set_random_seed(seed % _SEED_RANGE or _SEED_RANGE - 1)
         order = tf.random.experimental.stateless_shuffle(tf.range(len(paths)), seed=[seed, number])
         shuffled = tuple(tf.gather(column, order) for column in files)
@@ -187,7 +187,7 @@ def _training_batches(
 
 
 def _with_compression(paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the arguments of `TFRecordDataset` for each file: its name, and how it is compressed."""
+    """Return the arguments of `TFRecordDataset` for each file: its name and compression."""
     return list(paths), [compression_type(path) for path in paths]
 
 
@@ -212,7 +212,7 @@ def _selected(
     schema: RecordSchema,
     lengths: Sequence[int],
 ) -> tf.data.Dataset:
-    """Return the batches of some rows of a pool each, cut to what their longest needs."""
+    """Return one batch per group of pool rows, truncated to the longest example."""
 
     def select(rows):
         batch = {name: tf.gather(tensor, rows) for name, tensor in pool.items()}
@@ -222,22 +222,22 @@ def _selected(
 
 
 def _fitting(number: int, num_records: int, schema: RecordSchema) -> int:
-    """Return a number of groups of records, or fewer if they would need too much memory; at least one."""
+    """Return a number of groups of records, reduced if they need too much memory; at least one."""
     return max(min(number, _MAX_BYTES // (num_records * schema.num_bytes)), 1)
 
 
 def _extents(input_mask: tf.Tensor) -> tf.Tensor:
-    """Positions up to the last real one; int32 [...] of int32 [..., S]."""
+    """Return the positions up to the last real one; int32 [..., S] to int32 [...]."""
     return tf.reduce_max(input_mask * tf.range(1, tf.shape(input_mask)[-1] + 1), axis=-1)
 
 
 def _padded_length(extent: tf.Tensor, lengths: Sequence[int]) -> tf.Tensor:
-    """Return the first of the lengths that is not below an extent."""
+    """Return the first of the lengths that is at least an extent."""
     return tf.gather(list(lengths), tf.searchsorted(list(lengths), [extent])[0])
 
 
 def _cut(record: dict[str, tf.Tensor], schema: RecordSchema, length: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Cut the fields that have a value, or a vector, for each position."""
+    """Truncate the fields with a value or vector per position."""
     vectors = {field.name: len(field.shape) > 1 for field in schema.fields if field.is_per_position}
 
     def cut(name, tensor):
@@ -257,21 +257,21 @@ def evaluation_batches(
     num_replicas: int = 1,
     numbers: range | None = None,
 ) -> tf.data.Dataset:
-    """Read records once, in the order of the files; batches are padded with empty examples, and none is dropped.
+    """Read records once, in file order; batches are padded with empty examples, and none is dropped.
 
     Args:
       paths: TFRecord files.
       schema: the fields of a record.
-      batch_size: examples in a batch, over all replicas.
+      batch_size: examples per batch, over all replicas.
       max_batches: maximum number of batches; None reads all records.
-      lengths: as `padded_lengths` gives them, to make batches of similar lengths: of short texts a multiple of
-        `batch_size` examples, of the last ones of a length as many as there are. None leaves all as long as they are.
+      lengths: from `padded_lengths`, for batches of similar lengths: a multiple of `batch_size` examples for short
+        texts, and the remaining examples of a length in its last batch. None truncates nothing.
       num_replicas: with `lengths`, the size of every batch is a multiple of this.
-      numbers: which records to read, consecutive ones; None for all.
+      numbers: the consecutive record numbers to read; None for all.
 
     Returns:
-      A dataset of dicts, name to tensor [batch_size, ...], with `is_real_example` int32 [batch_size], 0 for what fills
-      up a batch, and `record_index` int32 [batch_size], the place of the record among those that are read.
+      A dataset of dicts, name to tensor [batch_size, ...], with `is_real_example` int32 [batch_size], 0 for padding
+      examples, and `record_index` int32 [batch_size], the index of the record among those read.
     """
     records = tf.data.Dataset.from_tensor_slices(_with_compression(paths)).flat_map(tf.data.TFRecordDataset)
     if numbers is not None:

@@ -1,4 +1,4 @@
-"""Vectors with their texts as TensorBoard's Embedding Projector reads them: a folder of three files."""
+"""Vectors and their texts in the format of TensorBoard's Embedding Projector: a folder of three files."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -19,13 +19,13 @@ def projector_files(folder: str) -> list[str]:
 def write_projector_files(
     folder: str, name: str, vectors: np.ndarray, metadata: Mapping[str, Iterable[str | int]]
 ) -> None:
-    """Write vectors and what to show of each; the files appear together.
+    """Write vectors and their metadata; all files appear at once.
 
     Args:
-      folder: the folder, which is created if it is missing.
-      name: what the vectors are of, for the reader.
-      vectors: float32 [N, D]; may be mapped from a file.
-      metadata: columns of N values without tabs and line breaks, two of them at least; the first one labels the points.
+      folder: the output folder, created if missing.
+      name: description of the vectors, for the viewer.
+      vectors: float32 [N, D]; may be memory-mapped.
+      metadata: at least two columns of N values without tabs and line breaks; the first one labels the points.
     """
     writing.make_folders(folder)
     with writing.atomic_writes(projector_files(folder)) as (vectors_sink, metadata_sink, config_sink):

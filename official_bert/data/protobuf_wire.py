@@ -1,4 +1,4 @@
-"""The wire format of protocol buffers, as far as fields of bytes, strings and messages go."""
+"""Protocol buffer wire format, limited to fields of bytes, strings and messages."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 def _varint(number: int) -> bytes:
     if number < 0:
         number += 1 << 64  # two's complement, as protocol buffers write a negative int64
-    parts = []  # seven bits each; the eighth says that more follow
+    parts = []  # seven bits each; the eighth marks continuation
     while number > 0x7F:
         parts.append(number & 0x7F | 0x80)
         number >>= 7
@@ -15,7 +15,7 @@ def _varint(number: int) -> bytes:
 
 
 class _VarintTable(dict):
-    """Varints made so far; ids of wordpieces come again and again."""
+    """Cache of varints; wordpiece ids repeat often."""
 
     def __missing__(self, number: int) -> bytes:
         encoded = self[number] = _varint(number)
@@ -26,23 +26,23 @@ VARINTS = _VarintTable()
 
 
 def delimited(tag: bytes, payload: bytes) -> bytes:
-    """Return a field that holds bytes, a string or a message.
+    """Return a field of bytes, a string or a message.
 
     Args:
-      tag: eight times the field's number, plus 2.
-      payload: what it holds.
+      tag: eight times the field number, plus 2.
+      payload: the field's content.
     """
     return tag + VARINTS[len(payload)] + payload
 
 
 def fields(message: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Take a message apart that has only fields of bytes, strings and messages, of numbers below 16.
+    """Parse a message whose fields are all bytes, strings and messages, numbered below 16.
 
     Yields:
-      The tag of each field, as `delimited` takes it, and its payload.
+      The tag of each field, as in `delimited`, and its payload.
 
     Raises:
-      ValueError: it is another message, or cut off.
+      ValueError: it has other fields, or is truncated.
     """
     position = 0
     while position < len(message):

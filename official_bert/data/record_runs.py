@@ -1,8 +1,8 @@
-"""Shuffles more records than memory holds: sorted runs on disk, merged into the files of an output.
+"""Shuffle more records than fit into memory: sorted runs on disk, merged into output files.
 
-Each record has a random key of 64 bits. Records are written in runs, each sorted by key; output file k of K gets the
-records whose key lies in the k-th of K equal ranges, in the order of the keys. So where a record is follows from the
-keys alone, not from the number of runs, processes or bytes of memory.
+Each record has a random 64-bit key. Records are written in runs, sorted by key; output file k of K gets the records
+whose keys are in the k-th of K equal ranges, in key order. So a record's place depends only on the keys, not on the
+number of runs, processes or bytes of memory.
 """
 
 import itertools
@@ -19,7 +19,7 @@ from official_bert.support.processes import Workers
 from official_bert.support.progress import Progress
 
 KEY_BITS = 64
-_WRITTEN_TOGETHER = 1024  # records
+_WRITTEN_TOGETHER = 1024  # records per write
 ADVICE = "lower num_processes or max_memory_gb, and run the same command again: it continues with what is finished"
 
 
@@ -29,12 +29,12 @@ def shard_of(key: int, num_shards: int) -> int:
 
 
 def write_run(path: str, records: Iterable[tuple[int, bytes]], metadata: dict[str, Any]) -> None:
-    """Write records, all of which are held in memory, as a sorted run.
+    """Write records, all held in memory, as a sorted run.
 
     Args:
       path: a local file.
       records: keys and records.
-      metadata: JSON values to store beside them; it may be filled by making the records.
+      metadata: JSON values to store with them; may be filled while the records are created.
     """
     ordered = sorted((key, tfrecord.frame(record)) for key, record in records)
     with block_writer(path) as writer:
@@ -47,12 +47,12 @@ def write_run(path: str, records: Iterable[tuple[int, bytes]], metadata: dict[st
 
 
 class _KeyRange(NamedTuple):
-    """The records from one key up to another, for a shard.
+    """Records in a key range, for a shard.
 
     Attributes:
       shard: number of the shard.
       start: the first key.
-      stop: the key behind the last one.
+      stop: the end of the range, exclusive.
     """
 
     shard: int
@@ -61,7 +61,7 @@ class _KeyRange(NamedTuple):
 
 
 def _key_ranges(num_shards: int, num_slices: int) -> Iterator[_KeyRange]:
-    """Divide the keys of each shard into slices of equal size, of which one fits into memory."""
+    """Divide the keys of each shard into equal slices that fit into memory."""
     num_ranges = num_shards * num_slices
     edges = [-(-(number << KEY_BITS) // num_ranges) for number in range(num_ranges + 1)]  # rounded up
     for number, (start, stop) in enumerate(itertools.pairwise(edges)):
@@ -76,12 +76,12 @@ def merge_runs(
     Args:
       runs: files of `write_run`.
       outputs: the files to write.
-      num_processes: how many processes sort and compress.
-      slice_bytes: about how many bytes of records a process holds at a time.
+      num_processes: number of processes that sort and compress.
+      slice_bytes: approximate bytes of records that a process holds at a time.
       compression: "none" or "gzip".
 
     Raises:
-      UserError: a file cannot be written, or would have no records.
+      UserError: a file cannot be written, or would be empty.
     """
     num_bytes = sum(map(files.size, runs))
     num_slices = max(1, round(num_bytes / len(outputs) / slice_bytes + 0.5))
@@ -94,7 +94,7 @@ def merge_runs(
     ):
         if compression == "none" and not any(map(files.is_remote, outputs)):
             lengths = workers.map(_write_merged, _places(ranges, runs, [sink.name for sink in sinks]))
-        else:  # where a slice begins is not known before those before it are written
+        else:  # the start of a slice is not known before the previous ones are written
             slices = workers.map(_merged, ranges)
             lengths = (_append(sinks[key_range.shard], data) for key_range, data in zip(ranges, slices, strict=True))
         for done, (key_range, length) in enumerate(zip(ranges, lengths, strict=True), start=1):
@@ -105,7 +105,7 @@ def merge_runs(
 
 
 class _Place(NamedTuple):
-    """Place to which a process writes a slice: a file, and the byte at which the slice begins."""
+    """Output location of a slice: a file and a byte offset."""
 
     key_range: _KeyRange
     path: str
@@ -141,7 +141,7 @@ def _write_merged(place: _Place, runs: list[str], compression: str) -> int:
 
 
 def _merged(key_range: _KeyRange, runs: list[str], compression: str) -> bytes:
-    """Return the records of a range of keys as they are on disk."""
+    """Return the records of a key range in on-disk format."""
     keys, lengths, data = [], [], []
     for path in runs:
         with BlockFile(path) as run:
@@ -163,5 +163,5 @@ def _merged(key_range: _KeyRange, runs: list[str], compression: str) -> bytes:
 
 
 def _place(keys: np.ndarray, key: int) -> int:
-    """Count the keys that are smaller."""
+    """Count the keys smaller than a key."""
     return len(keys) if key >> KEY_BITS else int(np.searchsorted(keys, np.uint64(key)))

@@ -1,4 +1,4 @@
-"""TFRecord files: writing several at once without ever leaving a half-written one, reusing, counting, checking."""
+"""TFRecord files: write several atomically, reuse, count and check them."""
 
 import contextlib
 import itertools
@@ -21,14 +21,14 @@ from official_bert.support.manifest import Manifest
 
 
 class RecordWriter:
-    """Writes records to several TFRecord files in turn; they appear only when all are complete.
+    """Write records to several TFRecord files in turn; they appear only when all are complete.
 
-    A context manager: when the block ends without an error the files get their names, otherwise they vanish. A process
-    that is killed leaves hidden `.NAME.partial-NUMBER` files, which no glob takes for data.
+    A context manager: the files get their names when the block ends without an error, otherwise they are deleted. A
+    killed process leaves hidden `.NAME.partial-NUMBER` files, which data globs do not match.
     """
 
     def __init__(self, paths: Sequence[str], compression: str = "none"):
-        """Say where to write; the folders must exist.
+        """Set the output files; their folders must exist.
 
         Args:
           paths: the files.
@@ -42,7 +42,7 @@ class RecordWriter:
         """Open the files under temporary names.
 
         Raises:
-          UserError: one cannot be written, or its name stands for something else than a regular file.
+          UserError: a file cannot be written, or its name exists and is not a regular file.
         """
         with contextlib.ExitStack() as stack:
             self._sinks = stack.enter_context(writing.atomic_writes(self._paths, "wb"))
@@ -52,10 +52,10 @@ class RecordWriter:
         return self
 
     def write(self, record: bytes) -> None:
-        """Write a record to the file whose turn it is.
+        """Write a record to the next file in turn.
 
         Raises:
-          OSError: it cannot be written, as on a full disk; a UserError when it leaves the block.
+          OSError: it cannot be written, for example on a full disk; becomes a UserError when it leaves the block.
         """
         self._sinks[self._num_written % len(self._sinks)].write(tfrecord.frame(record))
         self._num_written += 1
@@ -65,14 +65,14 @@ class RecordWriter:
 
 
 class RecordFile(NamedTuple):
-    """A TFRecord file, how it is read, and how it is to be written.
+    """A TFRecord file, with options to read and write it.
 
     Attributes:
       path: the file.
-      schema: what a record holds, sized.
-      lengths: what batches of similar records are padded to, see `pipeline.training_batches`; None pads nothing.
-      compression: "none" or "gzip"; which a file has that is there already is seen from its content.
-      is_written: whether this process writes it, should that be needed, or another worker of the run.
+      schema: the record schema, sized.
+      lengths: padded lengths for batches of similar records, see `pipeline.training_batches`; None pads nothing.
+      compression: "none" or "gzip", for writing; for existing files it is detected.
+      is_written: whether this process writes it if needed, rather than another worker of the run.
     """
 
     path: str
@@ -83,17 +83,17 @@ class RecordFile(NamedTuple):
 
 
 class RecordSpool:
-    """Records on disk, in the order they were made, to be read again in a random order.
+    """Records on disk in creation order, to be read in random order.
 
-    A context manager; the file is gone when the block ends. Needs 8 bytes of memory per record; the rest is in the
-    file cache of the operating system.
+    A context manager; the file is deleted when the block ends. It needs 8 bytes of memory per record; the rest is in
+    the operating system's file cache.
     """
 
     def __init__(self, folder: str | None):
-        """Choose the place.
+        """Choose the folder.
 
         Args:
-          folder: where to put the nameless temporary file, None for the system's folder for temporary files.
+          folder: folder of the unnamed temporary file; None for the system's temporary folder.
         """
         self._folder = folder
         self._ends = array("q", [0])
@@ -103,7 +103,7 @@ class RecordSpool:
         return self
 
     def __exit__(self, error_type, error, traceback) -> None:
-        with contextlib.suppress(OSError):  # what a full disk had no room for is written again
+        with contextlib.suppress(OSError):  # data lost on a full disk is written again
             self._file.close()
         if isinstance(error, OSError) and error.filename is None:
             place = self._folder or tempfile.gettempdir()
@@ -119,7 +119,7 @@ class RecordSpool:
         self._ends.append(self._ends[-1] + len(record))
 
     def shuffled(self, rng: Random) -> Iterator[bytes]:
-        """Read all records in the order that `rng.shuffle` gives a list of them."""
+        """Read all records in the order of `rng.shuffle`."""
         order = array("q", range(len(self)))
         shuffle(order, rng)
         self._file.flush()
@@ -129,19 +129,19 @@ class RecordSpool:
 
 
 def manifest_path(path: str) -> str:
-    """Return the file that says what a file of `write_cached` was made from."""
+    """Return the path of the manifest of a file written by `write_cached`."""
     return f"{path}.json"
 
 
 def write_cached(file: RecordFile, provenance: Mapping[str, Any], records: Callable[[], Iterable[bytes]]) -> int:
-    """Write a TFRecord file, unless the existing one was made from the same, as the `Manifest` beside it says.
+    """Write a TFRecord file, unless the existing one has the same provenance in its `Manifest`.
 
-    A process that does not write it only makes the records, as all workers of a run do.
+    A process that does not write the file only creates the records, as all workers of a run do.
 
     Args:
-      file: the file; an existing one may be compressed otherwise.
-      provenance: all that decides its content.
-      records: makes the records; called only if they are needed.
+      file: the file; an existing one may have another compression.
+      provenance: everything that determines its content.
+      records: creates the records; called only if needed.
 
     Returns:
       The number of records.
@@ -165,10 +165,10 @@ def write_cached(file: RecordFile, provenance: Mapping[str, Any], records: Calla
 
 
 def count_records(path: str) -> int:
-    """Count the records of a TFRecord file, of a local one that is not compressed by its length fields alone.
+    """Count the records of a TFRecord file; for uncompressed local files, only length fields are read.
 
     Raises:
-      UserError: the file is empty, or ends inside a record; the message gives the record's number from 0.
+      UserError: the file is empty, or truncated inside a record; the message gives the record's number from 0.
     """
     if files.is_remote(path) or tfrecord.compression_type(path):  # one seek per record would be one request each
         return sum(1 for _ in tfrecord.read_records(path))
@@ -187,19 +187,19 @@ def count_records(path: str) -> int:
 
 
 def check_first_record(path: str, schema: RecordSchema) -> None:
-    """Check the first record of a file, which shows whether it was made with other flags.
+    """Check the first record of a file, to detect other flags.
 
     Raises:
-      UserError: it does not fit; the message holds the file and both lengths.
+      UserError: it does not match; the message has the file and both lengths.
     """
     check_records(itertools.islice(tfrecord.read_records(path), 1), schema, path)
 
 
 def check_records(records: Iterable[bytes], schema: RecordSchema | None, path: str) -> None:
-    """Read records, and check that each fits a schema.
+    """Read records, and check each against a schema.
 
     Raises:
-      UserError: one does not; the message has its number, from 0, and the name of the file.
+      UserError: a record does not match; the message has its number, from 0, and the file name.
     """
     for number, record in enumerate(records):
         if schema is not None:

@@ -1,8 +1,8 @@
-"""The tokenizer of pretraining records, kept beside them, so that a model that learns from them has its vocabulary.
+"""The tokenizer of pretraining records, stored with them, so that models trained on them have its vocabulary.
 
-Beside `out.tfrecord`, or beside its shards `out.tfrecord-00000-of-00016` and so on, lie a copy of the vocabulary,
-`out.tfrecord.vocab.txt` or `out.tfrecord.spiece.model`, and the `Manifest` `out.tfrecord.tokenizer.json`: what was done
-to text, and how large the records are, by which those that were replaced since are recognized.
+`out.tfrecord`, or its shards `out.tfrecord-00000-of-00016` and so on, are accompanied by a copy of the vocabulary,
+`out.tfrecord.vocab.txt` or `out.tfrecord.spiece.model`, and by the `Manifest` `out.tfrecord.tokenizer.json`: text
+settings, and the sizes of the record files, which reveal later replacements.
 """
 
 import contextlib
@@ -25,15 +25,15 @@ _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 
 
 class RecordsTokenizer(NamedTuple):
-    """The tokenizer that records were made with.
+    """The tokenizer that created the records.
 
     Attributes:
-      note: what says so.
-      flag: that names such a file, `vocab_file` or `spm_model_file`.
+      note: path of its manifest.
+      flag: flag for such a file, `vocab_file` or `spm_model_file`.
       path: the copy of the vocabulary.
       fingerprint: `Vocabulary.fingerprint`.
-      settings: what was done to text.
-      sizes: names of the files of records, and their bytes.
+      settings: text preprocessing settings.
+      sizes: record file names and sizes in bytes.
     """
 
     note: str
@@ -46,12 +46,12 @@ class RecordsTokenizer(NamedTuple):
 
 @contextlib.contextmanager
 def keeping_tokenizer(outputs: Sequence[str], tokenizer: Tokenizer, inputs: Iterable[str]) -> Iterator[None]:
-    """Keep the tokenizer of the records that the block writes; nothing is written if it ends with an error.
+    """Store the tokenizer of the records that the block writes; nothing is written after an error.
 
     Args:
-      outputs: the files of records.
-      tokenizer: which makes them.
-      inputs: what must not be overwritten.
+      outputs: the record files.
+      tokenizer: the tokenizer that creates them.
+      inputs: files that must not be overwritten.
 
     Raises:
       UserError: a file cannot be written, or would overwrite an input.
@@ -72,10 +72,10 @@ def keeping_tokenizer(outputs: Sequence[str], tokenizer: Tokenizer, inputs: Iter
 
 
 def find_tokenizer(paths: Iterable[str]) -> RecordsTokenizer | None:
-    """Find the tokenizer that files of records were made with; None if nothing beside them says so.
+    """Find the tokenizer that created record files; None if there is no manifest.
 
     Raises:
-      UserError: they were made with different ones, or a note is damaged.
+      UserError: the files were created with different tokenizers, or a manifest is corrupt.
     """
     found: dict[str, RecordsTokenizer | None] = {}
     made_with: list[RecordsTokenizer] = []

@@ -1,7 +1,7 @@
-"""`RecordSchema`: what one record holds, said once for writing, reading and checking.
+"""`RecordSchema`: the fields of a record, declared once for writing, reading and checking.
 
-A record is a serialized `tf.train.Example`. Writing makes its bytes directly: a few joins per record instead of seven
-Python lists and a protocol buffer, which is what made the reference slow. Reading uses TensorFlow's own parser.
+A record is a serialized `tf.train.Example`. Writing builds its bytes directly: a few joins per record instead of the
+reference's slow seven Python lists and protocol buffer. Reading uses TensorFlow's own parser.
 """
 
 import dataclasses
@@ -19,18 +19,18 @@ from official_bert.support.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """One feature of a record.
+    """A feature of a record.
 
     Attributes:
       name: the feature's name on disk, in the model and in serving.
-      shape: lengths, or letters that `RecordSchema.sized` replaces; () is a single number, [1] on disk. Two are for a
-        vector at each position.
+      shape: lengths, or letters that `RecordSchema.sized` replaces; () is a single number, [1] on disk. A second
+        dimension is for a vector per position.
       dtype: "int32" (int64 on disk) or "float32".
-      below: every integer is at least 0 and below this; a number or a letter, None if any integer is right.
-      is_per_position: its values belong to the positions of the sequence, so that it is cut with a batch that is padded
-        no further than needed.
-      is_trimmed: on disk are only the values of the positions that there are; reading fills up with 0.
-      hint_if_absent: what to do with a record that lacks it, for the message.
+      below: exclusive upper limit of integers, which are at least 0; a number or a letter; None for no limits.
+      is_per_position: whether its values belong to sequence positions, so that they are truncated with a batch padded
+        to a shorter length.
+      is_trimmed: whether only the values of real positions are on disk; reading pads with 0.
+      hint_if_absent: advice for records without this feature, for the message.
     """
 
     name: str
@@ -43,16 +43,16 @@ class Field:
 
     @property
     def length(self) -> int:
-        """Maximum number of values on disk; without `is_trimmed` their number."""
+        """Maximum number of values on disk; the exact number without `is_trimmed`."""
         return math.prod(self.shape)
 
     @property
     def width(self) -> int:
-        """Number of values at each position."""
+        """Number of values per position."""
         return math.prod(self.shape[1:])
 
     def expected_size(self, num_values: int) -> str | None:
-        """Return the expected number of values on disk, for a message; None if their number is allowed."""
+        """Return the expected number of values on disk, for a message; None if the number is valid."""
         if not self.is_trimmed:
             return None if num_values == self.length else str(self.length)
         if num_values > self.length:
@@ -60,7 +60,7 @@ class Field:
         return f"a multiple of {self.width}" if num_values % self.width else None
 
 
-# What every model reads. S: positions of a record, V: vocabulary size, T: number of segment types.
+# Inputs of every model. S: positions per record, V: vocabulary size, T: number of segment types.
 ENCODER_FIELDS = (
     Field("input_ids", ("S",), "int32", below="V", is_per_position=True),
     Field("input_mask", ("S",), "int32", below=2, is_per_position=True),
@@ -69,7 +69,7 @@ ENCODER_FIELDS = (
 
 
 class RecordSchema:
-    """The fields of a kind of record.
+    """The fields of a type of record.
 
     Examples:
       >>> schema = RecordSchema(Field("input_ids", ("S",), "int32", below="V")).sized(S=4, V=100)
@@ -78,12 +78,11 @@ class RecordSchema:
     """
 
     def __init__(self, *fields: Field, unwanted: Mapping[str, str] | None = None):
-        """Join the fields.
+        """Combine fields.
 
         Args:
-          fields: what a record holds.
-          unwanted: features that it must not have, each with what to say of a record that has it; any others that are
-            not fields are ignored.
+          fields: the fields of a record.
+          unwanted: features that must be absent, each with an error message; other unknown features are ignored.
         """
         self.fields = fields
         self._unwanted = unwanted or {}
@@ -95,11 +94,11 @@ class RecordSchema:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of a record in memory: four for each value."""
+        """Bytes of a record in memory: four per value."""
         return sum(4 * field.length for field in self.fields)
 
     def sized(self, **lengths: int) -> "RecordSchema":
-        """Replace the letters in shapes and limit by numbers."""
+        """Replace letters in shapes and limits by numbers."""
         return RecordSchema(
             *(
                 dataclasses.replace(
@@ -113,11 +112,11 @@ class RecordSchema:
         )
 
     def with_fields(self, *fields: Field) -> "RecordSchema":
-        """Return the schema with more fields, behind the others."""
+        """Return the schema with more fields appended."""
         return RecordSchema(*self.fields, *fields, unwanted=self._unwanted)
 
     def encode(self, values: Mapping[str, Sequence]) -> bytes:
-        """Serialize one record.
+        """Serialize a record.
 
         Args:
           values: name to numbers, at most as many as the field's length; the rest is padded with 0. Integers below 128
@@ -141,7 +140,7 @@ class RecordSchema:
 
     @functools.cached_property
     def _encoders(self) -> list[tuple]:
-        """Facts that `encode` needs of each field, looked up once: most of its time would be calls."""
+        """Precomputed facts about each field for `encode`, which would otherwise spend most of its time in calls."""
         return [
             (
                 field.name,
@@ -154,7 +153,7 @@ class RecordSchema:
         ]
 
     def decode(self, serialized: Any) -> dict[str, Any]:
-        """Parse a batch of records, as a TensorFlow graph.
+        """Parse a batch of records in the TensorFlow graph.
 
         Args:
           serialized: string [B].
@@ -163,9 +162,9 @@ class RecordSchema:
           Name to tensor [B, *shape]; integers as int32.
 
         Raises:
-          tf.errors.InvalidArgumentError: when run, if a record does not fit; `check` says which value.
+          tf.errors.InvalidArgumentError: at run time, if a record does not match; `check` names the value.
         """
-        import tensorflow as tf  # the writing side does without
+        import tensorflow as tf  # writing does not need TensorFlow
 
         features = tf.io.parse_example(serialized, {field.name: _specification(field) for field in self.fields})
         limits = []
@@ -189,10 +188,10 @@ class RecordSchema:
             return {field.name: tf.cast(features[field.name], field.dtype) for field in self.fields}
 
     def check(self, serialized: bytes) -> None:
-        """Check one record in Python.
+        """Check a record in Python.
 
         Raises:
-          UserError: it is not an Example, or a feature is missing, unwanted, or of another type, length or range.
+          UserError: it is not an Example, or a feature is missing, unwanted, or of the wrong type, length or range.
         """
         import tensorflow as tf
 
@@ -233,7 +232,7 @@ def _serialize_integers(numbers: Sequence[int], padding: int) -> bytes:
 
 
 def _specification(field: Field) -> Any:
-    """Return the specification with which TensorFlow's parser reads a field."""
+    """Return the TensorFlow parser's specification for a field."""
     import tensorflow as tf
 
     dtype = tf.float32 if field.dtype == "float32" else tf.int64
@@ -247,7 +246,7 @@ def _serialize_floats(numbers: Sequence[float], padding: int) -> bytes:
 
 
 class _EntryPrefixes(dict):
-    """The bytes before the values of a feature, by their number of bytes, as far as met so far."""
+    """Cache of the bytes before a feature's values, by number of bytes."""
 
     def __init__(self, name: str, dtype: str):
         super().__init__()

@@ -1,6 +1,6 @@
-"""Documents to sentence pairs: the reference's next-sentence data, drawn from one random stream in its order.
+"""Convert documents to sentence pairs: the reference's next-sentence data, from one random stream in its order.
 
-`ordered_pairs` are those of ALBERT instead, and `full_sentences` are no pairs at all.
+`ordered_pairs` gives ALBERT's pairs, and `full_sentences` single segments.
 """
 
 import bisect
@@ -18,12 +18,12 @@ from official_bert.data.randomness import shuffle
 class Corpus:
     """Tokenized documents in two flat arrays: 4 bytes per wordpiece and 8 per sentence.
 
-    Sentences follow one another, so any stretch of neighbouring sentences is one slice of `ids`.
+    Sentences are contiguous, so any range of consecutive sentences is one slice of `ids`.
 
     Attributes:
-      ids: every wordpiece of every sentence, in the order of the files.
-      starts: where each sentence begins in `ids`, and the end of the last one.
-      documents: the sentences of each document.
+      ids: wordpieces of all sentences, in file order.
+      starts: start of each sentence in `ids`, plus the end of the last one.
+      documents: sentence range of each document.
     """
 
     def __init__(self):
@@ -32,24 +32,24 @@ class Corpus:
         self.documents: list[range] = []
 
     def add_document(self, sentence_lengths: np.ndarray, ids: np.ndarray) -> None:
-        """Add a document: int32, the number of wordpieces of each sentence, and the wordpieces of all."""
+        """Add a document: int32, number of wordpieces per sentence, and the wordpieces of all sentences."""
         first = len(self.starts) - 1
         self.starts.extend(itertools.accumulate(sentence_lengths.tolist(), initial=self.starts.pop()))
         self.documents.append(range(first, len(self.starts) - 1))
         self.ids.frombytes(ids.tobytes())
 
     def shuffle_documents(self, rng: Random) -> None:
-        """Put the documents in a random order, as the reference does once before it makes pairs."""
+        """Shuffle the documents, as the reference does once before creating pairs."""
         shuffle(self.documents, rng)
 
 
 class SentencePair(NamedTuple):
-    """Two stretches of text, and whether the second one really follows the first.
+    """Two text segments, and whether the second one follows the first.
 
     Attributes:
       first: ids, at least one.
       second: ids, at least one.
-      is_negative: whether it does not: it comes from elsewhere, or precedes the first.
+      is_negative: True if the second segment is random or precedes the first.
     """
 
     first: array
@@ -60,16 +60,16 @@ class SentencePair(NamedTuple):
 def full_sentences(
     corpus: Corpus, document_index: int, *, max_num_wordpieces: int, short_seq_prob: float, rng: Random
 ) -> Iterator[array]:
-    """Cut a document into stretches of as many whole sentences as fit, for pretraining without next sentences.
+    """Split a document into segments of as many whole sentences as fit, for pretraining without next sentences.
 
-    A sentence that is too long by itself is cut where it is full; its rest begins the next stretch. No text is lost.
+    A sentence that is too long is split where the segment is full; its rest begins the next segment. No text is lost.
 
     Args:
       corpus: all documents.
-      document_index: the one to cut.
-      max_num_wordpieces: maximum number of wordpieces of a stretch.
-      short_seq_prob: fraction of documents that are cut into shorter stretches, of a random length.
-      rng: drawn from for the lengths.
+      document_index: the document to split.
+      max_num_wordpieces: maximum number of wordpieces per segment.
+      short_seq_prob: fraction of documents that are split into shorter segments, of a random length.
+      rng: random generator for the lengths.
 
     Yields:
       Ids, at least one.
@@ -88,20 +88,20 @@ def full_sentences(
 def sentence_pairs(
     corpus: Corpus, document_index: int, *, max_num_wordpieces: int, short_seq_prob: float, rng: Random
 ) -> Iterator[SentencePair]:
-    """Cut a document into sentence pairs.
+    """Split a document into sentence pairs.
 
-    Sentences are gathered until they fill a sequence; a random number of them is the first part. The second part is the
-    rest or, half of the time, as many sentences from a random place in another document, in which case the rest begins
-    the next pair. For example sentences s1 s2 s3 may give (s1 s2, r7 r8, random) and then (s3, ...).
+    Sentences are collected until they fill a sequence; a random number of them is the first segment. The second segment
+    is the rest or, half of the time, as many sentences from a random place in another document; the rest then begins
+    the next pair. For example, sentences s1 s2 s3 may give (s1 s2, r7 r8, random) and then (s3, ...).
 
-    The caller may draw from `rng` between two pairs; the reference masks each pair before it makes the next.
+    The caller may draw from `rng` between two pairs; the reference masks each pair before it creates the next.
 
     Args:
       corpus: all documents.
-      document_index: the one to cut.
-      max_num_wordpieces: maximum number of wordpieces of both parts together.
-      short_seq_prob: fraction of documents that are cut into shorter sequences, of a random length.
-      rng: drawn from in the reference's order.
+      document_index: the document to split.
+      max_num_wordpieces: maximum total number of wordpieces of both segments.
+      short_seq_prob: fraction of documents that are split into shorter sequences, of a random length.
+      rng: random generator, used in the reference's order.
 
     Yields:
       Pairs of at most `max_num_wordpieces` wordpieces.
@@ -123,7 +123,7 @@ def sentence_pairs(
             second_start, second_end = _random_stretch(
                 corpus, document_index, target_length - (first_end - first_start), rng
             )
-            sentence = middle  # what was not used begins the next pair
+            sentence = middle  # unused sentences begin the next pair
         else:
             second_start, second_end = starts[middle], starts[chunk_end]
             sentence = chunk_end
@@ -142,22 +142,21 @@ def ordered_pairs(
     rng: Random,
     continues_word: Container[int] = (),
 ) -> Iterator[SentencePair]:
-    """Cut a document into pairs of segments that follow each other, half of the time swapped.
+    """Split a document into pairs of consecutive segments, swapped half of the time.
 
-    Sentences are gathered as by `sentence_pairs`; a random number of them is one segment, the rest the other. Where a
-    sentence stands alone, since it fills a sequence or the document ends, it is cut in two between two words; one of a
-    single word gives no pair.
+    Sentences are collected as in `sentence_pairs`; a random number of them is one segment, the rest the other. A single
+    sentence, because it fills a sequence or the document ends, is split between two words; a single word gives no pair.
 
     Args:
       corpus: all documents.
-      document_index: the one to cut.
-      max_num_wordpieces: maximum number of wordpieces of both segments together.
-      short_seq_prob: fraction of documents that are cut into shorter sequences, of a random length.
-      rng: drawn from for the lengths, the cuts and the order.
-      continues_word: the ids that belong to the word before them.
+      document_index: the document to split.
+      max_num_wordpieces: maximum total number of wordpieces of both segments.
+      short_seq_prob: fraction of documents that are split into shorter sequences, of a random length.
+      rng: random generator for lengths, splits and order.
+      continues_word: ids that continue the preceding word.
 
     Yields:
-      Pairs of at most `max_num_wordpieces` wordpieces; the negative ones are swapped.
+      Pairs of at most `max_num_wordpieces` wordpieces; negative pairs are swapped.
     Source: ALBERT paper, section 3.1, "Inter-sentence coherence loss".
     """
     starts, document = corpus.starts, corpus.documents[document_index]
@@ -180,12 +179,12 @@ def ordered_pairs(
 
 
 def _target_length(max_num_wordpieces: int, short_seq_prob: float, rng: Random) -> int:
-    """Draw the length of the sequences of a document."""
+    """Draw the target sequence length for a document."""
     return rng.randint(2, max_num_wordpieces) if rng.random() < short_seq_prob else max_num_wordpieces
 
 
 def _chunk_end(starts: array, sentence: int, document: range, target_length: int) -> int:
-    """Return the end of the sentences from one on: after the one that reaches the target length, or the document's."""
+    """Return the end of a sentence range: after the sentence that reaches the target length, or the document's end."""
     return bisect.bisect_left(starts, starts[sentence] + target_length, sentence + 1, document.stop)
 
 
@@ -197,9 +196,9 @@ def _truncated(
     is_negative: bool,
     rng: Random,
 ) -> SentencePair:
-    """Return the pair of two stretches of the corpus, given by where they begin and end, cut to what fits.
+    """Return the pair of two corpus ranges, truncated to the maximum length.
 
-    The longer one loses a wordpiece at a random end, again and again, to favour neither beginnings nor ends.
+    The longer segment repeatedly loses a wordpiece at a random end, to favour neither beginnings nor ends.
     """
     (first_start, first_end), (second_start, second_end) = first, second
     random = rng.random
@@ -220,8 +219,8 @@ def _truncated(
 
 
 def _random_stretch(corpus: Corpus, document_index: int, target_length: int, rng: Random) -> tuple[int, int]:
-    """Choose the range of sentences from another document, of at least `target_length` wordpieces if it has them."""
-    for _ in range(10):  # a large corpus needs one try; one of a single document never succeeds
+    """Choose a sentence range from another document, of at least `target_length` wordpieces if available."""
+    for _ in range(10):  # a large corpus needs one try; a single document never succeeds
         other_index = rng.randint(0, len(corpus.documents) - 1)
         if other_index != document_index:
             break

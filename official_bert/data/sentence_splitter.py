@@ -1,7 +1,7 @@
-"""Splits running text into sentences, with blingfire, an optional package.
+"""Split running text into sentences with blingfire, an optional package.
 
-Of the well-known splitters it is by far the fastest, and it is not told the language: see docs/inputs.md. The full
-stops of some scripts, which it does not know, are added here.
+It is by far the fastest of the well-known splitters, and needs no language setting: see docs/inputs.md. The full stops
+of some scripts, which it lacks, are added here.
 """
 
 import itertools
@@ -15,10 +15,10 @@ from official_bert.support import compression, files
 from official_bert.support.errors import UserError
 from official_bert.support.extras import install_command
 
-_WINDOW = 1 << 18  # characters of a long text that are split at a time: blingfire takes some 15 bytes for each
+_WINDOW = 1 << 18  # characters of a long text to split at a time: blingfire takes about 15 bytes for each
 
-PART_BYTES = 1 << 22  # of text that a process splits before it takes the next part
-_BYTE_ORDER_MARK = "\ufeff"  # with which some editors begin a file
+PART_BYTES = 1 << 22  # bytes of text per task of a process
+_BYTE_ORDER_MARK = "\ufeff"  # some editors put it at the beginning of a file
 
 # Full stops that have no other use: Devanagari (Hindi, Bengali and others), Armenian, Ethiopic, Burmese, Khmer.
 _MORE_FULL_STOPS = re.compile("(?<=[\u0964\u0965\u0589\u1362\u104b\u17d4]) ")
@@ -28,13 +28,13 @@ def load_splitter() -> ModuleType:
     """Import blingfire.
 
     Raises:
-      UserError: it is not installed, or has no library for this system.
+      UserError: it is not installed, or lacks a library for this system.
     """
     try:
         import blingfire
     except ImportError as error:
         raise UserError(f"splitting sentences needs the package blingfire: {install_command('sentences')}") from error
-    except OSError as error:  # it is installed anywhere, but its libraries are for x86-64 alone
+    except OSError as error:  # it installs anywhere, but its libraries are for x86-64 only
         raise UserError(f"the package blingfire, which splits sentences, cannot be used here: {error}") from error
     return blingfire
 
@@ -43,18 +43,18 @@ def split_sentences(text: str) -> list[str]:
     """Split a paragraph into sentences.
 
     Args:
-      text: a string without lone surrogates, of any length; runs of white space, line ends among them, count as one
+      text: a string without lone surrogates, of any length; runs of white space, including line ends, count as one
         space.
 
     Returns:
-      The sentences, which have the characters of the text but for white space: `"Dr. Wu left.  Why?"` gives
-      `"Dr. Wu left."` and `"Why?"`. A text in which no end of a sentence is found is one sentence.
+      The sentences, with the text's characters except white space: `"Dr. Wu left.  Why?"` gives `"Dr. Wu left."` and
+      `"Why?"`. A text without a sentence end is one sentence.
     """
     text = " ".join(text.split())
     sentences: list[str] = []
     start, size = 0, _WINDOW
     while start + size < len(text):
-        complete = _split(text[start : start + size])[:-2]  # the end of the window may have changed the last two
+        complete = _split(text[start : start + size])[:-2]  # the end of the window may affect the last two
         for sentence in complete:
             start = text.index(sentence, start) + len(sentence)
         sentences += complete
@@ -63,7 +63,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def _split(text: str) -> list[str]:
-    """Split a text in which single spaces are the only white space."""
+    """Split a text whose only white space is single spaces."""
     blingfire = load_splitter()
     text = text.strip()
     if not text:
@@ -71,7 +71,7 @@ def _split(text: str) -> list[str]:
     split = blingfire.text_to_sentences(text)
     if "".join(split.split()) == text.replace(" ", ""):
         return _cut_at_more_full_stops(split.split("\n"))
-    # It changed a character, such as NUL: cut the text itself, which takes longer.
+    # It changed a character, such as NUL: split the text itself, which takes longer.
     _, ranges = blingfire.text_to_sentences_and_offsets(text)
     edges = [0, *(start for start, _ in ranges[1:]), len(text)]
     parts = (text[start:stop].strip() for start, stop in itertools.pairwise(edges))
@@ -83,12 +83,12 @@ def _cut_at_more_full_stops(sentences: list[str]) -> list[str]:
 
 
 class Chunk(NamedTuple):
-    """Text of whole documents (of whole paragraphs with `one_document_per_file`) that a process splits at a time.
+    """Text of whole documents (whole paragraphs with `one_document_per_file`), split by a process at a time.
 
     Attributes:
-      part: where it is from.
-      lines: its lines; None if the process is to read the part itself.
-      num_bytes: how much of the file the lines were; 0 if there are none.
+      part: its source.
+      lines: its lines; None if the process should read the part itself.
+      num_bytes: number of bytes of the file that the lines took; 0 without lines.
     """
 
     part: CorpusPart
@@ -97,7 +97,7 @@ class Chunk(NamedTuple):
 
 
 def read_chunks(parts: Iterable[CorpusPart]) -> Iterator[Chunk]:
-    """Return the chunks of the corpus; what has no small parts is read here, so that no process holds a whole file."""
+    """Return the chunks of the corpus; indivisible files are read here, so that no process holds a whole file."""
     for part in parts:
         if not _is_read_here(part):
             yield Chunk(part)
@@ -115,9 +115,9 @@ def read_chunks(parts: Iterable[CorpusPart]) -> Iterator[Chunk]:
 
 
 def _is_read_here(part: CorpusPart) -> bool:
-    """Return True if the process that writes the output reads a part too, for the others to split.
+    """Return True if the writing process should read a part for the others to split.
 
-    Otherwise one process would hold the whole of a compressed or remote file, or a row group of Parquet.
+    Otherwise one process would hold a whole compressed or remote file, or a Parquet row group.
     """
     return part.file_format == "parquet" or files.is_remote(part.path) or compression.is_compressed(part.path)
 
@@ -128,7 +128,7 @@ def _lines(reader: CorpusReader) -> Iterator[str]:
 
 
 class SplitChunk(NamedTuple):
-    """The documents of a chunk, one sentence per line, and how much of the file they were."""
+    """Documents of a chunk, one sentence per line, and the number of file bytes that they took."""
 
     part: CorpusPart
     documents: Sequence[str]
@@ -137,7 +137,7 @@ class SplitChunk(NamedTuple):
 
 
 def split_chunk(chunk: Chunk, one_document_per_file: bool) -> SplitChunk:
-    """Split a chunk; in plain text a blank line ends a paragraph, in the other formats each line is one."""
+    """Split a chunk; a blank line ends a paragraph in plain text, and each line is a paragraph in other formats."""
     is_text = chunk.part.file_format == "text"
     reader = CorpusReader(chunk.part)
     lines = _lines(reader) if chunk.lines is None else chunk.lines

@@ -1,4 +1,4 @@
-"""Text tables: each reader converts one format to rows of cells, with line numbers for messages.
+"""Text tables: readers that convert a format to rows of cells, with line numbers for messages.
 
 `read_table` reads the formats of user files, selected by the file extension.
 """
@@ -16,19 +16,19 @@ from official_bert.support.compression import is_compressed, text_extension
 from official_bert.support.errors import UserError, format_names
 
 FORMATS = ("tsv", "csv", "jsonl", "parquet")
-KEYED_FORMATS = ("jsonl", "parquet")  # columns are addressed by name only, and only the needed ones are read
+KEYED_FORMATS = ("jsonl", "parquet")  # columns are addressed only by name, and only the needed ones are read
 ENDINGS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
-_MOST_BLANK_ROWS = 100_000  # between two rows, or at the end
+_MOST_BLANK_ROWS = 100_000  # consecutive, or at the end
 
 
 class Row(NamedTuple):
-    """A row of a file.
+    """A row of a table.
 
     Attributes:
       number: index of the row, from 0.
       where: file and line, for messages.
       cells: its columns; empty if the row is blank or unreadable.
-      mistake: why it cannot be read, if so.
+      mistake: the reason if it cannot be read.
     """
 
     number: int
@@ -41,10 +41,10 @@ class Keys(NamedTuple):
     """The columns to read from a table with named columns, in the order of a row's cells.
 
     Attributes:
-      texts: names of the texts.
-      label: name of the label; None if it is not read.
-      label_delimiter: joins labels that are given as a list; None if lists are not allowed.
-      id: name of an optional id; None if it is not read.
+      texts: names of the text columns.
+      label: name of the label column; None if not read.
+      label_delimiter: delimiter to join label lists with; None if lists are not allowed.
+      id: name of an optional id column; None if not read.
     """
 
     texts: Sequence[str]
@@ -75,7 +75,7 @@ class Keys(NamedTuple):
         return cells
 
     def cells_of_json(self, line: str) -> list[str]:
-        """Convert a line of JSON Lines to cells; an empty line has none.
+        """Convert a line of JSON Lines to cells; a blank line has none.
 
         Raises:
           UserError: the line cannot be parsed, or lacks a key; the message does not name the line.
@@ -141,7 +141,7 @@ def column_number(name: str, header: Row) -> int:
     """Return the number of a named column.
 
     Raises:
-      UserError: there is none, or more than one.
+      UserError: the column does not exist, or its name is not unique.
     """
     count = header.cells.count(name)
     if not count:
@@ -153,7 +153,7 @@ def column_number(name: str, header: Row) -> int:
 
 
 def separator_hint(columns: Sequence[str]) -> str:
-    """Return a hint if the header seems to use another separator; "" otherwise."""
+    """Return a hint if the header appears to use another separator; "" otherwise."""
     for separator, plural in ((";", "semicolons"), ("\t", "tabs"), (",", "commas")):
         if len(columns) == 1 and separator in columns[0]:
             return f"; are they separated by {plural}? A .csv file has commas between columns, a .tsv or .txt file tabs"
@@ -233,7 +233,7 @@ def without_trailing_blank_rows(rows: Iterable[Row]) -> Iterator[Row]:
     """Skip blank rows at the end of a table.
 
     Raises:
-      UserError: there are so many consecutive blank rows that they would exhaust memory, as in a decompression bomb.
+      UserError: the number of consecutive blank rows would exhaust memory, as in a decompression bomb.
     """
     blank: list[Row] = []
     for row in rows:
@@ -254,7 +254,7 @@ def _lines(path: str) -> Iterator[str]:
 
 
 def _id_cell(value: Any) -> str:
-    """Return an id as text; "" for none."""
+    """Return an id as text; "" if missing."""
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -1,6 +1,6 @@
-"""Texts and pairs of texts from a file or a pipe of any length, one after the other.
+"""Stream texts and text pairs from a file or pipe of any length.
 
-Either lines, as the reference's feature extraction reads them, or a column of a table: TSV, CSV, JSON lines or Parquet.
+Inputs are lines, as in the reference's feature extraction, or columns of a table: TSV, CSV, JSON Lines or Parquet.
 """
 
 import re
@@ -25,7 +25,7 @@ from official_bert.support.compression import is_compressed
 from official_bert.support.errors import UserError
 from official_bert.support.text_files import LineReader
 
-STANDARD_STREAM = "-"  # as the name of an input or an output
+STANDARD_STREAM = "-"  # name for standard input or output
 LINES = "lines"
 _STANDARD_INPUT = "/dev/stdin"
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
@@ -33,11 +33,11 @@ _BLOCK_BYTES = 1 << 20
 
 
 class TextOrPair(NamedTuple):
-    """A text, or a pair of texts.
+    """A text or text pair.
 
     Attributes:
-      text_a: the text, or the first of the pair.
-      text_b: the second of the pair; None if there is none.
+      text_a: the text, or the first text of the pair.
+      text_b: the second text of the pair; None for a single text.
     """
 
     text_a: str
@@ -45,15 +45,15 @@ class TextOrPair(NamedTuple):
 
 
 class TextSource(NamedTuple):
-    """The source of texts.
+    """A source of texts.
 
     Attributes:
       path: a file, or "-" for standard input.
-      text_columns: of a table, the columns of the text or of the two texts of a pair: names, or digits for a number
-        from 0; in JSON lines keys, in Parquet names. None reads lines.
-      table_format: "tsv" (no quoting), "csv", "jsonl" or "parquet"; None for what the file's name ends in.
-      has_header: the first row of TSV and CSV names the columns.
-      parameter: what the user calls the path, for messages.
+      text_columns: table columns of the text or of the two texts of a pair: names, or digits for a number from 0; JSON
+        Lines keys or Parquet names. None reads lines.
+      table_format: "tsv" (no quoting), "csv", "jsonl" or "parquet"; None to detect it from the file extension.
+      has_header: whether the first row of TSV and CSV names the columns.
+      parameter: the user's name of the path, for messages.
     """
 
     path: str
@@ -64,7 +64,7 @@ class TextSource(NamedTuple):
 
     @property
     def is_stream(self) -> bool:
-        """True if it is a pipe, say, which can be read but once and has no known length."""
+        """True for a pipe or the like, which can be read only once and has no known length."""
         return self.path == STANDARD_STREAM or files.is_own_descriptor(self.path)
 
     @property
@@ -73,10 +73,10 @@ class TextSource(NamedTuple):
         return _STANDARD_INPUT if self.path == STANDARD_STREAM else self.path
 
     def check(self) -> None:
-        """Raise if there is no such file, or its format is not known.
+        """Raise if the file does not exist or its format is unknown.
 
         Raises:
-          UserError: see above.
+          UserError: the file does not exist, or its format is unknown.
         """
         if not self.is_stream and not files.exists(self.path):
             raise UserError(f"{self.parameter}: there is no {self.path}; check the path")
@@ -102,7 +102,7 @@ class TextSource(NamedTuple):
             raise UserError(f"{self.readable_path} is empty; give a text a line")
 
     def count(self) -> int | None:
-        """About how many texts there are: the file's lines or rows; None if that is not known before they are read."""
+        """Estimate the number of texts from the file's lines or rows; None if unknown before reading."""
         if self.is_stream or files.is_remote(self.path):
             return None
         if self._format() == "parquet":
@@ -153,7 +153,7 @@ class TextSource(NamedTuple):
 
 
 def _number(column: str, header: Row | None) -> int:
-    """Return the number of a column that is given by name or number."""
+    """Return the number of a column given by name or number."""
     if column.isdecimal():
         return int(column)
     if header is None:

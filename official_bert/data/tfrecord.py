@@ -1,7 +1,7 @@
 """The TFRecord format without TensorFlow, whose import takes seconds and hundreds of megabytes.
 
-A record on disk is its length (uint64), the checksum of the length, its bytes, and their checksum. A file may be
-compressed with gzip as a whole; which files are is seen from their first bytes.
+A record on disk is its length (uint64), the length's checksum, its bytes, and their checksum. A file may be compressed
+with gzip as a whole, which is detected from its first bytes.
 """
 
 import gzip
@@ -16,7 +16,7 @@ from official_bert.support import files
 from official_bert.support.errors import UserError
 
 GZIP = "gzip"
-FRAME_BYTES = 16  # of a record on disk, beside its own
+FRAME_BYTES = 16  # per record on disk, in addition to its data
 
 _LENGTH = struct.Struct("<Q")
 _HEADER = struct.Struct("<QI")
@@ -27,13 +27,13 @@ _BLOCK_BYTES = 1 << 20
 
 
 def _masked_checksum(data: bytes) -> int:
-    """CRC-32C, rotated and shifted so that the checksum of data that contain checksums is a good one too."""
+    """Return a CRC-32C, rotated and shifted so that checksums of data that contains checksums remain good."""
     checksum = crc32c(data)
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 class _HeaderTable(dict):
-    """Headers made so far; pretraining records differ by few bytes in length."""
+    """Cache of headers; the lengths of pretraining records differ by few bytes."""
 
     def __missing__(self, length: int) -> bytes:
         packed = _LENGTH.pack(length)
@@ -45,29 +45,29 @@ _HEADERS = _HeaderTable()
 
 
 def frame(record: bytes) -> bytes:
-    """Return a record as it is on disk."""
+    """Return a record in on-disk format."""
     return b"".join((_HEADERS[len(record)], record, _CHECKSUM.pack(_masked_checksum(record))))
 
 
 def compressed_sink(sink: IO[bytes]) -> gzip.GzipFile:
-    """Compress what is written to a file, to the same bytes at any time; close it before the file."""
+    """Compress a file's output deterministically; close it before the file."""
     return gzip.GzipFile(filename="", fileobj=sink, mode="wb", compresslevel=_GZIP_LEVEL, mtime=0)
 
 
 def compressed(data: bytes) -> bytes:
-    """Compress bytes; such pieces may follow one another in a file."""
+    """Compress bytes; compressed pieces can be concatenated."""
     return gzip.compress(data, _GZIP_LEVEL, mtime=0)
 
 
 def compression_type(path: str) -> Literal["", "GZIP"]:
-    """Return the compression of a TFRecord file, in the words of `tf.data.TFRecordDataset`.
+    """Return the compression of a TFRecord file, as named in `tf.data.TFRecordDataset`.
 
     Raises:
-      UserError: it cannot be read.
+      UserError: the file cannot be read.
     """
     with files.open_file(path, "rb") as source:
         start = source.read(_HEADER.size)
-    if not start.startswith(_GZIP_MAGIC) or _is_header(start):  # the length of a record may look like gzip
+    if not start.startswith(_GZIP_MAGIC) or _is_header(start):  # a record length may look like gzip
         return ""
     return "GZIP"
 
@@ -83,7 +83,7 @@ def read_records(path: str) -> Iterator[bytes]:
     """Read the records of a TFRecord file and check every checksum.
 
     Raises:
-      UserError: the file cannot be read or is empty, or a record is damaged or cut off; the message gives its number
+      UserError: the file cannot be read or is empty, or a record is corrupt or truncated; the message gives its number
         from 0.
     """
     is_compressed = compression_type(path) == "GZIP"
@@ -108,25 +108,25 @@ class DamagedRecordError(UserError):
     """
 
     def __init__(self, path: str, number: int):
-        """Make the message for the record of this number, counted from 0."""
+        """Create the message for a record number, counted from 0."""
         self.what = f"{path}: record {number} (counted from 0) is damaged or truncated"
         super().__init__(f"{self.what}; is it a complete TFRecord file? Create it again")
 
 
 def empty(path: str) -> UserError:
-    """Return the mistake of a file without records."""
+    """Return the error for a file without records."""
     return UserError(f"{path} is empty; was it written completely?")
 
 
 def length_on_disk(data: Any, position: int) -> int:
-    """Return the number of bytes on disk of the record at a position, by its length field; 0 if that is cut off."""
+    """Return the on-disk size of the record at a position, from its length field; 0 if truncated."""
     if position + _HEADER.size > len(data):
         return 0
     return _LENGTH.unpack_from(data, position)[0] + FRAME_BYTES
 
 
 def _read_record(read: Callable[[int], bytes]) -> bytes | None:
-    """Read the next record; None at the end, ValueError if it is not whole."""
+    """Read the next record; None at the end. Raises ValueError if it is truncated."""
     header = read(_HEADER.size)
     if not header:
         return None

@@ -1,4 +1,4 @@
-"""Batches that are limited by their number of tokens instead of examples: few long ones or many short ones."""
+"""Batches limited by tokens instead of examples: few long examples or many short ones."""
 
 import dataclasses
 import random
@@ -12,34 +12,34 @@ class TokenBudget:
     """Limits on the size of a batch.
 
     Attributes:
-      num_tokens: maximum number of positions in a batch, padding included, over all replicas.
-      multiple: every batch has a multiple of this many examples, so that replicas and their parts can share it.
+      num_tokens: maximum number of positions per batch, padding included, over all replicas.
+      multiple: batch sizes are multiples of this, so that replicas and their parts can share a batch.
     """
 
     num_tokens: int
     multiple: int = 1
 
     def minimum(self, longest: int) -> int:
-        """Return the smallest number of tokens with which examples of this length fit."""
+        """Return the minimum number of tokens for examples of this length."""
         return longest * self.multiple
 
     def split(self, extents: np.ndarray, lengths: Sequence[int], seed: str) -> list[np.ndarray]:
         """Split a pool of examples into batches of similar lengths, in random order.
 
-        The longest come first; each batch takes as many of the next examples as fit, and the last two share what is
-        left. For example extents 5 8 2 7 1 1 3, lengths 4 and 8 and a budget of 16 tokens give the batches 8 7, 5 3 and
-        2 1 1; with one example more, of length 4, they are 8 7, 5 4 and 3 2 1 1.
+        The longest come first. Each batch takes as many of the next examples as fit, and the last two share the
+        remainder. For example, extents 5 8 2 7 1 1 3, lengths 4 and 8 and a budget of 16 tokens give the batches 8 7, 5
+        3 and 2 1 1; with an additional example of length 4, they are 8 7, 5 4 and 3 2 1 1.
 
         Args:
           extents: int [B], positions of each example up to the last real one; B is a multiple of `multiple`.
           lengths: ascending; a batch is padded to the first of these that holds its longest example.
-          seed: of the order.
+          seed: shuffle seed.
 
         Returns:
-          The batches, each as int64 indices of `extents`; each index is in one batch.
+          The batches, as int64 indices into `extents`; each index is in exactly one batch.
 
         Raises:
-          ValueError: the longest do not fit.
+          ValueError: the longest examples do not fit.
         """
         order = np.argsort(-extents, kind="stable")
         widths = self.widths(extents[order], lengths)
@@ -61,5 +61,5 @@ class TokenBudget:
         return np.asarray(lengths)[np.searchsorted(lengths, extents)]
 
     def _rounded(self, number: int) -> int:
-        """Return the largest number of examples that a batch may have, up to a limit."""
+        """Return the largest batch size, up to a limit."""
         return int(number) // self.multiple * self.multiple

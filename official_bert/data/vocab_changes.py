@@ -1,4 +1,4 @@
-"""Changes of vocabularies: adding wordpieces of a new domain, or removing unused ones."""
+"""Vocabulary changes: add wordpieces of a new domain, or remove unused ones."""
 
 import itertools
 import re
@@ -19,7 +19,7 @@ class VocabularyChange(NamedTuple):
 
     Attributes:
       tokens: the new tokens, by id.
-      sources: the old ids of each new id; its embedding is the mean of theirs.
+      sources: old ids for each new id; its embedding is the mean of theirs.
     """
 
     tokens: list[str]
@@ -27,7 +27,7 @@ class VocabularyChange(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """Statistics of how a vocabulary splits a text.
+    """Statistics on how a vocabulary splits a text.
 
     Attributes:
       num_words: number of words of the text.
@@ -82,8 +82,8 @@ def extended(
 ) -> VocabularyChange:
     """Add the wordpieces to a vocabulary that shorten a text most.
 
-    Each use of a candidate (with all candidates in the vocabulary) saves one less than the number of old wordpieces it
-    replaces; if these are unknown, it saves its number of characters.
+    Each use of a candidate, with all candidates in the vocabulary, saves the number of old wordpieces it replaces minus
+    one; if these are unknown, it saves its number of characters.
 
     Args:
       vocabulary: the vocabulary.

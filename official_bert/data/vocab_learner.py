@@ -1,7 +1,6 @@
-"""Learns a wordpiece vocabulary from text, with the learner of tensorflow-text.
+"""Learn a wordpiece vocabulary from text, with the learner of tensorflow-text.
 
-Words are counted as the tokenizer splits them: a vocabulary learned from other words than those it is used for would
-be a poor one.
+Words are counted as the tokenizer splits them; otherwise the vocabulary would not fit its later use.
 """
 
 import importlib.util
@@ -26,7 +25,7 @@ SPECIAL_PIECES = (vocab.PAD, vocab.UNK, vocab.CLS, vocab.SEP, vocab.MASK)
 
 
 class CorpusFlags(Protocol):
-    """The flags that say how the files of a corpus are read."""
+    """Flags for reading the files of a corpus."""
 
     input_format: str
     text_field: str
@@ -34,7 +33,7 @@ class CorpusFlags(Protocol):
 
 
 def count_corpus_words(paths: Sequence[str], flags: CorpusFlags) -> Counter[str]:
-    """Count the words of files, with progress; word to number of occurrences.
+    """Count the words of files, with progress; returns word to number of occurrences.
 
     Raises:
       UserError: there are no words, or a file cannot be read.
@@ -52,7 +51,7 @@ def count_words(lines: Iterable[str], settings: TextSettings) -> Counter[str]:
 
     Args:
       lines: the text.
-      settings: what is done to the text.
+      settings: text preprocessing settings.
 
     Returns:
       Word to number of occurrences.
@@ -79,18 +78,18 @@ def learn_vocab(
       word_counts: word to number of occurrences.
       vocab_size: maximum number of wordpieces; the result is as close to it as a single frequency threshold allows.
       min_frequency: minimum number of times a wordpiece must occur; single characters are exempt.
-      max_characters: maximum number of distinct characters; words with rarer ones are left out.
+      max_characters: maximum number of distinct characters; words with rarer ones are skipped.
 
     Returns:
-      The pieces: first the special ones, then single characters, then by falling frequency.
+      The wordpieces: special ones, then single characters, then the rest by descending frequency.
 
     Raises:
-      UserError: there are no words, or the single characters alone are more than `vocab_size`.
+      UserError: there are no words, or the single characters alone exceed `vocab_size`.
     """
     if not word_counts:
         raise UserError("the text has no words")
     learner = _learner()
-    # The learner reads at most five million words; the order decides between equally frequent ones.
+    # The learner reads at most five million words; the order breaks frequency ties.
     in_fixed_order = sorted(word_counts.items(), key=lambda item: (-item[1], item[0]))
 
     def learn(threshold: int) -> list[str]:
@@ -104,9 +103,9 @@ def learn_vocab(
             max_unique_chars=max_characters,
         )
 
-    # The lowest threshold that keeps to the size; the learner's own search may end one above or below it.
+    # The lowest threshold within the size; the learner's own search may end one above or below it.
     low, high = min_frequency, max(in_fixed_order[0][1], min_frequency)
-    num_rounds = 1 + (high - low).bit_length()  # at most: each halves the range
+    num_rounds = 1 + (high - low).bit_length()  # upper bound: each round halves the range
     logging.info("learning wordpieces from %s distinct words in up to %d rounds", f"{len(word_counts):,}", num_rounds)
     with Progress("learning", num_rounds, "rounds") as progress:
         wordpieces = learn(high)
@@ -130,7 +129,7 @@ def learn_vocab(
 
 
 def _learner() -> ModuleType:
-    """Return the learner, which is plain Python, without the package it is in, which would import TensorFlow."""
+    """Return the pure-Python learner without its package, which would import TensorFlow."""
     folder = folder_of_tensorflow_text("learning a vocabulary")
     name = "wordpiece_tokenizer_learner_lib"
     spec = importlib.util.spec_from_file_location(name, os.path.join(folder, "tools", "wordpiece_vocab", f"{name}.py"))

@@ -1,7 +1,7 @@
-"""The commands: a module each, with its flags, its help text, its check of files and its run.
+"""Commands, one module each: flags, help text, file checks and the run.
 
-`official-bert NAME`, `python -m official_bert NAME` and the scripts at the root `start` them. What a run needs is
-imported when it runs, so that `--help` never imports TensorFlow.
+`official-bert NAME`, `python -m official_bert NAME` and the scripts at the root call `start`. The imports of a run are
+deferred, so that `--help` never imports TensorFlow.
 """
 
 import importlib
@@ -26,7 +26,7 @@ def all_commands() -> dict[str, Command]:
 
 
 def start(name: str) -> NoReturn:
-    """Run a command with the flags that the process was started with, and end the process."""
+    """Run a command with the process's flags, then exit."""
     run_command(load_command(name), _with_files_of_model)
 
 

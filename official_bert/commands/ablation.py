@@ -1,6 +1,6 @@
-"""`ablation`: text and a data set in; the BERT paper's ablations in small out, as tables.
+"""`ablation`: reproduce the BERT paper's ablations at small scale on given text and data; print tables.
 
-Each variant is pretrained and fine-tuned by the scripts themselves, once for each seed.
+The commands themselves pretrain and fine-tune each variant, once per seed.
 """
 
 import dataclasses
@@ -96,7 +96,7 @@ class AblationConfig(CorpusOptions, TextOptions):
 
     @property
     def table_names(self) -> list[str]:
-        """The tables to make."""
+        """The tables to compute."""
         return [name.strip() for name in self.tables.split(",")]
 
     @property
@@ -116,7 +116,7 @@ def check(config: AblationConfig) -> None:
     for given in (config.input_file, config.heldout_file):
         paths = find_inputs(given)
         parts = corpus_parts(paths, file_format=config.input_format, text_field=config.text_field)
-        if not any(line.strip() for part in parts for _, line in CorpusReader(part)):  # reads up to the first text
+        if not any(line.strip() for part in parts for _, line in CorpusReader(part)):  # reads only up to the first text
             raise UserError(f"there is no text in {files.describe_paths(paths)}")
     dataset = named_dataset(config.task_name)
     for split in ("train", *dataset.eval_splits):
@@ -124,21 +124,21 @@ def check(config: AblationConfig) -> None:
 
 
 _SETTINGS_FILE, _TABLE_FILE = "settings.json", "ablation.tsv"
-_PREDICTED_SHARE = 0.16  # of the positions of a record; 15% are masked, and as many must have room
+_PREDICTED_SHARE = 0.16  # of the positions per record; 15% are masked, and all must have room
 _MASKED_LM_LOSS = "masked_lm_loss"
 _DECIMALS = 4
 
 
 class _Variant(NamedTuple):
-    """A model that differs from BERT.
+    """A model variant that differs from BERT.
 
     Attributes:
-      name: of its folders.
-      cells: what the table says of it.
-      architecture: what differs in its `bert_config.json`.
-      pretraining: what differs in the flags of pretraining.
-      finetuning: what differs in the flags of fine-tuning.
-      pretrained_as: the name of the variant whose pretrained model it fine-tunes; None for its own.
+      name: name of its folders.
+      cells: its cells in the table.
+      architecture: overrides of `bert_config.json`.
+      pretraining: overrides of the pretraining flags.
+      finetuning: overrides of the fine-tuning flags.
+      pretrained_as: the variant whose pretrained model is fine-tuned; None for its own.
     """
 
     name: str
@@ -170,7 +170,7 @@ def _task_variants(config: BertConfig) -> list[_Variant]:
 
 
 def _masking_variants(config: BertConfig) -> list[_Variant]:
-    """Return the variants of the paper's table 8: percentages of [MASK], the same and a random wordpiece."""
+    """Return the variants of the paper's table 8: percentages of [MASK], unchanged and random wordpieces."""
     del config
     variants = []
     for mask, same, random in ((80, 10, 10), (100, 0, 0), (80, 0, 20), (80, 20, 0), (0, 20, 80), (0, 0, 100)):
@@ -182,13 +182,13 @@ def _masking_variants(config: BertConfig) -> list[_Variant]:
 
 
 def _size_variants(config: BertConfig) -> list[_Variant]:
-    """Return the models of the paper's table 6: other depths and widths than those of the given model."""
+    """Return the models of the paper's table 6: depths and widths derived from the given model."""
     depth, width, heads = config.num_hidden_layers, config.hidden_size, config.num_attention_heads
     inner = config.intermediate_size
     changes: list[dict[str, int]] = [{}, {"num_hidden_layers": 2 * depth}]
     if depth > 1:
         changes.insert(0, {"num_hidden_layers": depth // 2})
-    if width % 2 == heads % 2 == inner % 2 == 0:  # the heads stay as wide as they are
+    if width % 2 == heads % 2 == inner % 2 == 0:  # keeps the head width
         halves = {"hidden_size": width // 2, "num_attention_heads": heads // 2, "intermediate_size": inner // 2}
         changes.insert(0, halves)
     variants = []
@@ -202,13 +202,13 @@ def _size_variants(config: BertConfig) -> list[_Variant]:
 
 
 class _Table(NamedTuple):
-    """One of the tables.
+    """A table of results.
 
     Attributes:
-      title: what stands above it.
-      columns: the names of what distinguishes the variants.
-      variants: makes the variants of an architecture.
-      has_perplexity: whether masked words are compared, too: what is to be predicted must be the same for all.
+      title: the table's title.
+      columns: headers of the columns that distinguish the variants.
+      variants: returns the variants of an architecture.
+      has_perplexity: whether to compare masked-LM perplexity; requires the same prediction targets for all variants.
     """
 
     title: str
@@ -225,7 +225,7 @@ _TABLES = {
 
 
 class _Trials(NamedTuple):
-    """The runs of a variant with a seed, in their order: each needs the one before."""
+    """The runs of a variant with a seed, in order: each depends on the previous ones."""
 
     pretrained: "Trial"
     heldout: "Trial"
@@ -233,10 +233,10 @@ class _Trials(NamedTuple):
 
 
 def run(config: AblationConfig) -> None:
-    """Make the runs that are not finished, then print the tables.
+    """Execute unfinished runs, then print the tables.
 
     Raises:
-      UserError: a setting is wrong, a folder holds runs with other settings, or a run fails.
+      UserError: a setting is invalid, a folder has runs with other settings, or a run fails.
     """
     from official_bert.tasks.classification.datasets.published import named_dataset
 
@@ -269,7 +269,7 @@ def run(config: AblationConfig) -> None:
 
 
 def _run_all(config: AblationConfig, trials: "Sequence[Trial]") -> None:
-    """Make the runs that are not finished, after the records that they read."""
+    """Create the records, then execute unfinished runs."""
     pending = [trial for trial in trials if trial.score is None]
     logging.info("%d runs, %d of them finished already", len(trials), len(trials) - len(pending))
     for has_pairs, seed in itertools.product((True, False), config.seeds):
@@ -314,7 +314,7 @@ def _trials(config: AblationConfig, bert_config: BertConfig, variant: _Variant, 
 def _pretraining_flags(
     config: AblationConfig, bert_config: BertConfig, variant: _Variant, shared: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the flags of the training of a variant, and of its evaluation on held-out text."""
+    """Return the flags of a variant's training, and of its evaluation on held-out text."""
     pretraining = variant.pretraining
     if variant.pretrained_as:
         pretraining = next(
@@ -323,7 +323,7 @@ def _pretraining_flags(
     seed = shared["random_seed"]
     pretrained_folder = os.path.join(config.output_dir, f"{variant.pretrained_as or variant.name}-seed_{seed}")
     has_pairs = pretraining.get("use_next_sentence", True)
-    # All predict the same masks of held-out text, whatever they were trained with.
+    # All variants predict the same masks of held-out text, however they were trained.
     evaluated = {
         **shared,
         "bert_config_file": _architecture_file(config, variant.pretrained_as or variant.name),
@@ -362,7 +362,7 @@ def _records(config: AblationConfig, split: str, has_pairs: bool, seed: int) -> 
 
 
 def _make_records(config: AblationConfig, has_pairs: bool, seed: int) -> None:
-    """Make the records that are not there: those to train on with a seed, and the held-out ones of the first seed."""
+    """Create missing records: training records for a seed, and held-out records for the first seed."""
     from official_bert.training.trials import run_script, unfinished
 
     texts = (("train", config.input_file, seed), ("heldout", config.heldout_file, config.seeds[0]))
@@ -402,9 +402,9 @@ def _write_architecture(config: AblationConfig, bert_config: BertConfig, variant
 
 
 def _checked_settings(config: AblationConfig) -> dict[str, Any]:
-    """Return the settings that records and models are made with; raise if the folder was made with others.
+    """Return the settings of records and models; raise if the folder was created with others.
 
-    More tables and seeds may be asked for later. What the runs themselves are told is compared with each run's flags.
+    More tables and seeds may be added later. The flags of each run are compared separately.
     """
     names = ("input_file", "heldout_file", "vocab_file", "dupe_factor", "max_seq_length")
     settings = {
@@ -432,7 +432,7 @@ def _rows(
     config: AblationConfig,
     metric: str,
 ) -> list[list[str]]:
-    """Return the header of a table, and a row of means over the seeds for each variant."""
+    """Return the header of a table, and a row of means over seeds per variant."""
     perplexity = ("masked_lm_perplexity", "std") if table.has_perplexity else ()
     rows = [[*table.columns, *perplexity, metric, "std"]]
     for variant in variants:
@@ -445,7 +445,7 @@ def _rows(
 
 
 def _all_scores(runs: Mapping[tuple[str, int], _Trials], metric: str) -> list[list[str]]:
-    """Return the scores of every single run."""
+    """Return the scores of each run."""
     rows = [["variant", "seed", f"heldout_{_MASKED_LM_LOSS}", metric]]
     for (name, seed), trials in runs.items():
         scores = (trials.heldout.score, trials.finetuned.score)

@@ -1,4 +1,4 @@
-"""`answer`: a text and questions in, the best answers and where they stand out, on standard output."""
+"""`answer`: print the best answers to questions about a text, with their positions."""
 
 import dataclasses
 import sys
@@ -48,10 +48,10 @@ _STANDARD_INPUT = "standard input"
 
 
 def run(config: AnswerConfig) -> None:
-    """Print the best answers to one question, or to each that standard input brings, as soon as it comes.
+    """Print the best answers to one question, or to each question from standard input as it arrives.
 
     Raises:
-      UserError: a file does not fit the others, or the text or a question is empty.
+      UserError: files do not match, or the text or a question is empty.
     """
     from official_bert.inference.predictor import Predictor
     from official_bert.tasks.question_answering.servable import load_servable
@@ -90,13 +90,13 @@ def run(config: AnswerConfig) -> None:
 
 
 def _with_fitting_stride(config: AnswerConfig) -> AnswerConfig:
-    """Give windows that are too short for the usual stride one with which they overlap, if the flag is not given."""
+    """Reduce the stride for windows that are too short for the default, so that they overlap; a given flag is kept."""
     from official_bert.tasks.question_answering.windows import half_stride
 
     if config.doc_stride is not None:
         return config
     stride = AnswerOptions.doc_stride
-    if stride >= config.max_seq_length - 4:  # as WindowOptions demands
+    if stride >= config.max_seq_length - 4:  # as WindowOptions requires
         stride = half_stride(config.max_seq_length, config.max_query_length)
         logging.info(
             "windows of %d wordpieces are too short for the default --doc_stride=%d; using %d, half of the context "
@@ -109,10 +109,10 @@ def _with_fitting_stride(config: AnswerConfig) -> AnswerConfig:
 
 
 def _questions_from_input() -> Iterator[str]:
-    """Return the lines of standard input that are not blank, each as soon as it is there.
+    """Yield the nonblank lines of standard input as they arrive.
 
     Raises:
-      UserError: there is none.
+      UserError: there are none.
     """
     if sys.stdin.isatty():
         logging.info("type questions, one per line; Ctrl-D ends")

@@ -1,4 +1,4 @@
-"""`beam_predict`: texts or records in, predictions or vectors out, on one machine or a cluster."""
+"""`beam_predict`: compute predictions or vectors for texts or records, on one machine or a cluster."""
 
 import time
 
@@ -17,7 +17,7 @@ from official_bert.support.progress import format_seconds
 
 _POOLINGS = ("mean", "cls", "pooler", "second_to_last", "sum_last_four", "concat_last_four")
 RECORDS_FORMAT = "tfrecord"
-_TABLE = {"text_column": GIVEN}  # some flags need it
+_TABLE = {"text_column": GIVEN}  # required by some flags
 
 
 @options(group="input")
@@ -89,12 +89,12 @@ class BeamPredictionConfig(BeamOptions):
 
     @property
     def reads_records(self) -> bool:
-        """True if the files hold records and not texts."""
+        """True if the files contain records instead of texts."""
         return self.input_format == RECORDS_FORMAT
 
     @property
     def text_columns(self) -> list[str] | None:
-        """The columns to read of tables; None for lines."""
+        """The table columns to read; None for lines."""
         return [column for column in (self.text_column, self.text_b_column) if column is not None] or None
 
 
@@ -106,11 +106,11 @@ def check(config: BeamPredictionConfig) -> None:
 
 
 def run(config: BeamPredictionConfig) -> None:
-    """Predict all texts.
+    """Predict all inputs.
 
     Raises:
-      UserError: an input or the model is missing or damaged, an option is unknown, a worker ended, or nothing can be
-        written.
+      UserError: an input or the model is missing or corrupt, an option is unknown, a worker died, or the output cannot
+        be written.
     """
     from official_bert.data.text_inputs import TextSource
     from official_bert.inference import exports
@@ -133,7 +133,7 @@ def run(config: BeamPredictionConfig) -> None:
         writing.check_writable_folder(path, name="output_file")
     writing.check_no_overwriting(output_files, names, name="output_file")
     settings = beam_prediction.PredictionSettings(
-        # One version for all workers, even if another is exported meanwhile.
+        # All workers use one version, even if another is exported meanwhile.
         model_dir=files.absolute_path(exports.find_version(config.model_dir) or config.model_dir),
         pooling=config.pooling,
         max_seq_length=config.max_seq_length or None,

@@ -1,4 +1,4 @@
-"""`beam_pretraining_data`: the records of sharded sampling, made on one machine or a cluster."""
+"""`beam_pretraining_data`: create the records of sharded sampling, on one machine or a cluster."""
 
 import time
 
@@ -32,11 +32,10 @@ def check(config: BeamPretrainingDataConfig) -> None:
 
 
 def run(config: BeamPretrainingDataConfig) -> None:
-    """Make the records.
+    """Create the records.
 
     Raises:
-      UserError: an input is missing or unreadable, an option is unknown, a worker ended, or an output cannot be
-        written.
+      UserError: an input is missing or unreadable, an option is unknown, a worker died, or an output cannot be written.
     """
     from official_bert.data.corpus_files import corpus_parts
     from official_bert.data.records_tokenizer import keeping_tokenizer

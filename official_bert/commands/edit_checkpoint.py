@@ -1,4 +1,4 @@
-"""`edit_checkpoint`: checkpoints of one model in; their average, or some of its layers, without training state out."""
+"""`edit_checkpoint`: average checkpoints of a model or select some of its layers, without training state."""
 
 import dataclasses
 
@@ -55,8 +55,8 @@ def run(config: EditCheckpointConfig) -> None:
     """Write the new model.
 
     Raises:
-      UserError: a checkpoint cannot be read or does not fit the others or the configuration, there is no such layer, or
-        the output would overwrite a model.
+      UserError: a checkpoint is unreadable or does not match the others or the configuration, a layer does not exist,
+        or the output would overwrite a model.
     """
     from official_bert.checkpoints.editing import averaged, num_layers, read_model, with_layers
     from official_bert.checkpoints.opening import open_checkpoint
@@ -93,7 +93,7 @@ def run(config: EditCheckpointConfig) -> None:
 
 
 def _chosen_layers(config: EditCheckpointConfig, model: EditedModel) -> list[int] | None:
-    """Return the layers to take; None for all."""
+    """Return the layers to keep; None for all."""
     if config.num_layers is None and config.layers is None:
         return None
     bert_config, config_file = model.bert_config, model.config_file

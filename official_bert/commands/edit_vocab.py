@@ -1,4 +1,4 @@
-"""`edit_vocab`: adds wordpieces of a text to a model, or removes those that the text does not use."""
+"""`edit_vocab`: add wordpieces of a text to a model, or remove those that the text does not use."""
 
 import dataclasses
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from official_bert.data.vocab_changes import VocabularyChange
     from official_bert.tokenization.vocab import Vocabulary
 
-# Settings that some flags need.
+# Flags that other flags need.
 _ADDS, _PRUNES = {"num_new_tokens": GIVEN}, {"prune": (True,)}
 _WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 _MEGABYTE = 2**20
@@ -92,7 +92,7 @@ def run(config: EditVocabConfig) -> None:
     """Write checkpoint, architecture and vocabulary, and log tokenization statistics before and after.
 
     Raises:
-      UserError: a file is missing or damaged, the model's files do not match, the text has no words or no new
+      UserError: a file is missing or corrupt, the model's files do not match, the text has no words or no new
         wordpieces, or the output would overwrite a model.
     """
     from official_bert.checkpoints.editing import read_model, with_vocabulary
@@ -137,7 +137,7 @@ def run(config: EditVocabConfig) -> None:
 
 
 def _read_model(config: EditVocabConfig) -> "tuple[BertConfig, Vocabulary]":
-    """Read architecture and vocabulary, and check that they belong together."""
+    """Read architecture and vocabulary, and check that they match."""
     from official_bert.tokenization.casing import check_casing
     from official_bert.tokenization.vocab import CLS, MASK, SEP, UNK, Vocabulary
     from official_bert.training.model_files import check_fits
@@ -151,7 +151,7 @@ def _read_model(config: EditVocabConfig) -> "tuple[BertConfig, Vocabulary]":
 
 
 def _extended(config: EditVocabConfig, vocabulary: "Vocabulary", word_counts: "Counter[str]") -> "VocabularyChange":
-    """Add the wordpieces of a text that shorten it most."""
+    """Add the wordpieces that shorten a text most."""
     from official_bert.data.vocab_changes import extended
     from official_bert.data.vocab_learner import learn_vocab
 

@@ -1,4 +1,4 @@
-"""`extend_positions`: a model in; the same with more positions, to be trained on longer sequences, out."""
+"""`extend_positions`: add positions to a model, for training on longer sequences."""
 
 import dataclasses
 
@@ -33,8 +33,8 @@ def run(config: ExtendPositionsConfig) -> None:
     """Write the new model.
 
     Raises:
-      UserError: a file is missing or damaged, they do not belong together, the model has as many positions, or the
-        output would overwrite a model.
+      UserError: a file is missing or corrupt, they do not match, the model already has as many positions, or the output
+        would overwrite a model.
     """
     from official_bert.checkpoints.editing import read_model, with_positions
     from official_bert.checkpoints.opening import open_checkpoint

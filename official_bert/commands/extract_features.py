@@ -1,4 +1,4 @@
-"""`extract_features`: texts in, the vectors of an encoder's layers out."""
+"""`extract_features`: compute the vectors of an encoder's layers for texts."""
 
 import functools
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from official_bert.inference.text_encoder import TextEncoder
 
 
-_TABLE = {"text_column": GIVEN}  # some flags need it
+_TABLE = {"text_column": GIVEN}  # required by some flags
 
 
 @options(group="input")
@@ -128,12 +128,12 @@ class FeatureConfig(DeviceOptions, ModelOptions):
 
     @property
     def layer_indices(self) -> list[int]:
-        """The numbers that --layers lists."""
+        """The layer numbers listed by --layers."""
         return layer_numbers(self.layers)
 
     @property
     def text_columns(self) -> list[str] | None:
-        """The columns to read of a table; None for lines."""
+        """The table columns to read; None for lines."""
         return [column for column in (self.text_column, self.text_b_column) if column is not None] or None
 
 
@@ -147,7 +147,7 @@ def run(config: FeatureConfig) -> None:
     """Write the features of all texts.
 
     Raises:
-      UserError: a file is missing or damaged, they do not fit each other, or nothing can be written.
+      UserError: a file is missing or corrupt, they do not match, or the output cannot be written.
     """
     from official_bert.data.feature_files import FeatureLayout, feature_writer
     from official_bert.inference.feature_shards import write_shards
@@ -236,7 +236,7 @@ def _check_output(config: FeatureConfig) -> None:
 
 
 def _provenance(config: FeatureConfig, encoder: "TextEncoder") -> dict[str, Any]:
-    """Return all but the texts that decides what their features are, and how they are stored."""
+    """Return everything except the texts that determines the features and their format."""
     from official_bert.modeling.token_model import model_fingerprint
 
     names = ("layer_indices", "pooling", "dtype", "output_format", "max_seq_length", "long_text")

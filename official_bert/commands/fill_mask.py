@@ -1,4 +1,4 @@
-"""`fill_mask`: text with [MASK] in, the likeliest words out, on standard output."""
+"""`fill_mask`: print the most likely words for each [MASK] in a text."""
 
 import sys
 
@@ -18,10 +18,10 @@ class FillMaskConfig(ModelOptions):
 
 
 def run(config: FillMaskConfig) -> None:
-    """Print the best words for each mask.
+    """Print the most likely words for each mask.
 
     Raises:
-      UserError: a file does not fit the others, or the text has no [MASK] or is too long.
+      UserError: files do not match, or the text has no [MASK] or is too long.
     """
     from official_bert.inference.predictor import Predictor
     from official_bert.tasks.pretraining.servable import load_servable
@@ -33,7 +33,7 @@ def run(config: FillMaskConfig) -> None:
     parts = tokenizer.mask_pattern.split(config.text)
     if len(parts) == 1:
         raise UserError(f"the text has no {vocab.MASK}: {config.text!r}")
-    num_wordpieces = sum(len(tokenizer.encode(part)) + 1 for part in parts) + 1  # each mask is one; and [CLS], [SEP]
+    num_wordpieces = sum(len(tokenizer.encode(part)) + 1 for part in parts) + 1  # one per mask, plus [CLS] and [SEP]
     if num_wordpieces > limit:
         raise UserError(f"the text has {num_wordpieces} wordpieces, but the model takes at most {limit}; shorten it")
     servable = load_servable(

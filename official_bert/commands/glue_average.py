@@ -1,4 +1,4 @@
-"""`glue_average`: output folders of `run_classifier` in, the table of GLUE with its average out."""
+"""`glue_average`: print the GLUE table and average from output folders of `run_classifier`."""
 
 import itertools
 import os
@@ -44,7 +44,7 @@ def run(config: GlueAverageConfig) -> None:
     """Print the table.
 
     Raises:
-      UserError: a folder does not hold the results of a task of GLUE.
+      UserError: a folder lacks the results of a GLUE task.
     """
     from official_bert.tasks.classification.datasets.published import GLUE_NAMES
     from official_bert.training.results import RESULTS_FILE
@@ -59,7 +59,7 @@ def run(config: GlueAverageConfig) -> None:
 
 
 class _Run(NamedTuple):
-    """A finished run of a task of GLUE."""
+    """A finished run of a GLUE task."""
 
     folder: str
     flags: dict[str, Any]
@@ -68,7 +68,7 @@ class _Run(NamedTuple):
 
     @classmethod
     def read(cls, folder: str) -> "_Run":
-        # Training writes its flags to the folder, evaluation alone to the folder `eval` within.
+        # Training writes its flags to the folder, evaluation alone to its subfolder `eval`.
         from official_bert.tasks.classification.datasets.published import DATASETS, GLUE_NAMES
         from official_bert.tasks.classification.outputs import class_score_names
         from official_bert.training.results import RESULTS_FILE, read_results
@@ -91,7 +91,7 @@ class _Run(NamedTuple):
             for key in ("loss", "eval_loss", *(f"eval_{metric}" for metric in finished.dataset.metrics))
             for suffix in finished.suffixes
         }
-        # Runs of earlier versions have no scores of the classes.
+        # Runs of earlier versions lack per-class scores.
         optional = {f"eval_macro_f1{suffix}" for suffix in finished.suffixes} | {
             key for suffix in finished.suffixes for keys in class_score_names(finished.dataset, suffix) for key in keys
         }
@@ -134,7 +134,7 @@ def _rows(runs: dict[str, list[_Run]], uncounted: Sequence[str]) -> list[tuple[s
 
 
 def _metrics(runs: list[_Run]) -> str:
-    """Return the metrics behind a score: "accuracy 81.35 (std 0.42), f1 86.70 (std 0.31)"."""
+    """Format the metrics of a score: "accuracy 81.35 (std 0.42), f1 86.70 (std 0.31)"."""
     if not runs:
         return ""
     cells = []
@@ -146,7 +146,7 @@ def _metrics(runs: list[_Run]) -> str:
 
 
 def _warn_of_differences(runs: list[_Run]) -> None:
-    """Warn of runs that differ in more than their seeds: they are averaged, too, but hardly on purpose."""
+    """Warn about runs that differ in more than their seeds; averaging them is rarely intended."""
     from official_bert.training.run_folder import differing_flags
 
     for other in runs[1:]:

@@ -1,4 +1,4 @@
-"""`launch_workers`: starts the workers of a run, or prints what each machine needs to start its own."""
+"""`launch_workers`: start the workers of a run, or print the settings for each machine."""
 
 import contextlib
 import json
@@ -57,17 +57,17 @@ class LaunchConfig(Options):
 
     @property
     def addresses(self) -> list[str]:
-        """The host:port of each worker of a cluster; none for workers on this machine."""
+        """The host:port of each worker in a cluster; empty for workers on this machine."""
         return [address.strip() for address in self.hosts.split(",")] if self.hosts is not None else []
 
 
-_SECONDS_TO_END = 60  # once a worker has failed, for the others to notice and to say so
-_SECONDS_OF_OUTPUT = 5  # after the end of a worker: processes that it has left behind may hold its output open
+_SECONDS_TO_END = 60  # after a worker fails, for the others to detect and report it
+_SECONDS_OF_OUTPUT = 5  # after a worker exits, because its child processes may keep its output open
 _SECONDS_BETWEEN_LOOKS = 0.2
 
 
 def run(config: LaunchConfig) -> None:
-    """Start workers on this machine, or the one of this machine, or print the TF_CONFIG of all.
+    """Start local workers, or this machine's worker, or print TF_CONFIG for all workers.
 
     Raises:
       UserError: the command cannot be started, or a worker failed.
@@ -87,12 +87,12 @@ def run(config: LaunchConfig) -> None:
 
 
 def tf_config(hosts: Sequence[str], index: int) -> str:
-    """Return the settings that TensorFlow reads from the variable TF_CONFIG."""
+    """Return the TF_CONFIG settings for TensorFlow."""
     return json.dumps({"cluster": {"worker": list(hosts)}, "task": {"type": "worker", "index": index}})
 
 
 def _run_here(command: Sequence[str], hosts: Sequence[str]) -> None:
-    """Run a command as all workers, with their output line by line behind their numbers, until the last has ended."""
+    """Run a command as all workers until the last exits; prefix their output lines with worker numbers."""
     workers = []
     with _passed_on(workers):
         for index in range(len(hosts)):
@@ -121,7 +121,7 @@ def _run_here(command: Sequence[str], hosts: Sequence[str]) -> None:
 
 
 def _wait(workers: Sequence[subprocess.Popen]) -> int | None:
-    """Wait for all; return the number of the first that failed, after which the others have a limited time."""
+    """Wait for all workers; return the first that failed, after which the others have limited time."""
     failed, deadline = None, None
     while any(worker.poll() is None for worker in workers):
         if failed is None:
@@ -145,9 +145,9 @@ def _print_lines(source: IO[bytes], prefix: bytes) -> None:
 
 @contextlib.contextmanager
 def _passed_on(workers: Sequence[subprocess.Popen]) -> Iterator[None]:
-    """Pass SIGTERM on to the workers, which then save a checkpoint; end them if the block ends before they do.
+    """Pass SIGTERM to the workers, which then save a checkpoint; kill them if the block ends first.
 
-    Ctrl-C reaches them by itself.
+    Ctrl-C reaches them directly.
     """
 
     def forward_signal(number, _) -> None:
@@ -166,7 +166,7 @@ def _passed_on(workers: Sequence[subprocess.Popen]) -> Iterator[None]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of this machine that nothing listens at."""
+    """Return unused ports of this machine."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

@@ -1,4 +1,4 @@
-"""`plot_metrics`: output folders of runs in, their curves out, as a page and an image."""
+"""`plot_metrics`: plot the curves of runs from their output folders, as a page and an image."""
 
 import os
 from collections.abc import Sequence
@@ -45,14 +45,14 @@ def check(config: CurvesConfig) -> None:
         check_installed("matplotlib", extra="plots")
 
 
-_EVALUATION_FOLDER = "eval"  # where evaluation alone writes its flags
+_EVALUATION_FOLDER = "eval"  # flags of an evaluation-only run
 
 
 def run(config: CurvesConfig) -> None:
     """Write the page and the image.
 
     Raises:
-      UserError: a pattern matches no run with metrics, the runs are of different tasks, or nothing can be written.
+      UserError: a pattern matches no run with metrics, the runs' tasks differ, or the output cannot be written.
     """
     from official_bert.training.run_folder import distinct_names
     from official_bert.visualization import curves, curves_image
@@ -77,7 +77,7 @@ def run(config: CurvesConfig) -> None:
 
 
 def _read(patterns: Sequence[str]) -> tuple[dict[str, Metrics], list[str]]:
-    """Return the metrics of each folder that the patterns match, and a note on those without metrics."""
+    """Return the metrics of each folder that matches the patterns, and a note on folders without metrics."""
     from official_bert.training.run_folder import RUN_CONFIG_FILE
 
     metrics: dict[str, Metrics] = {}

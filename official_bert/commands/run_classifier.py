@@ -1,4 +1,4 @@
-"""`run_classifier`: texts and labels in; checkpoints, scores, predictions and an exported model out."""
+"""`run_classifier`: train, evaluate, predict and export classifiers of texts or text pairs."""
 
 import os
 
@@ -11,7 +11,7 @@ def check(config: ClassifierConfig) -> None:
     """Check the files before TensorFlow is imported.
 
     Raises:
-      UserError: one is missing, or those of the model do not fit each other.
+      UserError: a file is missing, or the model's files do not match.
     """
     from official_bert.data.tables import Keys, check_table, format_of
     from official_bert.tasks.classification.datasets.custom import CUSTOM
@@ -38,10 +38,10 @@ def check(config: ClassifierConfig) -> None:
 
 
 def run(config: ClassifierConfig) -> None:
-    """Train, evaluate, predict and export, as its flags say.
+    """Train, evaluate, predict and export, depending on the flags.
 
     Raises:
-      UserError: a flag, the data or a checkpoint is wrong.
+      UserError: a flag, the data or a checkpoint is invalid.
     """
     from official_bert.tasks.classification.job import ClassificationJob
     from official_bert.training.finetuning import finetune

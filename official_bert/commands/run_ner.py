@@ -1,4 +1,4 @@
-"""`run_ner`: sentences with tags in; checkpoints, scores, predicted tags and an exported model out."""
+"""`run_ner`: train, evaluate, predict and export taggers of words."""
 
 from official_bert.commands.shared.file_checks import check_finetuning
 from official_bert.options.command import Command
@@ -15,10 +15,10 @@ def check(config: TaggingConfig) -> None:
 
 
 def run(config: TaggingConfig) -> None:
-    """Train, evaluate, predict and export, as its flags say.
+    """Train, evaluate, predict and export, depending on the flags.
 
     Raises:
-      UserError: a flag, the data or a checkpoint is wrong.
+      UserError: a flag, the data or a checkpoint is invalid.
     """
     from official_bert.tasks.tagging.job import TaggingJob
     from official_bert.training.finetuning import finetune

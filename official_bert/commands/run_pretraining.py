@@ -1,4 +1,4 @@
-"""`run_pretraining`: records in; checkpoints and evaluation results out."""
+"""`run_pretraining`: train, evaluate and export pretrained models from records."""
 
 from official_bert.options.command import Command
 from official_bert.support import files
@@ -14,16 +14,16 @@ def check(config: PretrainingConfig) -> None:
     config = read_inputs(config).config
     if config.init_checkpoint:
         find_checkpoint(config.init_checkpoint, "init_checkpoint")
-    if config.teacher and not files.is_folder(config.teacher):  # a folder may be of Hugging Face
+    if config.teacher and not files.is_folder(config.teacher):  # may be a Hugging Face folder
         find_checkpoint(config.teacher, "teacher")
     check_has_checkpoint(config)
 
 
 def run(config: PretrainingConfig) -> None:
-    """Train, evaluate and export, as the flags say.
+    """Train, evaluate and export, depending on the flags.
 
     Raises:
-      UserError: a flag, a file or a checkpoint is wrong, or a loss is not finite.
+      UserError: a flag, file or checkpoint is invalid, or a loss is not finite.
     """
     from official_bert.tasks.pretraining.job import pretrain
 

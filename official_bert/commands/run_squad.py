@@ -1,4 +1,4 @@
-"""`run_squad`: questions and texts in; checkpoints, answers, scores and an exported model out."""
+"""`run_squad`: train, evaluate, predict and export extractive question answering."""
 
 from official_bert.commands.shared.file_checks import check_file, check_finetuning
 from official_bert.options.command import Command
@@ -6,7 +6,7 @@ from official_bert.tasks.question_answering.options import SquadConfig
 
 
 def check(config: SquadConfig) -> None:
-    """Check the files before TensorFlow is imported, and that the windows overlap."""
+    """Check the files and the window overlap before TensorFlow is imported."""
     from official_bert.checkpoints.state_file import find_checkpoint
     from official_bert.tasks.question_answering.windows import WindowOptions
     from official_bert.training.model_files import read_model_files
@@ -23,10 +23,10 @@ def check(config: SquadConfig) -> None:
 
 
 def run(config: SquadConfig) -> None:
-    """Train, predict and export, as its flags say.
+    """Train, predict and export, depending on the flags.
 
     Raises:
-      UserError: a flag, the data or a checkpoint is wrong.
+      UserError: a flag, the data or a checkpoint is invalid.
     """
     from official_bert.tasks.question_answering.job import QuestionAnsweringJob
     from official_bert.training.finetuning import finetune

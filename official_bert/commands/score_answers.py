@@ -1,4 +1,4 @@
-"""`score_answers`: correct and predicted answers in, scores out."""
+"""`score_answers`: score predicted answers against correct answers."""
 
 import sys
 
@@ -38,7 +38,7 @@ class AnswerScoringConfig(Options):
 
 
 def run(config: AnswerScoringConfig) -> None:
-    """Print the scores, as `eval_results.txt` has them.
+    """Print the scores in the format of `eval_results.txt`.
 
     Raises:
       UserError: a file has the wrong format, or a question has no correct answers.
@@ -74,7 +74,7 @@ def run(config: AnswerScoringConfig) -> None:
 def _read_null_odds(path: str) -> dict[str, float]:
     null_odds = _read(path, "file of null odds", (int, float), "a number")
     for question, odds in null_odds.items():
-        # Of whole numbers JSON has any, of others also NaN and Infinity.
+        # JSON integers are unlimited, and Python's JSON also accepts NaN and Infinity.
         if not abs(odds) <= sys.float_info.max:
             raise UserError(f"{path}: the null odds of question {question!r} are {odds!r:.80}; they must be finite")
     return {question: float(odds) for question, odds in null_odds.items()}

@@ -1,4 +1,4 @@
-"""`sentence_similarity`: candidates and queries in, ranks out; or pairs with scores in, correlations out."""
+"""`sentence_similarity`: rank candidates by similarity to queries, or correlate similarities with scores of pairs."""
 
 import itertools
 import json
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from official_bert.inference.text_encoder import TextEncoder
     from official_bert.tokenization import Tokenizer
 
-# The poolings that `--sts_file` compares.
+# Poolings compared by `--sts_file`.
 POOLINGS = ("cls", "mean", "mean_no_special", "max", "max_no_special", "bm25")
-# The flags that cannot be used with `--sts_file`.
+# Flags that conflict with `--sts_file`.
 _FOR_RANKING = ("query", "query_file", "top_k", "layers", "pooling", "index_dir", "projector_dir")
-# Those that have none without a query.
+# Flags that need a query.
 _FOR_QUERIES = ("top_k", "output_format")
 
 
@@ -91,7 +91,7 @@ class SimilarityConfig(SentenceOptions):
 
     @property
     def has_queries(self) -> bool:
-        """True if there is something to compare the candidates with."""
+        """True if there are queries to compare the candidates with."""
         return self.query is not None or self.query_file is not None
 
     def _check_unused(self, names: Sequence[str], reason: str) -> None:
@@ -110,16 +110,16 @@ def check(config: SimilarityConfig) -> None:
     check_model(config).check_layers(config.layer_indices, config.bert_config_file)
 
 
-_QUERIES_AT_A_TIME = 256  # of a file; from standard input each is answered as it comes
+_QUERIES_AT_A_TIME = 256  # from a file; queries from standard input are answered one by one
 _RANK_COLUMNS = ("query", "rank", "cosine", "line", "sentence")
 _STS_COLUMNS = ("layer", "pooling", "spearman", "pearson")
 
 
 def run(config: SimilarityConfig) -> None:
-    """Print the best candidates of each query, or the table of layers and poolings.
+    """Print the best candidates for each query, or the table of layers and poolings.
 
     Raises:
-      UserError: a file is missing or damaged, they do not fit each other, or there is nothing to compare.
+      UserError: a file is missing or corrupt, they do not match, or there is nothing to compare.
     """
     from official_bert.training.model_files import read_model_files
 
@@ -143,7 +143,7 @@ def _rank(config: SimilarityConfig, bert_config: BertConfig, tokenizer: "Tokeniz
     if config.projector_dir is not None:
         outputs = projector_files(config.projector_dir)
         writing.check_no_overwriting(outputs, [config.candidates_file], "projector_dir")
-        writing.make_folders(config.projector_dir)  # if it cannot be, that shows before the vectors are computed
+        writing.make_folders(config.projector_dir)  # detects an unwritable folder before vectors are computed
     candidates = list(read_sentences(config.candidates_file, "candidates_file"))
     if config.query is not None:
         _check_words(Sentence(1, TextOrPair(config.query)), tokenizer)
@@ -191,7 +191,7 @@ def _check_words(query: "Sentence", tokenizer: "Tokenizer") -> None:
 
 
 def _queries(config: SimilarityConfig) -> "Iterator[list[Sentence]]":
-    """Return the queries, some at a time."""
+    """Return the queries in batches."""
     from official_bert.data.text_inputs import STANDARD_STREAM, TextOrPair
     from official_bert.inference.sentence_index import Sentence, read_sentences
 

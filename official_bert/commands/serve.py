@@ -1,4 +1,4 @@
-"""`serve`: an exported model behind REST and gRPC."""
+"""`serve`: serve an exported model over REST and gRPC."""
 
 import os
 import re
@@ -80,10 +80,10 @@ class ServeConfig(Options):
         return self.model_name or os.path.basename(os.path.abspath(self.export_dir))
 
     def check_ports(self) -> None:
-        """Check that no other process has the ports.
+        """Check that the ports are free.
 
         Raises:
-          UserError: one has.
+          UserError: a port is in use.
         """
         check_free(self.port, "--port")
         if self.grpc_port:
@@ -101,7 +101,7 @@ def run(config: ServeConfig) -> None:
     """Serve until SIGTERM or Ctrl-C.
 
     Raises:
-      UserError: there is no version in the folder, it is damaged, a port is in use, or the extra is not installed.
+      UserError: the folder has no version, it is corrupt, a port is in use, or the extra is not installed.
     """
     require("kserve", extra="serve")
     import tensorflow as tf

@@ -1,4 +1,4 @@
-"""`split_sentences`: running text in, one sentence a line out, as `create_pretraining_data` reads it."""
+"""`split_sentences`: split running text into one sentence per line, the input of `create_pretraining_data`."""
 
 import contextlib
 from collections.abc import Iterator
@@ -47,8 +47,8 @@ def run(config: SplitSentencesConfig) -> None:
     """Split the text.
 
     Raises:
-      UserError: an input is missing or unreadable, or has no text, the output cannot be written, or
-        `one_document_per_file` would have no effect.
+      UserError: an input is missing, unreadable or has no text, the output cannot be written, or
+        `one_document_per_file` is not applicable.
     """
     from official_bert.data import sentence_splitter
     from official_bert.data.corpus_files import corpus_parts
@@ -77,7 +77,7 @@ def run(config: SplitSentencesConfig) -> None:
         Progress("splitting", total, "bytes") as progress,
     ):
         num_bytes = num_documents = num_sentences = 0
-        before: CorpusPart | None = None  # where the last text that was written is from
+        before: CorpusPart | None = None  # source of the last text written
         for split in workers.map(sentence_splitter.split_chunk, sentence_splitter.read_chunks(parts)):
             if split.documents:
                 is_continued = config.one_document_per_file and _is_same_text(before, split.part)
@@ -111,7 +111,7 @@ def _open_output(path: str) -> Iterator[IO[bytes]]:
 
 
 def _is_same_text(first: "CorpusPart | None", second: "CorpusPart") -> bool:
-    """Return whether two parts are of the same plain text."""
+    """Return True if two parts belong to the same plain text."""
     return first is not None and first.file_number == second.file_number and second.file_format == "text"
 
 

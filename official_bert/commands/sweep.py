@@ -1,4 +1,4 @@
-"""`sweep`: a command that fine-tunes and a grid of settings in; a run for each setting, and the best ones on dev."""
+"""`sweep`: run a fine-tuning command for a grid of settings, and select the best on the development set."""
 
 import dataclasses
 import itertools
@@ -63,10 +63,10 @@ _DECIMALS = 4
 
 
 def run(config: SweepConfig) -> None:
-    """Make the runs that are not finished, then print the table and the winner.
+    """Execute unfinished runs, then print the table and the winner.
 
     Raises:
-      UserError: a setting is wrong, a folder holds a run with other settings, or a run fails.
+      UserError: a setting is invalid, a folder has a run with other settings, or a run fails.
     """
     combinations = _combinations(config)
     trials = [trial for combination in combinations for trial in combination.trials]
@@ -89,7 +89,7 @@ def run(config: SweepConfig) -> None:
 
 
 class _Combination(NamedTuple):
-    """Settings, as they stand in the table, and a run with each seed."""
+    """Settings as shown in the table, and a run per seed."""
 
     settings: dict[str, str]
     trials: "list[Trial]"
@@ -135,17 +135,17 @@ def _combinations(config: SweepConfig) -> list[_Combination]:
 
 
 def _read_command(config: SweepConfig, settings: Mapping[str, float]) -> "tuple[str, LabellingOptions]":
-    """Parse the command that is swept.
+    """Parse the command to sweep.
 
     Args:
-      config: names it.
-      settings: those of the first run.
+      config: has the command.
+      settings: the settings of the first run.
 
     Returns:
-      Its name and its flags.
+      The command's name and flags.
 
     Raises:
-      UserError: it is another command, or has flags that are wrong or that the sweep sets.
+      UserError: the command is not supported, or has flags that are invalid or set by the sweep.
     """
     from official_bert.training.model_files import complete_model_flags
 
@@ -191,7 +191,7 @@ def _tagger_metric(config: "TaggingConfig") -> str:
     return primary_metric(tags_of(read_configured(config, "train_file")))
 
 
-_METRICS = {"run_classifier": _classifier_metric, "run_ner": _tagger_metric}  # of commands, that which is best
+_METRICS = {"run_classifier": _classifier_metric, "run_ner": _tagger_metric}  # primary metric of each command
 
 
 def _parse_list(config: SweepConfig, name: str, kind: Callable[[str], Any]) -> list[Any]:
@@ -210,7 +210,7 @@ def _show(value: float) -> str:
 
 
 class _Clock:
-    """Estimates the time left; a run takes about as long as it has epochs."""
+    """Estimate the remaining time; the time of a run is proportional to its epochs."""
 
     def __init__(self, num_epochs: float):
         self._num_epochs = num_epochs
@@ -228,7 +228,7 @@ class _Clock:
 
 
 def _record_progress(config: SweepConfig, combinations: Sequence[_Combination]) -> None:
-    """Write `sweep.tsv`; if asked to, delete the checkpoints of combinations that can no longer win."""
+    """Write `sweep.tsv`; on request, delete the checkpoints of combinations that can no longer win."""
     from official_bert.checkpoints.checkpoint_files import delete_checkpoints
 
     with writing.atomic_write(os.path.join(config.output_dir, "sweep.tsv")) as sink:
@@ -254,7 +254,7 @@ def _rows(combinations: Sequence[_Combination]) -> list[list[str]]:
 
 
 def _best(combinations: Sequence[_Combination]) -> _Combination:
-    """Return the one with the highest mean, the first of equals."""
+    """Return the combination with the highest mean; the first if tied."""
     return max(combinations, key=lambda combination: statistics.mean(combination.scores))
 
 

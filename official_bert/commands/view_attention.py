@@ -1,4 +1,4 @@
-"""`view_attention`: a text in, a page, an image or numbers out that show what the heads attend to."""
+"""`view_attention`: show the attention of each head for a text, as a page, image or numbers."""
 
 import dataclasses
 import json
@@ -74,7 +74,7 @@ def run(config: AttentionConfig) -> None:
     """Write the file.
 
     Raises:
-      UserError: a file does not fit the others, there is no such head, the text is empty, or nothing can be written.
+      UserError: files do not match, a head does not exist, the text is empty, or the output cannot be written.
     """
     from official_bert.inference.attention_reader import AttentionReader
     from official_bert.training.model_files import read_model_files
@@ -108,7 +108,7 @@ def run(config: AttentionConfig) -> None:
 
 
 def _fitting(config: AttentionConfig) -> AttentionConfig:
-    """Lower the length to what the model takes; longer texts are truncated."""
+    """Limit the length to the model's maximum; longer texts are truncated."""
     limit = BertConfig.from_json_file(config.bert_config_file).max_length
     return dataclasses.replace(config, max_seq_length=min(config.max_seq_length, limit))
 

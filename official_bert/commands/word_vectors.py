@@ -1,4 +1,4 @@
-"""`word_vectors`: a word and sentences in, the similarities of its vectors out, as a table and a picture."""
+"""`word_vectors`: compare a word's vectors in different sentences, as a table and a picture."""
 
 import sys
 from typing import TYPE_CHECKING
@@ -51,10 +51,10 @@ def check(config: WordVectorConfig) -> None:
 
 
 def run(config: WordVectorConfig) -> None:
-    """Print the cosine similarity of each occurrence of the word with each, and draw them.
+    """Print the cosine similarities between all occurrences of the word, and plot them.
 
     Raises:
-      UserError: a file is missing or damaged, they do not fit each other, or the word does not occur twice.
+      UserError: a file is missing or corrupt, they do not match, or the word occurs only once or not at all.
     """
     import numpy as np
 

@@ -1,1 +1,1 @@
-"""Checks of files and helpers that several commands share."""
+"""File checks and helpers shared by several commands."""

@@ -1,4 +1,4 @@
-"""Parts of the demos: a folder of their own, commands shown and run, titles."""
+"""Helpers of the demos: output folder, display and execution of commands, titles."""
 
 import os
 import shlex
@@ -13,19 +13,19 @@ from official_bert.support.errors import UserError
 
 _DEMO_DATA = Path(__file__).parents[2] / "demo_data"
 LINE_WIDTH = 100
-# A demo deletes files only in a folder that holds this one.
+# A demo deletes files only in a folder with this marker file.
 MARKER = "made_by_a_demo"
 
 
 def prepare_folder(folder: Path, made_files: Sequence[str]) -> None:
-    """Create the output folder, or empties one that an earlier demo made.
+    """Create the output folder, or empty one that an earlier demo created.
 
     Args:
-      folder: the demo's; nothing is deleted if it holds anything else.
-      made_files: globs of what the demo makes in it.
+      folder: the demo's folder; nothing is deleted if it contains other files.
+      made_files: globs of the files that the demo creates.
 
     Raises:
-      UserError: there are files that the demo did not make.
+      UserError: the folder has files that the demo did not create.
     """
     writing.make_folders(str(folder))
     present = {path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
@@ -38,37 +38,37 @@ def prepare_folder(folder: Path, made_files: Sequence[str]) -> None:
     for path in made - {folder / MARKER}:
         path.unlink()
     emptied = {parent for path in made for parent in path.parents if folder in parent.parents}
-    for subfolder in sorted(emptied, reverse=True):  # what is deeper comes first
+    for subfolder in sorted(emptied, reverse=True):  # deepest first
         subfolder.rmdir()
     (folder / MARKER).write_text("A demo made the files in this folder and deletes them when it starts again.\n")
 
 
 def demo_data(name: str) -> str:
-    """Return the path of a file or folder that the demos read, as short as it can be."""
+    """Return the shortest path of a file or folder that the demos read."""
     path = str(_DEMO_DATA / name)
     relative = os.path.relpath(path)
     return path if relative.startswith(os.pardir) else relative
 
 
 def run_command(script: str, **flag_values: str | int | float | bool) -> None:
-    """Print the command of a script as it could be typed, and run it.
+    """Print a command as typed in a shell, and run it.
 
     Args:
-      script: its name.
-      **flag_values: flags in their order; True stands for a flag without a value.
+      script: the command's name.
+      **flag_values: flags in order; True for a flag without a value.
 
     Raises:
-      UserError: it fails; what went wrong is on standard error already.
+      UserError: the command fails; its error is already on standard error.
     """
     flags = [f"--{name}" if value is True else f"--{name}={value}" for name, value in flag_values.items()]
     run_python("-m", "official_bert", script, *flags)
 
 
 def run_python(*arguments: str) -> None:
-    """Print a command of this Python as it could be typed, and run it.
+    """Print a command for this Python as typed in a shell, and run it.
 
     Raises:
-      UserError: it fails; what went wrong is on standard error already.
+      UserError: the command fails; its error is already on standard error.
     """
     print_text("$ " + wrapped(_this_python(), *arguments))
     exit_code = subprocess.run([sys.executable, *arguments], check=False).returncode
@@ -77,20 +77,20 @@ def run_python(*arguments: str) -> None:
 
 
 def run_outside_project(program: str) -> None:
-    """Print a Python program as it could be typed, and run it in a process that does not find this project.
+    """Print a Python program as typed in a shell, and run it in a process that cannot import this project.
 
     Raises:
-      UserError: it fails.
+      UserError: the program fails.
     """
     print_text(f"$ {_this_python()} -I -c {shlex.quote(program)}")
-    # TensorFlow's notes on this machine's devices would hide the answer.
+    # TensorFlow's device messages would hide the answer.
     process = subprocess.run([sys.executable, "-I", "-c", program], check=False, stderr=subprocess.PIPE, text=True)
     if process.returncode:
         raise UserError(f"it failed with exit code {process.returncode}: {process.stderr}")
 
 
 def _this_python() -> str:
-    """Return the shortest command that calls this Python from here."""
+    """Return the shortest command for this Python from the current folder."""
     if shutil.which("python") == sys.executable:
         return "python"
     relative = os.path.relpath(sys.executable)
@@ -98,13 +98,13 @@ def _this_python() -> str:
 
 
 def wrapped(*words: str) -> str:
-    """Write a command over several lines, so that a shell still takes it as one.
+    """Format a command over several lines that a shell reads as one.
 
     Args:
       *words: the program and its arguments.
 
     Returns:
-      The words, quoted, with a backslash where a line ends.
+      The quoted words, with a backslash at line ends.
     """
     lines = [""]
     for word in map(quoted, words):
@@ -115,17 +115,17 @@ def wrapped(*words: str) -> str:
 
 
 def quoted(word: str) -> str:
-    """Quote an argument for the shell; of a flag only its value: --text='the [MASK] .'."""
+    """Quote an argument for the shell; for a flag, only its value: --text='the [MASK] .'."""
     name, equals, value = word.partition("=")
     return f"{name}={shlex.quote(value)}" if equals else shlex.quote(word)
 
 
 def print_title(text: str) -> None:
-    """Write the title of a step."""
+    """Print the title of a step."""
     print_text(f"\n== {text}")
 
 
 def print_text(text: str) -> None:
-    """Write to standard output, before the next command writes anything."""
+    """Write to standard output, flushed before the next command writes."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Flags that name a model to edit, and the reading of its files, for the commands that make a new model of it."""
+"""Flags and file reading for commands that create a new model from an existing one."""
 
 import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @options(group="model")
 class EditedModelOptions(Options):
-    """The flags that name the model, and where the new one goes."""
+    """Flags for the source model and the output folder."""
 
     init_checkpoint: str | None = option(
         None, "Checkpoint to read, or a folder that holds it.", required=True, is_path=True
@@ -30,18 +30,18 @@ class EditedModelOptions(Options):
 
     @property
     def paths(self) -> list[str]:
-        """The checkpoints; there may be several, of one architecture."""
+        """The checkpoints; possibly several, of one architecture."""
         return [self.init_checkpoint]
 
 
 class EditedModel(NamedTuple):
-    """The model that is read.
+    """The source model.
 
     Attributes:
       prefixes: its checkpoints.
-      config_file: the file with its architecture; None if there is none.
-      bert_config: read from it.
-      vocabulary: the vocabulary, if it is known.
+      config_file: the architecture file; None if there is none.
+      bert_config: the architecture.
+      vocabulary: the vocabulary, if known.
     """
 
     prefixes: list[str]
@@ -51,10 +51,10 @@ class EditedModel(NamedTuple):
 
 
 def read_edited_model(config: EditedModelOptions) -> EditedModel:
-    """Find the checkpoints and read the files beside them, without TensorFlow.
+    """Find the checkpoints and read their files, without TensorFlow.
 
     Raises:
-      UserError: a file is missing or damaged, or they do not belong together.
+      UserError: a file is missing or corrupt, or they do not match.
     """
     from official_bert.checkpoints.state_file import find_checkpoint, find_config, model_folders
     from official_bert.tokenization import read_vocabulary_file

@@ -1,4 +1,4 @@
-"""Checks of files that several commands make before TensorFlow is imported."""
+"""File checks of several commands, before TensorFlow is imported."""
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.corpus import CorpusOptions
@@ -30,7 +30,7 @@ def check_model(config: ModelOptions) -> BertConfig:
 
 
 def check_corpus(config: CorpusOptions) -> None:
-    """Check that the files of a corpus are there and of a known format."""
+    """Check that the files of a corpus exist and have a known format."""
     from official_bert.data.corpus_files import corpus_parts
 
     corpus_parts(find_inputs(config.input_file), file_format=config.input_format, text_field=config.text_field)
@@ -52,12 +52,12 @@ def check_finetuning(config: FinetuningOptions) -> None:
 
 
 def check_file(path: str, flag: str) -> None:
-    """Raise if the file of a flag is not there."""
+    """Raise if a flag's file does not exist."""
     if not files.exists(path):
         raise UserError(f"--{flag}: there is no file {path}; check the path")
 
 
 def check_folder(path: str, flag: str) -> None:
-    """Raise if the folder of a flag is not there."""
+    """Raise if a flag's folder does not exist."""
     if not files.is_folder(path):
         raise UserError(f"--{flag}: there is no folder {path}; check the path")

@@ -1,4 +1,4 @@
-"""The README of a folder for Hugging Face: what a model is, as far as its files say it."""
+"""README of a Hugging Face folder: a description of the model from its files."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,7 @@ import official_bert
 from official_bert.config.bert_config import BertConfig
 from official_bert.tokenization import Tokenizer
 
-# What a model with a head is for, in the terms of Hugging Face's hub.
+# Purpose of models with heads, in the terms of the Hugging Face Hub.
 _PURPOSES = {
     "classifier": "text-classification",
     "tagger": "token-classification",
@@ -27,12 +27,12 @@ def model_card(
     """Write the README.
 
     Args:
-      name: name of the model.
+      name: the model's name.
       architecture: its class in `transformers`.
       bert_config: its architecture.
       tokenizer: its tokenizer.
-      labels: names of its classes, if it has any.
-      training: what is known of its training: name to value.
+      labels: class names, if any.
+      training: known facts about its training: name to value.
     """
     heads = bert_config.family.hugging_face.heads_of_class(architecture)
     purpose = next((_PURPOSES[head] for head in heads if head in _PURPOSES), "feature-extraction")
@@ -72,5 +72,5 @@ should not be used for: add them before you publish it.
 
 
 def _cell(value: object) -> str:
-    """Return a value as a cell of a table in Markdown."""
+    """Format a value as a Markdown table cell."""
     return " ".join(str(value).split()).replace("|", r"\|")

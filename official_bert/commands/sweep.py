@@ -210,7 +210,7 @@ def _show(value: float) -> str:
 
 
 class _Clock:
-    """Estimate the remaining time; the time of a run is proportional to its epochs."""
+    """Estimator of the remaining time; assumes that a run's time is proportional to its epochs."""
 
     def __init__(self, num_epochs: float):
         self._num_epochs = num_epochs

@@ -12,7 +12,7 @@ Items = Sequence[tuple[Any, bytes]]
 
 
 class WriteShards(beam.PTransform):
-    """Write shards, each by one worker that holds it in memory, sorted.
+    """Transform that writes shards; one worker holds each shard in memory, sorted.
 
     A shard gets its name only when complete, so a worker that dies leaves no partial shard, and a retry replaces a
     shard by an identical one. Empty shards are written, too.

@@ -24,7 +24,7 @@ _READ_BYTES = 1 << 20
 
 
 class BlockWriter:
-    """Write the blocks of a file.
+    """Writer of the blocks of a file.
 
     Attributes:
       metadata: JSON values to store with the blocks.
@@ -85,7 +85,7 @@ def is_intact(path: str) -> bool:
 
 
 class BlockFile:
-    """Read the blocks of a file; a context manager.
+    """Reader of the blocks of a file; a context manager.
 
     Attributes:
       metadata: the JSON values stored with the blocks.

@@ -88,7 +88,7 @@ def corpus_parts(
 
 
 class CorpusReader:
-    """Read a part; iterating yields the lines of its documents, each with its position.
+    """Reader of a part; iterating yields the lines of its documents, each with its position.
 
     A blank line ends a document; in JSON Lines and Parquet, one is added after each object or row. As in the reference,
     the last document of a text file may continue in the next file. A position is the byte offset of the line in the

@@ -12,7 +12,7 @@ from official_bert.tokenization.graph_joining import truncate_and_join
 
 
 class DatasetTokenizer:
-    """Tokenize inside the TensorFlow graph, with the same ids as the Python tokenizer, for use in `dataset.map`.
+    """In-graph tokenizer for `dataset.map`, with the same ids as the Python tokenizer.
 
     Examples:
       >>> tokenize = DatasetTokenizer("uncased_L-12_H-768_A-12", max_seq_length=128)

@@ -23,7 +23,7 @@ _NEVER = 2.0  # sorts after all random numbers
 
 
 class GraphMasker:
-    """Mask wordpieces of batches at random, by the rules of `Masker`."""
+    """In-graph random masking of batches, by the rules of `Masker`."""
 
     def __init__(
         self,

@@ -82,7 +82,7 @@ def num_predictions(length: int, *, masked_lm_prob: float, max_predictions_per_s
 
 
 class Masker:
-    """Mask wordpieces at random.
+    """Random masking of wordpieces.
 
     Source: BERT paper, section 3.1, task 1, and the reference's whole-word variant; for n-grams ALBERT paper, section
       4.1.

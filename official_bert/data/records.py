@@ -21,7 +21,7 @@ from official_bert.support.manifest import Manifest
 
 
 class RecordWriter:
-    """Write records to several TFRecord files in turn; they appear only when all are complete.
+    """Writer of records to several TFRecord files in turn; they appear only when all are complete.
 
     A context manager: the files get their names when the block ends without an error, otherwise they are deleted. A
     killed process leaves hidden `.NAME.partial-NUMBER` files, which data globs do not match.

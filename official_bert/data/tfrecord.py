@@ -1,4 +1,4 @@
-"""The TFRecord format without TensorFlow, whose import takes seconds and hundreds of megabytes.
+"""The TFRecord format without TensorFlow, which takes seconds and hundreds of megabytes to import.
 
 A record on disk is its length (uint64), the length's checksum, its bytes, and their checksum. A file may be compressed
 with gzip as a whole, which is detected from its first bytes.

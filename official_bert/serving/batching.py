@@ -37,7 +37,7 @@ class _Call(NamedTuple):
 
 
 class Batcher:
-    """Call a function on the joined rows of several calls; all methods except `compute` run on the event loop.
+    """Batcher of the rows of concurrent calls; all methods except `compute` run on the event loop.
 
     A batch has bounded work, so large calls are computed in parts, and waiting calls take turns part by part. Parts
     that exceed a batch, because they cannot be divided, leave one thread to the others if there are several.
@@ -66,9 +66,7 @@ class Batcher:
         self._is_joining, self._observe = is_joining, observe
         self._most_work = settings.max_execution_batch_size * _POSITIONS_PER_EXAMPLE
         self._waiting: collections.deque[collections.deque[_Call]] = collections.deque()  # the parts of each call
-        self._num_waiting = self._num_running = self._num_large = (
-            0  # examples, and batches, and those that are too large
-        )
+        self._num_waiting = self._num_running = self._num_large = 0  # examples, batches, and oversized batches
         self._timer: asyncio.TimerHandle | None = None
 
     async def __call__(self, inputs: Arrays) -> Arrays:

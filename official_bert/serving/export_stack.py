@@ -81,7 +81,7 @@ class _Vectors(NamedTuple):
 
 
 class ExportStack:
-    """Compute the inference of a `TransformerStack`.
+    """Inference-only equivalent of a `TransformerStack`.
 
     It holds copies of the weights, in four variables because each variable adds time to every request. With bfloat16
     weights, products are also in bfloat16, and sums in float32.

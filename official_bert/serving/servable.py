@@ -167,7 +167,7 @@ class Servable(tf.Module):
 
     @property
     def reads_texts(self) -> bool:
-        """True if an export of it can read texts, and not ids alone."""
+        """True if its export can read texts, not only ids."""
         return self._graph_tokenizer().is_portable
 
     def _predict_checked(self, **inputs: tf.Tensor) -> Tensors:

@@ -178,7 +178,7 @@ def _find_sentence_flags(folder: str, wanted: Collection[str], *, supplies_pooli
 
 
 def _is_supplied(limits: Mapping[str, Any] | None, values: Mapping[str, Any]) -> bool:
-    """Return True if a folder supplies the value of a flag; `limits` are those of `option`."""
+    """Return True if a folder supplies the value of a flag; see `option` for `limits`."""
     by_folder = limits["from_checkpoint"] if limits else False
     return by_folder if isinstance(by_folder, bool) else any(values[name] for name in by_folder)
 

@@ -13,7 +13,7 @@ _MOST_FAILURES = 20  # consecutive failed steps that nan_policy tolerates
 
 
 class StepsPerCall:
-    """Chooses the number of steps of the next compiled call.
+    """Controller of the number of steps per compiled call.
 
     Attributes:
       num_steps: number of steps.
@@ -35,7 +35,7 @@ class StepsPerCall:
 
 
 class FailurePolicy:
-    """Decides how to handle steps with a non-finite loss or gradient; `policy` as in `TrainingPlan`."""
+    """Handling of steps with a non-finite loss or gradient; `policy` is `nan_policy` in `TrainingPlan`."""
 
     def __init__(self, policy: str):
         self._policy = policy

@@ -13,7 +13,7 @@ class Terminated(BaseException):
 
 
 class RunRequests:
-    """Track requests to a run during the block, in addition to checkpoints at fixed steps.
+    """Tracker of requests to a run during the block, in addition to checkpoints at fixed steps.
 
     SIGTERM requests a checkpoint and the end of training instead of killing the process. SIGUSR1 requests a checkpoint;
     training continues.

@@ -26,7 +26,7 @@ class FrozenTask(Task, Protocol):
 
 
 class SplitWriter(Protocol):
-    """Write the records of a split, unless existing files are up to date."""
+    """Writer of the records of a split; existing files are kept if up to date."""
 
     def write_ids(self, file: RecordFile) -> int:
         """Write the ids; return the number of records."""
@@ -42,7 +42,7 @@ class SplitWriter(Protocol):
 
 
 class SplitRecords:
-    """Write and read the records of a run's splits."""
+    """Writer and reader of the records of a run's splits."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ _MAX_SEED = 2**31 - 2  # Keras takes seeds modulo this number
 
 
 class TrainingSteps:
-    """Run training steps; hold their state except the weights.
+    """Compiled training steps, with their state except the weights.
 
     Attributes:
       step: int64 variable, number of steps taken, counted by the optimizer.

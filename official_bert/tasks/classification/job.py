@@ -69,7 +69,7 @@ class _Evaluated(NamedTuple):
 
 
 class ClassificationJob(FinetuningJob):
-    """Fine-tune a classifier, evaluate, predict and export. For the attributes see `FinetuningJob`."""
+    """A fine-tuning run of a classifier. For the attributes see `FinetuningJob`."""
 
     config: ClassifierConfig
 

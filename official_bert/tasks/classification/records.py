@@ -44,7 +44,7 @@ def classification_schema(problem: str) -> RecordSchema:
 
 
 class TextJoiner:
-    """Convert a text or text pair to model inputs.
+    """Converter from a text or text pair to model inputs.
 
     Attributes:
       max_windows: maximum number of windows per example.

@@ -65,7 +65,7 @@ PROBLEMS = {
 
 
 class ClassificationTask:
-    """Learn the label of a text or text pair.
+    """Classification or regression of a text or text pair.
 
     Attributes:
       schema: the record schema, with lengths and limits.

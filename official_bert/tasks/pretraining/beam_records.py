@@ -28,7 +28,7 @@ _ID_BYTES = 4
 
 
 class MakeRecords(beam.PTransform):
-    """Create the records of a corpus as the root of a pipeline, and write them; yields the shard paths."""
+    """Root transform that creates and writes the records of a corpus; yields the shard paths."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ def _count(counts: CorpusCounts | RecordCounts) -> None:
 
 
 class _Sums(beam.CombineFn):
-    """Sum pairs of numbers."""
+    """Combiner that sums pairs of numbers."""
 
     def create_accumulator(self):
         return 0, 0
@@ -143,7 +143,7 @@ def _as_bytes(key: int) -> bytes:
 
 
 class _MakeGroup(beam.DoFn):
-    """Create the records of a group and yield them by shard."""
+    """DoFn that creates the records of a group and yields them by shard."""
 
     def __init__(self, maker: RecordMaker, num_shards: int):
         self._maker, self._num_shards = maker, num_shards

@@ -14,7 +14,7 @@ from official_bert.tokenization import Vocabulary, vocab
 
 
 class DynamicMasking:
-    """Draw new masks for records each time they are read.
+    """Masking of records with new masks each time they are read.
 
     Attributes:
       schema: the record schema, with lengths and limits.

@@ -173,7 +173,7 @@ class RecordCounts:
 
 
 class RecordMaker:
-    """Create the records of documents.
+    """Factory for the records of documents.
 
     Attributes:
       counts: counts of the records created so far.

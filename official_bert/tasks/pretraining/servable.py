@@ -155,7 +155,7 @@ def load_servable(
 def load_model(
     bert_config: BertConfig, checkpoint: str, *, what: str, encoder_options: EncoderOptions
 ) -> PretrainingModel:
-    """Load the encoder and the masked-LM head of a checkpoint; the arguments are those of `load_servable`."""
+    """Load the encoder and the masked-LM head of a checkpoint; see `load_servable` for the arguments."""
     model = PretrainingModel(create_encoder(bert_config, encoder_options))
     is_needed = [variable for variable in model.trainable_variables if "/seq_relationship/" not in variable.path]
     load(open_checkpoint(checkpoint, what), is_needed)

@@ -18,7 +18,7 @@ EMPTY_WEIGHT = 1e-5  # reference value; keeps a batch without masked words finit
 
 
 class PretrainingTask:
-    """Learn masked words, and whether the second segment is the next one (or, for sentence order, not swapped).
+    """Masked LM plus next-sentence or sentence-order prediction.
 
     Attributes:
       schema: the record schema, with lengths and limits.

@@ -71,7 +71,7 @@ def _tokenize_batch(contexts: Sequence[str], tokenizer: Tokenizer, answer_alignm
 
 
 def tokenize_context(context: str, tokenizer: Tokenizer, answer_alignment: str) -> TokenizedContext:
-    """Tokenize one context; the arguments are those of `tokenize_contexts`."""
+    """Tokenize one context; see `tokenize_contexts` for the arguments."""
     words = split_words(context)
     word_starts = _integers(words.starts)
     if answer_alignment == "offsets":

@@ -142,7 +142,7 @@ def read_squad(path: str, *, for_training: bool, version_2: bool) -> SquadSet:
 
 
 class _Reader:
-    """Read one file; `where` in its methods is the location in the file, for error messages."""
+    """Reader of one file; `where` in its methods is the location in the file, for error messages."""
 
     def __init__(self, path: str, for_training: bool, version_2: bool):
         self._path = path

@@ -60,7 +60,7 @@ _SHAPES = _Candidates(*[tf.TensorShape([None])] * 4)
 
 
 class AnswerSearch:
-    """Find the best answers to questions from the logits of their windows."""
+    """Search for the best answers to questions in the logits of their windows."""
 
     def __init__(self, *, max_answer_length: int, version_2: bool, top_k: int, max_positions: int):
         """Store the settings; see `QuestionAnsweringServable`. A window has at most `max_positions` positions."""

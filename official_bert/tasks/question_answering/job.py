@@ -61,7 +61,7 @@ _THRESHOLD = "null_score_diff_threshold"  # the flag, and the result key for "au
 
 
 class QuestionAnsweringJob(FinetuningJob):
-    """Fine-tune on questions; write answers, evaluate and export. For the attributes see `FinetuningJob`."""
+    """A fine-tuning run of question answering. For the attributes see `FinetuningJob`."""
 
     config: SquadConfig
 

@@ -22,7 +22,7 @@ MASKED_LOGIT = np.finfo(np.float32).min  # logit of positions beyond the padded 
 
 
 class QuestionAnsweringTask:
-    """Learn the start and end of an answer in a window.
+    """Prediction of the start and end of an answer in a window.
 
     Attributes:
       schema: the training record schema, with lengths and limits.

@@ -53,7 +53,7 @@ def split_at_blanks(text: tf.Tensor) -> Words:
 
 
 class EntityFinder:
-    """Finds entities as `metrics.tagging.find_entities` does, with tables for every pair of adjacent tags."""
+    """Equivalent of `metrics.tagging.find_entities`, with tables for every pair of adjacent tags."""
 
     def __init__(self, tags: Sequence[str]):
         """Build the tables for C tags."""

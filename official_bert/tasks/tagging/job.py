@@ -71,7 +71,7 @@ class _Split(NamedTuple):
 
 
 class TaggingJob(FinetuningJob):
-    """Fine-tune a tagger; evaluate, predict and export. For the attributes see `FinetuningJob`."""
+    """A fine-tuning run of a tagger. For the attributes see `FinetuningJob`."""
 
     config: TaggingConfig
     label_noun = "tags"

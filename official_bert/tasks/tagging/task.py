@@ -20,7 +20,7 @@ TAG_NUMBERS, LOSS_SUM, NUM_LABELLED = "tag_numbers", "loss_sum", "num_labelled"
 
 
 class TaggingTask:
-    """Learn the tag of each word, at its first wordpiece.
+    """Prediction of the tag of each word, at its first wordpiece.
 
     Attributes:
       schema: the record schema, with lengths and limits.

@@ -91,10 +91,10 @@ class SentenceHead:
         return vector
 
 
-def find_head(path: str | None, hidden_size: int) -> SentenceHead | None:
+def find_head(path: str, hidden_size: int) -> SentenceHead | None:
     """Return the head of the model that a path means; None if it is not one of sentence-transformers."""
-    folder = None if path is None else model_folders(path, of_encoder=False)[0]
-    return SentenceHead(folder, hidden_size) if folder is not None and has_modules(folder) else None
+    folder = model_folders(path, of_encoder=False)[0]
+    return SentenceHead(folder, hidden_size) if has_modules(folder) else None
 
 
 def _read_dense(folder: str, width: int) -> _Dense:

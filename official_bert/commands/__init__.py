@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NoReturn
 
 from official_bert.options.command import Command
-from official_bert.options.running import run_command
+from official_bert.options.running import exiting_with_one_line, run_command
 
 NAMES = sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
 
@@ -27,7 +27,9 @@ def all_commands() -> dict[str, Command]:
 
 def start(name: str) -> NoReturn:
     """Run a command with the process's flags, then exit."""
-    run_command(load_command(name), _with_files_of_model)
+    with exiting_with_one_line():  # also on Ctrl-C while its modules are imported
+        command = load_command(name)
+    run_command(command, _with_files_of_model)
 
 
 def _with_files_of_model(config_class: type, values: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:

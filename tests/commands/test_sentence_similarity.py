@@ -136,7 +136,7 @@ def test_an_index_is_used_again(rank, logged, tmp_path, pooling):
     time = (tmp_path / "index" / "vectors.npy").stat().st_mtime_ns
     assert rank(query="the town", index_dir=folder, pooling=pooling) == first
     assert (tmp_path / "index" / "vectors.npy").stat().st_mtime_ns == time
-    assert f"{folder}: the vectors of 4 candidates are there" in logged
+    assert f"{folder}: reusing the vectors of 4 candidates" in logged
     assert rank(query="the town", pooling=pooling) == first
     assert sorted(file.name for file in (tmp_path / "index").iterdir()) == sorted(
         ["index.json", "vectors.npy", *(["bm25.npz"] if pooling == "bm25" else [])]
@@ -190,7 +190,7 @@ def test_an_index_of_other_candidates_or_a_damaged_one_is_made_again(rank, logge
     assert "index.json is damaged" in caplog.text
     logged.clear()
     assert rank(query="the town", index_dir=str(folder), pooling="bm25") == expected
-    assert any("are there" in line for line in logged)
+    assert any("reusing the vectors" in line for line in logged)
 
 
 def test_long_sentences_are_truncated_with_a_note(rank, logged, tmp_path):

@@ -168,6 +168,7 @@ def test_mistakes_are_told_in_one_line(reviews, texts, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_answers_to_questions(files_of_model, one_layer_config_file, tmp_path):
     flags = {
         **files_of_model, "bert_config_file": one_layer_config_file,

@@ -86,6 +86,7 @@ def test_every_kind_of_classifier(files_of_model, one_layer_config_file, tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_question_answering_gives_what_run_squad_predicted(files_of_model, one_layer_config_file, tmp_path, caplog):
     flags = {
         **files_of_model, **SPAN_LENGTHS, "bert_config_file": one_layer_config_file,

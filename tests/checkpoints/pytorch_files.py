@@ -31,7 +31,7 @@ def pickled_tensor(size, offset, shape, strides, *, key="0", kind="storage", dty
 
 
 def pytorch_file(arrays):
-    """What `torch.save` makes of float32 arrays by name."""
+    """Return the bytes that `torch.save` would write for a dict of float32 arrays."""
     program, storages = b"}", {}
     for number, (name, array) in enumerate(arrays.items()):
         strides = [stride // 4 for stride in array.strides]

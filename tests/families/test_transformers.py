@@ -41,7 +41,7 @@ def load(folder, expected):
 
 
 def inputs_of(expected):
-    """What the encoder is called with."""
+    """Return the inputs of the encoder."""
     segments = expected.get("token_type_ids")
     given = {"input_ids": expected["input_ids"], "input_mask": expected["attention_mask"]}
     return given | ({} if segments is None else {"segment_ids": segments})

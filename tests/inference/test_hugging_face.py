@@ -22,7 +22,7 @@ def as_text(text):
 
 
 def comparable(text, result):
-    """What a result says, in the form of the pipeline's answer: names and places with a number each."""
+    """Return a result in the form of the pipeline's answer: names and places with a number each."""
     if isinstance(result, float):
         return [["LABEL_0", result]]
     if hasattr(result, "label"):

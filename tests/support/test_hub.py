@@ -66,7 +66,7 @@ for path in sys.argv[1:]:
 
 
 def folders(hub, *paths, **changes):
-    """What each of the paths gives: the names in the folder, or the message."""
+    """Resolve paths in a process; return for each the names in its folder, or the message."""
     result = run(hub, "-c", FOLDERS, *paths, **changes)
     assert result.returncode == 0, result.stderr
     return result.stdout.splitlines()

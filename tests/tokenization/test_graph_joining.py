@@ -31,7 +31,7 @@ def tokenizer(vocab_file):
 
 @pytest.fixture(scope="module")
 def doubling(vocab_file):
-    """Of pairs with two [SEP] between the texts, which are one segment."""
+    """Return the special tokens of pairs with two [SEP] between the texts, in one segment."""
     tokenizer = NumberTokenizer(vocab_file)
     tokenizer.specials = SPECIALS._replace(num_between=2, second_segment=0)
     return tokenizer

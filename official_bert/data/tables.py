@@ -6,6 +6,7 @@
 import csv
 import itertools
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -44,13 +45,13 @@ class Keys(NamedTuple):
       texts: names of the text columns.
       label: name of the label column; None if not read.
       label_delimiter: delimiter to join label lists with; None if lists are not allowed.
-      id: name of an optional id column; None if not read.
+      optional: name of a column that may be missing, such as one of ids; None if not read.
     """
 
     texts: Sequence[str]
     label: str | None = None
     label_delimiter: str | None = None
-    id: str | None = None
+    optional: str | None = None
 
     @property
     def required(self) -> list[str]:
@@ -58,7 +59,7 @@ class Keys(NamedTuple):
         return [*self.texts] if self.label is None else [*self.texts, self.label]
 
     def cells(self, values: Mapping[str, Any]) -> list[str]:
-        """Convert a row to cells; a missing id is "".
+        """Convert a row to cells; a missing optional one is "".
 
         Raises:
           UserError: a text is not a string, or a label is neither a string nor a number; the message does not name the
@@ -70,8 +71,8 @@ class Keys(NamedTuple):
         cells = [values[key] for key in self.texts]
         if self.label is not None:
             cells.append(_json_label(values[self.label], self.label_delimiter))
-        if self.id is not None:
-            cells.append(_id_cell(values.get(self.id)))
+        if self.optional is not None:
+            cells.append(_optional_cell(values.get(self.optional)))
         return cells
 
     def cells_of_json(self, line: str) -> list[str]:
@@ -152,6 +153,21 @@ def column_number(name: str, header: Row) -> int:
     return header.cells.index(name)
 
 
+def parse_score(cell: str, where: str, hint: str = "") -> float:
+    """Return the number in a cell; `hint` ends the message about one that is none.
+
+    Raises:
+      UserError: it is not a finite number.
+    """
+    try:
+        score = float(cell)
+    except ValueError as error:
+        raise UserError(f"{where}: the score {cell!r} is not a number{hint}") from error
+    if not math.isfinite(score):
+        raise UserError(f"{where}: the score {cell!r} is not finite")
+    return score
+
+
 def separator_hint(columns: Sequence[str]) -> str:
     """Return a hint if the header appears to use another separator; "" otherwise."""
     for separator, plural in ((";", "semicolons"), ("\t", "tabs"), (",", "commas")):
@@ -200,7 +216,7 @@ def read_parquet(path: str, keys: Keys) -> Iterator[Row]:
     """
     with open_parquet(path) as table:
         table.check_columns(keys.texts, keys.label)
-        names = keys.required + [keys.id] * (table.column_names.count(keys.id) == 1)
+        names = keys.required + [keys.optional] * (table.column_names.count(keys.optional) == 1)
         for number, values in table.rows(names):
             cells, mistake = [], None
             try:
@@ -253,8 +269,8 @@ def _lines(path: str) -> Iterator[str]:
         yield line if number else line.removeprefix("\ufeff")
 
 
-def _id_cell(value: Any) -> str:
-    """Return an id as text; "" if missing."""
+def _optional_cell(value: Any) -> str:
+    """Return an id, say, as text; "" if missing."""
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, default=str)

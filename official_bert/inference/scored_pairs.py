@@ -1,13 +1,12 @@
 """Pairs of sentences with scores, as in the STS benchmark, and how cosine similarities correlate with the scores."""
 
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from official_bert.data.tables import read_tsv
+from official_bert.data.tables import parse_score, read_tsv
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.sentence_index import sentence_weights
 from official_bert.inference.similarity import normalized
@@ -40,22 +39,11 @@ def read_scored_pairs(path: str) -> list[ScoredPair]:
             continue
         if len(row.cells) != 3:
             raise UserError(f"{row.where}: {len(row.cells)} columns; give a score and two sentences, tabs between them")
-        pairs.append(
-            ScoredPair(_score(row.cells[0], row.where), tuple(TextOrPair(text.strip()) for text in row.cells[1:]))
-        )
+        score = parse_score(row.cells[0], row.where, "; leave a header out")
+        pairs.append(ScoredPair(score, tuple(TextOrPair(text.strip()) for text in row.cells[1:])))
     if len({pair.score for pair in pairs}) < 2:
         raise UserError(f"{path}: {len(pairs)} pairs without two different scores; there is nothing to correlate with")
     return pairs
-
-
-def _score(cell: str, where: str) -> float:
-    try:
-        score = float(cell)
-    except ValueError as error:
-        raise UserError(f"{where}: the score {cell!r} is not a number; leave a header out") from error
-    if not math.isfinite(score):
-        raise UserError(f"{where}: the score {cell!r} is not finite")
-    return score
 
 
 class LayerScore(NamedTuple):

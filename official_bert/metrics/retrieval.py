@@ -1,0 +1,99 @@
+"""Scores of rankings: how high the relevant documents stand.
+
+The gain of a document says how relevant it is to a query: 0 or less for one that is not. Documents that nobody judged
+have none. A query without a relevant document has the score 0.0.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+_DEPTH = 10  # ranks that `mrr@10` and `ndcg@10` take into account
+
+
+def recall(gains: npt.ArrayLike, judged: npt.ArrayLike, depth: int) -> float:
+    """Return the fraction of the relevant documents that are among the first ranks.
+
+    Args:
+      gains: float [R], of the ranked documents, best rank first.
+      judged: float [J], of all judged documents of the query, in any order.
+      depth: number of ranks taken into account.
+    """
+    found, relevant = (np.count_nonzero(np.asarray(each) > 0) for each in (gains[:depth], judged))
+    return found / max(relevant, 1)
+
+
+def reciprocal_rank(gains: npt.ArrayLike, depth: int | None = None) -> float:
+    """Return 1 / rank of the first relevant document; 0.0 if none is among the first ranks.
+
+    Args:
+      gains: float [R], of the ranked documents, best rank first.
+      depth: number of ranks taken into account; None for all.
+    """
+    ranks = np.flatnonzero(np.asarray(gains)[:depth] > 0) + 1
+    return 1 / float(ranks[0]) if len(ranks) else 0.0
+
+
+def ndcg(gains: npt.ArrayLike, judged: npt.ArrayLike, depth: int | None = None) -> float:
+    """Return the normalized discounted cumulative gain, which is 1.0 if no other order is better.
+
+    Args:
+      gains: float [R], of the ranked documents, best rank first.
+      judged: float [J], of all judged documents of the query, in any order.
+      depth: number of ranks taken into account; None for all.
+    Source: Järvelin and Kekäläinen 2002, with the gains themselves, as trec_eval and BEIR compute it.
+    """
+    best = _discounted(np.sort(np.asarray(judged, np.float64))[::-1], depth)
+    return _discounted(np.asarray(gains, np.float64), depth) / best if best else 0.0
+
+
+def retrieval_scores(
+    ranked: Mapping[Hashable, Sequence[Hashable]],
+    qrels: Mapping[Hashable, Mapping[Hashable, float]],
+    recall_at: Sequence[int] = (1, _DEPTH),
+) -> dict[str, float]:
+    """Score the rankings of many queries.
+
+    Args:
+      ranked: for each query the documents found, best first; a query that is missing found none.
+      qrels: for each query the gains of its judged documents.
+      recall_at: numbers of ranks for the recall.
+
+    Returns:
+      The means over the queries of `qrels`: "recall@1", "recall@10", "mrr@10", "ndcg@10".
+
+    Raises:
+      ValueError: a document is ranked twice, or there are no queries.
+    """
+    if not qrels:
+        raise ValueError("there are no judged queries")
+    depth = max(*recall_at, _DEPTH)
+    rows = []
+    for query, judgments in qrels.items():
+        documents = ranked.get(query, ())[:depth]
+        if len(set(documents)) < len(documents):
+            raise ValueError(f"query {query!r}: a document is ranked twice")
+        gains, judged = [judgments.get(document, 0) for document in documents], list(judgments.values())
+        recalls = [recall(gains, judged, k) for k in recall_at]
+        rows.append([*recalls, reciprocal_rank(gains, _DEPTH), ndcg(gains, judged, _DEPTH)])
+    names = [*(f"recall@{k}" for k in recall_at), f"mrr@{_DEPTH}", f"ndcg@{_DEPTH}"]
+    return dict(zip(names, np.mean(rows, axis=0).tolist(), strict=True))
+
+
+def triplet_accuracy(positive: npt.ArrayLike, negative: npt.ArrayLike) -> float:
+    """Return the fraction of triplets whose anchor is nearer to its positive than to its negative.
+
+    Args:
+      positive: float [N], similarities of the anchors to their positives.
+      negative: float [N], similarities of the anchors to their negatives; an equal one counts as not nearer.
+    """
+    positive, negative = np.asarray(positive), np.asarray(negative)
+    if positive.shape != negative.shape:
+        raise ValueError(f"positive is of shape {positive.shape}, negative of shape {negative.shape}")
+    return float(np.count_nonzero(positive > negative) / max(len(positive), 1))
+
+
+def _discounted(gains: np.ndarray, depth: int | None) -> float:
+    gains = np.maximum(gains[:depth], 0)
+    return float(gains @ (1 / np.log2(np.arange(len(gains)) + 2)))

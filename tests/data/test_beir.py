@@ -1,0 +1,78 @@
+"""Collections in BEIR's layout, and each way a file of one can be bad."""
+
+import itertools
+import json
+
+import pytest
+
+from official_bert.data.beir import Passage, read_beir
+from official_bert.support.errors import UserError
+
+CORPUS = [
+    {"_id": "d1", "title": "Tides", "text": "The sea rises.", "metadata": {}},
+    {"_id": "d2", "text": "No title."},
+    {"_id": "d3", "title": "", "text": ""},
+]
+QUERIES = [{"_id": "q1", "text": "the sea"}, {"_id": "q2", "text": "a title"}, {"_id": "not judged", "text": "x"}]
+QRELS = "query-id\tcorpus-id\tscore\nq2\td2\t1\n\nq2\td1\t0\nq1\td1\t2\n"
+
+
+@pytest.fixture
+def collection(tmp_path):
+    """A function that writes a collection, some files with other contents, and returns its folder."""
+
+    def write(**contents):
+        (tmp_path / "qrels").mkdir()
+        files = {"corpus": CORPUS, "queries": QUERIES, "qrels": QRELS, **contents}
+        for name in ("corpus", "queries"):
+            (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in files[name]))
+        (tmp_path / "qrels" / "test.tsv").write_text(files["qrels"])
+        return str(tmp_path)
+
+    return write
+
+
+def test_judged_queries_all_documents_and_judgments_are_read(collection):
+    queries, corpus, qrels = read_beir(collection(), "test")
+    assert list(queries.items()) == [("q2", "a title"), ("q1", "the sea")]
+    assert qrels == {"q2": {"d2": 1.0, "d1": 0.0}, "q1": {"d1": 2.0}}
+    passages = [Passage("d1", "Tides The sea rises."), Passage("d2", "No title."), Passage("d3", "")]
+    assert list(corpus) == list(corpus) == passages
+
+
+def test_the_corpus_is_read_as_it_is_asked_for(collection):
+    folder = collection(corpus=[*CORPUS, {"text": "no id"}])
+    assert len(list(itertools.islice(read_beir(folder, "test")[1], 3))) == 3
+
+
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        ({"qrels": QRELS + "q3\td1\t1\n"}, r"test\.tsv, line 6: \S+queries\.jsonl has no query with the _id 'q3'"),
+        ({"qrels": QRELS + "q1\td4\t1\n"}, r"test\.tsv, line 6: \S+corpus\.jsonl has no document with the _id 'd4'"),
+        ({"qrels": QRELS + "q1\td2\thigh\n"}, r"test\.tsv, line 6: the score 'high' is not a number"),
+        ({"qrels": QRELS + "q1\td2\tinf\n"}, r"test\.tsv, line 6: the score 'inf' is not finite"),
+        ({"qrels": QRELS + "q1\t0\td1\t1\n"}, r"test\.tsv, line 6: 4 columns; the first line has 3"),
+        ({"qrels": QRELS + "q1\td1\t1\n"}, r"test\.tsv, line 6: .*'q1' and .*'d1' have another score above"),
+        ({"qrels": "q1\td1\t1\n"}, r"test\.tsv, line 1: no column 'query-id'"),
+        ({"qrels": ""}, r"test\.tsv is empty; .*'query-id', 'corpus-id', 'score'"),
+        ({"qrels": "query-id\tcorpus-id\tscore\n"}, r"test\.tsv has no judgments"),
+        ({"corpus": [*CORPUS, {"text": "x"}]}, r"corpus\.jsonl, line 4: no key '_id'; the keys are 'text'"),
+        ({"corpus": [*CORPUS, CORPUS[0]]}, r"corpus\.jsonl, line 4: another document has the _id 'd1' above"),
+        ({"corpus": [{"_id": 1, "text": "x"}]}, r"corpus\.jsonl, line 1: '_id' is 1; a text must be a string"),
+        ({"queries": [{"_id": "q1"}]}, r"queries\.jsonl, line 1: no key 'text'; the keys are '_id'"),
+        ({"queries": [*QUERIES, {"_id": "q1", "text": "y"}]}, r"queries\.jsonl, line 4: another query has .* 'q1'"),
+    ],
+)
+def test_a_bad_line_is_named(collection, contents, message):
+    with pytest.raises(UserError, match=message):
+        list(read_beir(collection(**contents), "test")[1])
+
+
+def test_a_missing_split_and_a_missing_corpus_are_named(collection, tmp_path):
+    folder = collection()
+    with pytest.raises(UserError, match=r"no file \S+/qrels/dev\.tsv; .* BEIR's layout"):
+        read_beir(folder, "dev")
+    (tmp_path / "corpus.jsonl").unlink()
+    with pytest.raises(UserError, match=r"corpus\.jsonl"):
+        list(read_beir(folder, "test")[1])

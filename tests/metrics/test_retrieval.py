@@ -1,0 +1,50 @@
+"""Scores of rankings against scikit-learn, against sums done by hand, and where their formulas divide by zero."""
+
+import math
+
+import numpy as np
+import pytest
+import sklearn.metrics
+
+from official_bert.metrics.retrieval import ndcg, reciprocal_rank, retrieval_scores, triplet_accuracy
+
+
+@pytest.mark.parametrize("depth", [None, 3, 10])
+def test_ndcg_is_that_of_scikit_learn(depth):
+    rng = np.random.default_rng(1)
+    for _ in range(100):
+        gains, scores = rng.integers(0, 4, 12), rng.permutation(12)
+        expected = sklearn.metrics.ndcg_score([gains], [scores], k=depth)
+        assert ndcg(gains[np.argsort(-scores)], gains, depth) == pytest.approx(expected, abs=1e-12)
+
+
+def test_rankings_of_several_queries_are_scored_as_by_hand():
+    qrels = {"a": {1: 2, 2: 1, 3: 0, 4: -1}, "b": {9: 1}, "nothing found": {7: 1}, "nothing relevant": {1: 0}}
+    ranked = {"a": [4, 3, 2, 8, 1], "b": [*range(20, 29), 9, 10], "nothing relevant": [1], "not judged": [1]}
+    ndcg_a = (1 / math.log2(4) + 2 / math.log2(6)) / (2 + 1 / math.log2(3))
+    assert retrieval_scores(ranked, qrels, recall_at=(1, 3, 10)) == pytest.approx(
+        {
+            "recall@1": 0,
+            "recall@3": (1 / 2) / 4,
+            "recall@10": (1 + 1) / 4,
+            "mrr@10": (1 / 3 + 1 / 10) / 4,
+            "ndcg@10": (ndcg_a + 1 / math.log2(11)) / 4,
+        }
+    )
+    assert list(retrieval_scores(ranked, qrels)) == ["recall@1", "recall@10", "mrr@10", "ndcg@10"]
+
+
+def test_ranks_beyond_the_depth_do_not_count():
+    qrels, ranked = {"q": {"x": 1}}, {"q": [*"abcdefghij", "x"]}
+    assert retrieval_scores(ranked, qrels, (11,)) == {"recall@11": 1, "mrr@10": 0, "ndcg@10": 0}
+    assert reciprocal_rank([0] * 10 + [1]) == 1 / 11
+
+
+def test_a_document_ranked_twice_is_an_error():
+    with pytest.raises(ValueError, match="query 1: a document is ranked twice"):
+        retrieval_scores({1: [5, 6, 5]}, {1: {5: 1}})
+
+
+def test_triplets_with_equal_similarities_are_not_correct():
+    assert triplet_accuracy([0.5, 0.5, 0.5, -0.5], [0.4, 0.5, 0.6, -1]) == 0.5
+    assert triplet_accuracy([], []) == 0.0

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from official_bert.modeling.pooling import bm25_weights
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 
 BM25 = "bm25"  # as a pooling
-K1, B = 1.2, 0.75  # the usual constants
 
 
 class Bm25Weights(NamedTuple):
@@ -67,13 +67,7 @@ class Bm25Weights(NamedTuple):
         Returns:
           float32 [B, S]; 0 where `is_word` is 0.
         """
-        is_word = tf.cast(is_word, tf.float32)
-        is_same = tf.cast(input_ids[:, :, tf.newaxis] == input_ids[:, tf.newaxis, :], tf.float32)  # [B, S, S]
-        count = tf.linalg.matvec(is_same, is_word)  # [B, S]
-        length = tf.reduce_sum(is_word, axis=1, keepdims=True)  # [B, 1]
-        # An occurrence has the share 1 / count, which cancels the factor `count`.
-        share = (K1 + 1) / (count + K1 * (1 - B + B * length / self.average_length))
-        return tf.gather(self.idf, input_ids) * share * is_word
+        return bm25_weights(input_ids, is_word, self.idf, self.average_length)
 
     def save(self, path: str) -> None:
         """Write an NPZ file.

@@ -15,9 +15,10 @@ from absl import logging
 
 from official_bert.data.feature_files import FeatureLayout, TextFeatures, feature_writer
 from official_bert.data.text_inputs import TextOrPair, TextSource
-from official_bert.inference.bm25 import BM25, K1, B, Bm25Weights
+from official_bert.inference.bm25 import BM25, Bm25Weights
 from official_bert.inference.similarity import nearest, normalized
 from official_bert.inference.text_encoder import TextEncoder
+from official_bert.modeling.pooling import BM25_B, BM25_K1
 from official_bert.modeling.token_model import model_fingerprint
 from official_bert.support import writing
 from official_bert.support.errors import UserError
@@ -221,7 +222,7 @@ class SentenceSearch:
             **encoder.tokenizer.identity,
             **encoder.provenance,
             "layers": sorted(layer % config.num_layers for layer in settings.layers),
-            "pooling": [settings.pooling, K1, B] if settings.pooling == BM25 else [settings.pooling],
+            "pooling": [settings.pooling, BM25_K1, BM25_B] if settings.pooling == BM25 else [settings.pooling],
             "max_seq_length": settings.max_seq_length,
         }
 

@@ -10,6 +10,8 @@ EMBEDDINGS, LAST, SECOND_TO_LAST = "embeddings", "last", "second_to_last"
 SUM_LAST_FOUR, CONCAT_LAST_FOUR, WEIGHTED_SUM = "sum_last_four", "concat_last_four", "weighted_sum"
 WEIGHTED_SUM_LAST_FOUR = "weighted_sum_last_four"
 
+BM25_K1, BM25_B = 1.2, 0.75  # the usual constants
+
 _NUM_NEEDED = {SECOND_TO_LAST: 2, SUM_LAST_FOUR: 4, CONCAT_LAST_FOUR: 4, WEIGHTED_SUM_LAST_FOUR: 4}  # layers
 
 
@@ -55,6 +57,28 @@ def weighted_mean_over_positions(sequence, weights):
     total = ops.sum(weights, axis=1, keepdims=True)  # [B, 1]
     shares = weights / ops.where(total > 0, total, 1.0)  # [B, S]
     return ops.sum(ops.cast(sequence, "float32") * ops.expand_dims(shares, axis=-1), axis=1)
+
+
+def bm25_weights(input_ids, is_word, idf, average_length):
+    """Compute the BM25 weight of each position, for `weighted_mean_over_positions`; see `inference.bm25`.
+
+    Args:
+      input_ids: int32 [B, S].
+      is_word: int32 [B, S], 1 for a word; words with an idf of 0 are not counted.
+      idf: float32 [V].
+      average_length: words of an average text.
+
+    Returns:
+      float32 [B, S].
+    """
+    idf = ops.take(idf, input_ids, axis=0)  # [B, S]
+    is_word = ops.cast(is_word, "float32") * ops.cast(idf > 0, "float32")
+    is_same = ops.cast(ops.expand_dims(input_ids, 2) == ops.expand_dims(input_ids, 1), "float32")  # [B, S, S]
+    count = ops.einsum("bst,bt->bs", is_same, is_word)
+    length = ops.sum(is_word, axis=1, keepdims=True)  # [B, 1]
+    # An occurrence has the share 1 / count, which cancels the factor `count`.
+    share = (BM25_K1 + 1) / (count + BM25_K1 * (1 - BM25_B + BM25_B * length / average_length))
+    return idf * share * is_word
 
 
 def num_vectors(feature_layers: str | None, num_layers: int, *, parameter: str = "feature_layers") -> int:

@@ -1,0 +1,220 @@
+"""The sentence model: an encoder, pooling, and the layers that make one vector of a text."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from official_bert.modeling import pooling as layer_pooling
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.heads import EncoderModel, OutputProjection
+from official_bert.modeling.token_model import complete_inputs, symbolic_inputs
+from official_bert.support.errors import UserError
+
+BM25 = "bm25"
+_OF_LAYERS = (layer_pooling.SECOND_TO_LAST, layer_pooling.SUM_LAST_FOUR, layer_pooling.CONCAT_LAST_FOUR)
+POOLINGS = ("mean", "cls", "max", *_OF_LAYERS, BM25)
+TEXT_LENGTHS = "text_lengths"  # input of `SentenceGroupModel`
+
+
+@keras.saving.register_keras_serializable(package="official_bert")
+class SentenceModel(EncoderModel):
+    """Encoder, pooling, dense layers and normalization.
+
+    Attributes:
+      width: D, the size of a vector.
+      bm25: with the pooling "bm25", the variables `idf`, float32 [V], and `average_length`; set them before use.
+        A wordpiece with an idf of 0 is not counted, as [CLS] and [SEP] should be.
+    Source: Reimers and Gurevych, "Sentence-BERT" (2019), section 3.
+    """
+
+    def __init__(
+        self,
+        encoder: BertEncoder,
+        *,
+        poolings: Sequence[str] = ("mean",),
+        layers_after: Sequence[tuple[int, str] | None] = (),
+        name: str = "sentence",
+        **kwargs,
+    ):
+        """Create the layers after the encoder.
+
+        Args:
+          encoder: the encoder.
+          poolings: some of `POOLINGS`, whose vectors are concatenated. "mean", "cls", "max" and "bm25" read the last
+            layer, the others are means over the positions of other layers.
+          layers_after: for each further layer the units and activation of a dense layer, or None for normalization to
+            length 1.
+          name: name of the model.
+          **kwargs: see `keras.Model`: dtype, trainable.
+
+        Raises:
+          UserError: a pooling is unknown, or the encoder has too few layers for it.
+        """
+        super().__init__(encoder, name=name, **kwargs)
+        unknown = next((pooling for pooling in poolings if pooling not in POOLINGS), None)
+        if unknown is not None:
+            raise UserError(f"pooling={unknown!r} is unknown; choose one of {', '.join(POOLINGS)}")
+        self._poolings = tuple(poolings)
+        self._layers_after = [layer and tuple(layer) for layer in layers_after]
+        config = encoder.config
+        self.width = config.hidden_size * sum(
+            layer_pooling.num_vectors(pooling, config.num_layers, parameter="pooling") for pooling in poolings
+        )
+        with keras.name_scope("sentence"):
+            if BM25 in poolings:
+                ones = keras.initializers.Ones()
+                self.bm25 = {
+                    name: keras.Variable(ones, shape=shape, name=f"bm25_{name}", trainable=False, autocast=False)
+                    for name, shape in (("idf", (config.vocab_size,)), ("average_length", ()))
+                }
+            self.dense_layers = []
+            for units, activation in filter(None, self._layers_after):
+                number = len(self.dense_layers)
+                self.dense_layers.append(
+                    keras.layers.Dense(units, activation=activation, dtype="float32", name=f"dense_{number}")
+                )
+                self.dense_layers[-1].build((None, self.width))
+                self.width = units
+        self.build_for_any_length()
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor arguments in a JSON-serializable form."""
+        return {**super().get_config(), "poolings": self._poolings, "layers_after": self._layers_after}
+
+    def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
+        """Symbolic outputs; see `call`."""
+        inputs = symbolic_inputs(input_ids, input_mask, segment_ids)
+        self.encoder.compute_output_spec(inputs)  # which checks the length
+        return keras.KerasTensor((inputs.input_ids.shape[0], self.width), "float32")
+
+    def call(self, input_ids, input_mask=None, segment_ids=None, training=False):
+        """Compute the vectors of texts.
+
+        Args:
+          input_ids: int32 [B, S]; or all three inputs, as a dict by name or as a list in this order.
+          input_mask: int32 [B, S], 1 for a real position and 0 for padding; all real if not given.
+          segment_ids: int32 [B, S]; all 0 if not given.
+          training: whether to apply dropout.
+
+        Returns:
+          float32 [B, D].
+
+        Raises:
+          UserError: see `BertEncoder.call`.
+        """
+        inputs = complete_inputs(input_ids, input_mask, segment_ids)
+        return self.from_encoded(self.encoder(inputs, training=training), inputs._asdict(), training=training)
+
+    def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training=False):
+        """See `EncoderModel.from_encoded`."""
+        vectors = [self._pooled(encoded, inputs, pooling) for pooling in self._poolings]
+        vector = ops.cast(ops.concatenate(vectors, axis=-1), "float32")  # [B, hidden size * K]
+        dense_layers = iter(self.dense_layers)
+        for layer in self._layers_after:
+            vector = next(dense_layers)(vector) if layer else normalized(vector)
+        return vector
+
+    def _pooled(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], pooling: str):
+        """Pool the layers of an encoder: float [B, hidden size * K]."""
+        sequence, input_mask = encoded["sequence_output"], inputs["input_mask"]
+        if pooling in _OF_LAYERS:
+            features = layer_pooling.sequence_features(encoded["encoder_layers"], input_mask, pooling)  # [B, K, H]
+            return ops.reshape(features, (-1, features.shape[1] * features.shape[2]))
+        if pooling == BM25:
+            weights = layer_pooling.bm25_weights(inputs["input_ids"], input_mask, **self.bm25)
+            return layer_pooling.weighted_mean_over_positions(sequence, weights)
+        if pooling == "cls":
+            return ops.cast(sequence[:, 0], "float32")
+        pool = {"mean": layer_pooling.mean_over_positions, "max": layer_pooling.max_over_positions}[pooling]
+        return pool(sequence, input_mask)
+
+
+@keras.saving.register_keras_serializable(package="official_bert")
+class SentenceGroupModel(EncoderModel):
+    """A sentence model that reads the K texts of an example together, for training.
+
+    Attributes:
+      sentence: the sentence model.
+    """
+
+    def __init__(
+        self,
+        sentence: SentenceModel,
+        *,
+        max_seq_length: int,
+        num_classes: int = 0,
+        is_padded_to_longest: bool = True,
+        name: str = "sentence_group",
+        **kwargs,
+    ):
+        """Create the classifier, if there is one.
+
+        Args:
+          sentence: the sentence model.
+          max_seq_length: maximum number of positions of a text.
+          num_classes: outputs of a linear layer on (u, v, |u - v|) of the first two texts; 0 for no layer.
+          is_padded_to_longest: pad the texts of a batch to its longest, not to `max_seq_length`.
+          name: name of the model.
+          **kwargs: see `keras.Model`: dtype, trainable.
+        """
+        super().__init__(sentence.encoder, name=name, **kwargs)
+        self.sentence, self.classifier = sentence, None
+        self._options = {
+            "max_seq_length": max_seq_length,
+            "num_classes": num_classes,
+            "is_padded_to_longest": is_padded_to_longest,
+        }
+        if num_classes:
+            range_ = sentence.encoder.config.initializer_range
+            with keras.name_scope("sentence"):
+                self.classifier = OutputProjection(3 * sentence.width, num_classes, initializer_range=range_)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor arguments in a JSON-serializable form."""
+        config = super().get_config()
+        del config["encoder"]
+        return {**config, **self._options, "sentence": keras.saving.serialize_keras_object(self.sentence)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None):
+        """Create the model from the result of `get_config`."""
+        sentence = keras.saving.deserialize_keras_object(config["sentence"], custom_objects=custom_objects)
+        return cls(**{**config, "sentence": sentence})
+
+    def call(self, inputs, training=False):
+        """Compute the vectors of the texts of examples.
+
+        Args:
+          inputs: `input_ids`, `input_mask` and `segment_ids`, int32 [B, S], the texts of an example one after the
+            other; and `text_lengths`, int32 [B, K], the number of positions of each.
+          training: whether to apply dropout.
+
+        Returns:
+          A dict of `vectors`, float32 [B, K, D], and with a classifier `logits`, float32 [B, num_classes].
+        """
+        lengths = inputs[TEXT_LENGTHS]  # [B, K]
+        num_texts = lengths.shape[1]
+        longest = ops.max(lengths) if self._options["is_padded_to_longest"] else self._options["max_seq_length"]
+        starts = ops.cumsum(lengths, axis=1) - lengths
+        offsets = ops.arange(longest, dtype="int32")
+        is_real = offsets < ops.expand_dims(lengths, -1)  # [B, K, S of a text]
+        places = ops.where(is_real, ops.expand_dims(starts, -1) + offsets, 0)
+        flat = ops.reshape(places, (ops.shape(places)[0], -1))  # [B, K * S]
+        mask = ops.reshape(ops.cast(is_real, "int32"), (-1, longest))
+        texts = {
+            name: ops.reshape(ops.take_along_axis(inputs[name], flat, axis=1), (-1, longest)) * mask
+            for name in ("input_ids", "segment_ids")
+        }
+        vectors = self.sentence({**texts, "input_mask": mask}, training=training)  # [B * K, D]
+        vectors = ops.reshape(vectors, (-1, num_texts, self.sentence.width))
+        if self.classifier is None:
+            return {"vectors": vectors}
+        u, v = vectors[:, 0], vectors[:, 1]
+        return {"vectors": vectors, "logits": self.classifier(ops.concatenate([u, v, ops.abs(u - v)], axis=-1))}
+
+
+def normalized(vectors):
+    """Scale vectors, float [..., D], to length 1; a zero vector stays zero."""
+    return ops.normalize(vectors, axis=-1, order=2, epsilon=1e-12)

@@ -24,7 +24,7 @@ class LoadReport:
     Attributes:
       source: the checkpoint.
       matched: names of the variables that the checkpoint has.
-      missing: names of variables that the checkpoint lacks; they are newly initialized.
+      missing: names of variables that the checkpoint lacks, or has in another size; they are newly initialized.
       unused: names of the checkpoint that the model lacks, except optimizer state.
     """
 
@@ -57,17 +57,25 @@ class LoadReport:
             )
 
 
-def load(reader: CheckpointReader, *groups: Variables, required: Callable[[str], bool] | None = None) -> LoadReport:
+def load(
+    reader: CheckpointReader,
+    *groups: Variables,
+    required: Callable[[str], bool] | None = None,
+    makes_new_head: bool = False,
+) -> LoadReport:
     """Set variables from the arrays of their names; the arguments and errors are those of `check_fits`."""
     named = _by_name(groups)
-    report = check_fits(reader, named, required=required)
+    report = check_fits(reader, named, required=required, makes_new_head=makes_new_head)
     for name in report.matched:
         named[name].assign(reader.read(name))
     return report
 
 
 def check_fits(
-    reader: CheckpointReader, *groups: Variables, required: Callable[[str], bool] | None = None
+    reader: CheckpointReader,
+    *groups: Variables,
+    required: Callable[[str], bool] | None = None,
+    makes_new_head: bool = False,
 ) -> LoadReport:
     """Raise unless variables can be set from a checkpoint; nothing is set.
 
@@ -75,12 +83,13 @@ def check_fits(
       reader: the checkpoint.
       *groups: the variables to set.
       required: returns True for names that must be present; others, such as a new head, may be missing. None for all.
+      makes_new_head: whether a head of another size counts as missing, with a warning.
 
     Returns:
       A report.
 
     Raises:
-      UserError: a required variable is missing, or any variable has another shape; the message names it.
+      UserError: a required variable is missing, or another one has another shape; the message names it.
     """
     named, shapes = _by_name(groups), reader.shapes
     missing = [name for name in named if name not in shapes]
@@ -93,13 +102,16 @@ def check_fits(
     matched = [name for name in named if name in shapes]
     wrong = [name for name in matched if shapes[name] != tuple(named[name].shape)]
     if wrong:
-        sizes = [f"{name} is {list(shapes[name])} there and {list(named[name].shape)} here" for name in wrong]
-        advice = "use the bert_config.json that belongs to it, or another output_dir"
-        if required is not None and not any(name.startswith("bert/") for name in wrong):
-            advice = (
-                "its head is for another number of classes: give a model without it, such as it was fine-tuned from"
-            )
-        raise UserError(f"{reader.name} does not fit the model: {_some(sizes)}; {advice}")
+        sizes = _some([f"{name} is {list(shapes[name])} there and {list(named[name].shape)} here" for name in wrong])
+        is_head = not any(name.startswith("bert/") or is_training_state(name, named) for name in wrong)
+        if not (is_head and makes_new_head):
+            advice = "use the bert_config.json that belongs to it, or another output_dir"
+            if is_head:
+                advice = "its head is for another number of classes; give a model for as many, or train a new head"
+            raise UserError(f"{reader.name} does not fit the model: {sizes}; {advice}")
+        logging.warning("%s: its head is of another size, a new one is initialized: %s", reader.name, sizes)
+        missing = [name for name in named if name in missing or name in wrong]
+        matched = [name for name in matched if name not in wrong]
     unused = sorted(name for name in set(shapes) - set(named) if not is_training_state(name, shapes))
     return LoadReport(reader.prefix, matched, missing, unused)
 

@@ -12,8 +12,8 @@ class TeacherOptions(Options):
 
     teacher: str | None = option(
         None,
-        "Output folder of a finished run of the same script, or best in it: its outputs for the training examples are "
-        "learned beside the labels (knowledge distillation).",
+        "Output folder of a finished run of the same script, or best in it, or a Hugging Face folder with a finished "
+        "head: its outputs for the training examples are learned beside the labels (knowledge distillation).",
         is_path=True,
         only_with={"do_train": (True,)},
         affects="learning",

@@ -7,8 +7,8 @@ from typing import Protocol
 import keras
 import tensorflow as tf
 
+from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.loading import load
-from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.tensor_names import ENCODER_INPUTS
 from official_bert.data.schema import Field
@@ -133,7 +133,7 @@ class HiddenStateTask(TaskWithTeacher):
         self,
         task: DistilledTask,
         *,
-        teacher_checkpoint: str,
+        teacher: CheckpointReader,
         teacher_config: BertConfig,
         teacher_layers: Sequence[int],
         weight: float,
@@ -143,21 +143,20 @@ class HiddenStateTask(TaskWithTeacher):
 
         Args:
           task: the task.
-          teacher_checkpoint: prefix of the teacher's weights.
+          teacher: its weights.
           teacher_config: its architecture.
           teacher_layers: the teacher layer that each student layer learns; see `matched_layers`.
           weight: weight of the loss.
           dtype: dtype policy of the teacher.
         """
         super().__init__(task, weights={"hidden_state": weight}, projected_size=teacher_config.hidden_size)
-        self._teacher_checkpoint, self._teacher_config = teacher_checkpoint, teacher_config
+        self._reader, self._teacher_config = teacher, teacher_config
         self._teacher_layers = teacher_layers
         self._dtype = dtype
 
     def _load_teacher(self) -> BertEncoder:
         teacher = create_encoder(self._teacher_config, EncoderOptions(dtype=self._dtype))
-        reader = open_checkpoint(self._teacher_checkpoint, "teacher", self._teacher_config)
-        load(reader, teacher.checkpoint_variables(), required=is_needed).log()
+        load(self._reader, teacher.checkpoint_variables(), required=is_needed).log()
         return teacher
 
     def _taught_losses(self, outputs: OutputsAndLayers, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:

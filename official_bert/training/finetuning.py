@@ -25,15 +25,16 @@ from official_bert.support.manifest import Manifest
 from official_bert.training.cluster import Cluster
 from official_bert.training.distillation import DistilledTask, HiddenStateTask, matched_layers
 from official_bert.training.job import FinetuningJob
-from official_bert.training.labels_file import check_same_labels, write_labels
+from official_bert.training.labels_file import teacher_label_order, write_labels
 from official_bert.training.loop import Trainer, check_divisible
-from official_bert.training.model_files import read_model_files
+from official_bert.training.model_files import check_same_casing, read_model_files
 from official_bert.training.plan import TrainingPlan
 from official_bert.training.run_folder import (
     check_has_checkpoint,
     check_model_files_replaceable,
     check_same_model,
     checkpoint_folder,
+    matches_vocabulary,
     read_run_config,
     vocabulary_mismatch,
 )
@@ -95,13 +96,16 @@ def finetune(job_class: type[FinetuningJob], config: FinetuningOptions) -> None:
 
 def _checked_teacher(job: FinetuningJob) -> Teacher:
     """Find the teacher of a run and check that it matches the task."""
-    teacher, advice = find_teacher(job.config), "use the same value, or another teacher"
-    if teacher.run.vocabulary not in (None, job.tokenizer.vocabulary.fingerprint):
-        whose = f"teacher={teacher.folder} was trained with"
-        raise UserError(vocabulary_mismatch(job.tokenizer.vocabulary, teacher.folder, whose))
-    _check_flags_of(teacher.folder, job, advice, has_same_head=False)
+    teacher, vocabulary = find_teacher(job.config), job.tokenizer.vocabulary
+    if matches_vocabulary(teacher.folder, vocabulary) is False:
+        raise UserError(vocabulary_mismatch(vocabulary, teacher.folder, f"teacher={teacher.folder} was trained with"))
+    teacher.bert_config.check_vocab_size(vocabulary.size, vocabulary.source, f"teacher={teacher.folder}")
+    if not teacher.is_run:
+        check_same_casing(teacher.folder, job.tokenizer, "teacher")
+    _check_flags_of(teacher.folder, job, "use the same value, or another teacher", has_same_head=False)
     if job.labels is not None:
-        check_same_labels(teacher.folder, job.labels, noun=job.label_noun, other="another teacher")
+        order = teacher_label_order(teacher.folder, job.labels, noun=job.label_noun, is_run=teacher.is_run)
+        teacher = teacher._replace(label_order=order)
     if job.config.hidden_state_weight:
         _teacher_layers(job, teacher)  # raises if they do not fit
     return teacher
@@ -116,7 +120,7 @@ def _distilled(job: FinetuningJob, teacher: Teacher) -> DistilledTask | HiddenSt
         return task
     return HiddenStateTask(
         task,
-        teacher_checkpoint=teacher.checkpoint,
+        teacher=teacher.reader,
         teacher_config=teacher.bert_config,
         teacher_layers=_teacher_layers(job, teacher),
         weight=config.hidden_state_weight,

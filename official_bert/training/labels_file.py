@@ -4,6 +4,8 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 
+from absl import logging
+
 from official_bert.checkpoints.state_file import model_folders
 from official_bert.families.hugging_face import label_names
 from official_bert.support import files, text_files, writing
@@ -54,6 +56,34 @@ def check_same_labels(
             f"the {noun} are {format_names(labels)}, but the checkpoints in {output_dir} were trained with "
             f"{format_names(trained)} ({LABELS_FILE}); use those, or {other}"
         )
+
+
+def teacher_label_order(folder: str, labels: Sequence[str], *, noun: str, is_run: bool) -> list[int] | None:
+    """Return the number of the teacher's output for each label of the student; None if they are in the same order.
+
+    A run of this package has the labels of its data. Other models may name them in their own way; these are taken in
+    order, with a warning.
+
+    Args:
+      folder: the teacher's folder.
+      labels: the student's labels, in the order of its outputs.
+      noun: the task's term for a label.
+      is_run: whether the teacher is a run of this package.
+
+    Raises:
+      UserError: the labels differ, or the file is corrupt.
+    """
+    trained = read_labels(folder)
+    if trained is None or trained == list(labels):
+        return None
+    if sorted(trained) == sorted(labels):
+        return [trained.index(label) for label in labels]
+    if is_run:
+        check_same_labels(folder, labels, noun=noun, other="another teacher")
+    if len(trained) == len(labels):
+        pairs = format_names(f"{theirs} for {ours}" for theirs, ours in zip(trained, labels, strict=True))
+        logging.warning("the teacher in %s names its %s otherwise; they are taken in order: %s", folder, noun, pairs)
+    return None  # another number of them does not fit the weights
 
 
 def read_trained_labels(output_dir: str, init_checkpoint: str | None) -> list[str] | None:

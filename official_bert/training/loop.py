@@ -141,7 +141,7 @@ class Trainer:
     def load_initial(self, path: str, *, is_trained_next: bool = True) -> None:
         """Load an initial checkpoint and log the loaded variables; see `checkpoints.loading.LoadReport`."""
         reader = open_checkpoint(path, "init_checkpoint")
-        report = load(reader, self.model.weights, required=is_needed)
+        report = load(reader, self.model.weights, required=is_needed, makes_new_head=is_trained_next)
         report.log(is_trained_next=is_trained_next)
 
     def restore(self, path: str) -> int:

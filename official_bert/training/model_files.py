@@ -56,7 +56,7 @@ def read_model_files(
     tokenizer = read_tokenizer(flags)
     check_fits(tokenizer.vocabulary, bert_config, flags, is_trained=is_trained)
     if not is_trained and flags.init_checkpoint:
-        _check_same_casing(flags.init_checkpoint, tokenizer)
+        check_same_casing(flags.init_checkpoint, tokenizer, "init_checkpoint")
     check_casing(tokenizer.vocabulary, tokenizer.settings, init_checkpoint=flags.init_checkpoint)
     return bert_config, tokenizer
 
@@ -100,17 +100,17 @@ def check_fits(
     bert_config.check_vocab_size(vocabulary.size, vocabulary.source, flags.bert_config_file, is_of_model=is_known)
 
 
-def _check_same_casing(init_checkpoint: str, tokenizer: Tokenizer) -> None:
-    """Raise if lowercasing differs from the setting in a checkpoint's folder."""
-    folder, settings = model_folders(init_checkpoint)[-1], tokenizer.settings
+def check_same_casing(checkpoint: str, tokenizer: Tokenizer, parameter: str) -> None:
+    """Raise if lowercasing differs from the setting in the folder of a checkpoint, which a parameter names."""
+    folder, settings = model_folders(checkpoint)[-1], tokenizer.settings
     said, sources = recorded_settings(folder)
     trained = said.get("do_lower_case", settings.do_lower_case)
     if trained == settings.do_lower_case or not (settings.basic_tokenize and said.get("basic_tokenize", True)):
         return
     if not (trained and is_cased(tokenizer.vocabulary)):  # which a run that reads no text may have left undecided
         raise UserError(
-            f"do_lower_case={str(settings.do_lower_case).lower()}, but init_checkpoint={init_checkpoint} was trained "
-            f"with {str(trained).lower()}, says {os.path.join(folder, sources['do_lower_case'])}; give "
+            f"do_lower_case={str(settings.do_lower_case).lower()}, but {parameter}={checkpoint} was trained with "
+            f"{str(trained).lower()}, says {os.path.join(folder, sources['do_lower_case'])}; give "
             f"do_lower_case={str(trained).lower()}"
         )
 

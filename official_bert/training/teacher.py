@@ -1,17 +1,18 @@
-"""Teacher of a fine-tuning run: a finished run of the same task, whose logits are stored with the records."""
+"""Teacher of a fine-tuning run: a model trained for the same task, whose logits are stored with the records."""
 
 import dataclasses
 import hashlib
-import os
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.checkpoints.checkpoint_files import BEST_FOLDER
+from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
+from official_bert.checkpoints.loading import load
+from official_bert.checkpoints.pretrained import open_pretrained
+from official_bert.checkpoints.state_file import model_folders
 from official_bert.config.bert_config import BertConfig
 from official_bert.data import tfrecord
 from official_bert.data.damaged_records import reporting_damaged_records
@@ -19,51 +20,54 @@ from official_bert.data.records import RecordFile, manifest_path, write_cached
 from official_bert.data.schema import RecordSchema
 from official_bert.options.finetuning import FinetuningOptions
 from official_bert.options.option import flags_affecting
-from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.support.manifest import Manifest
 from official_bert.training.distillation import TEACHER_LOGITS, DistillableTask
 from official_bert.training.job import FinetuningJob
 from official_bert.training.loop import Trainer
 from official_bert.training.predicting import batches_of
-from official_bert.training.run_folder import BERT_CONFIG_FILE, RunConfig, model_file, read_run_config
+from official_bert.training.run_folder import read_run_config
 
 
 class Teacher(NamedTuple):
     """A trained model.
 
     Attributes:
-      folder: output folder of its run.
-      run: settings of its run.
-      checkpoint: prefix of its weights.
+      folder: the folder of its other files: output folder of its run, or a folder in another format.
+      is_run: whether it is the output folder of a run of this package.
+      head: flags of its head, by name; it may differ from the student's.
+      reader: its weights.
       bert_config: its architecture.
+      label_order: the number of its output for each label of the student; None for the same order.
     """
 
     folder: str
-    run: RunConfig
-    checkpoint: str
+    is_run: bool
+    head: dict[str, Any]
+    reader: CheckpointReader
     bert_config: BertConfig
+    label_order: list[int] | None = None
 
 
 def find_teacher(config: FinetuningOptions) -> Teacher:
-    """Find the teacher given by the flags; check that it was trained on the same task and records.
+    """Find the teacher given by the flags; check that it was trained on the same task.
 
     Raises:
-      UserError: the folder has no finished run, or its task or vocabulary differs.
+      UserError: there is no such model, or it was trained for another task or for shorter texts.
     """
     path = config.teacher
-    is_best = os.path.basename(os.path.abspath(path)) == BEST_FOLDER
-    folder = os.path.dirname(os.path.abspath(path)) if is_best else path
-    run, architecture = read_run_config(folder), model_file(folder, BERT_CONFIG_FILE)
-    if run is None or architecture is None:
-        raise UserError(f"teacher={path} is not the output folder of a finished run; give that of the larger model")
-    if run.task not in (None, config.task):
+    reader, bert_config = open_pretrained(path, parameter="teacher")
+    folder = model_folders(reader.prefix)[-1]
+    run = read_run_config(folder)
+    if run and run.task not in (None, config.task):
         raise UserError(
             f"teacher={path} was trained for {run.task}, not for {config.task}; use a teacher of the same task"
         )
-    bert_config = BertConfig.from_json_file(architecture)
-    bert_config.check_length(config.max_seq_length, architecture)
-    return Teacher(folder, run, CheckpointReader(path, "teacher").prefix, bert_config)
+    bert_config.check_length(config.max_seq_length, f"teacher={path}")
+    names = flags_affecting(config, "head")
+    defaults = {field.name: field.default for field in dataclasses.fields(config) if field.name in names}
+    head = {name: run.flags[name] for name in names if name in run.flags} if run else defaults
+    return Teacher(folder, run is not None, head, reader, bert_config)
 
 
 def teacher_file(file: RecordFile, task: DistillableTask) -> RecordFile:
@@ -90,30 +94,38 @@ def write_teacher_records(
       UserError: the checkpoint does not match the run's flags.
     """
     config = job.config
-    names = flags_affecting(config, "head")  # the teacher and the student may differ in these
-    head = {name: teacher.run.flags[name] for name in names if name in teacher.run.flags}
-    task = job.create_task(dataclasses.replace(config, **head), teacher.bert_config)
+    task = job.create_task(dataclasses.replace(config, **teacher.head), teacher.bert_config)
     target = teacher_file(file, task)
     schema = RecordSchema(target.schema.fields[-1])
 
     def records() -> Iterator[bytes]:
-        logging.info("teacher: using the weights of %s", teacher.checkpoint)
+        logging.info("teacher: using the weights of %s", teacher.reader.prefix)
         logits = _logits(task, teacher, strategy, file, num_records, config)
         for record, of_record in zip(tfrecord.read_records(file.path), logits, strict=True):
             # Two concatenated serialized tf.train.Examples are an Example with the features of both.
+            if teacher.label_order:
+                of_record = of_record[..., teacher.label_order]
             yield record + schema.encode({TEACHER_LOGITS: of_record.ravel()})
 
-    with files.open_file(f"{teacher.checkpoint}.index", "rb") as source:  # contains a checksum of each array
-        weights = hashlib.sha256(source.read()).hexdigest()
     read = Manifest.read_or_none(manifest_path(file.path))
     provenance = {
         **(read.provenance if read else {}),
-        "weights of the teacher": weights,
+        "weights of the teacher": _fingerprint(teacher.reader),
         "model of the teacher": teacher.bert_config.to_dict(),
-        "head of the teacher": head,
+        "head of the teacher": teacher.head,
+        **({"order of the teacher's labels": teacher.label_order} if teacher.label_order else {}),
         "mixed_precision": config.mixed_precision,
     }
     write_cached(target, provenance, records)
+
+
+def _fingerprint(reader: CheckpointReader) -> str:
+    """Return a hash of a model's weights."""
+    digest = hashlib.sha256()
+    for name in sorted(name for name in reader.shapes if not is_training_state(name, reader.shapes)):
+        digest.update(f"{name} ".encode())
+        digest.update(np.ascontiguousarray(reader.read(name)))
+    return digest.hexdigest()
 
 
 def _logits(
@@ -126,7 +138,7 @@ def _logits(
 ) -> Iterator[np.ndarray]:
     """Return the logits of each record, in record order."""
     trainer = Trainer(task, strategy, seed=config.random_seed)
-    trainer.restore(teacher.checkpoint)
+    load(teacher.reader, trainer.model.weights)
     with reporting_damaged_records([file.path], file.schema):
         yield from trainer.compute_by_record(
             lambda batch: task.logits(trainer.model(batch, training=False)),

@@ -79,12 +79,24 @@ def test_another_shape_is_an_error_that_names_both(model_dir, arrays, write):
         load(CheckpointReader(write(arrays)), smaller.trainable_variables, required=of_encoder)
 
 
-def test_a_head_for_another_number_of_classes_is_said_to_be_one(model, arrays, write):
-    prefix = write(arrays | {"cls/seq_relationship/output_weights": np.zeros([3, 32], np.float32)})
+def test_a_head_for_another_number_of_classes_is_made_anew_in_training_alone(model, arrays, write, caplog):
+    name = "cls/seq_relationship/output_weights"
+    reader = CheckpointReader(write(arrays | {name: np.zeros([3, 32], np.float32)}))
     with pytest.raises(
         UserError, match=r"output_weights is \[3, 32\] there .*; its head is for another number of classes"
     ):
-        load(CheckpointReader(prefix), model.trainable_variables, required=of_encoder)
+        load(reader, model.trainable_variables, required=of_encoder)
+    new = next(np.array(variable) for variable in model.trainable_variables if variable.path == name)
+    report = load(reader, model.trainable_variables, required=of_encoder, makes_new_head=True)
+    assert report.missing == [name] and report.unused == [] and new.any()
+    np.testing.assert_array_equal(model.get_weights()[[v.path for v in model.weights].index(name)], new)
+    (warning,) = caplog.messages
+    assert warning.endswith(
+        f"its head is of another size, a new one is initialized: {name} is [3, 32] there and [2, 32] here"
+    )
+    other = CheckpointReader(write(arrays | {"bert/pooler/dense/bias": np.zeros([31], np.float32)}))
+    with pytest.raises(UserError, match="bert/pooler/dense/bias is"):
+        load(other, model.trainable_variables, required=of_encoder, makes_new_head=True)
 
 
 def test_restoring_sets_slots_and_step_too(model, arrays, write):

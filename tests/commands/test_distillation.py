@@ -6,10 +6,12 @@ import shutil
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.commands import run_classifier, run_ner, run_pretraining, run_squad
+from official_bert.commands import convert_hf_checkpoint, run_classifier, run_ner, run_pretraining, run_squad
+from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.pipeline import training_batches
 from official_bert.data.tfrecord import read_records
@@ -22,7 +24,7 @@ from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.tasks.question_answering.options import SquadConfig
 from official_bert.tasks.tagging.options import TaggingConfig
-from tests.conftest import assert_refused, prints_error, run_script
+from tests.conftest import GOLDEN, assert_refused, prints_error, run_script
 from tests.sentences import sentence
 
 WORDS = ("the", "rain", "snow", "warm", "broken", "harbour", "bridge")
@@ -111,6 +113,21 @@ def trained_weights(student, folder, **changes):
     return weights_of(str(folder))
 
 
+def as_hugging_face(teacher, folder):
+    """Writes a teacher as Hugging Face's folder, with its labels the other way round."""
+    files_of_run = {"bert_config_file": f"{teacher}/bert_config.json", "vocab_file": f"{teacher}/vocab.txt"}
+    convert_hf_checkpoint.run(
+        HfConversionConfig(to_hf=True, init_checkpoint=teacher, output_dir=str(folder), **files_of_run)
+    )
+    path = folder / "model.safetensors"
+    arrays = safetensors.numpy.load_file(path)
+    arrays |= {name: np.ascontiguousarray(arrays[name][::-1]) for name in ("classifier.weight", "classifier.bias")}
+    safetensors.numpy.save_file(arrays, path)
+    values = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(values | {"id2label": {"0": "1", "1": "0"}}))
+    return str(folder)
+
+
 def test_a_teacher_alone_makes_labels_irrelevant(student, tmp_path):
     turned = tmp_path / "turned"
     turned.mkdir()
@@ -118,6 +135,7 @@ def test_a_teacher_alone_makes_labels_irrelevant(student, tmp_path):
     flipped = [f"{row[:-1]}{1 - int(row[-1])}" for row in rows]
     (turned / "train.tsv").write_text("\n".join([header, *flipped, ""]))
     with_labels = trained_weights(student, tmp_path / "labels", soft_target_weight=1.0)
+    student["teacher"] = as_hugging_face(student["teacher"], tmp_path / "theirs")
     with_others = trained_weights(student, tmp_path / "others", soft_target_weight=1.0, data_dir=str(turned))
     for name, values in with_labels.items():
         assert np.array_equal(values, with_others[name]), name
@@ -138,7 +156,9 @@ def test_teachers_that_do_not_fit_are_refused(student, teacher, tmp_path, files_
     def refuse(changes, *parts):
         assert_refused(run_classifier.run, ClassifierConfig, {**student, **changes}, *parts)
 
-    refuse({"teacher": str(tmp_path)}, f"--teacher={tmp_path} is not the output folder of a finished run")
+    refuse({"teacher": str(tmp_path)}, f"teacher {tmp_path} is a folder without a readable `checkpoint` file")
+    headless = {"teacher": str(GOLDEN / "pretraining_model/bert_model.ckpt"), "output_dir": str(tmp_path / "out")}
+    refuse(headless, "bert_model.ckpt lacks output_weights, output_bias: it is of another model, or was not fine-tuned")
     vocabulary_mismatch = tmp_path / "vocab.txt"
     tokens = open(files_of_model["vocab_file"]).read().splitlines()
     vocabulary_mismatch.write_text("\n".join([*tokens[:-2], tokens[-1], tokens[-2]]) + "\n")

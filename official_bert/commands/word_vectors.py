@@ -59,9 +59,9 @@ def run(config: WordVectorConfig) -> None:
     import numpy as np
 
     from official_bert.inference.sentence_index import read_sentences
-    from official_bert.inference.similarity import cosine_table, principal_components
     from official_bert.inference.text_encoder import VectorSettings, load_text_encoder
     from official_bert.inference.word_occurrences import find_occurrences
+    from official_bert.metrics.similarity import cosine_table, principal_components
     from official_bert.training.model_files import read_model_files
     from official_bert.visualization import vectors_image
 

@@ -9,9 +9,9 @@ import numpy as np
 from official_bert.data.tables import parse_score, read_tsv
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.sentence_index import sentence_weights
-from official_bert.inference.similarity import normalized
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.metrics.classification import pearson, spearman
+from official_bert.metrics.similarity import normalized
 from official_bert.support.errors import UserError
 
 

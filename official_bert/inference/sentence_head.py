@@ -11,7 +11,7 @@ import numpy as np
 from official_bert.checkpoints.safetensors import read_tensors
 from official_bert.checkpoints.state_file import model_folders
 from official_bert.config.sentence_modules import SentenceModules, has_modules, longest_text, read_modules
-from official_bert.inference.similarity import normalized
+from official_bert.metrics.similarity import normalized
 from official_bert.support import text_files
 from official_bert.support.errors import UserError
 

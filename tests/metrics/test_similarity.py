@@ -9,10 +9,10 @@ import scipy.stats
 
 from official_bert.data.feature_files import TextFeatures
 from official_bert.data.text_inputs import TextOrPair
-from official_bert.inference import similarity
 from official_bert.inference.scored_pairs import ScoredPair, correlations
-from official_bert.inference.similarity import cosine_table, nearest, normalized, principal_components
+from official_bert.metrics import similarity
 from official_bert.metrics.classification import pearson, spearman
+from official_bert.metrics.similarity import cosine_table, nearest, normalized, principal_components
 
 
 def naive(vectors, queries, top_k):

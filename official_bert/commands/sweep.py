@@ -177,11 +177,11 @@ def _read_command(config: SweepConfig, settings: Mapping[str, float]) -> "tuple[
 
 
 def _classifier_metric(config: "ClassifierConfig") -> str:
-    from official_bert.tasks.classification.datasets.custom import CUSTOM, CUSTOM_METRICS
+    from official_bert.tasks.classification.datasets.custom import CUSTOM, custom_metrics
     from official_bert.tasks.classification.datasets.published import named_dataset
 
     if config.task_name.lower() == CUSTOM:
-        return CUSTOM_METRICS[config.problem][0]
+        return custom_metrics(config.problem, config.ranking)[0]
     return named_dataset(config.task_name).primary_metric
 
 

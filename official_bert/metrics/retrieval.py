@@ -9,7 +9,8 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-_DEPTH = 10  # ranks that `mrr@10` and `ndcg@10` take into account
+_DEPTH = 10  # ranks that these scores take into account
+RERANKING_METRICS = (f"mrr@{_DEPTH}", f"ndcg@{_DEPTH}")
 
 
 def recall(gains: npt.ArrayLike, judged: npt.ArrayLike, depth: int) -> float:
@@ -77,8 +78,28 @@ def retrieval_scores(
         gains, judged = [judgments.get(document, 0) for document in documents], list(judgments.values())
         recalls = [recall(gains, judged, k) for k in recall_at]
         rows.append([*recalls, reciprocal_rank(gains, _DEPTH), ndcg(gains, judged, _DEPTH)])
-    names = [*(f"recall@{k}" for k in recall_at), f"mrr@{_DEPTH}", f"ndcg@{_DEPTH}"]
+    names = [*(f"recall@{k}" for k in recall_at), *RERANKING_METRICS]
     return dict(zip(names, np.mean(rows, axis=0).tolist(), strict=True))
+
+
+def reranking_scores(queries: Sequence[Hashable], gains: npt.ArrayLike, scores: npt.ArrayLike) -> dict[str, float]:
+    """Score how a model orders the candidates of each query.
+
+    Args:
+      queries: N, the query of each pair of a query and a candidate.
+      gains: float [N], of the candidates.
+      scores: float [N], by which the candidates are ranked; those with equal scores get the worst possible order.
+
+    Returns:
+      For each of `RERANKING_METRICS` the mean over the queries that have a relevant candidate; 0.0 if there are none.
+    """
+    numbers: dict[Hashable, int] = {}
+    groups = np.array([numbers.setdefault(query, len(numbers)) for query in queries], np.int64)
+    gains = np.asarray(gains, np.float64)
+    best_first = np.lexsort((gains, -np.asarray(scores, np.float64), groups))
+    ranked = np.split(gains[best_first], np.cumsum(np.bincount(groups))[:-1]) if numbers else []
+    rows = [(reciprocal_rank(each, _DEPTH), ndcg(each, each, _DEPTH)) for each in ranked if each.max() > 0]
+    return dict(zip(RERANKING_METRICS, np.mean(rows or [(0.0, 0.0)], axis=0).tolist(), strict=True))
 
 
 def triplet_accuracy(positive: npt.ArrayLike, negative: npt.ArrayLike) -> float:

@@ -21,7 +21,7 @@ from official_bert.tokenization import FullTokenizer
 from tests.conftest import assert_fails, prints_error, run_script
 from tests.exports import TOLERANCE, ask
 from tests.reports import scores_of, sections_of
-from tests.sentences import BAD, GOOD, sentence
+from tests.sentences import BAD, GOOD, NOUNS, sentence
 from tests.tokenization.hard_texts import PRESPLIT, write_vocabulary
 
 CUSTOM = {"task_name": "custom", "text_a_column": "sentence", "label_column": "label", "train_file": "train.tsv"}
@@ -44,7 +44,8 @@ def data_dir(tmp_path_factory):
         else:
             write_rows(folder / f"{split}.tsv", ("sentence", "label"), zip(texts, labels, strict=True))
         lines = [
-            {"text": text, "tags": [GOOD[0]] * label, "score": label} for text, label in zip(texts, labels, strict=True)
+            {"query": f"the {NOUNS[number % 4]}", "text": text, "tags": [GOOD[0]] * label, "score": label}
+            for number, (text, label) in enumerate(zip(texts, labels, strict=True))
         ]
         (folder / f"{split}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
@@ -280,6 +281,8 @@ def test_data_of_ones_own(settings, problem):
     settings["label_column"] = "tags" if problem == "multi_label" else "score"
     if problem != "single_label":
         settings[problem] = True
+    if problem != "multi_label":  # pairs, whose second texts are ranked
+        settings |= {"text_a_column": "query", "text_b_column": "text", "ranking": True}
     if problem == "multi_label":
         settings["labels"] = "bright,empty"
     num_train_epochs = 24.0 if problem == "multi_label" else 8.0  # half of its loss is a label that is never given
@@ -292,6 +295,8 @@ def test_data_of_ones_own(settings, problem):
     else:
         assert scores["eval_pearson"] > 0.7 and header[-1] == "prediction"
         assert all(len(row) == 1 for row in table(settings, "test_results.tsv"))
+    if problem != "multi_label":
+        assert min(scores["eval_mrr@10"], scores["eval_ndcg@10"]) > 0.9
     assert_reported(settings)
     # The labels stay those of the training, though nothing tells them now.
     for name in ("train_file", "labels"):

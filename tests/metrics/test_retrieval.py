@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 import sklearn.metrics
 
-from official_bert.metrics.retrieval import ndcg, reciprocal_rank, retrieval_scores, triplet_accuracy
+from official_bert.metrics.retrieval import (
+    ndcg,
+    reciprocal_rank,
+    reranking_scores,
+    retrieval_scores,
+    triplet_accuracy,
+)
 
 
 @pytest.mark.parametrize("depth", [None, 3, 10])
@@ -43,6 +49,16 @@ def test_ranks_beyond_the_depth_do_not_count():
 def test_a_document_ranked_twice_is_an_error():
     with pytest.raises(ValueError, match="query 1: a document is ranked twice"):
         retrieval_scores({1: [5, 6, 5]}, {1: {5: 1}})
+
+
+def test_candidates_are_ranked_for_each_query_and_equal_scores_count_as_the_worst_order():
+    queries = ["x", "y", "x", "nothing relevant", "y", "x", "y"]
+    gains, scores = [0, 1, 2, 0, 0, 1, 0], [0.9, 0.5, 0.3, 0.1, 0.5, 0.1, 0.2]
+    # x: 0, 2, 1; y: 0, 1, 0, since two of its scores are equal
+    of_x = (2 / math.log2(3) + 1 / math.log2(4)) / (2 + 1 / math.log2(3))
+    expected = {"mrr@10": 1 / 2, "ndcg@10": (of_x + 1 / math.log2(3)) / 2}
+    assert reranking_scores(queries, gains, scores) == pytest.approx(expected)
+    assert reranking_scores([], [], []) == reranking_scores(["x"], [0], [1]) == {"mrr@10": 0, "ndcg@10": 0}
 
 
 def test_triplets_with_equal_similarities_are_not_correct():

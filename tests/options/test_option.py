@@ -108,9 +108,12 @@ CUSTOM = {**CLASSIFIER, "task_name": "Custom", "text_a_column": "text", "train_f
                 "labels": "x,y",
                 "multi_label": True,
                 "regression": True,
+                "ranking": True,
                 "has_header": False,
             }.items()
         ),
+        ({**CUSTOM, "ranking": True}, "--ranking needs --text_b_column"),
+        ({**CUSTOM, "ranking": True, "text_b_column": "1", "multi_label": True}, "--ranking cannot be used with --mul"),
         ({"train_file": "e"}, "--train_file needs --task_name=custom or xnli"),
         ({"xnli_language": "de"}, "--xnli_language needs --task_name=xnli"),
         ({**CUSTOM, "xnli_language": "de"}, "--xnli_language needs --task_name=xnli"),

@@ -10,6 +10,7 @@ from absl import logging
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.records import RecordFile
+from official_bert.metrics.retrieval import RERANKING_METRICS, reranking_scores
 from official_bert.serving.run_export import export_run
 from official_bert.serving.versions import check_export_dir
 from official_bert.tasks.classification.datasets.custom import CUSTOM
@@ -101,11 +102,12 @@ class ClassificationJob(FinetuningJob):
     def create_task(self, config: ClassifierConfig, bert_config: BertConfig) -> ClassificationTask:
         """See `FinetuningJob`."""
         dataset = self._dataset
+        names = dict.fromkeys((*dataset.metrics, *(("macro_f1",) if dataset.labels else ())))
         return ClassificationTask(
             bert_config,
             problem=dataset.problem,
             num_labels=len(dataset.labels) or 1,
-            metric_names=tuple(dict.fromkeys((*dataset.metrics, *(("macro_f1",) if dataset.labels else ())))),
+            metric_names=tuple(name for name in names if name not in RERANKING_METRICS),
             max_length=self._joiner.max_length,
             eval_batch_size=config.eval_batch_size,
             trainable_encoder=config.trainable_encoder,
@@ -190,7 +192,12 @@ class ClassificationJob(FinetuningJob):
         evaluated = []
         for split in self._dev:
             predicted = self._predictions(trainer, split, "eval")
-            scores = {f"{name}{split.suffix}": score for name, score in self.task.scores(predicted).items()}
+            scores = self.task.scores(predicted)
+            if self.config.ranking:  # by the number, or by the probability of the second label
+                texts = [example.text_a for example in split.examples]
+                ranked = reranking_scores(texts, predicted["label_ids"], predicted["probabilities"][:, -1])
+                scores |= {f"eval_{name}": score for name, score in ranked.items()}
+            scores = {f"{name}{split.suffix}": score for name, score in scores.items()}
             evaluated.append(_Evaluated(split, predicted, scores))
         if self.folder(trainer).is_written:
             ScalarLog(self.config.output_dir).replace("eval", step, _all_scores(evaluated))

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from official_bert.options.finetuning import LabellingOptions
 from official_bert.options.model import HeadOptions
-from official_bert.options.option import MAX_AXIS, MAX_PARTS, option, options
+from official_bert.options.option import GIVEN, MAX_AXIS, MAX_PARTS, option, options
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.datasets.published import TASK_NAMES, check_task_name
 
@@ -75,6 +75,13 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
         affects="model",
     )
     regression: bool = option(False, "Custom: the label is a number.", only_with=_CUSTOM, affects="model")
+    ranking: bool = option(
+        False,
+        "Custom, pairs: also score how the second texts of each first text are ranked, by the number or the "
+        "probability of the second of two labels: MRR and nDCG of the first 10.",
+        only_with={**_CUSTOM, "text_b_column": GIVEN, "multi_label": (False,)},
+        affects="nothing",
+    )
     has_header: bool = option(
         True, "Custom: the first row of a TSV or CSV file names its columns.", only_with=_CUSTOM, affects="data"
     )

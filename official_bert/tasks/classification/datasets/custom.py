@@ -5,17 +5,22 @@ import functools
 from collections.abc import Mapping, Sequence
 
 from official_bert.data.tables import ENDINGS, KEYED_FORMATS, Keys, format_of, read_table
+from official_bert.metrics.retrieval import RERANKING_METRICS
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.classification.datasets.labels import CORRELATIONS, Dataset, Problem
 from official_bert.tasks.classification.datasets.layouts import ID_COLUMN, Column, Split
 
 CUSTOM = "custom"  # the task name of a custom data set
-# Metrics of a custom data set; binary classification adds F1.
-CUSTOM_METRICS: Mapping[Problem, tuple[str, ...]] = {
+_METRICS: Mapping[Problem, tuple[str, ...]] = {
     "single_label": ("accuracy",),
     "multi_label": ("micro_f1", "macro_f1"),
     "regression": CORRELATIONS,
 }
+
+
+def custom_metrics(problem: Problem, is_ranking: bool) -> tuple[str, ...]:
+    """Return the names of the metrics of a custom data set, the primary one first; binary classification adds F1."""
+    return (*RERANKING_METRICS, *_METRICS[problem]) if is_ranking else _METRICS[problem]
 
 
 def custom_dataset(
@@ -30,6 +35,7 @@ def custom_dataset(
     problem: Problem = "single_label",
     label_delimiter: str = ",",
     has_header: bool = True,
+    is_ranking: bool = False,
 ) -> Dataset:
     """Define a custom data set: TSV (.tsv, .txt: no quoting), CSV (.csv), JSONL (.jsonl, .json) or Parquet.
 
@@ -46,6 +52,7 @@ def custom_dataset(
       problem: "single_label", "multi_label" or "regression".
       label_delimiter: separator of the labels in a multi-label cell; JSONL and Parquet may hold a list instead.
       has_header: the first row of TSV and CSV names the columns.
+      is_ranking: also score how the second texts of each first text are ranked, by the number or the second label.
 
     Returns:
       The data set; pass None as the data folder to its `examples` method.
@@ -73,7 +80,7 @@ def custom_dataset(
         tuple(labels or ()),
         problem,
         label_delimiter=label_delimiter,
-        metrics=CUSTOM_METRICS[problem],
+        metrics=custom_metrics(problem, is_ranking),
     )
     if problem == "regression":
         return dataset
@@ -84,6 +91,11 @@ def custom_dataset(
         dataset = dataset.with_labels_of(splits["train"].examples(splits["train"].find(None), "train"))
     if len(set(dataset.labels)) < len(dataset.labels):
         raise UserError(f"the labels {format_names(dataset.labels)} name a class twice")
+    if is_ranking and len(dataset.labels) != 2:
+        raise UserError(
+            f"ranking needs regression, or two labels of which the second is that of a relevant text; the labels are "
+            f"{format_names(dataset.labels)}"
+        )
     if problem == "single_label" and len(dataset.labels) == 2:
         return dataclasses.replace(dataset, metrics=(*dataset.metrics, "f1"))
     return dataset

@@ -35,6 +35,7 @@ def _custom_dataset(config: ClassifierConfig) -> Dataset:
         labels=None if config.regression else labels,
         problem=config.problem,
         has_header=config.has_header,
+        is_ranking=config.ranking,
     )
 
 

@@ -32,7 +32,8 @@ class Dataset:
       label_range: minimum and maximum regression target.
       label_delimiter: separator between the labels of a multi-label example.
       glue_name: its name on the GLUE site; None for other data sets.
-      metrics: names in `metrics.classification.METRICS` to report; the first is the primary metric.
+      metrics: names in `metrics.classification.METRICS`, or of `RERANKING_METRICS`, to report; the first is the primary
+        metric.
     """
 
     name: str

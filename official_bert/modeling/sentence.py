@@ -79,6 +79,11 @@ class SentenceModel(EncoderModel):
                 self.width = units
         self.build_for_any_length()
 
+    @property
+    def is_normalized(self) -> bool:
+        """True if the last layer scales vectors to length 1."""
+        return bool(self._layers_after) and self._layers_after[-1] is None
+
     def get_config(self) -> dict[str, Any]:
         """Return the constructor arguments in a JSON-serializable form."""
         return {**super().get_config(), "poolings": self._poolings, "layers_after": self._layers_after}

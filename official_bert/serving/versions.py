@@ -141,6 +141,7 @@ def write_version(
             fault_point("describe")
             description = {
                 "task": servable.task,
+                "max_seq_length": servable.max_seq_length,
                 "text_names": servable.text_names,
                 **servable.text_settings._asdict(),
             }

@@ -7,6 +7,7 @@ from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.pretraining import PretrainingModel
+from official_bert.modeling.sentence import SentenceModel
 from official_bert.modeling.span import SpanModel
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.serving.saved_model import write_export
@@ -14,6 +15,7 @@ from official_bert.tasks.classification.servable import ClassificationServable
 from official_bert.tasks.pretraining.servable import PretrainingServable
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
 from official_bert.tasks.question_answering.windows import WindowOptions
+from official_bert.tasks.sentence_encoder.servable import SentenceServable
 from official_bert.tasks.tagging.servable import TaggingServable
 from official_bert.tokenization import FullTokenizer
 
@@ -44,11 +46,17 @@ def _pretraining(encoder, **common):
     return model, PretrainingServable(model, **common, max_seq_length=_LENGTH)
 
 
+def _sentence_encoder(encoder, **common):
+    model = SentenceModel(encoder, layers_after=[(16, "tanh"), None])
+    return model, SentenceServable(model, **common, max_seq_length=_LENGTH)
+
+
 TASKS = {
     "classification": _classifier,
     "question_answering": _question_answering,
     "tagging": _tagging,
     "pretraining": _pretraining,
+    "sentence_encoder": _sentence_encoder,
 }
 
 

@@ -1,0 +1,83 @@
+"""The flags of commands that make one vector of each text."""
+
+from collections.abc import Sequence
+
+from official_bert.options.option import MAX_AXIS, Options, option, options
+from official_bert.support.errors import UserError
+
+VECTOR_TYPES = FLOAT32, INT8, BINARY = ("float32", "int8", "binary")
+POOLINGS = ("mean", "cls", "max", "second_to_last", "sum_last_four", "concat_last_four")
+
+
+@options(group="model")
+class VectorOptions(Options):
+    """Flags for the vector of a text, and for its export."""
+
+    pooling: str = option(
+        "mean",
+        "The vector of a text: the mean or maximum of the last layer over the wordpieces, the last layer at [CLS], or "
+        f"the mean of other layers: {', '.join(POOLINGS)}. A comma-separated list concatenates several.",
+        affects="model",
+    )
+    normalize: bool = option(False, "Scale the vectors to length 1.", affects="model")
+    vector_size: int = option(
+        0,
+        "Number of components to export of each vector, from the first, for models that were trained with such sizes; "
+        "0 for all. Shorter vectors of a model that normalizes are normalized again.",
+        group="export",
+        minimum=0,
+        maximum=MAX_AXIS,
+        affects="nothing",
+    )
+    vector_types: str = option(
+        FLOAT32,
+        "Comma-separated list of the vectors that the export returns: float32, which it always does; int8, scaled to "
+        "the largest component of each vector; binary, one bit per component.",
+        group="export",
+        affects="nothing",
+    )
+    prefix: str = option(
+        "", 'Text that the export puts before every text, such as "query: ".', group="export", affects="nothing"
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        _check_listed("pooling", self.poolings, self.known_poolings)
+        _check_listed("vector_types", self.listed_vector_types, VECTOR_TYPES)
+
+    @property
+    def known_poolings(self) -> Sequence[str]:
+        """The poolings that the command knows."""
+        return POOLINGS
+
+    @property
+    def poolings(self) -> list[str]:
+        """The poolings that --pooling lists."""
+        return self.pooling.split(",")
+
+    @property
+    def listed_vector_types(self) -> list[str]:
+        """The types that --vector_types lists."""
+        return self.vector_types.split(",")
+
+
+def check_vector_size(size: int, width: int) -> None:
+    """Raise if vectors of a model are shorter than the size to cut them to.
+
+    Args:
+      size: the number of components to keep; 0 for all.
+      width: the number of components of the model's vectors.
+
+    Raises:
+      UserError: the size exceeds the width.
+    """
+    if size > width:
+        raise UserError(f"vector_size={size} exceeds the {width} components of the model's vectors")
+
+
+def _check_listed(name: str, values: Sequence[str], known: Sequence[str]) -> None:
+    unknown = next((value for value in values if value not in known), None)
+    if unknown is not None:
+        raise UserError(f"--{name}: {unknown!r:.80} is unknown; choose from {', '.join(known)}")
+    if len(set(values)) < len(values):
+        raise UserError(f"--{name} lists a value twice")

@@ -1,0 +1,1 @@
+"""Sentence encoders: make one vector of each text, to compare texts by."""

@@ -1,0 +1,113 @@
+"""Servable sentence encoders: map a text to its vector."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.sentence import SentenceModel, normalized
+from official_bert.options.vectors import BINARY, FLOAT32, INT8, check_vector_size
+from official_bert.serving.servable import Servable, Tensors
+from official_bert.tokenization import Tokenizer
+from official_bert.tokenization.graph_joining import truncate_and_join
+
+VECTORS = "vectors"
+_LARGEST_INT8 = 127
+
+
+class SentenceServable(Servable):
+    """A sentence model whose vectors may be cut, normalized and quantized."""
+
+    task = "sentence_encoder"
+    text_names = ("text",)
+
+    def __init__(
+        self,
+        model: SentenceModel,
+        config: BertConfig,
+        tokenizer: Tokenizer,
+        *,
+        max_seq_length: int,
+        size: int | None = None,
+        normalize: bool = False,
+        vector_types: Sequence[str] = (FLOAT32,),
+        prefix: str = "",
+    ):
+        """Combine a sentence model with its tokenizer.
+
+        Args:
+          model: the sentence model.
+          config: the model's architecture.
+          tokenizer: the tokenizer that the model was trained with.
+          max_seq_length: maximum number of positions per text, including [CLS] and [SEP]; longer texts are truncated.
+          size: D, the number of components to keep of each vector, from the first; None for all. A model that ends in
+            normalization has its shorter vectors normalized again.
+          normalize: scale the vectors to length 1, even if the model does not.
+          vector_types: some of "float32", "int8" and "binary"; vectors in float32 are always returned.
+          prefix: put before every text, such as "query: ".
+
+        Raises:
+          UserError: the model's vectors have fewer components than `size`; or see `Servable`.
+        """
+        super().__init__(model, config, tokenizer, max_seq_length=max_seq_length, name="sentence_encoder")
+        check_vector_size(size or 0, model.width)
+        self.width = size or model.width
+        self._vector_types = tuple(vector_types)
+        self._prefix = prefix
+        self._normalizes = normalize or (model.is_normalized and self.width < model.width)
+
+    def tokenize(self, text: tf.Tensor) -> Tensors:
+        """Convert texts to model inputs.
+
+        Args:
+          text: string [B], UTF-8; the prefix is added here.
+
+        Returns:
+          input_ids, input_mask and segment_ids, int32 [B, S].
+        """
+        if self._prefix:
+            text = tf.strings.join([self._prefix, text])
+        encoded = self._graph_tokenizer().encode_beginnings(text, self.max_seq_length)
+        return truncate_and_join(encoded, specials=self._specials, max_seq_length=self.max_seq_length)
+
+    def predict(self, inputs: Tensors) -> Tensors:
+        """Compute the vectors of texts.
+
+        Args:
+          inputs: input_ids, input_mask and segment_ids, int32 [B, S].
+
+        Returns:
+          `vectors`, float32 [B, D]. If asked for, `int8_vectors`, int8 [B, D]: each vector times 127 / its largest
+          absolute component, rounded, so cosines stay the same up to rounding; and `binary_vectors`, uint8
+          [B, ceil(D / 8)]: a bit per component, 1 for those above 0, the first in the highest bit of a byte, as
+          `numpy.packbits` packs them.
+        """
+        vectors = self._run_model(inputs)[:, : self.width]
+        if self._normalizes:
+            vectors = normalized(vectors)
+        outputs = {VECTORS: vectors}
+        if INT8 in self._vector_types:
+            outputs["int8_vectors"] = _as_int8(vectors)
+        if BINARY in self._vector_types:
+            outputs["binary_vectors"] = _packed_bits(vectors)
+        return outputs
+
+
+def _as_int8(vectors: tf.Tensor) -> tf.Tensor:
+    """Scale each vector, float32 [B, D], so that its largest absolute component is 127, and round: int8 [B, D]."""
+    largest = tf.reduce_max(tf.abs(vectors), axis=1, keepdims=True)
+    return tf.cast(tf.round(tf.math.divide_no_nan(vectors, largest) * _LARGEST_INT8), tf.int8)
+
+
+def _packed_bits(vectors: tf.Tensor) -> tf.Tensor:
+    """Pack the signs of vectors, float32 [B, D], into uint8 [B, ceil(D / 8)]; the last byte ends in zeros."""
+    width = vectors.shape[1]
+    bits = tf.pad(tf.cast(vectors > 0, tf.int32), [[0, 0], [0, -width % 8]])
+    bits = tf.reshape(bits, [-1, bits.shape[1] // 8, 8])
+    return tf.cast(tf.reduce_sum(bits * [128, 64, 32, 16, 8, 4, 2, 1], axis=2), tf.uint8)
+
+
+def results(outputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """Convert outputs of the signature `text` to one vector, float32 [D], per text."""
+    return list(outputs[VECTORS])

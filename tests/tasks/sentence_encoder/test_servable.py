@@ -1,0 +1,111 @@
+"""Vectors of the export of a sentence encoder, against `TextEncoder` and NumPy."""
+
+import base64
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.inference.text_encoder import TextEncoder
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.encoder_options import UnpaddedLayout
+from official_bert.modeling.sentence import SentenceModel
+from official_bert.serving.saved_model import write_export
+from official_bert.serving.servable import IDS_SCHEMA
+from official_bert.support.errors import UserError
+from official_bert.tasks.sentence_encoder.servable import SentenceServable, results
+from official_bert.tokenization import FullTokenizer
+from tests.export_fixtures import AWKWARD_TEXTS
+from tests.exports import TOLERANCE, ask
+
+LENGTH, PREFIX, WIDTH = 12, "the Query: ", 13
+
+
+@pytest.fixture(scope="module")
+def tokenizer(vocab_file):
+    return FullTokenizer(vocab_file)
+
+
+@pytest.fixture(scope="module")
+def encoder(one_layer_config_file):
+    """An encoder of random weights, large enough for the texts to matter."""
+    tf.keras.utils.set_random_seed(1)
+    encoder = BertEncoder(BertConfig.from_json_file(one_layer_config_file), layout=UnpaddedLayout)
+    for variable in encoder.trainable_variables:
+        variable.assign(variable + tf.random.normal(variable.shape, stddev=0.1))
+    return encoder
+
+
+@pytest.fixture(scope="module")
+def model(encoder):
+    """Mean and [CLS], a dense layer, normalization."""
+    return SentenceModel(encoder, poolings=("mean", "cls"), layers_after=[(WIDTH, "tanh"), None])
+
+
+def servable_of(model, tokenizer, **options):
+    return SentenceServable(model, model.encoder.config, tokenizer, max_seq_length=LENGTH, **options)
+
+
+def vectors_of(model, tokenizer, texts, **options):
+    outputs = servable_of(model, tokenizer, **options).answer(text=tf.constant(texts))
+    return {name: values.numpy() for name, values in outputs.items()}
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def test_vectors_are_those_of_the_text_encoder(encoder, tokenizer):
+    model = SentenceModel(encoder)
+    texts = [PREFIX + text for text in AWKWARD_TEXTS]  # one text is longer than the limit
+    expected = TextEncoder(encoder, tokenizer).embed(texts, pooling="mean", max_seq_length=LENGTH, batch_size=4)
+    found = vectors_of(model, tokenizer, texts)
+    assert found.keys() == {"vectors"}
+    np.testing.assert_allclose(found["vectors"], expected, atol=TOLERANCE)
+    assert len(results(found)) == len(texts)
+    found = vectors_of(model, tokenizer, AWKWARD_TEXTS, prefix=PREFIX, normalize=True)
+    np.testing.assert_allclose(found["vectors"], unit(expected), atol=TOLERANCE)
+
+
+def test_sizes_and_types(model, tokenizer, encoder):
+    whole = vectors_of(model, tokenizer, AWKWARD_TEXTS)["vectors"]
+    assert whole.shape == (len(AWKWARD_TEXTS), WIDTH)
+    np.testing.assert_allclose(np.linalg.norm(whole, axis=1), 1, atol=TOLERANCE)
+    found = vectors_of(model, tokenizer, AWKWARD_TEXTS, size=9, vector_types=("int8", "binary"))
+    assert {name: (values.shape[1], str(values.dtype)) for name, values in found.items()} == {
+        "vectors": (9, "float32"), "int8_vectors": (9, "int8"), "binary_vectors": (2, "uint8")
+    }  # fmt: skip
+    np.testing.assert_allclose(found["vectors"], unit(whole[:, :9]), atol=TOLERANCE)
+    assert (np.abs(found["int8_vectors"]).max(axis=1) == 127).all()
+    expected = found["vectors"] / np.abs(found["vectors"]).max(axis=1, keepdims=True) * 127
+    np.testing.assert_array_equal(found["int8_vectors"], np.round(expected))
+    np.testing.assert_array_equal(found["binary_vectors"], np.packbits(found["vectors"] > 0, axis=1))
+    plain = SentenceModel(encoder)
+    cut, mean = (vectors_of(plain, tokenizer, AWKWARD_TEXTS, size=size)["vectors"] for size in (9, None))
+    np.testing.assert_array_equal(cut, mean[:, :9])
+    with pytest.raises(UserError, match="vector_size=14 exceeds the 13 components"):
+        servable_of(model, tokenizer, size=14)
+
+
+def test_a_new_process_answers_every_signature(model, tokenizer, tmp_path):
+    servable = servable_of(model, tokenizer, prefix=PREFIX, vector_types=("int8", "binary"))
+    expected = servable.answer(text=tf.constant(AWKWARD_TEXTS))
+    servable.use_export_stack(2)
+    path = write_export(str(tmp_path / "sentences"), servable)
+    ids = {name: values.numpy().tolist() for name, values in servable.tokenize(tf.constant(AWKWARD_TEXTS)).items()}
+    records = [
+        servable.example_schema.encode(dict(zip(ids, row, strict=True))) for row in zip(*ids.values(), strict=True)
+    ]
+    examples = [{"b64": base64.b64encode(record).decode()} for record in records]
+    requests = [
+        ["text", {"text": AWKWARD_TEXTS}],
+        ["serving_default", ids],
+        ["serving_int64", ids],
+        ["examples", {"examples": examples}],
+    ]
+    for answer in ask(path, requests, tmp_path):
+        assert answer.keys() == expected.keys()
+        np.testing.assert_allclose(answer["vectors"], expected["vectors"], atol=TOLERANCE)
+        np.testing.assert_allclose(answer["int8_vectors"], expected["int8_vectors"], atol=1)
+    assert ids.keys() == set(IDS_SCHEMA.names)

@@ -1,5 +1,12 @@
-"""Downloads models of the Hugging Face Hub, named hf://owner/name, with its own client, which caches them."""
+"""Downloads models of the Hugging Face Hub, named hf://owner/name, with its own client, which caches them.
 
+The client checks the size of what it downloads; the hash of each large file, which is its name in the cache, is
+checked here.
+"""
+
+import functools
+import glob
+import hashlib
 import os
 import re
 
@@ -11,14 +18,15 @@ _SETTINGS = [
     *("config.json", "tokenizer_config.json", "special_tokens_map.json"),
     *("vocab.txt", "tokenizer.json", "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model"),
     *("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"),
-    *("[0-9]_*/*.json", "[0-9]_*/vocab.txt", "[0-9]_*/*.model"),
-    *("[0-9]_*/model.safetensors", "[0-9]_*/pytorch_model.bin"),
+    *("[0-9]_*/*.json", "[0-9]_*/*.txt", "[0-9]_*/*.model"),
+    *("[1-9]_*/model.safetensors", "[1-9]_*/pytorch_model.bin"),
 ]
-# The first that the model has; either may be in several files.
+# The first that the model has; either may be in several files, and of sentence-transformers in the encoder's folder.
 _WEIGHTS = (
-    ("model*.safetensors", "model.safetensors.index.json"),
-    ("pytorch_model*.bin", "pytorch_model.bin.index.json"),
+    ("model*.safetensors", "0_*/model*.safetensors", "model.safetensors.index.json"),
+    ("pytorch_model*.bin", "0_*/pytorch_model*.bin", "pytorch_model.bin.index.json"),
 )
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 def local_folder(path: str) -> str:
@@ -30,8 +38,8 @@ def local_folder(path: str) -> str:
       path: `hf://owner/name`, with `@revision` behind it for a branch, a tag or a commit; or a path.
 
     Raises:
-      UserError: there is no such model or revision, it may not be read or cannot be downloaded, or the client is not
-        installed.
+      UserError: there is no such model or revision, it may not be read or cannot be downloaded, a file is damaged, or
+        the client is not installed.
     """
     if not path.startswith(SCHEME):
         return path
@@ -47,7 +55,7 @@ def local_folder(path: str) -> str:
     try:
         for weights in _WEIGHTS:
             folder = huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=[*_SETTINGS, *weights])
-            if any(entry.startswith(weights[0].partition("*")[0]) for entry in os.listdir(folder)):
+            if any(glob.glob(os.path.join(glob.escape(folder), pattern)) for pattern in weights):
                 break
     except errors.GatedRepoError as error:
         raise UserError(f"{path}: its owner grants access; ask for it on its page, and set HF_TOKEN") from error
@@ -58,4 +66,18 @@ def local_folder(path: str) -> str:
     except (OSError, ValueError, errors.HTTPError) as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise UserError(f"{path} cannot be downloaded, and is not in the cache: {reason:.200}") from error
+    for pattern in (*_SETTINGS, *weights):
+        for file in sorted(glob.glob(pattern, root_dir=folder)):
+            _check_content(path, file, os.path.realpath(os.path.join(folder, file)))
     return folder
+
+
+@functools.cache  # commands ask for one folder several times
+def _check_content(model: str, file: str, blob: str) -> None:
+    """Raise if a large file of a model is not what its hash says, by which it is named in the cache."""
+    wanted = os.path.basename(blob)
+    if not _SHA256.fullmatch(wanted):
+        return
+    with open(blob, "rb") as source:
+        if hashlib.file_digest(source, "sha256").hexdigest() != wanted:
+            raise UserError(f"{model}: {file} is damaged, as its SHA-256 shows; delete {blob} to download it anew")

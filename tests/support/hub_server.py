@@ -11,7 +11,10 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    """Serves `server.models`, name to a dict of files; files of the names in `server.broken` end halfway."""
+    """Serves `server.models`, name to a dict of files, those with weights as large files, which have a SHA-256.
+
+    Files of the names in `server.broken` end halfway, those in `server.damaged` have another last byte.
+    """
 
     protocol_version = "HTTP/1.1"
 
@@ -26,6 +29,8 @@ class Hub(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "GET":
             half = self.path.rpartition("/")[2] in self.server.broken
+            if self.path.rpartition("/")[2] in self.server.damaged:
+                content = content[:-1] + bytes([content[-1] ^ 1])
             self.wfile.write(content[: len(content) // 2] if half else content)
             if half:
                 self.close_connection = True
@@ -45,7 +50,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
             return self.answer(404, X_Error_Code="RevisionNotFound", X_Error_Message="Invalid rev id")
         if is_api and rest[0] == "tree":
             listed = [
-                {"type": "file", "path": path, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}
+                {"type": "file", "path": path, "size": len(content), "oid": etag_of(path, content)}
                 for path, content in model.items()
             ]
             return self.answer(200, json.dumps(listed).encode(), Content_Type="application/json")
@@ -55,14 +60,21 @@ class Hub(http.server.BaseHTTPRequestHandler):
         content = model.get("/".join(rest[2:]))
         if content is None:
             return self.answer(404, X_Error_Code="EntryNotFound", X_Repo_Commit=COMMIT)
-        return self.answer(200, content, ETag=f'"{hashlib.sha1(content).hexdigest()}"', X_Repo_Commit=COMMIT)
+        return self.answer(200, content, ETag=f'"{etag_of(path, content)}"', X_Repo_Commit=COMMIT)
+
+
+def etag_of(path, content):
+    """Returns the hash by which the hub names a file's content."""
+    hashed = hashlib.sha256 if path.endswith((".safetensors", ".bin")) else hashlib.sha1
+    return hashed(content).hexdigest()
 
 
 @contextlib.contextmanager
 def serving(models):
     """Yields the server, whose `url` is for HF_ENDPOINT."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    server.models, server.private, server.broken, server.requests = models, set(), set(), []
+    server.models, server.private, server.requests = models, set(), []
+    server.broken, server.damaged = set(), set()
     server.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

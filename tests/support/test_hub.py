@@ -39,6 +39,9 @@ def hub(tmp_path):
         {
             "own/model": model,
             "own/old": {"config.json": b"{}", "0_Transformer/vocab.txt": b"the", "pytorch_model.bin": b"all there is"},
+            "own/parts": {"modules.json": b"[]", "0_Transformer/pytorch_model.bin": b"not wanted"}
+            | {f"0_Transformer/model-{part}-of-2.safetensors": part.encode() for part in "12"}
+            | {"0_Transformer/model.safetensors.index.json": b"{}", "2_Dense/pytorch_model.bin": b"wanted"},
         }
     ) as hub:
         hub.environment = {
@@ -59,7 +62,9 @@ from official_bert.support.errors import UserError
 from official_bert.support.hub import local_folder
 for path in sys.argv[1:]:
     try:
-        print(*sorted(os.listdir(local_folder(path))))
+        folder = local_folder(path)
+        paths = [os.path.join(place, name) for place, _, names in os.walk(folder) for name in names]
+        print(*sorted(os.path.relpath(path, folder) for path in paths))
     except UserError as error:
         print(error)
 """
@@ -98,7 +103,9 @@ def test_a_model_is_read_by_every_way_in_and_then_without_a_network(hub, tmp_pat
 def test_what_is_needed_is_downloaded_and_what_cannot_be_is_told(hub):
     paths = {
         "hf://own/model": f"config.json {WEIGHTS_FILE} vocab.txt",
-        "hf://own/old": "0_Transformer config.json pytorch_model.bin",
+        "hf://own/old": "0_Transformer/vocab.txt config.json pytorch_model.bin",
+        "hf://own/parts": "0_Transformer/model-1-of-2.safetensors 0_Transformer/model-2-of-2.safetensors "
+        "0_Transformer/model.safetensors.index.json 2_Dense/pytorch_model.bin modules.json",
         "hf://own/absent": "hf://own/absent: there is no such model, or it is private; check the name, or set HF_TOKEN",
         "hf://own/model@v2": "hf://own/model@v2: there is no revision 'v2' of this model",
         "hf://model": "hf://model is not the name of a model; write hf://owner/name or hf://owner/name@revision",
@@ -119,8 +126,16 @@ def test_a_private_model_needs_the_token(hub):
     assert folders(hub, "hf://own/model", HF_TOKEN="right") == [f"config.json {WEIGHTS_FILE} vocab.txt"]
 
 
-def test_half_a_download_is_not_taken_for_a_model(hub):
+def test_half_a_download_is_not_taken_for_a_model_and_neither_is_a_damaged_one(hub, tmp_path):
     hub.broken.add("config.json")
     assert folders(hub, "hf://own/model")[0].startswith("hf://own/model cannot be downloaded, and is not in the cache")
     hub.broken.clear()
     assert folders(hub, "hf://own/model") == [f"config.json {WEIGHTS_FILE} vocab.txt"]
+    hub.damaged.add(WEIGHTS_FILE)
+    home = {"HF_HOME": str(tmp_path / "other")}
+    (message,) = folders(hub, "hf://own/model", **home)
+    said, blob = message.removesuffix(" to download it anew").split("; delete ")
+    assert said == f"hf://own/model: {WEIGHTS_FILE} is damaged, as its SHA-256 shows"
+    hub.damaged.clear()
+    os.remove(blob)
+    assert folders(hub, "hf://own/model", **home) == [f"config.json {WEIGHTS_FILE} vocab.txt"]

@@ -1,11 +1,11 @@
-"""The flags of the batches that training reads."""
+"""Flags for training batches."""
 
 from official_bert.options.option import MAX_BATCH_SIZE, MAX_PARTS, MAX_SEED, Options, option, options
 
 
 @options(group="training")
 class BatchOptions(Options):
-    """Flags that say which examples each step of training reads."""
+    """Flags that select the examples of each training step."""
 
     train_batch_size: int = option(
         32,
@@ -20,22 +20,22 @@ class BatchOptions(Options):
     )
     train_batch_tokens: int = option(
         0,
-        "Maximum number of positions per training step, padding included, over all devices: a batch has as many "
-        "examples of similar length as fit. 0 for batches of --train_batch_size.",
+        "Maximum number of positions per training step, padding included, over all devices; each batch is filled with "
+        "examples of similar length. 0 for batches of --train_batch_size.",
         minimum=0,
         not_with={
-            "use_tpu": "--train_batch_tokens makes batches of many shapes, each of which a TPU would compile; use "
+            "use_tpu": "--train_batch_tokens makes batches of many shapes, and a TPU would compile each of them; use "
             "--train_batch_size",
-            "use_xla": "--train_batch_tokens makes batches of many shapes, each of which XLA would compile; leave one "
-            "of them out",
+            "use_xla": "--train_batch_tokens makes batches of many shapes, and XLA would compile each of them; leave "
+            "one of the two out",
         },
         affects="order",
         sizes_run_with="do_train",
     )
     gradient_accumulation_steps: int = option(
         1,
-        "Number of parts that each training batch is split into, computed one after another: less memory, same result "
-        "but for the random numbers of dropout.",
+        "Number of parts that each training batch is split into and computed in turn: less memory, same result except "
+        "for the random numbers of dropout.",
         minimum=1,
         maximum=MAX_PARTS,
         affects="learning",
@@ -49,8 +49,8 @@ class BatchOptions(Options):
     )
     allow_inexact_resume: bool = option(
         False,
-        "Resume even if what determines the order of the examples has changed: batch size, seed or padding; with "
-        "--train_batch_tokens also --gradient_accumulation_steps and the number of devices.",
+        "Resume even if a setting that determines the order of the examples has changed: batch size, seed or padding; "
+        "with --train_batch_tokens also --gradient_accumulation_steps and the number of devices.",
         group="rarely needed",
         affects="nothing",
     )

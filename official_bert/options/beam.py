@@ -1,4 +1,4 @@
-"""The flags of Apache Beam pipelines."""
+"""Flags for Apache Beam pipelines."""
 
 import shlex
 
@@ -8,12 +8,12 @@ from official_bert.support.errors import UserError
 
 @options(group="devices")
 class BeamOptions(Options):
-    """Flags of all commands that run as Beam pipelines."""
+    """Flags of every command that runs as a Beam pipeline."""
 
     beam_args: str = option(
         "",
-        "Options of the pipeline, quoted as one value, such as '--runner=FlinkRunner --flink_master=host:8081'; by "
-        "default it runs in this process.",
+        "Beam pipeline options, quoted as one value, such as '--runner=FlinkRunner --flink_master=host:8081'; by "
+        "default the pipeline runs in this process.",
     )
 
     @property

@@ -1,6 +1,6 @@
-"""Turns a config dataclass into absl flags, the parsed flags back into the dataclass, and that into a command line.
+"""Conversion between config dataclasses, absl flags and command lines.
 
-Together with `running.py` the only library module that imports `absl.flags`.
+This module and `running.py` are the only library modules that import `absl.flags`.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ flags.disclaim_key_flags()  # `--help` then lists the flags under the script, no
 
 Config = TypeVar("Config")
 
-# Takes a config class, the values of its flags and the names of those that were given; returns all values.
+# Takes a config class, its flag values and the names of the flags that were given; returns all values.
 Complete = Callable[[type, Mapping[str, Any], Collection[str]], Mapping[str, Any]]
 
 _DEFINERS = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, float: flags.DEFINE_float, str: flags.DEFINE_string}
@@ -33,7 +33,7 @@ _DEMANDS = {
 
 
 def define_flags(config_class: type, flag_values: flags.FlagValues) -> None:
-    """Define one flag for each field of a dataclass made with `option()`."""
+    """Define a flag for each field of a dataclass made with `option()`."""
     types_by_name = typing.get_type_hints(config_class)
     has_checkpoint = "init_checkpoint" in types_by_name
     for field in dataclasses.fields(config_class):
@@ -50,11 +50,11 @@ def define_flags(config_class: type, flag_values: flags.FlagValues) -> None:
 
 
 def flags_help(config_class: type, flag_values: flags.FlagValues) -> str:
-    """Describe the flags of a config in their groups, each flag as absl does.
+    """Return the help text of a config's flags by group, each flag in absl's format.
 
     Args:
       config_class: dataclass made with `option()`.
-      flag_values: the flags that `define_flags` has defined of it.
+      flag_values: its flags, as defined by `define_flags`.
     """
     flags_by_group = {group: [] for group in GROUPS}
     for field in dataclasses.fields(config_class):
@@ -70,12 +70,12 @@ def from_flags(
     flag_values: flags.FlagValues,
     complete: Complete | None = None,
 ) -> Config:
-    """Build the config from parsed flags; its own checks run in `__post_init__`.
+    """Build the config from parsed flags; `__post_init__` checks it.
 
     Args:
       config_class: the dataclass.
       flag_values: the flags.
-      complete: changes the values before the config is built.
+      complete: a function that may change the values before the config is built.
     """
     names = [field.name for field in dataclasses.fields(config_class)]
     values = {name: flag_values[name].value for name in names}
@@ -92,15 +92,15 @@ def from_arguments(
     arguments: Sequence[str],
     complete: Callable[[type, Mapping[str, Any], Collection[str]], Mapping[str, Any]] | None = None,
 ) -> Config:
-    """Build the config of a command line that names no program.
+    """Build the config from command-line arguments without the program name.
 
     Args:
       config_class: the dataclass.
-      arguments: as `to_arguments` returns them.
-      complete: as of `from_flags`.
+      arguments: as returned by `to_arguments`.
+      complete: see `from_flags`.
 
     Raises:
-      UserError: as `parse_flags`, or the config's own checks.
+      UserError: see `parse_flags`; or the config's own checks fail.
     """
     flag_values = flags.FlagValues()
     define_flags(config_class, flag_values)
@@ -112,8 +112,8 @@ def parse_flags(flag_values: flags.FlagValues, arguments: Sequence[str]) -> None
     """Parse a command line.
 
     Args:
-      flag_values: the flags that are defined.
-      arguments: the program's name and what follows it.
+      flag_values: the defined flags.
+      arguments: the program name and its arguments.
 
     Raises:
       UserError: a flag is unknown, or its value is invalid or missing; an argument is not a flag; a file of
@@ -122,7 +122,7 @@ def parse_flags(flag_values: flags.FlagValues, arguments: Sequence[str]) -> None
     for argument in arguments[1:]:
         try:
             argument.encode("utf-8")
-        except UnicodeEncodeError as error:  # Python lets bytes of the command line that it cannot decode pass
+        except UnicodeEncodeError as error:  # Python decodes invalid bytes of the command line to surrogates
             raise UserError(f"the argument {argument!a} is not UTF-8; check the terminal's encoding") from error
     flag_file = next((argument for argument in arguments if argument.lstrip("-").startswith("flagfile")), "--flagfile")
     if flag_file.endswith("="):
@@ -133,7 +133,7 @@ def parse_flags(flag_values: flags.FlagValues, arguments: Sequence[str]) -> None
         cause = error.__context__
         raise UserError(f"--flagfile: cannot read {cause.filename}: {cause.strerror}") from error
     except UnicodeDecodeError as error:
-        raise UserError(f"{flag_file}: the file, or one that it names, is not UTF-8: {error}") from error
+        raise UserError(f"{flag_file}: this file, or one that it includes, is not UTF-8: {error}") from error
     except flags.UnrecognizedFlagError as error:
         raise UserError(unknown_flag(error.flagname, list(flag_values))) from error
     except (flags.Error, ValueError) as error:
@@ -146,7 +146,7 @@ def parse_flags(flag_values: flags.FlagValues, arguments: Sequence[str]) -> None
 
 
 def to_arguments(config: Any) -> list[str]:
-    """Return the flags that give a config, such as `["--task_name=mrpc", "--do_train"]`; defaults are left out."""
+    """Return the flags of a config that differ from their defaults, such as `["--task_name=mrpc", "--do_train"]`."""
     arguments = []
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
@@ -160,9 +160,9 @@ def to_arguments(config: Any) -> list[str]:
 
 
 def _define(field: dataclasses.Field, annotation: Any, help_text: str, flag_values: flags.FlagValues) -> None:
-    """Define a flag by its annotation.
+    """Define the flag of a field, with the type of its annotation.
 
-    `str | None` is a string flag without a default, `float | Literal["auto"]` a number that may also be the word auto.
+    `str | None` is a string flag without a default; `float | Literal["auto"]` accepts a number or the word auto.
     """
     is_union = typing.get_origin(annotation) in (types.UnionType, typing.Union)
     kinds = typing.get_args(annotation) if is_union else (annotation,)
@@ -178,7 +178,7 @@ def _define(field: dataclasses.Field, annotation: Any, help_text: str, flag_valu
 
 
 class _NumberOrWord(flags.FloatParser):
-    """Reads a number, or one of a few words as it is."""
+    """Parser for a number or one of a few literal words."""
 
     def __init__(self, words: Sequence[str]):
         super().__init__()
@@ -194,7 +194,7 @@ class _NumberOrWord(flags.FloatParser):
 
 
 class _PlainSpokenParser(flags.ArgumentParser):
-    """Parses as another parser does, and says in plain words what a value must be."""
+    """Wrapper of a parser that replaces its error message by a plain one."""
 
     def __init__(self, parser: flags.ArgumentParser, demand: str):
         self._parser = parser

@@ -1,4 +1,4 @@
-"""`Command`: what a module of `commands` declares."""
+"""`Command`: the declaration of a command, one in each module of `commands`."""
 
 import dataclasses
 import shlex
@@ -10,17 +10,17 @@ from official_bert.support.errors import UserError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """A command: a script at the root, or a tool.
+    """A subcommand of `official-bert`, or a script in the repository root.
 
     Attributes:
-      name: as typed after `official-bert`; its file has the same name.
+      name: the word after `official-bert`; the module has the same name.
       config_class: dataclass made with `option()`; its fields are the flags.
-      summary: one line that says what it does.
-      run: called with the config; imports what is heavy when it is called.
-      usage: the rest of the help text before the flags; `{command}` stands for the words that start the script.
+      summary: one line for the help text.
+      run: the function to call with the config; it imports heavy modules itself.
+      usage: the rest of the help text before the flags; `{command}` is replaced by the words that start the script.
       check: a function that raises `UserError` for mistakes in the files that the config names. It is called with the
-        config before TensorFlow is imported, and must not import that.
-      uses_tensorflow: whether to import TensorFlow before the run, quietly; for remote files it is imported anyway.
+        config before TensorFlow is imported, and must not import it.
+      uses_tensorflow: whether to import TensorFlow, quietly, before `run` is called; remote files always need it.
     """
 
     name: str
@@ -41,13 +41,13 @@ class Command:
 
 
 def split_command(command: str) -> list[str]:
-    """Split the value of a flag that is a command, of which what stands after `--` is made.
+    """Split the value of --command, which holds the arguments after `--`, into words.
 
     Args:
       command: for example `"run_ner --data_dir='my data'"`.
 
     Raises:
-      UserError: there is none, or a quotation mark is not closed.
+      UserError: the command is empty, or a quotation mark is not closed.
     """
     try:
         words = shlex.split(command)

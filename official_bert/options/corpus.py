@@ -1,28 +1,28 @@
-"""The flags that name a corpus."""
+"""Flags for the corpus and for record files."""
 
 from official_bert.options.option import Options, option, options
 
 
 @options(group="input")
 class CorpusOptions(Options):
-    """Flags that name the files of a corpus."""
+    """Flags for the files of a corpus."""
 
     input_file: str | None = option(
         None,
-        "Files with the text, which may be compressed: comma-separated list of names, globs, folders (all files below) "
-        "and @list.txt (a file with one of these a line).",
+        "Text files, which may be compressed: comma-separated list of names, globs, folders (all files below them) and "
+        "@list.txt (a file with one of these per line).",
         required=True,
         is_path=True,
     )
     input_format: str = option(
         "auto",
         "text: one sentence per line, blank lines between documents; jsonl, parquet: one document per object or row, "
-        "one sentence per line of its text; auto: by the file names, otherwise text.",
+        "one sentence per line of its text; auto: chosen by file name, text if unknown.",
         choices=("auto", "text", "jsonl", "parquet"),
     )
     text_field: str = option(
         "text",
-        "JSON lines and Parquet: key or column of the text.",
+        "JSON Lines and Parquet: key or column of the text.",
         only_with={"input_format": ("auto", "jsonl", "parquet")},
     )
 
@@ -33,7 +33,7 @@ class RecordFileOptions(Options):
 
     compression: str = option(
         "none",
-        "Compression of the TFRecord files that are written.",
+        "Compression of the TFRecord files.",
         choices=("none", "gzip"),
         affects="nothing",
     )

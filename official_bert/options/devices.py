@@ -1,11 +1,11 @@
-"""The flags that choose the devices."""
+"""Flags for devices and number formats."""
 
 from official_bert.options.option import MAX_PARTS, Options, option, options
 
 
 @options(group="devices")
 class DeviceOptions(Options):
-    """Flags that choose the devices; every script that runs a model has them."""
+    """Flags of every command that runs a model."""
 
     use_tpu: bool = option(False, "Train on a TPU.", affects="learning")
     tpu_name: str | None = option(
@@ -22,7 +22,7 @@ class DeviceOptions(Options):
     )
     num_tpu_cores: int = option(
         8,
-        "Number of cores that the TPU must have, with --use_tpu.",
+        "Required number of TPU cores, with --use_tpu.",
         group="rarely needed",
         minimum=1,
         affects="nothing",
@@ -30,7 +30,7 @@ class DeviceOptions(Options):
 
     distribution: str = option(
         "auto",
-        "Where to compute: one device, several of this machine (mirrored: all GPUs, or --num_replicas of them), "
+        "Distribution strategy: one device, several of this machine (mirrored: all GPUs, or --num_replicas of them), "
         "several machines (multi_worker) or a TPU. auto means tpu with --use_tpu, multi_worker if TF_CONFIG "
         "names several workers, mirrored if --num_replicas is not 1, and one_device otherwise.",
         choices=("auto", "one_device", "mirrored", "multi_worker", "tpu"),
@@ -46,7 +46,7 @@ class DeviceOptions(Options):
     mixed_precision: str = option(
         "none",
         "Number format of activations and gradients; weights, softmax, normalization and losses stay float32. auto "
-        "chooses what is fast on the devices that are found; none computes all in float32.",
+        "chooses the fastest format for the devices; none computes everything in float32.",
         choices=("none", "bfloat16", "float16", "auto"),
         affects="learning",
     )

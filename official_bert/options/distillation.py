@@ -1,4 +1,4 @@
-"""The flags of learning from another model."""
+"""Flags for knowledge distillation."""
 
 from official_bert.options.option import GIVEN, Options, layer_numbers, option, options
 
@@ -8,19 +8,21 @@ WITH_TEACHER = {"teacher": GIVEN}
 
 @options(group="distillation")
 class TeacherOptions(Options):
-    """Flags of every command that learns from the outputs of another model."""
+    """Flags of every command that can distill a teacher model."""
 
     teacher: str | None = option(
         None,
-        "Output folder of a finished run of the same script, or best in it, or a Hugging Face folder with a finished "
-        "head: its outputs for the training examples are learned beside the labels (knowledge distillation).",
+        "Output folder of a finished run of the same script, its subfolder best, or a Hugging Face folder with a "
+        "fine-tuned head. Its model is the teacher for knowledge distillation: the student learns from its outputs and "
+        "from the labels.",
         is_path=True,
         only_with={"do_train": (True,)},
         affects="learning",
     )
     distillation_temperature: float = option(
         2.0,
-        "With --teacher: what the logits of both models are divided by; above 1, unlikely answers count more.",
+        "With --teacher: temperature that the logits of both models are divided by; above 1, unlikely classes count "
+        "more.",
         minimum=0.01,
         maximum=1000,
         only_with=WITH_TEACHER,
@@ -28,7 +30,7 @@ class TeacherOptions(Options):
     )
     soft_target_weight: float = option(
         0.5,
-        "With --teacher: weight of the teacher's outputs in the loss; the labels have the rest.",
+        "With --teacher: weight of the distillation loss; the loss of the labels has the rest.",
         minimum=0,
         maximum=1,
         only_with=WITH_TEACHER,
@@ -38,20 +40,20 @@ class TeacherOptions(Options):
 
 @options(group="distillation")
 class DistillationOptions(TeacherOptions):
-    """Flags of every command that fine-tunes, for learning from another model."""
+    """Distillation flags of every command that fine-tunes."""
 
     hidden_state_weight: float = option(
         0.0,
-        "With --teacher: weight in the loss of the squared differences between what the layers of both compute, those "
-        "of the student projected to the teacher's size; the teacher then reads every batch anew. 0 leaves them out.",
+        "With --teacher: weight of the mean squared difference between the hidden states of student and teacher, "
+        "the student's projected to the teacher's size; the teacher then reads every batch anew. 0 for none.",
         minimum=0,
         only_with=WITH_TEACHER,
         affects="learning",
     )
     teacher_layers: str | None = option(
         None,
-        "With --hidden_state_weight: comma-separated list of the teacher's layers, one to learn for each of the "
-        "student's, 0 is the first, -1 the last; by default evenly spaced, up to the last.",
+        "With --hidden_state_weight: comma-separated list of teacher layers, one for each layer of the student; 0 is "
+        "the first, -1 the last; by default evenly spaced, up to the last.",
         only_with={"hidden_state_weight": GIVEN},
         affects="learning",
     )

@@ -1,4 +1,4 @@
-"""The flags of an evaluation."""
+"""Flags for evaluation."""
 
 from official_bert.options.option import MAX_BATCH_SIZE, Options, option, options
 

@@ -1,4 +1,4 @@
-"""The flags of an export."""
+"""Flags for exporting a trained model."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from official_bert.support.errors import UserError
 # Settings that some flags need.
 _EXPORT = {"do_export": (True,)}
 
-# The values of `export_precision` that each `export_format` has.
+# Supported values of `export_precision` for each `export_format`.
 _PRECISIONS = {"saved_model": ("float32", "bfloat16"), "tflite": ("float32", "float16", "int8")}
 
 
 def top_k_option(what: str) -> Any:
-    """Declare the flag of tasks whose exports return several `what`, such as "words to return for each [MASK]"."""
+    """Declare `top_k` for tasks whose exports return several `what`, such as "words to return for each [MASK]"."""
     return option(
         5,
         f"With --do_export: number of {what}.",
@@ -27,11 +27,11 @@ def top_k_option(what: str) -> Any:
 
 @options(group="export")
 class ExportOptions(Options):
-    """Flags of every command that exports what it has trained."""
+    """Flags of every command that exports its trained model."""
 
     do_export: bool = option(
         False,
-        "Export the model for TensorFlow Serving, with raw text as its input; see docs/serving.md.",
+        "Export the model for TensorFlow Serving, with raw text as input; see docs/serving.md.",
         affects="run",
     )
     export_dir: str | None = option(
@@ -43,15 +43,15 @@ class ExportOptions(Options):
     )
     export_format: str = option(
         "saved_model",
-        "With --do_export: saved_model for servers, which reads texts; tflite for LiteRT on phones, which reads ids.",
+        "With --do_export: saved_model for servers, with raw text as input; tflite for LiteRT on phones, with ids.",
         choices=("saved_model", "tflite"),
         only_with=_EXPORT,
         affects="nothing",
     )
     export_precision: str = option(
         "float32",
-        "With --do_export: number format of the exported weights and of what they are multiplied with; outputs stay "
-        "float32. bfloat16 is for saved_model, and fast on CPUs with AVX512-BF16 or AMX; float16 and int8 are for "
+        "With --do_export: number format of the exported weights and the activations they are multiplied with; outputs "
+        "stay float32. bfloat16 is for saved_model, and fast on CPUs with AVX512-BF16 or AMX; float16 and int8 are for "
         "tflite.",
         choices=("float32", "bfloat16", "float16", "int8"),
         only_with=_EXPORT,
@@ -59,9 +59,9 @@ class ExportOptions(Options):
     )
     export_parallelism: int = option(
         0,
-        "With --do_export: number of parts of each layer of a saved_model that different cores compute at the same "
-        "time; must divide the attention heads and intermediate_size. 0 for 2, or 1 where 2 does not divide them. 1 is "
-        "best for GPUs.",
+        "With --do_export: number of parts that each layer of a saved_model is split into, for different cores to "
+        "compute at the same time; must divide the number of attention heads and intermediate_size. 0 means 2, or 1 if "
+        "2 does not divide them. 1 is best for GPUs.",
         minimum=0,
         maximum=MAX_PARTS,
         only_with={**_EXPORT, "export_format": ("saved_model",)},
@@ -75,6 +75,6 @@ class ExportOptions(Options):
         precisions = _PRECISIONS[self.export_format]
         if self.export_precision not in precisions:
             raise UserError(
-                f"--export_format={self.export_format} has no --export_precision={self.export_precision}; choose one "
-                f"of {', '.join(precisions)}"
+                f"--export_format={self.export_format} does not support --export_precision={self.export_precision}; "
+                f"choose one of {', '.join(precisions)}"
             )

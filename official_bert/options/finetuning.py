@@ -1,4 +1,4 @@
-"""The flags of every command that fine-tunes."""
+"""Flags for fine-tuning."""
 
 from typing import ClassVar
 
@@ -13,9 +13,9 @@ from official_bert.support.errors import UserError
 
 @options(group="training")
 class FinetuningOptions(DistillationOptions, RecordFileOptions, TokenizerOptions, TrainingOptions):
-    """Flags of every script that fine-tunes on texts."""
+    """Flags of every command that fine-tunes."""
 
-    do_eval: ClassVar[bool] = False  # a flag where evaluation is more than a part of prediction
+    do_eval: ClassVar[bool] = False  # a flag in commands that evaluate separately from prediction
     do_predict: bool = option(False, "Run prediction on the test set.", group="evaluation", affects="run")
     predict_batch_size: int = option(
         8,
@@ -28,7 +28,7 @@ class FinetuningOptions(DistillationOptions, RecordFileOptions, TokenizerOptions
     )
     dynamic_padding: bool = option(
         True,
-        "Batch texts of similar length and pad each batch to its longest; results stay the same. Off on TPU.",
+        "Batch texts of similar length and pad each batch to its longest text; results stay the same. Off on TPU.",
         group="devices",
         not_with={
             "train_batch_tokens": "--train_batch_tokens needs batches of similar length; leave --nodynamic_padding out"
@@ -38,7 +38,7 @@ class FinetuningOptions(DistillationOptions, RecordFileOptions, TokenizerOptions
     num_train_epochs: float = option(3.0, "Number of training epochs.", minimum=0, affects="learning")
     warmup_proportion: float = option(
         0.1,
-        "Fraction of the training steps that are used for learning-rate warm-up.",
+        "Fraction of the training steps used for learning-rate warm-up.",
         minimum=0,
         maximum=1,
         affects="learning",
@@ -46,7 +46,8 @@ class FinetuningOptions(DistillationOptions, RecordFileOptions, TokenizerOptions
 
     eval_steps: int = option(
         0,
-        "Number of steps between evaluations in training; the best checkpoint is kept in output_dir/best. 0 for none.",
+        "Number of steps between evaluations during training; the best checkpoint is kept in output_dir/best. 0 for "
+        "none.",
         group="evaluation",
         minimum=0,
         affects="learning",
@@ -71,11 +72,11 @@ class FinetuningOptions(DistillationOptions, RecordFileOptions, TokenizerOptions
         if self.early_stopping_patience and not self.eval_steps:
             raise UserError("--early_stopping_patience needs --eval_steps")
         if self.use_best_checkpoint and self.do_train and not self.eval_steps:
-            raise UserError("--use_best_checkpoint with --do_train needs --eval_steps, which finds the best")
+            raise UserError("--use_best_checkpoint with --do_train needs --eval_steps, which finds the best checkpoint")
 
     @property
     def batch_sizes(self) -> dict[str, int]:
-        """The flags that say how many examples all devices share."""
+        """The batch sizes over all devices, by flag."""
         of_training = {} if self.train_batch_tokens else {"train_batch_size": self.train_batch_size}
         return {**of_training, "predict_batch_size": self.predict_batch_size}
 
@@ -86,18 +87,18 @@ class FinetuningOptions(DistillationOptions, RecordFileOptions, TokenizerOptions
 
     @property
     def trains_encoder(self) -> bool:
-        """True if the weights of the encoder are trained, too."""
+        """True if the weights of the encoder are trained."""
         return self.do_train
 
 
 @options(group="evaluation")
 class LabellingOptions(EvaluationOptions, FinetuningOptions):
-    """Flags of the scripts that give labels to texts or to their words.
+    """Flags of commands that label texts or words.
 
-    Each of these has also the flags `train_file`, `eval_file` and `predict_file`, which `required_files` names.
+    Each command also has the flags `train_file`, `eval_file` and `predict_file`, which `required_files` refers to.
     """
 
-    feature_layers: ClassVar[str | None] = None  # a flag where the head may read several
+    feature_layers: ClassVar[str | None] = None  # a flag in commands whose head can read several layers
     max_seq_length: int = option(
         128,
         "Maximum number of wordpieces per sequence, including [CLS] and [SEP].",
@@ -109,7 +110,7 @@ class LabellingOptions(EvaluationOptions, FinetuningOptions):
     )
     trainable_encoder: bool = option(
         True,
-        "Train the encoder too; otherwise it is frozen, and its outputs are computed only once.",
+        "Train the encoder; otherwise it is frozen and its outputs are computed only once.",
         group="training",
         not_with={
             "train_batch_tokens": "--train_batch_tokens cannot be used with a frozen encoder, whose outputs are "
@@ -122,8 +123,8 @@ class LabellingOptions(EvaluationOptions, FinetuningOptions):
     )
     head_dropout: float = option(
         0.1,
-        "Fraction of the numbers before the output layer that training drops; hidden_dropout_prob of the model "
-        "configuration is that of the encoder alone.",
+        "Dropout rate before the output layer; hidden_dropout_prob of the model configuration applies to the encoder "
+        "only.",
         minimum=0,
         maximum=0.99,
         group="training",
@@ -156,7 +157,7 @@ class LabellingOptions(EvaluationOptions, FinetuningOptions):
 
     @property
     def required_files(self) -> dict[str, str]:
-        """The flags that name a file to read, each with the flag that requires it."""
+        """The flags whose input file is needed, each with the flag that requires it."""
         required_by = {
             "train_file": "do_train" if self.do_train else None,
             "eval_file": ("do_eval" if self.do_eval else "eval_steps") if self.is_evaluated else None,

@@ -1,7 +1,6 @@
-"""Parameter names as command-line users know them.
+"""Parameter names written as flags in messages.
 
-Only the scripts know about the command line: the library calls a parameter by its Python name. When a script prints
-such a message, it adds the dashes.
+The library writes a parameter by its Python name; the commands add the dashes when they print a message.
 """
 
 import dataclasses

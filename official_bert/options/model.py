@@ -1,4 +1,4 @@
-"""The flags that name a model, and what stands on it."""
+"""Flags for the model and its head."""
 
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ class ArchitectureOptions(Options):
 
     bert_config_file: str | None = option(
         None,
-        "Model configuration, a bert_config.json.",
+        "Model configuration (bert_config.json).",
         required=True,
         from_checkpoint=True,
         is_path=True,
@@ -22,19 +22,19 @@ class ArchitectureOptions(Options):
 
 @options(group="model")
 class ModelOptions(TokenizerOptions, ArchitectureOptions):
-    """The flags that name a model."""
+    """Flags of commands that load a trained model."""
 
-    max_seq_length: ClassVar[int | None] = None  # a flag of the commands whose texts do not decide on the length
+    max_seq_length: ClassVar[int | None] = None  # a flag in commands that do not derive the length from the texts
     init_checkpoint: str | None = option(None, "Checkpoint with the weights of the model.", required=True, is_path=True)
 
 
 @options(group="model")
 class HeadOptions(Options):
-    """Flags that say what stands on the encoder, where there is a choice."""
+    """Flags of commands with a choice of heads."""
 
     head: str = option(
         "linear",
-        "What stands on the encoder. linear: one layer; bilstm: two layers of bidirectional LSTM before it.",
+        "Head on the encoder. linear: one linear layer; bilstm: two bidirectional LSTM layers, then a linear layer.",
         choices=("linear", "bilstm"),
         affects="head",
     )
@@ -49,5 +49,5 @@ class HeadOptions(Options):
 
     @property
     def model_options(self) -> dict[str, Any]:
-        """The flags that are arguments of the model on the encoder."""
+        """Keyword arguments of the model, from these flags."""
         return {"head": self.head, "lstm_units": self.lstm_units}

@@ -1,4 +1,4 @@
-"""The flags of the optimizer and its learning rate."""
+"""Flags for the optimizer and the learning rate."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from official_bert.support.errors import UserError
 
 @options(group="training")
 class OptimizerOptions(Options):
-    """Flags that say how the gradients change the weights."""
+    """Flags for the optimizer and the learning rate."""
 
     learning_rate: float = option(5e-5, "Peak learning rate.", minimum=0, affects="learning")
     optimizer: str = option(
         "adam",
-        "adam: that of Google's BERT; lamb: for batches of thousands of examples.",
+        "adam: Google's BERT optimizer, Adam with weight decay; lamb: for batches of thousands of examples.",
         choices=("adam", "lamb"),
         affects="learning",
     )
@@ -32,7 +32,7 @@ class OptimizerOptions(Options):
     )
     layer_wise_lr_decay: float = option(
         1.0,
-        "Learning rate of each layer of the encoder divided by that of the layer above it; 1 for the same in all.",
+        "Ratio of each encoder layer's learning rate to that of the layer above it; 1 for the same rate in all layers.",
         minimum=0,
         maximum=1,
         affects="learning",
@@ -56,6 +56,6 @@ class OptimizerOptions(Options):
 
     @property
     def optimizer_options(self) -> dict[str, Any]:
-        """The flags that are the optimizer's own, as it calls them, as far as they change anything."""
+        """Keyword arguments of the optimizer; those with default values are left out."""
         of_layers = {"layer_wise_lr_decay": self.layer_wise_lr_decay} if self.layer_wise_lr_decay < 1 else {}
         return {**of_layers, **({"bias_correction": True} if self.adam_bias_correction else {})}

@@ -1,4 +1,4 @@
-"""`@options`: a dataclass whose fields are flags; `option()`: such a field; `Options`: their limits are checked."""
+"""Declaration of flags: `@options` makes a dataclass, `option()` declares a field, `Options` checks the values."""
 
 import dataclasses
 import inspect
@@ -12,16 +12,16 @@ from typing import Any
 from official_bert.options.flag_names import with_dashes
 from official_bert.support.errors import UserError
 
-# The largest numbers that make sense, far beyond any real run, so that a typo is an error before it fills the memory.
-MAX_NUMBER = 10**12  # unless option() sets another maximum; 64-bit counters hold it times a million
+# Upper limits far beyond any real run, so that a typo is an error before it fills the memory.
+MAX_NUMBER = 10**12  # the default of option(); a million times this fits a 64-bit counter
 MAX_SEED = 2**32 - 1  # NumPy's
 MAX_BATCH_SIZE = 2**20
-MAX_AXIS = 2**16  # what becomes an axis of a tensor: wordpieces of a sequence, answers to a question
+MAX_AXIS = 2**16  # size of a tensor axis: wordpieces of a sequence, answers to a question
 MAX_PARTS = 2**12  # devices, processes, windows of a text, files of an output, layers
 _SHOWN_CHARACTERS = 80  # of a value that may be long
 UNLIMITED = math.inf
 
-# The groups of flags, in the order of `--help`. Flags that must be given are in the first, whatever their own group is.
+# The groups of flags, in the order of `--help`. Required flags are listed in the first group instead of their own.
 REQUIRED = "required"
 GROUPS = (
     REQUIRED,
@@ -41,7 +41,7 @@ GROUPS = (
 
 
 class _Given:
-    """All values but those that stand for a flag that is not given."""
+    """Container of every truthy value, which is any value of a flag that was given."""
 
     def __contains__(self, value: Any) -> bool:
         return bool(value)
@@ -49,26 +49,26 @@ class _Given:
 
 GIVEN = _Given()  # a value of `only_with`
 
-# What a flag changes in a run that trains. Checks at a resume, of checkpoints, and of teachers follow from it.
+# The effect of a flag on a training run; decides the checks when a run resumes and when checkpoints or teachers load.
 AFFECTS = (
-    "order",  # of the examples, and where in it a resumed run continues
-    "learning",  # what is learnt from them
-    "data",  # the examples and the files of the model, which are compared themselves
-    "model",  # what training, evaluation and export must share, as a checkpoint does not show it
-    "head",  # as "model", but a teacher and its student may differ in it
-    "frozen",  # likewise: whether the encoder is trained
-    "task",  # what an export is for
-    "run",  # where a run writes, and what it does beside training
+    "order",  # order of the examples, and the position at which a resumed run continues
+    "learning",  # how the model learns from the examples
+    "data",  # the examples and the model files; their contents are compared instead of the flag
+    "model",  # must be the same in training, evaluation and export, and is not visible in a checkpoint
+    "head",  # like "model", but a teacher and its student may differ
+    "frozen",  # like "head": whether the encoder is trained
+    "task",  # the purpose of an export
+    "run",  # output files, and what a run does besides training
     "nothing",
 )
 
 
 @typing.dataclass_transform(kw_only_default=True, frozen_default=True)
 def options(*, group: str) -> Callable[[type], type]:
-    """Make a frozen dataclass of a class whose fields are declared by `option()`.
+    """Turn a class whose fields are declared by `option()` into a frozen dataclass.
 
     Args:
-      group: the heading in `--help` of those of its flags that declare none.
+      group: the default `group` of its flags.
     """
 
     def to_dataclass(config_class: type) -> type:
@@ -98,25 +98,24 @@ def option(
     only_with: Mapping[str, Sequence[Any] | _Given] | None = None,
     not_with: Mapping[str, str] | None = None,
 ) -> Any:
-    """Declare a field of a run's config that is a flag of the same name.
+    """Declare a config field, which becomes a flag of the same name.
 
     Args:
       default: value when the flag is not given; its type is the field's annotation.
       help_text: the line that `--help` prints.
       group: one of `GROUPS`, the heading in `--help`; by default that of the class.
-      affects: one of `AFFECTS`: what another value changes in a run that trains; training commands' flags must say it.
-      sizes_run_with: name of the field with which this flag decides how much memory a run takes, or "always".
+      affects: one of `AFFECTS`, the effect of the flag on a training run; required for flags of training commands.
+      sizes_run_with: name of the field that, if true, makes this flag affect memory use; or "always".
       choices: the allowed strings, if they are few.
       required: the flag must be given; `default` is then None.
-      waived_with: name of a field that, if true, lets a required flag be left out.
-      from_checkpoint: whether the folder of `init_checkpoint`, where there is such a field, supplies the value if the
-        flag is not given; or the fields one of which must be true for that.
-      is_path: the flag names a file or folder, or a list of them; it may be left out, but not be empty.
+      waived_with: name of a field that, if true, makes a required flag optional.
+      from_checkpoint: whether the folder of `init_checkpoint`, if the config has that field, supplies the value of a
+        flag that is not given; or names of fields, one of which must be true for that.
+      is_path: the flag names a file or folder, or a list of them; an empty value is an error.
       minimum: smallest allowed number.
       maximum: largest allowed number; `MAX_NUMBER` if not given.
-      only_with: names of other fields, each with the values (strings in lower case) with which this flag has an effect,
-        or `GIVEN`.
-      not_with: names of other fields that must not be true if this flag is given, each with the message.
+      only_with: names of other fields, each with the values (strings in lower case) that this flag needs, or `GIVEN`.
+      not_with: names of other fields that must not be true if this flag is given, each with the error message.
 
     Returns:
       A `dataclasses.field`.
@@ -140,13 +139,13 @@ def option(
 
 
 def redeclared(group: type, name: str, *, circumstances: str = "", **changes: Any) -> Any:
-    """Declare a field of a group again, for a command whose default, help text or limits are others.
+    """Redeclare a field of a group, for a command with another default, help text or limit.
 
     Args:
       group: a dataclass made with `option()`.
       name: the field.
-      circumstances: what its help text begins with, such as "With --do_export: ", if it has an effect only then.
-      **changes: what is different: `default`, `help` or another argument of `option`.
+      circumstances: prefix of the help text for a flag that needs another one, such as "With --do_export: ".
+      **changes: the changed arguments of `option`, and `help` for its help text.
 
     Returns:
       A `dataclasses.field`.
@@ -159,23 +158,23 @@ def redeclared(group: type, name: str, *, circumstances: str = "", **changes: An
 
 
 class Options:
-    """The base of all groups of flags and of all configs: their values are within their limits."""
+    """Base class of all flag groups and configs; checks the values when a config is created."""
 
     def __post_init__(self):
         check_options(self)
 
 
 def flags_affecting(config: Any, *kinds: str) -> list[str]:
-    """Return the names of the flags of a config, or of its class, that affect one of some kinds of `AFFECTS`."""
+    """Return the names of the flags of a config, or of its class, whose `affects` is one of `kinds`."""
     return [field.name for kind in kinds for field in dataclasses.fields(config) if field.metadata["affects"] == kind]
 
 
 def check_options(config: Any) -> None:
-    """Check every field of a config against the limits its `option()` declares.
+    """Check every field of a config against the limits in its `option()`.
 
     Raises:
-      UserError: a value is missing, too small, too large, not among the choices, contradicts another one, or would be
-        ignored since a field that it depends on has another value; the message names the flag.
+      UserError: a value is missing, too small, too large or not among the choices, conflicts with another flag, or
+        would be ignored because of the value of another flag; the message names the flag.
     """
     _check_paths(config)
     _check_required(config)
@@ -200,7 +199,7 @@ def check_options(config: Any) -> None:
 
 
 def _check_required(config: Any) -> None:
-    """Raise if flags that must be given are not; the message names all of them."""
+    """Raise `UserError` if required flags are missing; the message names all of them."""
     missing, advice = [], ""
     has_checkpoint = any(field.name == "init_checkpoint" for field in dataclasses.fields(config))
     for field in dataclasses.fields(config):
@@ -216,7 +215,7 @@ def _check_required(config: Any) -> None:
 
 
 def _check_paths(config: Any) -> None:
-    """Raise if a flag that names a file or folder is empty, or one that names a folder (`..._dir`) names a file."""
+    """Raise `UserError` if a path is empty, or a flag for a folder (`..._dir`) names a file."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if field.metadata["is_path"] and value is not None and not value.strip():
@@ -232,7 +231,7 @@ def _check_paths(config: Any) -> None:
 
 
 def _check_meaning(name: str, other: str, value: Any, meaningful: Sequence[Any] | _Given) -> None:
-    """Raise if a flag that was given would be ignored, since another one has this value."""
+    """Raise `UserError` if the given flag `name` would be ignored because `other` has this value."""
     if (value.lower() if isinstance(value, str) else value) in meaningful:
         return
     if isinstance(value, bool) or meaningful is GIVEN:
@@ -243,14 +242,14 @@ def _check_meaning(name: str, other: str, value: Any, meaningful: Sequence[Any] 
 
 
 def layer_numbers(layers: str, name: str = "layers") -> list[int]:
-    """Return the numbers that a flag lists, 0 for the first layer and -1 for the last.
+    """Parse a list of layer numbers, 0 for the first layer and -1 for the last.
 
     Args:
-      layers: the list, with commas.
-      name: the flag's, for the message.
+      layers: the numbers, separated by commas.
+      name: the flag, for messages.
 
     Raises:
-      UserError: it lists something else, or too many.
+      UserError: the list holds something other than whole numbers, or too many.
     """
     given = f"--{name}={layers[:_SHOWN_CHARACTERS]}{'...' * (len(layers) > _SHOWN_CHARACTERS)}"
     names = layers.split(",")

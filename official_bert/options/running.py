@@ -1,4 +1,4 @@
-"""`run_command()`: the common frame of every command: flags, a quiet start, one-line errors."""
+"""`run_command()`: the entry point of every command, with flags, a quiet start and one-line errors."""
 
 import contextlib
 import dataclasses
@@ -22,7 +22,7 @@ flags.disclaim_key_flags()  # as in `binding`: the flags belong to the command
 
 _COMMAND = "command"  # the flag that receives everything after "--", for a script that starts another one
 _CHECKPOINT = "init_checkpoint"  # the flag whose folder supplies the other flags that are not given
-# TensorFlow and Keras import these if installed, which takes two seconds and is useless to every command.
+# TensorFlow and Keras import these if installed, which takes two seconds; no command needs them.
 UNUSED_PEERS = ("IPython", "jax", "matplotlib", "pandas", "sklearn")
 _NVIDIA_DEVICE = "/dev/nvidiactl"
 
@@ -31,7 +31,7 @@ def run_command(command: Command, complete: Complete | None = None) -> NoReturn:
     """Run a command: define and parse its flags, check its files, call its function, exit.
 
     Args:
-      command: its declaration.
+      command: the declaration.
       complete: fills in flags from the files beside a checkpoint; see `from_flags`.
     """
     with exiting_with_one_line(command.config_class):
@@ -80,7 +80,7 @@ def _parse(arguments: Sequence[str]) -> Sequence[str]:
 
 
 class _Help(flags.BooleanFlag):
-    """A flag that prints the flags of the script in groups, instead of in absl's alphabetical list."""
+    """The flag --help, which prints the flags in groups instead of absl's alphabetical list."""
 
     def __init__(self, name: str, short_name: str | None, config_class: type):
         super().__init__(name, False, "show this help", short_name=short_name, allow_override=True)
@@ -95,7 +95,7 @@ class _Help(flags.BooleanFlag):
 
 
 class _Formatter(standard_logging.Formatter):
-    """Formats the log lines of a script."""
+    """Formatter of log lines."""
 
     def __init__(self, config_class: type):
         super().__init__("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S")
@@ -113,7 +113,7 @@ def exiting_with_one_line(config_class: type | None = None) -> Iterator[None]:
     130, and a closed standard output, as with `head`, 141. Other errors are bugs and keep their traceback.
 
     Args:
-      config_class: the flags that messages may name.
+      config_class: the config whose flags messages may name.
     """
     _open_closed_streams()
     try:

@@ -1,4 +1,4 @@
-"""Restores the config of a run from the flags that it saved."""
+"""Restore the config of a run from its saved flags."""
 
 import dataclasses
 import types
@@ -12,25 +12,22 @@ Config = TypeVar("Config")
 
 
 def config_from_saved(config_class: type[Config], saved: Mapping[str, Any], source: str) -> Config:
-    """Build a config from flags as JSON keeps them; flags that the config does not have are left out.
+    """Build a config from flags saved as JSON; flags that the config does not have are ignored.
 
     Args:
       config_class: dataclass made with `option()`.
-      saved: name to value; what is missing gets its default, as in the files of earlier versions.
+      saved: name to value; missing flags, as in files of earlier versions, get their defaults.
       source: the file, for messages.
 
-    Returns:
-      The config.
-
     Raises:
-      UserError: a value has another type than its flag, or is out of range; the message names the file and the flag.
+      UserError: a value has the wrong type or is out of range; the message names the file and the flag.
     """
     annotations = typing.get_type_hints(config_class)
     values = {field.name: saved[field.name] for field in dataclasses.fields(config_class) if field.name in saved}
     for name, value in values.items():
         if not _has_type(value, annotations[name]):
             raise UserError(
-                f"{source}: {name} is {value!r:.80}; that is not a valid value of the flag; restore the file"
+                f"{source}: {name} is {value!r:.80}, which is not a valid value of the flag; restore the file"
             )
     try:
         return config_class(**values)

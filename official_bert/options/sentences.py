@@ -1,4 +1,4 @@
-"""The flags of commands that compute vectors of texts."""
+"""Flags of commands that compute sentence vectors."""
 
 from typing import Protocol
 
@@ -8,7 +8,7 @@ from official_bert.options.option import MAX_AXIS, MAX_BATCH_SIZE, layer_numbers
 
 
 class ExtractionOptions(Protocol):
-    """The flags by which an encoder is loaded and computes vectors."""
+    """The flags needed to load an encoder and compute vectors."""
 
     init_checkpoint: str
     max_seq_length: int
@@ -19,7 +19,7 @@ class ExtractionOptions(Protocol):
 
 @options(group="model")
 class SentenceOptions(DeviceOptions, ModelOptions):
-    """The flags that both tools have."""
+    """Flags of the commands that compare sentences."""
 
     max_seq_length: int = option(
         128,
@@ -32,17 +32,18 @@ class SentenceOptions(DeviceOptions, ModelOptions):
     )
     batch_size: int = option(
         32,
-        "Number of sentences of 64 wordpieces per batch and device; more if they are shorter.",
+        "Number of sentences of 64 wordpieces per batch and device; shorter sentences make larger batches.",
         group="devices",
         minimum=1,
         maximum=MAX_BATCH_SIZE,
         sizes_run_with="always",
     )
     layers: str = option(
-        "-1", "Layer whose vectors are compared: 0 is the first, -1 the last; of several, as in -1,-2, the mean."
+        "-1",
+        "Layer whose vectors are compared: 0 is the first, -1 the last. Several, as in -1,-2, are averaged.",
     )
 
     @property
     def layer_indices(self) -> list[int]:
-        """The numbers that --layers lists."""
+        """The layer numbers in --layers."""
         return layer_numbers(self.layers)

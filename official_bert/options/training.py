@@ -1,4 +1,4 @@
-"""The flags of every command that trains."""
+"""Flags for training."""
 
 from typing import ClassVar
 
@@ -22,14 +22,12 @@ class RunOptions(Options):
         is_path=True,
         affects="data",
     )
-    output_dir: str | None = option(
-        None, "Folder for all files that the script writes.", required=True, is_path=True, affects="run"
-    )
+    output_dir: str | None = option(None, "Folder for all output files.", required=True, is_path=True, affects="run")
     do_train: bool = option(False, "Run training.", affects="run")
     attention_direction: str | None = option(
         None,
         "Positions that each position attends to: all, or itself and earlier ones. By default as in the model "
-        "configuration; all published ones are bidirectional.",
+        "configuration; all published models are bidirectional.",
         group="model",
         choices=ATTENTION_DIRECTIONS,
         affects="nothing",
@@ -51,7 +49,7 @@ class TrainingOptions(ExportOptions, OptimizerOptions, BatchOptions, RunOptions,
     )
     iterations_per_loop: int = option(
         1000,
-        "Maximum number of steps per compiled call; log lines and checkpoints end a call early.",
+        "Maximum number of steps per compiled call; logging and saving a checkpoint end a call early.",
         group="rarely needed",
         minimum=1,
         affects="nothing",
@@ -65,12 +63,12 @@ class TrainingOptions(ExportOptions, OptimizerOptions, BatchOptions, RunOptions,
     )
     unpad: bool = option(
         False,
-        "Leave padding out of the computation, in training and evaluation, on CPU and GPU: faster with texts of "
-        "different lengths.",
+        "Skip padding in the computation, in training and evaluation, on CPU and GPU: faster for texts of different "
+        "lengths.",
         group="devices",
         not_with={
-            "use_tpu": "--unpad: a TPU needs batches of fixed shape; leave it or use_tpu out",
-            "use_xla": "--unpad: XLA needs batches of fixed shape; leave it or use_xla out",
+            "use_tpu": "--unpad cannot be used with use_tpu: a TPU needs batches of fixed shape; leave one of them out",
+            "use_xla": "--unpad cannot be used with use_xla: XLA needs batches of fixed shape; leave one of them out",
         },
         affects="learning",
     )
@@ -78,7 +76,7 @@ class TrainingOptions(ExportOptions, OptimizerOptions, BatchOptions, RunOptions,
         False,
         "Compile training steps and evaluation with XLA, once per batch length.",
         group="devices",
-        not_with={"use_tpu": "--use_xla: a TPU always compiles with XLA; leave it out"},
+        not_with={"use_tpu": "--use_xla is not needed: a TPU always compiles with XLA; leave it out"},
         affects="nothing",
     )
     log_steps: int = option(

@@ -1,10 +1,10 @@
-"""Messages for flags that do not exist: those of other BERT projects, and typos."""
+"""Messages for unknown flags: flags of other BERT projects, and typos."""
 
 import difflib
 from collections.abc import Collection
 
-# What Hugging Face's examples, TensorFlow's model garden and others call what a flag here does; the first that the
-# script has is meant.
+# Flag names in Hugging Face's examples, the TensorFlow Model Garden and others, with our names for them; the first one
+# that the command has is suggested.
 _OTHER_NAMES = {
     "accumulation_steps": ("gradient_accumulation_steps",),
     "batch_size": ("train_batch_size",),
@@ -61,10 +61,10 @@ _PRECISION = "--mixed_precision=bfloat16, float16 or auto chooses the number for
 _RESUMING = "the same command resumes from the last checkpoint in --output_dir; use another folder to start a new run"
 _FIXED = "as in Google's BERT, weight decay is 0.01, the gradient norm is clipped to 1.0, and epsilon is 1e-6"
 _MODEL_FILES = (
-    "a model is given by --init_checkpoint=FOLDER, a local one: of a released model, of a run or of Hugging Face"
+    "give the model as --init_checkpoint=FOLDER, the local folder of a released model, a run or a Hugging Face model"
 )
 
-# What has no flag here, and what to do instead.
+# Flags that have no counterpart here, with advice.
 _ADVICE = {
     "adam_epsilon": _FIXED,
     "amp": _PRECISION,
@@ -88,14 +88,11 @@ _ADVICE = {
 
 
 def unknown_flag(name: str, flag_names: Collection[str]) -> str:
-    """Return the message about a flag that a script does not have.
+    """Return the error message for an unknown flag, with advice if there is any.
 
     Args:
       name: the flag, without its dashes.
-      flag_names: the flags that the script has.
-
-    Returns:
-      One line, with what to do instead where that is known.
+      flag_names: the flags of the command.
     """
     message = f"there is no flag --{name}"
     positive = name.removeprefix("no")

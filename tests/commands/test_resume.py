@@ -177,7 +177,7 @@ def test_settings_of_wrong_types_are_named(half_done, tmp_path):
     config["flags"]["max_seq_length"] = "16"
     (tmp_path / "out" / "run_config.json").write_text(json.dumps(config))
     with pytest.raises(
-        UserError, match="out/run_config.json: max_seq_length is '16'; that is not a valid value of the flag"
+        UserError, match="out/run_config.json: max_seq_length is '16', which is not a valid value of the flag"
     ):
         Predictor(tmp_path / "out")
 

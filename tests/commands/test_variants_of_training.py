@@ -72,9 +72,9 @@ def test_results_are_those_of_a_plain_run(settings, plain_results, tmp_path, opt
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"unpad": True, "use_tpu": True}, "--unpad: a TPU needs batches of fixed shape; leave it or --use_tpu out"),
-        ({"unpad": True, "use_xla": True}, "--unpad: XLA needs batches of fixed shape; leave it or --use_xla out"),
-        ({"use_xla": True, "use_tpu": True}, "--use_xla: a TPU always compiles with XLA; leave it out"),
+        ({"unpad": True, "use_tpu": True}, "--unpad cannot be used with --use_tpu: a TPU needs batches of fixed shape"),
+        ({"unpad": True, "use_xla": True}, "--unpad cannot be used with --use_xla: XLA needs batches of fixed shape"),
+        ({"use_xla": True, "use_tpu": True}, "--use_xla is not needed: a TPU always compiles with XLA; leave it out"),
         (
             {"gradient_checkpointing": True, "do_train": False},
             "--gradient_checkpointing needs --do_train",

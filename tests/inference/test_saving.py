@@ -126,7 +126,12 @@ def test_mistakes_of_an_export_are_named(pairs, tmp_path):
     for path, target, changes, message in (
         (tmp_path, out, {}, "contains neither an exported model nor the run_config.json of a run"),
         (folder, out, {"export_format": "onnx"}, "--export_format=onnx: must be one of saved_model, tflite"),
-        (folder, out, {"export_precision": "int8"}, "has no --export_precision=int8; choose one of float32, bfloat16"),
+        (
+            folder,
+            out,
+            {"export_precision": "int8"},
+            "does not support --export_precision=int8; choose one of float32, bfloat16",
+        ),
         (folder, out, {"use_best_checkpoint": True}, "there is no checkpoint in .*best; train with eval_steps first"),
         (folder, folder / "vocab.txt", {}, "is a file, not a folder"),
     ):

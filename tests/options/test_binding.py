@@ -47,7 +47,7 @@ def parse(config_class, *arguments):
         ("--lr=3", "; use --learning_rate"),
         ("--distribution_strategy=mirrored", "; use --distribution"),
         ("--per_device_eval_batch_size=3", "; use --eval_batch_size"),
-        ("--model_name_or_path=bert-base-uncased", "a model is given by --init_checkpoint=FOLDER, a local one"),
+        ("--model_name_or_path=bert-base-uncased", "give the model as --init_checkpoint=FOLDER, the local folder"),
         ("--nofp16", "there is no flag --nofp16; --mixed_precision=bfloat16, float16 or auto"),
         ("--use_gpu", "GPUs are used if TensorFlow finds any; --num_replicas sets how many"),
     ],
@@ -78,7 +78,7 @@ def test_the_tables_of_other_names_name_flags_that_exist_and_none_that_would_wor
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"--task_name=m\xff", "flags.txt: the file, or one that it names, is not UTF-8"),
+        (b"--task_name=m\xff", "flags.txt: this file, or one that it includes, is not UTF-8"),
         (b"\x00\x01", r"unexpected argument '\\x00\\x01' in a file of --flagfile=.*flags.txt"),
         (b"--task_name=mrpc\nbake\n", "unexpected argument 'bake' in a file of --flagfile="),
         (b"--seed=3", "; use --random_seed"),

@@ -144,7 +144,7 @@ def test_a_classifier_of_windows_reads_all_of_them(vocab_file, tmp_path):
         ({"export_precision": "int8"}, "--export_precision=int8; choose one of float32, bfloat16"),
         (
             {"export_format": "tflite", "export_precision": "bfloat16"},
-            "--export_format=tflite has no --export_precision=bfloat16",
+            "--export_format=tflite does not support --export_precision=bfloat16",
         ),
     ],
 )

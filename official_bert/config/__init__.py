@@ -1,1 +1,1 @@
-"""The settings of a run: flags, their frozen dataclasses, and the model's `bert_config.json`."""
+"""Settings of models and text, and the files that hold them, such as `bert_config.json`."""

@@ -1,17 +1,17 @@
-"""Settings for joining concurrent requests: the same numbers for our server and, in every export, for TensorFlow's."""
+"""Settings for batching concurrent requests, shared by our server and, through every export, TensorFlow Serving."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BatchingSettings:
-    """Settings of the batches, by their names in TensorFlow Serving's `batching_parameters.txt`.
+    """Batching parameters, named as in TensorFlow Serving's `batching_parameters.txt`.
 
     Attributes:
       max_batch_size: maximum number of examples per request.
-      max_execution_batch_size: maximum number of examples that the model computes together.
-      batch_timeout_micros: longest time, in microseconds, for which a request waits for others to join its batch.
-      max_enqueued_batches: maximum number of full batches that wait; further requests are refused.
+      max_execution_batch_size: maximum number of examples per call of the model.
+      batch_timeout_micros: maximum time, in microseconds, that a request waits for others to join its batch.
+      max_enqueued_batches: maximum number of full batches in the queue; further requests are rejected.
       num_batch_threads: maximum number of batches that are computed at the same time.
     """
 

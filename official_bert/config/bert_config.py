@@ -1,4 +1,4 @@
-"""`BertConfig`: the architecture, read from and written to the `bert_config.json` that lies beside a checkpoint."""
+"""`BertConfig`: the architecture of a model, read from and written to `bert_config.json`."""
 
 import dataclasses
 import itertools
@@ -19,7 +19,7 @@ from official_bert.support.errors import UserError
 BIDIRECTIONAL, LEFT_TO_RIGHT = ATTENTION_DIRECTIONS = ("bidirectional", "left_to_right")
 ACTIVATION_NAMES = ("gelu", "gelu_erf", "relu", "tanh", "linear")
 
-# The sizes of a model, with those of BERT-base.
+# The size keys, with the values of BERT-Base.
 USUAL_SIZES = {
     "vocab_size": 30522,
     "hidden_size": 768,
@@ -29,9 +29,9 @@ USUAL_SIZES = {
     "max_position_embeddings": 512,
     "type_vocab_size": 2,
 }
-LARGEST_SIZE = 2**31 - 1  # of an int32, with which TensorFlow counts
-MOST_LAYERS = 10_000  # to build that many takes minutes, however small they are
-# Keys that only training looks at, and those that nothing computes with.
+LARGEST_SIZE = 2**31 - 1  # TensorFlow counts in int32
+MOST_LAYERS = 10_000  # building that many takes minutes, even if they are small
+# Keys that do not change what the trained weights compute; the dropout rates are used in training.
 DROPOUT_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 _OUR_KEYS = ("attention_direction", "layer_norm_eps")  # unknown to the reference
 _NOT_DECISIVE = (
@@ -44,27 +44,27 @@ _NOT_DECISIVE = (
     "pooler_size_per_head",
     "pooler_type",
 )
-_MOST_SPARE_ROWS = 1024  # of the embeddings: the largest number to multiples of which sizes are rounded up
+_MOST_SPARE_ROWS = 1024  # embedding tables are padded to multiples of at most this number
 
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig:
-    """The shape of a BERT; that of another family is a subclass, in the family's module.
+    """The architecture of a BERT; other families have subclasses in their modules.
 
-    All but the last two fields are keys of the reference. `attention_direction` is what a position attends to,
-    "bidirectional" for all positions or "left_to_right" for itself and those before it (BERT paper, section 5.1). Left
-    to right, `[CLS]` sees nothing, so the pooler reads the last real position. `layer_norm_eps` is what layer
-    normalization adds to the variance.
+    All but the last two fields are keys of the reference. `attention_direction` is the set of positions that each
+    position attends to: "bidirectional" for all, "left_to_right" for itself and those before it (BERT paper, section
+    5.1). Left to right, `[CLS]` sees only itself, so the pooler reads the last unpadded position. `layer_norm_eps` is
+    added to the variance in layer normalization.
 
     Attributes:
-      family_name: the row of `families.family_registry` that it belongs to.
-      largest: the counts among the keys, and the largest number for each.
-      smallest: the smallest number for those that may be other than 1.
-      first_position: the row of the position embeddings that belongs to the first position of a sequence.
+      family_name: the family's key in `families.family_registry`.
+      largest: maximum of each count among the keys.
+      smallest: minimum of each count whose minimum is not 1.
+      first_position: the row of the position embeddings for the first position of a sequence.
 
     Raises:
       UserError: a value has the wrong type or range, or two values do not fit together.
-    Source: the reference's BertConfig; the second block holds keys of published files that nothing computes with.
+    Source: the reference's BertConfig; the fields of the second block occur in published files and are unused.
     """
 
     family_name: ClassVar[str] = BERT
@@ -126,21 +126,21 @@ class BertConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "BertConfig":
-        """Build a config from the keys of a `bert_config.json`, or of another family's file; they tell the family.
+        """Build a config from the content of a config file; its keys determine the family.
 
         Raises:
-          UserError: a key is unknown or `vocab_size` is missing, beside the checks of the class.
+          UserError: a key is unknown, `vocab_size` is missing, or a check of the class fails.
         """
         family = family_of_keys(values)
         return _made(family, {name: value for name, value in values.items() if name != FAMILY_KEY})
 
     @classmethod
     def from_json_file(cls, path: str, *, attention_direction: str | None = None) -> "BertConfig":
-        """Read a `bert_config.json`.
+        """Read a config file.
 
         Args:
-          path: the file; that of another family or of a model in another format is read as well.
-          attention_direction: what takes the place of the file's, if given.
+          path: a `bert_config.json`, or the config file of another family or model format.
+          attention_direction: overrides the value in the file, if given.
 
         Raises:
           UserError: the file is missing, not JSON, or holds a wrong value; the message names the file.
@@ -160,12 +160,12 @@ class BertConfig:
 
     @property
     def family(self) -> Family:
-        """The family of models with such a config."""
+        """The encoder family."""
         return load_family(self.family_name)
 
     @property
     def num_parameters(self) -> int:
-        """The number of parameters of the encoder, pooler included; heads have few more."""
+        """Number of parameters of the encoder, pooler included; heads add few."""
         width, inner, embedding_width = self.hidden_size, self.intermediate_size, self.embedding_width
         rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
         dense = width * width + width
@@ -177,36 +177,36 @@ class BertConfig:
 
     @property
     def embedding_width(self) -> int:
-        """The width of the embeddings, which is that of the layers but in families that project them."""
+        """Width of the embeddings, E: `hidden_size`, except in families that project the embeddings."""
         return self.hidden_size
 
     @property
     def num_segments(self) -> int:
-        """The number of segment ids that may occur; a model without embeddings of segments takes those of a pair."""
+        """Number of valid segment ids; a model without segment embeddings accepts the two of a pair."""
         return self.type_vocab_size or 2
 
     @property
     def max_length(self) -> int:
-        """The longest sequence that the model reads."""
+        """Maximum sequence length."""
         return self.max_position_embeddings - self.first_position
 
     @property
     def num_layers(self) -> int:
-        """The number of layers that are computed one after the other, L."""
+        """Number of layers that are computed one after the other, L."""
         return self.num_hidden_layers
 
     @property
     def layer_numbers(self) -> list[tuple[int, ...]]:
-        """The numbers in the names of the layers with weights of their own."""
+        """Numbers in the variable names of each layer; layers that share weights occur once."""
         return list(itertools.product(*(range(getattr(self, key)) for key in self.family.layer_keys)))
 
     @property
     def is_left_to_right(self) -> bool:
-        """True if a position attends only to itself and those before it."""
+        """True if a position attends only to itself and the positions before it."""
         return self.attention_direction == LEFT_TO_RIGHT
 
     def to_dict(self) -> dict:
-        """Return the keys of `bert_config.json`; those unknown to the reference only where they are no default."""
+        """Return the content of `bert_config.json`; keys unknown to the reference are written only if not default."""
         values = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
         for name in _OUR_KEYS:
             if values[name] == getattr(type(self), name):
@@ -216,7 +216,7 @@ class BertConfig:
         return values
 
     def identity_values(self) -> dict[str, Any]:
-        """Return the keys that decide what the weights compute, the family included, and their values."""
+        """Return the values that determine what the weights compute, including the family."""
         values = {FAMILY_KEY: self.family_name, **dataclasses.asdict(self)}
         return {name: value for name, value in values.items() if name not in _NOT_DECISIVE}
 
@@ -225,14 +225,14 @@ class BertConfig:
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
     def to_hugging_face(self, architecture: str, num_classes: int | None) -> dict[str, Any]:
-        """Make the content of a `config.json`.
+        """Return the content of a Hugging Face `config.json`.
 
         Args:
-          architecture: the class in `transformers` that the weights belong to.
-          num_classes: classes of a classifier, None if there is none.
+          architecture: class of the model in `transformers`.
+          num_classes: number of classes of a classifier; None for other models.
 
         Raises:
-          UserError: the classes of `transformers` cannot compute it.
+          UserError: `transformers` has no equivalent of this config.
         """
         values = {name: value for name, value in self.to_dict().items() if name != FAMILY_KEY}
         values["layer_norm_eps"] = self.layer_norm_eps
@@ -243,10 +243,10 @@ class BertConfig:
         return made
 
     def check_length(self, max_seq_length: int, config_file: str) -> None:
-        """Raise unless the position table is long enough.
+        """Check that there are enough position embeddings.
 
         Raises:
-          UserError: `max_seq_length` exceeds `max_position_embeddings`; the message holds both.
+          UserError: `max_seq_length` exceeds `max_position_embeddings`; the message states both.
         """
         if max_seq_length > self.max_length:
             less = f", less {self.first_position}," if self.first_position else ""
@@ -256,14 +256,14 @@ class BertConfig:
             )
 
     def check_layers(self, layers: Sequence[int], config_file: str) -> None:
-        """Raise unless the model has these layers.
+        """Check that the model has these layers.
 
         Args:
           layers: indices, 0 for the first layer, or -1 for the last.
           config_file: this config, for messages.
 
         Raises:
-          UserError: one is out of range; the message says what the range is.
+          UserError: an index is out of range; the message states the range.
         """
         count = self.num_layers
         wrong = [layer for layer in layers if not -count <= layer < count]
@@ -272,10 +272,10 @@ class BertConfig:
             raise UserError(f"layers={given}: {_no_such('layer', wrong[0], count, config_file)}")
 
     def check_has_own_layers(self, config_file: str) -> None:
-        """Raise if layers cannot be taken out of the model.
+        """Check that layers can be removed from the model.
 
         Raises:
-          UserError: they share their weights, as in ALBERT; the message says what to do instead.
+          UserError: the layers share their weights, as in ALBERT; the message says what to do instead.
         """
         if self.family.shares_layers:
             raise UserError(
@@ -284,15 +284,15 @@ class BertConfig:
             )
 
     def check_head(self, layer: int, head: int, config_file: str) -> None:
-        """Check that there is an attention head.
+        """Check that the model has this attention head.
 
         Args:
-          layer: index of its layer, 0 for the first, or -1 for the last.
-          head: its index in the layer, likewise.
+          layer: index of the layer, 0 for the first, or -1 for the last.
+          head: index of the head in the layer, likewise.
           config_file: this config, for messages.
 
         Raises:
-          UserError: one is out of range; the message says what the range is.
+          UserError: an index is out of range; the message states the range.
         """
         counts = {"layer": (layer, self.num_layers), "head": (head, self.num_attention_heads)}
         for name, (index, count) in counts.items():
@@ -300,19 +300,19 @@ class BertConfig:
                 raise UserError(f"{name}={index}: {_no_such(name, index, count, config_file)}")
 
     def check_vocab_size(self, num_tokens: int, vocab_file: str, config_file: str, *, is_of_model: bool = True) -> None:
-        """Raise unless the model has an embedding for each wordpiece and few that no wordpiece has.
+        """Check that the size of a vocabulary fits the embedding table.
 
-        Rows to spare are common: sizes are rounded up, and places kept for later.
+        Some unused rows are normal: tables are padded, or reserve rows for new words.
 
         Args:
-          num_tokens: ids of the vocabulary.
+          num_tokens: size of the vocabulary.
           vocab_file: the vocabulary, for messages.
           config_file: this config or its model, for messages.
-          is_of_model: whether it is known that weights were trained with this vocabulary, or will be; then many rows to
-            spare only give a warning.
+          is_of_model: whether the vocabulary is known to belong to the model; many unused rows then only give a
+            warning.
 
         Raises:
-          UserError: the vocabulary is empty or larger than `vocab_size`, or far smaller; the message holds both.
+          UserError: the vocabulary is empty, larger than `vocab_size`, or far smaller; the message states both sizes.
         """
         sizes = f"{vocab_file} has {num_tokens} wordpieces, {config_file} a vocab_size of {self.vocab_size}"
         if not 0 < num_tokens <= self.vocab_size:
@@ -352,7 +352,7 @@ def _made(family: Family, values: Mapping[str, Any]) -> BertConfig:
 
 
 def _of_hugging_face(values: Mapping[str, Any]) -> BertConfig:
-    """Build the config that a `config.json` describes; early ones name no family."""
+    """Build the config from a Hugging Face `config.json`; early ones have no `model_type`."""
     name = values.get(hugging_face.MODEL_TYPE)
     family = family_of_keys(values) if name is None else load_family(name)
     return _made(family, family.hugging_face.to_bert_config(values, _keys(family)))
@@ -370,7 +370,7 @@ def _no_such(name: str, index: int, count: int, config_file: str) -> str:
 
 
 def _shown(value: object) -> str:
-    """Return a value as a message shows it: as Python writes it, cut off where it is very long."""
+    """Format a value for a message, truncated to 80 characters."""
     return f"{value!r:.80}"
 
 

@@ -1,4 +1,4 @@
-"""The memory of this machine: what can never fit into it is refused early."""
+"""Early check that a model fits into the memory of this machine."""
 
 import os
 import re
@@ -8,15 +8,15 @@ from official_bert.support import files
 from official_bert.support.errors import UserError
 
 _BYTES_OF_NUMBER = 4  # float32
-_ADAM_MULTIPLE = 3  # each parameter, and the two means that Adam keeps of its gradient
+_ADAM_MULTIPLE = 3  # each parameter and Adam's two moments
 
 
 def check_memory(config: BertConfig, config_file: str, *, for_training: bool) -> None:
-    """Raise if a model can never fit into this machine, before anything tries to allocate it.
+    """Check that a model fits into the memory, before anything tries to allocate it.
 
     Raises:
-      UserError: the parameters, when training also Adam's state, need more than the physical memory and the swap
-        together; the message names the size that is furthest from the usual.
+      UserError: the parameters, and in training Adam's state, need more than physical memory and swap together; the
+        message names the config key that is furthest from its usual value.
     """
     needed = config.num_parameters * _BYTES_OF_NUMBER * (_ADAM_MULTIPLE if for_training else 1)
     available = _memory_and_swap()
@@ -30,7 +30,7 @@ def check_memory(config: BertConfig, config_file: str, *, for_training: bool) ->
 
 
 def _memory_and_swap() -> int | None:
-    """Bytes of physical memory and swap; None where the system does not report it."""
+    """Return the bytes of physical memory and swap; None if the system does not report them."""
     try:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         with files.open_file("/proc/meminfo") as source:
@@ -39,7 +39,7 @@ def _memory_and_swap() -> int | None:
         AttributeError,
         OSError,
         ValueError,
-    ):  # neither is known everywhere; too much could be refused
+    ):  # if one is unknown, a model that fits could be rejected
         return None
     return memory + 1024 * int(swap[1]) if swap and memory > 0 else None
 

@@ -1,8 +1,8 @@
-"""The table of formats of TensorFlow 2 in which models are kept, one row each: how a model is known, and its module.
+"""Table of TensorFlow 2 model formats: the files that identify a format, and the module that reads it.
 
-The modules need TensorFlow or h5py, and are imported when a model is read. Each has these functions: `config_values`
-gives the keys of our config file, given the file that says them; `read_model` the weights, given what
-`find_checkpoint` found; and `text_settings`, if the format is a folder, what that says of casing.
+The modules need TensorFlow or h5py and are imported when a model is read. Each has these functions: `config_values`
+translates the format's config file to our keys; `read_model` reads the weights of a path from `find_checkpoint`; and
+`text_settings`, in formats that are folders, reads the casing.
 """
 
 import importlib
@@ -13,19 +13,19 @@ from typing import NamedTuple
 from official_bert.families.hugging_face import is_config
 from official_bert.support import files, text_files
 
-_GRAPH_NAME = b"_CHECKPOINTABLE_OBJECT_GRAPH"  # the first name in the index of an object checkpoint, so unabridged
+_GRAPH_NAME = b"_CHECKPOINTABLE_OBJECT_GRAPH"  # first key of an object checkpoint's index, so uncompressed
 _VOCABULARY_SUFFIXES = (".txt", ".model", ".spm")
 
 
 class Format(NamedTuple):
-    """One format.
+    """A model format.
 
     Attributes:
-      sign: the file by which a model's folder is known; of object checkpoints, which lie in any folder, the ending of
-        their index.
-      config: the file that says what the architecture is.
-      vocabulary: the folder in it that has the vocabulary.
-      module: what reads it.
+      sign: the file that identifies a model's folder; for object checkpoints, which can be in any folder, the suffix
+        of their index file.
+      config: the file with the architecture.
+      vocabulary: the subfolder with the vocabulary.
+      module: the module that reads the format.
     """
 
     sign: str
@@ -42,19 +42,19 @@ FOLDERS = (
 
 
 def folder_format(path: str) -> Format | None:
-    """Return the format of a folder, given it or the file that is its sign; None if it has none of these."""
+    """Return the format of a folder, given its path or that of its `sign` file; None for other folders."""
     if files.is_folder(path):
         return next((row for row in FOLDERS if files.exists(os.path.join(path, row.sign))), None)
     return next((row for row in FOLDERS if row.sign == os.path.basename(path) and files.exists(path)), None)
 
 
 def format_of(place: str) -> Format | None:
-    """Return the format of what `find_checkpoint` found; None of a checkpoint of names and of a Hugging Face folder."""
+    """Return the format of a path from `find_checkpoint`; None for name-based checkpoints and Hugging Face folders."""
     return OBJECT_CHECKPOINT if is_object_checkpoint(place) else folder_format(place)
 
 
 def is_object_checkpoint(prefix: str) -> bool:
-    """Tell whether there is a checkpoint of this prefix that names its arrays after objects of Keras."""
+    """Return True if a prefix is that of an object-based checkpoint, as Keras writes."""
     path = prefix + OBJECT_CHECKPOINT.sign
     if files.is_folder(prefix) or not files.exists(path):
         return False
@@ -64,7 +64,7 @@ def is_object_checkpoint(prefix: str) -> bool:
 
 
 def config_format(path: str) -> Format | None:
-    """Return the format whose config file this is; None for our own files and those of Hugging Face."""
+    """Return the format of a config file; None for our own and Hugging Face's."""
     name = os.path.basename(path)
     if name.endswith(OBJECT_CHECKPOINT.config) or name == FOLDERS[0].config:
         return OBJECT_CHECKPOINT if name.endswith(OBJECT_CHECKPOINT.config) else FOLDERS[0]
@@ -73,17 +73,17 @@ def config_format(path: str) -> Format | None:
 
 
 def is_foreign_config(path: str) -> bool:
-    """Tell whether a config file is of one of these formats or of Hugging Face, so that ours must be written anew."""
+    """Return True if a config file is not in our own format and has to be converted."""
     return config_format(path) is not None or is_config(text_files.read_json(path, "model config"), path)
 
 
 def load_module(row: Format) -> ModuleType:
-    """Import what reads a format."""
+    """Import the module that reads a format."""
     return importlib.import_module(row.module)
 
 
 def find_vocabulary(folder: str) -> str | None:
-    """Return the path of the vocabulary that a folder of these formats has with it; None if there is none."""
+    """Return the path of the vocabulary in a folder of these formats; None if there is none."""
     row = folder_format(folder) if files.is_folder(folder) else None
     assets = os.path.join(folder, row.vocabulary) if row else ""
     names = files.list_folder(assets) if row and files.is_folder(assets) else []
@@ -92,16 +92,16 @@ def find_vocabulary(folder: str) -> str | None:
 
 
 def vocabulary_folders(folder: str) -> list[str]:
-    """Return where a folder of these formats has its vocabulary, for messages; nothing of other folders."""
+    """Return the place of the vocabulary in a folder of these formats, for messages; empty for other folders."""
     row = folder_format(folder) if files.is_folder(folder) else None
     return [f"one in {row.vocabulary}"] if row else []
 
 
 def text_settings(folder: str) -> tuple[dict[str, bool], str]:
-    """Return what a folder says of the casing, and the file that says it; nothing of other folders.
+    """Return the casing settings in a folder and the name of their file; empty for other folders.
 
     Raises:
-      UserError: it is damaged.
+      UserError: the file is damaged.
     """
     row = folder_format(folder) if files.is_folder(folder) else None
     return load_module(row).text_settings(folder) if row else ({}, "")

@@ -1,4 +1,4 @@
-"""The modules of a sentence-transformers folder: where its encoder lies, and how its outputs become a text's vector."""
+"""The modules of a sentence-transformers folder: the encoder's subfolder, the pooling and the layers after it."""
 
 import os
 from collections.abc import Mapping
@@ -7,22 +7,22 @@ from typing import Any, NamedTuple
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 
-MODEL = "model"  # as a pooling: what the modules say
+MODEL = "model"  # value of `pooling`: use the modules of the folder
 MODULES_FILE = "modules.json"
-_POOLINGS = ("cls", "max", "mean")  # in the order in which the older keys put several together
+_POOLINGS = ("cls", "max", "mean")  # in the order in which several are concatenated with the older keys
 _OLDER_KEYS = {f"pooling_mode_{name}{'_token' if name == 'cls' else '_tokens'}": name for name in _POOLINGS} | {
     f"pooling_mode_{name}": name for name in ("mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
 }
 _ENCODERS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta")
-_NO_LENGTH = 10**6  # `model_max_length` of tokenizers that know none is astronomical
+_NO_LENGTH = 10**6  # `model_max_length` is astronomical in tokenizers without a limit
 
 
 class SentenceModules(NamedTuple):
-    """The treatment of the encoder's outputs for a text.
+    """The computation of a text's vector from the encoder's outputs.
 
     Attributes:
-      poolings: "cls", "max" and "mean" of the last layer, put together in this order.
-      after: of each further module its folder, if it is a dense layer, and None if it makes the length 1.
+      poolings: "cls", "max" or "mean" of the last layer; several are concatenated in this order.
+      after: each further module: the folder of a dense layer, or None for normalization to length 1.
     """
 
     poolings: tuple[str, ...]
@@ -30,25 +30,25 @@ class SentenceModules(NamedTuple):
 
 
 def has_modules(folder: str) -> bool:
-    """Return whether a folder is one of sentence-transformers."""
+    """Return True if a folder is a sentence-transformers model."""
     return files.exists(os.path.join(folder, MODULES_FILE))
 
 
 def encoder_folder(folder: str) -> str:
-    """Return the folder in a model's folder that holds the encoder and its tokenizer; for most models the same.
+    """Return the folder of the encoder and tokenizer; for most models it is the model's folder itself.
 
     Raises:
-      UserError: the file that says it is damaged.
+      UserError: the list of modules is damaged.
     """
     named = (path for kind, path in _modules(folder) if kind == "Transformer") if has_modules(folder) else ()
     return next(iter(named), folder)
 
 
 def read_modules(folder: str) -> SentenceModules:
-    """Read what becomes of the encoder's outputs.
+    """Read the modules after the encoder.
 
     Raises:
-      UserError: a file is missing or damaged, or a module is of a kind that is not supported.
+      UserError: a file is missing or damaged, or a module's type is not supported.
     """
     (first, *_), *others = _modules(folder)
     if first != "Transformer" or not others or others[0][0] != "Pooling":
@@ -62,7 +62,7 @@ def read_modules(folder: str) -> SentenceModules:
 
 
 def longest_text(folder: str) -> int | None:
-    """Return the number of wordpieces at which the model truncates texts; None if its files do not say."""
+    """Return the number of wordpieces to which the model truncates texts; None if its files do not specify it."""
     folder = encoder_folder(folder)
     tokenizer_file = os.path.join(folder, "tokenizer_config.json")
     length = read_encoder_settings(folder).get("max_seq_length")
@@ -74,21 +74,21 @@ def longest_text(folder: str) -> int | None:
 
 
 def read_encoder_settings(folder: str) -> dict[str, Any]:
-    """Read what sentence-transformers does with texts before the tokenizer: `sentence_bert_config.json`, or nothing."""
+    """Read `sentence_bert_config.json`, the text settings of sentence-transformers; empty if there is no such file."""
     paths = (os.path.join(folder, f"sentence_{name}_config.json") for name in _ENCODERS)
     found = next(filter(files.exists, paths), None)
     return {} if found is None else text_files.read_json(found, "settings of sentence-transformers")
 
 
 def _modules(folder: str) -> list[tuple[str, str]]:
-    """Return the kind and the folder of each module, in order."""
+    """Return the type and folder of each module, in order."""
     file = os.path.join(folder, MODULES_FILE)
     modules = text_files.read_json_list(file, "list of modules")
     found = []
     for module in modules:
         kind, path = (module.get(key) if isinstance(module, Mapping) else None for key in ("type", "path"))
         if not isinstance(kind, str) or not isinstance(path, str):
-            raise UserError(f"{file}: {module!r:.80} is no module with a type and a path")
+            raise UserError(f"{file}: {module!r:.80} is not a module with a type and a path")
         if os.path.isabs(path) or ".." in path.replace("\\", "/").split("/") or not (path + "x").isprintable():
             raise UserError(f"{file} names the path {path!r:.80}; only folders within this one are read")
         found.append((kind.rpartition(".")[2], os.path.join(folder, path) if path.strip("./") else folder))
@@ -102,7 +102,7 @@ def _poolings(folder: str) -> tuple[str, ...]:
     chosen = values.get("pooling_mode", [name for key, name in _OLDER_KEYS.items() if values.get(key)] or "mean")
     chosen = [chosen] if isinstance(chosen, str) else chosen
     if not isinstance(chosen, list) or not chosen:
-        raise UserError(f"{folder}: the pooling is {chosen!r:.80}; it must be the name of one, or a list of names")
+        raise UserError(f"{folder}: the pooling is {chosen!r:.80}; it must be a name or a list of names")
     for name in chosen:
         if name not in _POOLINGS:
             raise _unsupported(folder, f"has the pooling {name!r:.80}")
@@ -110,4 +110,4 @@ def _poolings(folder: str) -> tuple[str, ...]:
 
 
 def _unsupported(source: str, what: str) -> UserError:
-    return UserError(f"{source} {what}, which is not supported; choose another vector of a text with pooling=mean, say")
+    return UserError(f"{source} {what}, which is not supported; use another pooling, such as pooling=mean")

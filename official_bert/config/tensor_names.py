@@ -1,7 +1,7 @@
-"""The names that tensors have everywhere: in records, in the calls of models and in exports."""
+"""Names of tensors in records, model calls and exports."""
 
-# What every encoder reads, each int32 [B, S], in the order of its arguments.
+# The inputs of every encoder, each int32 [B, S], in the order of its arguments.
 ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")
 
-# What a frozen encoder computed, in records and as the input of the head alone.
+# The output of a frozen encoder, in records and as the input of a separate head.
 FEATURES = "features"

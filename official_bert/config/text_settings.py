@@ -1,4 +1,4 @@
-"""`TextSettings`: what the tokenizer does to text before it looks words up. Flags, tokenizers and exports share it."""
+"""`TextSettings`: text normalization before the vocabulary lookup, shared by flags, tokenizers and exports."""
 
 from typing import NamedTuple
 
@@ -10,14 +10,14 @@ TAKES_WORDS_AS_THEY_ARE = (
 
 
 class TextSettings(NamedTuple):
-    """Settings for the treatment of text. The names are those of flags and of the arguments of `FullTokenizer`.
+    """Text normalization settings, named like the flags and the arguments of `FullTokenizer`.
 
     Attributes:
       do_lower_case: whether to lowercase text and, unless `strip_accents` is false, strip accents.
       strip_accents: whether lowercasing decomposes characters and drops accents; otherwise `"É"` becomes `"é"`, and a
         Hangul syllable stays one character.
-      basic_tokenize: whether to clean text and split it at punctuation and CJK characters; otherwise its words are
-        what stands between white space, unchanged.
+      basic_tokenize: whether to clean text and split it at punctuation and CJK characters; otherwise it is only split
+        at white space.
     """
 
     do_lower_case: bool = True
@@ -25,10 +25,10 @@ class TextSettings(NamedTuple):
     basic_tokenize: bool = True
 
     def check(self) -> "TextSettings":
-        """Return these settings, if each has an effect.
+        """Check the settings and return them.
 
         Raises:
-          UserError: two contradict each other, or one would be ignored.
+          UserError: two settings conflict, or one would be ignored.
         """
         if self.do_lower_case and not self.basic_tokenize:
             raise UserError(TAKES_WORDS_AS_THEY_ARE)
@@ -37,17 +37,17 @@ class TextSettings(NamedTuple):
         return self
 
     def require_unchanged_text(self, what: str) -> None:
-        """Raise UserError unless text is taken as it is; `what`, for the message, does not change it."""
+        """Raise `UserError` unless the settings leave text unchanged; the message names `what` as the reason."""
         for name, right in (("do_lower_case", False), ("strip_accents", True), ("basic_tokenize", True)):
             if getattr(self, name) != right:
                 given, right = str(not right).lower(), str(right).lower()
                 raise UserError(f"{name}={given}, but {what} takes text as it is; give {name}={right}")
 
     def updated(self, **values: bool) -> "TextSettings":
-        """Give some settings other values, and those that then have no effect the value that says so.
+        """Return a copy with some settings changed, and with settings that then have no effect reset.
 
         Args:
-          values: names and values. They are kept: contradictions among them are left for `check`.
+          values: new values by name. They are never reset; `check` reports conflicts among them.
         """
         settings = self._replace(**values)
         if not settings.basic_tokenize and "do_lower_case" not in values:
@@ -58,7 +58,7 @@ class TextSettings(NamedTuple):
 
     @property
     def changed(self) -> dict[str, bool]:
-        """The casing, and the other settings that are not the reference's."""
+        """`do_lower_case`, and the other settings that differ from the reference."""
         defaults = TextSettings()
         return {
             name: value
@@ -67,5 +67,5 @@ class TextSettings(NamedTuple):
         }
 
     def __str__(self) -> str:
-        """For messages: `"do_lower_case=true"`, and what else is not the reference's."""
+        """Format `changed` for messages: `"do_lower_case=true"`."""
         return ", ".join(f"{name}={str(value).lower()}" for name, value in self.changed.items())

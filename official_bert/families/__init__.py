@@ -1,1 +1,1 @@
-"""The encoder families: BERT, and the models that differ from it in more than their sizes."""
+"""Encoder families: BERT and its architectural variants."""

@@ -1,6 +1,6 @@
-"""ALBERT: layers that share their weights, and embeddings that are narrower than the layers.
+"""ALBERT: layers that share weights, and embeddings that are narrower than the layers.
 
-Its layers are in `modeling/albert.py`. Its variables have the names of google-research/albert's checkpoints.
+The layers are in `modeling/albert.py`. Variables are named as in the checkpoints of google-research/albert.
 """
 
 import dataclasses
@@ -15,11 +15,11 @@ from official_bert.support.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class AlbertConfig(BertConfig):
-    """The shape of an ALBERT.
+    """The architecture of an ALBERT.
 
-    Its layers are divided into `num_hidden_groups`, and those of a group share their weights; each of the
-    `num_hidden_layers` is itself `inner_group_num` layers in a row. The embeddings have a width of their own,
-    `embedding_size`, from which they are projected to `hidden_size`.
+    The layers are divided into `num_hidden_groups` groups, and the layers of a group share their weights. Each of the
+    `num_hidden_layers` consists of `inner_group_num` layers in sequence. The embeddings have width `embedding_size`
+    and are projected to `hidden_size`.
 
     Raises:
       UserError: a value has the wrong type or range, or two values do not fit together.
@@ -55,12 +55,12 @@ class AlbertConfig(BertConfig):
 
     @property
     def embedding_width(self) -> int:
-        """The width of the embeddings."""
+        """Width of the embeddings, E."""
         return self.embedding_size
 
     @property
     def num_layers(self) -> int:
-        """The number of layers that are computed one after the other, L; those within the groups count."""
+        """Number of layers that are computed one after the other, L, inner layers included."""
         return self.num_hidden_layers * self.inner_group_num
 
 
@@ -68,7 +68,7 @@ _PROJECTION = "bert/encoder/embedding_hidden_mapping_in"
 
 
 def _identity(config: AlbertConfig) -> Constants:
-    """Return the projection of embeddings as wide as the layers, which `transformers` has and this package has not."""
+    """Return the identity projection that `transformers` has, and we do not, if embeddings are as wide as layers."""
     import numpy as np
 
     width = config.hidden_size

@@ -1,4 +1,4 @@
-"""BERT, of which all others are variants: its config is `BertConfig`, its layers are in `modeling/transformer.py`."""
+"""BERT, the base of all other families; its config is `BertConfig`, its layers are in `modeling/transformer.py`."""
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.family import Family

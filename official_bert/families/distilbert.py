@@ -1,4 +1,4 @@
-"""DistilBERT: a BERT without embeddings of segments and without a pooler; its classifier has its own projection."""
+"""DistilBERT: a BERT without segment embeddings and pooler; its classifier has its own projection."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from official_bert.families.hugging_face import FIXED, HuggingFace, Rule, dense,
 
 @dataclasses.dataclass(frozen=True)
 class DistilBertConfig(BertConfig):
-    """The shape of a DistilBERT, by BERT's keys; segment ids have no effect.
+    """The architecture of a DistilBERT, with BERT's keys; segment ids have no effect.
 
     Raises:
       UserError: a value has the wrong type or range, or two values do not fit together.
@@ -31,7 +31,7 @@ FAMILY = Family(
     name=DistilBertConfig.family_name,
     title="a DistilBERT",
     config_class=DistilBertConfig,
-    pooler_activation="relu",  # of the classifier's own projection
+    pooler_activation="relu",  # of the classifier's projection
     hugging_face=HuggingFace(
         defaults={"vocab_size": 30522, "activation": "gelu"},
         fixed={**FIXED, "layer_norm_eps": 1e-12},

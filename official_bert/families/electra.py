@@ -1,8 +1,8 @@
-"""ELECTRA: a BERT with narrower embeddings and without a pooler, trained to tell replaced words from original ones.
+"""ELECTRA: a BERT with narrower embeddings and without a pooler, trained to detect replaced tokens.
 
-A folder of its discriminator is a model to fine-tune; its head, which tells the words apart, is kept with it, and no
-task uses it. A folder of its generator is a model with a masked-LM head. A checkpoint of google-research/electra holds
-both: the discriminator is read, as there, and the generator's variables are left alone.
+A discriminator is fine-tuned like a BERT; its head for replaced-token detection is kept, but no task uses it. A
+generator has a masked-LM head. A checkpoint of google-research/electra holds both; as there, only the discriminator is
+read.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from official_bert.families.hugging_face import HuggingFace, Rule, dense, encode
 
 @dataclasses.dataclass(frozen=True)
 class ElectraConfig(BertConfig):
-    """The shape of an ELECTRA: BERT's keys and the width of the embeddings, `embedding_size`.
+    """The architecture of an ELECTRA: BERT's keys and the width of the embeddings, `embedding_size`.
 
     Raises:
       UserError: a value has the wrong type or range, or two values do not fit together.
@@ -36,7 +36,7 @@ class ElectraConfig(BertConfig):
 
     @property
     def embedding_width(self) -> int:
-        """The width of the embeddings."""
+        """Width of the embeddings, E."""
         return self.embedding_size
 
 
@@ -46,7 +46,7 @@ FAMILY = Family(
     name=ElectraConfig.family_name,
     title="an ELECTRA",
     config_class=ElectraConfig,
-    pooler_activation="gelu_erf",  # of the classifier's own projection
+    pooler_activation="gelu_erf",  # of the classifier's projection
     masked_lm_activation="gelu_erf",
     released_names={"electra/embeddings_project/": f"{_PROJECTION}/", "electra/": "bert/"},
     hugging_face=HuggingFace(

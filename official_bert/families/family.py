@@ -1,4 +1,4 @@
-"""`Family`: everything that the rest of the package needs to know about an encoder family."""
+"""`Family`: the description of an encoder family for the rest of the package."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -9,29 +9,27 @@ from official_bert.families.hugging_face import HuggingFace
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Family:
-    """The models that share an architecture but for its sizes. The defaults are what BERT has.
+    """A family of models that differ only in their sizes. The defaults are BERT's.
 
     Attributes:
-      name: its name in `registry.FAMILIES`, which is the `model_type` of its `config.json`.
-      title: its name in messages: "an ALBERT".
-      config_class: the architecture, a `BertConfig`, whose fields are the keys of the config files. It says when two
-        models are the same, too: `BertConfig.identity_values`.
-      config_file: the config file's name in released archives.
-      own_key: a key that only its config files have; None if nothing but our own key `family` tells it from BERT.
-      constant_keys: keys of released config files that nothing computes with, and the one value that each may have.
-      tokenizer: the class of its tokenizer, as a dotted path, which is imported when it is asked for.
-      parts: the layers that are not BERT's, likewise: "embeddings" for ids to vectors, "stack" for the transformer
-        layers, and "pooler". The names of their variables are those in our checkpoints.
-      pooler_activation: what follows the projection in the pooler, one of `ACTIVATION_NAMES` of the config.
-      masked_lm_activation: what follows the projection in the masked-LM head; None for that of the layers.
-      released_names: what begins the names of variables in released checkpoints of TensorFlow 1, and what begins them
-        here, where they differ.
-      layers: its layers, in messages.
-      layer_scope: what the names of the variables of its first layer hold.
-      layer_keys: the keys whose product is the number of layers with weights of their own; the names of these layers
-        have a number for each, too.
-      shares_layers: whether several layers have the same weights, so that none can be treated in its own way.
-      hugging_face: its `config.json` and the names of its tensors in `transformers`.
+      name: key in `family_registry.FAMILIES`, equal to `model_type` in a Hugging Face `config.json`.
+      title: name in messages: "an ALBERT".
+      config_class: `BertConfig` or a subclass; its fields are the keys of the config files.
+      config_file: name of the config file in released archives.
+      own_key: a key that only config files of this family have; None if only our key `family` distinguishes it.
+      constant_keys: unused keys of released config files, each with its only supported value.
+      tokenizer: dotted path of the tokenizer class, which is imported on demand.
+      parts: dotted paths of the layers that differ from BERT's: "embeddings", "stack" (the transformer layers) and
+        "pooler". Their variables are named as in our checkpoints.
+      pooler_activation: activation after the pooler's projection, one of `ACTIVATION_NAMES` of the config.
+      masked_lm_activation: activation after the masked-LM head's projection; None for that of the layers.
+      released_names: prefixes of variable names in released TensorFlow 1 checkpoints, each with its prefix here.
+      layers: description of the layers in messages.
+      layer_scope: a part of the variable names of the first layer.
+      layer_keys: keys whose product is the number of layers with separate weights; the variable names of a layer hold
+        a number for each key.
+      shares_layers: whether layers share weights, so that none can be treated separately.
+      hugging_face: the family's `config.json` keys and tensor names in `transformers`.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""The table of encoder families, one row each: the name that Hugging Face has for it, and its `Family`.
+"""Registry of encoder families: Hugging Face's name for each, and the dotted path of its `Family`.
 
-Its module has a config class and the `Family`, and is imported when it is asked for. No other code asks which family a
-model is of.
+A family's module has a config class and the `Family`, and is imported on demand. No other code depends on the family
+of a model.
 """
 
 import importlib
@@ -21,18 +21,18 @@ FAMILIES = {
     "xlm-roberta": "official_bert.families.roberta.XLM_ROBERTA",
     "camembert": "official_bert.families.roberta.CAMEMBERT",
 }
-FAMILY_KEY = "family"  # of our config files, where no other key tells the family
+FAMILY_KEY = "family"  # key of our config files, for families that have no key of their own
 
 
 def load_family(name: Any, key: str = "model_type") -> Family:
     """Import the module of a family.
 
     Args:
-      name: as in the table.
-      key: where it comes from, for messages.
+      name: key in `FAMILIES`.
+      key: the config key that holds the name, for messages.
 
     Raises:
-      UserError: there is no such family; the message lists all.
+      UserError: the family is unknown; the message lists all.
     """
     if not isinstance(name, str) or name not in FAMILIES:
         known = ", ".join(map(repr, FAMILIES))
@@ -43,7 +43,7 @@ def load_family(name: Any, key: str = "model_type") -> Family:
 
 
 def load_class(path: str) -> Any:
-    """Import a class, or another object of a module, given its dotted path."""
+    """Import a class or another object by its dotted path."""
     module, _, name = path.rpartition(".")
     return getattr(importlib.import_module(module), name)
 
@@ -54,7 +54,7 @@ def all_families() -> list[Family]:
 
 
 def canonical_name(name: str) -> str:
-    """Return what a variable of a released checkpoint is called here."""
+    """Translate a variable name of a released checkpoint to ours."""
     for family in all_families():
         for theirs, ours in family.released_names.items():
             if name.startswith(theirs):
@@ -63,7 +63,7 @@ def canonical_name(name: str) -> str:
 
 
 def family_of_keys(values: Mapping[str, Any]) -> Family:
-    """Return the family that a config file of ours, or of a released archive, describes; BERT's has no sign."""
+    """Return the family of a config file, ours or a released one; BERT if no key identifies another family."""
     if FAMILY_KEY in values:
         return load_family(values[FAMILY_KEY], FAMILY_KEY)
     signs = {family.own_key: family.name for family in all_families()}

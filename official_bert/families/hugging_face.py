@@ -1,4 +1,4 @@
-"""A family in Hugging Face's terms: the keys of its `config.json`, and the names of its tensors in `transformers`."""
+"""Conversion of a family to and from `transformers`: the keys of `config.json` and the names of tensors."""
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from official_bert.support.errors import UserError
 if TYPE_CHECKING:
     import numpy as np
 
-# Activations, theirs to ours. Of two names for one function the last is written: PyTorch computes it in one step.
+# Activations, theirs to ours. The last of several names is the one we write: PyTorch computes it in one kernel.
 ACTIVATIONS = {
     "gelu": "gelu_erf",
     "gelu_new": "gelu",
@@ -18,26 +18,27 @@ ACTIVATIONS = {
     "tanh": "tanh",
     "linear": "linear",
 }
-# What our encoder is and theirs may be otherwise; also what a missing key means.
+# Keys whose values are fixed in our encoder; also their defaults.
 FIXED = {
     "position_embedding_type": "absolute",
     "is_decoder": False,
     "add_cross_attention": False,
 }
-MODEL_TYPE = "model_type"  # names the family
-_THEIRS = (MODEL_TYPE, "architectures", "transformers_version")  # keys that no config file of ours has
+MODEL_TYPE = "model_type"  # key of the family
+_THEIRS = (MODEL_TYPE, "architectures", "transformers_version")  # keys that our config files never have
 
 
 class Rule(NamedTuple):
-    """One variable; with `{}` in its names, which stand for the numbers of a layer, one of each layer.
+    """Names and shape of a variable; `{}` in the names stands for layer numbers, so the rule holds for every layer.
 
     Attributes:
-      source: its name, in the tables of families ours.
-      target: its other name.
-      shape: under the first name, a letter for each dimension: V, T, S rows of the embeddings of words, segments and
-        positions, E their width, D that of the layers, I the inner one, C classes; or a digit.
-      is_transposed: whether the two layouts are transposes of each other; PyTorch's linear layers keep [output, input].
-      is_projection: whether it is there only where the embeddings are not as wide as the layers.
+      source: source name; our name in the tables of families.
+      target: target name.
+      shape: shape of the source, a letter or digit per dimension. V, T, S: rows of the word, segment and position
+        embeddings; E: their width; D: hidden size; I: intermediate size; C: classes.
+      is_transposed: whether source and target are transposes of each other; PyTorch's linear layers are [output,
+        input].
+      is_projection: whether the variable exists only if embeddings and layers differ in width.
     """
 
     source: str
@@ -47,36 +48,36 @@ class Rule(NamedTuple):
     is_projection: bool = False
 
     def mirrored(self) -> "Rule":
-        """Return the same rule from the other side."""
+        """Return the rule of the opposite direction."""
         shape = self.shape[::-1] if self.is_transposed else self.shape
         return self._replace(source=self.target, target=self.source, shape=shape)
 
     def expand_layers(self, layers: Iterable[tuple[int, ...]]) -> list["Rule"]:
-        """Return the rule for each layer of these numbers; the rule itself if it is of no layer."""
+        """Return the rule for each layer; only the rule itself if it does not belong to a layer."""
         if "{}" not in self.source:
             return [self]
         return [self._replace(source=self.source.format(*layer), target=self.target.format(*layer)) for layer in layers]
 
 
 def dense(name: str, hf_name: str, shape: str) -> tuple[Rule, ...]:
-    """Return the two variables of a linear layer."""
+    """Return the rules of a linear layer."""
     kernel = Rule(f"{name}/kernel", f"{hf_name}.weight", shape, is_transposed=True)
     return kernel, Rule(f"{name}/bias", f"{hf_name}.bias", shape[1])
 
 
 def layer_norm(name: str, hf_name: str, shape: str = "D") -> tuple[Rule, ...]:
-    """Return the two variables of a layer normalization."""
+    """Return the rules of a layer normalization."""
     return Rule(f"{name}/gamma", f"{hf_name}.weight", shape), Rule(f"{name}/beta", f"{hf_name}.bias", shape)
 
 
 def output(folder: str, hf_name: str, classes: str) -> tuple[Rule, ...]:
-    """Return the two variables of a head that gives logits; ours are stored transposed, as in the reference."""
+    """Return the rules of an output layer; our weights are stored transposed, as in the reference."""
     weights = Rule(f"{folder}output_weights", f"{hf_name}.weight", f"{classes}D")
     return weights, Rule(f"{folder}output_bias", f"{hf_name}.bias", classes)
 
 
 def encoder_rules(prefix: str) -> tuple[Rule, ...]:
-    """Return the variables of an encoder whose tensors have BERT's names, after a prefix of its own."""
+    """Return the rules of an encoder with BERT's tensor names after a prefix."""
     embeddings, layer, hf_layer = f"{prefix}.embeddings", "bert/encoder/layer_{}", f"{prefix}.encoder.layer.{{}}"
     return (
         Rule("bert/embeddings/word_embeddings", f"{embeddings}.word_embeddings.weight", "VE"),
@@ -95,11 +96,11 @@ def encoder_rules(prefix: str) -> tuple[Rule, ...]:
 
 
 class Constants(NamedTuple):
-    """Variables that models in `transformers` have, and ours do not, because they can have one value alone.
+    """Variables that exist only in `transformers`, and whose values are fixed in our models.
 
     Attributes:
-      arrays: the value of each, under the name that we would give it.
-      otherwise: what to say of a model where they have another value.
+      arrays: value of each variable, by the name that it would have here.
+      otherwise: error message for models with other values.
     """
 
     arrays: dict[str, "np.ndarray"]
@@ -108,21 +109,21 @@ class Constants(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HuggingFace:
-    """The models of one family, as `transformers` knows them.
+    """The models of a family in `transformers`.
 
     Attributes:
-      defaults: what a missing key means there, where it does not mean the same here.
-      fixed: keys that must have one value, which a missing key means as well.
-      keys: our name of a key to theirs, where they differ; None where there is none.
-      tokenizer_class: the tokenizer in `transformers` that does what the family's does.
-      prefix: what begins the names of the encoder's tensors, but in a model that is an encoder alone.
-      parts: the variables of each part of a model; of a part, all are there or none. Names of heads may be the same
-        there: the class of a model tells which one it has, and without it the first one is meant.
-      poolers: the pooler's variables in a model with one of these heads, where they are not those of `parts`.
-      left_out: what begins our names of variables that no class has a place for.
-      tied: tensors that are the same variable as another one.
-      architectures: the class in `transformers` for the heads that a model may have.
-      constants: gives the variables that are constants, from the config.
+      defaults: values of missing keys in `transformers` that differ from ours.
+      fixed: keys with a single supported value, which is also their default.
+      keys: our keys to theirs, where they differ; None for keys that they do not have.
+      tokenizer_class: the equivalent tokenizer in `transformers`.
+      prefix: prefix of the encoder's tensors in models with a head; a bare encoder has none.
+      parts: the rules of each part of a model; a model has all variables of a part or none. Heads may share tensor
+        names; the model's class then determines the head, and without a class it is the first.
+      poolers: the rules of the pooler in models with one of these heads, where they differ from those in `parts`.
+      left_out: prefixes of our variables that no class in `transformers` has.
+      tied: tensors that share a variable with another tensor.
+      architectures: the class in `transformers` for each combination of heads.
+      constants: function from the config to the fixed variables.
     """
 
     defaults: Mapping[str, Any]
@@ -138,14 +139,14 @@ class HuggingFace:
     constants: Callable[[Any], Constants] = lambda config: Constants({}, "")
 
     def to_bert_config(self, values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-        """Translate the keys of a `config.json`; those that have nothing to do with the architecture are left out.
+        """Translate a `config.json` to our keys; keys unrelated to the architecture are left out.
 
         Args:
-          values: what the file holds.
+          values: content of the file.
           known: the keys of our config file.
 
         Raises:
-          UserError: it asks for something that our encoder does not compute.
+          UserError: our encoder does not support a value.
         """
         for key, ours in self.fixed.items():
             if values.get(key, ours) != ours:
@@ -161,20 +162,20 @@ class HuggingFace:
         return found | {"hidden_act": ACTIVATIONS[activation]}
 
     def from_bert_config(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Translate the keys of our config file.
+        """Translate our config file to the keys of a `config.json`.
 
         Raises:
-          UserError: `transformers` cannot compute it.
+          UserError: `transformers` has no equivalent.
         """
         if "attention_direction" in values:
-            raise UserError("attention_direction is left_to_right, which Hugging Face's BERT has no equal of")
+            raise UserError("attention_direction is left_to_right, which Hugging Face's BERT does not support")
         activations = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
         values = {**values, "hidden_act": activations[values["hidden_act"]]}
         renamed = {self.keys.get(name, name): value for name, value in values.items()}
         return {**self.fixed, **{key: value for key, value in renamed.items() if key is not None}}
 
     def heads_of(self, names: Collection[str], architecture: str | None = None) -> list[str]:
-        """Return the heads of a model, given its class, if that is known, and the names of its tensors."""
+        """Return the heads of a model from the names of its tensors and, if known, its class."""
         found, taken = [], set()
         for head in dict.fromkeys((*self.heads_of_class(architecture), *self.heads)):
             targets = {rule.target for rule in self.parts[head]}
@@ -184,41 +185,41 @@ class HuggingFace:
         return found
 
     def heads_of_class(self, architecture: str | None) -> tuple[str, ...]:
-        """Return the heads that the models of a class have; none of a class that is not known."""
+        """Return the heads of a class in `transformers`; empty for an unknown class."""
         return next((heads for heads, name in self.architectures.items() if name == architecture), ())
 
     def parts_with(self, heads: Collection[str]) -> dict[str, Sequence[Rule]]:
-        """Return the variables of each part of a model with these heads."""
+        """Return the rules of each part of a model with these heads."""
         parts = {part: rules for part, rules in self.parts.items() if part in heads or part not in self.heads}
         pooler = next((rules for head, rules in self.poolers.items() if head in heads), None)
         return parts if pooler is None else parts | {"pooler": pooler}
 
     @property
     def heads(self) -> list[str]:
-        """The parts that stand on the encoder; a model has some of them."""
+        """The parts that are heads; a model has some of them."""
         return [part for part in self.parts if any(part in heads for heads in self.architectures)]
 
     def with_prefix(self, name: str) -> str:
-        """Add the prefix to the name of a tensor of a model that is an encoder alone."""
+        """Add the prefix to a tensor name of a bare encoder."""
         encoder = [rule.target for part, rules in self.parts.items() if part not in self.heads for rule in rules]
         stems = {name.removeprefix(self.prefix).partition(".")[0] for name in encoder}
         return self.prefix + name if name.partition(".")[0] in stems else name
 
 
 def is_config(values: Mapping[str, Any], path: str) -> bool:
-    """Tell whether a config file with these keys is of Hugging Face."""
+    """Return True if a config file is Hugging Face's, by its path or keys."""
     return path.endswith("/config.json") or path == "config.json" or any(key in values for key in _THEIRS)
 
 
 def label_names(values: Mapping[str, Any], path: str) -> list[str]:
-    """Return the names of the classes of a finished model, in the order of its outputs.
+    """Return the class names of a fine-tuned model, in the order of its outputs.
 
     Args:
-      values: what its `config.json` holds; without names they are LABEL_0, LABEL_1 and so on, as in `transformers`.
-      path: that file, for messages.
+      values: content of its `config.json`; without names, classes are LABEL_0, LABEL_1 and so on, as in `transformers`.
+      path: the file, for messages.
 
     Raises:
-      UserError: the names are not those of the classes 0, 1 and so on.
+      UserError: the names do not belong to classes 0, 1 and so on.
     """
     names = values.get("id2label")
     if names is None:
@@ -227,13 +228,13 @@ def label_names(values: Mapping[str, Any], path: str) -> list[str]:
     indices = [str(index) for index in range(len(names))] if isinstance(names, dict) else []
     if not indices or set(names) != set(indices) or not all(isinstance(name, str) for name in names.values()):
         raise UserError(
-            f'{path}: id2label must name the classes, from "0" on without a gap, each with a string; correct the file'
+            f'{path}: id2label must map "0", "1" and so on, without a gap, to class names; correct the file'
         )
     return [names[index] for index in indices]
 
 
 def label_keys(names: Sequence[str]) -> dict[str, Any]:
-    """Return the keys of a `config.json` that name classes, as `label_names` reads them."""
+    """Return the class-name keys of a `config.json`, in the form that `label_names` reads."""
     return {
         "id2label": {str(index): name for index, name in enumerate(names)},
         "label2id": {name: index for index, name in enumerate(names)},

@@ -1,7 +1,7 @@
-"""RoBERTa, XLM-RoBERTa and CamemBERT: BERTs whose positions are counted from 2, which differ in their tokenizers.
+"""RoBERTa, XLM-RoBERTa and CamemBERT: BERTs whose positions start at 2; they differ in their tokenizers.
 
-Of their embeddings of positions, the first row belongs to nothing and the second to padding. Pairs of texts are one
-segment. KLUE's RoBERTa is one with BERT's tokenizer: the files of a folder decide.
+Row 0 of the position embeddings is unused, and row 1 belongs to padding. A pair of texts is one segment. KLUE's
+RoBERTa has BERT's tokenizer, so the tokenizer is chosen by the files in the folder.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from official_bert.families.hugging_face import FIXED, HuggingFace, Rule, dense,
 
 @dataclasses.dataclass(frozen=True)
 class RobertaConfig(BertConfig):
-    """The shape of a RoBERTa, by BERT's keys; `max_position_embeddings` counts the two rows that no text uses.
+    """The architecture of a RoBERTa, with BERT's keys; `max_position_embeddings` includes the two rows without text.
 
     Raises:
       UserError: a value has the wrong type or range, or two values do not fit together.
@@ -26,26 +26,26 @@ class RobertaConfig(BertConfig):
 
     @property
     def num_segments(self) -> int:
-        """The number of segment ids that may occur: those of a pair, which have no effect where there is one row."""
+        """Number of valid segment ids, at least the two of a pair; they have no effect if the table has one row."""
         return max(2, self.type_vocab_size)
 
 
 @dataclasses.dataclass(frozen=True)
 class XlmRobertaConfig(RobertaConfig):
-    """The shape of an XLM-RoBERTa: that of a RoBERTa. Source: Conneau et al., 2020, section 3."""
+    """The architecture of an XLM-RoBERTa, equal to a RoBERTa's. Source: Conneau et al., 2020, section 3."""
 
     family_name: ClassVar[str] = "xlm-roberta"
 
 
 @dataclasses.dataclass(frozen=True)
 class CamembertConfig(RobertaConfig):
-    """The shape of a CamemBERT: that of a RoBERTa. Source: Martin et al., 2020, section 4."""
+    """The architecture of a CamemBERT, equal to a RoBERTa's. Source: Martin et al., 2020, section 4."""
 
     family_name: ClassVar[str] = "camembert"
 
 
 def _family(title: str, config_class: type, classes: str, tokenizer: str, vocab_size: int) -> Family:
-    """Make a family; `classes` begins the names of its classes in `transformers`."""
+    """Make a family; `classes` is the prefix of its class names in `transformers`."""
     return Family(
         name=config_class.family_name,
         title=title,

@@ -46,12 +46,12 @@ class AdamWeightDecay(MomentOptimizer):
         self.bias_correction = bias_correction
 
     def update_step(self, gradient, variable, learning_rate):
-        """Move one variable; the gradient is summed over the replicas and clipped."""
+        """Update one variable; the gradient is already summed over the replicas and clipped."""
         index = self._get_variable_index(variable)
         first, second = self._first_moments[index], self._second_moments[index]
         learning_rate = self._rate(index, learning_rate, variable.dtype)
         if self.weight_decay_rate and not self._is_excluded[index]:
-            # Decay first, on the weights as they were: both terms of the reference's update use these.
+            # Decay first: both terms of the reference's update use the old weights.
             self.assign_sub(variable, learning_rate * self.weight_decay_rate * variable)
         first_power, second_power = self._powers(variable.dtype)
         if keras.backend.backend() == "tensorflow":

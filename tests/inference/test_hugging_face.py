@@ -77,8 +77,8 @@ def test_what_a_config_says_of_the_classes_must_fit(tmp_path):
     shutil.copytree(ANSWERS / "bert_labels", tmp_path, dirs_exist_ok=True)
     values = json.loads((tmp_path / "config.json").read_text())
     for change, message in {
-        '{"id2label": {"0": "a", "2": "b"}}': r"config\.json: id2label must name the classes, from \"0\" on without",
-        '{"id2label": {"0": "a", "1": 7}}': r"config\.json: id2label must name the classes",
+        '{"id2label": {"0": "a", "2": "b"}}': r"config\.json: id2label must map \"0\", \"1\" and so on",
+        '{"id2label": {"0": "a", "1": 7}}': r"config\.json: id2label must map",
         '{"id2label": {"0": "a", "1": "a", "2": "b"}}': "name a class twice",
         '{"id2label": {"0": "a", "1": "b"}}': r"output_weights is \[3, 8\] there and \[2, 8\] here",
         '{"problem_type": "regression"}': "problem_type is regression with 3 numbers",

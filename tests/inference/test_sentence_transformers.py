@@ -120,7 +120,7 @@ POOLING, DENSE, TEXTS = "1_Pooling/config.json", "2_Dense/config.json", "0_Trans
         (POOLING, "pooling_mode", "lasttoken", "has the pooling 'lasttoken', .* pooling=mean"),
         (POOLING, "pooling_mode", 3, "1_Pooling: the pooling is 3"),
         ("modules.json", 2, MODULE | {"type": "models.CNN"}, "older has a CNN, which is not supported"),
-        ("modules.json", 2, "Dense", "'Dense' is no module with a type and a path"),
+        ("modules.json", 2, "Dense", "'Dense' is not a module with a type and a path"),
         ("modules.json", 2, MODULE | {"path": "../2_Dense"}, r"path '\.\./2_Dense'; only folders within"),
         ("modules.json", 1, MODULE, "does not begin with a Transformer and a Pooling"),
         ("modules.json", 2, MODULE | {"type": "models.Dense", "path": "5_Dense"}, "5_Dense/config.json"),

@@ -1,1 +1,1 @@
-"""Scores over a whole evaluation set, in NumPy."""
+"""Metrics over a whole evaluation set, in NumPy."""

@@ -1,8 +1,8 @@
-"""Scores of extractive question answering over a whole evaluation set, equal to those of the official scripts.
+"""Exact match and F1 of extractive question answering, equal to the official scripts of SQuAD and KorQuAD.
 
-They compare texts, not positions: a prediction and the gold answers of its question, by id. SQuAD 1.1 and KorQuAD 1.0
-give every question an answer; SQuAD 2.0 asks some that have none, for which the empty text is the right prediction.
-All scores are percents.
+They compare the text of a prediction, not its position, with the gold answers of the question. In SQuAD 1.1 and
+KorQuAD 1.0 every question has an answer; in SQuAD 2.0 some have none, and the correct prediction is the empty text.
+All scores are percentages.
 """
 
 import dataclasses
@@ -28,20 +28,20 @@ _KOREAN_SYMBOLS_TO_SPACES = str.maketrans(_KOREAN_SYMBOLS, " " * len(_KOREAN_SYM
 
 
 def english_normalized(text: str) -> str:
-    """Return the part of a text that counts in SQuAD: `"The U.S.A., an ally"` and `"USA ally"` are one answer.
+    """Normalize a text as SQuAD does: `"The U.S.A., an ally"` and `"USA ally"` are the same answer.
 
-    Punctuation goes before articles, so that "a." is an article and "a-b" is not; only ASCII punctuation goes.
+    Punctuation is removed before articles, so "a." is an article and "a-b" is not; only ASCII punctuation is removed.
     """
     text = text.lower().translate(_NO_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", text).split())
 
 
 def korean_normalized(text: str) -> str:
-    """Return the part of a text that counts in KorQuAD: `"《홍길동전》(소설)"` and `"홍길동전 소설"` are one answer.
+    """Normalize a text as KorQuAD does: `"《홍길동전》(소설)"` and `"홍길동전 소설"` are the same answer.
 
-    Quotes and brackets separate words, other ASCII punctuation does not.
+    Quotes and brackets are replaced by spaces; other ASCII punctuation is removed.
     """
-    # In this order: "Σ" becomes another letter before a space than before the quote that was there.
+    # The order matters: "Σ" is lowercased to another letter before a space than before a quote.
     text = text.translate(_KOREAN_SYMBOLS_TO_SPACES).lower()
     return " ".join(text.translate(_NO_PUNCTUATION).split())
 
@@ -52,11 +52,11 @@ def _characters(text: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Normalization:
-    """The rules by which a data set compares texts.
+    """The rules of a data set for comparing texts.
 
     Attributes:
-      normalize: text to what of it counts; exact match compares that.
-      units: splits a normalized text into what F1 counts.
+      normalize: normalizes a text; exact match compares the results.
+      units: splits a normalized text into the units that F1 counts, words or characters.
     """
 
     normalize: Callable[[str], str]
@@ -79,15 +79,15 @@ class AnswerScores(NamedTuple):
 def score_answer(
     prediction: str, golds: Sequence[str], *, normalization: Normalization, has_null: bool = False
 ) -> AnswerScores:
-    """Score one prediction against the gold answers of its question; each score is that of its best gold answer.
+    """Score a prediction against the gold answers of its question; each score is the maximum over the gold answers.
 
     Args:
       prediction: the predicted text.
-      golds: the correct texts. An empty list is allowed with `has_null` only.
+      golds: the correct texts; may be empty only with `has_null`.
       normalization: how texts are compared.
-      has_null: whether the empty text is an answer, as in SQuAD 2.0. Then gold answers of nothing that counts are left
-        out, the empty text is right if no other is left, and F1 against the empty text is 1 or 0. Else (SQuAD 1.1) F1
-        is 0 where no unit is common, be both texts empty.
+      has_null: whether the empty text is a valid answer, as in SQuAD 2.0. If so, gold answers that are empty after
+        normalization are dropped, the empty text is correct if none is left, and F1 against the empty text is 1 or 0.
+        Otherwise (SQuAD 1.1) F1 is 0 if the texts have no unit in common, even if both are empty.
     """
     normalized = normalization.normalize(prediction)
     normalized_golds = [normalization.normalize(gold) for gold in golds]
@@ -107,14 +107,15 @@ def score_answers(
 
     Args:
       golds: the correct texts of each question, at least one.
-      predictions: the predicted text of each question. One without scores 0; predictions for others are ignored.
+      predictions: the predicted text of each question. A question without one scores 0; predictions for unknown
+        questions are ignored.
       normalization: how texts are compared.
 
     Returns:
-      `exact_match` and `f1`, percents.
+      `exact_match` and `f1`, in percent.
 
     Raises:
-      UserError: there are no questions, or one has no answer.
+      UserError: there are no questions, or a question has no answer.
     Source: SQuAD's evaluate-v1.1.py, KorQuAD's evaluate-v1.0.py; equal to the last digit.
     """
     for question, texts in golds.items():
@@ -138,27 +139,28 @@ def score_answers_with_null(
     """Score a data set in which some questions have no answer: SQuAD 2.0.
 
     Args:
-      golds: the correct texts of each question, none if it has no answer.
-      predictions: the predicted text of each question, empty for "no answer". One without scores 0, regardless of the
-        gold answer; predictions for others are ignored.
+      golds: the correct texts of each question; empty if it has no answer.
+      predictions: the predicted text of each question, empty for "no answer". A question without a prediction scores 0,
+        whether or not it has an answer; predictions for unknown questions are ignored.
       normalization: how texts are compared.
-      null_odds: how likely it is that each predicted question has no answer; any scale will do.
-      null_threshold: with `null_odds`, a question whose odds are above it counts as predicted to have no answer. The
-        default is that of SQuAD's script, which expects probabilities: none is above it.
+      null_odds: odds of each predicted question that it has no answer, on any scale.
+      null_threshold: with `null_odds`, questions with higher odds count as predicted to have no answer. The default is
+        that of SQuAD's script, which expects probabilities: none is above it.
 
     Returns:
-      `exact` and `f1`, percents, and `total`, questions; the same with the prefix `HasAns_` for the questions that have
-      an answer, and with `NoAns_` for the others. A part without questions is left out.
+      `exact` and `f1`, in percent, and `total`, the number of questions; the same with the prefix `HasAns_` for
+      questions with an answer, and `NoAns_` for the others. A group without questions is left out.
 
     Raises:
       UserError: there are no questions, or a predicted question has no finite odds.
-    Source: SQuAD's evaluate-v2.0.py; equal to the last digit. It ends in a KeyError where a prediction is missing.
+    Source: SQuAD's evaluate-v2.0.py; equal to the last digit. The script fails with a KeyError if a prediction is
+      missing.
     """
     scores = dict(zip(golds, _score_all(golds, predictions, normalization, has_null=True), strict=True))
     if null_odds is not None:
         for question in _predicted(golds, predictions, null_odds):
             if null_odds[question] > null_threshold:
-                # Not the score of the empty text, which would be right where "the" is the only gold answer.
+                # Not the score of the empty text, which would be correct if "the" were the only gold answer.
                 score = 0.0 if golds[question] else 1.0
                 scores[question] = AnswerScores(exact=score, f1=score)
     with_answer = [scores[question] for question, texts in golds.items() if texts]
@@ -179,25 +181,24 @@ def best_null_thresholds(
     *,
     normalization: Normalization,
 ) -> dict[str, float]:
-    """Find, by the official rules, the odds above which "no answer" should be predicted, and the resulting scores.
+    """Find, by the official rules, the thresholds of the odds for "no answer" that give the best scores.
 
-    These rules differ from those of the scores, see `best_f1_threshold`: of questions with equal odds they may
-    answer some and not others, in the order of `null_odds`; any text but "" is a mistake where there is no answer, even
-    "the"; and where it is best never to answer, the threshold is 0, which is below all probabilities, but not below all
-    odds.
+    These rules differ from scoring (compare `best_f1_threshold`): questions with equal odds may fall on both sides of
+    the threshold, in the order of `null_odds`; on a question without an answer every text but "" is wrong, even "the";
+    and if never answering is best, the threshold is 0, which is below all probabilities but not below all odds.
 
     Args:
-      golds: the correct texts of each question, none if it has no answer.
-      answers: the best text of each question that is an answer. A question without scores 0.
-      null_odds: for example the score of "no answer" minus the score of that text.
+      golds: the correct texts of each question; empty if it has no answer.
+      answers: the best non-empty prediction for each question. A question without one scores 0.
+      null_odds: for example the score of "no answer" minus the score of the prediction.
       normalization: how texts are compared.
 
     Returns:
-      `best_exact` and `best_f1`, percents, and their thresholds `best_exact_thresh` and `best_f1_thresh`.
+      `best_exact` and `best_f1`, in percent, and their thresholds `best_exact_thresh` and `best_f1_thresh`.
 
     Raises:
-      UserError: there are no questions, or a question that has an answer has no finite odds.
-    Source: SQuAD's evaluate-v2.0.py; equal to the last digit. It ends in a KeyError where an answer is missing.
+      UserError: there are no questions, or a question with a prediction has no finite odds.
+    Source: SQuAD's evaluate-v2.0.py; equal to the last digit. The script fails with a KeyError if an answer is missing.
     """
     _require_questions(golds)
     questions = _predicted(golds, answers, null_odds)
@@ -205,7 +206,7 @@ def best_null_thresholds(
     scores = {question: score(answers[question], golds[question]) for question in questions}
     results = {}
     for column, name in enumerate(AnswerScores._fields):
-        best = total = sum(not golds[question] for question in questions)  # of never answering
+        best = total = sum(not golds[question] for question in questions)  # score of never answering
         threshold = 0.0
         for question in questions:
             if golds[question]:
@@ -226,19 +227,19 @@ def best_f1_threshold(
     *,
     normalization: Normalization,
 ) -> float:
-    """Find the threshold that gives the best F1 if the text of each question is empty where its odds are above it.
+    """Find the threshold with the best F1 if "no answer" is predicted for questions whose odds are above it.
 
     Args:
-      golds: the correct texts of each question, none if it has no answer.
-      answers: the best text of each question that is an answer. A question without scores 0.
-      null_odds: the score of "no answer" minus the score of that text.
+      golds: the correct texts of each question; empty if it has no answer.
+      answers: the best non-empty prediction for each question. A question without one scores 0.
+      null_odds: the score of "no answer" minus the score of the prediction.
       normalization: how texts are compared.
 
     Returns:
-      The lowest odds that are such a threshold, or a number below all odds if it is best never to answer.
+      The lowest odds with the best F1, or a number below all odds if never answering is best.
 
     Raises:
-      UserError: there are no questions, or a question that has an answer has no finite odds.
+      UserError: there are no questions, or a question with a prediction has no finite odds.
     """
     _require_questions(golds)
     questions = _predicted(golds, answers, null_odds)
@@ -248,7 +249,7 @@ def best_f1_threshold(
     gains = [score(answers[question], golds[question]).f1 - score("", golds[question]).f1 for question in questions]
     odds = np.array([null_odds[question] for question in questions], np.float64)  # [Q], the lowest first
     thresholds = np.concatenate([[odds[0] - abs(odds[0]) - 1], odds])  # [Q + 1]; at i the first i are answered
-    # Only the last of equal odds is such a point: at the others more questions are answered than are counted.
+    # Only the last of equal odds is a valid threshold: at the others, more questions are answered than counted.
     is_possible = np.append(thresholds[1:] > thresholds[:-1], True)
     totals = np.concatenate([[0.0], np.cumsum(gains)])  # [Q + 1], over the total of never answering
     return float(thresholds[np.argmax(np.where(is_possible, totals, -np.inf))])
@@ -257,7 +258,7 @@ def best_f1_threshold(
 def _predicted(
     golds: Mapping[str, Sequence[str]], predictions: Mapping[str, str], null_odds: Mapping[str, float]
 ) -> list[str]:
-    """Return the questions with a prediction, those of the lowest odds first; equal odds in the order of their mapping.
+    """Return the questions with a prediction, sorted by ascending odds; ties in the order of `null_odds`.
 
     Raises:
       UserError: one of them has no finite odds.
@@ -311,7 +312,7 @@ def _require_questions(golds: Mapping[str, Sequence[str]]) -> None:
 
 
 def _percent(scores: Iterable[float]) -> float:
-    """Return the mean in percent, added up one by one: `sum` rounds otherwise from Python 3.12 on, NumPy always did."""
+    """Return the mean in percent, with plain addition; NumPy's `sum` and Python's since 3.12 round differently."""
     total, count = 0.0, 0
     for score in scores:
         total += score

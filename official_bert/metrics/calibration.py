@@ -1,4 +1,4 @@
-"""Calibration: the agreement of the confidence of predictions with how often they are right."""
+"""Calibration: the agreement of the confidence of predictions with their accuracy."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,11 +11,11 @@ class ConfidenceBin(NamedTuple):
     """The predictions whose confidence lies in an interval.
 
     Attributes:
-      low: its lower end, which belongs to the interval below, but for 0.
-      high: its upper end, which belongs to it.
+      low: lower bound, exclusive except for 0.
+      high: upper bound, inclusive.
       count: number of predictions.
-      confidence: their mean confidence; 0 if there are none.
-      accuracy: the fraction that is right; 0 if there are none.
+      confidence: mean confidence; 0 if there are no predictions.
+      accuracy: fraction of correct predictions; 0 if there are none.
     """
 
     low: float
@@ -28,7 +28,7 @@ class ConfidenceBin(NamedTuple):
 def confidence_bins(
     confidences: npt.ArrayLike, is_correct: npt.ArrayLike, *, num_bins: int = 10
 ) -> list[ConfidenceBin]:
-    """Sort predictions into intervals of equal width by their confidence: what a reliability diagram shows.
+    """Sort predictions into confidence intervals of equal width, as for a reliability diagram.
 
     Args:
       confidences: float [N], each from 0 to 1.
@@ -36,7 +36,7 @@ def confidence_bins(
       num_bins: number of intervals, from 0 to 1.
 
     Raises:
-      ValueError: they are not as many, or a confidence is not from 0 to 1.
+      ValueError: the shapes differ, or a confidence is not from 0 to 1.
     Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", section 2.
     """
     confidences, is_correct = np.asarray(confidences, np.float64), np.asarray(is_correct, bool)
@@ -55,10 +55,10 @@ def confidence_bins(
 
 
 def expected_calibration_error(bins: Sequence[ConfidenceBin]) -> float:
-    """Return the mean distance between confidence and accuracy, over predictions; 0.0 without any.
+    """Return the mean distance between confidence and accuracy over all predictions; 0.0 if there are none.
 
     Args:
-      bins: as `confidence_bins` gives them.
+      bins: as returned by `confidence_bins`.
 
     Returns:
       A number from 0 to 1.

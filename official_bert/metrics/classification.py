@@ -1,7 +1,7 @@
 """Scores of classification and regression over a whole evaluation set.
 
-The true values come first. N: examples, C: classes. Where a formula divides by zero (no examples, constant values, a
-class that is neither there nor predicted) the score is 0.0, so that a useless model scores low instead of NaN.
+N: examples, C: classes. If a formula divides by zero (no examples, constant values, a class that neither occurs nor is
+predicted), the score is 0.0, so a useless model scores low instead of NaN.
 """
 
 import math
@@ -37,7 +37,7 @@ def f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
 
 
 def accuracy_f1_mean(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Return the mean of `accuracy` and `f1`: what GLUE averages over for MRPC and QQP."""
+    """Return the mean of `accuracy` and `f1`, GLUE's score for MRPC and QQP."""
     return (accuracy(labels, predictions) + f1(labels, predictions)) / 2
 
 
@@ -58,7 +58,7 @@ def confusion_matrix(labels: npt.ArrayLike, predictions: npt.ArrayLike, num_clas
 
 
 def matthews_correlation(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Return the correlation of true and predicted classes; chance gives 0, regardless of the balance of the classes.
+    """Return the correlation of true and predicted classes; chance gives 0, whatever the class balance.
 
     Args:
       labels: int [N], true classes.
@@ -78,7 +78,7 @@ def matthews_correlation(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> f
 
 
 def pearson(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Return the linear correlation.
+    """Return the Pearson (linear) correlation.
 
     Args:
       labels: float [N], true values, finite.
@@ -93,7 +93,7 @@ def pearson(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
 
 
 def spearman(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Return the correlation of ranks; equal values share the mean of their ranks.
+    """Return the Spearman (rank) correlation; equal values share the mean of their ranks.
 
     Args:
       labels: float [N], true values, finite.
@@ -107,17 +107,17 @@ def spearman(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
 
 
 def pearson_spearman_mean(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Return the mean of `pearson` and `spearman`: what GLUE averages over for STS-B."""
+    """Return the mean of `pearson` and `spearman`, GLUE's score for STS-B."""
     return (pearson(labels, predictions) + spearman(labels, predictions)) / 2
 
 
 class ClassCounts(NamedTuple):
-    """Counts of each class, int64 [C], and the scores that follow from them, float64 [C].
+    """Counts of each class, int64 [C], and scores computed from them, float64 [C].
 
     Attributes:
-      gold: how often it is true.
-      predicted: how often it is predicted.
-      correct: how often both.
+      gold: number of examples of the class.
+      predicted: number of predictions of the class.
+      correct: number of correct predictions of the class.
     """
 
     gold: np.ndarray
@@ -131,7 +131,7 @@ class ClassCounts(NamedTuple):
 
     @property
     def recall(self) -> np.ndarray:
-        """Fraction of a class's examples that are predicted as it; 0.0 if it does not occur."""
+        """Fraction of a class's examples that are predicted correctly; 0.0 if it does not occur."""
         return self.correct / np.maximum(self.gold, 1)
 
     @property
@@ -141,11 +141,11 @@ class ClassCounts(NamedTuple):
 
 
 def class_counts(labels: npt.ArrayLike, predictions: npt.ArrayLike, num_classes: int) -> ClassCounts:
-    """Count each class.
+    """Count the true, predicted and correct examples of each class.
 
     Args:
-      labels: int [N], true classes, each in [0, C); or bool [N, C], the classes that each example has.
-      predictions: as labels, what is predicted.
+      labels: int [N], true classes, each in [0, C); or bool [N, C], the true classes of each example.
+      predictions: predicted classes, in the same form.
       num_classes: C.
     """
     labels, predictions = _pair(labels, predictions)
@@ -159,15 +159,15 @@ def class_counts(labels: npt.ArrayLike, predictions: npt.ArrayLike, num_classes:
 
 
 def macro_f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Return the mean of the classes' F1, as scikit-learn's `f1_score(average="macro")`.
+    """Return the mean F1 of the classes, as scikit-learn's `f1_score(average="macro")`.
 
     Args:
-      labels: int [N], true classes; or bool [N, C], the classes that each example has.
-      predictions: as labels, what is predicted.
+      labels: int [N], true classes; or bool [N, C], the true classes of each example.
+      predictions: predicted classes, in the same form.
 
     Returns:
-      A number from 0 to 1. A class that neither occurs nor is predicted is left out if an example has one class, and
-      counts as 0.0 if it has any number.
+      A number from 0 to 1. A class that neither occurs nor is predicted is left out if labels are [N], and counts as
+      0.0 if they are [N, C].
     """
     labels, predictions = _pair(labels, predictions)
     if not labels.size:
@@ -179,11 +179,11 @@ def macro_f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
 
 
 def micro_f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Return F1 over all decisions at once, where an example has any number of classes.
+    """Return the F1 of all N * C decisions of multi-label classification.
 
     Args:
-      labels: bool [N, C], the classes that each example has.
-      predictions: bool [N, C], the classes predicted.
+      labels: bool [N, C], true classes of each example.
+      predictions: bool [N, C], predicted classes.
 
     Returns:
       A number from 0 to 1; 0.0 if no class occurs or is predicted.
@@ -192,7 +192,7 @@ def micro_f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
     return _f1(labels.astype(bool), predictions.astype(bool))
 
 
-# The scores by the names under which data sets list and runs report them.
+# Metrics by the names that data sets declare and runs report.
 METRICS = {
     metric.__name__: metric
     for metric in (
@@ -211,23 +211,23 @@ METRICS = {
 
 def _pair(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     labels, predictions = np.asarray(labels), np.asarray(predictions)
-    if labels.shape != predictions.shape:  # broadcasting would give a number that means nothing
+    if labels.shape != predictions.shape:  # broadcasting would give a meaningless number
         raise ValueError(f"labels are of shape {labels.shape}, predictions of shape {predictions.shape}")
     return labels, predictions
 
 
 def _f1(labels: np.ndarray, predictions: np.ndarray) -> float:
     total = np.count_nonzero(labels) + np.count_nonzero(predictions)
-    return 2 * np.count_nonzero(labels & predictions) / max(total, 1)  # without a total there is no hit
+    return 2 * np.count_nonzero(labels & predictions) / max(total, 1)  # a total of 0 means no hits either
 
 
 def _direction(values: np.ndarray) -> np.ndarray:
     """Return the deviations from the mean, float64 [N], scaled to length 1; zeros if all values are equal."""
     values = values.astype(np.float64)
-    if (values == values[:1]).all():  # their mean may be off by a rounding, and the deviations not 0
+    if (values == values[:1]).all():  # rounding of the mean could make the deviations nonzero
         return np.zeros_like(values)
     deviations = values - values.mean()
-    deviations /= np.abs(deviations).max()  # the squares of tiny or huge ones would leave float64
+    deviations /= np.abs(deviations).max()  # squares of tiny or huge values would underflow or overflow
     return deviations / np.linalg.norm(deviations)
 
 

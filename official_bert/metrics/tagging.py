@@ -1,7 +1,7 @@
-"""Scores of tags, one for each word: accuracy, and precision, recall and F1 of the entities that they mark.
+"""Metrics of tagging: accuracy over words, and precision, recall and F1 of entities.
 
-Entities are found and counted as the CoNLL script conlleval (2004) does, so that scores compare with published ones. A
-tag is `O` or PREFIX-TYPE; the type may hold hyphens, and a prefix alone marks entities of the type "". The prefixes:
+Entities are found and counted as in the CoNLL script conlleval (2004), so scores are comparable with published ones. A
+tag is `O` or PREFIX-TYPE; the type may contain hyphens, and a prefix alone has the type "". The prefixes:
 
 | prefix | the word |
 |---|---|
@@ -10,12 +10,12 @@ tag is `O` or PREFIX-TYPE; the type may hold hyphens, and a prefix alone marks e
 | E, L | ends one |
 | S, U, W, [, ] | is an entity by itself |
 
-The script knows B, I, E and the brackets; any other prefix counts as I there. In two cases this module differs from it,
-as later versions of the script do: each S, U and W is an entity, where the script joins neighbours of one type, and B
-begins an entity after any word, where the script joins it to an E of its type.
+The script knows B, I, E and the brackets; any other prefix counts as I there. This module differs from it in two cases,
+as do later versions of the script: each S, U or W is an entity, while the script merges neighbours of the same type;
+and B always begins an entity, while the script merges it with a preceding E of its type.
 
-Sequences against the rules of a scheme are read, too: a word begins an entity if its prefix says so, if the word before
-it is in none or ends one, or if the word before it is of another type. So `O I-PER I-LOC` is a person and a place.
+Sequences that break the rules of their scheme are accepted: a word begins an entity if its prefix says so, if the
+previous word is outside or ends an entity, or if the types differ. So `O I-PER I-LOC` is a person and a place.
 """
 
 import dataclasses
@@ -27,18 +27,18 @@ _BEGINNING = frozenset("BSUW[]")
 _ENDING = frozenset("ELSUW[]")
 _CONTINUING = frozenset("IM")
 PREFIXES = _BEGINNING | _ENDING | _CONTINUING
-_OUTSIDE = frozenset("O.")  # "." is what the bracket notation writes for O
+_OUTSIDE = frozenset("O.")  # the bracket notation writes "." for O
 
-SCHEMES = ("IOB1", "IOB2", "IOBES", "none")  # what `scheme_of` returns
+SCHEMES = ("IOB1", "IOB2", "IOBES", "none")  # the results of `scheme_of`
 
 
 class Entity(NamedTuple):
-    """Words of a sentence that are one entity.
+    """A span of words that form an entity.
 
     Attributes:
       type: as in the tags: "PER".
-      start: its first word, counted from 0.
-      end: one past its last word.
+      start: index of the first word.
+      end: index after the last word.
     """
 
     type: str
@@ -47,7 +47,7 @@ class Entity(NamedTuple):
 
 
 class _Tag(NamedTuple):
-    """A tag in its two parts; prefix "O" where it marks no entity."""
+    """A parsed tag; the prefix of tags outside of entities is "O"."""
 
     prefix: str
     type: str
@@ -64,15 +64,15 @@ def _parse(tag: str) -> _Tag:
 
 
 def _begins(previous: _Tag, tag: _Tag) -> bool:
-    """Return whether an entity begins with a word that is in one."""
+    """Return True if a word that is part of an entity begins it."""
     return tag.prefix in _BEGINNING or previous is _NO_ENTITY or previous.prefix in _ENDING or previous.type != tag.type
 
 
 def find_entities(tags: Sequence[str]) -> list[Entity]:
     """Return the entities of one sentence, from left to right: `B-PER I-PER O` gives `[Entity("PER", 0, 2)]`.
 
-    A tag without hyphen that is no prefix, such as the part of speech `NN`, marks no entity; a prefix that is none of
-    those above counts as I. Sets of such tags have no entities: ask `has_entities` first.
+    A tag without a hyphen that is not a prefix, such as the part of speech `NN`, is outside of entities; an unknown
+    prefix counts as I. Check with `has_entities` first if a tag set marks entities at all.
 
     Args:
       tags: the tag of each word.
@@ -91,26 +91,26 @@ def find_entities(tags: Sequence[str]) -> list[Entity]:
 
 
 def has_entities(tags: Collection[str]) -> bool:
-    """Tell whether all tags of a set are `O` or begin with a prefix, so that entities can be counted.
+    """Return True if all tags of a set are `O` or begin with a known prefix, so that entities can be counted.
 
-    Of other tags, such as parts of speech, accuracy is the only score.
+    For other tags, such as parts of speech, accuracy is the only score.
 
     Args:
-      tags: the different tags of a data set; of an empty set the answer is False.
+      tags: the distinct tags of a data set; the result for an empty set is False.
     """
     return bool(tags) and all(tag == "O" or tag.partition("-")[0] in PREFIXES for tag in tags)
 
 
 def scheme_of(sentences: Iterable[Sequence[str]]) -> str:
-    """Return the scheme that tags are in.
+    """Return the tagging scheme of sentences.
 
     Args:
       sentences: the tags of each sentence.
 
     Returns:
-      "IOB1" (B only where two entities of one type touch), "IOB2" (every entity begins with B), "IOBES" (ends and
-      entities of one word are marked; BILOU and BMES count as this), or "none" if the tags mark no entities. Tags that
-      break the rules of both IOB1 and IOB2 are in the one that they break less often.
+      "IOB1" (B only between adjacent entities of the same type), "IOB2" (every entity begins with B), "IOBES" (ends
+      and one-word entities are marked; includes BILOU and BMES), or "none" if the tags do not mark entities. If tags
+      break the rules of both IOB1 and IOB2, the scheme with fewer violations is returned.
     """
     sentences = [list(tags) for tags in sentences]
     tags = set().union(*sentences)
@@ -126,15 +126,16 @@ def scheme_of(sentences: Iterable[Sequence[str]]) -> str:
 def invalid_tags(tags: Sequence[str], scheme: str) -> list[int]:
     """Return the words of a sentence whose tags break the rules of its scheme.
 
-    In IOB2 that is an I that continues no entity of its type; in IOB1 a B that no entity of its type precedes; in IOBES
-    an I or E that continues nothing, and a B or I that the next word does not continue: `B-PER O` breaks it at word 0.
+    In IOB2, an I that does not continue an entity of its type; in IOB1, a B that does not follow an entity of its type;
+    in IOBES, an I or E that does not continue an entity, or a B or I that the next word does not continue: `B-PER O` is
+    invalid at word 0.
 
     Args:
       tags: the tag of each word.
-      scheme: what `scheme_of` returned; "none" has no rules.
+      scheme: a result of `scheme_of`; "none" has no rules.
 
     Returns:
-      Word numbers, counted from 0, ascending.
+      Word indices, ascending.
     """
     if scheme not in SCHEMES:
         raise ValueError(f"scheme={scheme!r} is none of {', '.join(SCHEMES)}")
@@ -171,12 +172,12 @@ _RULES = {"IOB1": _breaks_iob1, "IOB2": _breaks_iob2, "IOBES": _breaks_iobes}
 
 
 class TypeCounts(NamedTuple):
-    """Numbers of entities, of one type or of all; scores are from 0 to 1, and 0 where they would divide by 0.
+    """Counts of entities of one type or of all types; scores are from 0 to 1, and 0 instead of a division by 0.
 
     Attributes:
-      num_correct: predicted ones with the type, the start and the end of a gold one.
-      num_predicted: all that were predicted.
-      num_gold: all that there are.
+      num_correct: number of predicted entities whose type, start and end match a gold entity.
+      num_predicted: number of predicted entities.
+      num_gold: number of gold entities.
     """
 
     num_correct: int
@@ -199,7 +200,7 @@ class TypeCounts(NamedTuple):
         return self.scaled(1)[2]
 
     def scaled(self, whole: int) -> tuple[float, float, float]:
-        """Return precision, recall and F1, of which `whole` is the best: 100 for percents, rounded as in the script."""
+        """Return precision, recall and F1 times `whole`: 100 gives percentages, rounded as in the script."""
         precision = whole * self.num_correct / self.num_predicted if self.num_predicted else 0.0
         recall = whole * self.num_correct / self.num_gold if self.num_gold else 0.0
         total = precision + recall
@@ -208,12 +209,12 @@ class TypeCounts(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TaggingScores:
-    """The scores of tags over a whole evaluation set, from 0 to 1.
+    """Tagging scores over a whole evaluation set, from 0 to 1.
 
     Attributes:
-      num_tokens: words.
-      num_correct_tokens: words whose tag is correct.
-      counts: for each type, gold or predicted, sorted, the numbers of its entities; `counts["PER"].f1` is its F1.
+      num_tokens: number of words.
+      num_correct_tokens: number of words whose tag is correct.
+      counts: entity counts of each gold or predicted type, sorted by type; `counts["PER"].f1` is the F1 of PER.
     """
 
     num_tokens: int
@@ -227,7 +228,7 @@ class TaggingScores:
 
     @property
     def total(self) -> TypeCounts:
-        """The numbers of the entities of all types."""
+        """Entity counts over all types."""
         return TypeCounts(*(sum(column) for column in zip((0, 0, 0), *self.counts.values(), strict=True)))
 
     @property
@@ -247,14 +248,14 @@ class TaggingScores:
 
 
 def score_tags(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> TaggingScores:
-    """Compare predicted tags with the gold ones; no entity reaches into another sentence.
+    """Compare predicted tags with gold tags; entities never cross sentence boundaries.
 
     Args:
       gold: the tags of each sentence.
-      predicted: as many sentences with as many tags each.
+      predicted: the predicted tags of each sentence.
 
     Raises:
-      ValueError: they are not as many.
+      ValueError: the numbers of sentences or tags differ.
     """
     num_tokens = num_correct_tokens = 0
     num_correct, num_predicted, num_gold = Counter(), Counter(), Counter()
@@ -281,9 +282,9 @@ def _types(entities: Iterable[Entity]) -> Iterator[str]:
 
 
 def conlleval_report(scores: TaggingScores) -> str:
-    r"""Return the scores as the script conlleval prints them, in percents, with a line for each type.
+    r"""Return the scores in the format of the script conlleval, in percent, with a line for each type.
 
-    The number at the end of such a line is that of the entities of the type that were predicted.
+    The last number of such a line is the number of predicted entities of the type.
 
     Returns:
       Lines that end in `\n`.

@@ -1,4 +1,4 @@
-"""Optimizers, schedules and clipping; these classes also for Keras's `compile`."""
+"""Optimizers, schedules and gradient clipping; the classes also work with Keras's `compile`."""
 
 from official_bert.optimization.adam_weight_decay import AdamWeightDecay
 from official_bert.optimization.lamb import Lamb

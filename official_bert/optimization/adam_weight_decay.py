@@ -1,4 +1,4 @@
-"""The reference's Adam as a Keras optimizer: for `compile`, and for the training loop, which takes the same steps."""
+"""The reference's Adam as a Keras optimizer, with the same updates in `compile` and in our training loop."""
 
 import keras
 from keras import ops
@@ -8,15 +8,15 @@ from official_bert.optimization.moments import MomentOptimizer
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class AdamWeightDecay(MomentOptimizer):
-    """Adam whose weight decay acts on the weights, not through the gradient's moments.
+    """Adam with decoupled weight decay, which acts on the weights and not on the moments.
 
-    For each variable with gradient g, after all gradients together were clipped to a norm of 1:
+    For each variable with gradient g, clipped to a global norm of 1:
       m = 0.9 m + 0.1 g;  v = 0.999 v + 0.001 g^2;  w = w - rate * (m / (sqrt(v) + 1e-6) + 0.01 w)
-    In the first step m is a tenth of g and the root of v a thirty-second of it, so the step is 3.16 times as large as
-    the rate says; later ones are up to 6.6 times as large. Bias correction, which PyTorch and Keras have always on,
-    undoes that: the rate is multiplied by sqrt(1 - 0.999^step) / (1 - 0.9^step), but for the decay.
+    In the first step m is g / 10 and sqrt(v) is |g| / 32, so the update is 3.16 times the rate; later it is up to 6.6
+    times the rate. Bias correction, which PyTorch and Keras always apply, undoes that: the rate is multiplied by
+    sqrt(1 - 0.999^step) / (1 - 0.9^step), except for weight decay.
 
-    The slots of a variable are called `adam_m` and `adam_v`, as in the reference's checkpoints.
+    The slots of a variable are named `adam_m` and `adam_v`, as in the reference's checkpoints.
 
     Source: the reference's AdamWeightDecayOptimizer; bias correction: Adam paper, section 2.
     """
@@ -35,9 +35,9 @@ class AdamWeightDecay(MomentOptimizer):
 
         Args:
           learning_rate: a number, or a schedule such as `LinearWarmupThenDecay`.
-          bias_correction: whether to make up for moments that begin at 0.
-          name: the optimizer's.
-          **options: those of `MomentOptimizer`.
+          bias_correction: whether to correct for the initial moments of 0.
+          name: name of the optimizer.
+          **options: options of `MomentOptimizer`.
 
         Raises:
           ValueError: see `MomentOptimizer`.
@@ -76,7 +76,7 @@ class AdamWeightDecay(MomentOptimizer):
         self.assign_sub(variable, rate * first / (ops.sqrt(second) + self.epsilon))
 
     def _powers(self, dtype):
-        """Return the powers that correct the bias; 0 turns that off."""
+        """Return the powers for bias correction; 0 turns it off."""
         if not self.bias_correction:
             return ops.cast(0.0, dtype), ops.cast(0.0, dtype)
         return super()._powers(dtype)

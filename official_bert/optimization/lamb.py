@@ -1,4 +1,4 @@
-"""LAMB as a Keras optimizer, for batches of many thousands of examples: for `compile`, and for the training loop."""
+"""LAMB as a Keras optimizer, for batches of many thousands of examples, in `compile` and in our training loop."""
 
 import keras
 from keras import ops
@@ -8,16 +8,16 @@ from official_bert.optimization.moments import MomentOptimizer
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class Lamb(MomentOptimizer):
-    """Adam with bias correction and weight decay, whose step is as long for each variable as the variable itself.
+    """Adam with bias correction and weight decay, whose update is scaled to the norm of each variable.
 
-    For each variable with gradient g, after all gradients together were clipped to a norm of 1:
+    For each variable with gradient g, clipped to a global norm of 1:
       m = 0.9 m + 0.1 g;  v = 0.999 v + 0.001 g^2
       u = (m / (1 - 0.9^step)) / (sqrt(v / (1 - 0.999^step)) + 1e-6) + 0.01 w
       w = w - rate * |w| / |u| * u, where |w| / |u| is 1 if either norm is 0
-    The parameters of LayerNorm and the biases take the step without decay and without |w| / |u|. The rate is the share
-    of its length that a variable moves by: from 0.0005 to 0.01 in the paper, far above those of Adam.
+    The parameters of LayerNorm and the biases are updated without weight decay and without |w| / |u|. The rate is the
+    relative change of a variable per step: from 0.0005 to 0.01 in the paper, far above Adam's rates.
 
-    The slots of a variable are called `lamb_m` and `lamb_v`.
+    The slots of a variable are named `lamb_m` and `lamb_v`.
 
     Source: You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes", 2020, algorithm 2,
     with phi(z) = z.
@@ -36,8 +36,8 @@ class Lamb(MomentOptimizer):
 
         Args:
           learning_rate: a number, or a schedule such as `LinearWarmupThenDecay`.
-          name: the optimizer's.
-          **options: those of `MomentOptimizer`; variables of `no_decay` have no ratio of norms either.
+          name: name of the optimizer.
+          **options: options of `MomentOptimizer`; variables of `no_decay` are not scaled by the ratio of norms either.
 
         Raises:
           ValueError: see `MomentOptimizer`.
@@ -45,7 +45,7 @@ class Lamb(MomentOptimizer):
         super().__init__(learning_rate, name=name, **options)
 
     def update_step(self, gradient, variable, learning_rate):
-        """Move one variable; the gradient is summed over the replicas and clipped."""
+        """Update one variable; the gradient is already summed over the replicas and clipped."""
         index = self._get_variable_index(variable)
         first, second = self._first_moments[index], self._second_moments[index]
         rate = self._rate(index, learning_rate, variable.dtype)
@@ -60,7 +60,7 @@ class Lamb(MomentOptimizer):
 
 
 def _trust_ratio(weights, update):
-    """Return the norm of the weights divided by that of their update; 1 if either is 0."""
+    """Return the norm of the weights divided by the norm of their update; 1 if either is 0."""
     norms = _norm(weights), _norm(update)
     return ops.where(ops.minimum(*norms) > 0, norms[0] / norms[1], ops.ones_like(norms[0]))
 

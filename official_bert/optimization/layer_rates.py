@@ -1,4 +1,4 @@
-"""Learning rates that differ from layer to layer."""
+"""Layer-wise learning rates."""
 
 import re
 from collections.abc import Sequence
@@ -10,24 +10,25 @@ _LAYER = re.compile(r"(^|/)encoder/layer_(\d+)/")
 
 
 def rate_multipliers(paths: Sequence[str], decay: float) -> list[float]:
-    """Return the factor of the learning rate of each variable, so that lower layers move less.
+    """Return the learning rate multiplier of each variable; lower layers have lower rates.
 
-    Layer l of L, counted from 0, gets decay^(L - l), the embeddings get decay^(L + 1), and all else, the pooler and the
-    heads, get 1. For example with a decay of 0.9 and two layers: embeddings 0.729, layer 0 0.81, layer 1 0.9.
+    Layer l of L, counted from 0, gets decay^(L - l), the embeddings get decay^(L + 1), and everything else, that is the
+    pooler and the heads, gets 1. For example with a decay of 0.9 and two layers: embeddings 0.729, layer 0 0.81, layer
+    1 0.9.
 
     Args:
-      paths: those of the variables that are trained.
+      paths: paths of the trainable variables.
       decay: above 0, at most 1.
 
     Returns:
-      A number for each path.
+      A multiplier for each path.
 
     Raises:
       ValueError: the decay is out of range, no path belongs to a layer of an encoder, or the layers share their
         weights.
 
     Source: Clark et al., "ELECTRA", 2020, appendix B; Sun et al., "How to Fine-Tune BERT", 2019, section 5.4.3.
-    ELECTRA's code has all layers one power lower: there the heads count two steps above the last layer.
+    ELECTRA's code multiplies all layers by one more power of decay.
     """
     if not 0 < decay <= 1:
         raise ValueError(f"layer_wise_lr_decay={decay}: must be above 0 and at most 1")
@@ -43,8 +44,8 @@ def rate_multipliers(paths: Sequence[str], decay: float) -> list[float]:
     num_layers = max((layer + 1 for layer in layers if layer is not None), default=0)
     if not num_layers:
         raise ValueError(
-            f"layer_wise_lr_decay={decay}: no variable that is trained belongs to a layer of an encoder "
-            "(encoder/layer_0/... in its path); leave it out"
+            f"layer_wise_lr_decay={decay}: no trainable variable belongs to an encoder layer (no path has "
+            "encoder/layer_0/...); leave it out"
         )
 
     def multiplier(path, layer):

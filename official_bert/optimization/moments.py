@@ -1,4 +1,4 @@
-"""Base class of optimizers with two moments: weight decay, slots, layer-wise rates, several devices."""
+"""Base class of optimizers with two moments: weight decay, slots, layer-wise rates and distribution."""
 
 import re
 from collections.abc import Sequence
@@ -8,17 +8,17 @@ from keras import ops
 
 from official_bert.optimization.layer_rates import rate_multipliers
 
-NO_DECAY = (r"LayerNorm", r"bias")  # reference values, searched in a variable's path
+NO_DECAY = (r"LayerNorm", r"bias")  # reference values, searched for in a variable's path
 CLIP_NORM = 1.0  # reference value
 
 
 class MomentOptimizer(keras.optimizers.Optimizer):
-    """Keeps moving averages of each gradient and its square; subclasses implement `update_step`.
+    """Optimizer with moving averages of each gradient and its square; subclasses implement `update_step`.
 
-    Gradients are clipped to a global norm of 1, on several devices after summing.
+    Gradients are clipped to a global norm of 1, after summing over the devices.
 
     Attributes:
-      slot_names: suffixes of the names of a variable's two slots, also in checkpoints.
+      slot_names: name suffixes of a variable's two slots, also in checkpoints.
     """
 
     slot_names: tuple[str, str]
@@ -44,9 +44,9 @@ class MomentOptimizer(keras.optimizers.Optimizer):
           weight_decay_rate: fraction of a weight that is subtracted at a learning rate of 1.
           beta_1: decay of the first moment.
           beta_2: decay of the second moment.
-          epsilon: added to the root of the second moment.
+          epsilon: added to the square root of the second moment.
           no_decay: regular expressions; variables whose path matches one are not decayed. Each must match a variable.
-          frozen: the model's untrained variables, which an expression may match instead.
+          frozen: the model's frozen variables, which also count as matches of an expression.
           layer_wise_lr_decay: ratio of each layer's learning rate to that of the layer above it; see `layer_rates`.
           global_clipnorm: global norm to clip gradients to; None for no clipping.
           **options: other options of Keras optimizers.
@@ -72,7 +72,7 @@ class MomentOptimizer(keras.optimizers.Optimizer):
         """Create the slots, in the scope of the strategy that holds the variables.
 
         Raises:
-          ValueError: an expression of `no_decay` matches no variable, trained or frozen; or `layer_wise_lr_decay` is
+          ValueError: an expression of `no_decay` matches no variable, trainable or frozen; or `layer_wise_lr_decay` is
             given and no variable belongs to a layer.
         """
         if self.built:
@@ -84,7 +84,7 @@ class MomentOptimizer(keras.optimizers.Optimizer):
                     f"no variable path matches {pattern!r} of no_decay; give patterns that match the names of your "
                     "layers, and pass the variables that are not trained as `frozen`"
                 )
-        # Expressions for frozen variables are dropped: a saved optimizer is rebuilt without these variables.
+        # Expressions that match only frozen variables are dropped: a saved optimizer is rebuilt without the variables.
         self.no_decay = [pattern for pattern in self.no_decay if any(re.search(pattern, path) for path in paths)]
         self._is_excluded = [any(re.search(pattern, path) for pattern in self.no_decay) for path in paths]
         self._multipliers = rate_multipliers(paths, self.layer_wise_lr_decay)
@@ -101,7 +101,7 @@ class MomentOptimizer(keras.optimizers.Optimizer):
         if replicas.num_replicas() == 1:
             super().apply(replicas.dense(grads), trainable_variables)
             return
-        # Keras would clip each replica's gradients separately, and the norm of their sum could exceed the limit.
+        # Keras clips each replica's gradients separately, so the norm of their sum could exceed the limit.
         variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
         self.build(variables)
         replicas.take_step(self, variables, grads)
@@ -111,7 +111,7 @@ class MomentOptimizer(keras.optimizers.Optimizer):
         return ops.cast(learning_rate, dtype) * self._multipliers[index]
 
     def _powers(self, dtype):
-        """beta_1 and beta_2 to the power of the step."""
+        """Return beta_1 and beta_2 to the power of the step."""
         step = ops.cast(self.iterations + 1, dtype)
         return ops.power(ops.cast(self.beta_1, dtype), step), ops.power(ops.cast(self.beta_2, dtype), step)
 

@@ -1,4 +1,4 @@
-"""Looks up a row of a table by its name, or says which names there are."""
+"""Lookup of optimizers and schedules by name."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -9,10 +9,10 @@ _Row = TypeVar("_Row")
 
 
 def lookup(table: Mapping[str, _Row], name: str, parameter: str) -> _Row:
-    """Return the row of a name.
+    """Return the table entry of a name.
 
     Raises:
-      UserError: there is none; the message names the parameter and all rows.
+      UserError: the name is unknown; the message states the parameter and all names.
     """
     if name not in table:
         raise UserError(f"{parameter}={name!r} is unknown; choose one of {', '.join(sorted(table))}")

@@ -1,4 +1,4 @@
-"""Optimizers by name, for the training loop: a new one is one file and one row."""
+"""Optimizers by name, for the training loop; a new one is a module and a row of `OPTIMIZERS`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,19 +25,19 @@ def create_optimizer(
     model: keras.Model,
     options: Mapping[str, Any],
 ) -> keras.optimizers.Optimizer:
-    """Create and build the optimizer of a name; call it in the scope of the strategy that holds the model.
+    """Create and build an optimizer by name; call this in the scope of the model's strategy.
 
     The training loop sums the gradients over the replicas, clips them to the optimizer's `global_clipnorm`, and calls
-    its `update_step` for each variable. Whatever else belongs to an update, such as weight decay, is done there.
+    its `update_step` for each variable. The rest of the update, such as weight decay, belongs in `update_step`.
 
     Args:
-      name: a row of `OPTIMIZERS`.
+      name: a key of `OPTIMIZERS`.
       learning_rate: a number or a schedule.
-      model: what to train.
+      model: the model to train.
       options: keyword arguments of the optimizer.
 
     Raises:
-      UserError: there is no such optimizer, or it does not take the options, or not in the training loop.
+      UserError: the optimizer is unknown, or the options are not supported by it or by the training loop.
     """
     optimizer_class = lookup(OPTIMIZERS, name, "optimizer")
     frozen = {"frozen": model.non_trainable_weights} if issubclass(optimizer_class, MomentOptimizer) else {}
@@ -53,21 +53,21 @@ def create_optimizer(
 def slots_by_name(optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable]) -> dict[str, keras.Variable]:
     """Name an optimizer's slots as checkpoints do: `.../kernel/adam_m` for the slot `adam_m` of `.../kernel`.
 
-    Keras names it `adam_weight_decay/..._kernel_adam_m`. What belongs to no variable keeps Keras's name.
+    Keras names it `adam_weight_decay/..._kernel_adam_m`. Slots that belong to no variable keep Keras's name.
 
     Args:
-      optimizer: built on the variables.
+      optimizer: an optimizer built with the variables.
       variables: the trainable variables.
 
     Returns:
-      Name to slot, for all of the optimizer's variables but its count of steps.
+      Name to slot, for all variables of the optimizer except its step count.
     """
     prefixes = {f"{variable.path.replace('/', '_')}_": variable.path for variable in variables}
     slots = {}
     for slot in optimizer.variables:
         if slot is optimizer.iterations:
             continue
-        # The longest, in case that the name of one variable is the beginning of another's.
+        # The longest match, in case the name of one variable is a prefix of another's.
         prefix = max((prefix for prefix in prefixes if slot.name.startswith(prefix)), key=len, default=None)
         slots[f"{prefixes[prefix]}/{slot.name.removeprefix(prefix)}" if prefix else slot.path] = slot
     return slots

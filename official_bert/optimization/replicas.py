@@ -1,6 +1,6 @@
-"""The TensorFlow part of an optimizer: gradients of several replicas become one update of every copy of a variable.
+"""Distributed optimizer steps in TensorFlow: sum the replicas' gradients and update every copy of a variable.
 
-The training step takes its steps with `take_step`, and so does Keras's `fit` with `AdamWeightDecay` on several devices.
+Both our training step and Keras's `fit` with `AdamWeightDecay` call `take_step`.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import tensorflow as tf
 from official_bert.support.errors import UserError
 
 _Tensors = TypeVar("_Tensors")
-_DONE_IN_APPLY = (  # options of Keras's optimizers that `update_step` does not see
+_DONE_IN_APPLY = (  # options that Keras's optimizers implement outside `update_step`
     "weight_decay",
     "clipnorm",
     "clipvalue",
@@ -33,7 +33,7 @@ def dense(gradients: Sequence[tf.Tensor | tf.IndexedSlices | None]) -> list[tf.T
 
 
 def sum_over_replicas(tensors: _Tensors) -> _Tensors:
-    """Sum a structure of tensors over all replicas; called in replica context."""
+    """Sum a structure of tensors over all replicas; call this in replica context."""
     return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
 
@@ -44,12 +44,14 @@ def take_step(
     *,
     gradient_scale: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Apply gradients as Keras's `apply` does, but clip after summing over the replicas. Call it in replica context.
+    """Apply gradients like Keras's `apply`, but clip them after summing over the replicas.
+
+    Call this in replica context.
 
     Args:
       optimizer: a built optimizer; its `update_step` is called for every copy of every variable with a gradient.
       variables: the trainable variables.
-      gradients: this replica's gradient of each variable; None where the loss does not depend on it.
+      gradients: this replica's gradient of each variable; None if the loss does not depend on it.
       gradient_scale: float32 scalar, the loss scale to divide the gradients by. If it is given and the gradients are
         not finite, the step is counted but changes neither variables nor slots.
 
@@ -74,9 +76,9 @@ def take_step(
 
 
 def _update(variables, gradients, learning_rate, update_step, is_taken) -> None:
-    """Update every copy of every variable; Keras's own method would sum the gradients over the replicas again.
+    """Update every copy of every variable if `is_taken`.
 
-    Nothing is updated if `is_taken` is false.
+    Keras's own method would sum the gradients over the replicas again.
     """
 
     def update_everywhere(strategy, gradients, learning_rate, is_taken):
@@ -97,10 +99,10 @@ def _update(variables, gradients, learning_rate, update_step, is_taken) -> None:
 
 
 def check_options(optimizer: keras.optimizers.Optimizer) -> None:
-    """Raise if an optimizer has options that Keras's `apply` applies and `take_step` does not.
+    """Check that an optimizer has no options that Keras's `apply` supports and `take_step` does not.
 
     Raises:
-      UserError: the message names these options.
+      UserError: it has; the message names the options.
     """
     unused = [option for option in _DONE_IN_APPLY if getattr(optimizer, option)]
     if unused:

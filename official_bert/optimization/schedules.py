@@ -1,4 +1,4 @@
-"""Learning rates over the steps of a run, by name."""
+"""Learning rate schedules by name."""
 
 import math
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from official_bert.optimization.names import lookup
 
 
 class _LinearWarmup(keras.optimizers.schedules.LearningRateSchedule):
-    """The reference's warm-up: up in a line, whatever comes after it."""
+    """Base class of schedules with the reference's linear warm-up."""
 
     def __init__(self, learning_rate: float, num_warmup_steps: int):
         if num_warmup_steps < 0:
@@ -22,7 +22,7 @@ class _LinearWarmup(keras.optimizers.schedules.LearningRateSchedule):
         """Compute the learning rate of the next step.
 
         Args:
-          step: int scalar, steps already taken, as Keras's optimizers count: 0 gives the rate of step 1.
+          step: int scalar, number of steps taken so far, as in Keras's optimizers: 0 gives the rate of step 1.
 
         Returns:
           float32 scalar.
@@ -44,25 +44,25 @@ class _LinearWarmup(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class LinearWarmupThenDecay(_LinearWarmup):
-    """The reference's schedule: up in a line, then down in a line that began at step 0.
+    """The reference's schedule: linear warm-up, then linear decay along a line that starts at step 0.
 
     For example with 100 steps, 10 of them warm-up, and a peak of 1.0: step 1 has 0.1, step 5 has 0.5, step 10 has 0.9
-    (not 1.0: the decay counts the warm-up too), step 100 has 0.
+    (not 1.0: the decay starts at step 0), step 100 has 0.
     """
 
     def __init__(
         self, learning_rate: float, *, num_train_steps: int, num_warmup_steps: int = 0, end_learning_rate: float = 0.0
     ):
-        """Take the numbers of the run.
+        """Set the parameters of the schedule.
 
         Args:
-          learning_rate: the peak, the rate that warm-up heads for.
-          num_train_steps: the step whose rate is `end_learning_rate`; later ones have that, too.
-          num_warmup_steps: length of the warm-up; 0 for none.
-          end_learning_rate: the rate at the end.
+          learning_rate: the peak, the target of the warm-up.
+          num_train_steps: the step at which the rate reaches `end_learning_rate` and stays there.
+          num_warmup_steps: number of warm-up steps; 0 for none.
+          end_learning_rate: the final rate.
 
         Raises:
-          ValueError: there are no steps, the warm-up has a negative length, or the end is not from 0 to the peak.
+          ValueError: there are no steps, `num_warmup_steps` is negative, or the final rate is not from 0 to the peak.
         """
         super().__init__(learning_rate, num_warmup_steps)
         if num_train_steps < 1:
@@ -75,7 +75,7 @@ class LinearWarmupThenDecay(_LinearWarmup):
     def _after_warmup(self, step):
         progress = ops.minimum(step, float(self.num_train_steps)) / self.num_train_steps
         rate = (self.learning_rate - self.end_learning_rate) * self._share_left(progress) + self.end_learning_rate
-        return ops.maximum(rate, self.end_learning_rate)  # XLA's rounding may fall below it
+        return ops.maximum(rate, self.end_learning_rate)  # XLA's rounding may give a lower rate
 
     def _share_left(self, progress):
         """Return the remaining fraction of the peak learning rate after a fraction of the steps; both from 0 to 1."""
@@ -92,7 +92,7 @@ class LinearWarmupThenDecay(_LinearWarmup):
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class LinearWarmupThenCosine(LinearWarmupThenDecay):
-    """Up in a line, then down along half a cosine that began at step 0: slowly at first and at the end.
+    """Linear warm-up, then decay along half a cosine period that starts at step 0.
 
     For example with 100 steps, 10 of them warm-up, and a peak of 1.0: step 5 has 0.5, step 10 has 0.976, step 50 has
     0.5, step 90 has 0.024, step 100 has 0. The arguments are those of `LinearWarmupThenDecay`.
@@ -106,17 +106,17 @@ class LinearWarmupThenCosine(LinearWarmupThenDecay):
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class LinearWarmupThenConstant(_LinearWarmup):
-    """Up in a line; then the rate stays at its peak, however long the run is."""
+    """Linear warm-up, then the peak rate."""
 
     def __init__(self, learning_rate: float, *, num_warmup_steps: int = 0):
-        """Take the numbers of the run.
+        """Set the parameters of the schedule.
 
         Args:
           learning_rate: the peak, the rate after warm-up.
-          num_warmup_steps: length of the warm-up; 0 for none.
+          num_warmup_steps: number of warm-up steps; 0 for none.
 
         Raises:
-          ValueError: the warm-up has a negative length.
+          ValueError: `num_warmup_steps` is negative.
         """
         super().__init__(learning_rate, num_warmup_steps)
 
@@ -128,8 +128,8 @@ def _constant(learning_rate: float, *, num_warmup_steps: int, **of_decay) -> Lin
     return LinearWarmupThenConstant(learning_rate, num_warmup_steps=num_warmup_steps)
 
 
-# A new schedule is one class, or one function that makes a Keras schedule of the arguments of `LinearWarmupThenDecay`,
-# and one row here; the flag `lr_schedule` has the same names.
+# A new schedule is a class, or a function that returns a Keras schedule for the arguments of `LinearWarmupThenDecay`,
+# and a row here and in the choices of the flag `lr_schedule`.
 SCHEDULES: dict[str, Callable[..., keras.optimizers.schedules.LearningRateSchedule]] = {
     "linear": LinearWarmupThenDecay,
     "cosine": LinearWarmupThenCosine,
@@ -140,10 +140,10 @@ SCHEDULES: dict[str, Callable[..., keras.optimizers.schedules.LearningRateSchedu
 def create_schedule(
     name: str, learning_rate: float, *, num_train_steps: int, num_warmup_steps: int, end_learning_rate: float = 0.0
 ) -> keras.optimizers.schedules.LearningRateSchedule:
-    """Create the schedule of a name; the other arguments are those of `LinearWarmupThenDecay`.
+    """Create a schedule by name; the other arguments are those of `LinearWarmupThenDecay`.
 
     Raises:
-      UserError: there is no schedule of the name.
+      UserError: the name is unknown.
     """
     create = lookup(SCHEDULES, name, "lr_schedule")
     return create(

@@ -79,7 +79,7 @@ def test_decay_of_weights_follows_the_rate_of_the_layer(model):
 def test_a_model_without_layers_is_refused():
     model = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
     options = {"layer_wise_lr_decay": 0.9, "no_decay": ()}
-    with pytest.raises(UserError, match="layer_wise_lr_decay=0.9: no variable that is trained belongs to a layer"):
+    with pytest.raises(UserError, match="layer_wise_lr_decay=0.9: no trainable variable belongs to an encoder layer"):
         create_optimizer("adam", 0.1, model, options)
     create_optimizer("adam", 0.1, model, {**options, "layer_wise_lr_decay": 1.0})
     with pytest.raises(ValueError, match="must be above 0 and at most 1"):

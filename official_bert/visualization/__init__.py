@@ -1,1 +1,1 @@
-"""Pages and images that show what a model does."""
+"""HTML pages and images of attention, training curves, evaluation reports and text vectors."""

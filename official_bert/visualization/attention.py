@@ -1,6 +1,6 @@
-"""The attention of a text, and the files that show it: an HTML page and JSON.
+"""The attention weights of a text, as an HTML page and as JSON.
 
-`inference/attention_reader.py` computes it; `attention_image.py` draws it.
+`inference/attention_reader.py` computes the weights; `attention_image.py` draws them.
 """
 
 import base64
@@ -27,7 +27,7 @@ class AttentionView:
       segment_ids: segment of each wordpiece, 0 for the first text and 1 for the second.
       words: the W words, as they appear in the text.
       word_indices: index of each wordpiece's word; never decreases.
-      attention: float32 [L, N, S, S], the attention from each wordpiece to each; every row sums to 1.
+      attention: float32 [L, N, S, S], the attention from each wordpiece to every other; each row sums to 1.
       predictions: for each wordpiece, the most likely wordpieces and their probabilities when it is masked; None for
         [CLS] and [SEP]. None if the checkpoint has no masked-LM head.
       notes: remarks for the reader, for example that the text was truncated.
@@ -50,7 +50,7 @@ class AttentionView:
 def merge_words(attention: np.ndarray, word_indices: Sequence[int]) -> np.ndarray:
     """Merge attention between wordpieces into attention between words; rows still sum to 1.
 
-    The attention to a word is the sum over its wordpieces, the attention from a word the mean over them: with the words
+    Attention to a word is the sum over its wordpieces; attention from a word is the mean over them. With the words
     `the` and `har ##bour`, rows `[.6 .3 .1]`, `[0 .5 .5]` and `[.2 .6 .2]` become `[.6 .4]` and `[.1 .9]`.
 
     Args:
@@ -73,11 +73,11 @@ def _first_pieces(word_indices: Sequence[int]) -> np.ndarray:
 
 
 def as_json(view: AttentionView, *, merges_words: bool) -> dict[str, Any]:
-    """Return everything as JSON values; numbers are the exact float32 values.
+    """Return the content as JSON values; numbers are the exact float32 values.
 
     Args:
       view: the attention of a text.
-      merges_words: whether to add `word_attention`, [L, N, W, W], which `merge_words` describes.
+      merges_words: whether to add `word_attention`, [L, N, W, W]; see `merge_words`.
     """
     values = {
         "tokens": list(view.tokens),
@@ -96,14 +96,14 @@ def as_json(view: AttentionView, *, merges_words: bool) -> dict[str, Any]:
 def page(view: AttentionView, *, layer: int, head: int, merges_words: bool) -> str:
     """Create an HTML page that needs no other file and no network.
 
-    Attention is rounded to steps of 1/65535; the page shows three decimals. Input text is embedded as data and inserted
-    by the page's script as plain text, so it cannot become markup.
+    Attention is rounded to steps of 1/65535; the page shows three decimals. The page's script inserts the input text as
+    plain text, so it cannot become markup.
 
     Args:
       view: the attention of a text.
       layer: index of the layer to show first, from 0.
       head: index of the head to show first, from 0.
-      merges_words: whether to show words at first rather than wordpieces; the page can show both.
+      merges_words: whether to show words first instead of wordpieces; the page can show both.
 
     Returns:
       HTML.

@@ -1,4 +1,4 @@
-"""The attention of a text as an image; needs the extra "plots"."""
+"""Images of the attention weights of a text; needs the extra "plots"."""
 
 from collections.abc import Sequence
 from typing import IO
@@ -12,20 +12,20 @@ _INCHES_OF_TOKEN = 0.22
 _FEWEST_INCHES = 4.0
 _INCHES_OF_HEAD = 0.8
 _DOTS_PER_INCH = 100
-_MOST_DOTS = 10000  # of a side
+_MOST_DOTS = 10000  # maximum height or width of an image, in pixels
 _GAP = 0.1  # between the heads of the overview, as a fraction of their width
 _COLORS = "Blues"
 
 
 def draw_head(view: AttentionView, sink: IO[bytes], *, layer: int, head: int, merges_words: bool) -> None:
-    """Draw the attention of one head as a table of shades, as PNG.
+    """Draw the attention of a head as a heat map, as PNG.
 
     Args:
       view: the attention of a text.
       sink: binary file to write to.
-      layer: the layer, from 0.
-      head: its head, from 0.
-      merges_words: whether rows and columns are words, or wordpieces.
+      layer: index of the layer, from 0.
+      head: index of the head in the layer, from 0.
+      merges_words: whether rows and columns are words instead of wordpieces.
 
     Raises:
       UserError: matplotlib is not installed.
@@ -44,12 +44,12 @@ def draw_head(view: AttentionView, sink: IO[bytes], *, layer: int, head: int, me
 
 
 def draw_overview(view: AttentionView, sink: IO[bytes], *, merges_words: bool) -> None:
-    """Draw all heads, a row for each layer, as PNG; as in the page, shades are those of the square roots.
+    """Draw the attention of all heads, a row for each layer, as PNG; colors show the square root, as in the page.
 
     Args:
       view: the attention of a text.
       sink: binary file to write to.
-      merges_words: whether rows and columns of each head are words, or wordpieces.
+      merges_words: whether rows and columns of each head are words instead of wordpieces.
 
     Raises:
       UserError: matplotlib is not installed.
@@ -70,7 +70,7 @@ def draw_overview(view: AttentionView, sink: IO[bytes], *, merges_words: bool) -
 
 
 def _figure(width: float, height: float):
-    """Return a figure, in inches, and its axes."""
+    """Return a figure of a size in inches, and its axes."""
     require("matplotlib", extra="plots")
     from matplotlib.figure import Figure
 
@@ -80,7 +80,7 @@ def _figure(width: float, height: float):
 
 def _label(axis, places: np.ndarray, texts: Sequence[str], rotation: int = 0) -> None:
     for label in axis.set_ticks(places, texts, rotation=rotation):
-        label.label1.set_parse_math(False)  # dollars are meant
+        label.label1.set_parse_math(False)  # "$" is literal text
     axis.set_tick_params(length=0)
 
 

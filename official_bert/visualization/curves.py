@@ -1,6 +1,6 @@
-"""The curves of runs, and a page that shows them; `curves_image.py` draws them.
+"""Training curves of runs, as an HTML page.
 
-`support/metrics_file.py` reads what is drawn.
+`support/metrics_file.py` reads the metrics; `curves_image.py` draws the same curves as an image.
 """
 
 import base64
@@ -16,10 +16,10 @@ from official_bert.support.metrics_file import Series
 from official_bert.visualization.page import filled
 
 _TEMPLATE = "curves.html"
-# Points in a page, beyond which neighbouring ones are averaged: 11 MB.
+# Maximum number of points in a page, 11 MB; beyond that, neighbouring points are averaged.
 _MOST_POINTS = 2_000_000
 
-# Names that runs of all tasks share, so that they do not tell whether runs can be compared.
+# Metrics of every task, which do not show whether two runs are comparable.
 _OF_ALL_TASKS = frozenset(
     (
         "loss",
@@ -34,7 +34,7 @@ _OF_ALL_TASKS = frozenset(
         "skipped_steps",
     )
 )
-# The panels in their order, by split and by what the name ends in; names that no row matches come last.
+# The order of the panels, by split and suffix of the name; other names come last.
 _ORDER = (
     ("train", "loss"),
     ("eval", ""),
@@ -51,7 +51,7 @@ _TITLES = {
     "gradient_norm": "gradient norm",
     "examples_per_second": "examples per second",
     "tokens_per_second": "tokens per second",
-    "padding": "share of padding",
+    "padding": "fraction of padding",
 }
 
 
@@ -60,9 +60,9 @@ class Run:
     """The metrics of a run.
 
     Attributes:
-      name: what it is called in the legend.
-      folder: where it lies.
-      series: split and name to the numbers.
+      name: name in the legend.
+      folder: the run's folder.
+      series: values by split and metric name.
     """
 
     name: str
@@ -71,14 +71,14 @@ class Run:
 
 
 class Panel(NamedTuple):
-    """A metric that runs are compared in.
+    """A plot of one metric.
 
     Attributes:
       split: "train" or "eval".
-      name: of the metric.
-      title: for the reader.
+      name: name of the metric.
+      title: title of the plot.
       is_loss: whether a logarithmic scale makes sense.
-      is_smoothed: whether the numbers are those of single batches; scores and the learning rate are drawn as they are.
+      is_smoothed: whether to smooth the values, which is useful for values of single batches.
     """
 
     split: str
@@ -89,10 +89,10 @@ class Panel(NamedTuple):
 
 
 def check_comparable(runs: Sequence[Run]) -> None:
-    """Raise if two runs have nothing in common but what runs of all tasks have.
+    """Check that the metrics of runs can be compared.
 
     Raises:
-      UserError: their losses, or their scores, are those of different tasks.
+      UserError: two runs have no loss or no score in common except those of every task.
     """
     for first, second in itertools.combinations(runs, 2):
         for split in _SPLIT_TITLES:
@@ -109,10 +109,10 @@ def _own_names(run: Run, split: str) -> set[str]:
 
 
 def panels(runs: Sequence[Run]) -> list[Panel]:
-    """Return the metrics of runs in the order in which they are shown: losses, scores, learning rate and the rest.
+    """Return the panels of runs in display order: losses, scores, learning rate, other metrics.
 
-    A loss that is the sum of one alone is left out, and so is the evaluation's `loss` beside `eval_loss`, which are the
-    same but for the weights of the last batch.
+    If the training loss has a single component, the component is left out. So is the evaluation's `loss` beside
+    `eval_loss`; they differ only in the weighting of the last batch.
     """
     names = list(dict.fromkeys(key for run in runs for key in run.series))
     losses = [name for split, name in names if split == "train" and name.endswith("_loss")]
@@ -143,7 +143,7 @@ def _position(panel: Panel) -> int:
 
 
 def smoothed(values: Sequence[float], smoothing: float) -> np.ndarray:
-    """Average over the past with weights that fall off exponentially, without a bias towards 0 at the start.
+    """Return the exponential moving average, corrected for the bias towards 0 at the start.
 
     With `smoothing=.5` the values `4, 1, 1` become `4, (2 * 1 + 4) / 3 = 2, (4 * 1 + 2 * 1 + 4) / 7 = 1.43`.
 
@@ -167,12 +167,12 @@ def smoothed(values: Sequence[float], smoothing: float) -> np.ndarray:
 def page(runs: Sequence[Run], *, smoothing: float, notes: Sequence[str] = ()) -> str:
     """Create an HTML page that needs no other file and no network.
 
-    It has all points in float32. Of very many, neighbouring ones are averaged and a note says so.
+    It contains all points in float32. If there are too many, neighbouring points are averaged, and a note says so.
 
     Args:
-      runs: what to draw.
-      smoothing: what the page starts with; see `smoothed`.
-      notes: sentences that the reader should know.
+      runs: the runs to draw.
+      smoothing: initial smoothing; see `smoothed`.
+      notes: notes to show.
 
     Returns:
       HTML.
@@ -182,7 +182,7 @@ def page(runs: Sequence[Run], *, smoothing: float, notes: Sequence[str] = ()) ->
     num_averaged = -(-num_points // _MOST_POINTS)
     if num_averaged > 1:
         notes.append(f"The runs have {num_points:,} points; each one here is the mean of {num_averaged} neighbours.")
-    steps: dict[str, int] = {}  # most curves of a run share them
+    steps: dict[str, int] = {}  # most curves of a run have the same steps
 
     def curve(series: Series | None) -> dict[str, str | int] | None:
         if series is None:
@@ -210,13 +210,13 @@ def page(runs: Sequence[Run], *, smoothing: float, notes: Sequence[str] = ()) ->
 
 
 def _averaged(series: Series, num_averaged: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the means of so many neighbouring points at a time, at the step of the last of them, as in a log line."""
+    """Return the means of groups of `num_averaged` neighbouring points, each at the step of its last point."""
     starts = np.arange(0, len(series.steps), num_averaged)
     ends = np.append(starts[1:], len(series.steps))
     return np.array(series.steps)[ends - 1], np.add.reduceat(np.array(series.values), starts) / (ends - starts)
 
 
 def _base64(numbers: np.ndarray, kind: str) -> str:
-    """Encode floats as little-endian bytes; one that is too large for the kind becomes the largest."""
+    """Encode floats as little-endian bytes, clipped to the range of the type."""
     largest = np.finfo(kind).max
     return base64.b64encode(np.clip(numbers, -largest, largest).astype(kind).tobytes()).decode("ascii")

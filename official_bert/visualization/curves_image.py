@@ -1,4 +1,4 @@
-"""The curves of runs as an image; needs the extra "plots"."""
+"""Image of the training curves of runs; needs the extra "plots"."""
 
 import itertools
 import math
@@ -11,21 +11,21 @@ from official_bert.visualization.curves import Run, panels, smoothed
 _NUM_COLUMNS = 3
 _PANEL_INCHES = (4.6, 3.1)
 _LEGEND_ROW_INCHES = 0.2
-_CHARACTERS_PER_INCH = 13  # of the legend's names
+_CHARACTERS_PER_INCH = 13  # in the legend
 _DOTS_PER_INCH = 100
-_MOST_DOTS = 40  # points of a curve that are marked one by one
-# Okabe and Ito's, as in the page; when they are used up, the lines are dashed.
+_MOST_DOTS = 40  # maximum number of points of a curve with markers
+# The palette of Okabe and Ito, as in the page; further runs have dashed lines.
 _COLORS = ("#0072b2", "#c25500", "#00805e", "#b0578a", "#b07d00", "#2f9bd8", "#1b2430")
 _DASHES = ("-", (0, (7, 3)), (0, (2, 3)), (0, (9, 3, 2, 3)))
 
 
 def draw(runs: Sequence[Run], sink: IO[bytes], *, smoothing: float) -> None:
-    """Draw all metrics of runs, smoothed and faintly as they are, as PNG.
+    """Draw all metrics of runs as PNG, smoothed, with the raw values in a lighter shade.
 
     Args:
-      runs: what to draw.
+      runs: the runs to draw.
       sink: binary file to write to.
-      smoothing: see `smoothed`; 0 draws the values alone.
+      smoothing: see `smoothed`; 0 draws only the raw values.
 
     Raises:
       UserError: matplotlib is not installed.
@@ -56,7 +56,7 @@ def draw(runs: Sequence[Run], sink: IO[bytes], *, smoothing: float) -> None:
     handles = [_line([], [], number, label=run.name) for number, run in enumerate(runs)]
     legend = figure.legend(handles=handles, loc="outside lower left", ncols=legend_columns, fontsize="small")
     for text in legend.get_texts():
-        text.set_parse_math(False)  # dollars are meant
+        text.set_parse_math(False)  # "$" is literal text
     figure.savefig(sink, format="png", dpi=_DOTS_PER_INCH)
 
 

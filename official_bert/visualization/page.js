@@ -1,4 +1,4 @@
-/* What the pages have in common; each page's own script follows. */
+/* Script shared by all pages; each page's own script follows. */
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
@@ -9,7 +9,7 @@ function element(name, properties = {}, ...children) {
   return made;
 }
 
-/** The three numbers of a colour of the style sheet, which depends on the theme. */
+/** Returns the RGB values of a colour of the style sheet in the current theme. */
 function rgbOf(name) {
   const probe = element("span");
   document.body.append(probe);
@@ -27,8 +27,8 @@ function showTheme() {
 }
 
 /**
- * Makes the button of the theme work and shows the notes.
- * @param {Function} repaint draws again what has the colours of the theme.
+ * Sets up the theme button and shows the notes.
+ * @param {Function} repaint redraws everything with theme colours.
  */
 function setUpFrame(repaint) {
   const change = () => { showTheme(); repaint(); };

@@ -1,4 +1,4 @@
-"""Pages for the browser: one HTML file each, which loads nothing from other places."""
+"""Self-contained HTML pages, filled from templates."""
 
 import base64
 import hashlib
@@ -12,16 +12,16 @@ _SHARED = ("page.css", "page.js")
 
 
 def filled(template: str, data: Mapping[str, Any]) -> str:
-    """Make a page of a template and data.
+    """Fill a template with data.
 
-    A template is an HTML file of this folder with one `<style>` and one `<script>` element, in which `{{page.css}}` and
-    `{{page.js}}` stand for what all pages share, with `{{policy}}` in its Content-Security-Policy and with `{{data}}`
-    in an element of its own, which `page.js` reads. The policy lets these two elements alone take effect, and the data
-    is turned into text by the script alone, so what comes from users' texts cannot become markup.
+    A template is an HTML file in this folder with one `<style>` and one `<script>` element, in which `{{page.css}}` and
+    `{{page.js}}` are replaced by the code that all pages share. `{{policy}}` is its Content-Security-Policy, and the
+    element with `{{data}}` is read by `page.js`. The policy permits only these two elements, and the script inserts
+    data as text only, so user texts cannot become markup.
 
     Args:
-      template: name of the file.
-      data: what JSON holds; `page.js` shows the sentences in `notes`.
+      template: name of the template.
+      data: JSON values; `page.js` shows the sentences in `notes`.
 
     Returns:
       HTML.
@@ -31,7 +31,7 @@ def filled(template: str, data: Mapping[str, Any]) -> str:
         page = page.replace(f"{{{{{name}}}}}", _read(name))
     parts = {name: re.search(rf"<{name}>(.*?)</{name}>", page, re.DOTALL)[1] for name in ("style", "script")}
     policy = "; ".join(f"{name}-src 'sha256-{_sha256(part)}'" for name, part in parts.items())
-    # The data comes last, as nothing is to be replaced in it. NaN is no JSON; numbers that are unknown are to be None.
+    # Data is inserted last, so that nothing in it is replaced. JSON has no NaN: unknown numbers must be None.
     text = json.dumps(data, allow_nan=False).replace("<", r"\u003c")
     return page.replace("{{policy}}", policy).replace("{{data}}", text)
 

@@ -1,6 +1,6 @@
-"""The page that a run writes after an evaluation: scores, tables, charts, and the worst mistakes with their texts.
+"""The evaluation report of a run as an HTML page: scores, tables, charts, and the worst mistakes with their texts.
 
-A task computes the sections (`tasks/*/report.py`), `visualization/report.html` shows them.
+`tasks/*/report.py` compute the sections; `visualization/report.html` shows them.
 """
 
 import dataclasses
@@ -17,12 +17,12 @@ from official_bert.support import writing
 from official_bert.visualization.page import filled
 
 REPORT_FILE = "report.html"
-NUM_MISTAKES = 25  # in a list of them
-_TEMPLATE = "report.html"  # of this folder
-_MOST_NAMES, _MOST_ROWS = 30, 50  # in a matrix, and in a table of the scores of names
+NUM_MISTAKES = 25  # in the list of mistakes
+_TEMPLATE = "report.html"  # in this folder
+_MOST_NAMES, _MOST_ROWS = 30, 50  # in a confusion matrix, and in a table of scores by name
 _MOST_BINS = 12  # in a histogram of lengths
 _MOST_POINTS = 2000  # in a scatter plot
-# Of a text in a list of mistakes, in characters, so that a page stays small whatever the texts are.
+# Maximum lengths of texts in the list of mistakes, in characters, which keep the page small.
 _MOST_CHARACTERS, _MOST_UNMARKED = 8000, 3000
 _MOST_IN_A_CELL = 1000
 
@@ -32,8 +32,8 @@ class Section:
     """A part of a report.
 
     Attributes:
-      title: its headline.
-      note: what the reader should know of it.
+      title: headline.
+      note: explanation below the headline.
     """
 
     title: str
@@ -45,7 +45,7 @@ class Scores(Section):
     """The scores of a run.
 
     Attributes:
-      values: name to number; shown rounded and, when pointed at, as `str(number)`, as in `eval_results.txt`.
+      values: scores by name; shown rounded, with `str(number)` on hover, as in `eval_results.txt`.
     """
 
     values: Mapping[str, Any]
@@ -53,12 +53,12 @@ class Scores(Section):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table(Section):
-    """A table; its first column has names, the others have numbers.
+    """A table with names in the first column and numbers in the others.
 
     Attributes:
       columns: the header.
-      rows: as many cells each; floats are shown with `decimals` decimals.
-      decimals: how many.
+      rows: the rows, each with a cell per column.
+      decimals: number of decimals of floats.
     """
 
     columns: Sequence[str]
@@ -70,9 +70,9 @@ class Bar(NamedTuple):
     """A bar of a histogram.
 
     Attributes:
-      name: what stands below it.
-      counts: the heights of its parts, from below.
-      text: what stands above it.
+      name: label below the bar.
+      counts: heights of its parts, from bottom to top.
+      text: label above the bar.
     """
 
     name: str
@@ -82,12 +82,12 @@ class Bar(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bars(Section):
-    """A histogram, whose bars may be of several parts.
+    """A histogram with stacked bars.
 
     Attributes:
-      parts: the names of the parts.
-      bars: from left to right.
-      axis: what the names of the bars are.
+      parts: names of the parts.
+      bars: the bars from left to right.
+      axis: title of the axis.
     """
 
     parts: Sequence[str]
@@ -100,7 +100,7 @@ class Reliability(Section):
     """A reliability diagram: accuracy by confidence.
 
     Attributes:
-      bins: of each interval its ends, number of predictions, mean confidence and accuracy; see
+      bins: bounds, number of predictions, mean confidence and accuracy of each interval; see
         `metrics.calibration.ConfidenceBin`.
     """
 
@@ -109,10 +109,10 @@ class Reliability(Section):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scatter(Section):
-    """Predicted numbers over gold ones.
+    """A scatter plot of gold and predicted values.
 
     Attributes:
-      points: gold and predicted number of each example, all finite.
+      points: gold and predicted value of each example, all finite.
     """
 
     points: Sequence[tuple[float, float]]
@@ -120,10 +120,10 @@ class Scatter(Section):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Matrix(Section):
-    """Counts of how often each name (a row) was predicted as each (a column).
+    """A confusion matrix; rows are gold names, columns are predicted names.
 
     Attributes:
-      names: the names of rows and columns.
+      names: names of the rows and columns.
       counts: the rows.
     """
 
@@ -135,9 +135,9 @@ class Part(NamedTuple):
     """A part of a text.
 
     Attributes:
-      text: its characters.
-      mark: how it is marked: words of "gold", "predicted", "right" and "wrong", or "".
-      label: what stands beside it.
+      text: the characters.
+      mark: any of "gold", "predicted", "right" and "wrong", separated by spaces, or "" for unmarked text.
+      label: label beside the text.
     """
 
     text: str
@@ -146,11 +146,11 @@ class Part(NamedTuple):
 
 
 class Text(NamedTuple):
-    """A text of a mistake.
+    """A text of a wrongly predicted example.
 
     Attributes:
-      name: what it is.
-      parts: its parts, in order.
+      name: caption.
+      parts: the parts of the text, in order.
     """
 
     name: str
@@ -162,7 +162,7 @@ class Mistake(NamedTuple):
 
     Attributes:
       facts: names and values, such as the gold label.
-      texts: what was read.
+      texts: the texts of the example.
     """
 
     facts: Mapping[str, str]
@@ -181,7 +181,7 @@ class Mistakes(Section):
 
 
 class Span(NamedTuple):
-    """Characters of a text that are marked: from `start` to before `end`; see `Part` for `mark`."""
+    """A marked range of characters, from `start` inclusive to `end` exclusive; see `Part` for `mark`."""
 
     start: int
     end: int
@@ -189,12 +189,12 @@ class Span(NamedTuple):
 
 
 def write_report(path: str, title: str, sections: Sequence[Section]) -> None:
-    """Write a report as one HTML file, which loads nothing from other places, and log its name.
+    """Write a report as a self-contained HTML file, and log its name.
 
     Args:
       path: the file.
-      title: its headline.
-      sections: what it shows, in this order.
+      title: the headline.
+      sections: the sections, in order.
     """
     page = report_page(title, sections)
     with writing.atomic_write(path) as sink:
@@ -203,9 +203,9 @@ def write_report(path: str, title: str, sections: Sequence[Section]) -> None:
 
 
 def report_page(title: str, sections: Sequence[Section]) -> str:
-    """Make the HTML of a report; for the arguments see `write_report`.
+    """Return the HTML of a report; see `write_report` for the arguments.
 
-    Long texts are shortened, so that a page is of at most a few megabytes: what is left out is said in the text.
+    Long texts are shortened, with a mark, so that a page has at most a few megabytes.
     """
     data = {
         "title": title,
@@ -227,7 +227,7 @@ def _fields(section: Section) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return the same value of what JSON holds, with its long texts shortened."""
+    """Return a JSON value with its long texts shortened."""
     if isinstance(value, Text):
         return [_plain(value.name), _shortened_parts(value.parts)]
     if isinstance(value, str):
@@ -250,12 +250,12 @@ def _cell(value: str | int | float, decimals: int) -> str:
 
 
 def shortened(text: str) -> str:
-    """Return a text of at most some characters and a mark where it was longer."""
+    """Return a text, truncated with an ellipsis if it is too long for a cell."""
     return text if len(text) <= _MOST_IN_A_CELL else text[: _MOST_IN_A_CELL - 1] + "…"
 
 
 def _shortened_parts(parts: Sequence[Part]) -> list[Part]:
-    """Leave out the middle of what is long and not marked (the end, where nothing is), and the end of the rest."""
+    """Shorten long unmarked parts in the middle (at the end if no part is marked), and the whole text at the end."""
     kept, num_left = [], _MOST_CHARACTERS
     for part in parts:
         text = part.text
@@ -272,14 +272,14 @@ def _shortened_parts(parts: Sequence[Part]) -> list[Part]:
 
 
 def marked(text: str, spans: Sequence[Span]) -> list[Part]:
-    """Cut a text where spans begin and end; where some overlap, a part has the marks of all of them.
+    """Split a text at the bounds of spans; where spans overlap, a part has the marks of all of them.
 
     Args:
       text: the text.
-      spans: in any order, within the text.
+      spans: ranges in the text, in any order.
 
     Returns:
-      Its parts, none empty; together they are the text.
+      The parts, none of them empty.
     """
     edges = sorted({0, len(text)}.union(*((span.start, span.end) for span in spans)))
     return [
@@ -291,15 +291,15 @@ def marked(text: str, spans: Sequence[Span]) -> list[Part]:
 def scores_by_name(
     title: str, kind: str, names: Sequence[str], gold: npt.ArrayLike, predicted: npt.ArrayLike, correct: npt.ArrayLike
 ) -> Table:
-    """Make a table of precision, recall and F1; of many names, it shows those with the most mistakes.
+    """Make a table of precision, recall and F1 by name; if there are many, of the names with the most mistakes.
 
     Args:
       title: the headline.
-      kind: what the names are: "label".
+      kind: header of the names, such as "label".
       names: the C names.
-      gold: int [C], how often each is right.
-      predicted: int [C], how often each is predicted.
-      correct: int [C], how often both.
+      gold: int [C], number of gold occurrences of each name.
+      predicted: int [C], number of predictions of each name.
+      correct: int [C], number of correct predictions of each name.
     """
     gold, predicted, correct = (np.asarray(counts, np.int64) for counts in (gold, predicted, correct))
     shown, note = _with_most_mistakes(gold + predicted - 2 * correct, _MOST_ROWS)
@@ -312,7 +312,7 @@ def scores_by_name(
 
 
 def _with_most_mistakes(num_mistakes: np.ndarray, most: int) -> tuple[np.ndarray, str]:
-    """Return the names to show, all or those with the most mistakes, in their order; and a note that says so."""
+    """Return the indices of the names to show, all or those with the most mistakes, and a note."""
     if len(num_mistakes) <= most:
         return np.arange(len(num_mistakes)), ""
     shown = np.sort(np.argsort(-num_mistakes, kind="stable")[:most])
@@ -322,14 +322,14 @@ def _with_most_mistakes(num_mistakes: np.ndarray, most: int) -> tuple[np.ndarray
 def confusion_section(
     title: str, names: Sequence[str], gold: npt.ArrayLike, predicted: npt.ArrayLike, *, note: str = ""
 ) -> Matrix:
-    """Count how often each name was predicted as each other; of many names, show those with the most mistakes.
+    """Make a confusion matrix; if there are many names, of those with the most mistakes.
 
     Args:
       title: the headline.
       names: the C names.
       gold: int [N], each in [0, C).
       predicted: int [N], each in [0, C).
-      note: what else the reader should know.
+      note: additional note.
     """
     gold, predicted = np.asarray(gold, np.int64), np.asarray(predicted, np.int64)
     is_wrong = gold != predicted
@@ -346,13 +346,13 @@ def confusion_section(
 
 
 def length_bins(lengths: npt.ArrayLike) -> tuple[np.ndarray, list[str]]:
-    """Sort lengths into at most 12 intervals of equal width, the last of them without end if a few are far beyond.
+    """Sort lengths into at most 12 intervals of equal width; with outliers the last one is open-ended.
 
     Args:
       lengths: int [N], N > 0.
 
     Returns:
-      Of each length the number of its interval, int [N]; and the names of the intervals: `["0–9", "10–19", "20+"]`.
+      The interval of each length, int [N], and the names of the intervals: `["0–9", "10–19", "20+"]`.
     """
     lengths = np.asarray(lengths)
     first, usual = int(lengths.min()), math.ceil(np.percentile(lengths, 98))
@@ -368,7 +368,7 @@ def length_bins(lengths: npt.ArrayLike) -> tuple[np.ndarray, list[str]]:
 
 
 def scatter_points(gold: np.ndarray, predicted: np.ndarray) -> tuple[list[tuple[float, float]], str]:
-    """Return the points of a scatter plot, evenly chosen if they are many, and a note that says so.
+    """Return the points of a scatter plot, an evenly spaced sample if there are many, and a note.
 
     Args:
       gold: float [N].
@@ -379,9 +379,9 @@ def scatter_points(gold: np.ndarray, predicted: np.ndarray) -> tuple[list[tuple[
     if len(points) <= _MOST_POINTS:
         return points.tolist(), ""
     chosen = np.linspace(0, len(points) - 1, _MOST_POINTS).astype(int)
-    return points[chosen].tolist(), f"{_MOST_POINTS:,} of {len(points):,} examples, evenly chosen."
+    return points[chosen].tolist(), f"{_MOST_POINTS:,} of {len(points):,} examples, evenly spaced."
 
 
 def percent(fraction: float) -> str:
-    """Return a fraction in percents with one decimal; "" for NaN."""
+    """Format a fraction as a percentage with one decimal; "" for NaN."""
     return "" if math.isnan(fraction) else f"{100 * fraction:.1f}%"

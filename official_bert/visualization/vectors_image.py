@@ -1,21 +1,21 @@
-"""Vectors of texts as points of a plane; needs the extra "plots"."""
+"""Image of text vectors projected to two dimensions; needs the extra "plots"."""
 
 from collections.abc import Sequence
 from typing import IO
 
 import numpy as np
 
-_SHOWN_CHARACTERS = 50  # of a text
+_SHOWN_CHARACTERS = 50  # per text
 
 
 def draw(points: np.ndarray, shares: np.ndarray, texts: Sequence[str], title: str, sink: IO[bytes]) -> None:
-    """Draw a point for each text, with its number and its beginning, as PNG.
+    """Draw a point for each text, labelled with its number and first characters, as PNG.
 
     Args:
       points: float [N, 2], the first two principal components.
-      shares: float [2], the fractions of the variance.
-      texts: N texts.
-      title: what stands above.
+      shares: float [2], fraction of the variance that each component explains.
+      texts: the N texts.
+      title: title of the image.
       sink: binary file to write to.
     """
     from matplotlib.figure import Figure  # needs an extra

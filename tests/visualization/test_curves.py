@@ -55,7 +55,7 @@ def test_losses_come_first_then_scores_and_what_says_the_same_is_left_out():
         "evaluation: loss",
         "training: learning rate",
         "training: gradient norm",
-        "training: share of padding",
+        "training: fraction of padding",
         "training: loss scale",
     ]
     assert [panel.name for panel in shown if panel.is_loss] == ["loss", "eval_loss"]

@@ -98,7 +98,7 @@ def test_long_texts_are_shortened_and_say_so():
 def test_many_points_are_chosen_evenly():
     gold = np.arange(5_000.0)
     points, note = scatter_points(gold, -gold)
-    assert note == "2,000 of 5,000 examples, evenly chosen."
+    assert note == "2,000 of 5,000 examples, evenly spaced."
     assert len(points) == 2_000 and points[0] == [0, 0] and points[-1] == [4_999, -4_999]
     assert scatter_points(np.array([1.0, np.nan]), np.array([2.0, 3.0])) == ([[1, 2]], "")
 

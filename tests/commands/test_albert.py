@@ -53,6 +53,7 @@ def reviews_flags(albert, tmp_path):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_classifier_is_trained_predicts_and_is_exported(reviews_flags, tmp_path, config):
     export = str(tmp_path / "export")
     flags = {**reviews_flags, "export_dir": export}
@@ -72,6 +73,7 @@ def test_a_classifier_is_trained_predicts_and_is_exported(reviews_flags, tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_a_resumed_run_equals_one_uninterrupted(reviews_flags, tmp_path):
     flags = {**reviews_flags, "save_checkpoints_steps": 3, "do_train": True}
     run_classifier.run(ClassifierConfig(**flags))
@@ -89,6 +91,7 @@ def test_a_resumed_run_equals_one_uninterrupted(reviews_flags, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize("changes", [{"trainable_encoder": False}, {"gradient_checkpointing": True}], ids=str)
 def test_other_ways_of_training(reviews_flags, tmp_path, albert, changes):
     run_classifier.run(ClassifierConfig(**reviews_flags, **changes, do_train=True))

@@ -50,6 +50,7 @@ def flags_for(names, tmp_path, **changes):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_results_are_those_of_predictor_in_any_number_of_shards(reviews, version, texts, tmp_path):
     names, pairs = texts
     predict = Predictor(version)

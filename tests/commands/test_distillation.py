@@ -128,6 +128,7 @@ def as_hugging_face(teacher, folder):
     return str(folder)
 
 
+@pytest.mark.slow
 def test_a_teacher_alone_makes_labels_irrelevant(student, tmp_path):
     turned = tmp_path / "turned"
     turned.mkdir()

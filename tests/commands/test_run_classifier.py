@@ -180,6 +180,7 @@ def test_a_resumed_run_equals_one_uninterrupted(settings, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_the_best_checkpoint_is_kept_and_training_stops_early(settings):
     # So high a rate that later evaluations are worse.
     settings = {**settings, "learning_rate": 3e-2}

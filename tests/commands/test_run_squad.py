@@ -28,7 +28,7 @@ from official_bert.tasks.question_answering.options import SquadConfig
 from official_bert.tokenization import load_vocab
 from official_bert.training.results import read_results
 from tests import reports
-from tests.conftest import GOLDEN, assert_fails, prints_error, run_cold, run_script
+from tests.conftest import GOLDEN, assert_fails, prints_error, run_script
 from tests.metrics.plain_squad_2 import plain_squad_2
 from tests.tasks.question_answering.plain_squad import plain_answers, plain_features
 
@@ -164,7 +164,7 @@ def trained(shared, data, tmp_path_factory):
         "do_train": True,
         "do_predict": True,
     }
-    return settings, run_cold("run_squad.py", **settings)
+    return settings, run_script("run_squad.py", **settings)
 
 
 def test_training_and_prediction(trained, data):
@@ -382,6 +382,7 @@ def run_of_2_0(shared, data, tmp_path_factory):
     return settings, training
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_is_kept_and_training_stops_early(run_of_2_0):
     settings, training = run_of_2_0
     history = content_of(settings, "best/evaluations.json")
@@ -404,6 +405,7 @@ def test_the_best_checkpoint_is_kept_and_training_stops_early(run_of_2_0):
     assert scores_of(settings)["global_step"] == history[-1][0]
 
 
+@pytest.mark.slow
 def test_the_best_threshold_is_that_of_brute_force(run_of_2_0, tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
     settings, _ = run_of_2_0

@@ -109,7 +109,7 @@ def test_fit_follows_the_reference(model_dir):
     schedule = LinearWarmupThenDecay(
         plan.learning_rate, num_train_steps=plan.num_train_steps, num_warmup_steps=plan.num_warmup_steps
     )
-    model.compile(optimizer=AdamWeightDecay(schedule))
+    model.compile(optimizer=AdamWeightDecay(schedule), jit_compile=False)
     losses = []
     log = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: losses.append(logs["loss"]))
     model.fit(golden_batches(golden), callbacks=[log], verbose=0)

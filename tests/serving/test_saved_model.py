@@ -290,6 +290,7 @@ def test_an_export_in_bfloat16(reviews, version, signatures, tmp_path):
     assert size(narrow) < 0.6 * size(version)
 
 
+@pytest.mark.slow
 def test_another_export_has_its_own_length_and_parts_and_leaves_the_output_folder_as_it_is(
     reviews, version, signatures, tmp_path, caplog
 ):

@@ -45,7 +45,7 @@ def export_dir(tmp_path_factory, write_export):
 
 @pytest.fixture(scope="module")
 def server(export_dir, tmp_path_factory):
-    server = Server(export_dir, tmp_path_factory.mktemp("log") / "log", batch_timeout_micros=20000)
+    server = Server(export_dir, tmp_path_factory.mktemp("log") / "log", batch_timeout_micros=20000, ui=True)
     yield server
     if server.process.poll() is None:
         assert server.end() == 0, server.log
@@ -469,6 +469,14 @@ def test_a_new_version_replaces_the_old_one_under_load(
     assert not load.errors, load.errors[:3]
     kinds = np.unique(np.round(load.answers, 2), axis=0)
     assert len(kinds) == 2 and len(load.answers) > in_the_end, kinds
+
+
+def test_the_page_to_try_the_model_takes_nothing_from_elsewhere(server):
+    status, page = server.send("GET", "/ui")
+    assert status == 200 and b"http" not in page
+    for path in ("/ui/page.js", "/ui/page.css"):
+        assert server.send("GET", path)[0] == 200
+    assert server.send("GET", "/ui/../ui_page.py")[0] == 404 == server.send("GET", "/ui/index.html")[0]
 
 
 def test_requests_that_have_begun_are_answered_after_sigterm(server):

@@ -9,7 +9,7 @@ from tests.serving import tiny_exports
 from tests.serving.server_process import Server
 
 pytest.importorskip("kserve")
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 CONTEXT = "𝕋he tower of the town 'is' bright. <img src=x onerror=\"document.title='harmed'\"> It's old & big."
 HOSTILE = "<script>document.title='harmed'</script>"
@@ -126,15 +126,6 @@ def test_it_is_light_and_dark_and_narrow(reader, opened):
     assert colours["light"] != colours["dark"]
 
 
-def test_the_page_takes_nothing_from_elsewhere(reader):
-    status, page = reader.send("GET", "/ui")
-    assert status == 200 and b"http" not in page
-    for path in ("/ui/page.js", "/ui/page.css"):
-        assert reader.send("GET", path)[0] == 200
-    assert reader.send("GET", "/ui/../ui_page.py")[0] == 404 == reader.send("GET", "/ui/index.html")[0]
-
-
-@pytest.mark.slow
 def test_a_classifier_shows_bars(start, opened):
     server = start("classification")
     page = opened(server)
@@ -143,7 +134,6 @@ def test_a_classifier_shows_bars(start, opened):
     assert shown_bars(page) == percentages(outputs["classes"][0], sorted(outputs["probabilities"][0], reverse=True))
 
 
-@pytest.mark.slow
 def test_a_tagger_colours_entities(start, opened):
     server = start("tagging")
     page = opened(server)
@@ -156,7 +146,6 @@ def test_a_tagger_colours_entities(start, opened):
     assert page.title() == "Try the model" and page.locator("img").count() == 0
 
 
-@pytest.mark.slow
 @pytest.mark.endurance
 def test_tags_that_are_no_entities_stand_at_their_words(start, opened, monkeypatch):
     monkeypatch.setattr(tiny_exports, "TAGS", ("DT", "NN", "VB"))
@@ -168,7 +157,6 @@ def test_tags_that_are_no_entities_stand_at_their_words(start, opened, monkeypat
     assert marks == [word + tag for word, tag in zip(("the", "bright", "town"), tags, strict=True)]
 
 
-@pytest.mark.slow
 @pytest.mark.endurance
 def test_a_pretrained_model_fills_in_words(start, opened):
     server = start("pretraining")

@@ -85,6 +85,7 @@ print(official_bert.Predictor("hf://own/model").embed("harbour").shape)
 """
 
 
+@pytest.mark.slow
 def test_a_model_is_read_by_every_way_in_and_then_without_a_network(hub, tmp_path):
     result = run(hub, "-c", WAYS_IN)
     assert result.stdout.splitlines() == ["4", "['[UNK]', 'harbour', 'slept']", "(4,)"], result.stderr

@@ -92,7 +92,12 @@ def letter_pair(path, letters, settings):
     return Pair(write_vocabulary(path, [*letters, *(f"##{letter}" for letter in letters)]), settings)
 
 
-@pytest.fixture(scope="module", params=SETTINGS.values(), ids=list(SETTINGS))
+@pytest.fixture(
+    scope="module",
+    # Between the most that is done to a text and the least.
+    params=[pytest.param(it, marks=[pytest.mark.slow] * (it in (CASED, ACCENTED))) for it in SETTINGS.values()],
+    ids=list(SETTINGS),
+)
 def settings(request):
     return request.param
 

@@ -104,7 +104,15 @@ def test_recomputed_layers_and_parts_of_a_batch_go_together(two_devices):
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        *(pytest.param(name, EncoderOptions(use_one_hot_embeddings=True), id=name) for name in WIDEST),
+        *(
+            pytest.param(
+                name,
+                EncoderOptions(use_one_hot_embeddings=True),
+                id=name,
+                marks=[pytest.mark.endurance] * (name in WIDEST[1::2]),
+            )
+            for name in WIDEST
+        ),
         pytest.param(
             "pretraining", EncoderOptions(use_one_hot_embeddings=True, recompute_layers=True), id="recomputed layers"
         ),

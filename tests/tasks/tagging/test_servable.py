@@ -118,9 +118,7 @@ def table_of(sentences):
     return tf.constant([[*words, *[""] * (longest - len(words))] for words in sentences])
 
 
-EVERY_LENGTH = pytest.mark.parametrize(
-    "max_seq_length", [5, 24, *(pytest.param(length, marks=pytest.mark.slow) for length in (4, 8))]
-)
+EVERY_LENGTH = pytest.mark.parametrize("max_seq_length", [5, pytest.param(24, marks=pytest.mark.slow)])
 
 
 @EVERY_LENGTH
@@ -199,6 +197,12 @@ def chooser_of(tokenizer, tags, rng):
     return Chooser(logits), by_tag, {word: sure[number] for word, number in words}
 
 
+def asked_eagerly(servable):
+    """A predictor whose graph is not traced, which takes longer than a batch or two."""
+    servable.signature = lambda name: servable.answer
+    return Predictor.from_servable(servable)
+
+
 @pytest.mark.parametrize(
     "tags", [*TAG_SETS[::2], *(pytest.param(tags, marks=pytest.mark.slow) for tags in TAG_SETS[1::2])], ids=" ".join
 )
@@ -206,7 +210,7 @@ def test_entities_are_those_that_the_metrics_find(config, tokenizer, tags):
     rng = random.Random(len(tags))
     model, words_of_tag, sure = chooser_of(tokenizer, tags, rng)
     servable = TaggingServable(model, config, tokenizer, tags=tags, max_seq_length=8)
-    predict = Predictor.from_servable(servable)
+    predict = asked_eagerly(servable)
     numbers = [[rng.randrange(len(tags)) for _ in range(rng.randint(0, 30))] for _ in range(40)]
     texts, placed = [], []  # of each text its words with where they begin
     for row in numbers:
@@ -243,9 +247,8 @@ def test_entities_are_those_that_the_metrics_find(config, tokenizer, tags):
 def test_tags_that_mark_no_entities_give_none(config, tokenizer, tags):
     model, words_of_tag, _ = chooser_of(tokenizer, tags, random.Random(1))
     servable = TaggingServable(model, config, tokenizer, tags=tags, max_seq_length=8)
-    servable.signature = lambda name: servable.answer  # eager: tracing takes longer than a sentence or two
     words = [words[0] for words in words_of_tag] * 3
-    found = Predictor.from_servable(servable)(" ".join(words))
+    found = asked_eagerly(servable)(" ".join(words))
     assert found.tags == list(tags) * 3
     assert found.entities == []
 
@@ -253,7 +256,7 @@ def test_tags_that_mark_no_entities_give_none(config, tokenizer, tags):
 def test_an_entity_ends_with_its_sentence_and_not_with_a_window(config, tokenizer):
     table = np.zeros((tokenizer.vocabulary.size, len(TAGS)))
     table[:, 2] = 5.0  # I-PER everywhere
-    predict = Predictor.from_servable(TaggingServable(Chooser(table), config, tokenizer, tags=TAGS, max_seq_length=4))
+    predict = asked_eagerly(TaggingServable(Chooser(table), config, tokenizer, tags=TAGS, max_seq_length=4))
     found = predict(["the town", "", " ", "a", "x y z", ""])
     assert [[entity.text for entity in sentence.entities] for sentence in found] == [
         ["the town"],
@@ -333,9 +336,9 @@ def test_odd_characters_are_words_as_in_files(signatures_for):
 
 def test_sentences_that_are_split_get_the_same_tags(signatures_for):
     rng = random.Random(8)
-    for max_seq_length in (5, 24):
-        functions = signatures_for(max_seq_length)
-        assert set(functions) == {*SIGNATURES, "words"}
+    functions = signatures_for(5)
+    assert set(functions) == {*SIGNATURES, "words"}
+    for _ in range(2):
         sentences = random_sentences(rng, 30)
         texts = functions["text"](text=tf.constant([" ".join(words) for words in sentences]))
         tables = functions["words"](words=table_of(sentences))
@@ -363,8 +366,8 @@ def test_sentences_that_are_split_get_the_same_tags(signatures_for):
 
 def test_a_word_may_contain_blanks(model, tokenizer, signatures_for):
     sentences = [["the old town", "is", " ", "2 000 km", "\t", "old"], ["a b c d e f g h " * 9, "z"]]
-    found = rows_of(signatures_for(24)["words"](words=table_of(sentences)))
-    records = list(records_of(sentences, tokenizer, 24))
+    found = rows_of(signatures_for(5)["words"](words=table_of(sentences)))
+    records = list(records_of(sentences, tokenizer, 5))
     inputs = {name: np.array([ids[name] for _, ids, _ in records], np.int32) for name in IDS_SCHEMA.names}
     for (sentence, _, tagged), scores in zip(
         records, tf.nn.softmax(model(inputs, training=False)).numpy(), strict=True
@@ -444,6 +447,7 @@ def test_an_export_tags_as_the_script_does(run_flags, predicted_tags, sentences,
     assert [[window for window in row if any(window)] for row in ids["input_ids"]] == records
 
 
+@pytest.mark.slow
 def test_folder_and_export_give_the_same_tagged_texts(run_flags, predicted_tags, sentences):
     texts = [" ".join(words) for words in sentences]
     of_folder, of_export = Predictor(run_flags["output_dir"]), Predictor(run_flags["export_dir"])
@@ -463,6 +467,7 @@ def test_folder_and_export_give_the_same_tagged_texts(run_flags, predicted_tags,
         np.testing.assert_allclose(first.probabilities, second.probabilities, atol=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_an_export_says_what_it_is_and_warms_up_all_signatures(run_flags):
     version = pathlib.Path(run_flags["export_dir"], "1")
     assert json.loads((version / "official_bert.json").read_text())["task"] == "tagging"

@@ -73,6 +73,26 @@ def longest_text(folder: str) -> int | None:
     return int(length) if length is not None and length <= _NO_LENGTH else None
 
 
+def default_prompt(folder: str) -> str:
+    """Return the text that the model puts before every text; "" for none.
+
+    Raises:
+      UserError: the settings of the prompts are damaged, or the pooling leaves the prompt out.
+    """
+    file = os.path.join(folder, "config_sentence_transformers.json")
+    settings = text_files.read_json(file, "settings of sentence-transformers") if files.exists(file) else {}
+    name, prompts = settings.get("default_prompt_name"), settings.get("prompts")
+    if name is None:
+        return ""
+    prompt = prompts.get(name) if isinstance(prompts, Mapping) and isinstance(name, str) else None
+    if not isinstance(prompt, str):
+        raise UserError(f"{file}: the default_prompt_name is {name!r:.80}, which is none of its prompts")
+    pooling = next(path for kind, path in _modules(folder) if kind == "Pooling")
+    if prompt and not _read_pooling(pooling).get("include_prompt", True):
+        raise _unsupported(pooling, "leaves the prompt out of the vectors (include_prompt)")
+    return prompt
+
+
 def read_encoder_settings(folder: str) -> dict[str, Any]:
     """Read `sentence_bert_config.json`, the text settings of sentence-transformers; empty if there is no such file."""
     paths = (os.path.join(folder, f"sentence_{name}_config.json") for name in _ENCODERS)
@@ -97,8 +117,12 @@ def _modules(folder: str) -> list[tuple[str, str]]:
     return found
 
 
+def _read_pooling(folder: str) -> dict[str, Any]:
+    return text_files.read_json(os.path.join(folder, "config.json"), "settings of the pooling")
+
+
 def _poolings(folder: str) -> tuple[str, ...]:
-    values = text_files.read_json(os.path.join(folder, "config.json"), "settings of the pooling")
+    values = _read_pooling(folder)
     chosen = values.get("pooling_mode", [name for key, name in _OLDER_KEYS.items() if values.get(key)] or "mean")
     chosen = [chosen] if isinstance(chosen, str) else chosen
     if not isinstance(chosen, list) or not chosen:

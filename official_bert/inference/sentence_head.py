@@ -10,21 +10,31 @@ import numpy as np
 
 from official_bert.checkpoints.safetensors import read_tensors
 from official_bert.checkpoints.state_file import model_folders
-from official_bert.config.sentence_modules import SentenceModules, has_modules, longest_text, read_modules
+from official_bert.config.sentence_modules import (
+    SentenceModules,
+    default_prompt,
+    has_modules,
+    longest_text,
+    read_modules,
+)
 from official_bert.metrics.similarity import normalized
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.sentence import SentenceModel
 from official_bert.support import text_files
 from official_bert.support.errors import UserError
 
 _ACTIVATIONS = {"Tanh": np.tanh, "Identity": np.asarray, "ReLU": functools.partial(np.maximum, 0)}
+_KERAS_NAMES = {"Tanh": "tanh", "Identity": "linear", "ReLU": "relu"}
 _VECTOR = "sentence_embedding"  # what a dense layer reads and gives there, unless its config says otherwise
 
 
 class _Dense(NamedTuple):
-    """A layer, with `weight` float32 [out, in] and `bias` float32 [out]."""
+    """A layer, with `weight` float32 [out, in] and `bias` float32 [out]; `activation_name` is that of Keras."""
 
     weight: np.ndarray
     bias: np.ndarray
     activation: Callable[[np.ndarray], np.ndarray]
+    activation_name: str
 
     def __call__(self, vector: np.ndarray) -> np.ndarray:
         return self.activation(self.weight @ vector + self.bias)
@@ -74,14 +84,27 @@ class SentenceHead:
         """The number of wordpieces at which the model truncates texts; None if its files do not say."""
         return longest_text(self._folder)
 
+    @functools.cached_property
+    def prompt(self) -> str:
+        """Text that the model puts before every text; "" for none."""
+        return default_prompt(self._folder)
+
     @property
     def fingerprint(self) -> str:
         """A digest that differs where vectors do."""
-        digest = hashlib.sha256(repr(self.poolings).encode())
+        digest = hashlib.sha256(repr(self.poolings).encode() + self.prompt.encode())
         for layer in self._layers:
             parts = (layer.weight.tobytes(), layer.bias.tobytes(), repr(layer.activation).encode()) if layer else ()
             digest.update(b"dense" + b"".join(parts) if layer else b"normalized")
         return digest.hexdigest()
+
+    def on_encoder(self, encoder: BertEncoder) -> SentenceModel:
+        """Create the model of an encoder and this head, with the head's weights."""
+        layers_after = [layer and (len(layer.bias), layer.activation_name) for layer in self._layers]
+        model = SentenceModel(encoder, poolings=self.poolings, layers_after=layers_after)
+        for variables, layer in zip(model.dense_layers, filter(None, self._layers), strict=True):
+            variables.set_weights([layer.weight.T, layer.bias])
+        return model
 
     def __call__(self, vectors: np.ndarray) -> np.ndarray:
         """Turn the vectors of the poolings, float32 [P, hidden size], into that of the text, float32 [D]."""
@@ -101,8 +124,8 @@ def _read_dense(folder: str, width: int) -> _Dense:
     file = os.path.join(folder, "config.json")
     config = text_files.read_json(file, "settings of a dense layer")
     named = config.get("activation_function", "Tanh")
-    activation = _ACTIVATIONS.get(named.rpartition(".")[2]) if isinstance(named, str) else None
-    if activation is None:
+    name = named.rpartition(".")[2] if isinstance(named, str) else None
+    if name not in _ACTIVATIONS:
         raise UserError(f"{file}: the activation_function is {named!r:.80}, here it can be {', '.join(_ACTIVATIONS)}")
     sides = {config.get(f"module_{side}_name") or _VECTOR for side in ("input", "output")}
     if config.get("use_residual") or sides != {_VECTOR}:
@@ -115,4 +138,4 @@ def _read_dense(folder: str, width: int) -> _Dense:
             f"{folder} does not hold one layer of {width} inputs: linear.weight is {list(weight.shape)}, linear.bias "
             f"{list(bias.shape)}"
         )
-    return _Dense(weight, bias, activation)
+    return _Dense(weight, bias, _ACTIVATIONS[name], _KERAS_NAMES[name])

@@ -140,7 +140,7 @@ class TextEncoder:
           UserError: the pooling is "model", and there is no head, it is not supported, or other layers are chosen.
         """
         self.encoder, self.tokenizer, self.settings = encoder, tokenizer, settings or VectorSettings()
-        self.head, self._computed = head, self.settings
+        self.head, self._computed, self._prompt = head, self.settings, ""
         if self.settings.pooling == MODEL:
             if head is None:
                 raise UserError(
@@ -149,6 +149,7 @@ class TextEncoder:
             if [layer % encoder.config.num_layers for layer in self.settings.layers] != [encoder.config.num_layers - 1]:
                 raise UserError(f"pooling={MODEL} takes the last layer; leave layers out, or choose another pooling")
             self._computed = self.settings._replace(pooling=head.poolings, dtype="float32")
+            self._prompt = head.prompt
         self._batch_size, self._bm25 = batch_size, bm25
         self._devices = {"strategy": strategy, "fixed_shape": fixed_shape}
         self._specials = tokenizer.specials
@@ -267,7 +268,7 @@ class TextEncoder:
             yield pool
 
     def _encoded(self, text: TextOrPair) -> _EncodedText:
-        first = self.tokenizer.encode(text.text_a)
+        first = self.tokenizer.encode(self._prompt + text.text_a)
         second = self.tokenizer.encode(text.text_b) if text.text_b else []
         max_tokens = self._specials.room(self._computed.max_seq_length, is_pair=bool(second))
         if len(first) + len(second) > max_tokens:

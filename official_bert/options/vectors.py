@@ -7,18 +7,17 @@ from official_bert.support.errors import UserError
 
 VECTOR_TYPES = FLOAT32, INT8, BINARY = ("float32", "int8", "binary")
 POOLINGS = ("mean", "cls", "max", "second_to_last", "sum_last_four", "concat_last_four")
+POOLING_HELP = (
+    "The vector of a text: the mean or maximum of the last layer over the wordpieces, the last layer at [CLS], or the "
+    f"mean of other layers: {', '.join(POOLINGS)}. A comma-separated list concatenates several."
+)
 
 
 @options(group="model")
 class VectorOptions(Options):
     """Flags for the vector of a text, and for its export."""
 
-    pooling: str = option(
-        "mean",
-        "The vector of a text: the mean or maximum of the last layer over the wordpieces, the last layer at [CLS], or "
-        f"the mean of other layers: {', '.join(POOLINGS)}. A comma-separated list concatenates several.",
-        affects="model",
-    )
+    pooling: str = option("mean", POOLING_HELP, affects="model")
     normalize: bool = option(False, "Scale the vectors to length 1.", affects="model")
     vector_size: int = option(
         0,

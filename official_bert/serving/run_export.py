@@ -2,10 +2,10 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Protocol
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder_options import FLAT, UNPADDED
-from official_bert.options.training import TrainingOptions
 from official_bert.serving.lite import write_lite
 from official_bert.serving.parts import export_parts
 from official_bert.serving.saved_model import write_export
@@ -13,9 +13,19 @@ from official_bert.serving.servable import Servable
 from official_bert.tokenization import Tokenizer
 
 
+class ExportFlags(Protocol):
+    """Flags for an export; see `options.export.VersionOptions`."""
+
+    bert_config_file: str
+    export_dir: str
+    export_format: str
+    export_precision: str
+    export_parallelism: int
+
+
 def export_run(
     servable_of_run: Callable[..., Servable],
-    config: TrainingOptions,
+    config: ExportFlags,
     bert_config: BertConfig,
     tokenizer: Tokenizer,
     checkpoint: str,

@@ -6,8 +6,11 @@ import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from official_bert import load_tokenizer
+from official_bert.commands.export_embeddings import EmbeddingExportConfig
+from official_bert.commands.export_embeddings import run as export
 from official_bert.commands.extract_features import FeatureConfig
 from official_bert.commands.extract_features import run as extract
 from official_bert.commands.sentence_similarity import SimilarityConfig
@@ -18,7 +21,7 @@ from official_bert.inference.sentence_head import find_head
 from official_bert.inference.text_encoder import TextEncoder, VectorSettings
 from official_bert.support.errors import UserError
 from official_bert.training.model_files import complete_model_flags
-from tests.conftest import GOLDEN
+from tests.conftest import GOLDEN, prints_error
 
 FOLDERS = GOLDEN / "sentence_transformers"
 OLDER = FOLDERS / "older"
@@ -67,6 +70,56 @@ def test_commands_follow_the_folder(tmp_path, capsys):
         found = {int(row[3]): float(row[2]) for row in rows}
         unit = expected / np.linalg.norm(expected, axis=1, keepdims=True)
         np.testing.assert_allclose([found[line + 1] for line in range(len(lines))], unit @ unit[0], atol=1e-5)
+
+
+def exported(folder, export_dir, **given):
+    """The version that the command exports."""
+    export(config_of(EmbeddingExportConfig, init_checkpoint=str(folder), export_dir=str(export_dir), **given))
+    return export_dir / "1"
+
+
+def vectors_of(version, texts):
+    """The vectors of an export."""
+    return tf.saved_model.load(str(version)).signatures["text"](text=tf.constant(texts))["vectors"].numpy()
+
+
+def test_exports_follow_the_folder_and_its_default_prompt(folder, tmp_path):
+    texts, unprompted = golden("older")
+    prompts = folder / "config_sentence_transformers.json"
+    prompts.write_text(json.dumps({"prompts": {"query": "Find: "}, "default_prompt_name": "query"}))
+    expected = Predictor(OLDER).embed([f"Find: {text}" for text in texts])
+    found = vectors_of(exported(folder, tmp_path / "serving"), texts)  # a text is longer than the folder's limit
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(Predictor(folder).embed(texts), expected, atol=1e-5)
+    assert np.abs(expected - unprompted).max() > 0.01
+    assert find_head(str(folder), 8).fingerprint != find_head(str(OLDER), 8).fingerprint
+    edit(folder / POOLING, "include_prompt", False)
+    with pytest.raises(UserError, match=r"1_Pooling leaves the prompt out of the vectors"):
+        Predictor(folder).embed(texts)
+    prompts.write_text(json.dumps({"prompts": {}, "default_prompt_name": "query"}))
+    with pytest.raises(UserError, match=r"default_prompt_name is 'query', which is none of its prompts"):
+        Predictor(folder).embed(texts)
+    flags = {"init_checkpoint": str(OLDER), "export_dir": str(tmp_path / "none")}
+    for pooling, message in {
+        "max,model": "--pooling=max,model: model cannot be combined with others",
+        "bm25": "--pooling: 'bm25' is unknown; choose from mean, cls, max, second_to_last",
+        "sum_last_four": "--pooling=sum_last_four needs 4 layers, the model has 2",
+    }.items():
+        with prints_error(message, EmbeddingExportConfig):
+            export(config_of(EmbeddingExportConfig, **flags, pooling=pooling))
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.slow
+def test_an_export_of_an_encoder_in_bfloat16(tmp_path):
+    texts, _ = golden("older")
+    given = {"pooling": "cls,max", "normalize": True, "vector_size": 8, "max_seq_length": 9, "prefix": "Find: "}
+    given["export_precision"] = "bfloat16"
+    found = vectors_of(exported(OLDER, tmp_path / "serving", **given), texts)
+    embed = Predictor(OLDER).embed
+    texts = [f"Find: {text}" for text in texts]
+    expected = embed(texts, pooling="cls", max_seq_length=9)
+    np.testing.assert_allclose(found, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=0.02)
 
 
 def test_the_encoder_may_lie_in_a_folder_of_its_own():

@@ -14,6 +14,7 @@ from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import FLAT
 from official_bert.modeling.heads import BILSTM
+from official_bert.modeling.sentence import SentenceModel
 from official_bert.modeling.span import SpanModel
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.serving.lite import write_lite
@@ -23,6 +24,7 @@ from official_bert.tasks.classification.servable import ClassificationServable
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
 from official_bert.tasks.question_answering.windows import WindowOptions
+from official_bert.tasks.sentence_encoder.servable import SentenceServable
 from official_bert.tasks.tagging.servable import TaggingServable
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import prints_error
@@ -97,13 +99,18 @@ def random_ids(length):
 
 
 @pytest.mark.parametrize(
-    "task", ["question answering", *(pytest.param(task, marks=pytest.mark.slow) for task in ("tagging", "LSTM"))]
+    "task",
+    ["question answering", *(pytest.param(task, marks=pytest.mark.slow) for task in ("tagging", "LSTM", "sentences"))],
 )
 def test_other_tasks(task, vocab_file, tmp_path):
     keras.utils.set_random_seed(1)
     encoder, tokenizer = create_encoder(CONFIG, FLAT), FullTokenizer(vocab_file)
     if task == "question answering":
         servable = QuestionAnsweringServable(SpanModel(encoder), CONFIG, tokenizer, OPTIONS)
+    elif task == "sentences":
+        model = SentenceModel(encoder, poolings=("max", "mean"), layers_after=[(13, "tanh"), None])
+        types = ("int8", "binary")
+        servable = SentenceServable(model, CONFIG, tokenizer, max_seq_length=24, vector_types=types)
     else:
         head = {"head": BILSTM} if task == "LSTM" else {}
         model = TaggingModel(encoder, num_outputs=3, **head)
@@ -114,12 +121,14 @@ def test_other_tasks(task, vocab_file, tmp_path):
     found = answers(f"{path}/model.tflite", ids)
     assert found.keys() == {name for name, values in expected.items() if values.dtype != tf.string}
     for name, values in found.items():
-        real = ids["input_mask"] == 1
-        np.testing.assert_allclose(values[real], expected[name].numpy()[real], atol=1e-4, err_msg=name)
+        real = ids["input_mask"] == 1 if values.shape[1] == 24 else slice(None)
+        tolerance = 1 if name == "int8_vectors" else 1e-4
+        np.testing.assert_allclose(values[real], expected[name].numpy()[real], atol=tolerance, err_msg=name)
     for number, row in enumerate(answers_without_padding(f"{path}/model.tflite", ids)):
         for name, values in row.items():
             same = expected[name].numpy()[number, : values.shape[1]]
-            np.testing.assert_allclose(values[0], same, atol=1e-4, err_msg=name)
+            tolerance = 1 if name == "int8_vectors" else 1e-4
+            np.testing.assert_allclose(values[0], same, atol=tolerance, err_msg=name)
 
 
 def test_a_classifier_of_windows_reads_all_of_them(vocab_file, tmp_path):

@@ -1,0 +1,129 @@
+"""`export_embeddings`: export an encoder as a model that reads texts and returns their vectors."""
+
+from typing import TYPE_CHECKING
+
+from official_bert.commands.shared.file_checks import check_model
+from official_bert.config.sentence_modules import MODEL
+from official_bert.options.command import Command
+from official_bert.options.export import VersionOptions
+from official_bert.options.model import ModelOptions
+from official_bert.options.option import MAX_AXIS, option, options, redeclared
+from official_bert.options.vectors import POOLING_HELP, POOLINGS, VectorOptions
+from official_bert.support.errors import UserError
+
+if TYPE_CHECKING:
+    from official_bert.config.bert_config import BertConfig
+    from official_bert.modeling.encoder_options import EncoderOptions
+    from official_bert.tasks.sentence_encoder.servable import SentenceServable
+    from official_bert.tokenization import Tokenizer
+
+
+@options(group="model")
+class EmbeddingExportConfig(VectorOptions, VersionOptions, ModelOptions):
+    """Flags of `export_embeddings`."""
+
+    max_seq_length: int = option(
+        0,
+        "Maximum number of wordpieces per text, including [CLS] and [SEP]; longer ones are truncated. 0 for the "
+        "model's.",
+        group="text",
+        from_checkpoint=True,
+        minimum=0,
+        maximum=MAX_AXIS,
+        sizes_run_with="always",
+    )
+    pooling: str = redeclared(
+        VectorOptions,
+        "pooling",
+        help=f"{POOLING_HELP} {MODEL}: as a sentence-transformers folder says; its default.",
+        from_checkpoint=True,
+    )
+    prefix: str | None = redeclared(
+        VectorOptions,
+        "prefix",
+        default=None,
+        help='Text that the export puts before every text, such as "query: ". By default the default prompt of a '
+        "sentence-transformers folder, if it has one.",
+    )
+
+    @property
+    def known_poolings(self) -> list[str]:
+        """See `VectorOptions`."""
+        return [*POOLINGS, MODEL]
+
+    def __post_init__(self):
+        super().__post_init__()
+        if MODEL in self.poolings and self.poolings != [MODEL]:
+            raise UserError(f"--pooling={self.pooling}: {MODEL} cannot be combined with others")
+
+
+def check(config: EmbeddingExportConfig) -> None:
+    """Check the files before TensorFlow is imported."""
+    from official_bert.serving.parts import export_parts
+    from official_bert.tokenization.batch import check_max_seq_length
+
+    bert_config = check_model(config)
+    check_max_seq_length(config.max_seq_length or bert_config.max_length)
+    export_parts(bert_config, config.export_parallelism, config.bert_config_file)
+
+
+def run(config: EmbeddingExportConfig) -> None:
+    """Write the next version of the export.
+
+    Raises:
+      UserError: a file is missing or corrupt, they do not match, or the export cannot be written.
+    """
+    from official_bert.serving.run_export import export_run
+    from official_bert.serving.versions import check_export_dir
+    from official_bert.training.model_files import read_model_files
+
+    check_export_dir(config.export_dir)
+    bert_config, tokenizer = read_model_files(config)
+    export_run(_servable, config, bert_config, tokenizer, config.init_checkpoint)
+
+
+def _servable(
+    config: EmbeddingExportConfig,
+    bert_config: "BertConfig",
+    tokenizer: "Tokenizer",
+    checkpoint: str,
+    encoder_options: "EncoderOptions",
+) -> "SentenceServable":
+    from official_bert.checkpoints.loading import load
+    from official_bert.checkpoints.opening import open_checkpoint
+    from official_bert.inference.sentence_head import find_head
+    from official_bert.modeling.encoder import create_encoder, is_needed
+    from official_bert.modeling.sentence import SentenceModel
+    from official_bert.tasks.sentence_encoder.servable import SentenceServable
+
+    encoder = create_encoder(bert_config, encoder_options)
+    load(open_checkpoint(checkpoint, "init_checkpoint"), encoder.weights, required=is_needed)
+    head = find_head(checkpoint, bert_config.hidden_size) if config.pooling == MODEL else None
+    if config.pooling == MODEL and head is None:
+        raise UserError(f"pooling={MODEL} needs the folder of a sentence-transformers model")
+    prompt = head.prompt if head else ""
+    return SentenceServable(
+        head.on_encoder(encoder) if head else SentenceModel(encoder, poolings=config.poolings),
+        bert_config,
+        tokenizer,
+        max_seq_length=config.max_seq_length or bert_config.max_length,
+        size=config.vector_size or None,
+        normalize=config.normalize,
+        vector_types=config.listed_vector_types,
+        prefix=prompt if config.prefix is None else config.prefix,
+    )
+
+
+COMMAND = Command(
+    name="export_embeddings",
+    config_class=EmbeddingExportConfig,
+    summary="Exports an encoder as a model that reads texts and returns their vectors.",
+    usage=r"""
+  {command} --init_checkpoint=all-MiniLM-L6-v2 --export_dir=serving/minilm
+
+Of a sentence-transformers folder all modules are exported; of other encoders --pooling and --normalize say what the
+vector of a text is. docs/serving.md has the servers that read the export.
+""",
+    check=check,
+    run=run,
+)

@@ -11,6 +11,7 @@ from official_bert.config.text_settings import TextSettings
 from official_bert.tokenization.roberta_sequences import NAMES, RobertaSequences
 from official_bert.tokenization.sentencepiece_text import TracedText
 from official_bert.tokenization.sentencepiece_tokenizer import SPACE, SentencePieceTokenizer, SentencePieceVocabulary
+from official_bert.tokenization.unigram import read_unigram
 from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK
 
 
@@ -18,7 +19,6 @@ class XlmRobertaVocabulary(SentencePieceVocabulary):
     """The pieces of XLM-RoBERTa's model, after four special tokens and before `<mask>`.
 
     Attributes:
-      specials_first: the tokens with the first ids.
       own_pieces: how many of the model's first pieces, its special tokens, have their ids from there.
     Source: transformers 4, `XLMRobertaTokenizer`.
     """
@@ -27,6 +27,14 @@ class XlmRobertaVocabulary(SentencePieceVocabulary):
     changes_text: ClassVar[bool] = False
     specials_first: ClassVar[tuple[str, ...]] = (NAMES[CLS], NAMES[PAD], NAMES[SEP], NAMES[UNK])
     own_pieces: ClassVar[int] = 3
+
+    @classmethod
+    def from_file(cls, vocab_file: str) -> "XlmRobertaVocabulary":
+        """Read a model or the `tokenizer.json` that was made of one; for errors see the base class."""
+        if not vocab_file.endswith(".json"):
+            return super().from_file(vocab_file)
+        model = read_unigram(vocab_file).to_sentencepiece(len(cls.specials_first), cls.own_pieces)
+        return cls(model, vocab_file)
 
     def numbered(self, pieces: Sequence[str]) -> dict[str, int]:
         """Return the ids of the pieces, given those of the model in order."""

@@ -24,7 +24,9 @@ from official_bert.tokenization.hf_tokenizer import (
     TOKENIZER_FILE,
     read_settings,
 )
-from official_bert.tokenization.vocab import Vocabulary
+from official_bert.tokenization.roberta_sequences import NAMES
+from official_bert.tokenization.unigram import UNIGRAM, not_supported, read_unigram
+from official_bert.tokenization.vocab import MASK, Vocabulary
 
 _PRETRAINING = "pretraining"  # the task whose runs may know of no vocabulary
 _RUN_CONFIG_FILE = "run_config.json"  # `training.run_folder` writes it
@@ -67,11 +69,13 @@ def _kind_of_json(vocab_file: str) -> str:
     """Return the name of the kind of a `tokenizer.json` or a `vocab.json`."""
     model = text_files.read_json(vocab_file, "tokenizer", max_bytes=text_files.MAX_VOCAB_BYTES).get("model", {})
     kind = model.get("type", BPE) if isinstance(model, dict) else None
-    if kind == "Unigram":
-        raise UserError(
-            f"{vocab_file} is a tokenizer of the type Unigram; put the SentencePiece model that it was made of beside "
-            "it: spiece.model or sentencepiece.bpe.model"
-        )
+    if kind == UNIGRAM:
+        tokens = [piece for piece, _ in read_unigram(vocab_file).pieces]
+        first = {name: kind.vocabulary_class.specials_first for name, kind in tokenizer_kinds().items()}
+        fitting = [name for name, specials in first.items() if specials and tuple(tokens[: len(specials)]) == specials]
+        if not fitting or tokens[-1] != NAMES[MASK]:
+            raise not_supported(vocab_file)
+        return fitting[0]
     return BPE_FILE if kind == BPE else Vocabulary.file_name
 
 

@@ -86,12 +86,14 @@ class Vocabulary:
       their_file_name: its name in a Hugging Face folder, where it is another one.
       flag: that names such a file.
       changes_text: whether its tokenizers may change text, as by lowercasing it.
+      specials_first: the tokens with the first ids, if these are before those of a SentencePiece model.
     """
 
     file_name: ClassVar[str] = "vocab.txt"
     their_file_name: ClassVar[str | None] = None
     flag: ClassVar[str] = "vocab_file"
     changes_text: ClassVar[bool] = True
+    specials_first: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, token_to_id: dict[str, int], source: str = "the vocabulary"):
         self.token_to_id = token_to_id

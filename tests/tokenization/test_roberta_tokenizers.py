@@ -1,5 +1,6 @@
 """The tokenizers of RoBERTa, XLM-RoBERTa and CamemBERT, held to `transformers`; what it made lies in the goldens."""
 
+import base64
 import json
 import pathlib
 import pickle
@@ -9,6 +10,7 @@ import shutil
 import pytest
 import sentencepiece
 import tensorflow as tf
+from sentencepiece import sentencepiece_model_pb2
 
 from official_bert.families.roberta import RobertaConfig
 from official_bert.inference.predictor import Predictor
@@ -18,7 +20,7 @@ from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.servable import PretrainingServable
 from official_bert.tokenization import FullTokenizer, load_tokenizer, read_vocabulary_file
 from official_bert.tokenization.shifted_tokenizer import CamembertTokenizer, XlmRobertaTokenizer
-from official_bert.tokenization.tokenizer_files import kind_of_file
+from official_bert.tokenization.tokenizer_files import content_of_copy, kind_of_file
 from tests.tokenization.sentencepiece_models import random_texts, write_model
 
 BPE = pathlib.Path(__file__).parents[1] / "golden" / "families" / "roberta" / "tokenizer"
@@ -58,6 +60,17 @@ def assert_graph_is_the_same(tokenizer, texts):
             assert found[number].numpy().tolist() == column, text
         whole = tokenizer.encode(" ".join([text] * 3))
         assert beginnings[number] == whole[: len(beginnings[number])] and len(beginnings[number]) >= min(2, len(whole))
+
+
+def as_tokenizer_json(pieces, normalizer=None):
+    """Returns what `transformers` writes to a `tokenizer.json`, as far as it matters."""
+    metaspace = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always"}
+    return {
+        "added_tokens": [{"id": 0, "content": pieces[0][0], "special": True}],
+        "normalizer": normalizer,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace]},
+        "model": {"type": "Unigram", "unk_id": 3, "vocab": pieces, "byte_fallback": False},
+    }
 
 
 def test_bpe_gives_the_ids_and_places_of_transformers(bpe, expected):
@@ -106,7 +119,9 @@ def test_bad_bpe_files_are_named(bpe, tmp_path):
     cases = (
         ("vocab.json", None, "merges.txt, which is missing"),
         ("bpe.json", values, "'a nothing' is no merge"),
-        ("tokenizer.json", {"model": {"type": "Unigram"}}, "put the SentencePiece model"),
+        ("tokenizer.json", {"model": {"type": "Unigram"}}, "is damaged, or no tokenizer of the type Unigram: KeyError"),
+        ("tokenizer.json", as_tokenizer_json([["<pad>", 0.0], ["<unk>", 0.0]]), "put the SentencePiece model"),
+        ("tokenizer.json", as_tokenizer_json([["<s>", 0.0]], normalizer={"type": "Lowercase"}), "not as XLM-RoBERTa's"),
         ("other.json", {**values, "normalizer": {"type": "NFC"}}, "not a byte-level BPE of RoBERTa's kind"),
     )
     for name, content, message in cases:
@@ -121,7 +136,7 @@ def test_bad_bpe_files_are_named(bpe, tmp_path):
 
 
 @pytest.mark.parametrize("kind", [XlmRobertaTokenizer, CamembertTokenizer])
-def test_shifted_ids_are_those_of_transformers_in_python_and_in_the_graph(shifted, kind):
+def test_shifted_ids_are_those_of_transformers_in_python_and_in_the_graph(shifted, kind, tmp_path):
     path, tokenizers = shifted
     tokenizer = tokenizers[kind]
     assert type(tokenizer) is kind
@@ -146,6 +161,20 @@ def test_shifted_ids_are_those_of_transformers_in_python_and_in_the_graph(shifte
     assert tokenizer.decode(pair) == "the smith iron"
     assert tokenizer.encode("smi\ud800th") == tokenizer.encode("smith")
     assert pickle.loads(pickle.dumps(tokenizer)).encode("the smith") == first
+    # A tokenizer.json made of the model, of which transformers 5 keeps nothing else.
+    proto = sentencepiece_model_pb2.ModelProto.FromString(pathlib.Path(path).read_bytes())
+    vocabulary = kind.vocabulary_class
+    following = [[piece.piece, piece.score] for piece in proto.pieces[vocabulary.own_pieces :]]
+    pieces = [*([token, 0.0] for token in vocabulary.specials_first), *following, ["<mask>", 0.0]]
+    charsmap = base64.b64encode(proto.normalizer_spec.precompiled_charsmap).decode()
+    rules = [{"type": "Precompiled", "precompiled_charsmap": charsmap}, {"type": "Replace", "content": " "}]
+    content = as_tokenizer_json(pieces, {"type": "Sequence", "normalizers": rules})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    again = load_tokenizer(tmp_path)
+    assert type(again) is kind and again.vocabulary.token_to_id == tokenizer.vocabulary.token_to_id
+    assert [again.encode(text) for text in texts] == [tokenizer.encode(text) for text in texts]
+    (tmp_path / vocabulary.file_name).write_bytes(content_of_copy(str(tmp_path / "tokenizer.json")))
+    assert load_tokenizer(tmp_path).identity == again.identity
 
 
 def test_a_model_with_a_bpe_answers_texts_and_its_export_would_read_ids(bpe, expected):

@@ -188,6 +188,7 @@ STAND_INS = (
     StandIn("docs/serving.md", "encoder", make_encoder),
     StandIn("docs/serving.md", "glue/MRPC", make_mrpc),
     StandIn("docs/similarity.md", "encoder", make_encoder),
+    StandIn("docs/retrieval.md", "encoder", make_encoder),
     StandIn("docs/squad.md", "encoder", make_encoder),
     StandIn("docs/squad.md", "bert", make_encoder),
     StandIn("docs/squad.md", "squad/train-v1.1.json", _make_squad),

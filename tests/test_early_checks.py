@@ -65,6 +65,13 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
             "max_seq_length": 64,
         },
         "sentence_similarity": {**files_of_model, "candidates_file": corpus_file, "query": "a", "max_seq_length": 64},
+        "mine_hard_negatives": {
+            **files_of_model,
+            "pairs_file": corpus_file,
+            "output_file": absent,
+            "max_seq_length": 64,
+        },
+        "mine_paraphrases": {**files_of_model, "corpus_file": corpus_file, "output_file": absent, "max_seq_length": 64},
         "word_vectors": {**files_of_model, "input_file": corpus_file, "word": "town", "max_seq_length": 64},
         "export_embeddings": {**files_of_model, "export_dir": absent, "max_seq_length": 64},
         "answer": {**files_of_model, **short, "context_file": corpus_file},
@@ -147,6 +154,11 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("sentence_similarity", no_checkpoint, "no such checkpoint"),
         ("sentence_similarity", {"max_seq_length": 65}, "exceeds max_position_embeddings"),
         ("sentence_similarity", {}, "nothing"),
+        ("mine_hard_negatives", {"pairs_file": absent}, "--pairs_file: there is no"),
+        ("mine_hard_negatives", {"corpus_file": absent}, "--corpus_file: there is no"),
+        ("mine_hard_negatives", {"output_file": f"{absent}/a.tsv"}, "does not exist"),
+        ("mine_paraphrases", {"layers": "0,3"}, "--layers=0,3: there is no layer 3"),
+        ("mine_paraphrases", {}, "nothing"),
         ("word_vectors", {"input_file": absent}, "--input_file: there is no"),
         ("word_vectors", {"layers": "-4"}, "--layers=-4: there is no layer -4"),
         ("word_vectors", {"image_file": f"{absent}/a.png"}, "does not exist"),
@@ -191,7 +203,8 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
     ]
     is_other = f"other.txt is not the vocabulary that --init_checkpoint={mixed['init_checkpoint']} was trained with"
     plain = (
-        "answer fill_mask extract_features sentence_similarity word_vectors view_attention edit_checkpoint edit_vocab"
+        "answer fill_mask extract_features sentence_similarity mine_hard_negatives mine_paraphrases word_vectors "
+        "view_attention edit_checkpoint edit_vocab"
     )
     readers = {
         "run_classifier": train,

@@ -9,22 +9,18 @@ from typing import TYPE_CHECKING
 from absl import logging
 
 from official_bert.commands.shared.file_checks import check_model
+from official_bert.commands.shared.sentence_vectors import POOLINGS, CandidateOptions, load_sentence_encoder, note_long
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.sentence_modules import MODEL
 from official_bert.options.command import Command
-from official_bert.options.option import MAX_AXIS, layer_numbers, option, options
-from official_bert.options.sentences import SentenceOptions
+from official_bert.options.option import MAX_AXIS, option, options, redeclared
 from official_bert.support import writing
 from official_bert.support.errors import UserError
 from official_bert.support.progress import Progress
 
 if TYPE_CHECKING:
     from official_bert.inference.sentence_index import Sentence, SentenceSearch
-    from official_bert.inference.text_encoder import TextEncoder
     from official_bert.tokenization import Tokenizer
 
-# Poolings compared by `--sts_file`.
-POOLINGS = ("cls", "mean", "mean_no_special", "max", "max_no_special", "bm25")
 # Flags that conflict with `--sts_file`.
 _FOR_RANKING = ("query", "query_file", "top_k", "layers", "pooling", "index_dir", "projector_dir")
 # Flags that need a query.
@@ -32,29 +28,14 @@ _FOR_QUERIES = ("top_k", "output_format")
 
 
 @options(group="input")
-class SimilarityConfig(SentenceOptions):
+class SimilarityConfig(CandidateOptions):
     """Flags of `sentence_similarity`."""
 
     candidates_file: str | None = option(None, "Sentences to rank, one per line.", is_path=True)
     query: str | None = option(None, "Sentence to compare with the candidates.")
     query_file: str | None = option(None, "Queries, one per line; - for standard input.", is_path=True)
     top_k: int = option(5, "Number of candidates to print for each query.", group="output", minimum=1, maximum=MAX_AXIS)
-    pooling: str = option(
-        "mean",
-        "The vector of a sentence: that of [CLS], or the mean or maximum over the wordpieces, including [CLS] and "
-        "[SEP]; mean_no_special and max_no_special exclude these, and so does bm25, a mean in which rare wordpieces "
-        "weigh more, by their frequency in the candidates. model: as a sentence-transformers folder says; "
-        "its default.",
-        group="model",
-        choices=(*POOLINGS, MODEL),
-        from_checkpoint=("candidates_file",),
-    )
-    index_dir: str | None = option(
-        None,
-        "Folder for the vectors of the candidates, which are computed again only after a change.",
-        group="output",
-        is_path=True,
-    )
+    pooling: str = redeclared(CandidateOptions, "pooling", from_checkpoint=("candidates_file",))
     projector_dir: str | None = option(
         None,
         "Folder for the candidates and their vectors as TensorBoard's Embedding Projector reads them; needs no query.",
@@ -73,7 +54,6 @@ class SimilarityConfig(SentenceOptions):
 
     def __post_init__(self):
         super().__post_init__()
-        layer_numbers(self.layers)
         if (self.candidates_file is None) == (self.sts_file is None):
             raise UserError("give either --candidates_file, to rank its sentences, or --sts_file, to compare layers")
         if self.sts_file is not None:
@@ -128,13 +108,6 @@ def run(config: SimilarityConfig) -> None:
     (_rank if config.sts_file is None else _compare_layers)(config, bert_config, tokenizer)
 
 
-def _load(config: SimilarityConfig, bert_config: BertConfig, tokenizer: "Tokenizer") -> "TextEncoder":
-    from official_bert.inference.text_encoder import VectorSettings, load_text_encoder
-
-    settings = VectorSettings(config.layer_indices, config.pooling, config.max_seq_length)
-    return load_text_encoder(config, bert_config, tokenizer, settings)
-
-
 def _rank(config: SimilarityConfig, bert_config: BertConfig, tokenizer: "Tokenizer") -> None:
     from official_bert.data.projector_files import projector_files
     from official_bert.data.text_inputs import TextOrPair
@@ -147,9 +120,9 @@ def _rank(config: SimilarityConfig, bert_config: BertConfig, tokenizer: "Tokeniz
     candidates = list(read_sentences(config.candidates_file, "candidates_file"))
     if config.query is not None:
         _check_words(Sentence(1, TextOrPair(config.query)), tokenizer)
-    search = SentenceSearch(candidates, _load(config, bert_config, tokenizer), config.index_dir)
+    search = SentenceSearch(candidates, load_sentence_encoder(config, bert_config, tokenizer), config.index_dir)
     num_long = search.encoder.num_long
-    _note_long(num_long, "candidates", config.max_seq_length)
+    note_long(num_long, "candidates", config.max_seq_length)
     if config.projector_dir is not None:
         _write_projector_files(config, search)
     if not config.has_queries:
@@ -162,7 +135,7 @@ def _rank(config: SimilarityConfig, bert_config: BertConfig, tokenizer: "Tokeniz
         best = search.nearest([query.text for query in queries], config.top_k)
         for query, ranked in zip(queries, best, strict=True):
             _write_ranks(config, query, ranked)
-        _note_long(search.encoder.num_long - num_long, "queries", config.max_seq_length)
+        note_long(search.encoder.num_long - num_long, "queries", config.max_seq_length)
         num_long = search.encoder.num_long
 
 
@@ -204,11 +177,6 @@ def _queries(config: SimilarityConfig) -> "Iterator[list[Sentence]]":
         yield some
 
 
-def _note_long(num_long: int, what: str, max_seq_length: int) -> None:
-    if num_long:
-        logging.info("%s %s have more than %d wordpieces and were truncated", f"{num_long:,}", what, max_seq_length)
-
-
 def _write_ranks(config: SimilarityConfig, query: "Sentence", ranked: "list[tuple[Sentence, float]]") -> None:
     rows = [
         {"rank": rank, "cosine": round(cosine, 6), "line": sentence.line, "sentence": str(sentence)}
@@ -227,10 +195,10 @@ def _compare_layers(config: SimilarityConfig, bert_config: BertConfig, tokenizer
     from official_bert.inference.scored_pairs import compare_layers, read_scored_pairs
 
     pairs = read_scored_pairs(config.sts_file)
-    encoder = _load(config, bert_config, tokenizer)
+    encoder = load_sentence_encoder(config, bert_config, tokenizer)
     with Progress("comparing sentences", len(pairs), "pairs") as progress:
         scores, num_long = compare_layers(pairs, encoder, POOLINGS, progress.update)
-    _note_long(num_long, "sentences", config.max_seq_length)
+    note_long(num_long, "sentences", config.max_seq_length)
     if config.output_format == "tsv":
         sys.stdout.write("\t".join(_STS_COLUMNS) + "\n")
     for layer, pooling, spearman, pearson in sorted(scores):

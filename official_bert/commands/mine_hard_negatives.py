@@ -1,0 +1,157 @@
+"""`mine_hard_negatives`: add passages to pairs of queries and answers that are near the query and do not answer it."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from absl import logging
+
+from official_bert.commands.shared.sentence_vectors import (
+    MiningOptions,
+    check_mining,
+    load_sentence_encoder,
+    note_long,
+    passages,
+    write_rows,
+)
+from official_bert.options.command import Command
+from official_bert.options.option import MAX_AXIS, option, options
+from official_bert.support.errors import UserError
+from official_bert.support.progress import Progress
+
+if TYPE_CHECKING:
+    from official_bert.data.text_inputs import TextSource
+    from official_bert.inference.mining import AnchoredPair
+
+_COLUMNS = ("anchor", "positive")
+
+
+@options(group="input")
+class HardNegativeConfig(MiningOptions):
+    """Flags of `mine_hard_negatives`."""
+
+    pairs_file: str | None = option(
+        None, "Table of pairs: .tsv, .csv, .jsonl or .parquet, or compressed.", required=True, is_path=True
+    )
+    anchor_column: str = option("anchor", "Name or number (from 0) of the column with the queries.")
+    positive_column: str = option("positive", "Name or number of the column with the passages that answer them.")
+    query_prefix: str = option("", 'What the encoder expects before a query, such as "query: ".')
+    passage_prefix: str = option("", 'What the encoder expects before a passage, such as "passage: ".')
+    num_negatives: int = option(
+        1, "Number of negatives per pair; pairs with fewer are left out.", group="output", minimum=1, maximum=1000
+    )
+    range_min: int = option(
+        0, "Number of nearest passages to skip; they may be answers.", group="output", minimum=0, maximum=MAX_AXIS
+    )
+    range_max: int = option(100, "Number of nearest passages to look at.", group="output", minimum=1, maximum=MAX_AXIS)
+    margin: float | None = option(
+        None,
+        "A negative's cosine similarity to the query is at least so much smaller than the positive's.",
+        group="output",
+        minimum=-2,
+        maximum=2,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        num_passages = max(0, self.range_max - self.range_min)
+        if num_passages < self.num_negatives:
+            raise UserError(
+                f"--range_min={self.range_min} and --range_max={self.range_max} leave {num_passages} passages for "
+                f"--num_negatives={self.num_negatives}; give a larger --range_max"
+            )
+        if self.corpus_file is None and self.corpus_column is not None:
+            raise UserError("--corpus_column needs --corpus_file")
+
+
+def check(config: HardNegativeConfig) -> None:
+    """Check the files before TensorFlow is imported."""
+    check_mining(config, [_pairs_source(config), *([config.corpus] if config.corpus_file is not None else [])])
+
+
+def run(config: HardNegativeConfig) -> None:
+    """Write the pairs with their negatives.
+
+    Raises:
+      UserError: a file is missing or corrupt, they do not match, a pair lacks a text, or no pair has enough negatives.
+    """
+    from official_bert.data.text_inputs import TextOrPair
+    from official_bert.inference.mining import NegativeRule, hard_negatives
+    from official_bert.inference.sentence_index import Sentence, SentenceSearch
+    from official_bert.training.model_files import read_model_files
+
+    check(config)
+    pairs = _read_pairs(config)
+    bert_config, tokenizer = read_model_files(config)
+    encoder = load_sentence_encoder(config, bert_config, tokenizer)
+    corpus = passages(config) if config.corpus_file is not None else ()
+    positives = (Sentence(0, TextOrPair(pair.positive)) for pair in pairs)
+    texts = (
+        Sentence(number, TextOrPair(config.passage_prefix + text.text_a))
+        for number, text in itertools.chain(corpus, positives)
+    )
+    search = SentenceSearch(texts, encoder, config.index_dir)
+    note_long(search.encoder.num_long, "passages", config.max_seq_length)
+    num_long = search.encoder.num_long
+    rule = NegativeRule(config.num_negatives, config.range_min, config.range_max, config.margin)
+    prefixes = {"query_prefix": config.query_prefix, "passage_prefix": config.passage_prefix}
+
+    def rows() -> Iterator[Sequence[str]]:
+        mined = hard_negatives(pairs, search, rule, **prefixes)
+        with Progress("looking for negatives", len(pairs), "pairs") as progress:
+            for number, (pair, negatives) in enumerate(zip(pairs, mined, strict=True), start=1):
+                progress.update(number)
+                if len(negatives) == config.num_negatives:
+                    yield (*pair, *negatives)
+        note_long(search.encoder.num_long - num_long, "queries", config.max_seq_length)
+
+    columns = (*_COLUMNS, *(f"negative_{number + 1}" for number in range(config.num_negatives)))
+    num_written = write_rows(config, columns, rows(), if_empty=_no_negatives(len(search.lines)))
+    logging.info("%s: %s of %s pairs", config.output_file, f"{num_written:,}", f"{len(pairs):,}")
+    if num_written < len(pairs):
+        logging.info("the others have fewer than %d negatives among the passages looked at", config.num_negatives)
+
+
+def _no_negatives(num_passages: int) -> str:
+    return (
+        f"no pair has enough negatives among {num_passages:,} passages; give corpus_file with more passages, or a "
+        "larger range_max or smaller margin"
+    )
+
+
+def _pairs_source(config: HardNegativeConfig) -> "TextSource":
+    from official_bert.data.text_inputs import TextSource
+
+    columns = [config.anchor_column, config.positive_column]
+    return TextSource(config.pairs_file, columns, has_header=config.has_header, parameter="pairs_file")
+
+
+def _read_pairs(config: HardNegativeConfig) -> "list[AnchoredPair]":
+    from official_bert.inference.mining import AnchoredPair
+
+    pairs = []
+    for number, (anchor, positive) in enumerate(_pairs_source(config), start=1):
+        if anchor and positive:
+            pairs.append(AnchoredPair(anchor, positive))
+        elif anchor or positive:
+            missing = config.positive_column if anchor else config.anchor_column
+            raise UserError(f"pairs_file={config.pairs_file}: pair {number} has no text in the column {missing!r}")
+    if not pairs:
+        raise UserError(f"pairs_file={config.pairs_file} has no pairs")
+    return pairs
+
+
+COMMAND = Command(
+    name="mine_hard_negatives",
+    config_class=HardNegativeConfig,
+    summary="Adds hard negatives to pairs of queries and passages, as examples to train a sentence encoder.",
+    usage=r"""
+  {command} --pairs_file=pairs.tsv --corpus_file=passages.txt --output_file=triplets.tsv --num_negatives=3 \
+      --range_min=5 --margin=0.05 --init_checkpoint=all-MiniLM-L6-v2 --index_dir=index
+
+The passages of the pairs belong to the corpus, and are all of it without --corpus_file. The output has the columns
+anchor, positive, negative_1, negative_2 and so on.
+""",
+    check=check,
+    run=run,
+)

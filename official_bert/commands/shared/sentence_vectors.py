@@ -1,0 +1,140 @@
+"""Flags and outputs of the commands that compare the vectors of many sentences."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from absl import logging
+
+from official_bert.commands.shared.file_checks import check_model
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.sentence_modules import MODEL
+from official_bert.options.option import layer_numbers, option, options
+from official_bert.options.sentences import SentenceOptions
+from official_bert.support import writing
+from official_bert.support.errors import UserError
+
+if TYPE_CHECKING:
+    from official_bert.data.text_inputs import TextSource
+    from official_bert.inference.sentence_index import Sentence
+    from official_bert.inference.text_encoder import TextEncoder
+    from official_bert.tokenization import Tokenizer
+
+# The poolings that give one vector per sentence, whatever the model is.
+POOLINGS = ("cls", "mean", "mean_no_special", "max", "max_no_special", "bm25")
+
+
+@options(group="model")
+class CandidateOptions(SentenceOptions):
+    """Flags that decide on the vectors of sentences, and where they are kept."""
+
+    pooling: str = option(
+        "mean",
+        "The vector of a sentence: that of [CLS], or the mean or maximum over the wordpieces, including [CLS] and "
+        "[SEP]; mean_no_special and max_no_special exclude these, and so does bm25, a mean in which rare wordpieces "
+        "weigh more, by their frequency in the candidates. model: as a sentence-transformers folder says; "
+        "its default.",
+        choices=(*POOLINGS, MODEL),
+        from_checkpoint=True,
+    )
+    index_dir: str | None = option(
+        None,
+        "Folder for the vectors of the candidates, which are computed again only after a change.",
+        group="output",
+        is_path=True,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        layer_numbers(self.layers)
+
+
+@options(group="input")
+class MiningOptions(CandidateOptions):
+    """Flags of the commands that look for training examples in a corpus."""
+
+    corpus_file: str | None = option(None, "The corpus: a sentence or passage per line, or a table.", is_path=True)
+    corpus_column: str | None = option(
+        None, "Name or number (from 0) of the column with the passages; by default, each line is one."
+    )
+    has_header: bool = option(True, "The first row of a TSV or CSV file names its columns.")
+    output_file: str | None = option(None, "File to write.", group="output", required=True, is_path=True)
+    output_format: str = option(
+        "tsv",
+        "tsv: columns with a header; jsonl: one JSON object per row.",
+        group="output",
+        choices=("tsv", "jsonl"),
+    )
+
+    @property
+    def corpus(self) -> "TextSource":
+        """The texts of the corpus."""
+        from official_bert.data.text_inputs import TextSource
+
+        columns = None if self.corpus_column is None else [self.corpus_column]
+        return TextSource(self.corpus_file, columns, has_header=self.has_header, parameter="corpus_file")
+
+
+def check_mining(config: MiningOptions, sources: "Sequence[TextSource]") -> None:
+    """Check the inputs and the model before TensorFlow is imported, and that the output can be written."""
+    for source in sources:
+        source.check()
+    check_model(config).check_layers(config.layer_indices, config.bert_config_file)
+    writing.check_writable_folder(config.output_file, name="output_file")
+    inputs = [source.path for source in sources if not source.is_stream]
+    writing.check_no_overwriting([config.output_file], inputs, name="output_file")
+
+
+def passages(config: MiningOptions) -> "Iterator[Sentence]":
+    """Read the corpus; blank lines are skipped."""
+    from official_bert.data.text_inputs import TextOrPair
+    from official_bert.inference.sentence_index import Sentence
+
+    for number, text in enumerate(config.corpus, start=1):
+        passage = " ||| ".join(filter(None, text))  # a passage is one text, whatever it holds
+        if passage:
+            yield Sentence(number, TextOrPair(passage))
+
+
+def load_sentence_encoder(config: CandidateOptions, bert_config: BertConfig, tokenizer: "Tokenizer") -> "TextEncoder":
+    """Load the encoder that the flags name, with one vector per sentence."""
+    from official_bert.inference.text_encoder import VectorSettings, load_text_encoder
+
+    settings = VectorSettings(config.layer_indices, config.pooling, config.max_seq_length)
+    return load_text_encoder(config, bert_config, tokenizer, settings)
+
+
+def note_long(num_long: int, what: str, max_seq_length: int) -> None:
+    """Log how many sentences were truncated, if any."""
+    if num_long:
+        logging.info("%s %s have more than %d wordpieces and were truncated", f"{num_long:,}", what, max_seq_length)
+
+
+def write_rows(config: MiningOptions, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, if_empty: str) -> int:
+    """Write a table, of which nothing is left if an error ends it.
+
+    Args:
+      config: the flags of the output.
+      columns: their names.
+      rows: the cells; in TSV, whitespace within a text becomes one space.
+      if_empty: the message if there are no rows.
+
+    Returns:
+      The number of rows.
+
+    Raises:
+      UserError: there are none, or the file cannot be written.
+    """
+    number = 0
+    with writing.atomic_write(config.output_file) as sink:
+        if config.output_format == "tsv":
+            sink.write("\t".join(columns) + "\n")
+        for row in rows:
+            number += 1
+            if config.output_format == "tsv":
+                sink.write("\t".join(" ".join(str(cell).split()) for cell in row) + "\n")
+            else:
+                sink.write(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n")
+        if not number:
+            raise UserError(if_empty)
+    return number

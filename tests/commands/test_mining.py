@@ -1,0 +1,118 @@
+"""`mine_hard_negatives` and `mine_paraphrases` from files to files, with a tiny encoder."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+from official_bert.commands import mine_hard_negatives, mine_paraphrases
+from official_bert.commands.mine_hard_negatives import HardNegativeConfig
+from official_bert.commands.mine_paraphrases import ParaphraseConfig
+from official_bert.commands.sentence_similarity import SimilarityConfig
+from official_bert.commands.sentence_similarity import run as rank
+from tests.conftest import assert_refused
+
+PASSAGES = ["The harbour woke.", "Marta counted the crates", "the town", "The town", "the harbour  before the town"]
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    lines = [json.dumps({"_id": str(number), "text": text}) + "\n" for number, text in enumerate(PASSAGES)]
+    (tmp_path / "corpus.jsonl").write_text("".join([*lines, "\n", lines[0]]))
+    return {"corpus_file": str(tmp_path / "corpus.jsonl"), "corpus_column": "text", "max_seq_length": 24}
+
+
+@pytest.fixture
+def mined(files_of_model, corpus, tmp_path):
+    """A function that runs a command on the corpus and returns the text of its output."""
+
+    def run(command, **flags):
+        target = tmp_path / "mined"
+        config = command.COMMAND.config_class(**files_of_model, **{**corpus, "output_file": str(target), **flags})
+        command.check(config)
+        command.run(config)
+        return target.read_text()
+
+    return run
+
+
+@pytest.fixture
+def cosines(files_of_model, tmp_path, capsys):
+    """The cosine similarity of each passage to each other text, as `sentence_similarity` prints it."""
+
+    def of(query):
+        (tmp_path / "passages.txt").write_text("\n".join(PASSAGES))
+        flags = {"candidates_file": str(tmp_path / "passages.txt"), "output_format": "jsonl", "top_k": 9}
+        capsys.readouterr()
+        rank(SimilarityConfig(**files_of_model, **flags, query=query, max_seq_length=24))
+        (found,) = map(json.loads, capsys.readouterr().out.splitlines())
+        return {PASSAGES[row["line"] - 1]: row["cosine"] for row in found["candidates"]}
+
+    return of
+
+
+def test_pairs_get_the_negatives_that_sentence_similarity_ranks_first(mined, cosines, tmp_path):
+    pairs = [("the crates", "The Town"), ("before", "Marta counted the crates"), ("the crates", "the harbour woke.")]
+    (tmp_path / "pairs.csv").write_text("query,passage\n" + "".join(f"{a},{b}\n" for a, b in pairs))
+    columns = {"anchor_column": "query", "positive_column": "passage", "pairs_file": str(tmp_path / "pairs.csv")}
+    flags = {**columns, "num_negatives": 2, "output_format": "jsonl", "index_dir": str(tmp_path / "index")}
+    found = [json.loads(line) for line in mined(mine_hard_negatives, **flags).splitlines()]
+    of_crates, of_before = cosines("the crates"), cosines("before")
+    # No duplicates of the anchor's two positives, nor passages of another case.
+    first = [text for text in of_crates if text in (PASSAGES[1], PASSAGES[4])]
+    assert found[0] == dict(zip(("anchor", "positive", "negative_1", "negative_2"), (*pairs[0], *first), strict=True))
+    assert [row["positive"] for row in found] == [positive for _, positive in pairs]
+    nearest = [text for text in of_before if text != PASSAGES[1]]
+    assert found[1]["negative_1"].casefold() == nearest[0].casefold()
+    # Fewer texts than that are no negatives: the pair is left out, and whitespace within a text of a table is a space.
+    table = mined(mine_hard_negatives, **columns, num_negatives=4).splitlines()
+    header = ["anchor", "positive", *(f"negative_{number}" for number in range(1, 5))]
+    assert table[0].split("\t") == header and [row.split("\t")[0] for row in table[1:]] == ["before"]
+    assert "the harbour before the town" in table[1].split("\t")
+
+
+def test_paraphrases_are_each_pair_once_and_best_first(mined, cosines):
+    rows = [line.split("\t") for line in mined(mine_paraphrases, min_cosine=-1.0).splitlines()]
+    assert rows.pop(0) == ["cosine", "line_1", "sentence_1", "line_2", "sentence_2"]
+    assert rows[0] == ["1.0", "3", "the town", "4", "The town"]
+    assert {(int(row[1]), int(row[3])) for row in rows} == set(itertools.combinations(range(1, 6), 2))
+    found = [float(row[0]) for row in rows]
+    assert found == sorted(found, reverse=True)
+    of_town = cosines("the town")
+    for cosine, _, _, number, _ in (row for row in rows if row[1] == "3"):
+        np.testing.assert_allclose(float(cosine), of_town[PASSAGES[int(number) - 1]], atol=2e-6)
+    (best,) = mined(mine_paraphrases, min_cosine=0.5, max_pairs=1, output_format="jsonl").splitlines()
+    assert json.loads(best) == dict(
+        zip(
+            ("cosine", "line_1", "sentence_1", "line_2", "sentence_2"), (1.0, 3, "the town", 4, "The town"), strict=True
+        )
+    )
+
+
+def test_mistakes_are_one_message_and_leave_no_file(files_of_model, corpus, tmp_path):
+    def refused(command, config_class, message, **changes):
+        given = {**files_of_model, **corpus, "output_file": str(tmp_path / "out.tsv"), **changes}
+        assert_refused(command.run, config_class, given, message)
+        assert not (tmp_path / "out.tsv").exists()
+
+    def pairs(text):
+        (tmp_path / "pairs.tsv").write_text("anchor\tpositive\n" + text)
+        return {"pairs_file": str(tmp_path / "pairs.tsv")}
+
+    negatives = (mine_hard_negatives, HardNegativeConfig)
+    refused(*negatives, "pair 2 has no text in the column 'positive'", **pairs("a\tb\nc\t \n"))
+    refused(*negatives, "pair 1 has no text in the column 'anchor'", **pairs("\tb\n"))
+    refused(*negatives, "has no pairs", **pairs("\t\n"))
+    refused(*negatives, "no column 'query'", anchor_column="query", **pairs("a\tb\n"))
+    refused(*negatives, "leave 3 passages for --num_negatives=4", num_negatives=4, range_max=3, **pairs("a\tb\n"))
+    refused(*negatives, "--corpus_column needs --corpus_file", corpus_file=None, **pairs("a\tb\n"))
+    refused(*negatives, "is also an input", **{**pairs("a\tb\n"), "output_file": str(tmp_path / "pairs.tsv")})
+    nothing = {"corpus_file": None, "corpus_column": None}
+    refused(*negatives, "enough negatives among 1 passages; give --corpus_file", **nothing, **pairs("a\tb\na\tb\n"))
+    paraphrases = (mine_paraphrases, ParaphraseConfig)
+    refused(*paraphrases, "no key 'passage'", corpus_column="passage")
+    (tmp_path / "two.txt").write_text("the town\nMarta counted\n")
+    two = {"corpus_file": str(tmp_path / "two.txt"), "corpus_column": None, "min_cosine": 1.0}
+    refused(*paraphrases, "no two of 2 sentences are as similar as --min_cosine=1.0; lower it", **two)
+    refused(*paraphrases, "corpus_file: there is no", corpus_file=str(tmp_path / "absent.txt"), corpus_column=None)

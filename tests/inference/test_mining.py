@@ -1,0 +1,75 @@
+"""Hard negatives and similar pairs against a search by hand."""
+
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from official_bert.data.text_inputs import TextOrPair
+from official_bert.inference import mining
+from official_bert.inference.mining import AnchoredPair, NegativeRule, hard_negatives, similar_pairs
+from official_bert.metrics.similarity import normalized
+
+
+def test_similar_pairs_are_those_of_all_pairs_of_any_block(monkeypatch):
+    rng = np.random.default_rng(1)
+    vectors = rng.standard_normal((60, 4))
+    vectors[[20, 50]] = vectors[7]  # equal ones
+    vectors = normalized(vectors).astype(np.float32)
+    cosines = normalized(vectors) @ normalized(vectors).T
+    expected = [(a, b) for a, b in itertools.combinations(range(60), 2) if cosines[a, b] >= 0.5]
+    expected.sort(key=lambda pair: (-cosines[pair].round(12), pair))
+    monkeypatch.setattr(mining, "_BLOCK_ROWS", 7)
+    done = []
+    found = similar_pairs(vectors, 0.5, 1000, done.append)
+    assert list(zip(found.first, found.second, strict=True)) == expected
+    np.testing.assert_allclose(found.cosines, [cosines[pair] for pair in expected], atol=1e-12)
+    assert found.are_all and done[-1] == 60 and expected[:3] == [(7, 20), (7, 50), (20, 50)]
+    for max_pairs in (len(expected), len(expected) - 1, 11):
+        best = similar_pairs(vectors, 0.5, max_pairs)
+        assert list(zip(best.first, best.second, strict=True)) == expected[:max_pairs]
+        assert best.are_all == (max_pairs == len(expected))
+    assert len(similar_pairs(vectors, found.cosines[9] + 1e-6, 1000).cosines) == 9  # less than the rounding of float32
+    assert similar_pairs(vectors[:1], -1, 5).cosines.shape == similar_pairs(vectors, 1.1, 5).cosines.shape == (0,)
+
+
+PLACES = {"query": 0, "QUERY": 1, "answer": 10, " ANSWER": 11, "answer two": 5, "near": 8, "nearer": 2, "far": 60}
+
+
+@pytest.fixture
+def search(monkeypatch):
+    """A search over passages whose angle to the query is given in degrees."""
+
+    def vectors_of(texts):
+        angles = np.radians([PLACES[text.text_a.partition(": ")[2]] for text in texts])
+        return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+
+    monkeypatch.setattr(mining, "sentence_vectors", lambda texts, encoder: vectors_of(texts))
+    lines = {TextOrPair(f"p: {place}"): [1] for place in PLACES}
+    return SimpleNamespace(lines=lines, vectors=vectors_of(lines), encoder=None)
+
+
+@pytest.mark.parametrize(
+    ("rule", "negatives"),
+    [
+        ({"num_negatives": 3}, ["nearer", "near", "far"]),
+        ({"num_negatives": 4}, ["nearer", "near", "far"]),
+        ({"num_negatives": 1, "range_min": 1}, ["near"]),
+        ({"num_negatives": 3, "range_min": 1, "range_max": 2}, ["near"]),
+        ({"num_negatives": 3, "margin": 0.0}, ["far"]),
+        ({"num_negatives": 3, "margin": -0.01}, ["near", "far"]),
+        ({"num_negatives": 3, "margin": 0.6}, []),
+    ],
+)
+def test_negatives_are_the_nearest_passages_but_the_anchor_its_positives_and_their_duplicates(search, rule, negatives):
+    pairs = [AnchoredPair("query", "answer"), AnchoredPair("query", "answer two")]
+    found = list(hard_negatives(pairs, search, NegativeRule(**rule), query_prefix="q: ", passage_prefix="p: "))
+    assert found[0] == negatives
+
+
+def test_each_batch_of_queries_has_its_own_negatives(search, monkeypatch):
+    monkeypatch.setattr(mining, "_QUERIES_AT_A_TIME", 1)
+    pairs = [AnchoredPair("query", "near"), AnchoredPair("far", "nearer")]
+    found = list(hard_negatives(pairs, search, NegativeRule(), query_prefix="q: ", passage_prefix="p: "))
+    assert found == [["nearer"], [" ANSWER"]]

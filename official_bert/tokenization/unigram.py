@@ -18,7 +18,7 @@ _SPACES = {"Strip", "Replace"}  # of a text's ends and of several spaces, as eve
 
 
 class Unigram(NamedTuple):
-    """What a `tokenizer.json` says.
+    """The content of a `tokenizer.json`.
 
     Attributes:
       pieces: all tokens with their scores, in the order of their ids.

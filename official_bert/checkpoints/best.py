@@ -66,7 +66,7 @@ class BestCheckpoint:
             evaluation is recorded, so that the recorded best checkpoint always exists.
 
         Returns:
-          What `save` returned; None if it was not called.
+          The result of `save`; None if it was not called.
         """
         saved = save() if all(score > other for _, other in self._history) else None
         self._history.append((step, score))

@@ -1,6 +1,6 @@
 """Reads and writes a checkpoint: a file of arrays by name, in the reference's format (TensorFlow's V2 bundle).
 
-A checkpoint is named by its prefix, `out/model.ckpt-1000`, which stands for `out/model.ckpt-1000.index` and
+A checkpoint is identified by its prefix: `out/model.ckpt-1000` consists of `out/model.ckpt-1000.index` and
 `out/model.ckpt-1000.data-00000-of-00001`.
 """
 
@@ -43,7 +43,7 @@ class CheckpointReader:
         Args:
           path: see `find_checkpoint`.
           what: the parameter or file that named it, for messages; by default a run resumes from its own checkpoint.
-          of_objects: whether it may be an object checkpoint of TensorFlow 2, whose arrays have no names of ours.
+          of_objects: whether to accept an object checkpoint of TensorFlow 2, whose arrays have other names.
 
         Raises:
           UserError: there is no such checkpoint, or it cannot be read.
@@ -61,7 +61,7 @@ class CheckpointReader:
             ) from error
         if not of_objects and OBJECT_GRAPH in self._reader.get_variable_to_shape_map():
             raise UserError(
-                f"{self.name} is an object checkpoint of TensorFlow 2, from which no run of this package can resume; "
+                f"{self.name} is an object checkpoint of TensorFlow 2, from which runs cannot resume; "
                 "give it as init_checkpoint of a new output_dir"
             )
         shapes = self._reader.get_variable_to_shape_map()
@@ -70,7 +70,7 @@ class CheckpointReader:
 
     @property
     def step(self) -> int:
-        """Number of training steps; 0 if this was stripped."""
+        """Number of training steps; 0 if the step was stripped."""
         return int(self.read(GLOBAL_STEP)) if GLOBAL_STEP in self.shapes else 0
 
     def read(self, name: str) -> np.ndarray:
@@ -95,7 +95,7 @@ class CheckpointReader:
         if self._is_named:
             return f"; the earlier checkpoint {os.path.join(folder, whole)} is intact"
         return (
-            f"; to resume from {whole}, the last intact checkpoint before it, replace the content of "
+            f"; to resume from {whole}, the last intact checkpoint before it, replace the contents of "
             f'{os.path.join(folder, STATE_FILE)} with the line model_checkpoint_path: "{whole}"'
         )
 
@@ -154,16 +154,16 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray])
                 tensors=[tf.convert_to_tensor(tensor) for tensor in tensors.values()],
             )
         fault_point(f"verify {os.path.basename(prefix)}")
-        if not is_whole(partial):  # faulty memory, or a file system that silently lost data
+        if not is_whole(partial):  # faulty memory, or a file system that silently loses data
             raise UserError(
-                f"the checkpoint {prefix} was damaged while it was written, as reading it back shows; the one "
-                "before is kept. Check memory and disk"
+                f"the checkpoint {prefix} was damaged while it was written, as reading it back shows; the previous one "
+                "is kept. Check memory and disk"
             )
         writing.publish(partials, paths)
     except tf.errors.OpError as error:
         raise UserError(f"cannot write the checkpoint {prefix}: {plain_message(error)}") from error
     finally:
-        writing.discard(partials)  # gone already if all went well
+        writing.discard(partials)  # already renamed if all went well
 
 
 def _num_bytes(tensor: tf.Tensor | np.ndarray) -> int:
@@ -171,12 +171,12 @@ def _num_bytes(tensor: tf.Tensor | np.ndarray) -> int:
 
 
 def is_training_state(name: str, names: Container[str]) -> bool:
-    """Return True if an array only serves to resume training: a slot, the step, a loss scale, unlogged steps.
+    """Return True if an array is only needed to resume training: a slot, the step, a loss scale, unlogged steps.
 
     Args:
       name: name of the array.
-      names: those of all arrays beside it. A slot has its variable's name and one part more: `.../kernel/momentum`.
+      names: names of all arrays. A slot's name is its variable's name plus one part: `.../kernel/momentum`.
     """
     variable, _, _ = name.rpartition("/")
-    is_slot = variable in names or name.endswith(_SLOTS)  # the latter are known even without their variable
+    is_slot = variable in names or name.endswith(_SLOTS)  # these are recognized even without their variable
     return is_slot or name in (GLOBAL_STEP, NUM_EXAMPLES) or name.startswith((UNLOGGED_STEPS, LOSS_SCALE))

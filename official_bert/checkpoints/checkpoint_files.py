@@ -1,4 +1,4 @@
-"""Names of the files of a run's checkpoints, and their deletion; needs no TensorFlow."""
+"""Names of the files of a run's checkpoints, and their deletion; does not need TensorFlow."""
 
 import os
 import re
@@ -6,12 +6,12 @@ import re
 from official_bert.support import files, writing
 
 STATE_FILE = "checkpoint"
-BEST_FOLDER = "best"  # in the output folder: where the best checkpoint of a run lies
+BEST_FOLDER = "best"  # subfolder of the output folder for a run's best checkpoint
 CHECKPOINT_NAME = re.compile(r"model\.ckpt-(\d+)")
 
 
 def delete_checkpoints(folder: str) -> None:
-    """Delete all checkpoints of a run, its best one included; everything else stays, other folders it links to too."""
+    """Delete all checkpoints of a run, including its best one; linked folders and other files are kept."""
     for entry in files.list_folder(folder):
         path = os.path.join(folder, entry)
         if files.is_folder(path):

@@ -47,7 +47,7 @@ class CheckpointFolder:
     def drop_damaged(self) -> None:
         """Fall back to the last intact checkpoint, if any, and warn about the damaged ones after it.
 
-        The whole last checkpoint is read. The files of a damaged checkpoint stay until one of the same step is saved.
+        The whole last checkpoint is read. The files of a damaged checkpoint remain until one of the same step is saved.
         """
         intact = next((place for place in reversed(range(len(self._kept))) if is_whole(self._kept[place])), None)
         if intact is None or intact == len(self._kept) - 1:
@@ -94,7 +94,7 @@ class CheckpointFolder:
         return prefix
 
     def remove_leftovers(self) -> None:
-        """Delete what a run left when it was killed while saving: partial files and surplus checkpoints."""
+        """Delete partial files and surplus checkpoints of a run that was killed while saving."""
         if self._is_written:
             self._remove_partials()
             writing.remove_abandoned(os.path.join(self._folder, STATE_FILE))

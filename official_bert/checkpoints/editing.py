@@ -1,4 +1,4 @@
-"""New models made of the arrays of others: an average, other layers, another vocabulary, more positions."""
+"""Model surgery: averages checkpoints, and changes layers, vocabulary or number of positions."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,13 +10,13 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.support.errors import UserError
 
 _POSITIONS = "bert/embeddings/position_embeddings"
-# What has a row for each token.
+# Arrays with one row per token.
 _BY_TOKEN = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
 _LAYER = re.compile(r"(.*/layer_)(\d+)(/.*)")
 
 
 def read_model(reader: CheckpointReader) -> dict[str, np.ndarray]:
-    """Read the arrays of a checkpoint, without what only serves to resume training."""
+    """Read the arrays of a checkpoint, without those only needed to resume training."""
     return {name: reader.read(name) for name in sorted(reader.shapes) if not is_training_state(name, reader.shapes)}
 
 
@@ -27,7 +27,7 @@ def averaged(readers: Sequence[CheckpointReader]) -> dict[str, np.ndarray]:
       readers: the checkpoints, at least one.
 
     Returns:
-      Name to array, float32; added up in float64.
+      Name to array, float32; sums are computed in float64.
 
     Raises:
       UserError: the checkpoints have different arrays.
@@ -55,15 +55,15 @@ def num_layers(arrays: Iterable[str]) -> int:
 
 
 def with_layers(arrays: Mapping[str, np.ndarray], layers: Sequence[int]) -> dict[str, np.ndarray]:
-    """Make a model whose encoder has some of another's layers, in any order, repeated or not.
+    """Build a model whose encoder has selected layers of another one, in any order, possibly repeated.
 
-    `[0, 2, 4]` of six layers is the start of a student (DistilBERT, section 3); `[0, 1, 0, 1]` of two is that of a
+    `[0, 2, 4]` of six layers initializes a student (DistilBERT, section 3); `[0, 1, 0, 1]` of two layers initializes a
     deeper model, which learns faster than from random layers ("Efficient Training of BERT by Progressively Stacking").
-    What else the model has, such as embeddings and heads, stays.
+    Everything else, such as embeddings and heads, is kept.
 
     Args:
-      arrays: the other's, by name.
-      layers: which of its layers become layers 0, 1, ...
+      arrays: arrays of the other model, by name.
+      layers: indices of its layers that become layers 0, 1, ...
 
     Returns:
       Name to array.
@@ -77,14 +77,14 @@ def with_layers(arrays: Mapping[str, np.ndarray], layers: Sequence[int]) -> dict
 
 
 def with_vocabulary(arrays: Mapping[str, np.ndarray], sources: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
-    """Make a model for another vocabulary.
+    """Build a model for another vocabulary.
 
     Args:
-      arrays: the old one's, by name.
-      sources: of each id of the new vocabulary the ids of the old one whose mean it is.
+      arrays: arrays of the old model, by name.
+      sources: for each id of the new vocabulary, the old ids whose mean initializes it.
 
     Returns:
-      Name to array; the word embeddings and, where there is a head for masked words, its bias have new rows.
+      Name to array; the word embeddings and the bias of a masked-LM head, if any, have new rows.
     """
     made = dict(arrays)
     for name in _BY_TOKEN:
@@ -95,27 +95,27 @@ def with_vocabulary(arrays: Mapping[str, np.ndarray], sources: Sequence[Sequence
 
 
 def with_positions(arrays: Mapping[str, np.ndarray], old: BertConfig, num_positions: int) -> dict[str, np.ndarray]:
-    """Make a model for longer sequences: the position embeddings are repeated until there are enough.
+    """Build a model for longer sequences by repeating the position embeddings.
 
-    Position 512 of a model of 512 begins as position 0, position 513 as position 1. Attention between neighbours then
-    works from the start, in all parts but at the seams ("Longformer: The Long-Document Transformer", section 5).
+    Position 512 of a model of 512 is initialized as position 0, position 513 as position 1. Attention between
+    neighbours then works from the start, except at the seams ("Longformer: The Long-Document Transformer", section 5).
 
     Args:
-      arrays: those of the other model, by name.
+      arrays: arrays of the old model, by name.
       old: its architecture.
-      num_positions: `max_position_embeddings` of the new model, more than the old one's.
+      num_positions: `max_position_embeddings` of the new model, larger than the old model's.
 
     Returns:
       Name to array.
 
     Raises:
-      UserError: the model has another number of positions than its architecture.
+      UserError: the model's number of positions differs from its architecture.
     """
     table, first = arrays[_POSITIONS], old.first_position
     if len(table) != old.max_position_embeddings:
         raise UserError(
-            f"{_POSITIONS} has {len(table)} rows, and the model config {old.max_position_embeddings} positions; use "
-            "files that belong together"
+            f"{_POSITIONS} has {len(table)} rows, but the model config has "
+            f"{old.max_position_embeddings} positions; use matching files"
         )
     repeated = np.arange(num_positions - first) % (len(table) - first) + first
     return {**arrays, _POSITIONS: table[[*range(first), *repeated]]}

@@ -1,6 +1,6 @@
-"""SavedModels of BERT and ALBERT on TensorFlow Hub, with their vocabulary and casing; nothing in them is run.
+"""SavedModels of BERT and ALBERT on TensorFlow Hub, with their vocabulary and casing; no code in them is run.
 
-Their variables are an object checkpoint of the Model Garden, `do_lower_case` among them. The vocabulary is an asset.
+The variables, including `do_lower_case`, are an object checkpoint of the Model Garden. The vocabulary is an asset.
 """
 
 import os
@@ -22,7 +22,7 @@ _LOWER_CASE = "do_lower_case/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 def config_values(path: str) -> dict[str, Any]:
-    """Derive an architecture from the shapes of the variables, and the number of layers from the outputs.
+    """Derive the architecture from the shapes of the variables, and the number of layers from the outputs.
 
     Args:
       path: the `saved_model.pb`.
@@ -34,13 +34,13 @@ def config_values(path: str) -> dict[str, Any]:
       UserError: a file is damaged, or the model is not of a known kind.
     """
     outputs = signatures(path)["serving_default"].outputs if "serving_default" in signatures(path) else {}
-    # One at each position for each layer, and the last one again; models of the first years have the last one alone.
+    # One output per layer, plus the last one again; models of the first years have only the last one.
     outputs = [output for output in outputs.values() if len(output.tensor_shape.dim) == 3]
     return model_garden.config_values(_variables(os.path.dirname(path)), max(len(outputs) - 1, 0) or None)
 
 
 def signatures(path: str) -> Mapping[str, Any]:
-    """Return the signatures of a SavedModel by name, given its `saved_model.pb`; nothing is loaded.
+    """Return the signatures of a SavedModel by name, given its `saved_model.pb`; without loading it.
 
     Raises:
       UserError: the file is damaged.
@@ -49,24 +49,24 @@ def signatures(path: str) -> Mapping[str, Any]:
         with files.open_file(path, "rb") as source:
             return saved_model_pb2.SavedModel.FromString(source.read()).meta_graphs[0].signature_def
     except (OSError, DecodeError, IndexError) as error:
-        raise UserError(f"{path} cannot be read as a SavedModel; get the file again") from error
+        raise UserError(f"{path} cannot be read as a SavedModel; download the file again") from error
 
 
 def read_model(folder: str, config: BertConfig) -> dict[str, np.ndarray]:
     """Read the weights under our names.
 
     Args:
-      folder: that of the `saved_model.pb`.
+      folder: the folder of the `saved_model.pb`.
       config: the architecture.
 
     Raises:
-      UserError: the variables are damaged, or not of such a model.
+      UserError: the variables are damaged, or those of another kind of model.
     """
     return model_garden.read_model(_variables(folder).removesuffix(".index"), config)
 
 
 def text_settings(folder: str) -> tuple[dict[str, bool], str]:
-    """Return what a model says of the casing, and the file that says it.
+    """Return the casing recorded in a model, and the file that records it.
 
     Raises:
       UserError: the variables are damaged.
@@ -81,5 +81,5 @@ def text_settings(folder: str) -> tuple[dict[str, bool], str]:
 def _variables(folder: str) -> str:
     path = os.path.join(folder, "variables", "variables.index")
     if not files.exists(path):
-        raise UserError(f"{folder} has a {_SAVED_MODEL}, but no {path}; get the whole folder again")
+        raise UserError(f"{folder} has a {_SAVED_MODEL}, but no {path}; download the whole folder again")
     return path

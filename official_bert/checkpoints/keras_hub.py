@@ -1,7 +1,7 @@
-"""Presets of KerasHub: BERT, ALBERT and DistilBERT, with a classifier or a masked-LM head if they have one.
+"""KerasHub presets of BERT, ALBERT and DistilBERT, including classifier and masked-LM heads.
 
-A preset is a folder with `config.json`, `model.weights.h5` and the tokenizer, and of a task its head in `task.json` and
-`task.weights.h5`. The names in files of weights are those of the layers' classes, numbered where several are of one.
+A preset is a folder with `config.json`, `model.weights.h5` and the tokenizer; the head of a task is in `task.json` and
+`task.weights.h5`. Names in weight files are the class names of layers, numbered if a class occurs several times.
 """
 
 import os
@@ -44,7 +44,7 @@ _TABLES = {
 
 
 class _Backbone(NamedTuple):
-    """A class of backbones: the keys of its config that never differ, and its layers beside the transformer's."""
+    """A backbone class: config keys with fixed values, and layers other than the transformer's."""
 
     values: Mapping[str, Any]
     layers: Mapping[str, str]
@@ -103,8 +103,8 @@ def config_values(path: str) -> dict[str, Any]:
     name, theirs = config.get("class_name"), config.get("config")
     if name not in _BACKBONES or not isinstance(theirs, dict):
         raise UserError(
-            f"it describes a {name!s:.40} of Keras; of KerasHub's presets those of {', '.join(_BACKBONES)} are read: "
-            "give the same model as it was first released (bert_model.ckpt) or its Hugging Face folder"
+            f"it describes a Keras {name!s:.40}; of KerasHub's presets, only {', '.join(_BACKBONES)} can be read: "
+            "give the original release of the model (bert_model.ckpt) or its Hugging Face folder"
         )
     values = {ours: theirs[key] for key, ours in _KEYS.items() if key in theirs} | _BACKBONES[name].values
     if "dropout" in theirs:
@@ -116,10 +116,10 @@ def read_model(folder: str, config: BertConfig) -> dict[str, np.ndarray]:
     """Read the weights of a preset under our names.
 
     Raises:
-      UserError: a file is missing or damaged, or holds another model; the message names it.
+      UserError: a file is missing or damaged, or contains another model; with the file's name.
     """
     config_file = os.path.join(folder, _CONFIG_FILE)
-    config_values(config_file)  # raises if it is of another class
+    config_values(config_file)  # raises for another class
     layers = _BACKBONES[_class_of(config_file)].layers
     arrays = _read_weights(os.path.join(folder, _WEIGHTS_FILE), layers, config)
     head = os.path.join(folder, _TASK_WEIGHTS_FILE)
@@ -128,7 +128,7 @@ def read_model(folder: str, config: BertConfig) -> dict[str, np.ndarray]:
         task = _class_of(task_file)
         if task not in _TASKS:
             raise UserError(
-                f"{task_file} describes a {task!s:.40}, whose head is not known here; for the encoder alone, remove "
+                f"{task_file} describes a {task!s:.40}, whose head is not supported; to read only the encoder, remove "
                 f"{_TASK_WEIGHTS_FILE} from a copy of the folder"
             )
         arrays |= _read_weights(head, _TASKS[task], config)
@@ -136,7 +136,7 @@ def read_model(folder: str, config: BertConfig) -> dict[str, np.ndarray]:
 
 
 def text_settings(folder: str) -> tuple[dict[str, bool], str]:
-    """Return what the tokenizer of a preset says of the casing, and the file that says it.
+    """Return the casing recorded in a preset's tokenizer, and the file that records it.
 
     Raises:
       UserError: the file is damaged.
@@ -147,7 +147,7 @@ def text_settings(folder: str) -> tuple[dict[str, bool], str]:
         return {}, ""
     strips = config.get("strip_accents") is True
     if strips and not lower:
-        logging.warning("%s: strip_accents is true without lowercase; here only lowercasing strips accents", path)
+        logging.warning("%s: strip_accents is true without lowercase; only lowercasing strips accents here", path)
     return {"do_lower_case": lower} | ({"strip_accents": strips} if lower else {}), _TOKENIZER_FILE
 
 
@@ -168,19 +168,19 @@ def _read_weights(path: str, layers: Mapping[str, str], config: BertConfig) -> d
         name, part = found
         array = without_heads(item[()], part)
         if array.dtype.kind != "f" or not np.isfinite(array).all():
-            raise UserError(f"{path}: {place} does not hold finite floating-point numbers; is it quantized or damaged?")
+            raise UserError(f"{path}: {place} is not finite floating-point data; is it quantized or damaged?")
         arrays[name] = (array.T if name == "output_weights" else array).astype(np.float32)
 
     with files.open_file(path, "rb") as source:
         try:
             h5py.File(source, "r").visititems(take)
         except (OSError, RuntimeError, KeyError) as error:
-            raise UserError(f"{path} is damaged, truncated or not a file of weights of Keras: {error}") from error
+            raise UserError(f"{path} is damaged, truncated or not a Keras weights file: {error}") from error
     return arrays
 
 
 def _our_name(place: str, layers: Mapping[str, str], config: BertConfig) -> tuple[str, str] | None:
-    """Return our name of an array and the part of its layer; None if a model has no such array."""
+    """Return our name of an array and its part of the layer; None if the model has no such array."""
     variable = _VARIABLE.fullmatch(place)
     if variable is None:
         return None

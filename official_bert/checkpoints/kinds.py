@@ -16,13 +16,13 @@ def check_kind(source: str, missing: Collection[str], there: Collection[str]) ->
       there: names of variables that it has.
 
     Raises:
-      UserError: the families differ; the message names the required config.
+      UserError: the families differ; with the required config.
     """
     given, wanted = _family_of_names(there), _family_of_names(missing)
     if given and wanted and given != wanted:
         key = f" ({wanted.own_key})" if wanted.own_key else ""
         raise UserError(
-            f"{source} has {given.layers}, and the config is {wanted.title}'s{key}; give the {given.config_file} that "
+            f"{source} has {given.layers}, but the config is {wanted.title}'s{key}; give the {given.config_file} that "
             "belongs to the checkpoint"
         )
 

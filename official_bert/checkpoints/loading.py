@@ -13,7 +13,7 @@ from official_bert.support.errors import UserError
 
 _NAMES_SHOWN = 5
 
-# Those of a model, whose paths are their names in a checkpoint; or by name, the optimizer's among them.
+# A model's variables, whose paths are their names in a checkpoint, or variables by name, such as the optimizer's.
 Variables = Iterable[keras.Variable] | Mapping[str, keras.Variable | tf.Variable]
 
 
@@ -24,8 +24,8 @@ class LoadReport:
     Attributes:
       source: the checkpoint.
       matched: names of the variables that the checkpoint has.
-      missing: names of variables that the checkpoint lacks, or has in another size; they are newly initialized.
-      unused: names of the checkpoint that the model lacks, except optimizer state.
+      missing: names of newly initialized variables, which the checkpoint lacks or has in another size.
+      unused: names in the checkpoint that the model lacks, except optimizer state.
     """
 
     source: str
@@ -63,7 +63,7 @@ def load(
     required: Callable[[str], bool] | None = None,
     makes_new_head: bool = False,
 ) -> LoadReport:
-    """Set variables from the arrays of their names; the arguments and errors are those of `check_fits`."""
+    """Set variables to the arrays of the same name; see `check_fits` for arguments and errors."""
     named = _by_name(groups)
     report = check_fits(reader, named, required=required, makes_new_head=makes_new_head)
     for name in report.matched:
@@ -77,7 +77,7 @@ def check_fits(
     required: Callable[[str], bool] | None = None,
     makes_new_head: bool = False,
 ) -> LoadReport:
-    """Raise unless variables can be set from a checkpoint; nothing is set.
+    """Raise unless a checkpoint fits variables; does not set them.
 
     Args:
       reader: the checkpoint.
@@ -89,7 +89,7 @@ def check_fits(
       A report.
 
     Raises:
-      UserError: a required variable is missing, or another one has another shape; the message names it.
+      UserError: a required variable is missing, or a variable has another shape; with its name.
     """
     named, shapes = _by_name(groups), reader.shapes
     missing = [name for name in named if name not in shapes]
@@ -107,9 +107,9 @@ def check_fits(
         if not (is_head and makes_new_head):
             advice = "use the bert_config.json that belongs to it, or another output_dir"
             if is_head:
-                advice = "its head is for another number of classes; give a model for as many, or train a new head"
+                advice = "its head has another number of classes; give a matching model, or train a new head"
             raise UserError(f"{reader.name} does not fit the model: {sizes}; {advice}")
-        logging.warning("%s: its head is of another size, a new one is initialized: %s", reader.name, sizes)
+        logging.warning("%s: its head has another size, so a new one is initialized: %s", reader.name, sizes)
         missing = [name for name in named if name in missing or name in wrong]
         matched = [name for name in matched if name not in wrong]
     unused = sorted(name for name in set(shapes) - set(named) if not is_training_state(name, shapes))
@@ -124,21 +124,21 @@ def _by_name(groups: Iterable[Variables]) -> dict[str, keras.Variable | tf.Varia
 
 
 def _advice(missing: Sequence[str], names: Container[str], there: Collection[str]) -> str:
-    """Return advice about a checkpoint that lacks some of the wanted names; `there` are the names that it has."""
+    """Return advice about a checkpoint that has the names `there`, but lacks some of the required ones."""
     if not all(is_training_state(name, names) for name in missing):
         if any(name.startswith("bert/") for name in missing):
-            return "it is of another model; use the bert_config.json that belongs to it, or another output_dir"
-        return "it is of another model, or was not fine-tuned"
+            return "it belongs to another model; use the bert_config.json that belongs to it, or another output_dir"
+        return "it belongs to another model, or was not fine-tuned"
     lacked, other = (
         any(name.rpartition("/")[0] in names for name in group)  # slots
         for group in (missing, [name for name in there if name not in names])
     )
     if lacked and other:
         return (
-            "it is of another optimizer; use the optimizer that it was trained with, or use it as init_checkpoint of a "
+            "it was trained with another optimizer; use that optimizer, or give it as init_checkpoint of a "
             "new output_dir"
         )
-    return "it was stripped of its training state, so use it as init_checkpoint of a new output_dir"
+    return "its training state was stripped; give it as init_checkpoint of a new output_dir"
 
 
 def _some(names: Sequence[str]) -> str:

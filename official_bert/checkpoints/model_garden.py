@@ -1,8 +1,8 @@
-"""Object checkpoints of the Model Garden of TensorFlow 2: encoder, pretrainer or classifier of BERT and ALBERT.
+"""Object checkpoints of TensorFlow 2's Model Garden: encoder, pretrainer or classifier of BERT and ALBERT.
 
-Their arrays are named after the objects of the program that wrote them, `encoder/layer_with_weights-0/embeddings/...`,
-but the graph of these objects, which is in the checkpoint, too, has the name that each variable was made with. That is
-the same in all programs: `word_embeddings/embeddings`.
+Arrays are keyed by object paths of the program that wrote them, `encoder/layer_with_weights-0/embeddings/...`. The
+object graph in the checkpoint also records each variable's original name, which is the same in all programs:
+`word_embeddings/embeddings`.
 """
 
 import functools
@@ -22,7 +22,7 @@ from official_bert.support.errors import UserError
 KIND = "object checkpoint"
 _TABLES = [f"bert/embeddings/{name}_embeddings" for name in ("word", "position", "token_type")]
 _POOLER = "bert/pooler/dense/"
-# The ends of the names of variables, and the names here.
+# Suffixes of variable names, and our names.
 _NAMES = {
     r"word_embeddings/embeddings": _TABLES[0],
     r"position_embeddings?(?:/embeddings)?": _TABLES[1],
@@ -36,9 +36,9 @@ _NAMES = {
     r"next_sentence/logits/bias": "cls/seq_relationship/output_bias",
     r"sentence_prediction/logits/kernel": "output_weights",
     r"sentence_prediction/logits/bias": "output_bias",
-    # The pooler of such a head is the one that was trained with it.
+    # Such a head contains the pooler that was trained with it.
     r"(?:next_sentence|sentence_prediction)/pooler_dense/(kernel|bias)": rf"head/{_POOLER}\1",
-    # Several kinds of models call their output this.
+    # Several kinds of models use this name for their output.
     r"predictions/transform/logits/(kernel|bias)": r"nameless/\1",
 }
 _LAYER = re.compile(r"(?:.*/)?(?:transformer|encoder)/(?:layer_(\d+)/)?([a-z_]+(?:/[a-z_]+)?)/(kernel|gamma|bias|beta)")
@@ -53,18 +53,18 @@ _PARTS = {
     "output": "output",
     "output_layer_norm": "output_norm",
 }
-_ADVICE = "give the same model as it was first released (bert_model.ckpt) or its Hugging Face folder"
+_ADVICE = "give the original release of the model (bert_model.ckpt) or its Hugging Face folder"
 
 
 class _Array(NamedTuple):
-    """An array of a checkpoint, by the name there."""
+    """An array of a checkpoint, with its key and original name."""
 
     key: str
     shape: tuple[int, ...]
 
 
 class _Layer(NamedTuple):
-    """A variable of a layer: the number, None for layers that share their weights; and as in `layer_variables`."""
+    """A variable of a layer: the layer's number, None for shared weights, and the keys of `layer_variables`."""
 
     number: int | None
     part: str
@@ -72,27 +72,27 @@ class _Layer(NamedTuple):
 
 
 def config_values(path: str, num_hidden_layers: int | None = None) -> dict[str, Any]:
-    """Derive an architecture from the shapes of the variables.
+    """Derive the architecture from the shapes of the variables.
 
     Args:
       path: the index of a checkpoint.
-      num_hidden_layers: the number of layers, if something else says it; those that share their weights do not.
+      num_hidden_layers: the number of layers, if known; it cannot be derived if layers share their weights.
 
     Returns:
       The keys of our config file.
 
     Raises:
-      UserError: the checkpoint is damaged, holds no such model, or does not say how deep it is.
+      UserError: the checkpoint is damaged, is not such a model, or leaves the number of layers open.
     """
     found = _find_variables(path.removesuffix(".index"))
     numbers = {slot.number for slot in found if isinstance(slot, _Layer)}
     number = next(iter(numbers))
     wanted = [*_TABLES, *(_Layer(number, part, 0) for part in ("query", "intermediate"))]
     if missing := [slot for slot in wanted if slot not in found]:
-        raise UserError(f"it lacks {missing[0]}, so that the sizes are not known; {_ADVICE}")
+        raise UserError(f"it lacks {missing[0]}, so the sizes are unknown; {_ADVICE}")
     words, positions, segments, query, inner = (found[slot].shape for slot in wanted)
     if len(query) != 3:
-        raise UserError("its attention heads are not told apart by shapes; give the model's config as bert_config_file")
+        raise UserError("the shapes do not give the number of heads; give the model config as bert_config_file")
     values = {
         "vocab_size": words[0],
         "max_position_embeddings": positions[0],
@@ -106,12 +106,12 @@ def config_values(path: str, num_hidden_layers: int | None = None) -> dict[str, 
     if number is None:
         if num_hidden_layers is None:
             raise UserError(
-                "its layers share their weights, so that these do not say how many layers there are; put the model's "
+                "its layers share their weights, so their number cannot be derived; put the model's "
                 "albert_config.json beside it, or give it as bert_config_file"
             )
         shared = next(family for family in all_families() if family.shares_layers)
         values |= {FAMILY_KEY: shared.name, "num_hidden_layers": num_hidden_layers, "embedding_size": words[1]}
-    _log_once(logging.INFO, f"{path}: sizes according to the variables; hidden_act=gelu, as in released models")
+    _log_once(logging.INFO, f"{path}: sizes derived from the variables; hidden_act=gelu, as in released models")
     return values
 
 
@@ -124,19 +124,19 @@ def read_model(prefix: str, config: BertConfig) -> dict[str, np.ndarray]:
     """Read the weights under our names.
 
     Raises:
-      UserError: the checkpoint is damaged, or is not of such a model; the message names an array.
+      UserError: the checkpoint is damaged or is not such a model; with the name of an array.
     """
     found, reader = _find_variables(prefix), CheckpointReader(prefix, KIND, of_objects=True)
     names, numbers = layer_variables(config.family), config.layer_numbers
     layers = {slot.number for slot in found if isinstance(slot, _Layer)}
     if layers != ({None} if config.family.shares_layers else set(range(len(numbers)))):
         what = "layers that share their weights" if None in layers else f"{len(layers)} layers"
-        raise UserError(f"{prefix} has {what}, the model config is of {config.family.title} with {len(numbers)}")
+        raise UserError(f"{prefix} has {what}, but the model config is {config.family.title} with {len(numbers)}")
     arrays = {}
     for slot, (key, _) in found.items():
         array = reader.read(key)
         if not np.isfinite(array).all():
-            raise UserError(f"{prefix}: {key} holds NaN or infinity; did the training diverge?")
+            raise UserError(f"{prefix}: {key} contains NaN or infinity; did the training diverge?")
         if isinstance(slot, _Layer):
             name = names[slot.part, slot.index].format(*numbers[slot.number or 0])
             arrays[name] = without_heads(array, slot.part)
@@ -146,31 +146,31 @@ def read_model(prefix: str, config: BertConfig) -> dict[str, np.ndarray]:
 
 
 def _find_variables(prefix: str) -> dict[str | _Layer, _Array]:
-    """Find the variables of a model in a checkpoint, by their names here.
+    """Find the variables of a model in a checkpoint, by our names.
 
     Raises:
-      UserError: the checkpoint is damaged, or has others; the message names one.
+      UserError: the checkpoint is damaged, or has unknown variables; with the name of one.
     """
     reader = CheckpointReader(prefix, KIND, of_objects=True)
     if OBJECT_GRAPH not in reader.shapes:
-        raise UserError(f"{prefix} has no object graph, so it is not of TensorFlow 2; {_ADVICE}")
+        raise UserError(f"{prefix} has no object graph, so it is not a TensorFlow 2 checkpoint; {_ADVICE}")
     graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(reader.read(OBJECT_GRAPH))
     slots = {variable.slot_variable_node_id for node in graph.nodes for variable in node.slot_variables}
     attributes = [item for index, node in enumerate(graph.nodes) if index not in slots for item in node.attributes]
     found, unknown = {}, []
     for item in attributes:
         key, shape = item.checkpoint_key, reader.shapes.get(item.checkpoint_key, ())
-        if not shape or "optimizer" in key.split("/"):  # counters and the like have no dimensions
+        if not shape or "optimizer" in key.split("/"):  # counters and the like are scalars
             continue
         slot = _slot_of(item.full_name)
         if slot is None:
             unknown.append(f"{item.full_name} ({key})")
         elif found.setdefault(slot, _Array(key, shape)).key != key:
-            raise UserError(f"{prefix} has {item.full_name} twice: {found[slot].key} and {key}; is it of two models?")
+            raise UserError(f"{prefix} has {item.full_name} twice: {found[slot].key} and {key}; are there two models?")
     if not any(isinstance(slot, _Layer) for slot in found):
         raise UserError(f"{prefix} has no transformer layers with the Model Garden's names; {_ADVICE}")
     if unknown:
-        raise UserError(f"{prefix} has {unknown[0]}, which is no part of an encoder or of a known head; {_ADVICE}")
+        raise UserError(f"{prefix} has {unknown[0]}, which belongs to neither an encoder nor a known head; {_ADVICE}")
     return _settled(found, prefix)
 
 
@@ -185,16 +185,16 @@ def _slot_of(name: str) -> str | _Layer | None:
 
 
 def _settled(found: dict[str | _Layer, _Array], prefix: str) -> dict[str | _Layer, _Array]:
-    """Give variables the place that the others beside them tell."""
+    """Resolve ambiguous variables by the other variables present."""
     head = {slot: found.pop(slot) for slot in list(found) if str(slot).startswith(("head/", "nameless/"))}
     for slot, array in head.items():
         if slot.startswith("head/"):
             found[slot.removeprefix("head/")] = array
-        elif any(str(other).startswith("cls/predictions/") for other in found):  # of the first pretrainers
+        elif any(str(other).startswith("cls/predictions/") for other in found):  # from the first pretrainers
             found["cls/seq_relationship/output_" + ("weights" if slot.endswith("kernel") else "bias")] = array
         elif slot.endswith("kernel"):
-            text = f"{prefix}: the head {array.key} is left out: it may be of any task, and nothing says of which"
+            text = f"{prefix}: ignored the head {array.key}, since its task is unknown"
             _log_once(logging.WARNING, text)
     if any(slot.startswith("head/") for slot in head):
-        _log_once(logging.INFO, f"{prefix}: the pooler is that of the head, with which it was trained")
+        _log_once(logging.INFO, f"{prefix}: using the pooler of the head, with which it was trained")
     return found

@@ -1,4 +1,4 @@
-"""Opens the weights that a path means: a checkpoint, or a model in a format that is converted as it is read."""
+"""Opens weights from a path: a checkpoint, or a model in another format, converted while reading."""
 
 import functools
 from collections.abc import Callable
@@ -14,15 +14,15 @@ from official_bert.support.errors import UserError
 
 
 def open_checkpoint(path: str, what: str, bert_config: BertConfig | None = None) -> CheckpointReader:
-    """Open weights to begin with; of a model in another format nothing is read yet.
+    """Open initial weights; a model in another format is not read until needed.
 
     Args:
       path: see `find_checkpoint`.
       what: the parameter that named it, for messages.
-      bert_config: the architecture, if it is not what the model's own files say.
+      bert_config: the architecture, if it is not the one in the model's own files.
 
     Returns:
-      A reader, which gives the arrays our names.
+      A reader of the arrays under our names.
 
     Raises:
       UserError: there is no such checkpoint, or it cannot be read.
@@ -37,7 +37,7 @@ def open_checkpoint(path: str, what: str, bert_config: BertConfig | None = None)
 
 
 class _ConvertingReader(CheckpointReader):
-    """The arrays of a model in another format under our names; all are read when the first is asked for."""
+    """The arrays of a model in another format, under our names; all are read when the first is needed."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class _ConvertingReader(CheckpointReader):
     def _arrays(self) -> dict[str, np.ndarray]:
         config_file = None if self._bert_config else find_config(self.prefix)
         if self._bert_config is None and config_file is None:
-            raise UserError(f"{self.name} has no config.json, so its architecture is not known; get the whole folder")
+            raise UserError(f"{self.name} has no config.json, so its architecture is unknown; download all its files")
         return self._read_model(self.prefix, self._bert_config or BertConfig.from_json_file(config_file))
 
     @functools.cached_property

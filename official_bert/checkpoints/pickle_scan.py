@@ -1,35 +1,35 @@
-"""Looks through a pickle before it is read: nothing in it may take more time or memory than weights need."""
+"""Scans a pickle before it is loaded, to refuse anything that takes more time or memory than weights need."""
 
 import io
 import pickletools
 
-MAX_BYTES = 2**26  # of names and shapes; the numbers are beside the pickle
+MAX_BYTES = 2**26  # for names and shapes; the numbers are outside the pickle
 _MAX_MEMO = 2**20  # a larger index would make Python allocate memory up to it
 _MAX_NUMBER = 2**100
-_MAX_ITEMS = 1000  # of a tuple with all tuples in it, each as often as it occurs: what hashing it goes through
-_REFUSED = ("DUP", "FROZENSET")  # would also put what is there already into itself
+_MAX_ITEMS = 1000  # of a tuple including all nested tuples with repetitions, which hashing it visits
+_REFUSED = ("DUP", "FROZENSET")  # these could nest existing objects in themselves
 _STORING = ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE")
 _MARK = -1
 
 
 class PickleError(ValueError):
-    """The file is damaged, or asks for what weights do not need; the message goes on from the name of the file."""
+    """The file is damaged or requests what weights do not need; the message continues the file's name."""
 
 
 def check_pickle(stream: io.BytesIO) -> None:
-    """Raise a PickleError if a pickle is larger than one of weights; nothing is run, and the stream stays where it is.
+    """Raise PickleError if a pickle is too large for weights; nothing is run, and the stream position is kept.
 
-    Other exceptions mean that it is damaged.
+    Other exceptions mean that the pickle is damaged.
     """
     start = stream.tell()
-    stack: list[int] = []  # the items of what is on the pickle's stack, 0 if it is no tuple
+    stack: list[int] = []  # number of items of each object on the pickle's stack; 0 if it is not a tuple
     memo: dict[int, int] = {}
     for operation, argument, position in pickletools.genops(stream):
         name = operation.name
         is_large = isinstance(argument, int) and abs(argument) > _MAX_NUMBER
         is_large |= name in ("PUT", "LONG_BINPUT") and argument > _MAX_MEMO
         if is_large or name in _REFUSED or position - start > MAX_BYTES:
-            raise PickleError("has a pickle that is too large for one of weights")
+            raise PickleError("has a pickle that is too large for weights")
         if name in _STORING:
             memo[len(memo) if name == "MEMOIZE" else argument] = stack[-1]
             continue
@@ -40,13 +40,13 @@ def check_pickle(stream: io.BytesIO) -> None:
         elif "TUPLE" in name:
             pushed = [1 + sum(items) + len(items)]
             if pushed[0] > _MAX_ITEMS:
-                raise PickleError("has tuples within tuples that are too large for those of weights")
+                raise PickleError("has nested tuples that are too large for weights")
         stack += pushed
     stream.seek(start)
 
 
 def _popped(stack: list[int], kinds: list) -> list[int]:
-    """Take from the stack what an operation takes; return those after the mark, or all."""
+    """Pop an operation's arguments from the stack; return those after the mark, or all."""
     start = len(stack) - len(kinds)
     if pickletools.markobject in kinds:
         mark = len(stack) - 1 - stack[::-1].index(_MARK)
@@ -54,6 +54,6 @@ def _popped(stack: list[int], kinds: list) -> list[int]:
     else:
         items = stack[start:]
     if start < 0:
-        raise ValueError("it takes what is not there")
+        raise ValueError("it pops from an empty stack")
     del stack[start:]
     return items

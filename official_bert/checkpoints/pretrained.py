@@ -1,4 +1,4 @@
-"""Resolve the path of a pretrained model to its weights and architecture.
+"""Resolves the path of a pretrained model to its weights and architecture.
 
 Used by `BertEncoder.from_checkpoint` and `save_checkpoint`; on the command line each file has its own flag.
 """
@@ -47,7 +47,7 @@ def open_pretrained(
     if isinstance(bert_config, BertConfig):
         config, config_file = bert_config, "bert_config"
     else:
-        advice = f"say where it is: bert_config='{_CONFIG_FILE}'" if parameter == "path" else "copy it there"
+        advice = f"give its path: bert_config='{_CONFIG_FILE}'" if parameter == "path" else "copy it there"
         config_file = _config_file(prefix, advice) if bert_config is None else os.fspath(bert_config)
         config = BertConfig.from_json_file(config_file)
     check_memory(config, config_file, for_training=False)
@@ -55,7 +55,7 @@ def open_pretrained(
 
 
 def _config_file(prefix: str, advice: str) -> str:
-    """Return the `bert_config.json` beside a checkpoint, or beside the folder `best` that holds it."""
+    """Return the `bert_config.json` beside a checkpoint, or beside the folder `best` that contains it."""
     path = find_config(prefix)
     if path is not None:
         return path
@@ -63,10 +63,10 @@ def _config_file(prefix: str, advice: str) -> str:
 
 
 def save_pretrained(path: str | os.PathLike, variables: Mapping[str, keras.Variable], config: BertConfig) -> str:
-    """Write a checkpoint, and `bert_config.json` beside it, as `open_pretrained` reads them.
+    """Write a checkpoint and `bert_config.json` beside it, readable by `open_pretrained`.
 
     Args:
-      path: a folder, in which the checkpoint is named `bert_model.ckpt`, or a prefix whose last part contains `.ckpt`.
+      path: a folder, for a checkpoint named `bert_model.ckpt`, or a prefix whose last part contains `.ckpt`.
         Missing folders are created.
       variables: name to variable.
       config: the architecture.

@@ -1,7 +1,7 @@
-"""Reads the tensors of a `pytorch_model.bin` without PyTorch, and without running anything that the file asks for.
+"""Reads the tensors of a `pytorch_model.bin` without PyTorch and without running any code in the file.
 
-Such a file is a pickle, a program that may ask for any function by name. Here only the names of tensors and their
-storages are known, and they stand for immutable values of this module.
+Such a file is a pickle, a program that may call any function by name. Here only the names of tensors and their storages
+are known, and they map to immutable values of this module.
 """
 
 import collections
@@ -37,7 +37,7 @@ _DTYPES = {
 
 
 class _Storage(NamedTuple):
-    """Numbers that tensors are views of, which the pickle names by a key."""
+    """The numbers behind tensors, identified by a key in the pickle."""
 
     dtype: np.dtype
     key: str
@@ -45,7 +45,7 @@ class _Storage(NamedTuple):
 
 
 class _Tensor(NamedTuple):
-    """A view of a storage, in numbers, not in bytes."""
+    """A view of a storage, in elements, not bytes."""
 
     storage: _Storage
     offset: int
@@ -54,7 +54,7 @@ class _Tensor(NamedTuple):
 
 
 class _Function(NamedTuple):
-    """A function that a pickle may call; it is a tuple so that no attribute of it can be set."""
+    """A function that a pickle may call; a tuple, so that its attributes cannot be set."""
 
     function: Callable[..., Any]
 
@@ -63,42 +63,42 @@ class _Function(NamedTuple):
 
 
 def read_tensors(data: bytes) -> dict[str, np.ndarray]:
-    """Read a file that `torch.save` wrote of a dict of tensors.
+    """Read a dict of tensors written by `torch.save`.
 
     Args:
-      data: all of the file.
+      data: the contents of the file.
 
     Returns:
       Name to array, most of them views of `data`.
 
     Raises:
-      PickleError: it is damaged, or holds or asks for something else.
+      PickleError: it is damaged, or contains or requests something else.
     """
     try:
         is_zip = data[:4] == b"PK\x03\x04"
         tensors, storage_bytes = _open_zip(data) if is_zip else _open_legacy(data)
         if not isinstance(tensors, dict) or not tensors:
-            raise PickleError("holds no dict of tensors")
+            raise PickleError("does not contain a dict of tensors")
         return {name: _array(name, tensor, storage_bytes) for name, tensor in tensors.items()}
     except PickleError:
         raise
-    except Exception as error:  # of any kind: the file decides what is done with what
+    except Exception as error:  # any kind: the file determines the operations
         raise PickleError(
-            f"is damaged, truncated or not a file of PyTorch: {str(error) or type(error).__name__}"
+            f"is damaged, truncated or not a PyTorch file: {str(error) or type(error).__name__}"
         ) from error
 
 
 def _open_zip(data: bytes) -> tuple[Any, Callable[[_Storage], memoryview]]:
-    """Return what the pickle holds, and what gives the bytes of a storage."""
+    """Return the contents of the pickle, and a function that returns the bytes of a storage."""
     archive = zipfile.ZipFile(io.BytesIO(data))
     members = {member.filename: member for member in archive.infolist()}
     pickles = [name for name in members if name.endswith("/data.pkl")]
     if len(pickles) != 1:
-        raise PickleError("is a zip file without the data.pkl of PyTorch")
+        raise PickleError("is a zip file without PyTorch's data.pkl")
     folder = pickles[0].removesuffix("data.pkl")
     order = members.get(f"{folder}byteorder")
     if order is not None and order.file_size < 16 and archive.read(order).strip() != b"little":
-        raise PickleError("was written on a big-endian machine; save it again with PyTorch on another one")
+        raise PickleError("was written on a big-endian machine; save it again with PyTorch on a little-endian one")
     if members[pickles[0]].file_size > MAX_BYTES:
         raise PickleError("has a pickle of more than 64 MiB")
 
@@ -119,36 +119,36 @@ def _open_zip(data: bytes) -> tuple[Any, Callable[[_Storage], memoryview]]:
 
 
 def _open_legacy(data: bytes) -> tuple[Any, Callable[[_Storage], memoryview]]:
-    """Return what `_open_zip` does, of a file of PyTorch before 1.6: pickles, and then the storages in turn."""
+    """Do the same as `_open_zip` for a file before PyTorch 1.6: pickles, followed by the storages."""
     stream = io.BytesIO(data)
     magic, _, _ = (_unpickle(stream) for _ in ("magic number", "version", "properties of the machine"))
     if magic != _MAGIC:
-        raise PickleError("is not a file of PyTorch")
+        raise PickleError("is not a PyTorch file")
     storages: dict[str, _Storage] = {}
     tensors, keys, contents = _unpickle(stream, storages), _unpickle(stream), {}
     position = stream.tell()
     for key in keys:
-        start = position + 8  # behind the number of numbers
+        start = position + 8  # after the number of elements
         position = start + storages[key].size * storages[key].dtype.itemsize
         contents[key] = memoryview(data)[start:position]
     return tensors, lambda storage: contents[storage.key]
 
 
 def _unpickle(stream: io.BytesIO, storages: dict[str, _Storage] | None = None) -> Any:
-    """Read one pickle; the storages that it names are added to `storages`."""
+    """Load one pickle; add the storages that it references to `storages`."""
     check_pickle(stream)
     return _Unpickler(stream, {} if storages is None else storages).load()
 
 
 class _Unpickler(pickle.Unpickler):
-    """Knows the names of tensors and of their storages, and no others."""
+    """An unpickler that accepts only the names of tensors and their storages."""
 
     def __init__(self, stream: io.BytesIO, storages: dict[str, _Storage]):
         super().__init__(stream, encoding="utf-8")
         self._storages = storages
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return what stands for a name."""
+        """Return the value for a name."""
         if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
             return _Function(_rebuild_tensor)
         if (module, name) == ("torch._utils", "_rebuild_parameter"):
@@ -158,17 +158,17 @@ class _Unpickler(pickle.Unpickler):
         if module == "torch" and name in _DTYPES:
             return name
         raise PickleError(
-            f"asks for {module}.{name}, which weights do not need and which is not run; the file may be malicious: get "
+            f"asks for {module}.{name}, which weights do not need; it was not run, and the file may be malicious: get "
             "the model's model.safetensors, or the file from its author"
         )
 
     def persistent_load(self, pid: Any) -> _Storage:
-        """Return the storage that a pickle names."""
+        """Return the storage that a pickle references."""
         kind, dtype, key, _, size = pid[:5]
         if kind != "storage" or dtype not in _DTYPES or not isinstance(key, str):
             raise PickleError(f"names {_shown(kind)} instead of a storage")
         if len(pid) > 5 and pid[5] is not None:
-            raise PickleError(f"has the storage {key!r:.80} as a view of another one; save it again with PyTorch")
+            raise PickleError(f"contains the storage {key!r:.80} as a view of another one; save it again with PyTorch")
         return self._storages.setdefault(key, _Storage(_DTYPES[dtype], key, operator.index(size)))
 
 
@@ -176,7 +176,7 @@ def _rebuild_tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any
     if not isinstance(storage, _Storage):
         raise PickleError("has a tensor without a storage")
     if len(shape) > _MAX_RANK or len(strides) > _MAX_RANK:
-        raise PickleError(f"has a tensor of {len(shape)} dimensions, which its storage cannot hold")
+        raise PickleError(f"has a tensor of {len(shape)} dimensions, which is too many")
     return _Tensor(
         storage, operator.index(offset), tuple(map(operator.index, shape)), tuple(map(operator.index, strides))
     )
@@ -189,18 +189,18 @@ def _rebuild_parameter(tensor: Any, *_: Any) -> _Tensor:
 
 
 def _shown(value: Any) -> str:
-    return f"{value!r:.80}" if isinstance(value, str) else f"a {type(value).__name__}"  # whose text may be endless
+    return f"{value!r:.80}" if isinstance(value, str) else f"a {type(value).__name__}"  # its repr may be endless
 
 
 def _array(name: Any, tensor: Any, storage_bytes: Callable[[_Storage], memoryview]) -> np.ndarray:
-    """Return the numbers of a tensor, after a check that they lie within its storage."""
+    """Return the elements of a tensor, after checking that they lie within its storage."""
     if not isinstance(tensor, _Tensor) or not isinstance(name, str):
-        raise PickleError(f"has no tensor under the name {_shown(name)}; only dicts of tensors are read")
+        raise PickleError(f"has no tensor named {_shown(name)}; only dicts of tensors can be read")
     storage, offset, shape, strides = tensor
     count = math.prod(shape)
     last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
     if min((offset, *shape, *strides)) < 0 or count > storage.size:
-        raise PickleError(f"has a tensor {name!r:.80} of shape {list(shape)!s:.80}, which its storage cannot hold")
+        raise PickleError(f"has a tensor {name!r:.80} of shape {list(shape)!s:.80}, which does not fit its storage")
     content = storage_bytes(storage)
     if len(content) != storage.size * storage.dtype.itemsize or (count and last >= storage.size):
         raise PickleError(

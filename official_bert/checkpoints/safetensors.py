@@ -1,7 +1,7 @@
-"""Hugging Face's weights: reads and writes their files, and converts their names and layout, as the family says.
+"""Hugging Face weights: reads and writes the files, and converts names and layout by the family's rules.
 
-`read_folder` -> `from_hf` -> `bundle.write_checkpoint` is one direction, `bundle.CheckpointReader` -> `to_hf` ->
-`write_file` the other.
+Import: `read_folder` -> `from_hf` -> `bundle.write_checkpoint`. Export: `bundle.CheckpointReader` -> `to_hf` ->
+`write_file`.
 """
 
 import os
@@ -26,8 +26,8 @@ from official_bert.support.errors import UserError, format_names
 
 WEIGHTS_FILE, _INDEX_FILE, _PICKLE_FILE, _PICKLE_INDEX_FILE = HF_WEIGHTS
 _DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": tf.bfloat16.as_numpy_dtype}
-_BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")  # constants, never learned
-_LFS_POINTER = b"version https://git-lfs"  # the beginning of a file that stands for one that was not fetched
+_BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")  # constants, not trained
+_LFS_POINTER = b"version https://git-lfs"  # start of the placeholder of a file that was not downloaded
 _POOLER_SEED = 0
 _NEED_POOLER = frozenset({"classifier", "next-sentence head"})
 
@@ -37,7 +37,7 @@ class Weights(NamedTuple):
 
     Attributes:
       arrays: name to float32 array.
-      parts: what the model consists of, for the log: encoder, pooler, heads.
+      parts: parts of the model, for the log: encoder, pooler, heads.
     """
 
     arrays: dict[str, np.ndarray]
@@ -49,8 +49,8 @@ class HfWeights(NamedTuple):
 
     Attributes:
       arrays: name to float32 array.
-      architecture: the class in `transformers` that they belong to.
-      num_classes: classes of the classifier, None if there is none.
+      architecture: their model class in `transformers`.
+      num_classes: number of classes of the classifier; None without a classifier.
     """
 
     arrays: dict[str, np.ndarray]
@@ -74,21 +74,21 @@ def read_model(folder: str, config: BertConfig) -> Weights:
 def from_hf(
     arrays: Mapping[str, np.ndarray], config: BertConfig, source: str, architecture: str | None = None
 ) -> Weights:
-    """Give Hugging Face's arrays our names and layout.
+    """Convert Hugging Face's arrays to our names and layout.
 
     A missing pooler, which `transformers` drops from models that do not use it, is newly initialized.
 
     Args:
-      arrays: what `read_folder` gave.
+      arrays: the result of `read_folder`.
       config: the architecture.
       source: the folder, for messages.
-      architecture: the class in `transformers` that they belong to, if that is known.
+      architecture: their model class in `transformers`, if known.
 
     Returns:
       Arrays for `write_checkpoint`.
 
     Raises:
-      UserError: an array is unknown, missing or has another shape; the message names it.
+      UserError: an array is unknown, missing or has another shape; with its name.
     """
     theirs = config.family.hugging_face
     parts, constants = theirs.parts_with(theirs.heads_of(arrays, architecture)), theirs.constants(config)
@@ -101,7 +101,7 @@ def from_hf(
     if "pooler" not in weights.parts:
         pooler = _new_pooler(config)
         weights.arrays.update(pooler)
-        is_complete = len(weights.parts) > 1 and _NEED_POOLER.isdisjoint(weights.parts)  # its heads read no pooler
+        is_complete = len(weights.parts) > 1 and _NEED_POOLER.isdisjoint(weights.parts)  # its heads do not use a pooler
         logging.log(
             logging.INFO if is_complete else logging.WARNING,
             "%s has no pooler; %s and %s are newly initialized (seed %d): the output at each position is correct, but "
@@ -123,20 +123,21 @@ def _new_pooler(config: BertConfig) -> dict[str, np.ndarray]:
 
 
 def to_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -> HfWeights:
-    """Give our arrays Hugging Face's names and layout.
+    """Convert our arrays to Hugging Face's names and layout.
 
-    Optimizer state is left out, as is what no class has a place for, and a pooler that was never trained.
+    Optimizer state, arrays that the class lacks, and a pooler that was never trained are dropped.
 
     Args:
-      arrays: those of a checkpoint.
+      arrays: arrays of a checkpoint.
       config: the architecture.
       source: the checkpoint, for messages.
 
     Returns:
-      Arrays for `write_file`, and what to say of them in `config.json`.
+      Arrays for `write_file`, and their description for `config.json`.
 
     Raises:
-      UserError: an array is unknown, missing, not finite or of another shape, or no class has all these heads.
+      UserError: an array is unknown, missing, not finite or of another shape, or no class has this combination of
+        heads.
     """
     arrays = {name: array for name, array in arrays.items() if not is_training_state(name, arrays)}
     for name, array in arrays.items():
@@ -162,12 +163,12 @@ def to_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -> 
 def _without_homeless(
     arrays: Mapping[str, np.ndarray], heads: Collection[str], config: BertConfig, source: str
 ) -> dict[str, np.ndarray]:
-    """Leave out what the class with these heads has no place for, and a pooler that is as `from_hf` made it."""
+    """Drop arrays that the class with these heads lacks, and a pooler that is as initialized by `from_hf`."""
     theirs = config.family.hugging_face
     named = {rule.source for rules in theirs.parts_with(heads).values() for rule in _rules_of_layers(rules, config)}
     homeless = [name for name in arrays if name.startswith(theirs.left_out) and name not in named]
     if homeless:
-        logging.info("%s: transformers has no place for %s; left out", source, format_names(sorted(homeless)))
+        logging.info("%s: dropped %s, which transformers has no place for", source, format_names(sorted(homeless)))
     pooler = _new_pooler(config)
     if not _NEED_POOLER.intersection(heads) and all(np.array_equal(arrays.get(name), pooler[name]) for name in pooler):
         homeless += pooler
@@ -181,8 +182,8 @@ def _renamed(
     unknown = sorted(set(arrays) - {rule.source for part in rules_of_parts.values() for rule in part})
     if unknown:
         raise UserError(
-            f"{source} holds {unknown[0]} ({len(unknown)} unknown arrays in all), which {_described(config)} does not "
-            "have; does the model config belong to it?"
+            f"{source} contains {unknown[0]} ({len(unknown)} unknown arrays), which {_described(config)} does not "
+            "have; is it the right model config?"
         )
     known_sizes = _sizes(config)
     weights = Weights({}, [])
@@ -192,8 +193,8 @@ def _renamed(
             continue
         if missing:
             raise UserError(
-                f"{source} lacks {missing[0]} of the {part} ({len(missing)} missing in all); is it whole, and does the "
-                "model config belong to it?"
+                f"{source} lacks {missing[0]} of the {part} ({len(missing)} missing in all); is it complete, and is "
+                "it the right model config?"
             )
         weights.parts.append(part)
         for rule in part_rules:
@@ -202,7 +203,7 @@ def _renamed(
                 required = ", ".join(str(known_sizes.get(letter, letter)) for letter in rule.shape)
                 raise UserError(
                     f"{source}: {rule.source} has the shape {list(array.shape)}, but the model config requires "
-                    f"[{required}]; do they belong together?"
+                    f"[{required}]; is it the right model config?"
                 )
             weights.arrays[rule.target] = array.T if rule.is_transposed else array
     return weights
@@ -215,7 +216,7 @@ def _rules_of_layers(patterns: Sequence[Rule], config: BertConfig) -> list[Rule]
 
 
 def _sizes(config: BertConfig) -> dict[str, int]:
-    """Return the sizes that a shape's letters mean; C, the number of classes, is read from the first array with it."""
+    """Return the sizes of the dimension letters; C, the number of classes, comes from the first array that has it."""
     return {
         "V": config.vocab_size,
         "T": config.type_vocab_size,
@@ -240,19 +241,19 @@ def _fits(shape: tuple[int, ...], letters: str, known_sizes: dict[str, int]) -> 
 
 
 def read_folder(folder: str, config: BertConfig) -> dict[str, np.ndarray]:
-    """Read the weights of a Hugging Face folder: one file or several with an index, of safetensors or of PyTorch.
+    """Read the weights of a Hugging Face folder: one or several safetensors or PyTorch files.
 
     Args:
       folder: the folder.
-      config: the architecture, whose family says what the tensors are called.
+      config: the architecture, whose family defines the tensors' names.
 
     Returns:
-      Name to float32 array, under the names of today's models with heads: with `bert.` or the like, LayerNorm's `gamma`
+      Name to float32 array, under the names of current models with heads: with `bert.` or the like, LayerNorm's `gamma`
         and `beta` as `weight` and `bias`, each tied variable once, no buffers.
 
     Raises:
-      UserError: there are no such files, one is damaged or holds numbers that are not finite, or two tensors that must
-        be equal differ.
+      UserError: there are no such files, one is damaged or has non-finite numbers, or two tensors that must be equal
+        differ.
     """
     theirs = config.family.hugging_face
     arrays: dict[str, np.ndarray] = {}
@@ -265,18 +266,18 @@ def read_folder(folder: str, config: BertConfig) -> dict[str, np.ndarray]:
         if copy in arrays:
             array = arrays.pop(copy)
             if not np.array_equal(arrays.setdefault(original, array), array):
-                raise UserError(f"{folder}: {copy} differs from {original}; here they are one variable")
+                raise UserError(f"{folder}: {copy} differs from {original}, but they are one variable here")
     return arrays
 
 
 def read_tensors(folder: str) -> Iterator[tuple[str, np.ndarray]]:
-    """Read the weights of a folder as they are, name and float32 array; the files and errors are `read_folder`'s."""
+    """Yield the unconverted weights of a folder, name and float32 array; see `read_folder` for files and errors."""
     for path in _weight_files(folder):
         yield from _read_file(path)
 
 
 def architecture_of(folder: str) -> str | None:
-    """Return the class in `transformers` that the `config.json` of a folder names first; None if it names none."""
+    """Return the first `transformers` class in the `config.json` of a folder; None if there is none."""
     path = os.path.join(folder, "config.json")
     named = text_files.read_json(path, "model config").get("architectures") if files.exists(path) else None
     return named[0] if isinstance(named, list) and named and isinstance(named[0], str) else None
@@ -291,7 +292,7 @@ def _weight_files(folder: str) -> list[str]:
             missing = [shard for shard in shards if not files.exists(shard)]
             if missing:
                 raise UserError(
-                    f"{missing[0]} is not there ({len(missing)} of {len(shards)} files that {path} names); fetch the "
+                    f"{missing[0]} is missing ({len(missing)} of {len(shards)} files listed in {path}); download the "
                     "folder again"
                 )
             return shards
@@ -299,16 +300,16 @@ def _weight_files(folder: str) -> list[str]:
 
 
 def _shard_names(index: str) -> list[str]:
-    """Return the files that an index of shards names, all of them beside it."""
+    """Return the files listed in an index of shards, all in its folder."""
     names = text_files.read_json(index, "index of weights").get("weight_map")
     if not isinstance(names, dict) or not names:
         raise UserError(f"{index} has no weight_map, from name to file")
     for tensor, name in names.items():
         if not isinstance(name, str):
-            raise UserError(f"{index}: weight_map has {name!r:.80} for {tensor}, which is not the name of a file")
+            raise UserError(f"{index}: weight_map has {name!r:.80} for {tensor}, which is not a file name")
         if name in ("", ".", "..") or not name.isprintable() or os.path.basename(name) != name:
             raise UserError(
-                f"{index}: weight_map has {name!r:.80} for {tensor}; only files of the same folder are read"
+                f"{index}: weight_map has {name!r:.80} for {tensor}; only files in the same folder are allowed"
             )
     return sorted(set(names.values()))
 
@@ -323,21 +324,21 @@ def _read_file(path: str) -> Iterator[tuple[str, np.ndarray]]:
         if name.endswith(_BUFFERS):
             continue
         if array is None:
-            raise UserError(f"{path}: {name} holds {dtype}, not floating-point numbers; is it quantized?")
-        with np.errstate(over="ignore"):  # of float64; what becomes infinite is refused
+            raise UserError(f"{path}: {name} contains {dtype}, not floating-point numbers; is it quantized?")
+        with np.errstate(over="ignore"):  # float64 values that become infinite are refused later
             array = array.astype(np.float32, order="C", copy=False)
         _check_finite(array, name, path)
         yield name, array
 
 
 def _of_safetensors(data: bytes, path: str) -> Iterator[tuple[str, str, np.ndarray | None]]:
-    """Return the name, dtype and numbers of each tensor; None for numbers that are not floating-point."""
+    """Yield the name, dtype and values of each tensor; values are None if not floating-point."""
     try:
         tensors = safetensors.deserialize(data)
     except safetensors.SafetensorError as error:
         if data.startswith(_LFS_POINTER):
-            raise UserError(f"{path} only says where Git LFS keeps the weights; run git lfs pull there") from error
-        raise UserError(f"{path} is damaged, truncated or not a safetensors file: {error}; fetch it again") from error
+            raise UserError(f"{path} is only a Git LFS pointer; run git lfs pull in its folder") from error
+        raise UserError(f"{path} is damaged, truncated or not a safetensors file: {error}; get it again") from error
     for name, tensor in tensors:
         dtype = _DTYPES.get(tensor["dtype"])
         array = dtype and np.frombuffer(tensor["data"], dtype).reshape(tensor["shape"])
@@ -345,7 +346,7 @@ def _of_safetensors(data: bytes, path: str) -> Iterator[tuple[str, str, np.ndarr
 
 
 def _of_pickle(data: bytes, path: str) -> Iterator[tuple[str, str, np.ndarray | None]]:
-    """Return what `_of_safetensors` does."""
+    """Do the same as `_of_safetensors` for a pickle."""
     try:
         tensors = pytorch_pickle.read_tensors(data)
     except pytorch_pickle.PickleError as error:
@@ -356,7 +357,7 @@ def _of_pickle(data: bytes, path: str) -> Iterator[tuple[str, str, np.ndarray | 
 
 def _check_finite(array: np.ndarray, name: str, source: str) -> None:
     if not np.isfinite(array).all():
-        raise UserError(f"{source}: {name} holds NaN or infinity; did the training diverge, or is the file damaged?")
+        raise UserError(f"{source}: {name} contains NaN or infinity; did the training diverge, or is the file damaged?")
 
 
 def _todays_name(name: str, theirs: HuggingFace) -> str:
@@ -367,13 +368,13 @@ def _todays_name(name: str, theirs: HuggingFace) -> str:
 
 
 def write_file(path: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a safetensors file, which exists only when complete.
+    """Write a safetensors file atomically.
 
     Args:
       path: the file.
       arrays: name to array.
     """
-    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}  # the writer takes bytes as is
-    data = safetensors.numpy.save(contiguous, metadata={"format": "pt"})  # without it transformers reads nothing
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}  # the writer ignores strides
+    data = safetensors.numpy.save(contiguous, metadata={"format": "pt"})  # transformers refuses files without it
     with writing.atomic_write(path, "wb") as sink:
         sink.write(data)

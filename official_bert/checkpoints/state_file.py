@@ -1,6 +1,6 @@
-"""The file `checkpoint` of a run's folder, which names its checkpoints; read without TensorFlow, to answer at once.
+"""The file `checkpoint` of a run's folder, which lists its checkpoints; read without importing TensorFlow, for speed.
 
-It is a protocol buffer in text form, written by the reference as well:
+It is a text-format protocol buffer, also written by the reference:
 
     model_checkpoint_path: "model.ckpt-1000"
     all_model_checkpoint_paths: "model.ckpt-500"
@@ -20,13 +20,13 @@ from official_bert.support.errors import UserError, format_names
 
 DATA_SUFFIX = ".data-00000-of-00001"
 
-# The weights of a Hugging Face folder: one file or several with an index, and the same as pickles, which are not read.
+# The weights of a Hugging Face folder: one file or several with an index, as safetensors or as pickles.
 HF_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 _HF_CONFIG = "config.json"
-# Files by which folders are known that hold weights of other kinds.
+# Files that identify folders with other kinds of weights.
 _OTHER_KINDS = {
-    "tf_model.h5": "a Hugging Face model for Keras alone",
-    "flax_model.msgpack": "a Hugging Face model for Flax alone",
+    "tf_model.h5": "a Hugging Face model only for Keras",
+    "flax_model.msgpack": "a Hugging Face model only for Flax",
 }
 
 _NOT_DOWNLOADED = (
@@ -45,7 +45,7 @@ class CheckpointState(NamedTuple):
 
     Attributes:
       latest: prefix of the last checkpoint.
-      kept: prefixes of all that are still kept, the oldest first.
+      kept: prefixes of all kept checkpoints, oldest first.
     """
 
     latest: str
@@ -53,7 +53,7 @@ class CheckpointState(NamedTuple):
 
 
 def read_state(folder: str) -> CheckpointState | None:
-    """Read the file `checkpoint` of a folder; None if it is missing or damaged. Paths in it may be relative to it."""
+    """Read a folder's file `checkpoint`; None if missing or damaged. Relative paths in it are resolved."""
     path = os.path.join(folder, STATE_FILE)
     if not files.exists(path):
         return None
@@ -68,10 +68,10 @@ def read_state(folder: str) -> CheckpointState | None:
 
 
 def kept_checkpoints(folder: str) -> list[str]:
-    """Return the prefixes of the checkpoints of an existing folder, the last one last; empty if there are none yet.
+    """Return the prefixes of the checkpoints of an existing folder, the latest last; empty if there are none.
 
     Raises:
-      UserError: the folder holds checkpoints, but its state file is missing or damaged, or names one that is not there.
+      UserError: the folder contains checkpoints, but its state file is missing or damaged, or lists a missing one.
     """
     check_path(folder)
     state = read_state(folder)
@@ -82,42 +82,42 @@ def kept_checkpoints(folder: str) -> list[str]:
             if (match := CHECKPOINT_NAME.fullmatch(name.removesuffix(".index")))
         ]
         last = max(found, key=lambda match: int(match[1]), default=None)
-        if last and int(last[1]) > 0:  # step 0 has no training: a run was killed while it saved that checkpoint
+        if last and int(last[1]) > 0:  # not at step 0, when a run was killed in its first save
             last = last[0]
             raise UserError(
-                f"{folder} holds {last} but no readable file {STATE_FILE!r}; to resume from it, write the line "
+                f"{folder} contains {last} but no readable file {STATE_FILE!r}; to resume from it, write the line "
                 f'model_checkpoint_path: "{last}" into that file, or use another folder'
             )
         return []
     if not files.exists(state.latest + ".index"):
         raise UserError(
-            f"{os.path.join(folder, STATE_FILE)} names {state.latest}, which is not there; "
+            f"{os.path.join(folder, STATE_FILE)} lists {state.latest}, which is missing; "
             "correct the file or use another folder"
         )
     return [path for path in state.kept if path != state.latest and files.exists(path + ".index")] + [state.latest]
 
 
 def latest_checkpoint(folder: str) -> str | None:
-    """Return the prefix of the last checkpoint of a run's folder; None if there is no such folder, or nothing in it.
+    """Return the prefix of the last checkpoint in a run's folder; None if there is none.
 
     Raises:
-      UserError: as `kept_checkpoints`.
+      UserError: see `kept_checkpoints`.
     """
     kept = kept_checkpoints(folder) if files.is_folder(folder) else []
     return kept[-1] if kept else None
 
 
 def step_of(prefix: str) -> int | None:
-    """Return the step in the name of a run's checkpoint; None if it is named otherwise."""
+    """Return the step in the name of a run's checkpoint; None if it has another kind of name."""
     match = CHECKPOINT_NAME.fullmatch(os.path.basename(prefix))
     return int(match[1]) if match else None
 
 
 def check_path(prefix: str) -> None:
-    r"""Raise if TensorFlow would take a path for a pattern: it could write the checkpoint but not read it.
+    r"""Raise if TensorFlow would treat a path as a glob: it could write the checkpoint but not read it.
 
     Raises:
-      UserError: it holds one of `[ ] * ? \`.
+      UserError: it contains one of `[ ] * ? \`.
     """
     if _PATTERN.search(prefix):
         raise UserError(
@@ -126,15 +126,15 @@ def check_path(prefix: str) -> None:
 
 
 def find_checkpoint(path: str, what: str) -> str:
-    """Find the checkpoint that a path means.
+    """Find the checkpoint at a path.
 
     Args:
-      path: a prefix, one of a checkpoint's files, or a folder with a state file; or without one, as models were
-        released, if it holds one checkpoint alone. A folder in another format, or its file with weights.
-      what: what named it, for messages: "init_checkpoint".
+      path: a prefix, one of a checkpoint's files, a folder with a state file, or, like released models, a folder with a
+        single checkpoint; or a folder in another format, or its weights file.
+      what: the parameter that named it, for messages: "init_checkpoint".
 
     Returns:
-      Its prefix; of a model that is a folder, as those of Hugging Face, the folder.
+      Its prefix; for a model in a folder format, such as Hugging Face's, the folder.
 
     Raises:
       UserError: there is no such checkpoint.
@@ -155,7 +155,7 @@ def find_checkpoint(path: str, what: str) -> str:
 
 
 def hugging_face_folder(path: str) -> str | None:
-    """Return the folder of a Hugging Face model, given it or its file with weights; None if a path is neither."""
+    """Return the folder of a Hugging Face model, given the folder or its weights file; None for other paths."""
     is_folder = files.is_folder(path)
     folder = encoder_folder(path) if is_folder else os.path.dirname(path)
     names = HF_WEIGHTS if is_folder else [name for name in HF_WEIGHTS if name == os.path.basename(path)]
@@ -163,11 +163,11 @@ def hugging_face_folder(path: str) -> str | None:
 
 
 def model_folders(path: str, *, of_encoder: bool = True) -> list[str]:
-    """Return the folders of a model's other files: that of its checkpoint, and the run's if that is `best` in it.
+    """Return the folders with a model's other files: its checkpoint's folder and, for `best`, the run's folder.
 
     Args:
-      path: as of `find_checkpoint`, which need not be there.
-      of_encoder: within a sentence-transformers folder, give that of its encoder.
+      path: see `find_checkpoint`; it need not exist.
+      of_encoder: for a sentence-transformers folder, return the encoder's folder.
     """
     folder = path if files.is_folder(path) else os.path.dirname(path)
     if of_encoder:
@@ -179,7 +179,7 @@ def model_folders(path: str, *, of_encoder: bool = True) -> list[str]:
 def find_config(path: str) -> str | None:
     """Return the path of the file with the architecture; None if there is none.
 
-    It lies in one of `model_folders`, or is a file of the model itself, whose format says the sizes.
+    It is in one of `model_folders`, or is a file of the model itself if its format records the sizes.
     """
     names = dict.fromkeys((*(family.config_file for family in all_families()), "config.json"))  # the last: Hugging Face
     paths = (os.path.join(folder, name) for folder in model_folders(path) for name in names)
@@ -190,7 +190,7 @@ def find_config(path: str) -> str | None:
 def _config_of_format(path: str) -> str | None:
     try:
         place = find_checkpoint(path, "")
-    except UserError:  # it need not be there
+    except UserError:  # it need not exist
         return None
     row = model_formats.format_of(place)
     config = row and (place + row.config if row is model_formats.OBJECT_CHECKPOINT else os.path.join(place, row.config))
@@ -198,7 +198,7 @@ def _config_of_format(path: str) -> str | None:
 
 
 def _only_or_latest(folder: str, what: str) -> str:
-    """Return the prefix that a folder's state file names; without such a file, that of the only checkpoint there."""
+    """Return the latest prefix in a folder's state file; without that file, the only checkpoint in the folder."""
     state = read_state(folder)
     if state is not None:
         return state.latest
@@ -211,23 +211,23 @@ def _only_or_latest(folder: str, what: str) -> str:
     for name, kind in _OTHER_KINDS.items():
         if name in entries:
             raise UserError(
-                f"{what} {folder} holds {name} and is {kind}, which is not read; give the folder of the same model as "
-                f"it was first released (bert_model.ckpt.index) or of Hugging Face ({HF_WEIGHTS[0]})"
+                f"{what} {folder} contains {name} and is {kind}, which cannot be read; give the folder of the model's "
+                f"original release (bert_model.ckpt.index) or from Hugging Face ({HF_WEIGHTS[0]})"
             )
     if _HF_CONFIG in entries and not names:
         raise UserError(
             f"{what} {folder} has a {_HF_CONFIG}, but neither weights ({HF_WEIGHTS[0]} or {HF_WEIGHTS[2]}) nor a "
-            "checkpoint (*.index); fetch it again, all files"
+            "checkpoint (*.index); download all its files again"
         )
-    found = f"; it holds {format_names(names)}" if names else " and without a checkpoint (files of the name *.index)"
+    found = f"; it contains {format_names(names)}" if names else " and without a checkpoint (files *.index)"
     raise UserError(
-        f"{what} {folder} is a folder without a readable `checkpoint` file{found}; name a checkpoint, as in "
+        f"{what} {folder} is a folder without a readable `checkpoint` file{found}; give a checkpoint, such as "
         "model.ckpt-100"
     )
 
 
 def _parse(line: str) -> tuple[str, str]:
-    """Return a line's key and text; the timestamps that TensorFlow writes have none."""
+    """Return a line's key and text; timestamps written by TensorFlow have an empty text."""
     match = _ENTRY.fullmatch(line)
     if match is None:
         raise ValueError(line)
@@ -249,6 +249,6 @@ def _unescaped(match: re.Match) -> bytes:
 
 
 def quoted(text: str) -> str:
-    """Quote a string for the text form of protocol buffers."""
+    """Quote a string for the text format of protocol buffers."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

@@ -1,1 +1,1 @@
-"""Finished models from Python: the `Predictor`, and how it finds runs and exports."""
+"""Uses trained models from Python: `Predictor`, and the loading of runs and exports."""

@@ -1,4 +1,4 @@
-"""The attention of the heads of an encoder in a text, and the words that a pretrained model expects there."""
+"""Attention of an encoder's heads over a text, and the words that its masked-LM head predicts."""
 
 import itertools
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from official_bert.tokenization.joining import join_texts, truncate_pair
 from official_bert.visualization.attention import AttentionView
 
 _MASKS_IN_A_BATCH = 32
-_HEAD = "cls/predictions/"  # what the names of the masked-LM head's variables begin with in a checkpoint
+_HEAD = "cls/predictions/"  # prefix of the masked-LM head's variables in a checkpoint
 
 
 class _Piece(NamedTuple):
@@ -35,7 +35,7 @@ class _Piece(NamedTuple):
 
 
 class AttentionReader:
-    """Reads texts with the encoder of any checkpoint.
+    """Computes the attention of any checkpoint's encoder over texts.
 
     Examples:
       >>> read = AttentionReader(bert_config, tokenizer, "bert_model.ckpt")
@@ -49,11 +49,11 @@ class AttentionReader:
         Args:
           bert_config: its architecture.
           tokenizer: its tokenizer.
-          checkpoint: its weights; with a masked-LM head, words are predicted, too.
+          checkpoint: its weights; with a masked-LM head, words are predicted too.
           top_k: number of words to predict at each position.
 
         Raises:
-          UserError: the checkpoint cannot be read, or is of another model.
+          UserError: the checkpoint cannot be read, or does not fit the model.
         """
         self._tokenizer = tokenizer
         self._fill_mask = None
@@ -72,13 +72,13 @@ class AttentionReader:
         """Read a text or a pair of texts.
 
         Args:
-          text: a sentence, or a question; each `[MASK]` in it stands for one hidden wordpiece.
+          text: a sentence, or a question; each `[MASK]` stands for one wordpiece.
           text_b: a second sentence, or the context of the question.
           max_seq_length: maximum number of wordpieces, including [CLS] and [SEP]. Longer texts are truncated at their
-            end, of a pair always the longer one; so are texts for which the model has too few positions.
+            end, in a pair always the longer one; so are texts that exceed the model's positions.
 
         Returns:
-          The attention, with the words that are likely at each position if the checkpoint has a masked-LM head.
+          The attention and, if the checkpoint has a masked-LM head, likely words at each position.
 
         Raises:
           UserError: a text has no wordpiece.
@@ -129,7 +129,7 @@ class AttentionReader:
             tokens = self._tokenizer.convert_ids_to_tokens(encoding.ids)
             last_end = 0
             for token, identifier, start, end in zip(tokens, *encoding, strict=True):
-                # A vocabulary may hold words that look like continuations, in text that is split already.
+                # Words of pretokenized text may look like continuations.
                 is_part = self._tokenizer.vocabulary.continues_word(token)
                 goes_on = is_part and last_end and not _has_space(part[last_end:start])
                 wordpieces.append(_Piece(identifier, offset + start, offset + end, not goes_on))
@@ -140,11 +140,11 @@ class AttentionReader:
         return wordpieces
 
     def _predictions(self, inputs: dict[str, np.ndarray]) -> list[list[FilledMask] | None]:
-        """Mask one wordpiece after the other, int32 [1, S] each, and predict it."""
+        """Mask each wordpiece in turn, int32 [1, S], and predict it."""
         ids = inputs["input_ids"][0]
         is_special = np.isin(ids, [self._tokenizer.cls_id, self._tokenizer.sep_id])
         positions = np.flatnonzero(~is_special)
-        # Which of a text's masks is the one that was put there: the text may have others.
+        # The text may have masks of its own, so find the index of the inserted one.
         ranks = np.cumsum(ids == self._tokenizer.mask_id) - (ids == self._tokenizer.mask_id)
         predictions: list[list[FilledMask] | None] = [None] * len(ids)
         for start in range(0, len(positions), _MASKS_IN_A_BATCH):
@@ -159,7 +159,7 @@ class AttentionReader:
 
 
 def _encodable(text: str) -> str:
-    """Drop what is no Unicode, such as undecodable bytes of a command line."""
+    """Drop what UTF-8 cannot encode, such as undecodable bytes of a command line."""
     return text.encode("utf-8", "ignore").decode()
 
 
@@ -168,7 +168,7 @@ def _has_space(text: str) -> bool:
 
 
 def _words(texts: Sequence[tuple[str, Sequence[_Piece]]], num_between: int) -> tuple[list[str], list[int]]:
-    """Return the words of joined texts, as they stand in them, and of each wordpiece the number of its word."""
+    """Return the words of joined texts, unchanged, and the word index of each wordpiece."""
     words, word_indices = [vocab.CLS], [0]
     for text, wordpieces in texts:
         if not wordpieces:

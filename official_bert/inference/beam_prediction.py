@@ -1,7 +1,7 @@
-"""Predictions for files of any size as an Apache Beam pipeline: one reader a file, a model in every worker process.
+"""Predictions for files of any size as an Apache Beam pipeline: one reader per file, one model per worker process.
 
-A file is cut into blocks of texts or records, which are predicted on any worker. Each result is a line of JSON that
-says which file and which text of it, counted from 0, it belongs to; the lines of a shard are in that order.
+A file is cut into blocks of texts or records, which are predicted on any worker. Each result is a line of JSON with its
+file and its index in the file, from 0; the lines of a shard are in that order.
 """
 
 import functools
@@ -21,18 +21,18 @@ from official_bert.data.tfrecord import read_records
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
 
-BLOCK_SIZE = 64  # texts; a multiple of the Predictor's batches, so that those are the ones it would make of a file
+BLOCK_SIZE = 64  # texts; a multiple of the Predictor's batch size, so that batches equal those for a whole file
 
-NUM_INPUTS, NUM_MODELS = "inputs", "models"  # what is counted
+NUM_INPUTS, NUM_MODELS = "inputs", "models"  # names of the counters
 
 
 class InputFile(NamedTuple):
     """A file to read.
 
     Attributes:
-      number: its place among the inputs.
-      name: as the results call it.
-      path: what the workers open.
+      number: its index among the inputs.
+      name: its name in the results.
+      path: the path that workers open.
     """
 
     number: int
@@ -41,7 +41,7 @@ class InputFile(NamedTuple):
 
 
 class TextFormat(NamedTuple):
-    """Settings for reading texts; see `TextSource`, which cannot be sent to workers itself."""
+    """Settings for reading texts; see `TextSource`, which cannot be pickled for workers."""
 
     text_columns: Sequence[str] | None
     table_format: str | None
@@ -49,13 +49,13 @@ class TextFormat(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Neighbouring texts or records of a file.
+    """Consecutive texts or records of a file.
 
     Attributes:
-      file_number: of the file.
-      file_name: of the file.
-      first: the number of the first text or record in it.
-      inputs: these: texts, tuples of two, or serialized records.
+      file_number: number of the file.
+      file_name: name of the file.
+      first: index of the first text or record.
+      inputs: texts, tuples of two, or serialized records.
     """
 
     file_number: int
@@ -68,10 +68,10 @@ class PredictionSettings(NamedTuple):
     """Settings for the predictions.
 
     Attributes:
-      model_dir: what `Predictor` loads.
-      pooling: of the vectors, see `Predictor.embed`; None for predictions.
-      max_seq_length: of the vectors, None for the model's.
-      text_format: how texts are read; None if the files hold serialized records.
+      model_dir: the model, see `Predictor`.
+      pooling: pooling of the vectors, see `Predictor.embed`; None for predictions.
+      max_seq_length: maximum length for the vectors; None for the model's.
+      text_format: format of the texts; None if the files contain serialized records.
     """
 
     model_dir: str
@@ -81,15 +81,15 @@ class PredictionSettings(NamedTuple):
 
 
 class Predict(beam.PTransform):
-    """Predicts files, the pipeline's beginning, and writes the results; gives the paths of the shards."""
+    """Root transform that predicts files and writes the results; returns the paths of the shards."""
 
     def __init__(self, inputs: Sequence[InputFile], settings: PredictionSettings, output_files: Sequence[str]):
-        """Say what to do; nothing is read."""
+        """Store the arguments; nothing is read yet."""
         super().__init__()
         self._inputs, self._settings, self._output_files = list(inputs), settings, list(output_files)
 
     def expand(self, pipeline):
-        """Add the steps."""
+        """Add the steps to the pipeline."""
         return (
             pipeline
             | "list the files" >> beam.Create(self._inputs, reshuffle=False)
@@ -103,10 +103,10 @@ class Predict(beam.PTransform):
 
 
 def read_blocks(file: InputFile, text_format: TextFormat | None) -> Iterator[Block]:
-    """Read a file of texts or, without a format, of records.
+    """Yield the blocks of a file of texts or, without a format, of records.
 
     Raises:
-      UserError: it is missing, empty, damaged or not in the format.
+      UserError: the file is missing, empty, damaged or not in the format.
     """
     inputs = read_records(file.path) if text_format is None else _texts(TextSource(file.path, *text_format))
     for number, block in enumerate(_blocks(inputs)):
@@ -124,7 +124,7 @@ def _blocks(inputs: Iterator[Any]) -> Iterator[list[Any]]:
 
 
 class _PredictBlock(beam.DoFn):
-    """Turns blocks into blocks of lines; all instances in a process use one model."""
+    """Predicts blocks as lines of JSON; all instances in a process share a model."""
 
     def __init__(self, settings: PredictionSettings):
         self._settings = settings
@@ -152,7 +152,7 @@ def _results(predictor: Predictor, block: Block, settings: PredictionSettings) -
     """Return the results of a block.
 
     Raises:
-      UserError: the model cannot read one of its texts or records; the message says which.
+      UserError: the model cannot read a text or record; with its number.
     """
     if settings.pooling is not None:
         return predictor.embed(block.inputs, pooling=settings.pooling, max_seq_length=settings.max_seq_length)
@@ -181,7 +181,7 @@ def _check_texts(block: Block, names: Sequence[str]) -> None:
 
 
 def as_json(result: Any) -> Any:
-    """Return a result of `Predictor` as `json` writes it: named tuples become objects, arrays lists."""
+    """Convert a result of `Predictor` for `json`: named tuples become dicts, arrays become lists."""
     if isinstance(result, (np.ndarray, np.generic)):
         result = result.tolist()
     if isinstance(result, bytes):
@@ -196,7 +196,7 @@ def as_json(result: Any) -> Any:
 
 
 def _with_shard(block: tuple[int, int, list[bytes]], num_shards: int) -> tuple[int, list[Any]]:
-    """Give the blocks of a file to the shards in turn, and the first of the next file to the next shard."""
+    """Assign the blocks of a file to the shards in turn; the next file starts at the next shard."""
     file_number, first, lines = block
     shard = (file_number + first // BLOCK_SIZE) % num_shards
     return shard, [((file_number, first), b"\n".join(lines))]

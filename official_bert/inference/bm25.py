@@ -1,4 +1,4 @@
-"""BM25 weights of the wordpieces of a sentence: `Bm25Weights`, the weights of a mean of vectors."""
+"""`Bm25Weights`: BM25 weights of wordpieces, for weighted means of vectors."""
 
 import math
 from collections import Counter
@@ -12,25 +12,25 @@ from official_bert.modeling.pooling import bm25_weights
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 
-BM25 = "bm25"  # as a pooling
+BM25 = "bm25"  # name of the pooling
 
 
 class Bm25Weights(NamedTuple):
     """The weight of each wordpiece of a sentence.
 
-    Of N sentences with `average_length` wordpieces each, n hold the wordpiece w. In a sentence of `length` wordpieces
-    that holds w `count` times, BM25 gives w
+    With N sentences of `average_length` wordpieces on average, n of which contain the wordpiece w, a sentence of
+    `length` wordpieces that contains w `count` times has the BM25 weight
 
         idf(w) * count * (k1 + 1) / (count + k1 * (1 - b + b * length / average_length))
         idf(w) = ln(1 + (N - n + 0.5) / (n + 0.5))
 
-    with k1 = 1.2 and b = 0.75. The `count` occurrences of w share this equally, so that a word that is repeated counts
-    more, but not in proportion. The 1 in the logarithm keeps the weights of frequent wordpieces above 0. [CLS] and
-    [SEP] are not counted and weigh nothing.
+    for w, where k1 = 1.2 and b = 0.75. It is divided equally among the `count` occurrences of w, so that a repeated
+    word counts more, but not in proportion. The 1 in the logarithm keeps the weights of frequent wordpieces positive.
+    [CLS] and [SEP] are not counted and have weight 0.
 
     Attributes:
       idf: float32 [V].
-      average_length: wordpieces of a sentence, at least 1.
+      average_length: mean number of wordpieces per sentence, at least 1.
 
     Source: S. Robertson and H. Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009.
     """
@@ -40,7 +40,7 @@ class Bm25Weights(NamedTuple):
 
     @classmethod
     def fit(cls, sentences: Iterable[Sequence[int]], vocab_size: int) -> "Bm25Weights":
-        """Count the wordpieces of sentences.
+        """Compute the weights by counting the wordpieces of sentences.
 
         Args:
           sentences: the ids of each, without [CLS] and [SEP].
@@ -58,7 +58,7 @@ class Bm25Weights(NamedTuple):
         return cls(idf.astype(np.float32), max(1.0, total_length / max(1, num_sentences)))
 
     def of_positions(self, input_ids: tf.Tensor, is_word: tf.Tensor) -> tf.Tensor:
-        """Give each position its weight.
+        """Compute the weight of each position.
 
         Args:
           input_ids: int32 [B, S].
@@ -80,18 +80,18 @@ class Bm25Weights(NamedTuple):
 
     @classmethod
     def load(cls, path: str, vocab_size: int) -> "Bm25Weights":
-        """Read what `save` wrote.
+        """Read a file written by `save`.
 
         Raises:
-          UserError: the file is missing, damaged or of another vocabulary.
+          UserError: the file is missing, damaged or for another vocabulary.
         """
         try:
             with files.open_file(path, "rb") as source, np.load(source) as arrays:
                 weights = cls(arrays["idf"], float(arrays["average_length"]))
         except UserError:
             raise
-        except Exception as error:  # NumPy and zipfile raise many kinds for a damaged file
+        except Exception as error:  # NumPy and zipfile raise many kinds of exceptions for damaged files
             raise UserError(f"{path} is damaged ({error}); delete it") from error
         if weights.idf.shape != (vocab_size,) or not math.isfinite(weights.average_length):
-            raise UserError(f"{path} has the weights of another vocabulary")
+            raise UserError(f"{path} has weights for another vocabulary")
         return weights

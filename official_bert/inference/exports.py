@@ -18,12 +18,12 @@ from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.tasks.task_registry import TaskRow, task_of_export
 
-# In the input order of exports of earlier versions, which do not record it.
+# Input order of exports by earlier versions, which do not record it.
 _TEXT_NAMES = ("text", "text_a", "text_b", "question", "context")
 
 
 def find_version(path: str) -> str | None:
-    """Return the folder of an exported version, the highest in a folder of versions; None if it is no export.
+    """Return the folder of an exported version, or of the highest in a folder of versions; None if there is none.
 
     Raises:
       UserError: there is no such folder.
@@ -43,7 +43,7 @@ def find_version(path: str) -> str | None:
 
 
 def _is_encoder(folder: str) -> bool:
-    """Tell whether a SavedModel is one of TensorFlow Hub; a damaged one is taken for an export, which says so."""
+    """Return True for a SavedModel from TensorFlow Hub; a damaged one is treated, and reported, as an export."""
     if files.exists(os.path.join(folder, DESCRIPTION_FILE)):
         return False
     try:
@@ -62,7 +62,7 @@ def load(folder: str) -> tuple[Any, TaskRow, list[str]]:
       The result of `tf.saved_model.load`, the model's task, and the names of its text inputs.
 
     Raises:
-      UserError: the version is damaged, or is not a model that reads texts.
+      UserError: the version is damaged, or does not take texts.
     """
     export = load_version(folder)
     predict = export.signatures.get(TEXT)
@@ -74,7 +74,7 @@ def load(folder: str) -> tuple[Any, TaskRow, list[str]]:
             return export, task, names
     if EXAMPLES in export.signatures and not predict:
         raise UserError(
-            f"{folder} reads ids and no texts, since its tokenizer has no TensorFlow operations; give the run's "
+            f"{folder} reads ids, not texts, since its tokenizer has no TensorFlow operations; give the run's "
             "folder, or call its signatures with the ids of official_bert.load_tokenizer"
         )
     raise UserError(f"{folder} is not a model that was exported with do_export")
@@ -90,7 +90,7 @@ def load_export(path: str | os.PathLike) -> Any:
       The result of `tf.saved_model.load`; call it as `load_export(path).signatures["text"](text=...)`.
 
     Raises:
-      UserError: there is no export that reads texts, or it is damaged.
+      UserError: there is no export that takes texts, or it is damaged.
     """
     version = find_version(os.fspath(path))
     if version is None:

@@ -1,6 +1,6 @@
-"""Features in shards: files of so many texts each, of which a later run keeps those that are finished.
+"""Features in shards: files with a fixed number of texts; a later run keeps the finished ones.
 
-Beside each shard, `features-00000.npz`, lies `features-00000.npz.json`, the `Manifest` of the shard.
+Next to each shard, `features-00000.npz`, is its `Manifest`, `features-00000.npz.json`.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from official_bert.support.manifest import Manifest
 
 
 def shard_path(path: str, number: int) -> str:
-    """Return the name of a shard: of `features.npz` number 12 is `features-00012.npz`."""
+    """Return the path of a shard: shard 12 of `features.npz` is `features-00012.npz`."""
     stem, ending = os.path.splitext(path)
     return f"{stem}-{number:05d}{ending}"
 
@@ -37,19 +37,19 @@ def write_shards(
     provenance: Mapping[str, Any],
     report: Callable[[int], None],
 ) -> int:
-    """Write the shards that are not there yet.
+    """Write the missing shards.
 
     Args:
-      path: from which `shard_path` makes their names.
-      texts: all texts; those of a shard that is there already are held in memory, to be compared.
+      path: the base path; see `shard_path`.
+      texts: all texts; those of an existing shard are held in memory for comparison.
       encoder: computes the features.
       open_writer: opens the file of a shard, see `feature_writer`.
-      shard_size: texts of a shard; the last one may have fewer.
+      shard_size: texts per shard; the last one may have fewer.
       provenance: settings and weights, as in a `Manifest`.
-      report: is told the number of texts that are done.
+      report: called with the number of finished texts.
 
     Returns:
-      The number of texts, those of finished shards included.
+      The number of texts, including those of finished shards.
     """
     texts = iter(texts)
     number_of_texts = num_kept = 0
@@ -76,19 +76,19 @@ def write_shards(
                 number_of_texts += 1
                 report(number_of_texts)
         Manifest.write(note, {**provenance, "texts": digest.value}, [os.path.basename(name)])
-    logging.info("%s: %d shards, of which %d were there already", path, number, num_kept)
+    logging.info("%s: %d shards, %d of them from an earlier run", path, number, num_kept)
     _warn_of_old_shards(path, number)
     return number_of_texts
 
 
 class _Digest:
-    """Hashes texts as they pass."""
+    """Hashes texts while iterating over them."""
 
     def __init__(self):
         self._hash = hashlib.sha256()
 
     def iterate(self, texts: Iterable[TextOrPair]) -> Iterator[TextOrPair]:
-        """Pass the texts on."""
+        """Yield the texts unchanged."""
         for text in texts:
             self._hash.update(json.dumps(text).encode() + b"\n")
             yield text
@@ -101,12 +101,12 @@ class _Digest:
 
     @property
     def value(self) -> str:
-        """The hash of what has passed."""
+        """The hash of the texts so far."""
         return self._hash.hexdigest()
 
 
 def _warn_of_old_shards(path: str, num_shards: int) -> None:
-    """Warn of shards beyond the last one, which a run over more texts left: a glob would take them for this one's."""
+    """Warn of shards left by a run over more texts, which a glob would mix with this run's."""
     folder = os.path.dirname(path)
     stem, ending = os.path.splitext(os.path.basename(path))
     pattern = re.compile(rf"{re.escape(stem)}-(\d{{5,}}){re.escape(ending)}")

@@ -1,4 +1,4 @@
-"""Loads what a run of a script left in its output folder."""
+"""Loads and exports models from the output folders of runs."""
 
 import os
 from collections.abc import Mapping
@@ -37,16 +37,16 @@ _HF_CONFIG_FILE = "config.json"
 def load(
     path: str, *, use_best_checkpoint: bool, changes: Mapping[str, Any], encoder_options: EncoderOptions
 ) -> Servable:
-    """Load the model of a run, or one of Hugging Face that has a finished head.
+    """Load the model of a run, or a Hugging Face model with a fine-tuned head.
 
     Args:
       path: the run's output folder, or the Hugging Face folder.
-      use_best_checkpoint: take the best checkpoint and not the last.
-      changes: flags that have another value than in training: other places of files, or what is done to text.
-      encoder_options: how the encoder computes.
+      use_best_checkpoint: whether to load the best checkpoint instead of the last.
+      changes: flags with other values than in training: new file locations, or text settings.
+      encoder_options: options of the encoder's computation.
 
     Raises:
-      UserError: the folder holds no trained model, or its files do not fit each other.
+      UserError: the folder has no trained model, or its files do not match.
     """
     task, *trained = _read(path, use_best_checkpoint, changes)
     servable = task.servable_of_run(*trained, encoder_options)
@@ -63,25 +63,25 @@ def export(
     export_parallelism: int = 0,
     use_best_checkpoint: bool = False,
 ) -> str:
-    """Export what a script or `save_model` left in a folder, or a finished model of Hugging Face, as `do_export` does.
+    """Export a run, a folder of `save_model` or a fine-tuned Hugging Face model, as `do_export` does.
 
     Examples:
       >>> export("out/reviews", "serving/reviews")
       'serving/reviews/1'
 
     Args:
-      path: the output folder of a run, or a Hugging Face folder with a finished head.
-      export_dir: folder of the versions of the exported model; its name becomes the model's name.
+      path: the output folder of a run, or a Hugging Face folder with a fine-tuned head.
+      export_dir: folder for versions of the exported model; its name becomes the model's name.
       export_format: "saved_model" for servers, which reads texts; "tflite" for LiteRT, which reads ids.
       export_precision: number format of the weights: "float32", "bfloat16" (saved_model), "float16" or "int8" (tflite).
-      export_parallelism: number of parts of each layer of a saved_model; 0 for 2 where possible.
-      use_best_checkpoint: export the best checkpoint and not the last.
+      export_parallelism: number of parts that each layer of a saved_model is split into; 0 for 2 where possible.
+      use_best_checkpoint: whether to export the best checkpoint instead of the last.
 
     Returns:
       The folder of the new version.
 
     Raises:
-      UserError: the folder holds no trained model, a choice does not exist, or the export cannot be written.
+      UserError: the folder has no trained model, an option is invalid, or the export cannot be written.
     """
     changes = {
         "do_export": True,
@@ -97,7 +97,7 @@ def export(
 def _read(
     path: str, use_best_checkpoint: bool, changes: Mapping[str, Any]
 ) -> tuple[TaskRow, Any, BertConfig, Tokenizer, str]:
-    """Return the task of a run, and what its `servable_of_run` takes: flags, architecture, tokenizer, checkpoint."""
+    """Return a run's task and the arguments of its `servable_of_run`: flags, architecture, tokenizer, checkpoint."""
     run = read_run_config(path) or _run_of_hugging_face(path)
     task = task_of_run(run.task, run.flags) if run else None
     if task is None:
@@ -109,7 +109,7 @@ def _read(
         raise UserError(f"there is no checkpoint in {folder}; {advice}")
     flags = {**run.flags, "output_dir": path, **_model_files(path, run, changes), **changes}
     if flags.get("vocab_file") is None and flags.get("spm_model_file") is None:
-        raise UserError(f"{path} has no vocabulary, and its run does not name one; give vocab_file")
+        raise UserError(f"{path} has no vocabulary, and its run does not record one; give vocab_file")
     config = config_from_saved(task.config_class, flags, run.path)
     bert_config, tokenizer = read_model_files(config, is_trained=True)
     check_same_model(path, bert_config, tokenizer.vocabulary)
@@ -117,12 +117,12 @@ def _read(
 
 
 def is_run(path: str) -> bool:
-    """Return whether `load` can read a folder: the output folder of a run, or a Hugging Face folder with a head."""
+    """Return True if `load` can read a folder: a run's output, or a Hugging Face folder with a head."""
     return files.exists(os.path.join(path, RUN_CONFIG_FILE)) or _run_of_hugging_face(path) is not None
 
 
 def _run_of_hugging_face(path: str) -> RunConfig | None:
-    """Describe a Hugging Face model as the run that would have left it; None if the folder has none with a head.
+    """Describe a Hugging Face model as an equivalent run; None if the folder has no model with a head.
 
     Raises:
       UserError: its config is damaged or not supported.
@@ -140,7 +140,7 @@ def _run_of_hugging_face(path: str) -> RunConfig | None:
     flags = {
         "bert_config_file": config_file,
         **find_text_flags(path, {}),
-        "do_export": True,  # nothing else is done with it
+        "do_export": True,  # nothing else runs
         "export_dir": path,
         "data_dir": path,
         **task.hf_flags(values, bert_config.max_length),
@@ -151,10 +151,10 @@ def _run_of_hugging_face(path: str) -> RunConfig | None:
 def load_text_encoder(
     path: str, *, use_best_checkpoint: bool, changes: Mapping[str, Any], encoder_options: EncoderOptions
 ) -> TextEncoder:
-    """Load the encoder and the tokenizer of a run, or of a model without a task; for the arguments see `load`.
+    """Load the encoder and tokenizer of a run or of a model without a task; see `load` for the arguments.
 
     Raises:
-      UserError: the folder holds no model, or its files do not fit each other.
+      UserError: the folder has no model, or its files do not match.
     """
     if find_config(path) is None:
         raise UserError(
@@ -174,10 +174,10 @@ def load_text_encoder(
 
 
 def _model_files(path: str, run: RunConfig, changes: Mapping[str, Any]) -> dict[str, str]:
-    """Return the model's files, but for those in `changes`: copies in the folder, otherwise where training had them.
+    """Return the model's files, except those in `changes`: copies in the folder, else the paths used in training.
 
     Raises:
-      UserError: one is not there.
+      UserError: a file is missing.
     """
     found = {}
     for flag in dict.fromkeys(MODEL_FILES.values()):
@@ -188,7 +188,7 @@ def _model_files(path: str, run: RunConfig, changes: Mapping[str, Any]) -> dict[
         if isinstance(place, str):
             if not files.exists(place):
                 raise UserError(
-                    f"{path} was trained with {place}, which no longer exists; give its new place with {flag}=..."
+                    f"{path} was trained with {place}, which no longer exists; give its new path with {flag}=..."
                 )
             found[flag] = place
     return found

@@ -1,4 +1,4 @@
-"""`Predictor`: a trained model, loaded once, answers from Python."""
+"""`Predictor`: loads a trained model once and predicts from Python."""
 
 import dataclasses
 import functools
@@ -23,7 +23,7 @@ _BATCH_SIZE = 32
 
 
 class Predictor:
-    """Answers with an exported model, or with what a run of a script left in its output folder.
+    """Predicts with an exported model, or a model in the output folder of a run.
 
     Examples:
       >>> predict = Predictor("out/reviews")
@@ -53,19 +53,20 @@ class Predictor:
         """Load a model.
 
         Args:
-          path: a version of an exported model, the folder of its versions (the last one is taken), or the output folder
-            of `run_classifier.py`, `run_squad.py`, `run_ner.py` or `run_pretraining.py`. Or a Hugging Face folder, or
-            `hf://owner/name`, whose
-            `config.json` names a class with a head for one of these tasks. Or the folder of an encoder without a task,
-            as BERT was released or as Hugging Face keeps it, for `embed`.
-          use_best_checkpoint: of an output folder, take the best checkpoint and not the last.
-          vocab_file: of an output folder, another place of its vocabulary; by default its copy in the folder or, in the
-            folders of earlier versions, where it was in training.
-          bert_config_file: of an output folder, another place of its architecture; by default as for the vocabulary.
-          do_lower_case: of the output folder of pretraining, whether the vocabulary is uncased; other scripts know.
+          path: a version of an exported model; the folder of its versions (the last one is used); or the output folder
+            of `run_classifier.py`, `run_squad.py`, `run_ner.py` or `run_pretraining.py`. Or a Hugging Face folder,
+            possibly `hf://owner/name`, whose `config.json` gives a class with a head for one of these tasks. Or, for
+            `embed`, the folder of an encoder without a task, in BERT's or Hugging Face's format.
+          use_best_checkpoint: for an output folder, whether to use the best checkpoint instead of the last.
+          vocab_file: for an output folder, another path of its vocabulary; by default its copy in the folder or, in
+            folders of earlier versions, the path used in training.
+          bert_config_file: for an output folder, another path of its architecture; default as for the vocabulary.
+          do_lower_case: for the output folder of pretraining, whether the vocabulary is uncased; other scripts record
+            it.
           strip_accents: likewise, whether lowercasing strips accents.
           basic_tokenize: likewise, whether text is cleaned and split at punctuation.
-          mixed_precision: number format to compute in, whatever it was in training: "none" for float32, "bfloat16",
+          mixed_precision: number format of the computation, whatever was used in training: "none" for float32,
+            "bfloat16", "float16", or "auto" for the fastest on this machine. An export computes in float32.
             "float16", or "auto" for what is fast on this machine. An export computes in float32.
 
         Raises:
@@ -100,12 +101,12 @@ class Predictor:
 
     @classmethod
     def from_servable(cls, servable: Servable) -> "Predictor":
-        """Answer with a model that is there already."""
+        """Create a predictor from a loaded model."""
         predictor = cls.__new__(cls)
         predictor._use(servable)
         return predictor
 
-    # What a predictor lacks, depending on what it was made of.
+    # None where the kind of model does not have it.
     _task = None
     _text_encoder = None
     _names: Sequence[str] = ()
@@ -113,11 +114,11 @@ class Predictor:
 
     @property
     def text_names(self) -> list[str]:
-        """The names of the texts that an example has; none of an encoder without a task."""
+        """The names of an example's texts; empty for an encoder without a task."""
         return list(self._names)
 
     def _use(self, servable: Servable, path: str | None = None) -> None:
-        self._source = servable  # holds the weights and tables
+        self._source = servable  # keeps the weights and tables alive
         self._task = TASKS[servable.task]
         self._predict = servable.signature(TEXT)
         self._names, self._takes_one_text = servable.text_names, servable.takes_one_text
@@ -125,26 +126,26 @@ class Predictor:
         self._text_encoder = TextEncoder(servable.encoder, servable.tokenizer, head=head)
 
     def __call__(self, texts: str | tuple[str, str] | Sequence[str | tuple[str, str]]) -> Any:
-        """Answer.
+        """Predict.
 
         Args:
-          texts: one text; for a model that reads two, a tuple: (text_a, text_b), or (question, context). A classifier
-            of Hugging Face takes both, as its folder does not say which it was trained for. Or a list of them.
+          texts: one text; for a model that takes two, a tuple: (text_a, text_b), or (question, context). A Hugging Face
+            classifier takes both forms, since its folder does not record which it was trained on. Or a list of these.
 
         Returns:
-          For a list a list in the same order. For one text
-            of a classifier a `Classification`;
-            of a regression a float;
-            of question answering a list of `Answer`, the best first; where there may be none, "no answer" is added if
-              it is not among them;
-            of tagging a `TaggedText`, with words, tags, probabilities and entities;
-            of a pretrained model a list for each [MASK] of `FilledMask`, the most likely first.
+          A list in the same order for a list. For one text:
+            a `Classification` from a classifier;
+            a float from a regression;
+            a list of `Answer` from question answering, best first; if answers may be missing, "no answer" is added
+              unless included;
+            a `TaggedText` from tagging, with words, tags, probabilities and entities;
+            a list of `FilledMask` for each [MASK] from a pretrained model, most likely first.
 
         Raises:
-          UserError: the texts are not what the model reads.
+          UserError: the texts do not have the form that the model takes.
         """
         if self._task is None:
-            raise UserError("this is an encoder without a task, which predicts nothing; for vectors call embed(texts)")
+            raise UserError("this is an encoder without a task, so it cannot predict; for vectors call embed(texts)")
         if isinstance(texts, (str, tuple)):
             return self([texts])[0]
         _check_is_list(texts)
@@ -158,20 +159,20 @@ class Predictor:
         return results
 
     def predict_records(self, records: Sequence[bytes]) -> list[Any]:
-        """Predict records as the runs of this model's task write them.
+        """Predict records in the format that runs of this model's task write.
 
         Args:
-          records: serialized tf.Examples, of the length that the model was trained with; labels are not needed.
+          records: serialized tf.Examples of the sequence length used in training; labels are not needed.
 
         Returns:
-          A list in the same order: what a call gives for texts or, where that takes more than the model (the answers to
-          questions, the words of a text), a dict of the arrays that the signature `examples` gives.
+          A list in the same order: the same results as for texts or, where these need more than the model (answers,
+          tagged words), a dict with the output arrays of the signature `examples`.
 
         Raises:
           UserError: a record does not fit the model, or this is an encoder without a task.
         """
         if self._task is None:
-            raise UserError("this is an encoder without a task, which predicts nothing; for vectors call embed(texts)")
+            raise UserError("this is an encoder without a task, so it cannot predict; for vectors call embed(texts)")
         try:
             outputs = self._predict_examples(examples=tf.constant(list(records), tf.string))
         except tf.errors.InvalidArgumentError as error:
@@ -194,30 +195,29 @@ class Predictor:
         max_seq_length: int | None = None,
         batch_size: int = _BATCH_SIZE,
     ) -> np.ndarray:
-        """Make a vector for each text with the encoder.
+        """Compute a vector for each text with the encoder.
 
         Args:
           texts: one text, or a tuple for a pair of texts; or a list of them.
-          pooling: how the vectors of a text's wordpieces become one: "mean" (of the last layer), "cls" (the last layer
-            at [CLS]), "pooler" (the pooled output, made for pairs of sentences), the means of other layers,
-            "second_to_last", "sum_last_four", "concat_last_four", or "model" (what the modules of a
-            sentence-transformers folder say, with their normalization and dense layers). By default "model" where the
-            folder has modules, otherwise "mean".
+          pooling: how wordpiece vectors are combined: "mean" (of the last layer), "cls" (the last layer at [CLS]),
+            "pooler" (the pooled output, trained on sentence pairs), the means of other layers, "second_to_last",
+            "sum_last_four", "concat_last_four", or "model" (the modules of a sentence-transformers folder, including
+            normalization and dense layers). Default: "model" if the folder has modules, otherwise "mean".
           max_seq_length: maximum number of wordpieces per text, by default the model's; longer texts are truncated.
-          batch_size: number of texts of 64 wordpieces to compute together; more shorter texts, and fewer longer ones.
+          batch_size: number of texts of 64 wordpieces to compute together; more if shorter, fewer if longer.
 
         Returns:
-          float32 [N, D] for a list, in its order; [D] for one text. D is the encoder's hidden size, four times that for
-          "concat_last_four", and what the modules say for "model".
+          float32 [N, D] for a list, in order; [D] for one text. D is the encoder's hidden size, four times that for
+          "concat_last_four", and defined by the modules for "model".
 
         Raises:
-          UserError: an argument is wrong, or this is an export, which only gives the predictions of its task.
+          UserError: an argument is invalid, or this is an export, which only predicts its task.
         """
         if isinstance(texts, (str, tuple)):
             return self.embed([texts], pooling=pooling, max_seq_length=max_seq_length, batch_size=batch_size)[0]
         _check_is_list(texts)
         if self._text_encoder is None:
-            raise UserError("an export only gives the predictions of its task; for vectors give the run's folder")
+            raise UserError("an export only predicts its task; for vectors give the run's folder")
         return self._text_encoder.embed(
             list(texts), pooling=pooling, max_seq_length=max_seq_length, batch_size=batch_size
         )
@@ -249,5 +249,5 @@ def _row(
 
 
 def _encoded(texts: Iterable[str]) -> tf.Tensor:
-    # As in the reference, what cannot be encoded (a lone surrogate) is dropped.
+    # As in the reference, lone surrogates, which UTF-8 cannot encode, are dropped.
     return tf.constant([text.encode("utf-8", "ignore") for text in texts])

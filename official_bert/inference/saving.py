@@ -1,4 +1,4 @@
-"""`save_model`: what Keras's `fit` has trained becomes a folder that all else reads."""
+"""`save_model`: saves a model trained with Keras's `fit` like the output of a run."""
 
 import dataclasses
 import os
@@ -28,7 +28,7 @@ def save_model(
     labels: Sequence[str] | None = None,
     **flags: Any,
 ) -> str:
-    """Save a model as if one of the scripts had trained it: `Predictor`, export and the scripts read the folder.
+    """Save a model like the output of a script's run, for `Predictor`, export and the scripts.
 
     Examples:
       >>> save_model("out/reviews", model, tokenizer, labels=["negative", "positive"], max_seq_length=64)
@@ -36,28 +36,27 @@ def save_model(
       'positive'
 
     Args:
-      folder: where to save; it must not be there yet.
+      folder: where to save; it must not exist yet.
       model: a `ClassificationModel`, `SpanModel`, `TaggingModel` or `PretrainingModel`.
-      tokenizer: the one that the model was trained with.
-      labels: the names of its outputs in their order: classes or tags. A classifier with a single output is a
-        regression, which has none; and so have models that find answers or words.
-      **flags: flags of the script that trains such models, where their values are not the defaults, above all
-        `max_seq_length`. Of a classifier of pairs `text_b_column="text_b"`, of one that gives a text several labels
-        `multi_label=True`.
+      tokenizer: the tokenizer that the model was trained with.
+      labels: the names of its outputs in order: classes or tags. None for regression (a classifier with a single
+        output) and for models that find answers or words.
+      **flags: flags of the corresponding script with other values than the defaults, above all `max_seq_length`; for a
+        classifier of pairs `text_b_column="text_b"`, for a multi-label classifier `multi_label=True`.
 
     Returns:
       The folder.
 
     Raises:
-      UserError: these do not belong together, or there is something of that name.
+      UserError: the arguments do not match, or the folder already exists.
     """
     folder = os.fspath(folder)
     task = next((row for row in TASKS.values() if isinstance(model, row.model_class)), None)
     if task is None:
         known = ", ".join(row.model_class.__name__ for row in TASKS.values())
         raise UserError(
-            f"{type(model).__name__} is none of {known}, which save_model saves; for an encoder alone or other models "
-            "of Keras use their save_checkpoint or save"
+            f"save_model saves {known}, not {type(model).__name__}; for an encoder or other Keras models "
+            "use save_checkpoint or save"
         )
     if not isinstance(tokenizer, Tokenizer):
         raise UserError(f"tokenizer is {tokenizer!r:.80}; give the FullTokenizer that the model was trained with")
@@ -80,7 +79,7 @@ def save_model(
         step = np.int64(getattr(getattr(model, "optimizer", None), "iterations", 0))
         arrays = {name: keras.ops.convert_to_numpy(value) for name, value in model.checkpoint_variables().items()}
         checkpoint = CheckpointFolder(partial, keep_max=1, is_new=True).save(int(step), {**arrays, GLOBAL_STEP: step})
-        # What could not be read again is refused here.
+        # Refuse what could not be read back.
         task.servable_of_run(dataclasses.replace(config, output_dir=partial), bert_config, tokenizer, checkpoint)
         try:
             writing.rename_folder(partial, folder)
@@ -90,7 +89,7 @@ def save_model(
 
 
 def _check_labels(task: TaskRow, model: EncoderModel, labels: Sequence[str] | None) -> None:
-    """Raise unless the outputs of a model have names, where they need them, and no others."""
+    """Raise unless `labels` names the outputs of a model exactly if they need names."""
     num_outputs = model.get_config().get("num_outputs")
     if labels is None:
         if num_outputs is not None and not (num_outputs == 1 and isinstance(model, ClassificationModel)):
@@ -100,13 +99,13 @@ def _check_labels(task: TaskRow, model: EncoderModel, labels: Sequence[str] | No
         raise UserError(f"the outputs of a {task.model_class.__name__} have no labels; leave them out")
     are_names = not isinstance(labels, str) and all(isinstance(label, str) for label in labels)
     if not are_names or len(set(labels)) != num_outputs or len(labels) != num_outputs:
-        raise UserError(f"labels={labels!r:.80}; give {num_outputs} different names, one for each output of the model")
+        raise UserError(f"labels={labels!r:.80}; give {num_outputs} distinct names, one per output of the model")
 
 
 def _config(
     folder: str, task: TaskRow, model: EncoderModel, tokenizer: Tokenizer, *, is_regression: bool, given: dict[str, Any]
 ) -> Any:
-    """Return the flags of the run that the folder will look like."""
+    """Return the flags of the equivalent run."""
     options, file_name = model.get_config(), tokenizer.vocabulary.file_name
     names = {field.name: field.default for field in dataclasses.fields(task.config_class)}
     following = {

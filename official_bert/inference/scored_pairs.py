@@ -1,4 +1,4 @@
-"""Pairs of sentences with scores, as in the STS benchmark, and how cosine similarities correlate with the scores."""
+"""Scored sentence pairs, as in the STS benchmark, and the correlation of cosine similarities with the scores."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -28,26 +28,26 @@ class ScoredPair(NamedTuple):
 
 
 def read_scored_pairs(path: str) -> list[ScoredPair]:
-    """Read lines of a score and two sentences, with tabs between them; blank lines are left out.
+    """Read tab-separated lines of a score and two sentences; blank lines are skipped.
 
     Raises:
-      UserError: the file is missing, a line has something else, or all scores are equal, so that nothing can correlate.
+      UserError: the file is missing, a line is malformed, or all scores are equal.
     """
     pairs = []
     for row in read_tsv(path):
         if not row.cells:
             continue
         if len(row.cells) != 3:
-            raise UserError(f"{row.where}: {len(row.cells)} columns; give a score and two sentences, tabs between them")
-        score = parse_score(row.cells[0], row.where, "; leave a header out")
+            raise UserError(f"{row.where}: {len(row.cells)} columns; give a score and two sentences, separated by tabs")
+        score = parse_score(row.cells[0], row.where, "; remove the header, if any")
         pairs.append(ScoredPair(score, tuple(TextOrPair(text.strip()) for text in row.cells[1:])))
     if len({pair.score for pair in pairs}) < 2:
-        raise UserError(f"{path}: {len(pairs)} pairs without two different scores; there is nothing to correlate with")
+        raise UserError(f"{path}: all scores of the {len(pairs)} pairs are equal, so a correlation is undefined")
     return pairs
 
 
 class LayerScore(NamedTuple):
-    """Scores of a layer and a pooling at comparing sentences: correlations of cosine similarities."""
+    """Correlations of the cosine similarities of one layer and pooling."""
 
     layer: int
     pooling: str
@@ -61,13 +61,13 @@ def compare_layers(
     """Compare all layers and some poolings.
 
     Args:
-      pairs: as for `correlations`.
-      encoder: of its settings, `max_seq_length` counts.
-      poolings: see `VectorSettings`; the weights of "bm25" are counted in the sentences.
-      report: is told how many pairs are done.
+      pairs: see `correlations`.
+      encoder: the encoder; of its settings, only `max_seq_length` is used.
+      poolings: see `VectorSettings`; the weights of "bm25" are computed from the sentences.
+      report: called with the number of finished pairs.
 
     Returns:
-      The scores, pooling by pooling; and how many sentences were truncated.
+      The scores, pooling by pooling, and the number of truncated sentences.
     """
     layers = list(range(encoder.encoder.config.num_layers))
     weights = sentence_weights((text for pair in pairs for text in pair.texts), encoder)
@@ -84,14 +84,14 @@ def correlations(
     """Correlate the cosine similarities of pairs with their scores, for each kind of vector.
 
     Args:
-      pairs: with at least two different scores.
-      encoder: gives each sentence K vectors.
-      report: is told how many pairs are done.
+      pairs: pairs with at least two different scores.
+      encoder: computes K vectors per sentence.
+      report: called with the number of finished pairs.
 
     Returns:
-      K times Spearman's and Pearson's correlation.
+      K pairs of Spearman's and Pearson's correlation.
     """
-    cosines = []  # N of [K]
+    cosines = []  # N arrays [K]
     features = encoder.features(text for pair in pairs for text in pair.texts)
     for number, (first, second) in enumerate(zip(features, features, strict=True), start=1):
         cosines.append((normalized(first.vectors) * normalized(second.vectors)).sum(axis=1))

@@ -1,4 +1,4 @@
-"""`SentenceHead`: what a sentence-transformers folder does with the outputs of the encoder."""
+"""`SentenceHead`: the modules of a sentence-transformers folder after the encoder."""
 
 import functools
 import hashlib
@@ -25,7 +25,7 @@ from official_bert.support.errors import UserError
 
 _ACTIVATIONS = {"Tanh": np.tanh, "Identity": np.asarray, "ReLU": functools.partial(np.maximum, 0)}
 _KERAS_NAMES = {"Tanh": "tanh", "Identity": "linear", "ReLU": "relu"}
-_VECTOR = "sentence_embedding"  # what a dense layer reads and gives there, unless its config says otherwise
+_VECTOR = "sentence_embedding"  # default input and output of a dense layer
 
 
 class _Dense(NamedTuple):
@@ -41,17 +41,18 @@ class _Dense(NamedTuple):
 
 
 class SentenceHead:
-    """Makes the vector of a text from what poolings give of the last layer; its files are read when they are needed.
+    """Computes the vector of a text from poolings of the last layer; its files are read when needed.
 
-    What it offers raises a UserError if a file is missing or damaged, a module is not supported, or sizes do not fit.
+    Its properties and methods raise UserError if a file is missing or damaged, a module is not supported, or sizes do
+    not match.
     """
 
     def __init__(self, folder: str, hidden_size: int):
-        """Read nothing yet.
+        """Store the arguments; nothing is read yet.
 
         Args:
-          folder: has a `modules.json`.
-          hidden_size: that of the encoder.
+          folder: a folder with a `modules.json`.
+          hidden_size: hidden size of the encoder.
         """
         self._folder, self._hidden_size = folder, hidden_size
 
@@ -61,7 +62,7 @@ class SentenceHead:
 
     @functools.cached_property
     def _layers(self) -> list[_Dense | None]:
-        """The dense layers, and None where the length becomes 1."""
+        """The dense layers; None stands for normalization to length 1."""
         width, layers = self._hidden_size * len(self.poolings), []
         for folder in self._modules.after:
             layers.append(folder and _read_dense(folder, width))
@@ -70,18 +71,18 @@ class SentenceHead:
 
     @property
     def poolings(self) -> tuple[str, ...]:
-        """The names of `VectorSettings.pooling`; their P vectors are put together."""
+        """The poolings, as in `VectorSettings.pooling`; their P vectors are concatenated."""
         return self._modules.poolings
 
     @property
     def width(self) -> int:
-        """D of the vector."""
+        """The width D of the vector."""
         widths = [len(layer.bias) for layer in self._layers if layer]
         return widths[-1] if widths else self._hidden_size * len(self.poolings)
 
     @functools.cached_property
     def max_seq_length(self) -> int | None:
-        """The number of wordpieces at which the model truncates texts; None if its files do not say."""
+        """Number of wordpieces to which the model truncates texts; None if not recorded."""
         return longest_text(self._folder)
 
     @functools.cached_property
@@ -91,7 +92,7 @@ class SentenceHead:
 
     @property
     def fingerprint(self) -> str:
-        """A digest that differs where vectors do."""
+        """A digest of everything that affects the vectors."""
         digest = hashlib.sha256(repr(self.poolings).encode() + self.prompt.encode())
         for layer in self._layers:
             parts = (layer.weight.tobytes(), layer.bias.tobytes(), repr(layer.activation).encode()) if layer else ()
@@ -107,7 +108,7 @@ class SentenceHead:
         return model
 
     def __call__(self, vectors: np.ndarray) -> np.ndarray:
-        """Turn the vectors of the poolings, float32 [P, hidden size], into that of the text, float32 [D]."""
+        """Map the vectors of the poolings, float32 [P, hidden size], to the text's vector, float32 [D]."""
         vector = vectors.reshape(-1)
         for layer in self._layers:
             vector = layer(vector) if layer else normalized(vector).astype(np.float32)
@@ -115,7 +116,7 @@ class SentenceHead:
 
 
 def find_head(path: str, hidden_size: int) -> SentenceHead | None:
-    """Return the head of the model that a path means; None if it is not one of sentence-transformers."""
+    """Return the head of the model at a path; None if it is not a sentence-transformers model."""
     folder = model_folders(path, of_encoder=False)[0]
     return SentenceHead(folder, hidden_size) if has_modules(folder) else None
 
@@ -126,16 +127,16 @@ def _read_dense(folder: str, width: int) -> _Dense:
     named = config.get("activation_function", "Tanh")
     name = named.rpartition(".")[2] if isinstance(named, str) else None
     if name not in _ACTIVATIONS:
-        raise UserError(f"{file}: the activation_function is {named!r:.80}, here it can be {', '.join(_ACTIVATIONS)}")
+        raise UserError(f"{file}: the activation_function is {named!r:.80}; it must be {', '.join(_ACTIVATIONS)}")
     sides = {config.get(f"module_{side}_name") or _VECTOR for side in ("input", "output")}
     if config.get("use_residual") or sides != {_VECTOR}:
-        raise UserError(f"{file}: a layer beside others, or of anything but the {_VECTOR}, is not supported")
+        raise UserError(f"{file}: only layers on the {_VECTOR} without residual are supported")
     arrays = dict(read_tensors(folder))
     weight = arrays.pop("linear.weight", np.zeros((0, 0), np.float32))
     bias = arrays.pop("linear.bias", np.zeros(len(weight), np.float32))
     if arrays or weight.ndim != 2 or not len(weight) or weight.shape[1] != width or bias.shape != weight.shape[:1]:
         raise UserError(
-            f"{folder} does not hold one layer of {width} inputs: linear.weight is {list(weight.shape)}, linear.bias "
+            f"{folder} must have one layer of {width} inputs: linear.weight is {list(weight.shape)}, linear.bias "
             f"{list(bias.shape)}"
         )
     return _Dense(weight, bias, _ACTIVATIONS[name], _KERAS_NAMES[name])

@@ -1,6 +1,6 @@
 """Sentence vectors stored in a folder (`SentenceIndex`) and nearest-neighbour search over them (`SentenceSearch`).
 
-The folder holds `vectors.npy`, unit vectors of shape float32 [N, 1, D]; `index.json`, their manifest; and, with the
+The folder contains `vectors.npy`, unit vectors of shape float32 [N, 1, D]; `index.json`, their manifest; and, with the
 pooling "bm25", `bm25.npz`, the weights of the wordpieces.
 """
 
@@ -90,7 +90,7 @@ class SentenceIndex:
     """A folder of sentence vectors."""
 
     def __init__(self, folder: str, provenance: Mapping[str, Any]):
-        """Read nothing yet.
+        """Store the arguments; nothing is read yet.
 
         Args:
           folder: created on the first write.
@@ -127,7 +127,7 @@ class SentenceIndex:
             reason = f"{vectors.dtype} {list(vectors.shape)}"
         except (OSError, ValueError) as error:
             reason = error
-        logging.info("%s is damaged: %s: %s; it is made again", what, _VECTORS, reason)
+        logging.info("%s is damaged: %s: %s; rebuilding it", what, _VECTORS, reason)
         return None
 
     def write(
@@ -163,7 +163,7 @@ class SentenceSearch:
 
     Attributes:
       lines: each sentence with its line numbers; duplicates share a vector and rank alike.
-      vectors: float32 [N, D] of length 1 but for rounding.
+      vectors: float32 [N, D], of length 1 up to rounding.
       encoder: computes the vectors of queries.
     """
 

@@ -1,4 +1,4 @@
-"""Computes something of many sequences: in batches of similar lengths, the results in the order of the sequences."""
+"""Applies a function to many sequences in batches of similar lengths, keeping the order of results."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,7 +11,7 @@ from official_bert.tokenization.joining import JoinedSequence
 
 _TYPICAL_LENGTH = 64  # wordpieces
 
-# R: replicas, each of which computes a batch of the same shape at the same time.
+# R: replicas, each of which computes a batch of the same shape.
 
 
 class SequenceFunction:
@@ -24,12 +24,12 @@ class SequenceFunction:
         strategy: tf.distribute.Strategy | None = None,
         fixed_shape: tuple[int, int] | None = None,
     ):
-        """Prepare.
+        """Compile the function.
 
         Args:
           compute: maps the encoder's inputs, int32 [B, S], to a tensor [B, ...].
           strategy: the devices to compute on; None for TensorFlow's default.
-          fixed_shape: B and S of all batches, for devices that compile for a shape; None for what fits the sequences.
+          fixed_shape: B and S of all batches, for devices that compile for a shape; None to fit the sequences.
         """
         self._strategy = strategy or tf.distribute.get_strategy()
         self._fixed_shape = fixed_shape
@@ -47,16 +47,16 @@ class SequenceFunction:
         self._function = tf.function(compute_all, input_signature=signature, autograph=False)
 
     def __call__(self, sequences: Sequence[JoinedSequence], batch_size: int) -> list[np.ndarray]:
-        """Compute.
+        """Apply the function to sequences.
 
         Args:
-          sequences: of any lengths.
-          batch_size: sequences of 64 wordpieces to compute together on a device; of shorter ones more, of longer fewer.
+          sequences: sequences of any lengths.
+          batch_size: number of sequences of 64 wordpieces per device and batch; more if shorter, fewer if longer.
 
         Returns:
-          What was computed of each sequence, in their order; a result for each position has one at padding, too.
+          The result for each sequence, in order; results per position include padding.
         """
-        # Sequences of similar length go together, so that little is padded.
+        # Batch sequences of similar length, to minimize padding.
         order = sorted(range(len(sequences)), key=lambda index: len(sequences[index].input_ids))
         if self._fixed_shape:
             batches = _parts(order, self._fixed_shape[0])
@@ -71,7 +71,7 @@ class SequenceFunction:
         return results
 
     def _stacked(self, group: Sequence[Sequence[int]], sequences: Sequence[JoinedSequence]) -> dict[str, np.ndarray]:
-        """Return the inputs of all replicas, int32 [R, B, S]; what they lack is filled up with the first sequence."""
+        """Return the inputs of all replicas, int32 [R, B, S], filled up with the first sequence."""
         size, length = self._fixed_shape or (max(map(len, group)), None)
         num_rows = size * self._strategy.num_replicas_in_sync
         rows = [index for batch in group for index in (*batch, *[batch[0]] * (size - len(batch)))]
@@ -85,7 +85,7 @@ def _parts(items: list, size: int) -> list[list]:
 
 
 def _batches(order: Sequence[int], sequences: Sequence[JoinedSequence], max_tokens: int) -> list[list[int]]:
-    """Cut sequences that are sorted by length into batches of at most so many tokens, padding included."""
+    """Cut sequences sorted by length into batches of at most `max_tokens`, including padding."""
     batches: list[list[int]] = []
     for index in order:
         if not batches or (len(batches[-1]) + 1) * len(sequences[index].input_ids) > max_tokens:

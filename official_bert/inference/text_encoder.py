@@ -1,4 +1,4 @@
-"""Vectors of texts, from any layers of an encoder: `TextEncoder`."""
+"""`TextEncoder`: computes vectors of texts from any layers of an encoder."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,14 +29,14 @@ from official_bert.tokenization.windows import split_windows
 from official_bert.training.precision import dtype_policy
 from official_bert.training.strategy import create_strategy
 
-POOLER = "pooler"  # as a pooling: the encoder's pooled output, for any layer
+POOLER = "pooler"  # the pooling that returns the encoder's pooled output
 
-# Texts are computed in pools, in which those of similar length come together: so many batches' worth of texts, or fewer
-# if their vectors fill so many bytes.
+# Texts are computed in pools, in which those of similar length are batched: the texts of this many batches, or fewer if
+# their vectors take this many bytes.
 _POOLED_BATCHES = 64
 _POOLED_BYTES = 1 << 27
 
-# How `TextEncoder.embed` makes one vector of a text: the layers, and what is taken of each.
+# Poolings of `TextEncoder.embed`: the layers, and the pooling of each.
 _EMBEDDINGS = {
     "mean": ((-1,), "mean"),
     "cls": ((-1,), "cls"),
@@ -55,15 +55,15 @@ class VectorSettings(NamedTuple):
     """Settings for the vectors of a text.
 
     Attributes:
-      layers: the K layers, 0 the first, -1 the last.
-      pooling: "none" for the vectors of all wordpieces; for one vector a layer "cls", "mean", "max", or without [CLS]
-        and [SEP] (zeros for an empty text) "mean_no_special", "max_no_special" and "bm25", a mean weighted by
-        `Bm25Weights`. Several of those that give one vector: the K vectors of the first, then those of the next,
-        [P * K, D]. "pooler" is alone, with one layer, of which it takes nothing: the encoder's pooled output. "model"
-        is alone, with the last layer: what a sentence-transformers model says.
-      max_seq_length: maximum number of positions of a sequence.
-      use_windows: read longer texts in overlapping windows and average, or with "max" take the largest of, what these
-        give; otherwise truncate them.
+      layers: the K layers; 0 is the first, -1 the last.
+      pooling: "none" for the vectors of all wordpieces. For one vector per layer "cls", "mean", "max", or, without
+        [CLS] and [SEP] (zeros for an empty text), "mean_no_special", "max_no_special" and "bm25", a mean weighted by
+        `Bm25Weights`. Several of these give the K vectors of the first, then of the next, and so on: [P * K, D].
+        "pooler" must be alone, with one layer, which is not used: the encoder's pooled output. "model" must be alone,
+        with the last layer: the poolings of a sentence-transformers model.
+      max_seq_length: maximum number of positions per sequence.
+      use_windows: whether to read longer texts in overlapping windows and average the results (for "max", take the
+        maximum) instead of truncating them.
       dtype: "float32" or "float16".
     """
 
@@ -75,24 +75,24 @@ class VectorSettings(NamedTuple):
 
     @property
     def poolings(self) -> Sequence[str]:
-        """The poolings, also if it is only one; none if all wordpieces keep their vectors."""
+        """The poolings, even if only one; empty if all wordpieces keep their vectors."""
         if self.pooling == "none":
             return ()
         return (self.pooling,) if isinstance(self.pooling, str) else tuple(self.pooling)
 
     @property
     def num_vectors(self) -> int:
-        """Number of vectors that a text, or without pooling a wordpiece, has: P * K."""
+        """Number of vectors per text, or per wordpiece without pooling: P * K."""
         return len(self.layers) * max(1, len(self.poolings))
 
 
 class _EncodedText(NamedTuple):
-    """A text as the encoder reads it.
+    """A text as model inputs.
 
     Attributes:
-      input_ids: all that is read of the text.
+      input_ids: ids of the whole text.
       windows: one sequence, or the windows of a long text.
-      positions: for each window the places of its ids among `input_ids`.
+      positions: for each window, the indices of its ids in `input_ids`.
     """
 
     input_ids: list[int]
@@ -101,15 +101,15 @@ class _EncodedText(NamedTuple):
 
 
 class TextEncoder:
-    """An encoder that reads texts: computes vectors in the order of the texts, with memory for a pool of them.
+    """Computes vectors of texts, in order, holding one pool of texts in memory.
 
     Attributes:
       encoder: the encoder.
-      tokenizer: turns texts into its ids.
-      settings: what is made of a text.
-      num_texts: texts so far.
-      num_wordpieces: wordpieces of them that were read, [CLS] and [SEP] included.
-      num_long: texts that were truncated, or read in windows.
+      tokenizer: the tokenizer.
+      settings: the settings of the vectors.
+      num_texts: number of texts so far.
+      num_wordpieces: number of their wordpieces, including [CLS] and [SEP].
+      num_long: number of texts that were truncated or read in windows.
     """
 
     def __init__(
@@ -124,20 +124,20 @@ class TextEncoder:
         bm25: Bm25Weights | None = None,
         head: SentenceHead | None = None,
     ):
-        """Prepare; nothing is computed.
+        """Store the arguments; nothing is computed yet.
 
         Args:
           encoder: the encoder.
-          tokenizer: turns texts into its ids.
-          settings: what is made of a text; by default the vectors of the last layer.
+          tokenizer: the tokenizer.
+          settings: the settings of the vectors; by default those of the last layer.
           batch_size: see `SequenceFunction`.
           strategy: see `SequenceFunction`.
           fixed_shape: see `SequenceFunction`.
           bm25: the weights, if "bm25" is among the poolings.
-          head: what the pooling "model" means; None if the model does not say.
+          head: the implementation of the pooling "model"; None if the model has none.
 
         Raises:
-          UserError: the pooling is "model", and there is no head, it is not supported, or other layers are chosen.
+          UserError: the pooling is "model", but there is no head, it is unsupported, or other layers are chosen.
         """
         self.encoder, self.tokenizer, self.settings = encoder, tokenizer, settings or VectorSettings()
         self.head, self._computed, self._prompt = head, self.settings, ""
@@ -159,23 +159,23 @@ class TextEncoder:
     def with_settings(
         self, settings: VectorSettings, *, batch_size: int | None = None, bm25: Bm25Weights | None = None
     ) -> "TextEncoder":
-        """Return the same encoder on the same devices with other settings; it counts anew."""
+        """Return the same encoder on the same devices with other settings and new counts."""
         batch_size = batch_size or self._batch_size
         other = TextEncoder(
             self.encoder, self.tokenizer, settings, batch_size=batch_size, bm25=bm25, head=self.head, **self._devices
         )
-        if bm25 is None:  # what is compiled once serves both
+        if bm25 is None:  # both share the compiled function
             other._functions = self._functions
         return other
 
     @property
     def width(self) -> int:
-        """D of the vectors."""
+        """The width D of the vectors."""
         return self.head.width if self.settings.pooling == MODEL else self.encoder.config.hidden_size
 
     @property
     def provenance(self) -> dict[str, str]:
-        """Everything that decides on the vectors, and is neither in the encoder, the tokenizer nor the settings."""
+        """Everything that affects the vectors besides encoder, tokenizer and settings."""
         return {MODULES_FILE: self.head.fingerprint} if self.settings.pooling == MODEL else {}
 
     def embed(
@@ -186,7 +186,7 @@ class TextEncoder:
         max_seq_length: int | None,
         batch_size: int,
     ) -> np.ndarray:
-        """Make one vector for each text, whatever the settings; see `Predictor.embed`."""
+        """Compute one vector per text, regardless of the settings; see `Predictor.embed`."""
         pooling = pooling or (MODEL if self.head else "mean")
         if pooling not in _EMBEDDINGS:
             raise UserError(f"pooling={pooling!r} is unknown; choose one of {', '.join(_EMBEDDINGS)}")
@@ -204,14 +204,14 @@ class TextEncoder:
         return vectors.sum(axis=1) if pooling == layer_pooling.SUM_LAST_FOUR else np.hstack([*vectors.swapaxes(0, 1)])
 
     def features(self, texts: Iterable[TextOrPair], first_index: int = 0) -> Iterator[TextFeatures]:
-        """Compute the vectors of texts; a pool is read before the first of its texts is given.
+        """Compute the vectors of texts; a whole pool is read before its first result.
 
         Args:
-          texts: may be endless.
-          first_index: the number of the first text.
+          texts: the texts; may be infinite.
+          first_index: index of the first text.
 
         Yields:
-          For each text its features: vectors float [S, K, D], or pooled [P * K, D]; D is `width`.
+          The features of each text: vectors float [S, K, D], or pooled [P * K, D]; D is `width`.
         """
         indices = itertools.count(first_index)
         for pool in self._pools(texts):
@@ -233,7 +233,7 @@ class TextEncoder:
         return self._functions[key]
 
     def _compute(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Return float [B, P * K, D], or for each position [B, S, K, D]."""
+        """Return float [B, P * K, D], or without pooling [B, S, K, D]."""
         if self._computed.pooling == POOLER:
             return tf.cast(self.encoder.pool(**batch)[:, tf.newaxis], self._computed.dtype)
         encoder_layers = self.encoder(batch)["encoder_layers"]
@@ -281,7 +281,7 @@ class TextEncoder:
 
     def _windowed(self, first: list[int], second: list[int], max_tokens: int) -> _EncodedText:
         parts = split_windows(len(first), len(second), max_tokens)
-        # Of the shorter text all windows hold the same.
+        # All windows contain the same part of the shorter text.
         first, second = first[: max(a.stop for a, _ in parts)], second[: max(b.stop for _, b in parts)]
         whole = join_texts(first, second, self._specials)
         windows, positions = [], []
@@ -295,7 +295,7 @@ class TextEncoder:
         return _EncodedText(whole.input_ids, windows, positions)
 
     def _joined(self, text: _EncodedText, vectors: Sequence[np.ndarray]) -> np.ndarray:
-        """Bring together what the windows of a text gave, and leave out padding."""
+        """Combine the results of a text's windows, without padding."""
         if self._computed.pooling == "none":
             vectors = [rows[: len(places)] for rows, places in zip(vectors, text.positions, strict=True)]
         if len(vectors) == 1:
@@ -313,7 +313,7 @@ class TextEncoder:
         return (total / count).astype(self._computed.dtype)
 
     def _over_windows(self, pooling: str, vectors: np.ndarray) -> np.ndarray:
-        """Make [K, D] of what the windows gave, [windows, K, D]."""
+        """Pool the results of windows, [windows, K, D], to [K, D]."""
         if pooling.startswith("max"):
             return np.max(vectors, axis=0)
         return np.mean(vectors, axis=0, dtype=np.float32).astype(self._computed.dtype)
@@ -330,10 +330,10 @@ def load_text_encoder(
     """Load the encoder onto its devices.
 
     Args:
-      options: the flags that name the checkpoint and the devices.
+      options: the flags for the checkpoint and the devices.
       bert_config: the architecture.
       tokenizer: the tokenizer.
-      settings: what is made of a text.
+      settings: the settings of the vectors.
       use_one_hot_embeddings: see `EncoderOptions`.
 
     Raises:
@@ -345,13 +345,13 @@ def load_text_encoder(
             bert_config,
             EncoderOptions(
                 use_one_hot_embeddings=use_one_hot_embeddings,
-                # A TPU compiles for one shape, which the number of tokens is not.
+                # A TPU compiles for fixed shapes, but the number of tokens varies.
                 layout=PaddedLayout if options.use_tpu else UnpaddedLayout,
                 dtype=dtype_policy(options.mixed_precision, use_tpu=options.use_tpu),
             ),
         )
     report = load(open_checkpoint(options.init_checkpoint, "init_checkpoint"), encoder.weights, required=is_needed)
-    report.log(is_trained_next=settings.pooling != POOLER)  # which it may lack
+    report.log(is_trained_next=settings.pooling != POOLER)  # the checkpoint may lack it
     fixed_shape = (options.batch_size, options.max_seq_length) if options.use_tpu else None
     return TextEncoder(
         encoder,

@@ -1,4 +1,4 @@
-"""A word in several sentences: where its wordpieces are, and the vectors that they have there."""
+"""Occurrences of a word in sentences, with their contextual vectors."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -23,12 +23,12 @@ class Occurrence(NamedTuple):
 
 
 def find_occurrences(word: str, sentences: Iterable[Sentence], encoder: TextEncoder) -> Iterator[Occurrence]:
-    """Find a word, or several in a row, in sentences, as often as it is there.
+    """Find all occurrences of a word, or a sequence of words, in sentences.
 
     Args:
       word: the word; it is compared as wordpieces, so in an uncased model case does not matter.
-      sentences: where to look.
-      encoder: gives all wordpieces their vectors (pooling "none").
+      sentences: the sentences to search.
+      encoder: computes vectors of all wordpieces (pooling "none").
     """
     wanted = encoder.tokenizer.encode(word)
     kept = list(sentences)

@@ -26,11 +26,11 @@ def nearest(vectors: np.ndarray, queries: np.ndarray, top_k: int) -> tuple[np.nd
     """Find the vectors with the largest cosine similarity to each query.
 
     Blocks of vectors are multiplied with all queries in float32; candidates for the best are compared again in float64,
-    where equal vectors have equal similarities regardless of position and nearly equal ones differ.
+    so that equal vectors have equal similarities regardless of position, and nearly equal ones differ.
 
     Args:
-      vectors: float32 [N, D] of length 1 but for rounding, N > 0; may be mapped from a file.
-      queries: float32 [Q, D] of length 1 but for rounding.
+      vectors: float32 [N, D], of length 1 up to rounding, N > 0; may be memory-mapped.
+      queries: float32 [Q, D], of length 1 up to rounding.
       top_k: number of vectors to find; all if there are fewer.
 
     Returns:
@@ -42,7 +42,7 @@ def nearest(vectors: np.ndarray, queries: np.ndarray, top_k: int) -> tuple[np.nd
     for start in range(0, len(vectors), _BLOCK_ROWS):
         block = vectors[start : start + _BLOCK_ROWS]
         products = (block @ queries.T).T  # [Q, rows of the block]; several times faster than queries @ block.T
-        for number, query in enumerate(normalized(queries)):  # the lengths are rounded to float32, too
+        for number, query in enumerate(normalized(queries)):  # normalized again, since float32 rounds the lengths
             candidates = _above(products[number], cosines[number], top_k)
             exact = (normalized(block[candidates]) * query).sum(axis=1)
             cosines[number] = np.concatenate([cosines[number], exact])

@@ -1,7 +1,7 @@
-"""ALBERT: transformer layers that share their weights.
+"""ALBERT: transformer layers with shared weights.
 
-Its variables have the names of google-research/albert's checkpoints; the rest is BERT's. `families/albert.py` names
-`SharedStack`, which `BertEncoder` then makes.
+Variables are named as in google-research/albert's checkpoints; everything else is BERT's. `families/albert.py` names
+`SharedStack`, which `BertEncoder` then creates.
 """
 
 import keras
@@ -11,7 +11,7 @@ from official_bert.modeling.transformer import TransformerLayer, TransformerStac
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class SharedLayer(TransformerLayer):
-    """A layer that computes what BERT's does, with other names for its variables."""
+    """BERT's transformer layer with ALBERT's variable names."""
 
     NORM_NAME = "LayerNorm_1"
 
@@ -30,17 +30,16 @@ class SharedLayer(TransformerLayer):
                 output.dense.build(inner_width)
         output.layer_norm.build(width)
         for part in (attention, attention_output, self.intermediate, output):
-            part.built = True  # or it would create its variables again, under BERT's names
+            part.built = True  # otherwise it would create its variables again, under BERT's names
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class SharedStack(TransformerStack):
-    """All layers, one after the other; those of a group are the same.
+    """All layers in sequence; the layers of a group share their weights.
 
-    With 12 layers in 3 groups, layers 0 to 3 share their weights, as do 4 to 7 and 8 to 11. Where a group has inner
-    layers, each of the 12 is so many layers in a row.
-
-    Source: ALBERT paper, section 3.1; google-research/albert for the inner layers.
+    With 12 layers in 3 groups, layers 0 to 3 share their weights, as do 4 to 7 and 8 to 11. If a group has several
+    inner layers, each of the 12 layers applies all of them. Source: ALBERT paper, section 3.1; google-research/albert
+    for the inner layers.
     """
 
     def _make_layers(self) -> list[TransformerLayer]:

@@ -1,4 +1,4 @@
-"""Small pieces that the whole model is made of."""
+"""Building blocks of the model."""
 
 import functools
 import operator
@@ -15,12 +15,12 @@ NARROW_TYPES = ("bfloat16", "float16")
 
 
 def gelu(x):
-    """Gaussian error linear unit in its tanh form, which the released models were trained with."""
+    """Gaussian error linear unit, tanh approximation; used by the released models."""
     return keras.activations.gelu(x, approximate=True)
 
 
 def gelu_erf(x):
-    """Gaussian error linear unit in its exact form, which most later BERT models use."""
+    """Gaussian error linear unit, exact form; used by most later BERT models."""
     return keras.activations.gelu(x, approximate=False)
 
 
@@ -35,7 +35,7 @@ ACTIVATIONS = {
 
 
 class ConfigMixin:
-    """Base of layers and models that are made of a `BertConfig`: Keras stores it and makes them again.
+    """Mixin for layers and models that are constructed, and restored by Keras, from a `BertConfig`.
 
     Attributes:
       config: the architecture.
@@ -46,17 +46,17 @@ class ConfigMixin:
         self.config = config
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor as JSON can hold them; see `keras.layers.Layer.get_config`."""
+        """Return the constructor arguments in a JSON-serializable form; see `keras.layers.Layer.get_config`."""
         return {**super().get_config(), "config": self.config.to_dict()}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]):
-        """Make the layer that `get_config` described."""
+        """Create the layer from the result of `get_config`."""
         return cls(**{**config, "config": BertConfig.from_dict(config["config"])})
 
 
 def initializer(initializer_range: float) -> keras.Initializer:
-    """Return a truncated normal of a standard deviation; each call draws other numbers."""
+    """Return a truncated normal with this standard deviation; each call gets its own seed."""
     return keras.initializers.TruncatedNormal(stddev=initializer_range)
 
 
@@ -81,10 +81,10 @@ def dense(
 
 
 def normalize(x, gamma, beta, epsilon: float):
-    """Apply layer normalization to vectors: x float [..., D], scale and shift float [D]; gives float32 [..., D].
+    """Apply layer normalization: x float [..., D], scale and shift float [D]; returns float32 [..., D].
 
-    `keras.ops.layer_normalization` multiplies the scale with the inverse deviation first, which makes as many numbers
-    as x has; here less is computed, in both directions.
+    `keras.ops.layer_normalization` first multiplies the scale by the inverse deviation, a tensor of the size of x; this
+    needs less computation, forward and backward.
     """
     x, gamma, beta = (ops.cast(tensor, "float32") for tensor in (x, gamma, beta))
     centered = x - ops.mean(x, axis=-1, keepdims=True)
@@ -94,7 +94,7 @@ def normalize(x, gamma, beta, epsilon: float):
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class LayerNorm(keras.layers.Layer):
-    """Layer normalization, which computes in float32 under every policy; see `normalize`.
+    """Layer normalization, computed in float32 under every dtype policy; see `normalize`.
 
     Attributes:
       gamma: variable [D], the scale.
@@ -102,7 +102,7 @@ class LayerNorm(keras.layers.Layer):
     """
 
     def __init__(self, *, epsilon: float = LAYER_NORM_EPSILON, name: str = LAYER_NORM_NAME, **kwargs):
-        """Have the name that checkpoints and weight decay know.
+        """Initialize; checkpoints and weight decay depend on the default name.
 
         Args:
           epsilon: added to the variance.
@@ -134,10 +134,10 @@ class LayerNorm(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class Dropout(keras.layers.Dropout):
-    """Keras's dropout; in narrow types, too, at the rate that is asked for.
+    """Keras's dropout, with an accurate rate in narrow dtypes too.
 
-    The numbers that TensorFlow draws in bfloat16 are multiples of 1/128: of a rate of 0.1 they make 13/128. Here the
-    rate is exact within 1/65536, and drawing takes half as long.
+    TensorFlow's random bfloat16 numbers are multiples of 1/128, which turns a rate of 0.1 into 13/128. Here the rate is
+    exact to 1/65536, and drawing takes half as long.
     """
 
     def call(self, inputs, training=False):
@@ -153,7 +153,7 @@ class Dropout(keras.layers.Dropout):
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class ResidualOutput(keras.layers.Layer):
-    """Projects back to the hidden width, drops out, adds the input of the block and normalizes."""
+    """Projects back to the hidden width, applies dropout, adds the residual and normalizes."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class ResidualOutput(keras.layers.Layer):
           input_width: I, or D after attention.
           hidden_size: D.
           initializer_range: standard deviation of the initial weights.
-          dropout: fraction of the projected numbers that training drops.
+          dropout: dropout rate of the projection.
           norm_name: name of the layer normalization.
           epsilon: added to its variance.
           name: name of the layer.
@@ -194,12 +194,12 @@ class ResidualOutput(keras.layers.Layer):
         self.layer_norm = LayerNorm(epsilon=epsilon, dtype=self.dtype_policy, name=norm_name)
 
     def build(self, input_shape=None):
-        """Create the variables; their shapes need no input."""
+        """Create the variables; their shapes do not depend on the input."""
         self.dense.build((None, self._input_width))
         self.layer_norm.build((None, self._hidden_size))
 
     def compute_output_shape(self, input_shape):
-        """Return the shape of x with D as its last dimension."""
+        """Return the shape of x with last dimension D."""
         return (*input_shape[:-1], self._hidden_size)
 
     def get_config(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The classification model: an encoder and a linear layer on one vector a sequence."""
+"""The classification model: an encoder and a linear layer on one vector per sequence."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,18 +15,18 @@ from official_bert.modeling.pooling import WEIGHTED_SUM, num_vectors, sequence_f
 from official_bert.modeling.token_model import EncoderInputs, complete_inputs, symbolic_inputs
 from official_bert.support.errors import UserError
 
-HEAD_DROPOUT = 0.1  # the reference's, whatever the config says, as is the next
+HEAD_DROPOUT = 0.1  # reference value, whatever the config says; so is the next
 HEAD_INITIALIZER_RANGE = 0.02
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class ClassificationModel(EncoderModel):
-    """Encoder and classifier; with windows, the classifier's scores of an example's windows become one.
+    """Encoder and classifier; with windows, the scores of an example's windows are pooled.
 
-    An encoder whose `trainable` is False stays as it is: training changes only what stands on it.
+    An encoder whose `trainable` is False is frozen: training changes only the head.
 
     Attributes:
-      feature_shape: (K, D), the vectors that the classifier reads of each sequence.
+      feature_shape: (K, D), shape of the classifier's input per sequence.
     Source: BERT paper, section 4.1; feature-based use: section 5.3.
     """
 
@@ -49,18 +49,18 @@ class ClassificationModel(EncoderModel):
         Args:
           encoder: the encoder.
           num_outputs: classes, or 1 for regression.
-          window_length: positions of a window, if an example may consist of several; None if it is one sequence.
-          window_pooling: how the scores of windows become one: "mean" or "max".
-          feature_layers: what the classifier reads; see `pooling.sequence_features`.
-          head: "linear" for one layer, "bilstm" for two layers of bidirectional LSTM before it, which read the last
-            layer at every position; not with `feature_layers`.
-          lstm_units: number of units of the LSTM per direction; None for D.
-          head_dropout: fraction of what the last layer reads that training drops, whatever the encoder's is.
+          window_length: positions per window if an example may have several; None for one sequence per example.
+          window_pooling: pooling of the windows' scores: "mean" or "max".
+          feature_layers: input of the classifier; see `pooling.sequence_features`.
+          head: "linear" for one layer; "bilstm" for two bidirectional LSTM layers before it, which read the last layer
+            at every position and exclude `feature_layers`.
+          lstm_units: LSTM units per direction; None for D.
+          head_dropout: dropout rate before the last layer, independent of the encoder's.
           name: name of the model.
           **kwargs: see `keras.Model`: dtype, trainable.
 
         Raises:
-          UserError: the encoder has too few layers for `feature_layers`, or these are given with another head.
+          UserError: the encoder has too few layers for `feature_layers`, or `head` excludes `feature_layers`.
         """
         if head != LINEAR and feature_layers is not None:
             raise UserError(f"head={head} reads the last layer at every position; leave feature_layers out")
@@ -103,7 +103,7 @@ class ClassificationModel(EncoderModel):
             return keras.KerasTensor((input_ids[FEATURES].shape[0], self._num_outputs), "float32")
         inputs = symbolic_inputs(input_ids, input_mask, segment_ids)
         if self._window_length is None:
-            self.encoder.compute_output_spec(inputs)  # which checks the length
+            self.encoder.compute_output_spec(inputs)  # checks the length
         return keras.KerasTensor((inputs.input_ids.shape[0], self._num_outputs), "float32")
 
     def call(self, input_ids, input_mask=None, segment_ids=None, training=False):
@@ -111,10 +111,10 @@ class ClassificationModel(EncoderModel):
 
         Args:
           input_ids: int32 [B, S]; or all three inputs, as a dict by name or as a list in this order. With windows each
-            is [B, W * S], window after window, where one that is all padding does not count. Or a dict of `features`
-            alone, float [B, K * D], as `features` gave them before.
-          input_mask: as input_ids, 1 for a real position and 0 for padding; all real if not given.
-          segment_ids: as input_ids; all 0 if not given.
+            is [B, W * S], window after window; windows that are all padding do not count. Or a dict of only `features`,
+            float [B, K * D], precomputed by `features`.
+          input_mask: as input_ids, 1 for a real position and 0 for padding; default: all real.
+          segment_ids: as input_ids; default: all 0.
           training: whether to apply dropout.
 
         Returns:
@@ -134,20 +134,20 @@ class ClassificationModel(EncoderModel):
         logits = self._logits(windows, training)  # [B * W, C]
         logits = ops.reshape(logits, (num_examples, -1, logits.shape[-1]))  # [B, W, C]
         is_real = ops.reshape(windows.input_mask[:, 0] == 1, (num_examples, -1, 1))  # [B, W, 1]
-        is_real = ops.concatenate([ops.ones_like(is_real[:, :1]), is_real[:, 1:]], axis=1)  # so that none has no window
+        is_real = ops.concatenate([ops.ones_like(is_real[:, :1]), is_real[:, 1:]], axis=1)  # at least one each
         if self._window_pooling == "max":
             return ops.max(ops.where(is_real, logits, -np.inf), axis=1)
         return ops.sum(ops.where(is_real, logits, 0), axis=1) / ops.sum(ops.cast(is_real, logits.dtype), axis=1)
 
     def _logits(self, inputs, training):
-        """Score sequences, each by itself: float32 [B, num_outputs]."""
+        """Score sequences independently: float32 [B, num_outputs]."""
         if not self.lstm_layers:
             return self.classify(self.features(inputs, training=training), training=training)
         encoded = self.encoder(inputs, training=training and self.encoder.trainable)
         return self.from_encoded(encoded, inputs._asdict(), training=training)
 
     def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training=False):
-        """See `EncoderModel.from_encoded`; of sequences, not of windows."""
+        """See `EncoderModel.from_encoded`; for sequences, not windows."""
         if not self.lstm_layers:
             return self.classify(self._features(encoded, inputs["input_mask"]), training=training)
         x = encoded["sequence_output"]  # [B, S, D]
@@ -156,11 +156,11 @@ class ClassificationModel(EncoderModel):
         return self.head(self.dropout(x, training=training))
 
     def features(self, inputs, training=False):
-        """Compute what the classifier reads.
+        """Compute the classifier's input.
 
         Args:
           inputs: the encoder's, as a dict by name or as a list in order; see `call`.
-          training: whether to drop out; an encoder that is not trained never does.
+          training: whether to apply dropout; a frozen encoder never does.
 
         Returns:
           float [B, K, D].
@@ -172,13 +172,13 @@ class ClassificationModel(EncoderModel):
         return self._features(self.encoder(inputs, training=training), inputs.input_mask)
 
     def _features(self, encoded: Mapping[str, Any], input_mask):
-        """Select what the classifier reads: float [B, K, D]."""
+        """Select the classifier's input: float [B, K, D]."""
         if self._feature_layers is None:
             return ops.expand_dims(encoded["pooled_output"], axis=1)
         return sequence_features(encoded["encoder_layers"], input_mask, self._feature_layers)
 
     def classify(self, features, training=False):
-        """Score what `features` gives: float [B, K, D] to logits, float32 [B, num_outputs]."""
+        """Map the result of `features`, float [B, K, D], to logits, float32 [B, num_outputs]."""
         if self._feature_layers == WEIGHTED_SUM:
             features = ops.einsum("bkd,k->bd", features, ops.softmax(self.layer_weights))
         else:
@@ -187,5 +187,5 @@ class ClassificationModel(EncoderModel):
 
 
 def holds_features(inputs: Any) -> bool:
-    """Return whether the inputs of a model are what its encoder computed before."""
+    """Return True if the inputs of a model are precomputed features."""
     return isinstance(inputs, Mapping) and FEATURES in inputs

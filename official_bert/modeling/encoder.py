@@ -1,22 +1,22 @@
-"""`BertEncoder`: ids in, every intermediate result out, by name. This file reads from top to bottom.
+"""`BertEncoder`: maps ids to all intermediate results, by name. Read this file from top to bottom.
 
-Its layers are in `transformer`, the small parts in `blocks`, and what it may be called with in `model`.
+The layers are in `transformer`, the building blocks in `blocks`, and the handling of inputs in `token_model`.
 
-What is notable about the model:
+Notable properties of the model:
 
-- Three embeddings are added up: of words, of positions (learned, up to `max_position_embeddings`), and of segments,
-  which tell the two texts of a pair apart.
-- Layer normalization comes after each residual sum ("post-norm") and after the embeddings, with an epsilon of 1e-12.
-- All projections have a bias, those to query, key and value included.
-- The inner width of the feed-forward half is four times the outer one in all released models; its GELU is the tanh
-  form, which they were trained with.
-- Padding is masked by adding -10000 to the attention scores, not minus infinity, so that no row is without a sum.
-- Training drops out attention probabilities, too, and so whole positions from the view of others.
-- Weights start as a truncated normal of a small deviation, mostly 0.02.
-- `pooled_output` is a tanh projection of the last layer at [CLS]; next-sentence prediction trains it.
-- The word embeddings are the output weights of masked-LM prediction, too; see `pretraining`.
-- The path of a variable is its name in the reference's checkpoints, and its shape the shape there; attributes and name
-  scopes are nested for that.
+- Three embeddings are added: words, positions (learned, up to `max_position_embeddings`), and segments, which
+  distinguish the two texts of a pair.
+- Layer normalization follows each residual sum ("post-norm") and the embeddings, with an epsilon of 1e-12.
+- All projections have a bias, including those of query, key and value.
+- The feed-forward layer is four times as wide as the hidden layer in all released models; its GELU is the tanh
+  approximation used to train them.
+- Padding is masked by adding -10000 to the attention scores instead of minus infinity, so that softmax is always
+defined. - In training, attention probabilities are dropped out too, which hides whole positions from others. - Weights
+are initialized from a truncated normal of small deviation, usually 0.02. - `pooled_output` is a tanh projection of the
+last layer at [CLS]; next-sentence prediction trains it. - The word embeddings are also the output weights of masked-LM
+prediction; see `pretraining`. - Each variable's path and shape are those in the reference's checkpoints; attributes and
+name scopes are nested
+  accordingly.
 - Softmax, normalization and logits are float32 under every dtype policy.
 """
 
@@ -33,22 +33,22 @@ from official_bert.modeling.token_model import TokenModel, check_not_in_sequenti
 from official_bert.modeling.transformer import PaddedLayout, TransformerStack
 from official_bert.support.errors import UserError
 
-_SCOPE = "bert"  # what the names of an encoder's variables begin with in a checkpoint
+_SCOPE = "bert"  # prefix of an encoder's variables in a checkpoint
 
 
 def is_needed(name: str) -> bool:
-    """Tell whether a checkpoint must have a name: all of the encoder but its pooler, which some families train late."""
+    """Return True if a checkpoint must contain a variable: all but the pooler, which some families train later."""
     return name.startswith(f"{_SCOPE}/") and not name.startswith(f"{_SCOPE}/pooler/")
 
 
 def create_encoder(config: BertConfig, options: EncoderOptions = PLAIN) -> "BertEncoder":
-    """Make the encoder of an architecture, which computes as the options say."""
+    """Create the encoder of an architecture, with options for its computation."""
     return BertEncoder(config, **vars(options))
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class BertEncoder(ConfigMixin, TokenModel):
-    """Embeddings, transformer layers and pooler; those of another family where the config is one of it.
+    """Embeddings, transformer layers and pooler, of the family that the config belongs to.
 
     Examples:
       >>> encoder = BertEncoder(BertConfig.from_json_file("bert_config.json"))
@@ -68,15 +68,15 @@ class BertEncoder(ConfigMixin, TokenModel):
         trainable: bool = True,
         **kwargs,
     ):
-        """Create all variables; none waits for a first call.
+        """Create all variables at once, not at the first call.
 
         Args:
           config: the architecture.
           use_one_hot_embeddings: look words up by multiplying with one-hot vectors, which is faster on TPU.
-          layout: how the vectors of a batch lie in the layers, `PaddedLayout` or a class of `encoder_options`; what is
-            returned at padding may depend on it. It changes the speed alone, and is no part of what Keras stores.
-          recompute_layers: whether training computes the activations of each layer again in the backward pass, and
-            stores only what enters it; no part of what Keras stores either.
+          layout: storage layout of a batch's vectors, `PaddedLayout` or a class of `encoder_options`. It affects only
+            speed and the outputs at padding, and Keras does not store it.
+          recompute_layers: whether training stores only the input of each layer and recomputes its activations in the
+            backward pass; Keras does not store it.
           name: the first part of the variables' paths; "bert" in checkpoints.
           trainable: whether training changes the variables.
           **kwargs: see `keras.Model`: dtype.
@@ -91,10 +91,10 @@ class BertEncoder(ConfigMixin, TokenModel):
         self.transformer = parts["stack"](config, recompute_layers=recompute_layers, dtype=self.dtype_policy)
         self.pooler = parts["pooler"](config, dtype=self.dtype_policy)
         self.build_for_any_length()
-        self.trainable = trainable  # only when the parts are there does it reach them
+        self.trainable = trainable  # after the sublayers exist, so that it reaches them
 
     def build(self, input_shape=None):
-        """Create the variables of the parts."""
+        """Create the variables of the sublayers."""
         if self.built:
             return
         hidden_size = self.config.hidden_size
@@ -109,12 +109,12 @@ class BertEncoder(ConfigMixin, TokenModel):
 
     @property
     def max_length(self) -> int:
-        """Maximum number of positions of a sequence."""
+        """Maximum number of positions per sequence."""
         return self.config.max_length
 
     @property
     def output_shape(self):
-        """The shape of `sequence_output`, which stands for all in `summary()`."""
+        """The shape of `sequence_output`, shown by `summary()`."""
         return (None, None, self.config.hidden_size)
 
     def checkpoint_variables(self) -> dict[str, keras.Variable]:
@@ -127,21 +127,21 @@ class BertEncoder(ConfigMixin, TokenModel):
 
     @classmethod
     def from_checkpoint(cls, path, *, bert_config=None, **options) -> "BertEncoder":
-        """Make an encoder with the weights that a path means.
+        """Create an encoder with pretrained weights.
 
         Examples:
           >>> encoder = BertEncoder.from_checkpoint("uncased_L-12_H-768_A-12")
 
         Args:
-          path: a folder as BERT was released in (`bert_config.json` and `bert_model.ckpt.*`) or as ALBERT was
-            (`albert_config.json`), the output folder of a run or `best` in it, the prefix of a checkpoint in one of
-            these (`out/model.ckpt-1000`), or a folder of Hugging Face's (`config.json` and `model.safetensors`), which
-            may lie on its hub: `hf://owner/name`. Heads that are there, too, are left alone.
+          path: a folder of a released BERT (`bert_config.json` and `bert_model.ckpt.*`) or ALBERT
+            (`albert_config.json`), the output folder of a run or its `best`, a checkpoint prefix in one of these
+            (`out/model.ckpt-1000`), or a Hugging Face folder (`config.json` and `model.safetensors`), also from its
+            hub: `hf://owner/name`. Heads in the checkpoint are ignored.
           bert_config: the architecture, or its file, if it is not the `bert_config.json` beside the checkpoint.
           **options: see the constructor.
 
         Raises:
-          UserError: a file is missing or damaged, the two do not belong together, or the model is too large for this
+          UserError: a file is missing or damaged, they do not match, or the model is too large for this
             machine.
         """
         from official_bert.checkpoints.loading import load  # imports TensorFlow
@@ -153,7 +153,7 @@ class BertEncoder(ConfigMixin, TokenModel):
         return encoder
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor, but for what concerns speed and memory alone."""
+        """Return the constructor arguments, except those that affect only speed and memory."""
         return {**super().get_config(), "use_one_hot_embeddings": self._use_one_hot_embeddings}
 
     def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
@@ -170,8 +170,8 @@ class BertEncoder(ConfigMixin, TokenModel):
 
         Args:
           input_ids: int32 [B, S]; or all three inputs, as a dict by name or as a list in this order.
-          input_mask: int32 [B, S], 1 for a real position and 0 for padding; all real if not given.
-          segment_ids: int32 [B, S]; all 0 if not given.
+          input_mask: int32 [B, S], 1 for a real position and 0 for padding; default: all real.
+          segment_ids: int32 [B, S]; default: all 0.
           training: whether to apply dropout.
 
         Returns:
@@ -179,24 +179,25 @@ class BertEncoder(ConfigMixin, TokenModel):
             sequence_output: float [B, S, D], the last layer's output.
             pooled_output: float [B, D].
             encoder_layers: list of L float [B, S, D], first layer first.
-            embedding_output: float [B, S, D], what enters the first layer.
-            attention_probabilities: list of L float [B, N, S, S]; of None in training with `recompute_layers`.
+            embedding_output: float [B, S, D], the input of the first layer.
+            attention_probabilities: list of L float [B, N, S, S]; None for each layer in training with
+              `recompute_layers`.
 
         Raises:
-          UserError: the sequences are longer than `max_length`, or the inputs are not these.
+          UserError: the sequences are longer than `max_length`, or the inputs are invalid.
         """
         inputs = complete_inputs(input_ids, input_mask, segment_ids)
         embedding_output, bias, layout = self._begin(inputs, training)
         layers = self.transformer(layout.pack(embedding_output), bias, layout=layout, training=training)
         layers = [layer._replace(context=layout.unpack(layer.context)) for layer in layers]  # [B, S, D]
         last = layers[-1].context
-        # The position that has seen all others.
+        # The pooled position, which can attend to all others.
         pooled = last_token_vector(last, inputs.input_mask) if self.config.is_left_to_right else last[:, 0]
         return self._outputs(embedding_output, layers, self.pooler(pooled))
 
     @staticmethod
     def _outputs(embedding_output, layers, pooled_output) -> dict[str, Any]:
-        """Return the results by name, whether tensors or symbolic ones."""
+        """Return the results, tensors or symbolic, by name."""
         contexts = [layer.context for layer in layers]
         return {
             "sequence_output": contexts[-1],
@@ -207,9 +208,9 @@ class BertEncoder(ConfigMixin, TokenModel):
         }
 
     def pool(self, input_ids, input_mask=None, segment_ids=None, training=False):
-        """Compute `pooled_output` alone, for which the last layer is wanted at one position only.
+        """Compute only `pooled_output`, which needs the last layer at one position only.
 
-        The arguments are those of `call`, and so is the result, but for other places of dropout.
+        Arguments and result are those of `call`, except that dropout masks differ.
 
         Returns:
           float [B, D].
@@ -222,7 +223,7 @@ class BertEncoder(ConfigMixin, TokenModel):
         return self.pooler(ops.reshape(layers[-1].context, (-1, self.config.hidden_size)))
 
     def _begin(self, inputs, training):
-        """Return what enters the first layer, float [B, S, D], the attention bias, and the layout."""
+        """Return the input of the first layer, float [B, S, D], the attention bias, and the layout."""
         embedded = self.embeddings(inputs.input_ids, inputs.segment_ids, training=training)  # [B, S, E]
         layout = self.layout.from_mask(inputs.input_mask, self.transformer.num_heads)
         bias = attention_bias(inputs.input_mask, is_left_to_right=self.config.is_left_to_right)
@@ -234,12 +235,12 @@ class Embeddings(ConfigMixin, keras.layers.Layer):
     """The three embedding tables, layer normalization and dropout.
 
     Attributes:
-      word_embeddings: variable [V, E]; the masked-LM head shares it. E is D but in families that project it.
+      word_embeddings: variable [V, E]; the masked-LM head shares it. E equals D except in families that project it.
     Source: BERT paper, figure 2.
     """
 
     def __init__(self, config: BertConfig, *, use_one_hot_embeddings: bool = False, name: str = "embeddings", **kwargs):
-        """Create the parts.
+        """Create the sublayers.
 
         Args:
           config: the architecture.
@@ -256,7 +257,7 @@ class Embeddings(ConfigMixin, keras.layers.Layer):
         """Create the tables."""
         config = self.config
         self.word_embeddings = self._table("word_embeddings", config.vocab_size)
-        self.token_type_embeddings = None  # of models that do not tell segments apart
+        self.token_type_embeddings = None  # for models without segments
         if config.type_vocab_size:
             self.token_type_embeddings = self._table("token_type_embeddings", config.type_vocab_size)
         self.position_embeddings = self._table("position_embeddings", config.max_position_embeddings)
@@ -268,11 +269,11 @@ class Embeddings(ConfigMixin, keras.layers.Layer):
             name=name,
             shape=(rows, config.embedding_width),
             initializer=initializer(config.initializer_range),
-            autocast=False,  # the gradient of a common word is a sum of thousands of terms, too many for bfloat16
+            autocast=False,  # gradients of common words sum thousands of terms, too many for bfloat16
         )
 
     def compute_output_shape(self, input_shape):
-        """(B, S) to (B, S, E); the errors are those of `call`."""
+        """Return (B, S, E) for (B, S); raises like `call`."""
         self._check_shape(input_shape)
         return (*input_shape, self.config.embedding_width)
 
@@ -292,7 +293,7 @@ class Embeddings(ConfigMixin, keras.layers.Layer):
           float [B, S, E].
 
         Raises:
-          UserError: `input_ids` is not of rank 2, or has more positions than the model.
+          UserError: `input_ids` is not of rank 2, or has more positions than the model supports.
         """
         self._check_shape(input_ids.shape)
         if self._use_one_hot_embeddings:
@@ -312,19 +313,19 @@ class Embeddings(ConfigMixin, keras.layers.Layer):
         """Look up the embeddings of segments, float [B, S, E]; None for a model without them."""
         if self.token_type_embeddings is None:
             return None
-        if training or self._use_one_hot_embeddings:  # a handful of rows, to which gradients come faster by multiplying
+        if training or self._use_one_hot_embeddings:  # few rows: a matrix product has a faster gradient
             return _one_hot_lookup(self.token_type_embeddings, segment_ids)
         return ops.take(self.token_type_embeddings, segment_ids, axis=0)
 
     def _check_shape(self, shape) -> None:
-        """Raise for ids that the tables do not fit; a length that is not known yet passes."""
+        """Raise for ids with an unsupported shape; an unknown length is accepted."""
         if len(shape) != 2:
             raise UserError(f"input_ids has the shape {tuple(shape)}; it must be [batch, positions]")
         limit = self.config.max_length
         if shape[1] is not None and shape[1] > limit:
             raise UserError(
-                f"input_ids has {shape[1]} positions, the model has max_position_embeddings="
-                f"{self.config.max_position_embeddings}; cut the sequences to {limit} positions"
+                f"input_ids has {shape[1]} positions, but the model has max_position_embeddings="
+                f"{self.config.max_position_embeddings}; truncate the sequences to {limit} positions"
             )
 
 
@@ -336,15 +337,15 @@ MASKED_SCORE = -10000.0  # reference value; far below any score, and finite
 
 
 def attention_bias(input_mask, *, is_left_to_right: bool = False):
-    """Turn a padding mask into a term of the attention scores.
+    """Turn a padding mask into a bias of the attention scores.
 
     Args:
       input_mask: int32 [B, T], 1 for a real position and 0 for padding.
-      is_left_to_right: whether a position may look only at itself and those before it.
+      is_left_to_right: whether a position attends only to itself and earlier ones.
 
     Returns:
-      float32 [B, 1, 1, T], or [B, 1, T, T] left to right: 0 where a position may be looked at, -10000 at padding and at
-      later positions; broadcasts over heads and over the positions that look.
+      float32 [B, 1, 1, T], or [B, 1, T, T] left to right: 0 at visible positions, -10000 at padding and at later
+      positions; broadcasts over heads and query positions.
     """
     bias = (1.0 - ops.cast(input_mask, "float32")) * MASKED_SCORE  # [B, T]
     bias = bias[:, None, None, :]  # [B, 1, 1, T]
@@ -356,14 +357,14 @@ def attention_bias(input_mask, *, is_left_to_right: bool = False):
 
 
 def last_token_vector(x, input_mask):
-    """Select the vectors of x, float [B, S, D], at the last positions that are no padding, or at 0: float [B, D]."""
+    """Select x, float [B, S, D], at the last non-padding position, or 0 if there is none: float [B, D]."""
     positions = ops.max(input_mask * ops.arange(ops.shape(input_mask)[1], dtype="int32"), axis=1)  # [B]
     return ops.take_along_axis(x, positions[:, None, None], axis=1)[:, 0]
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class Pooler(ConfigMixin, keras.layers.Layer):
-    """A vector for the whole sequence: a projection of one of its vectors, mostly that at [CLS] and with tanh."""
+    """A vector for the whole sequence: a projection of one of its vectors, usually at [CLS] and with tanh."""
 
     def __init__(self, config: BertConfig, *, name: str = "pooler", **kwargs):
         """Create the projection; for `**kwargs` see `keras.layers.Layer`."""
@@ -380,9 +381,9 @@ class Pooler(ConfigMixin, keras.layers.Layer):
         self.dense.build((None, self.config.hidden_size))
 
     def compute_output_shape(self, input_shape):
-        """(B, D), as it came."""
+        """Return the input's shape, (B, D)."""
         return tuple(input_shape)
 
     def call(self, first):
-        """Map vectors, one of each sequence, float [B, D], to float [B, D]."""
+        """Map one vector per sequence, float [B, D], to float [B, D]."""
         return self.dense(first)

@@ -134,7 +134,8 @@ class EncoderOptions:
       use_one_hot_embeddings: see `BertEncoder`.
       layout: see `BertEncoder`.
       recompute_layers: see `BertEncoder`.
-      dtype: Keras dtype policy, such as "mixed_bfloat16", also used by models on the encoder. None for the default.
+      dtype: Keras dtype policy, such as "mixed_bfloat16", also used by models built on the encoder. None for the
+        default.
     """
 
     use_one_hot_embeddings: bool = False

@@ -1,11 +1,11 @@
-"""The inputs of heads from the encoder's layers: one vector for a whole sequence, or vectors at every position."""
+"""Inputs of heads, from the encoder's layers: vectors of a whole sequence, or of every position."""
 
 import numpy as np
 from keras import ops
 
 from official_bert.support.errors import UserError
 
-# Choices of `feature_layers`: which layers, from the end, and how they become one.
+# Choices of `feature_layers`: layers counted from the end, and how they are combined.
 EMBEDDINGS, LAST, SECOND_TO_LAST = "embeddings", "last", "second_to_last"
 SUM_LAST_FOUR, CONCAT_LAST_FOUR, WEIGHTED_SUM = "sum_last_four", "concat_last_four", "weighted_sum"
 WEIGHTED_SUM_LAST_FOUR = "weighted_sum_last_four"
@@ -23,21 +23,21 @@ def mean_over_positions(sequence, input_mask):
       input_mask: int32 [B, S], 1 for a real position.
 
     Returns:
-      float32 [B, D]; zeros where nothing is real.
+      float32 [B, D]; zeros if no position is real.
     """
     weights = ops.expand_dims(ops.cast(input_mask, "float32"), axis=-1)  # [B, S, 1]
     return ops.sum(ops.cast(sequence, "float32") * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1)
 
 
 def max_over_positions(sequence, input_mask):
-    """Take the largest of each component over the real positions.
+    """Return the maximum of each component over the real positions.
 
     Args:
       sequence: float [B, S, D].
       input_mask: int32 [B, S], 1 for a real position.
 
     Returns:
-      float32 [B, D]; zeros where nothing is real.
+      float32 [B, D]; zeros if no position is real.
     """
     is_real = ops.expand_dims(ops.cast(input_mask, "bool"), axis=-1)  # [B, S, 1]
     largest = ops.max(ops.where(is_real, ops.cast(sequence, "float32"), -np.inf), axis=1)  # [B, D]
@@ -45,7 +45,7 @@ def max_over_positions(sequence, input_mask):
 
 
 def weighted_mean_over_positions(sequence, weights):
-    """Average the vectors of all positions, each with its weight.
+    """Compute the weighted mean of the vectors over all positions.
 
     Args:
       sequence: float [B, S, D].
@@ -82,29 +82,29 @@ def bm25_weights(input_ids, is_word, idf, average_length):
 
 
 def num_vectors(feature_layers: str | None, num_layers: int, *, parameter: str = "feature_layers") -> int:
-    """Return how many vectors of width D `sequence_features` or `position_features` gives for a choice of layers.
+    """Return the number of vectors in `sequence_features` or `position_features` for a choice of layers.
 
     Args:
-      feature_layers: the choice; others than those above need one layer.
-      num_layers: of the model.
-      parameter: what the user calls the choice, for messages.
+      feature_layers: the choice; choices other than those above need one layer.
+      num_layers: number of layers of the model.
+      parameter: name of the choice in messages.
 
     Raises:
       UserError: the model has too few layers.
     """
     num_needed = _NUM_NEEDED.get(feature_layers, 1)
     if num_layers < num_needed:
-        raise UserError(f"{parameter}={feature_layers} needs {num_needed} layers, the model has {num_layers}")
+        raise UserError(f"{parameter}={feature_layers} needs {num_needed} layers, but the model has {num_layers}")
     return {CONCAT_LAST_FOUR: 4, WEIGHTED_SUM_LAST_FOUR: 4, WEIGHTED_SUM: num_layers}.get(feature_layers, 1)
 
 
 def is_weighted(feature_layers: str | None) -> bool:
-    """Return whether a choice of layers gives vectors that learned weights add up."""
+    """Return True if a choice of layers is summed with learned weights."""
     return feature_layers in (WEIGHTED_SUM, WEIGHTED_SUM_LAST_FOUR)
 
 
 def sequence_features(encoder_layers, input_mask, feature_layers: str):
-    """Make the vectors of a sequence from the outputs of layers.
+    """Compute the feature vectors of a sequence from the outputs of layers.
 
     Args:
       encoder_layers: list of L float [B, S, D], as `BertEncoder` returns them.
@@ -112,7 +112,7 @@ def sequence_features(encoder_layers, input_mask, feature_layers: str):
       feature_layers: one of the choices above.
 
     Returns:
-      float [B, K, D], with K as `num_vectors` says; means over the real positions.
+      float [B, K, D], where K is `num_vectors`; means over the real positions.
     Source: BERT paper, section 5.3.
     """
     means = ops.stack([mean_over_positions(layer, input_mask) for layer in encoder_layers], axis=1)  # [B, L, D]
@@ -126,15 +126,15 @@ def sequence_features(encoder_layers, input_mask, feature_layers: str):
 
 
 def position_features(embedding_output, encoder_layers, feature_layers: str):
-    """Make the vectors of every position from the outputs of layers.
+    """Compute the feature vectors of every position from the outputs of layers.
 
     Args:
       embedding_output: float [B, S, D], as `BertEncoder` returns it.
       encoder_layers: list of L float [B, S, D], likewise.
-      feature_layers: one of the choices above, but for `SUM_LAST_FOUR`.
+      feature_layers: one of the choices above except `SUM_LAST_FOUR`.
 
     Returns:
-      float [B, S, K, D], with K as `num_vectors` says.
+      float [B, S, K, D], where K is `num_vectors`.
     Source: BERT paper, section 5.3, table 7.
     """
     layers = {

@@ -16,7 +16,7 @@ from official_bert.support.errors import UserError
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class PretrainingModel(EncoderModel):
-    """Encoder, masked-LM head, and a next-sentence head that tells the next sentence (class 0) from a random one (1).
+    """Encoder, masked-LM head, and a next-sentence head: class 0 is the next sentence, class 1 a random one.
 
     Source: BERT paper, section 3.1.
     """
@@ -69,8 +69,8 @@ class PretrainingModel(EncoderModel):
 
         Args:
           input_ids: int32 [B, S]; or all four inputs, as a dict by name or as a list in this order.
-          input_mask: int32 [B, S], 1 for a real position and 0 for padding; all real if not given.
-          segment_ids: int32 [B, S]; all 0 if not given.
+          input_mask: int32 [B, S], 1 for a real position and 0 for padding; default: all real.
+          segment_ids: int32 [B, S]; default: all 0.
           masked_lm_positions: int32 [B, P]; padding slots hold 0.
           training: whether to apply dropout.
 
@@ -96,7 +96,7 @@ class PretrainingModel(EncoderModel):
     def _named(self, *inputs):
         named = named_inputs(self.INPUTS, *inputs)
         if named["masked_lm_positions"] is None:
-            raise UserError("the model was called without masked_lm_positions, the positions whose words it scores")
+            raise UserError("the model was called without masked_lm_positions; give the positions to score")
         return named
 
 
@@ -119,12 +119,12 @@ class MaskedLmHead(keras.layers.Layer):
         name: str = "predictions",
         **kwargs,
     ):
-        """Create the parts.
+        """Create the sublayers.
 
         Args:
           hidden_size: D.
           vocab_size: V.
-          embedding_size: width of the word embeddings; D if not given.
+          embedding_size: width of the word embeddings; default: D.
           hidden_act: a key of `ACTIVATIONS`.
           initializer_range: standard deviation of the initial weights.
           epsilon: added to the variance in layer normalization.
@@ -148,7 +148,7 @@ class MaskedLmHead(keras.layers.Layer):
         self.layer_norm = LayerNorm(epsilon=epsilon, dtype=self.dtype_policy)
 
     def build(self, input_shape=None):
-        """Create the transformation and the output bias."""
+        """Create the variables of the dense layer, its normalization, and the output bias."""
         with keras.name_scope("transform"):
             self.dense.build((None, self._hidden_size))
             self.layer_norm.build((None, self._embedding_size))
@@ -158,7 +158,7 @@ class MaskedLmHead(keras.layers.Layer):
 
     @property
     def output_shape(self):
-        """The shape of the logits, for `summary()`."""
+        """The shape of the logits, shown by `summary()`."""
         return (None, None, self._vocab_size)
 
     def compute_output_spec(self, sequence_output, positions, word_embeddings):
@@ -182,7 +182,7 @@ class MaskedLmHead(keras.layers.Layer):
         """
         hidden = gather_positions(sequence_output, positions)  # [B, P, D]
         hidden = self.layer_norm(self.dense(hidden))  # [B, P, E]
-        # This product is by far the largest of the head; under a mixed policy it is computed in the lower precision.
+        # By far the largest product of the head; mixed policies compute it in the lower precision.
         return ops.cast(ops.matmul(hidden, ops.transpose(word_embeddings)), "float32") + self.output_bias  # [B, P, V]
 
 

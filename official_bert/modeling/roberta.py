@@ -8,7 +8,7 @@ from official_bert.modeling.encoder import Embeddings
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class RobertaEmbeddings(Embeddings):
-    """BERT's three tables, with positions counted from 2, and without padding; padding itself has position 1.
+    """BERT's three tables, with positions counted from 2 over non-padding tokens; padding has position 1.
 
     Source: transformers, `create_position_ids_from_input_ids`, after fairseq's `make_positions`.
     """
@@ -21,6 +21,6 @@ class RobertaEmbeddings(Embeddings):
         return ops.take(self.position_embeddings, positions, axis=0)
 
     def _segments(self, segment_ids, training):
-        if self.config.type_vocab_size == 1:  # pairs of BERT's tokenizer have two
+        if self.config.type_vocab_size == 1:  # pairs from BERT's tokenizer have two segments
             segment_ids = ops.zeros_like(segment_ids)
         return super()._segments(segment_ids, training)

@@ -1,4 +1,4 @@
-"""The question-answering model: an encoder, and two scores a position."""
+"""The question-answering model: an encoder with two scores per position."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ HEAD_INITIALIZER_RANGE = 0.02  # reference value, whatever the config says
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class SpanModel(EncoderModel):
-    """Encoder and span head: how well an answer would start, and end, at each position.
+    """Encoder and span head, which scores each position as the start and the end of the answer.
 
     Source: BERT paper, section 4.2; the bidirectional LSTM: section 5.1.
     """
@@ -27,8 +27,8 @@ class SpanModel(EncoderModel):
 
         Args:
           encoder: the encoder.
-          head: "linear" for one layer, "bilstm" for two layers of bidirectional LSTM before it.
-          lstm_units: number of units of the LSTM per direction; None for D.
+          head: "linear" for one layer; "bilstm" for two bidirectional LSTM layers before it.
+          lstm_units: LSTM units per direction; None for D.
           name: name of the model.
           **kwargs: see `keras.Model`: dtype, trainable.
         """
@@ -55,8 +55,8 @@ class SpanModel(EncoderModel):
 
         Args:
           input_ids: int32 [B, S]; or all three inputs, as a dict by name or as a list in this order.
-          input_mask: int32 [B, S], 1 for a real position and 0 for padding; all real if not given.
-          segment_ids: int32 [B, S]; all 0 if not given.
+          input_mask: int32 [B, S], 1 for a real position and 0 for padding; default: all real.
+          segment_ids: int32 [B, S]; default: all 0.
           training: whether to apply dropout.
 
         Returns:

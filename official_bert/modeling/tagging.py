@@ -1,4 +1,4 @@
-"""The tagging model: an encoder, and scores of the tags at every position."""
+"""The tagging model: an encoder with tag scores at every position."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,12 +17,12 @@ from official_bert.modeling.token_model import complete_inputs, symbolic_inputs
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class TaggingModel(EncoderModel):
-    """Encoder and tagger: scores of the tags at every position.
+    """Encoder and tagging head, which scores the tags at every position.
 
-    An encoder whose `trainable` is False stays as it is: training changes only what stands on it.
+    An encoder whose `trainable` is False is frozen: training changes only the head.
 
     Attributes:
-      feature_shape: (K, D), the vectors that the tagger reads at each position.
+      feature_shape: (K, D), shape of the tagger's input per position.
     Source: BERT paper, section 4.3; the bidirectional LSTM on a frozen encoder: section 5.3.
     """
 
@@ -38,15 +38,15 @@ class TaggingModel(EncoderModel):
         name: str = "tagger",
         **kwargs,
     ):
-        """Create the tagger, its variables under `tagging/`.
+        """Create the tagger, with its variables under `tagging/`.
 
         Args:
           encoder: the encoder.
           num_outputs: number of tags.
-          feature_layers: what the tagger reads; see `pooling.position_features`.
-          head: "linear" for one layer, "bilstm" for two layers of bidirectional LSTM before it.
-          lstm_units: number of units of the LSTM per direction; None for D.
-          head_dropout: fraction of what the tagger reads that training drops, whatever the encoder's is.
+          feature_layers: input of the tagger; see `pooling.position_features`.
+          head: "linear" for one layer; "bilstm" for two bidirectional LSTM layers before it.
+          lstm_units: LSTM units per direction; None for D.
+          head_dropout: dropout rate of the tagger's input, independent of the encoder's.
           name: name of the model.
           **kwargs: see `keras.Model`: dtype, trainable.
 
@@ -97,9 +97,9 @@ class TaggingModel(EncoderModel):
 
         Args:
           input_ids: int32 [B, S]; or all three inputs, as a dict by name or as a list in this order. Or a dict of
-            `features`, float [B, S, K * D], as `features` gave them before, and input_mask.
-          input_mask: int32 [B, S], 1 for a real position and 0 for padding; all real if not given.
-          segment_ids: int32 [B, S]; all 0 if not given.
+            input_mask and `features`, float [B, S, K * D], precomputed by `features`.
+          input_mask: int32 [B, S], 1 for a real position and 0 for padding; default: all real.
+          segment_ids: int32 [B, S]; default: all 0.
           training: whether to apply dropout.
 
         Returns:
@@ -114,11 +114,11 @@ class TaggingModel(EncoderModel):
         return self.tag(self.features(inputs, training=training), inputs.input_mask, training=training)
 
     def features(self, inputs, training=False):
-        """Compute what the tagger reads.
+        """Compute the tagger's input.
 
         Args:
           inputs: the encoder's, as a dict by name or as a list in order; see `call`.
-          training: whether to drop out; an encoder that is not trained never does.
+          training: whether to apply dropout; a frozen encoder never does.
 
         Returns:
           float [B, S, K * D].
@@ -131,13 +131,13 @@ class TaggingModel(EncoderModel):
         return self.tag(self._features(encoded), inputs["input_mask"], training=training)
 
     def _features(self, encoded: Mapping[str, Any]):
-        """Select what the tagger reads: float [B, S, K * D]."""
+        """Select the tagger's input: float [B, S, K * D]."""
         features = position_features(encoded["embedding_output"], encoded["encoder_layers"], self._feature_layers)
         batch_size, length = ops.shape(features)[:2]
         return ops.reshape(features, (batch_size, length, self.feature_shape[0] * self.feature_shape[1]))
 
     def tag(self, features, input_mask, training=False):
-        """Score what `features` gives: float [B, S, K * D] to logits, float32 [B, S, num_outputs]."""
+        """Map the result of `features`, float [B, S, K * D], to logits, float32 [B, S, num_outputs]."""
         x = ops.cast(features, self.compute_dtype)
         if is_weighted(self._feature_layers):
             batch_size, length = ops.shape(x)[:2]

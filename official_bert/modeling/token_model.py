@@ -1,6 +1,6 @@
-"""Base of the encoder and of the models on top of it, and the inputs that they accept.
+"""Base class of the encoder and the models on top of it, and their input handling.
 
-That is a dict of named tensors, a list of them in order, or one argument for each.
+Inputs may be a dict of named tensors, a list of tensors in order, or separate arguments.
 """
 
 import hashlib
@@ -16,12 +16,12 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.tensor_names import ENCODER_INPUTS
 from official_bert.support.errors import UserError
 
-# What other libraries call our inputs; a mask that is passed over in silence would be the worst of mistakes.
+# Names of our inputs in other libraries; silently ignoring a mask would be the worst mistake.
 _OTHER_NAMES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 
 
 class EncoderInputs(NamedTuple):
-    """Complete inputs of an encoder; each is int32 [B, S]. A model completes its inputs once, and passes these on."""
+    """Complete inputs of an encoder; each is int32 [B, S]. A model completes its inputs once and passes these on."""
 
     input_ids: Any
     input_mask: Any
@@ -29,7 +29,7 @@ class EncoderInputs(NamedTuple):
 
 
 class TokenModel(keras.Model):
-    """A Keras model of int32 tensors; it takes them as a dict, as a list or as arguments.
+    """A Keras model with int32 inputs, given as a dict, a list or separate arguments.
 
     Attributes:
       INPUTS: the names of the inputs, in the order of the arguments.
@@ -38,25 +38,25 @@ class TokenModel(keras.Model):
     INPUTS: tuple[str, ...] = ENCODER_INPUTS
 
     def __init__(self, **kwargs):
-        super().__init__(autocast=False, **kwargs)  # Keras would make int32 of all floats, features too
+        super().__init__(autocast=False, **kwargs)  # Keras would cast all floats, including features, to int32
 
     def build_for_any_length(self) -> None:
-        """Tell Keras the shapes of the inputs, for `summary()` and `export()`; none waits for a first call."""
+        """Set the input shapes for `summary()` and `export()`, so that these work before a first call."""
         self.build(dict.fromkeys(self.INPUTS, (None, None)))
 
     def build(self, input_shape=None):
-        """Create nothing: models create their variables when they are made.
+        """Do nothing: models create their variables in the constructor.
 
-        At a first call their paths would begin with the name of the model, and differ from those in checkpoints.
+        At a first call, variable paths would begin with the model's name, unlike those in checkpoints.
         """
 
     @property
     def input_dtype(self) -> str:
-        """Return what TensorFlow's own saving makes of the inputs."""
+        """Return the input dtype that TensorFlow's SavedModel export uses."""
         return "int32"
 
     def export(self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs):
-        """Export for inference; see `keras.Model.export`. By default the inputs are int32 [B, S] under their names."""
+        """Export for inference; see `keras.Model.export`. By default the inputs are int32 [B, S], by name."""
         if input_signature is None:
             input_signature = [
                 {name: keras.InputSpec(dtype="int32", shape=(None, None), name=name) for name in self.INPUTS}
@@ -64,14 +64,14 @@ class TokenModel(keras.Model):
         super().export(filepath, format=format, verbose=verbose, input_signature=input_signature, **kwargs)
 
     def checkpoint_variables(self) -> dict[str, keras.Variable]:
-        """Return the variables under their names in a checkpoint, whatever model they are part of."""
+        """Return the variables under their names in a checkpoint, whatever model contains them."""
         raise NotImplementedError
 
     def save_checkpoint(self, path) -> str:
-        """Write the variables as a checkpoint of the reference's format, and `bert_config.json` beside it.
+        """Write the variables as a checkpoint in the reference's format, with `bert_config.json` beside it.
 
         Args:
-          path: a folder, in which the checkpoint is named `bert_model.ckpt`, or a prefix whose last part contains
+          path: a folder, for a checkpoint named `bert_model.ckpt`, or a prefix whose last part contains
             `.ckpt`, such as `out/model.ckpt-3`. Missing folders are created.
 
         Returns:
@@ -91,22 +91,22 @@ class TokenModel(keras.Model):
 
 
 def named_inputs(names: Sequence[str], first: Any, *others: Any) -> dict[str, Any]:
-    """Give the arguments of a call their names.
+    """Map the arguments of a call to input names.
 
     >>> named_inputs(("input_ids", "input_mask"), [ids, mask], None)
     {'input_ids': ids, 'input_mask': mask}
 
     Args:
       names: the model's inputs, in the order of its arguments.
-      first: the first input, or all of them: a dict, of which other keys are left alone, or a list or tuple in the
-        order of `names`, whose end may be missing.
-      *others: the other inputs, None where not given.
+      first: the first input, or all of them: a dict, of which other keys are ignored, or a list or tuple in the order
+        of `names`, from whose end inputs may be omitted.
+      *others: the other inputs, None if not given.
 
     Returns:
       Name to tensor; None for an input that was not given.
 
     Raises:
-      UserError: an input is given twice, under a name of another library, or not at all though it is the first.
+      UserError: an input is given twice or under another library's name, or the first input is missing.
     """
     if isinstance(first, Mapping):
         wrong = next((name for name in first if name in _OTHER_NAMES), None)
@@ -121,17 +121,17 @@ def named_inputs(names: Sequence[str], first: Any, *others: Any) -> dict[str, An
         return dict(zip(names, (first, *others), strict=True))
     twice = next((name for name, other in zip(names[1:], others, strict=True) if other is not None), None)
     if twice:
-        raise UserError(f"{twice} is given beside the dict or list that holds all inputs; put it there")
+        raise UserError(f"{twice} is given beside a dict or list of inputs; put it there")
     if values[0] is None:
         raise UserError(f"the model was called without {names[0]}; it was given {', '.join(map(str, first))}")
     return dict(zip(names, values, strict=True))
 
 
 def complete_inputs(first: Any, *others: Any) -> EncoderInputs:
-    """Return the inputs of an encoder, with those that were left out: all positions real, all of the first segment.
+    """Return the inputs of an encoder with defaults: all positions real, all in the first segment.
 
     Args:
-      first: see `named_inputs`; or what this has returned, which is complete.
+      first: see `named_inputs`; or the complete result of this function.
       *others: likewise.
 
     Raises:
@@ -149,7 +149,7 @@ def complete_inputs(first: Any, *others: Any) -> EncoderInputs:
 
 
 def symbolic_inputs(first: Any, *others: Any) -> EncoderInputs:
-    """Return the symbolic inputs of an encoder; those that were left out look like input_ids. See `complete_inputs`."""
+    """Return the symbolic inputs of an encoder; missing ones are like input_ids. See `complete_inputs`."""
     if isinstance(first, EncoderInputs):
         return first
     ids, *others = named_inputs(ENCODER_INPUTS, first, *(others or (None, None))).values()
@@ -157,13 +157,13 @@ def symbolic_inputs(first: Any, *others: Any) -> EncoderInputs:
 
 
 def check_not_in_sequential(encoder: keras.Model) -> None:
-    """Raise if `keras.Sequential` is about to hand all results of an encoder to a layer that takes one tensor.
+    """Raise if `keras.Sequential` is about to pass all results of an encoder to a layer that takes one tensor.
 
-    That layer's own message would list nine tensors without a name. Keras tells an encoder nothing of the model that it
-    becomes part of, so the callers are looked through; only symbolic calls, of which there are few, come here.
+    The layer's own message would list nine unnamed tensors. Keras does not give a layer access to the model that
+    contains it, so this inspects the call stack; it is only called for symbolic calls, which are rare.
 
     Raises:
-      UserError: the message says what to write instead.
+      UserError: with the code to write instead.
     """
     frame = inspect.currentframe()
     while frame := frame.f_back:
@@ -173,7 +173,7 @@ def check_not_in_sequential(encoder: keras.Model) -> None:
             if follower.input_spec is not None:
                 name = type(follower).__name__
                 raise UserError(
-                    f"keras.Sequential gives {name} all that the encoder gives, a dict, but it takes one tensor; write "
+                    f"keras.Sequential passes {name} the encoder's dict of outputs, but it takes one tensor; write "
                     f'{name}(...)(encoder(input_ids)["pooled_output"]) in a keras.Model(inputs, outputs), or use '
                     "official_bert.ClassificationModel(encoder, num_outputs=...)"
                 )
@@ -189,7 +189,7 @@ def _int32(tensor: Any) -> Any:
 
 
 def model_fingerprint(model: keras.Model) -> str:
-    """Hash what decides a model's numbers: its weights, in their order, and a number format other than float32."""
+    """Hash a model's weights, in order, and its compute dtype if not float32."""
     digest = hashlib.sha256()
     if model.compute_dtype != "float32":
         digest.update(model.compute_dtype.encode())

@@ -1,4 +1,4 @@
-"""The transformer layers, from the stack of them down to attention, and how the vectors of a batch lie between them."""
+"""The transformer layers, from the stack down to attention, and the layout of vectors between them."""
 
 import math
 from typing import Any, NamedTuple
@@ -12,9 +12,9 @@ from official_bert.modeling.blocks import ACTIVATIONS, LAYER_NORM_NAME, ConfigMi
 
 
 class PaddedLayout:
-    """Layout of the vectors of a batch between attention, which mixes them, and all else, which does not.
+    """Layout of a batch's vectors outside attention, where positions are independent.
 
-    Here they are float [B, S, D], D = N * H; `encoder_options` has others, with the same methods.
+    Here it is float [B, S, D], D = N * H; `encoder_options` has other layouts with the same methods.
     """
 
     @staticmethod
@@ -24,11 +24,11 @@ class PaddedLayout:
         return PADDED
 
     def pack(self, sequences):
-        """Bring padded sequences, float [B, S, D], into the layout."""
+        """Convert padded sequences, float [B, S, D], to the layout."""
         return sequences
 
     def unpack(self, x):
-        """Return the padded sequences again, float [B, S, D]."""
+        """Convert back to padded sequences, float [B, S, D]."""
         return x
 
     def first(self, x):
@@ -36,12 +36,12 @@ class PaddedLayout:
         return x[:, :1], self
 
     def split_heads(self, x, num_heads):
-        """Return the heads of vectors: float [B, N, S, H]."""
+        """Split vectors into heads, float [B, N, S, H]."""
         heads = ops.reshape(x, (*ops.shape(x)[:2], num_heads, x.shape[-1] // num_heads))  # [B, S, N, H]
         return ops.transpose(heads, (0, 2, 1, 3))
 
     def join_heads(self, heads):
-        """Make vectors in the layout of heads, float [B, N, S, H]."""
+        """Join heads, float [B, N, S, H], into vectors in the layout."""
         joined = ops.transpose(heads, (0, 2, 1, 3))  # [B, S, N, H]
         return ops.reshape(joined, (*ops.shape(joined)[:2], heads.shape[1] * heads.shape[3]))
 
@@ -53,7 +53,7 @@ class AttentionOutput(NamedTuple):
     """The outputs of attention.
 
     Attributes:
-      context: float [..., D], a vector for each that attends.
+      context: float [..., D], one vector per query.
       probabilities: float32 [B, N, F, T], before dropout; each row sums to 1.
     """
 
@@ -62,19 +62,19 @@ class AttentionOutput(NamedTuple):
 
     @classmethod
     def shapes(cls, attending, attended, config: BertConfig) -> "AttentionOutput":
-        """Return the shapes for vectors of the shapes (B, F, D) that attend, and (B, T, D) that are attended to."""
+        """Return the output shapes for queries of shape (B, F, D) and keys of shape (B, T, D)."""
         batch_size, from_length, _ = attending
         probabilities = (batch_size, config.num_attention_heads, from_length, attended[1])
         return cls((batch_size, from_length, config.hidden_size), probabilities)
 
     def specs(self, dtype: str) -> "AttentionOutput":
-        """Symbolic tensors of these shapes; the probabilities are float32 whatever the dtype of the vectors."""
+        """Return symbolic tensors of these shapes; the probabilities are always float32."""
         return AttentionOutput(keras.KerasTensor(self.context, dtype), keras.KerasTensor(self.probabilities, "float32"))
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class TransformerStack(ConfigMixin, keras.layers.Layer):
-    """All layers, one after the other; before them the projection of embeddings that are narrower."""
+    """All layers in sequence, preceded by a projection of narrower embeddings."""
 
     def __init__(self, config: BertConfig, *, recompute_layers: bool = False, name: str = "encoder", **kwargs):
         """Create the layers.
@@ -98,14 +98,14 @@ class TransformerStack(ConfigMixin, keras.layers.Layer):
             )
 
     def _make_layers(self) -> "list[TransformerLayer]":
-        """Return the L layers, in the order in which they are computed."""
+        """Return the L layers in order of computation."""
         return [
             TransformerLayer(self.config, name=f"layer_{index}", dtype=self.dtype_policy)
             for index in range(self.config.num_hidden_layers)
         ]
 
     def build(self, input_shape=None):
-        """Create the variables of the projection and of the layers."""
+        """Create the variables of the projection and the layers."""
         if self.embedding_hidden_mapping_in is not None:
             self.embedding_hidden_mapping_in.build((None, self.config.embedding_width))
         self._build_layers()
@@ -115,17 +115,17 @@ class TransformerStack(ConfigMixin, keras.layers.Layer):
             layer.build((None, None, self.config.hidden_size))
 
     def project(self, embedded):
-        """Project embeddings, float [B, S, E], to what enters the first layer, float [B, S, D]."""
+        """Project embeddings, float [B, S, E], to the input of the first layer, float [B, S, D]."""
         return embedded if self.embedding_hidden_mapping_in is None else self.embedding_hidden_mapping_in(embedded)
 
     @property
     def num_heads(self) -> int:
-        """Number of attention heads that the vectors of a layout are split into."""
+        """Number of attention heads in a layout."""
         return self.config.num_attention_heads
 
     @property
     def output_shape(self):
-        """The shape of the last layer's output, which stands for all in `summary()`."""
+        """The shape of the last layer's output, shown by `summary()`."""
         return (None, None, self.config.hidden_size)
 
     def compute_output_spec(self, x, bias=None, *, first_only=False, **options):
@@ -142,13 +142,13 @@ class TransformerStack(ConfigMixin, keras.layers.Layer):
         Args:
           x: float [..., D].
           bias: float, added to the attention scores; None adds nothing.
-          layout: how `x` lies; see `PaddedLayout`.
-          first_only: whether the last layer is wanted of the first vector of each sequence alone.
+          layout: layout of `x`; see `PaddedLayout`.
+          first_only: whether to compute the last layer only for the first vector of each sequence.
           training: whether to apply dropout.
 
         Returns:
-          A list of L `AttentionOutput`s, first layer first; in training with `recompute_layers` their probabilities
-          are None.
+          A list of L `AttentionOutput`s, first layer first; their probabilities are None in training with
+          `recompute_layers`.
         """
         outputs = []
         for number, layer in enumerate(self.layers, 1):
@@ -163,39 +163,39 @@ class TransformerStack(ConfigMixin, keras.layers.Layer):
 
 
 def call_recomputed(layer: keras.layers.Layer, x, *arguments, **options):
-    """Call a transformer layer so that its backward pass starts from `x` alone.
+    """Call a transformer layer so that its backward pass needs only `x`.
 
-    The second forward pass drops out what the first one did. Only `x` and the layer's weights get a gradient.
+    The second forward pass uses the same dropout masks. Only `x` and the layer's weights get gradients.
 
     Args:
-      layer: built; each of its dropout layers draws once in a call.
-      x: float, what it transforms.
-      *arguments: others of the layer's.
-      **options: likewise.
+      layer: built; each of its dropout layers draws once per call.
+      x: float, the layer's input.
+      *arguments: other arguments of the layer.
+      **options: keyword arguments of the layer.
 
     Returns:
       The layer's output, float as `x`, without its attention probabilities.
     Source: "Training Deep Nets with Sublinear Memory Cost".
     """
-    # Copies: variables would be read again in the backward pass, and get gradients beside those of the arguments.
+    # Copies: variables would be read again in the backward pass, and get gradients in addition to the arguments'.
     weights = layer.trainable_variables
     seeds = [(state, ops.copy(state)) for state in layer.non_trainable_variables]
 
-    # All that changes comes as an argument or with the scope, so that both passes compute the same.
+    # Everything that changes is an argument or set by the scope, so that both passes compute the same.
     def transform(x, *values):
         with keras.StatelessScope([*zip(weights, values, strict=True), *seeds]):
             return layer(x, *arguments, **options).context
 
     output = keras.remat(transform)(x, *map(ops.copy, weights))
     for state, seed in seeds:
-        state.assign(seed + ops.convert_to_tensor(np.array([0, 1]), dtype=state.dtype))  # as if it had been drawn from
-    # The gradient of a gather, which a layout may end in, is sparse in TensorFlow; that of this is not.
+        state.assign(seed + ops.convert_to_tensor(np.array([0, 1]), dtype=state.dtype))  # as after one draw
+    # A layout may end in a gather, whose gradient is sparse in TensorFlow; this makes it dense.
     return ops.reshape(output, ops.shape(output))
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class TransformerLayer(ConfigMixin, keras.layers.Layer):
-    """Attention and feed-forward, each with residual and normalization after it.
+    """Attention and feed-forward, each followed by residual and normalization.
 
     Attributes:
       NORM_NAME: name of the last layer normalization.
@@ -219,7 +219,7 @@ class TransformerLayer(ConfigMixin, keras.layers.Layer):
         )
 
     def build(self, input_shape=None):
-        """Create the variables of the parts."""
+        """Create the variables of the sublayers."""
         hidden = (None, None, self.config.hidden_size)
         self.attention.build(hidden)
         self.intermediate.build(hidden)
@@ -227,7 +227,7 @@ class TransformerLayer(ConfigMixin, keras.layers.Layer):
 
     @property
     def output_shape(self):
-        """The shape of the context, which stands for both outputs in `summary()`."""
+        """The shape of the context, shown by `summary()`."""
         return (None, None, self.config.hidden_size)
 
     def compute_output_spec(self, x, bias=None, *, first_only=False, **options):
@@ -240,7 +240,7 @@ class TransformerLayer(ConfigMixin, keras.layers.Layer):
         Args:
           x: float [..., D].
           bias: float, added to the attention scores; None adds nothing.
-          layout: how `x` lies; see `PaddedLayout`.
+          layout: layout of `x`; see `PaddedLayout`.
           first_only: whether to transform only the first vector of each sequence, which attends to all.
           training: whether to apply dropout.
 
@@ -254,7 +254,7 @@ class TransformerLayer(ConfigMixin, keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class AttentionBlock(ConfigMixin, keras.layers.Layer):
-    """Self-attention, its output projection and the residual."""
+    """Self-attention with output projection and residual."""
 
     def __init__(self, config: BertConfig, *, name: str = "attention", **kwargs):
         """Create the parts; for `**kwargs` see `keras.layers.Layer`."""
@@ -270,7 +270,7 @@ class AttentionBlock(ConfigMixin, keras.layers.Layer):
         )
 
     def build(self, input_shape=None):
-        """Create the variables of the parts."""
+        """Create the variables of the sublayers."""
         hidden = (None, None, self.config.hidden_size)
         self.self_attention.build(hidden)
         self.residual_output.build(hidden)
@@ -281,12 +281,12 @@ class AttentionBlock(ConfigMixin, keras.layers.Layer):
         return AttentionOutput.shapes(attending, x.shape, self.config).specs(self.compute_dtype)
 
     def call(self, x, bias=None, *, layout=PADDED, first_only=False, training=False):
-        """Attend and add.
+        """Apply attention and add the residual.
 
         Args:
           x: float [..., D].
           bias: float, added to the attention scores; None adds nothing.
-          layout: how `x` lies; see `PaddedLayout`.
+          layout: layout of `x`; see `PaddedLayout`.
           first_only: whether only the first vector of each sequence attends.
           training: whether to apply dropout.
 
@@ -302,7 +302,7 @@ class AttentionBlock(ConfigMixin, keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class SelfAttention(ConfigMixin, keras.layers.Layer):
-    """Scaled dot-product attention of sequences to themselves.
+    """Scaled dot-product self-attention.
 
     Source: "Attention Is All You Need", section 3.2.
     """
@@ -326,14 +326,14 @@ class SelfAttention(ConfigMixin, keras.layers.Layer):
         return AttentionOutput.shapes(attending.shape, x.shape, self.config).specs(self.compute_dtype)
 
     def call(self, attending, x, bias=None, *, attending_layout=PADDED, layout=PADDED, training=False):
-        """Attend.
+        """Apply attention.
 
         Args:
-          attending: float [..., D], the vectors that attend.
-          x: float [..., D], the vectors that are attended to.
+          attending: float [..., D], the vectors that attend (queries).
+          x: float [..., D], the vectors attended to (keys and values).
           bias: float, added to the scores [B, N, F, T]; see `encoder.attention_bias`. None adds nothing.
-          attending_layout: how `attending` lies.
-          layout: how `x` lies; see `PaddedLayout`.
+          attending_layout: layout of `attending`.
+          layout: layout of `x`; see `PaddedLayout`.
           training: whether to drop out probabilities.
 
         Returns:
@@ -342,20 +342,20 @@ class SelfAttention(ConfigMixin, keras.layers.Layer):
         num_heads = self.config.num_attention_heads
         query = attending_layout.split_heads(self.query(attending), num_heads)  # [B, N, F, H]
         key, value = (layout.split_heads(projection(x), num_heads) for projection in (self.key, self.value))
-        # Whole positions are dropped out of the view of others; unusual, but it is the original Transformer's way.
+        # This hides whole positions from others, which is unusual, but the original Transformer does it too.
         context, probabilities = attend(query, key, value, bias, lambda x: self.dropout(x, training=training))
         return AttentionOutput(attending_layout.join_heads(context), probabilities)
 
 
 def attend(query, key, value, bias, drop_out=lambda probabilities: probabilities):
-    """Scaled dot-product attention of heads.
+    """Compute scaled dot-product attention of heads.
 
     Args:
       query: float [B, N, F, H].
       key: float [B, N, T, H].
       value: float [B, N, T, H].
       bias: float, added to the scores [B, N, F, T]; see `encoder.attention_bias`. None adds nothing.
-      drop_out: what is done to the probabilities before they weigh the values.
+      drop_out: applied to the probabilities before they weight the values.
 
     Returns:
       float [B, N, F, H]; and the probabilities before `drop_out`, float32 [B, N, F, T].
@@ -369,7 +369,7 @@ def attend(query, key, value, bias, drop_out=lambda probabilities: probabilities
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class Intermediate(ConfigMixin, keras.layers.Layer):
-    """The wide half of the feed-forward block."""
+    """The first, widening layer of the feed-forward block."""
 
     def __init__(self, config: BertConfig, *, name: str = "intermediate", **kwargs):
         """Create the projection; for `**kwargs` see `keras.layers.Layer`."""
@@ -386,7 +386,7 @@ class Intermediate(ConfigMixin, keras.layers.Layer):
         self.dense.build((None, input_shape[-1] if input_shape else self.config.hidden_size))
 
     def compute_output_shape(self, input_shape):
-        """Return the shape of x with I as its last dimension."""
+        """Return the shape of x with last dimension I."""
         return (*input_shape[:-1], self.config.intermediate_size)
 
     def call(self, x):

@@ -1,1 +1,1 @@
-"""Files, errors, progress, tables of text: what every package uses, and which knows nothing of BERT."""
+"""Utilities for files, errors, processes and progress, independent of BERT and used by every package."""

@@ -1,8 +1,8 @@
-"""Addresses of processes that other machines connect to."""
+"""Network addresses of processes."""
 
 
 def is_address(text: object) -> bool:
-    """Return whether something is a text of the form host:port, with a port that exists."""
+    """Return True for a string host:port with a valid port number."""
     if not isinstance(text, str):
         return False
     host, _, port = text.rpartition(":")

@@ -1,8 +1,7 @@
-"""Reads files that are compressed with gzip, bzip2, xz or Zstandard, which are recognized by their first bytes.
+"""Reads files compressed with gzip, bzip2, xz or Zstandard, recognized by their first bytes.
 
-Members that follow each other in a file, as `cat a.gz b.gz` leaves them, are read as one. Unlike the readers of the
-standard library, this one takes bytes that are no further member for damage in every format, counts what it consumes
-of the file, for the progress, and the lines it gave out, for messages.
+Concatenated members, as from `cat a.gz b.gz`, are read as one file. Unlike the readers of the standard library, this
+one treats trailing garbage as damage in every format, and counts consumed bytes for progress and lines for messages.
 """
 
 import contextlib
@@ -21,18 +20,18 @@ from official_bert.support.files import open_file
 
 _BLOCK_BYTES = 1 << 17
 _MAGIC_BYTES = 10  # none of which is a line feed
-_MAX_WINDOW_LOG = 31  # of zstd --long=31, with which some published corpora are written
+_MAX_WINDOW_LOG = 31  # the window of zstd --long=31, used by some published corpora
 _ENDINGS = re.compile(r"\.(gz|gzip|bz2|xz|zst|zstd)$", re.IGNORECASE)
 
 
 class _Format(NamedTuple):
-    """A format of compression.
+    """A compression format.
 
     Attributes:
       name: for messages.
-      magic: how a file begins.
-      module: what unpacks it.
-      is_padded: bytes of zero may follow a member.
+      magic: first bytes of a file.
+      module: module that unpacks it.
+      is_padded: whether zero bytes may follow a member.
     """
 
     name: str
@@ -45,7 +44,7 @@ _FORMATS = (
     _Format("gzip", re.compile(rb"\x1f\x8b"), "zlib", is_padded=True),
     _Format("bzip2", re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), "bz2"),
     _Format("xz", re.compile(rb"\xfd7zXZ\x00"), "lzma", is_padded=True),
-    # The second is a frame to skip, with which pzstd begins.
+    # The second is a skippable frame, which pzstd writes first.
     _Format("zstd", re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), "backports.zstd"),
 )
 
@@ -73,14 +72,14 @@ class _GzipMember:
 
 
 class DecompressedStream(io.RawIOBase):
-    """The bytes that a compressed file holds.
+    """The decompressed contents of a file.
 
     Attributes:
       bytes_read: bytes of the compressed file that were consumed.
     """
 
     def __init__(self, source: IO[bytes], path: str, file_format: _Format):
-        """Read an open file; `path` is its name in messages."""
+        """Wrap an open file; `path` is its name in messages."""
         self._source = source
         self._path = path
         self._format = file_format
@@ -91,11 +90,11 @@ class DecompressedStream(io.RawIOBase):
         self.bytes_read = 0
 
     def readable(self) -> bool:
-        """Return whether it can be read: it can."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read up to as many bytes as `buffer` has room for; 0 at the end.
+        """Fill `buffer` as far as possible and return the number of bytes; 0 at the end.
 
         Raises:
           UserError: the file is damaged or incomplete.
@@ -146,7 +145,7 @@ class DecompressedStream(io.RawIOBase):
 
 
 class _Rejoined(io.RawIOBase):
-    """The first bytes of a pipe, which were read to recognize its format, and the rest."""
+    """A pipe whose first bytes were already read to recognize its format."""
 
     def __init__(self, head: bytes, source: IO[bytes]):
         self._head = head
@@ -166,15 +165,15 @@ def decompressed(source: IO[bytes], path: str) -> IO[bytes]:
     """Return the contents of an open file, unpacked if it is compressed.
 
     Args:
-      source: the file, at its start; a pipe is waited for no longer than until its first line is there.
-      path: its name, for messages.
+      source: the file, at its start; a pipe blocks only until its first line arrives.
+      path: its name in messages.
 
     Returns:
-      `source` itself if it is not compressed, but for a pipe whose start had to be read; otherwise a buffered reader
-      whose `raw` is an `DecompressedStream`.
+      `source` itself if it is not compressed (unless it is a pipe that was read from); otherwise a buffered reader
+      whose `raw` is a `DecompressedStream`.
 
     Raises:
-      UserError: what unpacks this format is not installed.
+      UserError: the module that unpacks this format is not installed.
     """
     if source.seekable():
         start = source.tell()
@@ -182,7 +181,7 @@ def decompressed(source: IO[bytes], path: str) -> IO[bytes]:
         source.seek(start)
     else:
         head = source.peek(_MAGIC_BYTES)[:_MAGIC_BYTES]
-        if len(head) < _MAGIC_BYTES and b"\n" not in head:  # the writer is slow, or there is no more
+        if len(head) < _MAGIC_BYTES and b"\n" not in head:  # the writer is slow, or the pipe has ended
             head = source.readline(_MAGIC_BYTES)
             source = io.BufferedReader(_Rejoined(head, source))
     file_format = _format_of(head)
@@ -197,20 +196,20 @@ def open_decompressed(path: str, what: str = "") -> Iterator[IO[bytes]]:
 
     Args:
       path: the file.
-      what: what the file should be, for messages: "model config".
+      what: description of the file in messages: "model config".
 
     Raises:
-      UserError: it cannot be opened or read; in the block too, where it is damaged.
+      UserError: it cannot be opened or read, or turns out to be damaged in the block.
     """
     with open_file(path, "rb", what) as source:
         yield decompressed(source, path)
 
 
 def is_compressed(path: str) -> bool:
-    """Tell whether a file begins as one that is compressed, which this Python can unpack.
+    """Return True if a file is compressed, judging by its first bytes.
 
     Raises:
-      UserError: it cannot be read, or what unpacks its format is not installed.
+      UserError: it cannot be read, or the module that unpacks its format is not installed.
     """
     with open_file(path, "rb") as source:
         file_format = _format_of(source.read(_MAGIC_BYTES))
@@ -221,7 +220,7 @@ def is_compressed(path: str) -> bool:
 
 
 def text_extension(path: str) -> str:
-    """Return the ending of a file's name in lower case, before that of a compression: ".jsonl" of "dump.JSONL.gz"."""
+    """Return the lowercase extension of a file without that of its compression: ".jsonl" for "dump.JSONL.gz"."""
     return os.path.splitext(_ENDINGS.sub("", path))[1].lower()
 
 
@@ -230,13 +229,13 @@ def _format_of(head: bytes) -> _Format | None:
 
 
 def _unpacker(file_format: _Format, path: str) -> tuple[Callable[[], Any], type[Exception]]:
-    """Return the decompressor of one member, and the error that it raises."""
+    """Return the decompressor of one member, and the exception that it raises."""
     try:
         module = importlib.import_module(file_format.module)
     except ImportError as error:
         if file_format.name == "zstd":
             raise UserError(
-                f"{path} is compressed with zstd, which is read with an optional package; install it: "
+                f"{path} is compressed with zstd, which needs an optional package; install it: "
                 f"{install_command('zstd')}"
             ) from error
         raise UserError(

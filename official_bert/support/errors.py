@@ -1,10 +1,10 @@
-"""The exception for mistakes that a user can correct; the scripts turn it into one line and exit code 1."""
+"""The exception for mistakes that users can correct; scripts report it in one line with exit code 1."""
 
 import re
 from collections.abc import Iterable
 
 _MOST_NAMES_LISTED = 20
-_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # but for those that lay out text
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # except tab and line feed
 
 
 class UserError(ValueError):
@@ -15,7 +15,7 @@ class UserError(ValueError):
 
 
 def format_names(names: Iterable[str]) -> str:
-    """Return names as a message shows them: quoted, and only the first of very many."""
+    """Format names for a message: quoted, and only the first of many."""
     names = [repr(name) for name in names]
     hidden = len(names) - _MOST_NAMES_LISTED
     return ", ".join(names[:_MOST_NAMES_LISTED]) + (f" and {hidden} more" if hidden > 0 else "") or "nothing"
@@ -27,10 +27,10 @@ def pluralize(number: int, noun: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return text for a terminal, which what files hold could steer: control characters are written as `\x1b`."""
+    r"""Escape control characters, as in `\x1b`, so that file contents cannot control the terminal."""
     return _CONTROL_CHARACTERS.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def plain_message(error: Exception) -> str:
-    """Return the message of a TensorFlow error, without the names of the graph's nodes and of the operation."""
+    """Return the message of a TensorFlow error, without graph node and operation names."""
     return re.sub(r"\{\{.*?\}\} | \[Op:\w+\]", "", getattr(error, "message", None) or str(error))

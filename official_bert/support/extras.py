@@ -18,7 +18,7 @@ def require(package: str, extra: str) -> None:
     """Import a package, suppressing its log lines about missing optional parts.
 
     Raises:
-      UserError: it is not installed; the message says how to install it.
+      UserError: it is not installed; with the command to install it.
     """
     logging.disable(logging.WARNING)
     try:
@@ -35,20 +35,20 @@ def check_installed(package: str, extra: str) -> None:
     """Look for a package without importing it.
 
     Raises:
-      UserError: it is not installed; the message says how to install it.
+      UserError: it is not installed; with the command to install it.
     """
     if importlib.util.find_spec(package) is None:
         raise _not_installed(package, extra)
 
 
 def folder_of_tensorflow_text(use: str) -> str:
-    """Find the package tensorflow_text without importing it, which imports TensorFlow.
+    """Find the package tensorflow_text without importing it, since it imports TensorFlow.
 
     Args:
-      use: what needs it, for the message.
+      use: the feature that needs it, for the message.
 
     Raises:
-      UserError: it is not installed, as on Windows, which it does not support.
+      UserError: it is not installed, for example on Windows, which it does not support.
     """
     package = importlib.util.find_spec("tensorflow_text")
     if package is None:
@@ -81,7 +81,7 @@ def install_command(extra: str) -> str:
 
 
 def _origin() -> str | None:
-    """Return the local file or folder that pip installed this package from; None if it was an index."""
+    """Return the local file or folder that pip installed this package from; None for an index."""
     try:
         url = json.loads(importlib.metadata.distribution("official-bert").read_text("direct_url.json") or "{}").get(
             "url"

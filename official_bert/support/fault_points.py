@@ -1,9 +1,8 @@
-"""Fault points: places where a test kills this process, as a power failure or the OOM killer would.
+"""Fault points: places where a test can kill this process, like a power failure or the OOM killer.
 
 A test sets the environment variable OFFICIAL_BERT_KILL_AT to the name of a fault point and a count, such as `rename
 model.ckpt-4.index:1`: the process sends itself SIGKILL when it passes that point for the first time. `trace:FILE`
-instead writes the names of all points that are passed to a file, one per line. Without the variable, fault points do
-nothing.
+instead writes the names of all points passed to a file, one per line. Without the variable, fault points do nothing.
 """
 
 import collections

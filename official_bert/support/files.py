@@ -1,8 +1,8 @@
 """Opens and finds files, local or remote.
 
-Local paths are served by the standard library, so that tokenization and `--help` never import TensorFlow; paths with
-a scheme (`gs://`) go through `tf.io.gfile`, imported on first use. No other module than this one and `writing` uses
-`tf.io.gfile`. What goes wrong with a file is a `UserError` that names it.
+Local paths use the standard library, so that tokenization and `--help` never import TensorFlow; paths with a scheme
+(`gs://`) use `tf.io.gfile`, imported on first use. Only this module and `writing` use `tf.io.gfile`. File errors become
+`UserError`s that name the file.
 """
 
 import contextlib
@@ -17,45 +17,45 @@ from typing import IO, Any
 
 from official_bert.support.errors import UserError
 
-_MAX_NAME_BYTES = 255  # of a file or folder, on all usual file systems
-_MOST_NAMED = 3  # files in a message
-_SECONDS_TO_ANSWER = 30.0  # of a remote file system; TensorFlow itself tries again for many minutes
+_MAX_NAME_BYTES = 255  # maximum on all common file systems
+_MOST_NAMED = 3  # maximum number of files in a message
+_SECONDS_TO_ANSWER = 30.0  # TensorFlow itself keeps retrying a remote file system for many minutes
 _SPECIAL = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
     (stat.S_ISFIFO, "a pipe (FIFO)"),
     (stat.S_ISSOCK, "a socket"),
 )
-# What this process has open already, as `--vocab_file=<(...)` of a shell: a pipe that somebody writes to.
-NO_LINKS = getattr(os, "O_NOFOLLOW", 0)  # a flag of `os.open`, which Windows lacks
+# Files that this process already has open, such as the pipe of a shell's `--vocab_file=<(...)`.
+NO_LINKS = getattr(os, "O_NOFOLLOW", 0)  # a flag of `os.open`, missing on Windows
 _OWN_DESCRIPTOR = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/\d+")
 
-_answering: set[str] = set()  # the remote places that have answered
+_answering: set[str] = set()  # remote locations that have answered
 
 
 def is_remote(path: str) -> bool:
-    """Tell whether `path` names a file behind a scheme such as `gs://`."""
+    """Return True if `path` has a scheme such as `gs://`."""
     return "://" in path
 
 
 def is_own_descriptor(path: str) -> bool:
-    """Tell whether `path` names what this process has open already, such as a pipe, which can be read but once."""
+    """Return True if `path` is a file descriptor of this process, such as a pipe, which can be read only once."""
     return _OWN_DESCRIPTOR.fullmatch(path) is not None
 
 
 def absolute_path(path: str) -> str:
-    """Return the path as a process in another folder finds the file."""
+    """Return the absolute path, valid for processes in any folder."""
     return path if is_remote(path) else os.path.abspath(path)
 
 
 @contextlib.contextmanager
 def remote_file_system(path: str) -> Iterator[Any]:
-    """Give `tf.io.gfile` for work with a remote path.
+    """Yield `tf.io.gfile` for working with a remote path.
 
     Raises:
       UserError: TensorFlow has no file system for the path, it does not answer, or it reports an error in the block.
     """
-    import tensorflow as tf  # seconds to import: only remote paths need it
+    import tensorflow as tf  # takes seconds to import; needed only for remote paths
 
     check_name(path)
     scheme = path.partition("://")[0]
@@ -73,7 +73,7 @@ def remote_file_system(path: str) -> Iterator[Any]:
 
 
 def _wait_for_answer(gfile, path: str) -> None:
-    """Check that a remote place answers, when it is used for the first time."""
+    """Check on first use that a remote location answers."""
     place = "/".join(path.split("/")[:3])
     if place in _answering:
         return
@@ -85,7 +85,7 @@ def _wait_for_answer(gfile, path: str) -> None:
         except Exception as error:
             errors.append(error)
 
-    thread = threading.Thread(target=ask, daemon=True)  # a call into TensorFlow cannot be broken off
+    thread = threading.Thread(target=ask, daemon=True)  # calls into TensorFlow cannot be interrupted
     thread.start()
     thread.join(_SECONDS_TO_ANSWER)
     if thread.is_alive():
@@ -99,13 +99,13 @@ def _wait_for_answer(gfile, path: str) -> None:
 
 
 def check_name(path: str) -> None:
-    """Raise if no file can have this name, or TensorFlow, whose names are UTF-8, could not open it.
+    """Raise if this is not a valid file name, or TensorFlow could not open it because it is not UTF-8.
 
     Raises:
-      UserError: the name holds NUL or bytes that are not UTF-8, or is too long.
+      UserError: the name contains NUL or bytes that are not UTF-8, or is too long.
     """
     if "\0" in path:
-        raise UserError(f"{path!r}: a file name cannot hold the character NUL")
+        raise UserError(f"{path!r}: a file name cannot contain the character NUL")
     try:
         path.encode()
         os.fsencode(path)
@@ -120,12 +120,12 @@ def check_name(path: str) -> None:
 
 
 def check_regular(path: str) -> None:
-    """Raise if something is there that is neither a regular file nor a folder: a device, a pipe, a link to itself.
+    """Raise if a path is neither a regular file nor a folder, but a device, a pipe or a circular link.
 
-    Such a file would be replaced by a regular one, or its reader would wait for ever.
+    Writing would replace such a file by a regular one, and reading might block forever.
 
     Raises:
-      UserError: the message says what it is.
+      UserError: with the kind of the file.
     """
     if is_remote(path):
         return
@@ -133,21 +133,21 @@ def check_regular(path: str) -> None:
         mode = os.stat(path).st_mode
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno == errno.ELOOP:
-            raise UserError(f"{path} is a symbolic link that leads back to itself; name a regular file") from error
-        return  # whoever opens it learns more
+            raise UserError(f"{path} is a circular symbolic link; give a regular file") from error
+        return  # opening the file will report the reason
     for is_kind, kind in _SPECIAL:
         if is_kind(mode):
-            raise UserError(f"{path} is {kind}, not a regular file; name a regular file")
+            raise UserError(f"{path} is {kind}, not a regular file; give a regular file")
 
 
 @contextlib.contextmanager
 def reporting_file_errors(action: str, path: str, *hidden: str) -> Iterator[None]:
-    """Turn what the disk reports about a file inside the block into a message that names it.
+    """Turn OS errors about a file in the block into a UserError that names it.
 
     Args:
       action: "read" or "write".
       path: the file.
-      hidden: other names it has in the block.
+      hidden: other names of the file in the block.
 
     Raises:
       UserError: it cannot be read or written.
@@ -162,14 +162,14 @@ def reporting_file_errors(action: str, path: str, *hidden: str) -> Iterator[None
 
 
 def describe_paths(paths: Sequence[str]) -> str:
-    """Name files in a message; of many only the first and the last."""
+    """Describe files in a message; of many, only the first and the last."""
     if len(paths) <= _MOST_NAMED:
         return ", ".join(paths)
     return f"{len(paths):,} files, {paths[0]} to {paths[-1]}"
 
 
 def open_local(path: str, mode: str) -> IO[Any]:
-    """Open a local file; for text it is UTF-8, with lines as they are."""
+    """Open a local file; text is UTF-8, and line ends are unchanged."""
     check_name(path)
     if "b" in mode:
         return open(path, mode)
@@ -178,15 +178,15 @@ def open_local(path: str, mode: str) -> IO[Any]:
 
 @contextlib.contextmanager
 def open_file(path: str, mode: str = "r", what: str = "") -> Iterator[IO[Any]]:
-    """Open a local or remote file for the block; text is UTF-8 and line ends are left as they are.
+    """Open a local or remote file for the block; text is UTF-8, and line ends are unchanged.
 
     Args:
       path: the file.
-      mode: as of `open`.
-      what: what the file should be, for messages: "model config".
+      mode: see `open`.
+      what: description of the file in messages: "model config".
 
     Raises:
-      UserError: it cannot be opened, read or written, in the block too.
+      UserError: it cannot be opened, read or written, also within the block.
     """
     is_read = mode.startswith("r")
     if is_remote(path):
@@ -203,7 +203,7 @@ def open_file(path: str, mode: str = "r", what: str = "") -> Iterator[IO[Any]]:
 
 
 def exists(path: str) -> bool:
-    """Tell whether a file or folder is there."""
+    """Return True if a file or folder exists."""
     if not is_remote(path):
         return os.path.exists(path)
     with remote_file_system(path) as gfile:
@@ -211,7 +211,7 @@ def exists(path: str) -> bool:
 
 
 def is_folder(path: str) -> bool:
-    """Tell whether `path` is an existing folder."""
+    """Return True if `path` is an existing folder."""
     if not is_remote(path):
         return os.path.isdir(path)
     with remote_file_system(path) as gfile:
@@ -235,21 +235,21 @@ def size(path: str) -> int:
 
 
 def modified_ns(path: str) -> int:
-    """Return the time of the last change of a local file, in nanoseconds; 0 for a remote one."""
+    """Return the modification time of a local file in nanoseconds; 0 for a remote one."""
     return 0 if is_remote(path) else os.stat(path).st_mtime_ns
 
 
 def is_same(first: str, second: str) -> bool:
-    """Tell whether two paths name the same existing file."""
+    """Return True if two paths name the same existing file."""
     if is_remote(first) or is_remote(second):
         return first == second
     return os.path.samefile(first, second)
 
 
 def find(patterns: str) -> list[str]:
-    """Find the files that a comma-separated list of names and globs stands for.
+    """Find the files matching a comma-separated list of names and globs.
 
-    The names keep the list's order; the matches of one glob are sorted, and hidden files never match.
+    The order of the list is kept; the matches of each glob are sorted, and hidden files never match.
 
     Args:
       patterns: for example `"a.txt,books/*.txt"`.
@@ -258,26 +258,26 @@ def find(patterns: str) -> list[str]:
       Paths, at least one per pattern.
 
     Raises:
-      UserError: a pattern matches no file; the message names it.
+      UserError: a pattern matches no file; with the pattern.
     """
     return [path for pattern in patterns.split(",") for path in find_one(pattern.strip(), patterns)]
 
 
 def find_one(pattern: str, given: str | None = None) -> list[str]:
-    """Find the files that a name or glob stands for.
+    """Find the files matching a name or glob.
 
     Args:
-      pattern: a path, in which a comma is a character like any other.
-      given: the list that it is part of, for messages.
+      pattern: a path, in which commas have no special meaning.
+      given: the list that it belongs to, for messages.
 
     Raises:
-      UserError: there is no file; the message names the pattern.
+      UserError: no file matches; with the pattern.
     """
     matches = find_any(pattern)
     for path in matches or [pattern]:
         check_name(path)
     if not matches and pattern and is_folder(pattern):
-        raise UserError(f"{pattern!r} is a folder; name the files in it, as in {os.path.join(pattern, '*')!r}")
+        raise UserError(f"{pattern!r} is a folder; give the files in it: {os.path.join(pattern, '*')!r}")
     if not matches:
         check_regular(pattern)
         hint = "" if given is None else f" (given: {given!r})"
@@ -286,7 +286,7 @@ def find_one(pattern: str, given: str | None = None) -> list[str]:
 
 
 def files_below(folder: str) -> list[str]:
-    """Return the paths of all files below a folder, sorted, without hidden files and what is no regular file.
+    """Return the sorted paths of all regular files below a folder, without hidden ones.
 
     Links to folders are followed, but each folder is visited once.
     """
@@ -316,12 +316,12 @@ def _raise_unreadable(error: OSError) -> None:
 
 
 def find_any(pattern: str) -> list[str]:
-    """Find the files that a name or glob stands for, sorted; there may be none."""
+    """Return the sorted files matching a name or glob, possibly none."""
     if is_remote(pattern):
         with remote_file_system(pattern) as gfile:
             paths = gfile.glob(pattern)
         paths = [path for path in paths if not os.path.basename(path).startswith(".")]
-    elif os.path.isfile(pattern):  # a name that holds [ or * itself
+    elif os.path.isfile(pattern):  # a literal name with [ or *
         paths = [pattern]
     else:
         paths = [path for path in local_glob.glob(pattern) if os.path.isfile(path)]

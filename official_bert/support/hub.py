@@ -1,7 +1,7 @@
-"""Downloads models of the Hugging Face Hub, named hf://owner/name, with its own client, which caches them.
+"""Downloads models of the Hugging Face Hub, given as hf://owner/name, into the cache of its client.
 
-The client checks the size of what it downloads; the hash of each large file, which is its name in the cache, is
-checked here.
+The client checks the sizes of downloads. This module also checks the hash of each large file, which is its name in
+the cache.
 """
 
 import functools
@@ -21,7 +21,7 @@ _SETTINGS = [
     *("[0-9]_*/*.json", "[0-9]_*/*.txt", "[0-9]_*/*.model"),
     *("[1-9]_*/model.safetensors", "[1-9]_*/pytorch_model.bin"),
 ]
-# The first that the model has; either may be in several files, and of sentence-transformers in the encoder's folder.
+# In order of preference; either may be split, and sentence-transformers may keep it in the encoder's folder.
 _WEIGHTS = (
     ("model*.safetensors", "0_*/model*.safetensors", "model.safetensors.index.json"),
     ("pytorch_model*.bin", "0_*/pytorch_model*.bin", "pytorch_model.bin.index.json"),
@@ -30,27 +30,27 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 
 def local_folder(path: str) -> str:
-    """Return the folder in the cache with what is needed of a model of the hub; any other path as it is.
+    """Download the needed files of a hub model and return their folder in the cache; return other paths unchanged.
 
-    What the client's environment variables say holds: `HF_HOME`, `HF_HUB_OFFLINE`, `HF_TOKEN`, `HF_ENDPOINT`.
+    The client's environment variables apply: `HF_HOME`, `HF_HUB_OFFLINE`, `HF_TOKEN`, `HF_ENDPOINT`.
 
     Args:
-      path: `hf://owner/name`, with `@revision` behind it for a branch, a tag or a commit; or a path.
+      path: `hf://owner/name`, optionally followed by `@revision` (a branch, tag or commit); or a path.
 
     Raises:
-      UserError: there is no such model or revision, it may not be read or cannot be downloaded, a file is damaged, or
+      UserError: the model or revision does not exist, access is denied, the download fails, a file is damaged, or
         the client is not installed.
     """
     if not path.startswith(SCHEME):
         return path
     match = _NAME.fullmatch(path)
     if match is None:
-        raise UserError(f"{path} is not the name of a model; write hf://owner/name or hf://owner/name@revision")
+        raise UserError(f"{path} is not a model name; write hf://owner/name or hf://owner/name@revision")
     try:
         import huggingface_hub
         from huggingface_hub import errors
     except ImportError as error:
-        raise UserError(f"{path} needs the client of the hub: pip install 'official-bert[hub]'") from error
+        raise UserError(f"{path} needs the client of the hub; run: pip install 'official-bert[hub]'") from error
     name, revision = match.groups()
     try:
         for weights in _WEIGHTS:
@@ -58,11 +58,11 @@ def local_folder(path: str) -> str:
             if any(glob.glob(os.path.join(glob.escape(folder), pattern)) for pattern in weights):
                 break
     except errors.GatedRepoError as error:
-        raise UserError(f"{path}: its owner grants access; ask for it on its page, and set HF_TOKEN") from error
+        raise UserError(f"{path}: access is restricted; request it on the model's page, and set HF_TOKEN") from error
     except errors.RepositoryNotFoundError as error:
-        raise UserError(f"{path}: there is no such model, or it is private; check the name, or set HF_TOKEN") from error
+        raise UserError(f"{path}: the model does not exist or is private; check the name, or set HF_TOKEN") from error
     except errors.RevisionNotFoundError as error:
-        raise UserError(f"{path}: there is no revision {revision!r} of this model") from error
+        raise UserError(f"{path}: this model has no revision {revision!r}") from error
     except (OSError, ValueError, errors.HTTPError) as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise UserError(f"{path} cannot be downloaded, and is not in the cache: {reason:.200}") from error
@@ -74,7 +74,7 @@ def local_folder(path: str) -> str:
 
 @functools.cache  # commands ask for one folder several times
 def _check_content(model: str, file: str, blob: str) -> None:
-    """Raise if a large file of a model is not what its hash says, by which it is named in the cache."""
+    """Raise if a large file of a model differs from its hash, which is its name in the cache."""
     wanted = os.path.basename(blob)
     if not _SHA256.fullmatch(wanted):
         return

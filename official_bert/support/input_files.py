@@ -1,4 +1,4 @@
-"""Finds input files from names, globs, folders and lists of these."""
+"""Finds the input files given by names, globs, folders and file lists."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -11,21 +11,21 @@ _SIDECARS = (".json", ".vocab.txt", ".spiece.model")
 
 
 def find_inputs(patterns: str, *, is_input: Callable[[str], bool] | None = None) -> list[str]:
-    """Find the files that a comma-separated list of names, globs, folders and file lists stands for.
+    """Find the input files given by a comma-separated list of names, globs, folders and file lists.
 
-    A folder stands for all files below it, sorted, without hidden files and folders. `@list.txt` stands for what the
-    file list.txt names: a name, glob or folder a line. Relative paths in it are relative to the current folder, like
-    those in `patterns`; blank lines mean nothing.
+    A folder stands for all files below it, sorted, without hidden files and folders. `@list.txt` stands for the
+    contents of list.txt: one name, glob or folder per line. Relative paths in it are relative to the current folder,
+    like those in `patterns`; blank lines are ignored.
 
     Args:
       patterns: for example `"a.txt,books/*.txt,dumps,@list.txt"`.
-      is_input: tells of the path of a file found in a folder or by a glob whether to take it; None takes all.
+      is_input: returns True for the path of each file in a folder or glob to use; None uses all.
 
     Returns:
       Paths, in the order of the list, at least one for each part of it.
 
     Raises:
-      UserError: a pattern matches no file, or a folder or list is empty; the message names it, and in a list the line.
+      UserError: a pattern matches no file, or a folder or list is empty; with its name and, in a list, the line.
     """
     found = []
     for pattern in patterns.split(","):
@@ -38,41 +38,41 @@ def find_inputs(patterns: str, *, is_input: Callable[[str], bool] | None = None)
 
 
 def _listed(path: str, is_input: Callable[[str], bool] | None) -> list[str]:
-    """Return the files that a file list stands for."""
+    """Return the files given by a file list."""
     if not path:
-        raise UserError(f"{_LIST_SIGN!r} stands alone; write the name of a file list behind it: {_LIST_SIGN}list.txt")
+        raise UserError(f"{_LIST_SIGN!r} needs the name of a file list: {_LIST_SIGN}list.txt")
     if files.is_folder(path):
         raise UserError(f"{_LIST_SIGN}{path} is a folder, not a list of files; leave out the {_LIST_SIGN}")
-    files.check_regular(path)  # a pipe could not be read twice
+    files.check_regular(path)  # a pipe cannot be read twice
     found = []
     for where, name in _entries(path):
         if name.startswith(_LIST_SIGN):
-            raise UserError(f"{where}: {name!r} would be a list within a list; name files, globs and folders")
+            raise UserError(f"{where}: {name!r} is a list within a list; use only files, globs and folders")
         try:
             found += _found(name, None, is_input)
         except UserError as error:
             raise UserError(f"{where}: {error}") from error
     if not found:
-        raise UserError(f"the file list {path} names no files; write one path, glob or folder a line")
+        raise UserError(f"the file list {path} is empty; write one path, glob or folder per line")
     return found
 
 
 def _entries(path: str) -> Iterator[tuple[str, str]]:
-    """Return the lines of a list that are not blank, each after its place for messages."""
+    """Yield the non-blank lines of a list, each with its location for messages."""
     for number, line in enumerate(LineReader(path), start=1):
         if name := line.removeprefix("\ufeff").strip():
             yield f"{path}, line {number}", name
 
 
 def _found(name: str, given: str | None, is_input: Callable[[str], bool] | None) -> list[str]:
-    """Return the files that a name, glob or folder stands for."""
+    """Return the files given by a name, glob or folder."""
     files.check_name(name)
     if not name or not files.is_folder(name):
-        found = files.find_one(name, given)  # a file that is named itself is meant
+        found = files.find_one(name, given)  # an explicitly named file is always used
         return [path for path in found if path == name or is_input is None or is_input(path)] or found
     found = [path for path in files.files_below(name) if is_input is None or is_input(path)]
     if not found:
-        raise UserError(f"there are no input files in the folder {name} (hidden ones are left out)")
+        raise UserError(f"there are no input files in the folder {name} (hidden ones are ignored)")
     return found
 
 
@@ -80,7 +80,7 @@ class InputState:
     """The sizes and modification times of input files, to detect changes while they are read.
 
     Attributes:
-      states: path to size and time; pipes have none.
+      states: path to size and time; pipes are omitted.
     """
 
     def __init__(self, paths: Iterable[str]):
@@ -91,14 +91,14 @@ class InputState:
         """Raise if a file has changed.
 
         Raises:
-          UserError: the message names the file and its sizes.
+          UserError: with the file and its sizes.
         """
         for path, before in self.states.items():
             after = _state(path) if files.exists(path) else (0, 0)
             if after != before:
                 raise UserError(
                     f"{path} changed while it was read: {before[0]:,} bytes at first, {after[0]:,} at the end; "
-                    "run the command again once nothing writes to it"
+                    "run the command again when nothing writes to it"
                 )
 
 
@@ -107,5 +107,5 @@ def _state(path: str) -> tuple[int, int]:
 
 
 def is_no_sidecar(path: str) -> bool:
-    """Tell whether a file is not one of those that lie beside records and describe them."""
+    """Return True unless a file is one of those that describe the records beside them."""
     return not path.endswith(_SIDECARS)

@@ -1,4 +1,4 @@
-"""Keeps other processes out of a folder, or away from an open file. No other module uses locks of the system."""
+"""File and folder locks. Only this module uses the operating system's locks."""
 
 import contextlib
 import errno
@@ -16,20 +16,20 @@ except ImportError:  # Windows
     fcntl = None
     import msvcrt
 
-# What file systems say that know no locks, such as some network ones.
+# Errors of file systems without locks, such as some network file systems.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 @contextlib.contextmanager
 def exclusive_lock(folder: str, what: str) -> Iterator[None]:
-    """Keep other processes out of a local folder while the block runs.
+    """Lock a local folder against other processes during the block.
 
     Args:
-      folder: it must exist; one that is remote, or on a file system without locks, cannot be guarded.
-      what: what the block does, for the message: "trains into".
+      folder: an existing folder; a remote one, or one on a file system without locks, is not locked.
+      what: description of the block for the message: "trains into".
 
     Raises:
-      UserError: another process is in its block, or the lock file cannot be opened.
+      UserError: another process holds the lock, or the lock file cannot be opened.
     """
     if is_remote(folder):
         yield
@@ -45,7 +45,7 @@ def exclusive_lock(folder: str, what: str) -> Iterator[None]:
             if error.errno not in _NO_LOCKS:
                 raise UserError(f"cannot lock {path}: {error.strerror}; use a folder on another disk") from error
             logging.warning(
-                "%s is on a file system without locks (%s): see to it yourself that no other process %s it",
+                "%s is on a file system without locks (%s): make sure that no other process %s it",
                 folder,
                 error.strerror,
                 what,
@@ -59,7 +59,7 @@ def acquire(descriptor: int) -> None:
     """Lock an open file or folder until it is closed.
 
     Raises:
-      OSError: another process has it, or the file system knows no locks.
+      OSError: another process holds the lock, or the file system has no locks.
     """
     if fcntl:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -71,7 +71,7 @@ def acquire(descriptor: int) -> None:
 
 
 def _open_lock(path: str) -> int:
-    """Open a lock file, which nothing is written to; a link would lead to a file of somebody else."""
+    """Open a lock file, without writing to it; links are refused, since they might lead to another user's file."""
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | NO_LINKS, 0o666)
     except OSError as error:

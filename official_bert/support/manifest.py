@@ -13,15 +13,15 @@ from official_bert.support.errors import UserError
 
 
 def fingerprint(*values: Any) -> str:
-    """Hash what would be too long for a manifest: numbers, strings, and lists and dicts of them."""
+    """Hash numbers, strings, and lists and dicts of them, for values too long for a manifest."""
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
 
 class Manifest(NamedTuple):
-    """Record of what files were made from, and of their lengths, without checksums.
+    """Record of the provenance and lengths of files, without checksums.
 
     Attributes:
-      provenance: everything that determines the contents of the files: names, for messages, and JSON values.
+      provenance: everything that determines the contents of the files: names, used in messages, to JSON values.
       num_bytes: file name to length, relative to the folder of the manifest.
       num_records: total number of records, if known.
     """
@@ -52,7 +52,7 @@ class Manifest(NamedTuple):
 
     @classmethod
     def read(cls, path: str) -> "Manifest | None":
-        """Read a manifest; None if there is none.
+        """Read a manifest; return None if there is none.
 
         Raises:
           UserError: it is damaged.
@@ -63,26 +63,26 @@ class Manifest(NamedTuple):
         found = cls(*(values.get(name) for name in cls._fields))
         has_numbers = type(found.num_records) is int or found.num_records is None
         if not (isinstance(found.provenance, dict) and isinstance(found.num_bytes, dict) and has_numbers):
-            raise UserError(f"{path} does not say what files were made from; restore or delete it")
+            raise UserError(f"{path} does not record what the files were made from; restore or delete it")
         return found
 
     @classmethod
     def read_or_none(cls, path: str) -> "Manifest | None":
-        """Read a manifest; None if there is none or, with a warning, if it is damaged.
+        """Read a manifest; return None if there is none or, with a warning, if it is damaged.
 
         Raises:
-          UserError: the path names what is no regular file.
+          UserError: the path is not a regular file.
         """
         files.check_regular(path)
         try:
             return cls.read(path)
         except UserError as error:
-            logging.warning("%s is damaged (%s); the files that it describes are made again", path, error)
+            logging.warning("%s is damaged (%s); rebuilding the files that it describes", path, error)
             return None
 
     @classmethod
     def read_if_current(cls, path: str, provenance: Mapping[str, Any], what: str) -> "Manifest | None":
-        """Read the manifest of reusable files; None if there is none or the files are outdated or damaged.
+        """Read the manifest of reusable files; return None if there is none or the files are outdated or damaged.
 
         Args:
           path: the manifest.
@@ -93,18 +93,18 @@ class Manifest(NamedTuple):
         if known is None:
             return None
         names = known.find_differences(provenance)
-        reason = f"was made with other {', '.join(names)}" if names else known.find_damage(os.path.dirname(path))
+        reason = f"was built with different {', '.join(names)}" if names else known.find_damage(os.path.dirname(path))
         if reason:
-            logging.info("%s %s; it is made again", what, reason)
+            logging.info("%s %s; rebuilding it", what, reason)
         return None if reason else known
 
     def find_differences(self, provenance: Mapping[str, Any]) -> list[str]:
         """Return the names of the provenance values that differ."""
-        wanted = json.loads(json.dumps(provenance))  # tuples are lists in a file
+        wanted = json.loads(json.dumps(provenance))  # tuples become lists in JSON
         return [name for name in {**wanted, **self.provenance} if self.provenance.get(name) != wanted.get(name)]
 
     def find_damage(self, folder: str) -> str | None:
-        """Describe the damage to the files in a folder; None if their lengths are unchanged."""
+        """Describe the damage to the files in a folder; return None if their lengths are unchanged."""
         for name, num_bytes in self.num_bytes.items():
             path = os.path.join(folder, name)
             if not files.exists(path) or files.size(path) != num_bytes:

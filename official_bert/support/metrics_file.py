@@ -1,4 +1,4 @@
-"""`metrics.jsonl`, in which a run keeps its losses and scores: one line per split and step.
+"""`metrics.jsonl`, a run's record of losses and scores: one line per split and step.
 
 `training/summaries.py` writes it, `official-bert plot_metrics` draws it.
 """
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from official_bert.support import files
 
 METRICS_FILE = "metrics.jsonl"
-_MAX_STEP = 10**12  # as for the flags that count steps
+_MAX_STEP = 10**12  # as for flags that count steps
 
 
 class Series(NamedTuple):
@@ -29,9 +29,9 @@ class Metrics(NamedTuple):
     """The contents of a `metrics.jsonl`.
 
     Attributes:
-      series: split ("train" or "eval") and name to the numbers, in the order of their first lines.
-      num_damaged: lines that are none, such as the last one of a killed run.
-      num_not_finite: numbers that are NaN or infinite, as the losses of a run that diverged.
+      series: split ("train" or "eval") and name to the values, in order of first appearance.
+      num_damaged: damaged lines, such as the last one of a killed run.
+      num_not_finite: values that are NaN or infinite, such as the losses of a run that diverged.
     """
 
     series: dict[tuple[str, str], Series]
@@ -40,7 +40,7 @@ class Metrics(NamedTuple):
 
 
 def parse_line(line: bytes) -> dict | None:
-    """Read a line: a dict of `split`, `step` and numbers; None for a damaged one, such as the last of a killed run."""
+    """Parse a line to a dict of `split`, `step` and numbers; None if damaged, like the last line of a killed run."""
     try:
         scalars = json.loads(line)
     except (ValueError, RecursionError):  # not JSON, not UTF-8, or nested too deeply
@@ -55,7 +55,7 @@ def parse_line(line: bytes) -> dict | None:
 def read_metrics(path: str) -> Metrics:
     """Read a `metrics.jsonl`.
 
-    Where a step has two lines of a split, the last one counts. Numbers that are not finite are left out.
+    If a step has two lines of a split, the last one counts. Values that are not finite are omitted.
 
     Raises:
       UserError: it cannot be read.
@@ -82,7 +82,7 @@ def read_metrics(path: str) -> Metrics:
 
 
 def _is_number(value: object) -> bool:
-    """Return whether JSON holds a number that a float can hold; NaN and infinity are such."""
+    """Return True for a number that fits a float, including NaN and infinity."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return isinstance(value, float) or abs(value) < 2**1023

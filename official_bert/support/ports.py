@@ -1,4 +1,4 @@
-"""Ports of this machine."""
+"""Network ports of this machine."""
 
 import socket
 
@@ -6,13 +6,13 @@ from official_bert.support.errors import UserError
 
 
 def check_free(port: int, name: str) -> None:
-    """Check that a server may listen at a port of all addresses of this machine.
+    """Check that a server can listen on a port of all addresses of this machine.
 
     Raises:
-      UserError: another process listens there, or this one may not; the message starts with `name`.
+      UserError: the port is in use or not permitted; the message starts with `name`.
     """
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # free, too, if its connections are just ending
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port with closing connections counts as free
         try:
             probe.bind(("", port))
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Work for several processes: `Workers` applies a function to many items and gives the results in their order."""
+"""Parallel processes: `Workers` maps a function over items and yields the results in order."""
 
 import collections
 import contextlib
@@ -20,8 +20,8 @@ from typing import Any
 from official_bert.support import signals
 from official_bert.support.errors import UserError
 
-_WAITING_ITEMS = 2  # for each process beside the one it works at, so that none waits for this process
-_SECONDS_TO_END = 5  # of a process whose pipe is closed
+_WAITING_ITEMS = 2  # queued per process, so that none waits for this one
+_SECONDS_TO_END = 5  # after its pipe was closed
 
 
 def available_cores() -> int:
@@ -32,12 +32,13 @@ def available_cores() -> int:
 class Workers:
     """Processes that apply functions to items; a context manager.
 
-    They are started, not forked: a copy of a process in which TensorFlow's threads run may hang. So a function must be
-    one of a module, and its items, settings and results are sent as pickles. A single process is this one.
+    They are spawned, not forked: a forked copy of a process with TensorFlow's threads may hang. A function must
+    therefore be defined in a module, and items, settings and results are pickled. With one process, the work is done in
+    this one.
 
-    Each process has a pipe of its own. In a `ProcessPoolExecutor` all share two, so that nobody sees the end of one: a
-    process that is killed while it sends a result leaves this one waiting for ever, and when this one is killed the
-    others stay, as "a signal to the first process" of `faults/test_record_making.py` shows.
+    Each process has its own pipe. In a `ProcessPoolExecutor` all processes share two, so nobody sees the end of one: if
+    a process is killed while it sends a result, this one waits forever, and if this one is killed, the others survive,
+    as "a signal to the first process" of `faults/test_record_making.py` shows.
 
     Examples:
       >>> with Workers(4, tokenizer, name="tokenizes") as workers:
@@ -46,13 +47,13 @@ class Workers:
     """
 
     def __init__(self, num_processes: int, *settings: Any, name: str, advice: str = "use fewer processes"):
-        """Start nothing yet.
+        """Initialize without starting any process.
 
         Args:
           num_processes: at least 1.
-          *settings: further arguments of every function, sent once to each process.
+          *settings: further arguments of every function, sent to each process once.
           name: what a process does, for messages: "tokenizes".
-          advice: what to do when the system ends one.
+          advice: what to do if the system ends a process, for messages.
         """
         self.num_processes = num_processes
         self._settings = settings
@@ -67,18 +68,18 @@ class Workers:
         self._stop()
 
     def map(self, function: Callable[..., Any], items: Iterable[Any]) -> Iterator[Any]:
-        """Apply a function to items, of which only a few are taken in advance.
+        """Apply a function to items, reading only a few of them ahead.
 
         Args:
           function: called with an item and the settings.
-          items: as many as there are.
+          items: the items; may be unlimited.
 
         Yields:
-          The results, in the order of the items. So of several mistakes the first one is raised, as if this were a
-          single process.
+          The results, in the order of the items. If several items fail, the first error is raised, as in a single
+          process.
 
         Raises:
-          UserError: a process ended, by the system or because it could not start.
+          UserError: a process was ended by the system, or could not start.
         """
         if self.num_processes == 1:
             for item in items:
@@ -100,7 +101,7 @@ class Workers:
                     self._receive()
                 yield waiting.popleft().result()
         finally:
-            # After an error, here or where the results are used: nobody wants the others, or one was sent in part.
+            # After an error here or in the consumer: the other results are not needed, and one may be half sent.
             if any(worker.tasks for worker in self._processes):
                 self._stop()
 
@@ -110,26 +111,27 @@ class Workers:
             worker = self._start()
         result: Future = Future()
         worker.tasks.append(result)
-        with self._told_if_lost(worker):
+        with self._reporting_lost(worker):
             worker.connection.send((function, item))
         return result
 
     def _start(self) -> "_Worker":
-        """Start a process and sends it the settings."""
-        # It would be started with the first process, and its start lets Ctrl-C come in spite of `blocked_interrupt`.
+        """Start a process and send it the settings."""
+        # Otherwise it would start with the first process, and its start lets Ctrl-C through despite
+        # `blocked_interrupt`.
         multiprocessing.resource_tracker.ensure_running()
-        with signals.blocked_interrupt():  # "ctrl_c_while" of `support/test_processes.py` shows what Python would print
+        with signals.blocked_interrupt():  # "ctrl_c_while" of `support/test_processes.py` shows Python's traceback
             worker = _start_worker()
-        with self._told_if_lost(worker):
+        with self._reporting_lost(worker):
             worker.connection.send(self._settings)
-        self._processes.append(worker)  # not before: without its settings it is of no use, and ends with its pipe
+        self._processes.append(worker)  # only now: without settings it is useless, and ends with its pipe
         return worker
 
     def _receive(self) -> None:
-        """Wait for at least one answer."""
+        """Wait for at least one result."""
         busy = {worker.connection: worker for worker in self._processes if worker.tasks}
         for connection in multiprocessing.connection.wait(list(busy)):
-            with self._told_if_lost(busy[connection]):
+            with self._reporting_lost(busy[connection]):
                 has_result, value, where = connection.recv()
             result = busy[connection].tasks.popleft()
             if has_result:
@@ -139,15 +141,15 @@ class Workers:
                 result.set_exception(value)
 
     @contextlib.contextmanager
-    def _told_if_lost(self, worker: "_Worker") -> Iterator[None]:
+    def _reporting_lost(self, worker: "_Worker") -> Iterator[None]:
         try:
             yield
         except (EOFError, ConnectionError) as error:
             worker.process.join(_SECONDS_TO_END)
             if (code := worker.process.exitcode) is not None and code >= 0:  # below 0 it is that of a signal
                 raise UserError(
-                    f"a process that {self._name} ended with exit code {code}; what it printed says why, and a program "
-                    f'of your own has to call this within `if __name__ == "__main__":`'
+                    f"a process that {self._name} ended with exit code {code}; see its output above. Your program "
+                    f'must call this within `if __name__ == "__main__":`'
                 ) from error
             raise UserError(
                 f"the system ended a process that {self._name}, probably because memory ran out; {self._advice}"
@@ -164,7 +166,7 @@ class Workers:
 
 @dataclasses.dataclass(frozen=True)
 class _Worker:
-    """A process, this end of its pipe, and what it was sent and has not answered, in order."""
+    """A process, this end of its pipe, and its pending items in order."""
 
     process: multiprocessing.process.BaseProcess
     connection: multiprocessing.connection.Connection
@@ -181,8 +183,8 @@ def _start_worker() -> _Worker:
 
 
 def _work(connection: multiprocessing.connection.Connection) -> None:
-    """Loop of a worker process: takes settings, and answers each item with its result or error, until it is killed."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches every process; only the first one has words for it
+    """Run a worker process: receive settings, then answer each item with its result or error, until killed."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches every process; only the main one reports it
     signals.unblock_interrupt()
     received: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive_all, args=(connection, received), daemon=True).start()
@@ -198,7 +200,7 @@ def _work(connection: multiprocessing.connection.Connection) -> None:
 
 
 def _receive_all(connection: multiprocessing.connection.Connection, received: "queue.SimpleQueue[bytes]") -> None:
-    """Take what is sent at once, so that the sender never waits; end the process when the sender is gone."""
+    """Receive everything immediately, so that the sender never waits; exit when the sender is gone."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             received.put(connection.recv_bytes())
@@ -206,7 +208,7 @@ def _receive_all(connection: multiprocessing.connection.Connection, received: "q
 
 
 def _sendable(error: Exception) -> Exception:
-    """Return an error that another process can read: one whose class makes its own message cannot be sent as it is."""
+    """Return a picklable error; classes that build their own message are not."""
     with contextlib.suppress(Exception):
         if str(pickle.loads(pickle.dumps(error))) == str(error):
             return error

@@ -9,13 +9,13 @@ from absl import logging
 
 _SECONDS_BETWEEN_REDRAWS = 0.2
 _SECONDS_BETWEEN_LOG_LINES = 10
-_SECONDS_BEFORE_ESTIMATES = 1  # of the time that is left; a single unit says little
+_SECONDS_BEFORE_ESTIMATES = 1  # of the remaining time; a single unit is too little
 _BAR_WIDTH = 20
-_MAIN_DETAILS = 2  # that matter more, on a narrow terminal, than the bar and the label
+_MAIN_DETAILS = 2  # these take precedence over bar and label on a narrow terminal
 
 
 class Progress:
-    """Progress of a job; one that is done before the first line is due shows nothing.
+    """Progress of a job; a job that ends before the first line is due shows nothing.
 
     Examples:
       >>> with Progress("writing records", total=100, unit="documents") as progress:
@@ -36,7 +36,7 @@ class Progress:
 
         Args:
           label: what is being done.
-          total: final count; None if it is not known.
+          total: final count; None if unknown.
           unit: what is counted.
           start: initial count, if an earlier run did some of the work.
           log_every_seconds: without a terminal, seconds between log lines.
@@ -48,7 +48,7 @@ class Progress:
         self._log_every_seconds = log_every_seconds
         self._is_terminal = sys.stderr.isatty()
         self._began = self._last_shown = time.monotonic()
-        self._measured_from: tuple[int, float] | None = None  # units done, and when
+        self._measured_from: tuple[int, float] | None = None  # units done, and the time
         self._details: tuple[str, ...] = ()
         self._is_drawn = False
 
@@ -57,11 +57,11 @@ class Progress:
 
     def __exit__(self, *_) -> None:
         if self._is_drawn:
-            self._draw()  # the last state stays to be read
+            self._draw()  # leave the last state visible
             sys.stderr.write("\n")
 
     def restart(self, done: int) -> None:
-        """Restart the clock at `done` units: the time so far does not measure the speed."""
+        """Restart the clock at `done` units, if the time so far does not reflect the speed."""
         self._began = time.monotonic()
         self._measured_from = done, self._began
 
@@ -71,16 +71,15 @@ class Progress:
         return time.monotonic() - self._began
 
     def update(self, done: int, *details: str, log: bool = False) -> None:
-        """Report that `done` of the total are done.
+        """Report that `done` units are done.
 
-        The time that is left follows from the speed since the first report: before it, processes start and models are
-        compiled.
+        The remaining time is estimated from the speed since the first report, because processes start and models are
+        compiled before it.
 
         Args:
-          done: units done, those before `start` included.
-          *details: rates or results to show beside, the most important first: a terminal that is too narrow shows no
-            more than fit.
-          log: log this line at any time, on a terminal too.
+          done: units done, including those before `start`.
+          *details: rates or results to show, the most important first; a narrow terminal shows only those that fit.
+          log: whether to log this line now, even on a terminal.
         """
         self._done = done
         if self._measured_from is None:
@@ -121,7 +120,7 @@ class Progress:
         return parts + list(self._details)
 
     def _seconds_left(self) -> float | None:
-        """Return the estimated remaining time; None if it is not known yet."""
+        """Return the estimated remaining time; None if not yet known."""
         if self._total is None or self._measured_from is None:
             return None
         done_before, when = self._measured_from
@@ -134,7 +133,7 @@ class Progress:
 
     def _draw(self) -> None:
         self._is_drawn = True
-        width = _terminal_width() - 1  # in the last column a terminal may break the line
+        width = _terminal_width() - 1  # a terminal may wrap at the last column
         num_main = len(self._parts("")) - max(0, len(self._details) - _MAIN_DETAILS)
         lines = [_fitting(self._parts(head), width) for head in self._heads()]
         parts = next((parts for parts in lines if len(parts) >= num_main), lines[-1])
@@ -143,7 +142,7 @@ class Progress:
 
 
 def _terminal_width() -> int:
-    """Return the width of the terminal that standard error is; standard output may be a file."""
+    """Return the width of the terminal on standard error; standard output may be a file."""
     try:
         columns = os.get_terminal_size(sys.stderr.fileno()).columns
     except OSError:
@@ -158,7 +157,7 @@ def _fitting(parts: list[str], width: int) -> list[str]:
 
 
 def format_seconds(seconds: float) -> str:
-    """Write a duration as hours, minutes and seconds: 3725 becomes `1:02:05`."""
+    """Format a duration as hours, minutes and seconds: 3725 becomes `1:02:05`."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}"

@@ -1,4 +1,4 @@
-"""Signals that not every system has; elsewhere nothing is blocked, and nobody can ask for a checkpoint."""
+"""Signals, some of which Windows lacks: there nothing is blocked, and checkpoints cannot be requested."""
 
 import contextlib
 import signal
@@ -11,14 +11,14 @@ _HAS_MASKS = hasattr(signal, "pthread_sigmask")
 
 
 def restart_system_calls(number: int) -> None:
-    """Let system calls that a signal interrupts continue: a checkpoint that is being written is written."""
+    """Restart system calls that a signal interrupts, so that a checkpoint in progress is completed."""
     if hasattr(signal, "siginterrupt"):
         signal.siginterrupt(number, False)
 
 
 @contextlib.contextmanager
 def blocked_interrupt() -> Iterator[None]:
-    """Keep Ctrl-C waiting in the block, and in a process that is started there until `unblock_interrupt`."""
+    """Defer Ctrl-C during the block, and in a process started there until `unblock_interrupt`."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT]) if _HAS_MASKS else None
     try:
         yield
@@ -28,6 +28,6 @@ def blocked_interrupt() -> Iterator[None]:
 
 
 def unblock_interrupt() -> None:
-    """Let Ctrl-C through again in this process."""
+    """Stop deferring Ctrl-C in this process."""
     if _HAS_MASKS:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])

@@ -1,4 +1,4 @@
-"""Notes of native code: what libraries in C++ write to standard error, past Python's logging."""
+"""Filter for notes that C++ libraries write directly to standard error."""
 
 import contextlib
 import os
@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def filtered_stderr(is_note: Callable[[str], bool]) -> Iterator[None]:
-    """Hold back what is written to standard error in the block, then pass on the lines that are not mere notes.
+    """Capture standard error during the block, then print the lines that are not mere notes.
 
     Args:
-      is_note: tells a line that nobody needs.
+      is_note: returns True for a line to drop.
     """
     sys.stderr.flush()
     terminal = os.dup(2)

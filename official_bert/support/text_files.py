@@ -1,6 +1,6 @@
-"""Reads text and JSON files; what is wrong in one is a `UserError` that names the file and the line.
+"""Reads text and JSON files; errors are `UserError`s that give the file and the line.
 
-Files that are compressed (see `compression`) are read as what they hold.
+Compressed files (see `compression`) are read decompressed.
 """
 
 import codecs
@@ -16,9 +16,9 @@ from official_bert.support.compression import DecompressedStream, decompressed, 
 from official_bert.support.errors import UserError
 from official_bert.support.files import reporting_file_errors
 
-_BYTE_ORDER_MARK = "\ufeff"  # with which some editors begin a file
+_BYTE_ORDER_MARK = "\ufeff"  # some editors write it at the start of a file
 _BLOCK_BYTES = 1 << 20
-# Of files that are held in memory at once and are small unless they are wrong: a thousand times what is usual.
+# Limits for files that are read at once and are normally small: a thousand times the usual size.
 MAX_SETTINGS_BYTES = 16 << 20
 MAX_VOCAB_BYTES = 256 << 20
 
@@ -26,13 +26,12 @@ MAX_VOCAB_BYTES = 256 << 20
 class LineReader:
     r"""The lines of a UTF-8 text file, as the reference reads them.
 
-    A line ends at `\n` alone (U+2028, form feed and the like are part of it) and loses every `\r`. The `\n` is removed.
-    Iterating raises UserError if the file is missing, unreadable or not UTF-8; the message gives the line.
+    Only `\n` ends a line (U+2028, form feed and so on are part of it). It is removed, as is every `\r`.
+    Iterating raises UserError if the file is missing, unreadable or not UTF-8; with the line.
 
     Attributes:
-      first: where the first line that is given out begins: bytes of text before it.
-      position: where the line after the last one given out begins. These are bytes of the text, also where the file is
-        compressed.
+      first: start of the first line returned, in bytes of text.
+      position: start of the line after the last one returned. Both count decompressed bytes.
     """
 
     def __init__(self, path: str, source: IO[bytes] | None = None, *, start: int = 0):
@@ -41,8 +40,8 @@ class LineReader:
         Args:
           path: the file.
           source: an open file to read instead.
-          start: the first line to give out is the one that begins at this byte, or the next one behind it; above 0 only
-            for a file that is not compressed.
+          start: byte offset; the first line returned is the one that begins there, or the next. Must be 0 for a
+            compressed file.
         """
         self.path = path
         self._source = source
@@ -51,7 +50,7 @@ class LineReader:
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of the file, as it is on the disk, that were read so far from `start` on."""
+        """Number of bytes read since `start`, as stored on disk."""
         return self._decompressed.bytes_read if self._decompressed else self.position - self._start
 
     def __iter__(self) -> Iterator[str]:
@@ -68,7 +67,7 @@ class LineReader:
                 self.first = self.position = self._start - 1 + len(source.readline())
             for number, line in enumerate(source, start=1):
                 self.position += len(line)
-                if line == b"\n":  # a small compressed file may have very many
+                if line == b"\n":  # a small compressed file may contain very many
                     yield ""
                     continue
                 try:
@@ -81,7 +80,7 @@ class LineReader:
 
 
 def line_number(path: str, position: int) -> int:
-    """Return the number, from 1, of the line that begins at a byte of the text in a file."""
+    """Return the number, from 1, of the line that begins at a byte of a file's text."""
     number = 1
     with open_decompressed(path) as source:
         while position > 0 and (block := source.read(min(position, _BLOCK_BYTES))):
@@ -91,12 +90,12 @@ def line_number(path: str, position: int) -> int:
 
 
 def read_limited(path: str, what: str, max_bytes: int) -> bytes:
-    """Read a file, compressed or not, no more of which than a limit is ever held in memory.
+    """Read a file, compressed or not, never holding more than a limit in memory.
 
     Args:
       path: the file.
-      what: what it should be, for messages: "model config".
-      max_bytes: the limit, of what it holds when unpacked.
+      what: description of the file in messages: "model config".
+      max_bytes: the limit, for the decompressed contents.
 
     Raises:
       UserError: the file is missing, unreadable or larger.
@@ -106,21 +105,21 @@ def read_limited(path: str, what: str, max_bytes: int) -> bytes:
     if len(content) > max_bytes:
         size = f"{files.size(path) / 2**20:,.1f} MiB on the disk" if files.exists(path) else "more"
         raise UserError(
-            f"{path} is too large for a {what}: {size}, and the limit is {max_bytes >> 20} MiB; name the right file"
+            f"{path} is too large for a {what}: {size}, the limit is {max_bytes >> 20} MiB; give the right file"
         )
     return content
 
 
 def read_text(path: str, what: str = "", max_bytes: int | None = None) -> str:
-    """Read a UTF-8 text file as it is, line ends included; only a byte-order mark at its start is left out.
+    """Read a UTF-8 text file unchanged, including line ends; only an initial byte-order mark is removed.
 
     Args:
       path: the file.
-      what: what it should be, for messages: "model config".
-      max_bytes: the most that it may hold; None if any size makes sense.
+      what: description of the file in messages: "model config".
+      max_bytes: maximum size; None for any size.
 
     Raises:
-      UserError: the file is missing, unreadable, too large or not UTF-8; the message gives the line.
+      UserError: the file is missing, unreadable, too large or not UTF-8; with the line.
     """
     lines = []
     with (
@@ -148,19 +147,19 @@ def _not_utf8(path: str, number: int, line: bytes, error: UnicodeDecodeError) ->
 def read_json(
     path: str, what: str, *, finite: bool = True, max_bytes: int | None = MAX_SETTINGS_BYTES
 ) -> dict[str, Any]:
-    """Read a JSON file that holds an object.
+    """Read a JSON file that contains an object.
 
     Args:
       path: the file.
-      what: what it should be, for messages: "model config".
-      finite: refuses NaN and Infinity, which Python writes and JSON does not know, and numbers beyond a float's range.
-      max_bytes: the most that it may hold; None for data, which may have any size.
+      what: description of the file in messages: "model config".
+      finite: refuse NaN and Infinity, which Python writes but JSON lacks, and numbers beyond a float's range.
+      max_bytes: maximum size; None for data, which may have any size.
 
     Returns:
       Its keys and values.
 
     Raises:
-      UserError: the file is missing, too large, not JSON, or holds something else; the message names it.
+      UserError: the file is missing, too large, not JSON, or not an object; with its name.
     """
     values = _json_values(path, what, finite, max_bytes)
     if not isinstance(values, dict):
@@ -169,7 +168,7 @@ def read_json(
 
 
 def read_json_list(path: str, what: str) -> list[Any]:
-    """Read a JSON file that holds a list; arguments and errors are those of `read_json`."""
+    """Read a JSON file that contains a list; see `read_json`."""
     values = _json_values(path, what, True, MAX_SETTINGS_BYTES)
     if not isinstance(values, list):
         raise UserError(f"{path} contains a JSON {type(values).__name__}; the {what} must be a list")
@@ -180,10 +179,10 @@ def _json_values(path: str, what: str, finite: bool, max_bytes: int | None) -> A
     text = read_text(path, what, max_bytes)
     try:
         return json.loads(text, parse_constant=_finite, parse_float=_finite) if finite else json.loads(text)
-    except ValueError as error:  # a JSONDecodeError's text holds line and column
+    except ValueError as error:  # the text of a JSONDecodeError has line and column
         raise UserError(f"{path} is not JSON: {error}") from error
     except RecursionError as error:
-        raise UserError(f"{path} is JSON that is nested too deeply to be read") from error
+        raise UserError(f"{path} is nested too deeply to be read as JSON") from error
 
 
 def _finite(digits: str) -> float:

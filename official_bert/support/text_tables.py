@@ -31,7 +31,7 @@ def format_table(rows: Sequence[Sequence[str]], style: str = "aligned") -> str:
 
 
 def mean_and_deviation(values: Sequence[float], decimals: int) -> tuple[str, str]:
-    """Return the mean and the sample standard deviation (n - 1) as cells, empty if there are too few values."""
+    """Return the mean and the sample standard deviation (n - 1) as table cells, empty if there are too few values."""
     mean = f"{statistics.mean(values):.{decimals}f}" if values else ""
     deviation = f"{statistics.stdev(values):.{decimals}f}" if len(values) > 1 else ""
     return mean, deviation

@@ -60,7 +60,7 @@ def publish(partials: Sequence[str], paths: Sequence[str]) -> None:
       paths: their final names; existing files are replaced.
 
     Raises:
-      UserError: a name is not that of a regular file, or the disk reports an error.
+      UserError: a name is not that of a regular file, or an I/O error occurs.
     """
     for path in paths:
         files.check_regular(path)
@@ -96,7 +96,7 @@ def _flush(path: str) -> None:
     """Flush a file, or the entries of a folder, to disk if the file system supports it."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
-    except PermissionError:  # some are writable but not readable
+    except PermissionError:  # some files are writable but not readable
         return
     try:
         os.fsync(descriptor)
@@ -111,7 +111,7 @@ def flush(path: str) -> None:
     """Flush a completely written local file to disk.
 
     Raises:
-      UserError: the disk reports an error.
+      UserError: an I/O error occurs.
     """
     if not files.is_remote(path):
         with files.reporting_file_errors("write", path):
@@ -245,10 +245,10 @@ def new_folder(path: str) -> Iterator[str]:
 def _mark_in_use(descriptor: int) -> None:
     """Lock a partial file or folder until it is closed; see `remove_abandoned`.
 
-    Without the lock, one of two writers of a file would lose it: `support/test_files.py`, "two writers", "a living
-    one".
+    Without the lock, one of two concurrent writers would lose its file: see "two writers" and "a living one" in
+    `support/test_files.py`.
     """
-    with contextlib.suppress(OSError):  # without locks nothing is considered abandoned either
+    with contextlib.suppress(OSError):  # without locks, no file is considered abandoned
         locks.acquire(descriptor)
 
 
@@ -304,7 +304,7 @@ def check_writable_folder(path: str, name: str) -> None:
     """Raise unless files can be created in the folder that will hold `path`.
 
     Raises:
-      UserError: the folder is missing or not writable, or `path` must not be replaced; the message names the parameter.
+      UserError: the folder is missing or not writable, or `path` must not be replaced; with the parameter's name.
     """
     try:
         files.check_name(path)
@@ -321,7 +321,7 @@ def check_writable_folder(path: str, name: str) -> None:
 
 
 def check_disk_space(path: str, num_bytes: int, what: str) -> None:
-    """Raise if the disk has no room for a file, before writing it; remote file systems are not checked.
+    """Raise before writing if the disk has no room for a file; remote file systems are not checked.
 
     Args:
       path: the file.
@@ -329,7 +329,7 @@ def check_disk_space(path: str, num_bytes: int, what: str) -> None:
       what: description of the file for the message.
 
     Raises:
-      UserError: there is not enough space; the message gives the amounts.
+      UserError: there is not enough space; with the amounts.
     """
     if files.is_remote(path):
         return
@@ -340,8 +340,8 @@ def check_disk_space(path: str, num_bytes: int, what: str) -> None:
     if free < num_bytes:
         needed, left, missing = (f"{number / 1e9:,.2f} GB" for number in (num_bytes, free, num_bytes - free))
         raise UserError(
-            f"cannot write the {what} {path}: it needs {needed}, and the disk has {left} left; free at least {missing} "
-            "there"
+            f"cannot write the {what} {path}: it needs {needed}, but only {left} are free; free at least {missing} "
+            "on that disk"
         )
 
 

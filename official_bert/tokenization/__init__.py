@@ -1,4 +1,4 @@
-"""From text to wordpieces and ids: the reference's tokenizer, faster, and ALBERT's."""
+"""Tokenizers: a faster version of the reference's WordPiece tokenizer, SentencePiece and byte-level BPE."""
 
 from official_bert.tokenization.alignment import EncodingWithOffsets
 from official_bert.tokenization.full_tokenizer import FullTokenizer

@@ -1,9 +1,8 @@
-"""Positions of wordpieces in the text, for tasks that answer with a part of the text or label parts of it.
+"""Character offsets of wordpieces, for tasks that extract or label spans of the text.
 
-`FullTokenizer.encode` forgets where a wordpiece stood. `FullTokenizer.encode_with_offsets` keeps, with each wordpiece,
-the range of characters that it was made from, so that the text of an answer can be cut out of the original, capitals,
-accents and spaces included. This module says what that method makes, aligns a single word, and finds the wordpieces of
-an answer.
+`FullTokenizer.encode` does not record positions. `FullTokenizer.encode_with_offsets` keeps the character range of each
+wordpiece, so that an answer can be cut out of the original text with its capitals, accents and spaces. This module
+defines the result of that method, aligns single words, and finds the wordpieces of an answer.
 """
 
 import bisect
@@ -20,10 +19,10 @@ _PARTS = re.compile(r"\S+")
 
 
 class EncodingWithOffsets(NamedTuple):
-    """The wordpieces of a text; the one with `ids[i]` was made from `text[starts[i]:ends[i]]`, which is never empty.
+    """The wordpieces of a text: `ids[i]` was made from `text[starts[i]:ends[i]]`, which is never empty.
 
-    Neither `starts` nor `ends` ever decrease. Wordpieces made from one character share it: the uncased tokenizer takes
-    Hangul syllables apart.
+    `starts` and `ends` never decrease. Wordpieces made from one character share its range: the uncased tokenizer
+    decomposes Hangul syllables, for example.
     """
 
     ids: list[int]
@@ -34,20 +33,20 @@ class EncodingWithOffsets(NamedTuple):
 def align_word(
     word: str, wordpiece_tokenizer: WordpieceTokenizer, settings: TextSettings
 ) -> tuple[list[str], list[int], list[int]]:
-    """Split a word, which is what white space separates, into wordpieces, with the offsets of each.
+    """Split a whitespace-delimited word into wordpieces, with the offsets of each.
 
     Args:
       word: any string.
-      wordpiece_tokenizer: splits what the settings make of the word.
-      settings: what is done to text.
+      wordpiece_tokenizer: splits the normalized word.
+      settings: the text settings.
 
     Returns:
-      The wordpieces, and of each the index of its first character and the index after its last one.
+      The wordpieces, and for each the index of its first character and the index after its last one.
     """
     rewritten, origins = characters.rewrite_traced(word, settings)
     ends_with_accents = _ends_with_accents(word, origins)
-    # Sorted combining characters may stand in another order than in the text: as no wordpiece may start before the one
-    # before it, the range of one that moved is that of all that it passed.
+    # Sorting may move combining characters. Since no wordpiece may start before its predecessor, a character that moved
+    # gets the range of all characters that it passed.
     first_characters = list(itertools.accumulate(reversed(origins), min))[::-1]
     after_last = list(itertools.accumulate((ends_with_accents[origin] for origin in origins), max))
 
@@ -71,7 +70,7 @@ def align_word(
 
 
 def wordpieces_in_range(encoding: EncodingWithOffsets, start: int, end: int) -> tuple[int, int] | None:
-    """Find the wordpieces that a range of characters overlaps.
+    """Find the wordpieces that overlap a range of characters.
 
     Args:
       encoding: the wordpieces of the text.
@@ -87,13 +86,13 @@ def wordpieces_in_range(encoding: EncodingWithOffsets, start: int, end: int) -> 
 
 
 def _ends_with_accents(word: str, origins: list[int]) -> dict[int, int]:
-    """For each character of a word that the rewriting keeps, the index after it and the accents dropped behind it."""
+    """Map each kept character of a word to the index after it and the dropped accents that follow it."""
     ends = {origin: origin + 1 for origin in origins}
     if len(ends) < len(word):
         last = None
         for index, character in enumerate(word):
             if index in ends:
                 last = index
-            elif last is not None and characters.clean(character):  # dropped, but not by cleaning: an accent
+            elif last is not None and characters.clean(character):  # an accent: dropped, but not by cleaning
                 ends[last] = index + 1
     return ends

@@ -1,4 +1,4 @@
-"""Several texts at once: which of them are pairs, and the arrays that the model reads."""
+"""Batches of texts and pairs of texts, padded to arrays."""
 
 import numbers
 from collections.abc import Iterable, Sequence
@@ -13,29 +13,29 @@ Text = str | bytes
 TextOrPair = Text | tuple[Text, Text | None]
 
 _MIN_SEQ_LENGTH = 3  # [CLS] and two [SEP]
-_SHORTEST_LENGTH = 2  # of an empty text: [CLS] and [SEP]
+_SHORTEST_LENGTH = 2  # an empty text: [CLS] and [SEP]
 
 
 def check_max_seq_length(max_seq_length: int) -> None:
-    """Raise UserError for what is no length of a sequence, or too short for [CLS] and two [SEP]."""
+    """Raise UserError unless this is an integer that leaves room for [CLS] and two [SEP]."""
     if not isinstance(max_seq_length, numbers.Integral) or max_seq_length < _MIN_SEQ_LENGTH:
-        raise UserError(f"max_seq_length={max_seq_length!r:.80} must be a whole number of {_MIN_SEQ_LENGTH} or more")
+        raise UserError(f"max_seq_length={max_seq_length!r:.80} must be a whole number of at least {_MIN_SEQ_LENGTH}")
 
 
 def paired_texts(
     texts: Text | Iterable[TextOrPair], text_pairs: Text | Iterable[Text | None] | None
 ) -> list[tuple[Text, Text | None]]:
-    """Bring what a tokenizer is called with into one form.
+    """Normalize the arguments of a tokenizer call to a list of pairs.
 
     Args:
-      texts: a text, or several; of several each may be a tuple of two.
-      text_pairs: None, or a second text for each of `texts`, which are single texts then.
+      texts: one text, or several, each of which may be a tuple of two.
+      text_pairs: None, or the second text of each of `texts`, which must then be single texts.
 
     Returns:
-      A first and a second text of each example; the second is None where there is none.
+      The first and second text of each example; the second is None for single texts.
 
     Raises:
-      UserError: they are something else, or not as many.
+      UserError: an argument has another type, or the numbers of texts differ.
     """
     refuse_symbolic(texts)
     if isinstance(texts, Text) and isinstance(text_pairs, Text | None):
@@ -81,8 +81,8 @@ def pad(sequences: Sequence[JoinedSequence], length: int | None, pad_id: int = 0
 
     Args:
       sequences: B sequences.
-      length: S; None for that of the longest.
-      pad_id: the id of padding; mask and segment are 0 there.
+      length: S; None for the length of the longest sequence.
+      pad_id: the id of padding; mask and segment ids are padded with 0.
 
     Returns:
       input_ids, input_mask and segment_ids, int32 [B, S].

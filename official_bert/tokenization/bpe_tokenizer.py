@@ -1,4 +1,4 @@
-"""`BpeTokenizer`: from text to the ids of a byte-level BPE vocabulary, as RoBERTa reads it, and back."""
+"""`BpeTokenizer`: RoBERTa's byte-level BPE."""
 
 import json
 import os
@@ -17,11 +17,11 @@ from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabular
 from official_bert.tokenization.wordpiece import to_unicode
 
 _PREFIX_KEY = "add_prefix_space"
-_SPACE = "\u0120"  # what a space is written as in a token
+_SPACE = "\u0120"  # represents a space in a token
 
 
 def _bytes_of_characters() -> dict[str, int]:
-    """Return what each character of a token stands for: visible ones for themselves, and others for the bytes left."""
+    """Map each character used in tokens to its byte: printable ones to themselves, others to the remaining bytes."""
     visible = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in set(visible)]
     return {chr(byte): byte for byte in visible} | {chr(256 + place): byte for place, byte in enumerate(others)}
@@ -31,11 +31,11 @@ _BYTES = _bytes_of_characters()
 
 
 class BpeVocabulary(Vocabulary):
-    """Tokens of a byte-level BPE, and the merges by which bytes become tokens.
+    """Tokens of a byte-level BPE, and the merges that build them from bytes.
 
     Attributes:
-      merges: pairs of tokens that become one, the first pair first.
-      adds_prefix_space: whether a text is read as if a space stood before it.
+      merges: pairs of tokens to merge, in order of priority.
+      adds_prefix_space: whether text is encoded as if a space preceded it.
     """
 
     file_name: ClassVar[str] = BPE_FILE
@@ -66,13 +66,13 @@ class BpeVocabulary(Vocabulary):
             adds_prefix_space = any(part.get(_PREFIX_KEY, False) for part in parts if part.get("type") == "ByteLevel")
             is_plain = not (values.get("normalizer") or model.get("continuing_subword_prefix"))
             if not (is_plain and [part.get("type") for part in parts] == ["ByteLevel"] and isinstance(merges, list)):
-                raise UserError(f"{vocab_file} is not a byte-level BPE of RoBERTa's kind, so it cannot be used")
+                raise UserError(f"{vocab_file} is not a byte-level BPE like RoBERTa's, the only kind supported")
             merges = [pair.split(" ") if isinstance(pair, str) else pair for pair in merges]
             pieces |= {token["content"]: token["id"] for token in values.get("added_tokens") or ()}
         else:
             path = os.path.join(folder, MERGES_FILE)
             if not files.exists(path):
-                raise UserError(f"{vocab_file} needs {path}, which is missing; it is in the same folder as published")
+                raise UserError(f"{vocab_file} needs {path}, which is missing; models are published with both files")
             content = text_files.read_limited(path, "list of merges", text_files.MAX_VOCAB_BYTES).decode()
             merges = [line.split(" ") for line in content.split("\n") if line and not line.startswith("#version")]
             config = os.path.join(folder, TOKENIZER_CONFIG_FILE)
@@ -83,16 +83,16 @@ class BpeVocabulary(Vocabulary):
 
     @property
     def contents(self) -> list:
-        """The settings that decide on the ids of a text."""
+        """The settings that determine the ids of a text."""
         return [*self.token_to_id.items(), *self.merges, self.adds_prefix_space]
 
     def continues(self, trained: Vocabulary) -> bool:
-        """Tell whether the two are the same: other merges split texts in other ways."""
+        """Return True if the two are equal: with other merges, texts are split differently."""
         return self.fingerprint == trained.fingerprint
 
     @property
     def file_content(self) -> bytes:
-        """The content of a `tokenizer.json`, which `transformers` reads as well."""
+        """The content of a `tokenizer.json`, readable by `transformers`."""
         pair = {name: [self.name_of(name), self.token_to_id[self.name_of(name)]] for name in (SEP, CLS)}
         space = {_PREFIX_KEY: self.adds_prefix_space, "trim_offsets": True}
         values = {
@@ -128,32 +128,33 @@ class BpeVocabulary(Vocabulary):
         return NAMES.get(special, special)
 
     def continues_word(self, token: str) -> bool:
-        """Return whether a token belongs to the word of the token before it: no space begins it."""
+        """Return True if a token continues the previous token's word: it does not begin with a space."""
         return not token.startswith((_SPACE, "<")) or token == "<"
 
     def characters_of(self, token: str) -> str:
-        """Return a token without the mark that says whether it begins a word."""
+        """Return a token without its word-start marker."""
         return token.removeprefix(_SPACE)
 
     def shown(self, token: str) -> str:
-        """Return what a token stands for, with the space that begins it."""
+        """Return the text of a token, including its leading space."""
         return token if token in NAMES.values() else _text_of(token).decode("utf-8", "replace")
 
     def joined(self, tokens: Iterable[str]) -> str:
-        """Return the text of tokens; special tokens stand between spaces."""
+        """Return the text of tokens; special tokens are set off by spaces."""
         specials = set(NAMES.values())
         parts = (f" {token} ".encode() if token in specials else _text_of(token) for token in tokens)
         return b"".join(parts).decode("utf-8", "replace").strip(" ")
 
     def _advice_on(self, missing: str) -> str:
-        return "is this the vocabulary of a RoBERTa?"
+        return "is this a RoBERTa vocabulary?"
 
 
 class BpeTokenizer(RobertaSequences, Tokenizer):
-    """The whole way from text to the tokens of a byte-level BPE, their ids, and batches that a model reads.
+    """Tokenizer of a byte-level BPE vocabulary: text to tokens, ids and model inputs, and back.
 
-    Text is taken as it is, and split into words by GPT-2's rules, into bytes and from these into tokens, by the package
-    `tokenizers`. A space belongs to the word behind it. Special tokens that the text spells out are text.
+    Text is not normalized. The `tokenizers` package splits it into words by GPT-2's rules, words into bytes, and merges
+    bytes into tokens. A space belongs to the word that follows it. Special tokens spelled out in the text are plain
+    text.
     """
 
     vocabulary_class = BpeVocabulary
@@ -165,10 +166,11 @@ class BpeTokenizer(RobertaSequences, Tokenizer):
         """Read the vocabulary.
 
         Args:
-          vocab_file: a `tokenizer.json`, or a `vocab.json` beside a `merges.txt`; or what has been read already.
+          vocab_file: a `tokenizer.json`, or a `vocab.json` beside a `merges.txt`; or a vocabulary that is already
+            loaded.
 
         Raises:
-          UserError: a file is missing or malformed, lacks a special token, or the package is not installed.
+          UserError: a file is missing or malformed, lacks a special token, or `tokenizers` is not installed.
         """
         require("tokenizers", "bpe")
         from tokenizers import Tokenizer as Splitter
@@ -181,7 +183,7 @@ class BpeTokenizer(RobertaSequences, Tokenizer):
         self.settings = TextSettings(do_lower_case=False)
         try:
             self._splitter = Splitter(models.BPE(self.vocabulary.token_to_id, self.vocabulary.merges))
-        except Exception as error:  # the package raises no other class
+        except Exception as error:  # the package raises plain Exception
             raise UserError(f"{self.vocabulary.source} is not a byte-level BPE: {error}") from error
         adds_space = self.vocabulary.adds_prefix_space
         self._splitter.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=adds_space, trim_offsets=False)
@@ -196,11 +198,11 @@ class BpeTokenizer(RobertaSequences, Tokenizer):
         return {_PREFIX_KEY: self.vocabulary.adds_prefix_space}
 
     def encode(self, text: str | bytes) -> list[int]:
-        """Split a text into tokens and return their ids, without those of the sequence; see `Tokenizer.encode`."""
+        """Split a text into tokens and return their ids, without special tokens; see `Tokenizer.encode`."""
         return self._splitter.encode(_encodable(text), add_special_tokens=False).ids
 
     def encode_word(self, word: str | bytes) -> list[int]:
-        """Encode a word of a text that is split already: a space stands before it."""
+        """Encode a word of pretokenized text, as if preceded by a space."""
         return self.encode(" " + to_unicode(word))
 
     def encode_with_offsets(self, text: str | bytes) -> EncodingWithOffsets:
@@ -210,8 +212,8 @@ class BpeTokenizer(RobertaSequences, Tokenizer):
           text: a string, or UTF-8 bytes, whose undecodable bytes are dropped; offsets count characters.
 
         Returns:
-          `ids` are those of `encode`. The range of a token holds the characters whose bytes it has, without white space
-          around them; that of one that is white space alone holds it all.
+          `ids` are those of `encode`. The range of a token covers the characters of its bytes without surrounding white
+          space; a token that is only white space covers all of it.
         """
         text = to_unicode(text)
         places = [place for place, character in enumerate(text) if not "\ud800" <= character <= "\udfff"]
@@ -233,14 +235,14 @@ def _text_of(token: str) -> bytes:
 
 
 def _encodable(text: str | bytes) -> str:
-    """Drop lone surrogates, which no text in UTF-8 has."""
+    """Drop lone surrogates, which UTF-8 cannot encode."""
     text = to_unicode(text)
     return text if text.isascii() else text.encode("utf-8", "ignore").decode()
 
 
 def _check(path: str, pieces: dict, merges: Sequence) -> None:
     if not all(type(index) is int for index in pieces.values()) or len(set(pieces.values())) != len(pieces):
-        raise UserError(f"{path}: the ids of the tokens are not whole numbers, each of one token")
+        raise UserError(f"{path}: token ids must be distinct whole numbers")
     for pair in merges:
         if len(pair) != 2 or "".join(pair) not in pieces:
-            raise UserError(f"{path}: {' '.join(map(str, pair))!r:.80} is no merge of two tokens to another one")
+            raise UserError(f"{path}: {' '.join(map(str, pair))!r:.80} is not a merge of two tokens into a third one")

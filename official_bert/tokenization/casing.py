@@ -1,4 +1,4 @@
-"""Checks that what is done to text fits the vocabulary and the checkpoint."""
+"""Checks that the text settings fit the casing of the vocabulary and the checkpoint."""
 
 import os
 
@@ -8,23 +8,24 @@ from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
 from official_bert.tokenization.vocab import Vocabulary
 
-# The released checkpoints whose names do not say it.
+# Released checkpoints whose names do not give their casing.
 _UNCASED_NAMES = ("multilingual_L-12_H-768_A-12", "chinese_L-12_H-768_A-12")
-_CASED_FRACTION = 0.01  # of the wordpieces with Latin letters; a few upper-case ones may be placeholders
+_CASED_FRACTION = 0.01  # of the wordpieces with Latin letters; a few uppercase ones may be placeholders
 
 
 def check_casing(vocabulary: Vocabulary, settings: TextSettings, *, init_checkpoint: str | None) -> None:
-    """Raise if lowercasing the text is certainly wrong; warn if not lowercasing it probably is.
+    """Raise if lowercasing the text is certainly wrong; warn if keeping its case probably is.
 
-    Words that are taken as they are may have been lowercased before, so any checkpoint may be right for them.
+    Pretokenized words may already be lowercased, so they suit any checkpoint.
 
     Args:
       vocabulary: the vocabulary.
       settings: the tokenizer's text settings.
-      init_checkpoint: prefix of the checkpoint; the names of released ones give their casing.
+      init_checkpoint: prefix of the checkpoint; names of released checkpoints give their casing.
 
     Raises:
-      UserError: the vocabulary is cased and the text would be lowercased, or the checkpoint's name says otherwise.
+      UserError: the vocabulary is cased and the text would be lowercased, or the name of the checkpoint contradicts the
+        settings.
     """
     do_lower_case = settings.do_lower_case
     folder, name = os.path.split(init_checkpoint or "")
@@ -45,18 +46,18 @@ def check_casing(vocabulary: Vocabulary, settings: TextSettings, *, init_checkpo
         )
     if not do_lower_case and num_with_letters and not num_upper:
         logging.warning(
-            "%s, but %s has no capital letters: words that have them become [UNK]", settings, vocabulary.source
+            "%s, but %s has no capital letters: words with capitals become [UNK]", settings, vocabulary.source
         )
 
 
 def is_cased(vocabulary: Vocabulary) -> bool:
-    """Tell whether a vocabulary was made from text that kept its capital letters."""
+    """Return True if a vocabulary was built from cased text."""
     num_upper, num_with_letters = _count_upper(vocabulary)
     return num_upper > _CASED_FRACTION * num_with_letters
 
 
 def _count_upper(vocabulary: Vocabulary) -> tuple[int, int]:
-    """Count the wordpieces with capital Latin letters, and those with Latin letters at all."""
+    """Count the wordpieces with capital Latin letters, and those with any Latin letters."""
     words = map(vocabulary.characters_of, vocabulary.token_to_id)
     words = [word for word in words if word.isascii() and word.isalpha()]
     return sum(word != word.lower() for word in words), len(words)

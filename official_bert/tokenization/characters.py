@@ -1,8 +1,9 @@
-"""The treatment of each character by BERT's basic tokenizer, as one table.
+"""The character rules of BERT's basic tokenizer, compiled into one table.
 
 Every step of the reference's basic tokenizer (cleaning, spaces around CJK and punctuation, lowercasing, accent
-stripping) looks at one character at a time, with two exceptions that `rewrite` notices. So the steps compose into a map
-from a character to a string, which `str.translate` applies in C; the words are then what white space separates.
+stripping) handles one character at a time, with two exceptions that `rewrite` detects. The steps therefore compose into
+a map from characters to strings, which `str.translate` applies in C; splitting the result at white space gives the
+words.
 """
 
 import bisect
@@ -38,7 +39,7 @@ def is_control(character: str) -> bool:
 
 
 def is_punctuation(character: str) -> bool:
-    """Return True if a character is a word of its own: Unicode punctuation and every ASCII symbol (`$`, `+`, `~`)."""
+    """Return True if a character forms a separate word: Unicode punctuation and every ASCII symbol (`$`, `+`, `~`)."""
     return character in _ASCII_PUNCTUATION or unicodedata.category(character).startswith("P")
 
 
@@ -49,12 +50,12 @@ def is_cjk(character: str) -> bool:
 
 
 def cjk_characters() -> Iterator[str]:
-    """Return all characters that `is_cjk` says to be ideographs, whether they are assigned or not."""
+    """Return all characters that `is_cjk` accepts, assigned or not."""
     return (chr(code) for first, last in _CJK_RANGES for code in range(first, last + 1))
 
 
 def clean(character: str) -> str:
-    """Make the reference's first pass: delete a character, turn it into a space, or put spaces around a CJK one."""
+    """Apply the reference's first pass: delete the character, make it a space, or put spaces around a CJK one."""
     if character in "\0\ufffd" or is_control(character):
         return ""
     if is_whitespace(character):
@@ -63,16 +64,16 @@ def clean(character: str) -> str:
 
 
 def space_punctuation(text: str) -> str:
-    """Set every punctuation character between spaces."""
+    """Put spaces around every punctuation character."""
     return "".join(f" {character} " if is_punctuation(character) else character for character in text)
 
 
-# Characters in a row, each with the index of the character of the text that it came from.
+# Characters, each with the index of the source character in the text.
 _Traced = list[tuple[str, int]]
 
 
 def _plain_rewrite(text: str, settings: TextSettings) -> _Traced:
-    """Return the rules one after the other over a whole text; `rewrite` gives the same, faster."""
+    """Apply the rules one after the other to a whole text; `rewrite` gives the same result faster."""
     traced = [(part, index) for index, character in enumerate(text) for part in clean(character)]
     if settings.do_lower_case:
         traced = _lower(traced)
@@ -82,7 +83,7 @@ def _plain_rewrite(text: str, settings: TextSettings) -> _Traced:
 
 
 def _lower(traced: _Traced) -> _Traced:
-    """Lowercase; one character may give two (`"İ"`), but how many does not depend on its neighbours."""
+    """Lowercase; one character may become two (`"İ"`), but the number does not depend on its neighbours."""
     lowered = iter(_untraced(traced).lower())
     return [(next(lowered), index) for character, index in traced for _ in character.lower()]
 
@@ -100,14 +101,14 @@ def _untraced(traced: _Traced) -> str:
     return "".join(character for character, _ in traced)
 
 
-_NEEDS_NEIGHBOURS = "\0"  # stands in for such a character; text cannot hold it any more, `clean` deletes it
+_NEEDS_NEIGHBOURS = "\0"  # placeholder for such a character; it cannot occur in text, since `clean` deletes it
 
 
 def _needs_neighbours(character: str, settings: TextSettings) -> bool:
-    """Tell whether lowercasing and decomposition depend on what stands beside a character.
+    """Return True if lowercasing or decomposing a character depends on its neighbours.
 
     A capital sigma becomes "ς" at the end of a word and "σ" elsewhere. Decomposition sorts a run of combining
-    characters by class; accents (Mn) go anyway, but some spacing marks (U+302E, say) stay and may change places.
+    characters by class; accents (Mn) are dropped anyway, but some spacing marks (such as U+302E) are kept and may move.
     """
     if not settings.do_lower_case:
         return False
@@ -117,7 +118,7 @@ def _needs_neighbours(character: str, settings: TextSettings) -> bool:
 
 
 def _is_kept(character: str) -> bool:
-    """Tell whether this is a letter, or an ideograph, that neither lowercasing nor decomposition changes."""
+    """Return True for a letter or ideograph that lowercasing and decomposition leave unchanged."""
     return (
         unicodedata.category(character) == "Lo"
         and character.lower() == character
@@ -126,15 +127,15 @@ def _is_kept(character: str) -> bool:
 
 
 def combining_class(character: str) -> int:
-    """Return the class by which decomposition sorts a combining character that it keeps; 0 for all other characters."""
+    """Return the combining class by which decomposition sorts a kept character; 0 for all other characters."""
     return unicodedata.combining(character) if unicodedata.category(character) != "Mn" else 0
 
 
 class SigmaContext(enum.IntEnum):
     """The effect of a neighbouring character on a capital sigma.
 
-    A sigma ends a word, and becomes "ς", if the nearest character before it that is not skipped is cased and the
-    nearest one behind it is not. Accents, full stops and deleted characters are skipped.
+    A sigma ends a word, and becomes "ς", if the nearest unskipped character before it is cased and the nearest one
+    after it is not. Accents, full stops and deleted characters are skipped.
     """
 
     SKIPPED = 0
@@ -143,19 +144,19 @@ class SigmaContext(enum.IntEnum):
 
 
 def sigma_context(text: str) -> SigmaContext:
-    """Ask `str.lower`, for those who must do without it, what a character beside a capital sigma makes of it."""
+    """Find the effect of a character on a neighbouring capital sigma, by calling `str.lower`."""
     if f"{text}Σ".lower().endswith("ς"):
         return SigmaContext.CASED
     return SigmaContext.SKIPPED if f"Α{text}Σ".lower().endswith("ς") else SigmaContext.OTHER
 
 
 def blocks_reordering(character: str) -> bool:
-    """Tell whether combining characters before and behind this one keep their order, even if it is dropped itself."""
+    """Return True if combining characters are not reordered across this one, even if it is dropped."""
     return any(not unicodedata.combining(part) for part in unicodedata.normalize("NFD", clean(character).lower()))
 
 
 class _RewriteTable(dict):
-    """A `str.translate` table that computes the entry of a code point when it is first met."""
+    """A `str.translate` table that computes the entry of a code point on first use."""
 
     def __init__(self, settings: TextSettings):
         super().__init__()
@@ -163,7 +164,7 @@ class _RewriteTable(dict):
 
     def __missing__(self, code_point: int) -> str:
         character = chr(code_point)
-        if _is_kept(character):  # nine in ten; not looked at more closely, they take a tenth of the time
+        if _is_kept(character):  # nine in ten; skipping the full rules makes them ten times faster
             replacement = clean(character)
         elif _needs_neighbours(character, self._settings):
             replacement = _NEEDS_NEIGHBOURS
@@ -180,14 +181,14 @@ _TABLES = {
 
 
 def rewrite(text: str, settings: TextSettings) -> str:
-    """Rewrite text so that its words are what `str.split` finds.
+    """Rewrite text so that `str.split` gives its words.
 
     Args:
       text: any string, lone surrogates included.
-      settings: what to do to it.
+      settings: the text settings.
 
     Returns:
-      For example `"don't"` becomes `"don ' t"`.
+      The rewritten text; `"don't"` becomes `"don ' t"`.
     """
     if not settings.basic_tokenize:
         return text
@@ -198,15 +199,15 @@ def rewrite(text: str, settings: TextSettings) -> str:
 
 
 def rewrite_traced(text: str, settings: TextSettings) -> tuple[str, list[int]]:
-    """Rewrite text, and find where each character of the result came from.
+    """Rewrite text, and map each character of the result to its source.
 
     Args:
       text: any string, lone surrogates included.
-      settings: what to do to it.
+      settings: the text settings.
 
     Returns:
-      What `rewrite` returns, and for each of its characters the index of one in `text`: `"İ'"` gives `"i ' "` and
-      `[0, 1, 1, 1]`. The indices ascend, but where decomposition sorts combining characters.
+      The result of `rewrite`, and for each of its characters an index in `text`: `"İ'"` gives `"i ' "` and
+      `[0, 1, 1, 1]`. The indices ascend, except where decomposition sorts combining characters.
     """
     if not settings.basic_tokenize:
         return text, list(range(len(text)))

@@ -1,4 +1,4 @@
-"""`FullTokenizer`: the whole way from text to wordpieces and their ids, and back."""
+"""`FullTokenizer`: BERT's WordPiece tokenizer."""
 
 import os
 import re
@@ -12,20 +12,20 @@ from official_bert.tokenization.tokenizer import Tokenizer
 from official_bert.tokenization.vocab import CLS, SEP, UNK, Vocabulary
 from official_bert.tokenization.wordpiece import WordpieceTokenizer, to_unicode, word_tokenizer
 
-# They limit the memory of a tokenizer to about 200 MB for any corpus, and 110 MB more for words with offsets.
+# These limit a tokenizer's memory to about 200 MB for any corpus, plus 110 MB for words with offsets.
 MAX_CACHED_WORDS = 1 << 20
 MAX_ALIGNED_WORDS = 1 << 18
-MAX_ALIGNED_LENGTH = 40  # characters; text without spaces is one long "word", which hardly comes again
+MAX_ALIGNED_LENGTH = 40  # characters; text without spaces is one long "word" that rarely repeats
 
-# Control characters at which `str.split` splits but which the tokenizer deletes first: "a\x0bb" is one word.
+# `str.split` splits at these control characters, but the tokenizer deletes them first: "a\x0bb" is one word.
 _DELETED = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"
 _DELETED_SEPARATORS = re.compile(f"[{_DELETED}]")
-# What may be aligned by itself; where they are not deleted, `align_word` splits at them.
+# A word to align; where the separators are not deleted, `align_word` splits at them.
 _WORDS = re.compile(rf"[\S{_DELETED}]+")
 
 
 class FullTokenizer(Tokenizer):
-    """The whole way from text to wordpieces, their ids, and batches of them that a model reads.
+    """BERT's tokenizer: text to wordpieces, ids and model inputs, and back.
 
     Examples:
       >>> tokenizer = FullTokenizer.from_folder("uncased_L-12_H-768_A-12")
@@ -35,8 +35,8 @@ class FullTokenizer(Tokenizer):
       >>> batch["input_ids"].shape
       (2, 7)
 
-    Nothing in the rules looks across white space. So a text is split there first, and what each of these words became
-    is cached for when it comes again, which makes it fast.
+    No rule depends on characters beyond white space. Text is therefore split at white space first, and the result of
+    each word is cached, which makes it fast.
     """
 
     graph_class = "official_bert.tokenization.graph_tokenizer.GraphTokenizer"
@@ -52,14 +52,14 @@ class FullTokenizer(Tokenizer):
         """Read the vocabulary; `from_folder` finds all arguments in the folder of a model.
 
         Args:
-          vocab_file: a `vocab.txt`, or a vocabulary that has been read already.
+          vocab_file: a `vocab.txt`, or a vocabulary that is already loaded.
           do_lower_case: whether to lowercase text and strip accents; true for uncased models.
           strip_accents: whether lowercasing decomposes characters and drops accents; otherwise `"É"` becomes `"é"`, and
             a Hangul syllable stays one character.
-          basic_tokenize: whether to clean text and split it at punctuation and CJK characters. False is for text that
-            is split already, by a morphological analyser for example: words are what stands between white space. Each
-            is looked up as it is and, if it is not in the vocabulary, split into wordpieces. Special tokens that the
-            text spells out, such as [SEP], are looked up like other words.
+          basic_tokenize: whether to clean text and split it at punctuation and CJK characters. False is for
+            pretokenized text, such as the output of a morphological analyser: words are separated by white space,
+            looked up unchanged and, if not in the vocabulary, split into wordpieces. Special tokens spelled out in the
+            text, such as [SEP], are looked up like other words.
 
         Raises:
           UserError: the vocabulary is missing, empty, not UTF-8, or lacks [UNK], [CLS] or [SEP]; or the settings
@@ -86,14 +86,15 @@ class FullTokenizer(Tokenizer):
         return {names.get(name, name): value for name, value in self.settings.changed.items()}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state that is sent to another process, without the cache of words."""
+        """Return the state to pickle, without the word cache."""
         return {**self.__dict__, "_ids_of_word": {}, "_aligned_words": {}}
 
     def encode(self, text: str | bytes) -> list[int]:
         """Split a text into wordpieces and return their ids, without [CLS] and [SEP].
 
         Raises:
-          TypeError: `text` is a list, say; for several texts call the tokenizer: `tokenizer([...])`.
+          TypeError: `text` is not a string, but a list, for example; for several texts call the tokenizer:
+            `tokenizer([...])`.
         """
         text = to_unicode(text)
         if self._deletes_separators and _DELETED_SEPARATORS.search(text):
@@ -122,10 +123,10 @@ class FullTokenizer(Tokenizer):
           text: a string or UTF-8 bytes; undecodable bytes are dropped, and offsets count characters.
 
         Returns:
-          `ids` are those of `encode`. Each range is the smallest that holds all that the wordpiece was made from. An
-          accent that the tokenizer drops belongs to the character before it, an unknown token is its whole word,
-          and characters that the tokenizer deletes (white space, controls) are in no range unless they stand inside
-          it. `"Zoe\u0301's"` may give `zo`, `##e`, `'` and `s` at `Zo`, `e\u0301`, `'` and `s`.
+          `ids` are those of `encode`. Each range is the smallest that covers the wordpiece's characters. An
+          accent that the tokenizer drops belongs to the character before it, an unknown token covers its whole word,
+          and characters that the tokenizer deletes (white space, controls) belong to no range unless inside one.
+          `"Zoe\u0301's"` may give `zo`, `##e`, `'` and `s` at `Zo`, `e\u0301`, `'` and `s`.
         """
         ids: list[int] = []
         starts: list[int] = []
@@ -150,5 +151,5 @@ class FullTokenizer(Tokenizer):
 
 def _read_file(vocab_file: str) -> Vocabulary:
     if files.is_folder(vocab_file):
-        raise UserError(f"{vocab_file} is a folder; give its vocab.txt, or in Python use FullTokenizer.from_folder")
+        raise UserError(f"{vocab_file} is a folder; give its vocab.txt, or use FullTokenizer.from_folder in Python")
     return Vocabulary.from_file(vocab_file)

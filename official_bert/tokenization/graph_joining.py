@@ -1,6 +1,6 @@
-"""`joining.py` as TensorFlow operations: turns batches of ids from `GraphTokenizer` into model inputs.
+"""`joining.py` as TensorFlow operations: batches of ids from `GraphTokenizer` become model inputs.
 
-On a GPU, launching these many small operations would be slow, so all are pinned to the CPU.
+All operations are pinned to the CPU: there are many small ones, whose launches would be slow on a GPU.
 """
 
 from typing import NamedTuple
@@ -10,7 +10,7 @@ import tensorflow as tf
 from official_bert.tokenization.joining import Specials
 
 # B: examples, W: windows of an example, R: rows, S: positions of a row.
-_SMALLEST_LENGTH = 2  # of an empty text: [CLS] and [SEP]
+_SMALLEST_LENGTH = 2  # an empty text: [CLS] and [SEP]
 
 
 class Parts(NamedTuple):
@@ -53,7 +53,7 @@ def join_parts(
         if second is None:
             nothing = tf.zeros_like(first.lengths)
             second, has_second = Parts(first.ids[:0], nothing, nothing), False
-        # What stands before the second part is of the first segment.
+        # Everything before the second part belongs to the first segment.
         end_first = first.lengths + tf.where(has_second, tf.constant(specials.num_before_second, tf.int64), 2)
         end = end_first + tf.where(has_second, second.lengths + 1, 0)
         end = tf.where(is_real, end, 0)
@@ -101,7 +101,8 @@ def truncate_and_join(
     with tf.device("CPU:0"):
         second = second_or_empty(first, second)
         num_first, num_second, max_tokens = sizes_of(first, second, specials, max_seq_length)
-        # The result of `joining.truncate_pair`, without a loop: each text may have half, plus what the other leaves.
+        # Same result as `joining.truncate_pair`, without a loop: each text gets half, plus what the other leaves
+        # unused.
         kept_first = tf.minimum(num_first, tf.maximum((max_tokens + 1) // 2, max_tokens - num_second))
         kept_second = tf.minimum(num_second, tf.maximum(max_tokens // 2, max_tokens - num_first))
     return join_parts(
@@ -123,7 +124,7 @@ def second_or_empty(first: tf.RaggedTensor, second: tf.RaggedTensor | None) -> t
 def sizes_of(
     first: tf.RaggedTensor, second: tf.RaggedTensor, specials: Specials, max_seq_length: int
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Return the lengths of the texts, and how many wordpieces fit beside the special tokens; int64 [B]."""
+    """Return the lengths of the texts, and the number of wordpieces that fit beside the special tokens; int64 [B]."""
     num_first, num_second = first.row_lengths(), second.row_lengths()
     of_pairs, of_texts = (tf.constant(specials.room(max_seq_length, is_pair=pair), tf.int64) for pair in (True, False))
     return num_first, num_second, tf.where(num_second > 0, of_pairs, of_texts)

@@ -1,4 +1,4 @@
-"""Small operations that both tokenizers of the graph are made of, and what they read and return."""
+"""Shared operations and the base class of the graph tokenizers."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -11,17 +11,17 @@ from official_bert.tokenization.graph_tables import PAGE_SIZE, PagedTable
 TEXTS = tf.TensorSpec([None], tf.string, name="texts")
 NUMBER = tf.TensorSpec([], tf.int64, name="num_wordpieces")
 
-MOST_BYTES = 1 << 20  # of a text that is read to its end
-_BYTES_PER_PIECE = 16  # that are read at first of a text of which only the beginning is needed
-_GROUP_BYTES = 1 << 18  # of texts that are read together
+MOST_BYTES = 1 << 20  # the most that is read of a text
+_BYTES_PER_PIECE = 16  # read first when only the beginning of a text is needed
+_GROUP_BYTES = 1 << 18  # of texts processed together
 
 
 class RaggedEncodingWithOffsets(NamedTuple):
-    """The wordpieces of texts and where each stands; all are int32 [B, (wordpieces)].
+    """The wordpieces of texts with their offsets; all are int32 [B, (wordpieces)].
 
     Attributes:
       ids: ids of the wordpieces.
-      starts: index of a piece's first character, among those that could be decoded.
+      starts: index of a piece's first character, among the decoded ones.
       ends: index after the last one.
     """
 
@@ -40,22 +40,22 @@ class CodePointLookup(tf.Module):
         self._pages = tf.constant(table.pages.ravel(), tf.int32)
 
     def __call__(self, codes: tf.Tensor) -> tf.Tensor:
-        """Look up the numbers, int32, of code points, int32."""
+        """Look up code points; both int32."""
         return tf.gather(self._pages, tf.gather(self._page_starts, codes // PAGE_SIZE) + codes % PAGE_SIZE)
 
 
 def shifted(values: tf.Tensor, places: int) -> tf.Tensor:
-    """Roll as `tf.roll` does, which hands even a short row to several threads and waits for them."""
+    """Roll like `tf.roll`, which is slower: it splits even a short row among threads."""
     return tf.concat([values[-places:], values[:-places]], axis=0)
 
 
 def ended(texts: tf.Tensor) -> tf.Tensor:
-    """End each text with a separator, so that no rule looks from one text into the next."""
+    """Append a separator to each text, so that no rule reaches into the next one."""
     return tf.strings.join([texts, "\n"])
 
 
 def cut_out(codes: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
-    """Cut texts, string [N], out of code points, int32 [C]: each from a place on to before another one, int64 [N]."""
+    """Return the texts, string [N], of code points, int32 [C], from `starts` up to `ends`, int64 [N]."""
     places = tf.ragged.range(starts, ends)
     return tf.strings.unicode_encode(places.with_flat_values(tf.gather(codes, places.flat_values)), "UTF-8")
 
@@ -65,14 +65,14 @@ def final_sigmas_in(contexts: tf.Tensor, is_sigma: tf.Tensor) -> tf.Tensor:
 
     Args:
       contexts: int32 [C], the `SigmaContext` of each character; the last one is white space.
-      is_sigma: bool [C], which are capital sigmas.
+      is_sigma: bool [C], whether each is a capital sigma.
 
     Returns:
-      int64 [sigmas], which of the characters they are.
+      int64 [sigmas], their indices among the characters.
     """
     seen = tf.where(contexts != SigmaContext.SKIPPED)[:, 0]
     is_cased = tf.gather(contexts, seen) == SigmaContext.CASED
-    # As the last one is white space, the first finds nothing cased before it either.
+    # The last character is white space, so the first one has nothing cased before it either.
     is_final = tf.gather(is_sigma, seen) & shifted(is_cased, 1) & ~shifted(is_cased, -1)
     return tf.boolean_mask(seen, is_final)
 
@@ -80,21 +80,21 @@ def final_sigmas_in(contexts: tf.Tensor, is_sigma: tf.Tensor) -> tf.Tensor:
 def in_groups(
     function: Callable[..., dict[str, tf.Tensor]], inputs: Sequence[tf.Tensor], num_bytes: tf.Tensor
 ) -> dict[str, tf.Tensor]:
-    """Call a function with some examples at a time, so that many long texts need little more memory than one.
+    """Call a function on groups of examples, so that many long texts need little more memory than one.
 
     Args:
-      function: takes tensors like `inputs`, and gives tensors to be joined along their first axes.
+      function: takes tensors like `inputs`, and returns tensors to be concatenated along their first axes.
       inputs: tensors whose first axes count the same B examples.
       num_bytes: int32 [B], sizes of the texts of the examples; at most `MOST_BYTES`.
 
     Returns:
-      What the function gives for all.
+      The concatenated results.
     """
     specifications = [tf.TensorSpec([None, *values.shape[1:]], values.dtype) for values in inputs]
     some = tf.function(function, autograph=False).get_concrete_function(*specifications)
     outputs = some.structured_outputs
     ends = tf.cumsum(tf.cast(num_bytes, tf.int64))
-    sizes = tf.unique_with_counts(ends // _GROUP_BYTES)[2]  # examples of each group
+    sizes = tf.unique_with_counts(ends // _GROUP_BYTES)[2]  # examples per group
     splits = tf.concat([[0], tf.cumsum(sizes)], axis=0)
     num_groups = tf.size(sizes)
 
@@ -118,20 +118,20 @@ def in_groups(
 def encode_beginnings(
     encode: Callable[[tf.Tensor, tf.Tensor], tf.RaggedTensor], texts: tf.Tensor, num_wordpieces: tf.Tensor
 ) -> tf.RaggedTensor:
-    """Encode as much of texts as their first wordpieces need.
+    """Encode texts as far as needed for their first wordpieces.
 
-    Of a long text a part is read, up to a place where words end whatever follows. If it holds too few wordpieces, more
-    is read, but no more than `MOST_BYTES`.
+    Only the beginning of a long text is read, up to a position where words end regardless of what follows. If it has
+    too few wordpieces, more is read, up to `MOST_BYTES`.
 
     Args:
-      encode: takes texts, string [B], and whether each was cut, bool [B]; of a cut text it gives only those wordpieces
-        that do not depend on what was cut off.
+      encode: takes texts, string [B], and whether each was cut, bool [B]; of a cut text it returns only the wordpieces
+        that do not depend on the rest.
       texts: string [B].
-      num_wordpieces: how many wordpieces of each text are needed.
+      num_wordpieces: number of wordpieces needed from each text.
 
     Returns:
-      int32 [B, (wordpieces)], of each text at least the first `num_wordpieces`, or all if there are fewer. A text that
-      would have to be read further fails.
+      int32 [B, (wordpieces)], of each text at least the first `num_wordpieces`, or all if there are fewer. Fails for a
+      text of which more than `MOST_BYTES` would be needed.
     """
 
     def encode_some(texts: tf.Tensor, is_cut: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -185,7 +185,7 @@ class GraphEncoder(tf.Module):
     is_portable = True
 
     def encode_cut(self, texts: tf.Tensor, is_cut: tf.Tensor) -> tf.RaggedTensor:
-        """Split texts, some of which were cut; see `encode` of `encode_beginnings`."""
+        """Split texts, some of which were cut; see the argument `encode` of `encode_beginnings`."""
         raise NotImplementedError
 
     @tf.function(input_signature=[TEXTS], autograph=False)
@@ -196,44 +196,44 @@ class GraphEncoder(tf.Module):
           texts: string [B], UTF-8; undecodable bytes are dropped.
 
         Returns:
-          int32 [B, (wordpieces)], what `Tokenizer.encode` returns for each.
+          int32 [B, (wordpieces)], the result of `Tokenizer.encode` for each.
         """
-        with tf.device("CPU:0"):  # on a GPU, each of these many small steps would wait for the one before
+        with tf.device("CPU:0"):  # many small sequential steps, slow on a GPU
             return self.encode_cut(texts, tf.zeros_like(texts, tf.bool))
 
     def encode_words(self, words: tf.Tensor) -> tf.RaggedTensor:
-        """Split words, string [B], of texts that are split already, as `Tokenizer.encode_word` does."""
+        """Split words of pretokenized text, string [B], as `Tokenizer.encode_word` does."""
         return self.encode(words)
 
     @tf.function(input_signature=[TEXTS, NUMBER], autograph=False)
     def encode_beginnings(self, texts: tf.Tensor, num_wordpieces: tf.Tensor) -> tf.RaggedTensor:
-        """Split as much of texts into wordpieces as is needed.
+        """Split texts into wordpieces, as far as needed.
 
         Args:
           texts: string [B], UTF-8; undecodable bytes are dropped.
-          num_wordpieces: how many wordpieces of each text are needed.
+          num_wordpieces: number of wordpieces needed from each text.
 
         Returns:
-          int32 [B, (wordpieces)], what `encode` returns, or of a long text its beginning: at least `num_wordpieces`. A
-          text of more than `MOST_BYTES` whose first `MOST_BYTES` hold fewer fails.
+          int32 [B, (wordpieces)], the result of `encode`; of a long text at least the first `num_wordpieces`. Fails for
+          a text of more than `MOST_BYTES` whose first `MOST_BYTES` hold fewer.
         """
         with tf.device("CPU:0"):
             return encode_beginnings(self.encode_cut, texts, num_wordpieces)
 
 
 def depends_on_cut_text(codes: tf.RaggedTensor, is_cut: tf.Tensor, is_boundary: tf.Tensor) -> tf.Tensor:
-    """Find the characters of cut texts whose words depend on what was cut off: all from the last boundary on.
+    """Find the characters of cut texts whose words depend on the rest: all from the last boundary on.
 
     Args:
       codes: int32 [B, (characters)], code points of texts that end in white space.
       is_cut: bool [B].
-      is_boundary: bool [C], the characters before which every word ends, whatever stands behind them.
+      is_boundary: bool [C], characters before which every word ends, whatever follows them.
 
     Returns:
       bool [C].
     """
     places, rows = tf.range(tf.size(is_boundary, tf.int64)), codes.value_rowids()
-    is_inside = places < tf.gather(codes.row_limits(), rows) - 1  # not the white space behind the text
+    is_inside = places < tf.gather(codes.row_limits(), rows) - 1  # not the white space after the text
     boundaries = tf.where(is_boundary & is_inside, places, -1)
     last = tf.math.unsorted_segment_max(boundaries, rows, codes.nrows())
     return tf.gather(is_cut, rows) & (places > tf.gather(last, rows))

@@ -1,4 +1,4 @@
-"""Tokenizers without TensorFlow operations of their own, called from the graph of the process that has them."""
+"""Graph wrapper of tokenizers without TensorFlow operations; it calls back into Python."""
 
 import numpy as np
 import tensorflow as tf
@@ -8,17 +8,17 @@ from official_bert.tokenization.tokenizer import Tokenizer
 
 
 class PythonTokenizer(GraphEncoder):
-    """Produces the ids of any tokenizer by calling it; a SavedModel cannot hold it."""
+    """Encodes texts by calling a Python tokenizer; it cannot be exported to a SavedModel."""
 
     is_portable = False
 
     def __init__(self, tokenizer: Tokenizer):
-        """Keep the tokenizer."""
+        """Store the tokenizer."""
         super().__init__(name="python_tokenizer")
         self._tokenizer = tokenizer
 
     def _call(self, encode, texts: tf.Tensor, num_rows: int) -> list[tf.RaggedTensor]:
-        """Return what `encode` makes of each text, `num_rows` lists of numbers: as many int32 [B, (wordpieces)]."""
+        """Batch the `num_rows` integer lists that `encode` returns for a text, each as int32 [B, (wordpieces)]."""
 
         def rows(texts: np.ndarray) -> tuple[np.ndarray, ...]:
             found = [encode(text) for text in texts]
@@ -44,7 +44,7 @@ class PythonTokenizer(GraphEncoder):
 
     @tf.function(input_signature=[TEXTS, NUMBER], autograph=False)
     def encode_beginnings(self, texts: tf.Tensor, num_wordpieces: tf.Tensor) -> tf.RaggedTensor:
-        """Split texts to their ends; see `GraphEncoder`."""
+        """Split whole texts; see `GraphEncoder`."""
         del num_wordpieces
         return self.encode(texts)
 

@@ -1,7 +1,8 @@
-"""`SentencePieceTokenizer` as TensorFlow operations, for models that are saved with it and read text themselves.
+"""`SentencePieceTokenizer` as TensorFlow operations, for exported models that take raw text.
 
-Text is prepared by TensorFlow's own operations from tables of Python's Unicode data, and split by TensorFlow Text's
-SentencePiece operation: a program that loads the SavedModel imports `tensorflow_text` first; TensorFlow Serving has it.
+Text is normalized by TensorFlow operations with tables of Python's Unicode data, and split by TensorFlow Text's
+SentencePiece operation. A program must import `tensorflow_text` before it loads such a SavedModel; TensorFlow Serving
+includes it.
 """
 
 import functools
@@ -26,7 +27,7 @@ from official_bert.tokenization.graph_tables import CAPITAL_SIGMA, FINAL_SIGMA, 
 from official_bert.tokenization.sentencepiece_text import decompose
 from official_bert.tokenization.sentencepiece_tokenizer import SPACE, PieceParts, SentencePieceTokenizer
 
-# B: texts, C: characters, D: characters of the prepared texts, Q: pieces; all but B count those of the whole batch.
+# B: texts, C: characters, D: characters of the prepared texts, Q: pieces; all but B are totals over the batch.
 _SPACE = ord(" ")
 _WHITE_SPACE = [code for code in range(0x10000) if chr(code).isspace()]
 
@@ -36,8 +37,8 @@ class _Prepared(NamedTuple):
 
     Attributes:
       codes: int32 [B, (characters)], code points.
-      starts: int64 [D], the character, among those of all texts, that each was made from.
-      ends: int64 [D], the one after it and the accents dropped behind it.
+      starts: int64 [D], index of each one's source character, counted over all texts.
+      ends: int64 [D], index after that character and the dropped accents that follow it.
     """
 
     codes: tf.RaggedTensor
@@ -46,7 +47,7 @@ class _Prepared(NamedTuple):
 
 
 class GraphSentencePieceTokenizer(GraphEncoder):
-    """Produces the ids that a `SentencePieceTokenizer` produces; otherwise like `GraphTokenizer`."""
+    """Produces the same ids as a `SentencePieceTokenizer`; otherwise like `GraphTokenizer`."""
 
     def __init__(self, tokenizer: SentencePieceTokenizer):
         """Build the lookup tables, which takes a few seconds.
@@ -63,7 +64,7 @@ class GraphSentencePieceTokenizer(GraphEncoder):
             num_pieces = tokenizer.vocabulary.processor.get_piece_size()
             ids = tokenizer.vocabulary.ids_of(range(num_pieces))
             self._ids = None if ids == list(range(num_pieces)) else tf.constant(ids, tf.int32)
-        # Then a space always begins a piece, so that those before it do not depend on what follows.
+        # Then a space always begins a piece, so earlier pieces do not depend on what follows.
         self._ends_at_spaces = not any(SPACE in piece[1:] for piece in tokenizer.vocab)
 
     def encode_cut(self, texts: tf.Tensor, is_cut: tf.Tensor) -> tf.RaggedTensor:
@@ -74,11 +75,11 @@ class GraphSentencePieceTokenizer(GraphEncoder):
         return self._parts.split(ids) if self._parts else ids
 
     def _renumbered(self, pieces: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Give pieces their ids, where these are not their numbers in the model."""
+        """Map piece numbers of the model to ids, where they differ."""
         return pieces if self._ids is None else pieces.with_flat_values(tf.gather(self._ids, pieces.flat_values))
 
     def _blanked(self, codes: tf.RaggedTensor, is_cut: tf.Tensor) -> tf.RaggedTensor:
-        """Make white space of what depends on what was cut off."""
+        """Replace characters that depend on the truncated rest by white space."""
         is_boundary = self._text.is_space(codes) & self._ends_at_spaces
         is_dropped = depends_on_cut_text(codes, is_cut, is_boundary)
         return codes.with_flat_values(tf.where(is_dropped, _SPACE, codes.flat_values))
@@ -91,7 +92,7 @@ class GraphSentencePieceTokenizer(GraphEncoder):
           texts: string [B], UTF-8; undecodable bytes are dropped.
 
         Returns:
-          What `SentencePieceTokenizer.encode_with_offsets` returns for each.
+          The result of `SentencePieceTokenizer.encode_with_offsets` for each.
         """
         with tf.device("CPU:0"):
             codes = tf.strings.unicode_decode(ended(texts), "UTF-8", errors="ignore")
@@ -114,13 +115,13 @@ class GraphSentencePieceTokenizer(GraphEncoder):
 
 
 class _TextTables(NamedTuple):
-    """Python's Unicode data, as far as `sentencepiece_text` looks at it.
+    """The part of Python's Unicode data that `sentencepiece_text` uses.
 
     Attributes:
       is_space: whether `str.split` splits at a character.
-      replacement_of: the index of what a character is decomposed to; 0 if it stays as it is.
-      replacements: the distinct ones; that with index 0 stands for any single character.
-      distance_to_lower: from a character that decomposition leaves to its lowercase letter.
+      replacement_of: index of a character's decomposition; 0 if the character is unchanged.
+      replacements: the distinct decompositions; index 0 stands for the character itself.
+      distance_to_lower: offset from a character left unchanged by decomposition to its lowercase letter.
       sigma_context: see `characters.SigmaContext`.
     """
 
@@ -133,12 +134,12 @@ class _TextTables(NamedTuple):
 
 @functools.cache
 def _text_tables() -> _TextTables:
-    """Make the tables, seconds of work."""
+    """Build the tables, which takes seconds."""
     every = list(map(chr, range(NUM_CODE_POINTS)))
     decomposed = [None if text == character else text for character in every for text in (decompose(character),)]
     distinct = dict.fromkeys(text for text in decomposed if text is not None)
     numbers = {None: 0} | {text: number for number, text in enumerate(distinct, start=1)}
-    lowered = [character.lower() for character in every]  # those of several letters are decomposed before
+    lowered = [character.lower() for character in every]  # results of several letters were decomposed before
     distances = [ord(lower) - code if len(lower) == 1 else 0 for code, lower in enumerate(lowered)]
     return _TextTables(
         is_space=PagedTable.from_numbers([character.isspace() for character in every]),
@@ -165,18 +166,18 @@ class _TextOps(tf.Module):
             self._sigma_context = CodePointLookup(tables.sigma_context)
 
     def is_space(self, codes: tf.RaggedTensor) -> tf.Tensor:
-        """Tell which characters, int32 [B, (characters)], are white space: bool [C]."""
+        """Return which characters, int32 [B, (characters)], are white space, bool [C]."""
         return self._is_space(codes.flat_values) > 0
 
     def is_blank(self, code: tf.Tensor) -> tf.Tensor:
-        """Tell which characters of prepared texts, int32 [D], are white space: bool [D]."""
+        """Return which characters of prepared texts, int32 [D], are white space, bool [D]."""
         return code == _SPACE
 
     def prepare(self, codes: tf.RaggedTensor) -> _Prepared:
         """Prepare texts, int32 [B, (characters)], that end in white space."""
         code, splits = codes.flat_values, codes.row_splits
         is_space = self.is_space(codes)  # [C]
-        # Behind the end of each text is white space, which the roll brings before the first.
+        # Each text ends in white space, which the roll moves before the first text.
         is_dropped = is_space & shifted(is_space, 1)
         number = tf.where(is_space, 0, self._replacement_of(code))
         lengths = tf.gather(self._starts, number + 1) - tf.gather(self._starts, number)
@@ -188,7 +189,7 @@ class _TextOps(tf.Module):
         original = tf.where(is_space, _SPACE, code)
         prepared = tf.where(tf.gather(number, origins) > 0, replaced, tf.gather(original, origins))
 
-        # An accent is a character that is dropped, but not as white space.
+        # An accent is a dropped character that is not white space.
         is_accent = (lengths == 0) & ~is_space
         others = tf.where(~is_accent)[:, 0]
         rank = tf.cumsum(tf.cast(~is_accent, tf.int64)) - 1
@@ -199,7 +200,7 @@ class _TextOps(tf.Module):
         if self._lowers:
             rows = rows.with_flat_values(self._lower(prepared))
         rows, starts, ends = (
-            rows.with_flat_values(values)[:, :-1]  # without the space behind the last word; an empty row has none
+            rows.with_flat_values(values)[:, :-1]  # without the space after the last word; an empty row has none
             for values in (rows.flat_values, origins, tf.gather(ends, origins))
         )
         return _Prepared(rows, starts.flat_values, ends.flat_values)
@@ -212,35 +213,35 @@ class _TextOps(tf.Module):
         )
 
     def _with_final_sigmas(self, codes: tf.Tensor, lowered: tf.Tensor, is_sigma: tf.Tensor) -> tf.Tensor:
-        """Give capital sigmas at the end of a word their letter; see `characters.SigmaContext`."""
+        """Lowercase capital sigmas at the end of a word to "ς"; see `characters.SigmaContext`."""
         places = final_sigmas_in(self._sigma_context(codes), is_sigma)
         final_sigmas = tf.fill(tf.shape(places), ord(FINAL_SIGMA))
         return tf.tensor_scatter_nd_update(lowered, places[:, tf.newaxis], final_sigmas)
 
 
 class _UnchangedText(tf.Module):
-    """In place of `_TextOps` for a model that reads text as it is."""
+    """Replaces `_TextOps` for a model that does not normalize text."""
 
     def is_space(self, codes: tf.RaggedTensor) -> tf.Tensor:
-        """Tell which characters, int32 [B, (characters)], the model takes for the end of a word in any case."""
+        """Return which characters, int32 [B, (characters)], always end a word for the model, bool [C]."""
         return codes.flat_values == _SPACE
 
     def is_blank(self, code: tf.Tensor) -> tf.Tensor:
-        """Tell which characters, int32 [D], are white space: bool [D]."""
+        """Return which characters, int32 [D], are white space, bool [D]."""
         return tf.reduce_any(code[:, tf.newaxis] == tf.constant(_WHITE_SPACE, tf.int32), axis=1)
 
     def prepare(self, codes: tf.RaggedTensor) -> _Prepared:
-        """Return texts without the character that ends them."""
+        """Return texts without their final separator."""
         places = codes.with_flat_values(tf.range(tf.size(codes.flat_values, tf.int64)))[:, :-1].flat_values
         return _Prepared(codes[:, :-1], places, places + 1)
 
 
 class _Visible:
-    """The characters of prepared texts that are no spaces, or all of a text that has no others.
+    """The non-space characters of prepared texts, or all characters of a text that is only spaces.
 
     Attributes:
-      characters: int64 [V], which of the D characters they are.
-      row_ends: int64 [B], how many of them stand in each text and those before it.
+      characters: int64 [V], their indices among the D characters.
+      row_ends: int64 [B], their number in each text and all texts before it.
     """
 
     def __init__(self, codes: tf.RaggedTensor, is_blank: tf.Tensor):
@@ -263,7 +264,7 @@ class _Visible:
 
 
 class _PartOps(tf.Module):
-    """`SentencePieceTokenizer.parts_of_piece` as a table: every piece has parts, most of them one."""
+    """`SentencePieceTokenizer.parts_of_piece` as a table: every piece has parts, usually one."""
 
     def __init__(self, tokenizer: SentencePieceTokenizer):
         super().__init__()
@@ -288,12 +289,12 @@ class _PartOps(tf.Module):
     def split_with_places(
         self, ids: tf.RaggedTensor, firsts: tf.Tensor, afters: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-        """Split pieces and where they stand, [Q], among the visible characters."""
+        """Split pieces and their positions, [Q], among the visible characters."""
         places, split = self._places(ids)
         owners = places.value_rowids()
         firsts, afters = tf.gather(firsts, owners), tf.gather(afters, owners)
         last_parts = tf.gather(places.flat_values, tf.gather(places.row_splits, owners + 1) - 1)
-        # If the model rewrote characters, and for pieces of one part, they stand where the piece does.
+        # A part has the position of its piece if that is its only part, or if the model rewrote characters.
         is_known = tf.gather(self._ends, last_parts) == afters - firsts
         begins, ends = tf.gather(self._begins, places.flat_values), tf.gather(self._ends, places.flat_values)
         return split, tf.where(is_known, firsts + begins, firsts), tf.where(is_known, firsts + ends, afters)

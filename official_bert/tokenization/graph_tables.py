@@ -32,7 +32,7 @@ class CharacterRule(NamedTuple):
     """Treatment of a character.
 
     Attributes:
-      letters: the letters that replace it; none if it is deleted or an accent.
+      letters: the letters that replace it; empty if it is deleted or an accent.
       sigma_context: role of the character next to a capital sigma, if the tokenizer lowercases.
       is_sigma: whether it is the capital sigma, which has a different lowercase form at the end of a word.
       is_accent: whether it is dropped and belongs to the character before it.

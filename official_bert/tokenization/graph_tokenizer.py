@@ -1,8 +1,8 @@
-"""`FullTokenizer` as TensorFlow operations, for models that are saved with it and read text themselves.
+"""`FullTokenizer` as TensorFlow operations, for exported models that take raw text.
 
-All texts of a batch are handled at once, as one row of letters (see `graph_tables`), in a fixed number of steps
-regardless of their content. Only TensorFlow's own operations are used, so every runtime that loads the SavedModel has
-them.
+All texts of a batch are processed together, as one row of letters (see `graph_tables`), in a fixed number of steps
+regardless of their content. Only TensorFlow's built-in operations are used, so every runtime that loads the SavedModel
+has them.
 """
 
 from typing import NamedTuple
@@ -25,18 +25,18 @@ from official_bert.tokenization.graph_operations import (
 )
 from official_bert.tokenization.graph_tables import FINAL_SIGMA, SEPARATOR, UNKNOWN_LETTER
 
-# B: texts, C: characters, M: letters and separators, W: words, Q: wordpieces; C to Q count those of the whole batch.
+# B: texts, C: characters, M: letters and separators, W: words, Q: wordpieces; C to Q are totals over the batch.
 
 
 class _Letters(NamedTuple):
-    """The characters of texts, as the tokenizer turns them.
+    """The rewritten characters of texts.
 
     Attributes:
       letters: int64 [M]; every text ends in a separator.
-      text_starts: int64 [B + 1], where in `letters` each text begins, and the end.
+      text_starts: int64 [B + 1], start of each text in `letters`, and the end of the last.
       rules: int32 [C], each character's rule.
-      starts: int64 [C + 1], where in `letters` each character's letters begin, and the end.
-      order: int64 [M], where each letter was before combining characters were sorted; None if that cannot matter.
+      starts: int64 [C + 1], start of each character's letters in `letters`, and the end of the last.
+      order: int64 [M], each letter's index before combining characters were sorted; None if the order cannot change.
     """
 
     letters: tf.Tensor
@@ -53,7 +53,7 @@ class _Pieces(NamedTuple):
       ids: int32 [Q].
       firsts: int64 [Q], the first letter of each.
       lasts: int64 [Q], the last letter of each.
-      row_splits: int64 [B + 1], how many wordpieces stand before each text, and all.
+      row_splits: int64 [B + 1], number of wordpieces before each text, and in total.
     """
 
     ids: tf.Tensor
@@ -63,10 +63,10 @@ class _Pieces(NamedTuple):
 
 
 class GraphTokenizer(GraphEncoder):
-    """Produces the ids that a `FullTokenizer` produces.
+    """Produces the same ids as a `FullTokenizer`.
 
-    Python's Unicode tables are stored with the graph: a SavedModel keeps to those of the Python that made it. Like all
-    functions of a `tf.Module`, `encode` alone does not keep its tables alive: hold on to the object.
+    Python's Unicode tables are stored in the graph: a SavedModel keeps those of the Python that exported it. As with
+    any `tf.Module`, `encode` alone does not keep the tables alive: hold a reference to the object.
     """
 
     def __init__(self, tokenizer: FullTokenizer):
@@ -96,7 +96,7 @@ class GraphTokenizer(GraphEncoder):
           texts: string [B], UTF-8; undecodable bytes are dropped.
 
         Returns:
-          What `FullTokenizer.encode_with_offsets` returns for each.
+          The result of `FullTokenizer.encode_with_offsets` for each.
         """
         with tf.device("CPU:0"):
             codes = tf.strings.unicode_decode(ended(texts), "UTF-8", errors="ignore")
@@ -112,7 +112,7 @@ class GraphTokenizer(GraphEncoder):
 
 
 class _CharacterOps(tf.Module):
-    """`characters.rewrite` and where its letters come from."""
+    """`characters.rewrite`, with the source of each letter."""
 
     def __init__(self, letters: dict[str, int], settings: TextSettings):
         super().__init__()
@@ -125,7 +125,7 @@ class _CharacterOps(tf.Module):
         self._is_accent = tf.constant([rule.is_accent for rule in table.rules])
         self._is_boundary = tf.constant([rule.is_boundary for rule in table.rules])
 
-        # The two rules that look at neighbours are left out where they could make no difference.
+        # The two rules that depend on neighbours are omitted where they cannot matter.
         self._final_sigma = letters.get(FINAL_SIGMA, UNKNOWN_LETTER)
         self._sigma_rule = next((number for number, rule in enumerate(table.rules) if rule.is_sigma), None)
         if self._sigma_rule is not None and table.rules[self._sigma_rule].letters == (self._final_sigma,):
@@ -142,7 +142,7 @@ class _CharacterOps(tf.Module):
 
         Args:
           codes: int32 [B, (characters)], code points of texts that end in white space.
-          is_cut: bool [B], of which texts the rest was cut off: what depends on it becomes white space.
+          is_cut: bool [B], which texts were truncated; characters that depend on the rest become white space.
 
         Returns:
           The letters.
@@ -173,28 +173,28 @@ class _CharacterOps(tf.Module):
         return tf.where(is_dropped, self._rule_numbers(tf.constant([ord(" ")])), rules)
 
     def _with_final_sigmas(self, letters: tf.Tensor, rules: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
-        """Give capital sigmas at the end of a word their letter; see `characters.SigmaContext`."""
+        """Lowercase capital sigmas at the end of a word to "ς"; see `characters.SigmaContext`."""
         final = final_sigmas_in(tf.gather(self._sigma_contexts, rules), rules == self._sigma_rule)
         places = tf.gather(starts, final)
         final_sigmas = tf.fill(tf.shape(places), tf.constant(self._final_sigma, tf.int64))
         return tf.tensor_scatter_nd_update(letters, places[:, tf.newaxis], final_sigmas)
 
     def _canonical_order(self, classes: tf.Tensor, rules: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
-        """Sort the combining letters between two others by their classes; int64 [M]."""
+        """Sort each run of combining letters by class; int64 [M]."""
         num_letters = tf.size(classes, tf.int64)
-        dropped = tf.gather(starts, tf.where(tf.gather(self._blocks_reordering, rules))[:, 0])  # the letter behind each
+        dropped = tf.gather(starts, tf.where(tf.gather(self._blocks_reordering, rules))[:, 0])  # the letter after each
         num_dropped = tf.math.unsorted_segment_sum(tf.ones_like(dropped), dropped, num_letters)
         run = tf.cumsum(tf.cast(classes == 0, tf.int64) + num_dropped)
-        # One key for both, since classes are below 256: runs stay in order, and are sorted inside.
+        # One key for run and class, since classes are below 256: runs keep their order and are sorted inside.
         return tf.cast(tf.argsort(run * 256 + classes, stable=True), tf.int64)
 
     def places(self, letters: _Letters) -> tuple[tf.Tensor, tf.Tensor]:
-        """Tell the first character and the one after the last of each letter, accents included: int64 [M], [M]."""
+        """Return the source range of each letter, accents included: starts and ends, int64 [M]."""
         starts = letters.starts
         num_letters, num_characters = tf.size(letters.letters, tf.int64), tf.size(letters.rules, tf.int64)
         is_kept = starts[1:] > starts[:-1]  # [C]
-        # An accent goes with the last character before it that is neither an accent nor deleted; white space keeps it
-        # from going further.
+        # An accent belongs to the last character before it that is neither an accent nor deleted; white space stops the
+        # search.
         after = tf.where(is_kept | tf.gather(self._is_accent, letters.rules), tf.range(num_characters) + 1, 0)
         owners = tf.cumsum(tf.cast(is_kept, tf.int64)) - 1
         ends = tf.gather(tf.math.unsorted_segment_max(after, owners, num_characters), tf.maximum(owners, 0))  # [C]
@@ -202,7 +202,7 @@ class _CharacterOps(tf.Module):
         origins = tf.searchsorted(starts, tf.range(num_letters), side="right", out_type=tf.int64) - 1
         if letters.order is None:
             return origins, tf.gather(ends, origins)
-        # No wordpiece may start before the one before it, so the range of a letter that moved is that of all it passed.
+        # No wordpiece may start before its predecessor, so a letter that moved gets the range of all letters it passed.
         origins = tf.gather(origins, letters.order)
         latest = _running_max(tf.gather(ends, origins))
         return tf.reverse(-_running_max(tf.reverse(-origins, [0])), [0]), latest
@@ -238,13 +238,13 @@ class _PieceOps(tf.Module):
         Returns:
           The wordpieces.
         """
-        is_letter = letters != SEPARATOR  # [M]; the last is not one, so that a roll brings a separator before the first
+        is_letter = letters != SEPARATOR  # [M]; the last is a separator, which a roll moves before the first
         is_start = is_letter & ~shifted(is_letter, 1)
         is_last = is_letter & ~shifted(is_letter, -1)
         word_firsts, word_lasts = tf.where(is_start)[:, 0], tf.where(is_last)[:, 0]  # [W]
         ids, piece_lengths = self._longest_pieces(letters, is_start)
         is_reached = self._reached(is_start, piece_lengths)
-        firsts = tf.where(is_reached & is_letter)[:, 0]  # [Q], a word's wordpieces though unknown
+        firsts = tf.where(is_reached & is_letter)[:, 0]  # [Q], including those of unknown words
 
         words = tf.gather(tf.cumsum(tf.cast(is_start, tf.int64)), firsts) - 1
         lengths = tf.gather(piece_lengths, firsts)
@@ -263,8 +263,8 @@ class _PieceOps(tf.Module):
         return _Pieces(tf.gather(ids, kept), firsts, tf.gather(lasts, kept), row_splits)
 
     def _longest_pieces(self, letters: tf.Tensor, is_start: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Find the longest wordpiece from each letter on: its id, int32 [M], and length, int64 [M], 0 for none."""
-        # What a roll brings around follows the separator at the end, so no block holds it.
+        """Find the longest wordpiece starting at each letter: its id, int32 [M], and length, int64 [M], 0 for none."""
+        # Letters wrapped around by a roll follow the final separator, so no block contains them.
         blocks = [letters]
         for bit in range(self._num_strides - 1):
             blocks.append(self._join(blocks[-1], shifted(blocks[-1], -(1 << bit))))
@@ -279,7 +279,7 @@ class _PieceOps(tf.Module):
         return tf.gather(self._ids, names), tf.gather(self._lengths, names)
 
     def _reached(self, is_start: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-        """Follow wordpieces from the words' starts: the letters at which one begins or a word gets stuck, bool [M].
+        """Follow wordpieces from the words' starts: mark letters where one begins or a word has no match, bool [M].
 
         Each round doubles the number of wordpieces followed.
         """
@@ -295,7 +295,7 @@ class _PieceOps(tf.Module):
 
 
 def _pair(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
-    """One int64 key for two names, which are below 2 ** 32."""
+    """Combine two names, which are below 2 ** 32, into one int64 key."""
     return left * (1 << 32) + right
 
 

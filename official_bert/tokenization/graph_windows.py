@@ -123,8 +123,8 @@ def join_windows(
       specials: the special tokens.
       max_seq_length: positions of a window.
       max_windows: maximum number of windows per example.
-      doc_stride: wordpieces from the start of one window to the start of the next; None for half of what a window has
-        room for beside the other text.
+      doc_stride: wordpieces from the start of one window to the start of the next; None for half of the wordpieces that
+        a window has beside the other text.
 
     Returns:
       input_ids, input_mask and segment_ids, int32 [B, W * S], window after window; W is the largest number of windows.

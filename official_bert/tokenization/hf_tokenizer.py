@@ -1,4 +1,4 @@
-"""The tokenizer files of a Hugging Face folder: the vocabulary out of them, and the settings, both ways."""
+"""Tokenizer files of Hugging Face folders: reads their vocabulary and settings."""
 
 import os
 import re
@@ -10,9 +10,9 @@ from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 
 TOKENIZER_CONFIG_FILE, TOKENIZER_FILE = "tokenizer_config.json", "tokenizer.json"
-PIECES_FILE, MERGES_FILE = "vocab.json", "merges.txt"  # the two that older folders have in place of `tokenizer.json`
-BPE = "BPE"  # the type of a tokenizer of bytes
-BPE_FILE = "bpe.json"  # such a `tokenizer.json` beside one of our models
+PIECES_FILE, MERGES_FILE = "vocab.json", "merges.txt"  # used by older folders instead of `tokenizer.json`
+BPE = "BPE"  # model type of a byte-level tokenizer
+BPE_FILE = "bpe.json"  # its `tokenizer.json` beside one of our models
 
 
 def read_tokenizer_file(tokenizer_file: str) -> list[str]:
@@ -22,7 +22,7 @@ def read_tokenizer_file(tokenizer_file: str) -> list[str]:
       The lines of a `vocab.txt`: the token with id n is the n-th, from 0.
 
     Raises:
-      UserError: the file is missing or malformed, or what it holds is not a vocabulary of wordpieces.
+      UserError: the file is missing or malformed, or not a WordPiece vocabulary.
     """
     model = text_files.read_json(tokenizer_file, "tokenizer", max_bytes=text_files.MAX_VOCAB_BYTES).get("model")
     ids = model.get("vocab") if isinstance(model, dict) and model.get("type") == "WordPiece" else None
@@ -42,15 +42,15 @@ def read_tokenizer_file(tokenizer_file: str) -> list[str]:
 
 
 def _is_line(token: str) -> bool:
-    """Return whether a token is the same after being written to a file of lines and read again."""
+    """Return True if a token survives writing to and reading from a file of lines."""
     return not set(token) & set("\r\n") and not re.search("[\ud800-\udfff]", token)
 
 
 def read_settings(folder: str) -> dict[str, bool]:
-    """Read from `tokenizer_config.json` what is done to text; warn of settings that are not supported.
+    """Read text settings from `tokenizer_config.json`; warn of unsupported ones.
 
     Returns:
-      Those fields of `TextSettings` of which the file says something; none if it is missing.
+      The fields of `TextSettings` that the file sets; none if it is missing.
 
     Raises:
       UserError: the file is malformed.
@@ -69,14 +69,14 @@ def read_settings(folder: str) -> dict[str, bool]:
         return {"do_lower_case": True, "strip_accents": bool(strip_accents)}
     if strip_accents and do_lower_case is False:
         logging.warning(
-            "%s: strip_accents is true without do_lower_case; here only lowercasing strips accents, so ids may differ",
+            "%s: strip_accents is true without do_lower_case; only lowercasing strips accents here, so ids may differ",
             path,
         )
     if settings.get("keep_accents"):
-        logging.warning("%s: keep_accents is true; here accents are dropped, so ids may differ", path)
+        logging.warning("%s: keep_accents is true; accents are dropped here, so ids may differ", path)
     if settings.get("tokenize_chinese_chars") is False:
         logging.warning(
-            "%s: tokenize_chinese_chars is false; here each Chinese character is a word, so ids may differ", path
+            "%s: tokenize_chinese_chars is false; each Chinese character is a word here, so ids may differ", path
         )
     found = {"do_lower_case": do_lower_case, "strip_accents": strip_accents if do_lower_case is not False else None}
     return {name: value for name, value in found.items() if value is not None}

@@ -1,7 +1,7 @@
-"""Joins one or two texts into what the model reads, `[CLS] first [SEP] second [SEP]`, with segment ids.
+"""Joins one or two texts into a model input, `[CLS] first [SEP] second [SEP]`, with segment ids.
 
-All joining of texts in Python is done here: the records of all tasks, and a `FullTokenizer` that is called with texts.
-`graph_joining.py` gives the same as TensorFlow operations.
+All joining of texts in Python is done here: for the records of all tasks, and for a `FullTokenizer` called with texts.
+`graph_joining.py` does the same with TensorFlow operations.
 """
 
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 
 class Specials(NamedTuple):
-    """The special tokens of a tokenizer's sequences, and what pairs look like: `[CLS] first [SEP] second [SEP]`.
+    """The special tokens of a tokenizer's sequences, and the layout of pairs: `[CLS] first [SEP] second [SEP]`.
 
     Attributes:
       cls_id: id of [CLS].
       sep_id: id of [SEP].
-      num_between: how many [SEP] stand between two texts.
+      num_between: number of [SEP] between two texts.
       second_segment: segment id of the second text with its [SEP].
       pad_id: id of padding.
     """
@@ -31,7 +31,7 @@ class Specials(NamedTuple):
         return 1 + self.num_between
 
     def room(self, max_seq_length: int, *, is_pair: bool) -> int:
-        """Return the number of ids of texts that fit into a sequence; it is 0 where there is not even room for all."""
+        """Return the number of text ids that fit beside the special tokens; at least 0."""
         return max(0, max_seq_length - (self.num_before_second + 1 if is_pair else 2))
 
 
@@ -48,14 +48,14 @@ class JoinedSequence(NamedTuple):
 
     @property
     def input_mask(self) -> bytes:
-        """One byte per id, all 1: everything but padding may be attended to."""
+        """One byte per id, all 1: only padding is masked."""
         return b"\x01" * len(self.input_ids)
 
 
 def truncate_pair(
     first: Sequence[int], second: Sequence[int], max_num_tokens: int
 ) -> tuple[Sequence[int], Sequence[int]]:
-    """Truncate two texts to a common limit, always the longer one, at its end; the second if both are equally long.
+    """Truncate two texts to a common limit, always at the end of the longer one; on ties, of the second.
 
     Args:
       first: ids of the first text.
@@ -63,7 +63,7 @@ def truncate_pair(
       max_num_tokens: maximum number of ids of both together; with 5, texts of 7 and 3 ids keep 3 and 2.
 
     Returns:
-      Both, truncated.
+      Both texts, truncated.
     """
     num_first, num_second = len(first), len(second)
     while num_first + num_second > max_num_tokens:
@@ -75,7 +75,7 @@ def truncate_pair(
 
 
 def join_texts(first: Sequence[int], second: Sequence[int], specials: Specials) -> JoinedSequence:
-    """Join two texts as `join_pair` does; if the second has no ids, there is only one: `[CLS] first [SEP]`."""
+    """Join two texts as `join_pair` does; an empty second text gives `[CLS] first [SEP]`."""
     if second:
         return join_pair(first, second, specials)
     return JoinedSequence([specials.cls_id, *first, specials.sep_id], b"\x00" * (len(first) + 2))
@@ -84,7 +84,7 @@ def join_texts(first: Sequence[int], second: Sequence[int], specials: Specials) 
 def truncate_and_join(
     first: Sequence[int], second: Sequence[int], specials: Specials, *, max_seq_length: int
 ) -> JoinedSequence:
-    """Join one text or two after truncating them to what fits.
+    """Truncate one or two texts to the maximum length and join them.
 
     Args:
       first: ids of the first text.
@@ -108,7 +108,7 @@ def join_pair(first: Sequence[int], second: Sequence[int], specials: Specials) -
       specials: the special tokens.
 
     Returns:
-      The sequence, longer than the texts together by the special tokens.
+      The sequence; special tokens add to the length of the texts.
     """
     between = [specials.sep_id] * specials.num_between
     return JoinedSequence(

@@ -1,4 +1,4 @@
-"""Reads the tokenizer that flags name, or that lies beside a model: one of wordpieces, or a SentencePiece model."""
+"""Loads the tokenizer given by flags or found in a model's folder, of any supported kind."""
 
 import os
 from typing import Protocol
@@ -12,7 +12,7 @@ from official_bert.tokenization.vocab import Vocabulary
 
 
 class TokenizerFlags(Protocol):
-    """The flags that name a tokenizer; one of the two files is None."""
+    """Flags that select a tokenizer; one of the two files is None."""
 
     vocab_file: str | None
     spm_model_file: str | None
@@ -20,7 +20,7 @@ class TokenizerFlags(Protocol):
 
 
 def read_vocabulary(flags: TokenizerFlags) -> Vocabulary:
-    """Read the vocabulary that flags name.
+    """Read the vocabulary given by flags.
 
     Raises:
       UserError: the file is missing or damaged.
@@ -30,7 +30,7 @@ def read_vocabulary(flags: TokenizerFlags) -> Vocabulary:
 
 
 def read_vocabulary_file(path: str) -> Vocabulary:
-    """Read the vocabulary file of a model's folder, a SentencePiece model or a list of wordpieces, by its name.
+    """Read a vocabulary file; its name and content determine its kind.
 
     Raises:
       UserError: the file is missing or damaged.
@@ -39,7 +39,7 @@ def read_vocabulary_file(path: str) -> Vocabulary:
 
 
 def read_tokenizer(flags: TokenizerFlags) -> Tokenizer:
-    """Read the tokenizer that flags name.
+    """Read the tokenizer given by flags.
 
     Raises:
       UserError: the file is missing or damaged, or the flags contradict each other.
@@ -49,23 +49,23 @@ def read_tokenizer(flags: TokenizerFlags) -> Tokenizer:
 
 
 def _named(flags: TokenizerFlags) -> tuple[type[Tokenizer], str]:
-    """Return the class of tokenizers whose vocabulary flags name, and its file."""
+    """Return the tokenizer class for the vocabulary given by flags, and the vocabulary's file."""
     given = {flag: getattr(flags, flag) for flag in ("vocab_file", "spm_model_file")}
     flag, path = next((flag, path) for flag, path in given.items() if path is not None)
     return kind_of_file(path, flag), path
 
 
 def load_tokenizer(folder: str | os.PathLike, **settings: bool) -> Tokenizer:
-    """Read the tokenizer of a model.
+    """Load the tokenizer of a model.
 
     Args:
-      folder: folder of a released checkpoint, output folder of a run, or a Hugging Face folder, also
+      folder: folder of a released checkpoint, output folder of a run, or a Hugging Face folder, possibly
         `hf://owner/name`; it contains `vocab.txt`, `tokenizer.json`, `vocab.json` with `merges.txt`,
         `spiece.model` or `sentencepiece.bpe.model`.
-      **settings: fields of `TextSettings`, where another value than the folder's is wanted.
+      **settings: fields of `TextSettings` that override the folder's.
 
     Returns:
-      A `FullTokenizer`, a `BpeTokenizer`, or one with a SentencePiece model: the files decide.
+      A `FullTokenizer`, a `BpeTokenizer` or a SentencePiece tokenizer, depending on the files.
 
     Raises:
       UserError: the folder or its vocabulary is missing or damaged, or the settings do not fit them.

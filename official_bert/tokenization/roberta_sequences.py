@@ -1,4 +1,4 @@
-"""Common parts of the tokenizers of RoBERTa, XLM-RoBERTa and CamemBERT: names of special tokens, pairs, and masks."""
+"""Sequence layout shared by the tokenizers of RoBERTa, XLM-RoBERTa and CamemBERT."""
 
 import re
 from typing import ClassVar
@@ -10,9 +10,9 @@ NAMES = {PAD: "<pad>", UNK: "<unk>", CLS: "<s>", SEP: "</s>", MASK: "<mask>"}
 
 
 class RobertaSequences:
-    """A part of a tokenizer: sequences are `<s> first </s></s> second </s>`, all of one segment."""
+    """Tokenizer mixin for sequences `<s> first </s></s> second </s>`, all of one segment."""
 
-    # The space before a mask belongs to it.
+    # The mask includes the space before it.
     mask_pattern: ClassVar[re.Pattern] = re.compile(rf"[ \t\r\n]*(?:{re.escape(MASK)}|{re.escape(NAMES[MASK])})")
 
     @property

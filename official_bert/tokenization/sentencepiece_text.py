@@ -1,7 +1,7 @@
-"""The normalization of text by ALBERT's tokenizer, before its SentencePiece model splits it.
+"""ALBERT's text normalization, applied before its SentencePiece model splits the text.
 
 White space becomes single spaces, characters are decomposed (Unicode's form KD), accents are dropped, and text is
-lowercased if asked to. Like `characters`, which has BERT's rules, this module also says where each character came from.
+optionally lowercased. Like `characters` for BERT, this module can map each character to its source.
 """
 
 import unicodedata
@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 
 class TracedText(NamedTuple):
-    """Prepared text of N characters.
+    """Normalized text of N characters.
 
     Attributes:
       text: the text.
-      starts: for each of its characters, the index of the one that it was made from.
-      ends: for each, the index after that one and the accents dropped behind it.
+      starts: for each of its characters, the index of its source character.
+      ends: for each, the index after that character and the dropped accents that follow it.
     """
 
     text: str
@@ -25,7 +25,7 @@ class TracedText(NamedTuple):
 def decompose(character: str) -> str:
     """Decompose a character and drop the accents of the result: `"ﬁ"` becomes `"fi"`, `"é"` `"e"`, U+0301 nothing.
 
-    Lone surrogates, which no text in UTF-8 has, are dropped too.
+    Lone surrogates, which UTF-8 cannot encode, are dropped too.
     """
     if unicodedata.category(character) == "Cs":
         return ""
@@ -33,9 +33,9 @@ def decompose(character: str) -> str:
 
 
 class _DecompositionTable(dict):
-    """A `str.translate` table that computes the entry of a code point when it is first met.
+    """A `str.translate` table that computes the entry of a code point on first use.
 
-    Decomposition looks at one character at a time but for the order of combining characters, which are dropped.
+    Decomposition treats characters independently, except for the order of combining characters, which are dropped.
     """
 
     def __missing__(self, code_point: int) -> str:
@@ -47,7 +47,7 @@ _DECOMPOSED = _DecompositionTable()
 
 
 def prepare(text: str, *, do_lower_case: bool) -> str:
-    """Prepare a text, which may be any string."""
+    """Normalize a text, which may be any string."""
     text = " ".join(text.split())
     if not text.isascii():
         text = text.translate(_DECOMPOSED)
@@ -55,11 +55,11 @@ def prepare(text: str, *, do_lower_case: bool) -> str:
 
 
 def prepare_traced(text: str, *, do_lower_case: bool) -> TracedText:
-    """Prepare a text as `prepare` does, and find where each character of the result came from."""
+    """Normalize a text as `prepare` does, and map each character of the result to its source."""
     characters: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
-    first_of_last = 0  # of the characters made from the last one that was kept
+    first_of_last = 0  # index of the first result of the last kept character
     for index, character in enumerate(text):
         if character.isspace():
             replacement = " " if index and not text[index - 1].isspace() else ""
@@ -70,7 +70,7 @@ def prepare_traced(text: str, *, do_lower_case: bool) -> TracedText:
         characters += replacement
         starts += [index] * len(replacement)
         ends += [index + 1] * len(replacement)
-    if 0 < len(text.rstrip()) < len(text):  # the space behind the last word
+    if 0 < len(text.rstrip()) < len(text):  # the space after the last word
         del characters[-1], starts[-1], ends[-1]
     prepared = "".join(characters)
     # Once decomposed, every character has one lowercase letter.

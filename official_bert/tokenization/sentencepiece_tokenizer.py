@@ -1,4 +1,4 @@
-"""`SentencePieceTokenizer`: from text to the ids of a SentencePiece model, by ALBERT's rules, and back."""
+"""`SentencePieceTokenizer`: a SentencePiece model with ALBERT's rules."""
 
 import bisect
 import hashlib
@@ -19,8 +19,8 @@ from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabular
 from official_bert.tokenization.wordpiece import to_unicode
 
 MODEL_FILE = "spiece.model"
-SPACE = "\u2581"  # stands for a space; a piece with it begins a word
-# From this version of the package on, of two ways to split a text that are equally likely the other one may be taken.
+SPACE = "\u2581"  # represents a space; a piece that starts with it begins a word
+# Since this version of the package, ties between equally likely splits may be resolved differently.
 _FIRST_OTHER_VERSION = (0, 2, 2)
 _NAMES = {PAD: "<pad>", UNK: "<unk>"}
 _PUNCTUATION = frozenset('!"#$%&"()*+,-./:;?@[\\]^_`{|}~€£')
@@ -28,7 +28,7 @@ _INSIDE_WORDS = frozenset("abcdefghijklmnopqrstuvwxyz") | _PUNCTUATION
 
 
 class SentencePieceVocabulary(Vocabulary):
-    """The pieces of a SentencePiece model, which also holds how text is split into them.
+    """The pieces of a SentencePiece model, and the model that splits text into them.
 
     Attributes:
       model: the content of the file.
@@ -46,7 +46,7 @@ class SentencePieceVocabulary(Vocabulary):
           source: the file, for messages.
 
         Raises:
-          UserError: it is no SentencePiece model, or one that represents unknown characters by bytes; or the package
+          UserError: it is not a SentencePiece model, or represents unknown characters by bytes; or the package
             is not installed.
         """
         require("sentencepiece", "sentencepiece")
@@ -54,7 +54,7 @@ class SentencePieceVocabulary(Vocabulary):
 
         if tuple(map(int, re.findall(r"\d+", sentencepiece.__version__)[:3])) >= _FIRST_OTHER_VERSION:
             raise UserError(
-                f"sentencepiece {sentencepiece.__version__} splits some texts in another way than ALBERT's and than "
+                f"sentencepiece {sentencepiece.__version__} splits some texts differently from ALBERT's and "
                 f"TensorFlow's; run: {install_command('sentencepiece')}"
             )
         self.model = model
@@ -65,14 +65,14 @@ class SentencePieceVocabulary(Vocabulary):
         pieces = [self.processor.id_to_piece(index) for index in range(self.processor.get_piece_size())]
         if any(self.processor.is_byte(index) for index in range(len(pieces))):
             raise UserError(
-                f"{source} represents unknown characters by bytes (byte_fallback), which have no place in the text; "
-                "train it without"
+                f"{source} represents unknown characters by bytes (byte_fallback), which have no position in the text; "
+                "train it without byte_fallback"
             )
         super().__init__(self.numbered(pieces), source)
 
     @staticmethod
     def numbered(pieces: Sequence[str]) -> dict[str, int]:
-        """Return the ids of the pieces of a model, whose numbers there are their places."""
+        """Return the ids of a model's pieces: their indices in the model."""
         return {piece: index for index, piece in enumerate(pieces)}
 
     def ids_of(self, numbers: Sequence[int]) -> list[int]:
@@ -89,11 +89,11 @@ class SentencePieceVocabulary(Vocabulary):
 
     @property
     def contents(self) -> list:
-        """The bytes that determine the ids of a text: the whole file, including the scores."""
+        """The bytes that determine the ids of a text: the whole file, with the scores."""
         return [hashlib.sha256(self.model).hexdigest()]
 
     def continues(self, trained: Vocabulary) -> bool:
-        """Tell whether the two are the same: any other model splits texts in other ways."""
+        """Return True if the two are equal: any other model splits texts differently."""
         return self.fingerprint == trained.fingerprint
 
     @property
@@ -106,9 +106,9 @@ class SentencePieceVocabulary(Vocabulary):
         return _NAMES.get(special, special)
 
     def continues_word(self, token: str) -> bool:
-        """Return whether a token continues the word of the token before it, by the rule of ALBERT's whole-word masking.
+        """Return True if a token continues the previous token's word, as in ALBERT's whole-word masking.
 
-        A piece with other letters than English ones, or of one punctuation character, is a word of its own.
+        A piece with non-English letters, or of one punctuation character, is always a separate word.
         """
         begins = token.startswith((SPACE, "<")) or token in _PUNCTUATION or token in (CLS, SEP, MASK)
         return not begins and set(token.lower()) <= _INSIDE_WORDS
@@ -118,7 +118,7 @@ class SentencePieceVocabulary(Vocabulary):
         return token.removeprefix(SPACE)
 
     def joined(self, tokens: Iterable[str]) -> str:
-        """Return the text of tokens; special tokens stand between spaces."""
+        """Return the text of tokens; special tokens are set off by spaces."""
         specials = {self.name_of(special) for special in (PAD, UNK, CLS, SEP)}
         marked = (SPACE + token if token in specials else token for token in tokens)
         return " ".join("".join(marked).replace(SPACE, " ").split())
@@ -131,11 +131,11 @@ class SentencePieceVocabulary(Vocabulary):
 
 
 class PieceParts(NamedTuple):
-    """Result of splitting a wordpiece again.
+    """The parts of a piece that is split further.
 
     Attributes:
       ids: ids of its parts.
-      ends: for each part, how many of the piece's characters, spaces not counted, stand up to its end.
+      ends: for each part, the number of the piece's characters up to its end, without spaces.
     """
 
     ids: tuple[int, ...]
@@ -143,10 +143,10 @@ class PieceParts(NamedTuple):
 
 
 class SentencePieceTokenizer(Tokenizer):
-    """The whole way from text to the pieces of a SentencePiece model, their ids, and batches that a model reads.
+    """ALBERT's tokenizer: text to SentencePiece pieces, ids and model inputs, and back.
 
-    Text is prepared by `sentencepiece_text` and split by the model; a piece that ends in a digit and a comma is split
-    once more, so that the comma stands alone: `"▁2000,"` becomes `"▁2000"` and `","`.
+    Text is normalized by `sentencepiece_text` and split by the model. A piece that ends in a digit and a comma is split
+    again, so that the comma is separate: `"▁2000,"` becomes `"▁2000"` and `","`.
     Source: google-research/albert, `tokenization.py`.
 
     Examples:
@@ -164,11 +164,11 @@ class SentencePieceTokenizer(Tokenizer):
         """Read the model.
 
         Args:
-          spm_model_file: a file that `spm_train` wrote, or one that has been read already.
+          spm_model_file: a file that `spm_train` wrote, or a vocabulary that is already loaded.
           do_lower_case: whether to lowercase text; true for ALBERT's released models.
 
         Raises:
-          UserError: the file is missing, is no SentencePiece model, or lacks [CLS] or [SEP]; or the package
+          UserError: the file is missing, is not a SentencePiece model, or lacks [CLS] or [SEP]; or the package
             sentencepiece is not installed.
         """
         self.settings = TextSettings(do_lower_case)
@@ -185,7 +185,7 @@ class SentencePieceTokenizer(Tokenizer):
         """Make a tokenizer.
 
         Raises:
-          UserError: as of the constructor, or a setting is given that a SentencePiece model does not leave open.
+          UserError: see the constructor; or a setting does not apply to a SentencePiece model.
         """
         for name in settings.check().changed:
             if name != "do_lower_case":
@@ -193,7 +193,7 @@ class SentencePieceTokenizer(Tokenizer):
         return cls(vocabulary, settings.do_lower_case)
 
     def in_graph(self) -> Any:
-        """Make the TensorFlow operations that do what the tokenizer does.
+        """Return the tokenizer as TensorFlow operations.
 
         Raises:
           UserError: they need tensorflow-text, which is not installed.
@@ -205,7 +205,7 @@ class SentencePieceTokenizer(Tokenizer):
         return {"do_lower_case": self.settings.do_lower_case, "keep_accents": False, "remove_space": True}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state that is sent to another process: the file, and not what was made of it."""
+        """Return the state to pickle: the model file's content, without derived objects."""
         return {"model": self.vocabulary.model, "source": self.vocabulary.source, "settings": self.settings}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -226,11 +226,11 @@ class SentencePieceTokenizer(Tokenizer):
             yield index, PieceParts(tuple(map(processor.piece_to_id, parts)), tuple(ends))
 
     def prepare(self, text: str) -> str:
-        """Return what the model splits."""
+        """Return the normalized text that the model splits."""
         return prepare(text, do_lower_case=self.settings.do_lower_case)
 
     def prepare_traced(self, text: str) -> TracedText:
-        """Return the same with the places where its characters came from."""
+        """Return the normalized text with the source of each character."""
         return prepare_traced(text, do_lower_case=self.settings.do_lower_case)
 
     def encode(self, text: str | bytes) -> list[int]:
@@ -250,23 +250,23 @@ class SentencePieceTokenizer(Tokenizer):
           text: a string or UTF-8 bytes; undecodable bytes are dropped, and offsets count characters.
 
         Returns:
-          `ids` are those of `encode`. The range of a piece holds the characters that it was made from without the
-          spaces around them; an accent that is dropped belongs to the character before it. A piece that is only the
-          mark of a word's beginning has the range of the character behind it.
+          `ids` are those of `encode`. The range of a piece covers its characters without surrounding spaces; a dropped
+          accent belongs to the character before it. A piece that is only the word-start marker has the range of the
+          character after it.
         """
         traced = self.prepare_traced(to_unicode(text))
         visible = [index for index, character in enumerate(traced.text) if not character.isspace()]
         visible = visible or list(range(len(traced.text)))
 
         ids: list[int] = []
-        firsts: list[int] = []  # numbers of visible characters
+        firsts: list[int] = []  # indices of visible characters
         lasts: list[int] = []
         for piece in self.vocabulary.processor.encode(traced.text, out_type="immutable_proto").pieces:
             first, after = (bisect.bisect_left(visible, place) for place in (piece.begin, piece.end))
             parts = self.parts_of_piece.get(piece.id, PieceParts((piece.id,), (after - first,)))
             begin = 0
             for part, end in zip(parts.ids, parts.ends, strict=True):
-                if parts.ends[-1] != after - first:  # the model rewrote characters: their places are not known
+                if parts.ends[-1] != after - first:  # the model rewrote characters: their positions are unknown
                     begin, end = 0, after - first
                 ids.append(part)
                 firsts.append(min(first + begin, len(visible) - 1))

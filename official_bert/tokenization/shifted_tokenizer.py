@@ -1,7 +1,7 @@
-"""The SentencePiece tokenizers of XLM-RoBERTa and CamemBERT, whose ids are not the numbers of the model's pieces.
+"""SentencePiece tokenizers of XLM-RoBERTa and CamemBERT, whose ids are not the piece numbers of the model.
 
-fairseq, with which these models were trained, begins with special tokens of its own, and numbers the pieces after them.
-Text is taken as it is: the model's own rules, in its file, normalize it.
+fairseq, which trained these models, puts its own special tokens first and numbers the pieces after them. Text is not
+normalized here: the rules in the model file do that.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ class XlmRobertaVocabulary(SentencePieceVocabulary):
     """The pieces of XLM-RoBERTa's model, after four special tokens and before `<mask>`.
 
     Attributes:
-      own_pieces: how many of the model's first pieces, its special tokens, have their ids from there.
+      own_pieces: number of the model's first pieces (its special tokens), whose ids come from `specials_first`.
     Source: transformers 4, `XLMRobertaTokenizer`.
     """
 
@@ -51,15 +51,15 @@ class XlmRobertaVocabulary(SentencePieceVocabulary):
         return NAMES.get(special, special)
 
     def continues_word(self, token: str) -> bool:
-        """Return whether a token continues the word of the token before it: no space begins it."""
+        """Return True if a token continues the previous token's word: it does not begin with a space."""
         return not token.startswith(SPACE) and token not in NAMES.values()
 
     def _advice_on(self, missing: str) -> str:
-        return "is this the SentencePiece model of an XLM-RoBERTa or a CamemBERT?"
+        return "is this the SentencePiece model of XLM-RoBERTa or CamemBERT?"
 
 
 class CamembertVocabulary(XlmRobertaVocabulary):
-    """The pieces of CamemBERT's model, after four special tokens, of which two are not used, and before `<mask>`.
+    """The pieces of CamemBERT's model, after four special tokens, two of them unused, and before `<mask>`.
 
     Source: transformers 4, `CamembertTokenizer`.
     """
@@ -71,12 +71,12 @@ class CamembertVocabulary(XlmRobertaVocabulary):
 
 
 class XlmRobertaTokenizer(RobertaSequences, SentencePieceTokenizer):
-    """The whole way from text to XLM-RoBERTa's pieces, their ids, and batches that a model reads."""
+    """XLM-RoBERTa's tokenizer: text to pieces, ids and model inputs, and back."""
 
     vocabulary_class = XlmRobertaVocabulary
 
     def __init__(self, spm_model_file, do_lower_case: bool = False):
-        """Read the model; for arguments and errors see `SentencePieceTokenizer`, but for lowercasing, which is none."""
+        """Read the model; see `SentencePieceTokenizer`, but text is never lowercased."""
         if isinstance(spm_model_file, SentencePieceVocabulary):
             vocabulary = spm_model_file
         else:
@@ -96,16 +96,16 @@ class XlmRobertaTokenizer(RobertaSequences, SentencePieceTokenizer):
         return []
 
     def prepare(self, text: str) -> str:
-        """Return the text without lone surrogates, which no text in UTF-8 has."""
+        """Return the text without lone surrogates, which UTF-8 cannot encode."""
         return text if text.isascii() else text.encode("utf-8", "ignore").decode()
 
     def prepare_traced(self, text: str) -> TracedText:
-        """Return the same with the places where its characters came from."""
+        """Return the text with the source of each character."""
         places = [place for place, character in enumerate(text) if not "\ud800" <= character <= "\udfff"]
         return TracedText("".join(text[place] for place in places), places, [place + 1 for place in places])
 
 
 class CamembertTokenizer(XlmRobertaTokenizer):
-    """The same with CamemBERT's ids."""
+    """CamemBERT's tokenizer: like XLM-RoBERTa's, with other ids."""
 
     vocabulary_class = CamembertVocabulary

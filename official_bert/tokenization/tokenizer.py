@@ -1,4 +1,4 @@
-"""`Tokenizer`: what the ways from text to ids have in common, and what batches of texts become."""
+"""`Tokenizer`: the base class of all tokenizers."""
 
 import abc
 import os
@@ -23,17 +23,17 @@ from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabular
 
 
 class Tokenizer(abc.ABC):
-    """The whole way from text to wordpieces, their ids, and batches of them that a model reads.
+    """Converts text to tokens, ids and batches of model inputs, and back.
 
-    `FullTokenizer` splits words into wordpieces, as BERT does; `SentencePieceTokenizer` has ALBERT's rules.
+    `FullTokenizer` splits words into wordpieces, as BERT does; `SentencePieceTokenizer` follows ALBERT's rules.
 
     Attributes:
-      vocabulary_class: the kind of its vocabulary.
-      graph_class: the TensorFlow operations that give every text the same ids, as a dotted path.
-      is_of_words: whether the wordpieces of a word are the same whatever stands around it.
-      mask_pattern: what stands for a hidden wordpiece in a text.
+      vocabulary_class: the class of its vocabulary.
+      graph_class: dotted path of the TensorFlow operations that produce the same ids.
+      is_of_words: whether the wordpieces of a word do not depend on its context.
+      mask_pattern: regular expression of a masked wordpiece in a text.
       vocabulary: its wordpieces and their ids.
-      settings: what is done to text.
+      settings: the text settings.
     """
 
     vocabulary_class: ClassVar[type[Vocabulary]] = Vocabulary
@@ -52,20 +52,20 @@ class Tokenizer(abc.ABC):
         strip_accents: bool | None = None,
         basic_tokenize: bool | None = None,
     ) -> "Tokenizer":
-        """Read the tokenizer of a model; if a folder may hold one of another kind, see `load_tokenizer`.
+        """Load the tokenizer of a model; if its kind is not known, use `load_tokenizer`.
 
         Args:
           folder: folder of a released checkpoint, output folder of a run, or a Hugging Face folder; it contains
-            the vocabulary, a `tokenizer.json` counts as a `vocab.txt`.
-          do_lower_case: whether to lowercase text and strip accents; None for what the folder says: its
-            `tokenizer_config.json`, else its `run_config.json`, else the vocabulary, which is cased if it has capital
-            letters. Which of them it was is logged.
-          strip_accents: whether lowercasing strips accents; None for what these files say, else true.
-          basic_tokenize: whether to clean and split text; None for what these files say, else true.
+            the vocabulary, and a `tokenizer.json` counts as a `vocab.txt`.
+          do_lower_case: whether to lowercase text and strip accents; None for the value in the folder's
+            `tokenizer_config.json`, else `run_config.json`, else by the vocabulary, which is cased if it has capital
+            letters. The source is logged.
+          strip_accents: whether lowercasing strips accents; None for the value in these files, else true.
+          basic_tokenize: whether to clean and split text; None for the value in these files, else true.
 
         Raises:
-          UserError: the folder or its vocabulary is missing or damaged, text would be lowercased for a vocabulary that
-            is cased, or the settings contradict each other.
+          UserError: the folder or its vocabulary is missing or damaged, text would be lowercased for a cased
+            vocabulary, or the settings contradict each other.
         """
         folder = encoder_folder(hub.local_folder(os.fspath(folder)))
         vocabulary = tokenizer_files.read_vocabulary(folder, cls)
@@ -78,17 +78,17 @@ class Tokenizer(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def with_settings(cls, vocabulary: str | Vocabulary, settings: TextSettings) -> "Tokenizer":
-        """Make a tokenizer from a vocabulary, or its file, and what is done to text."""
+        """Make a tokenizer from a vocabulary, or its file, and text settings."""
 
     def in_graph(self) -> Any:
-        """Make the TensorFlow operations that do what the tokenizer does."""
+        """Return the tokenizer as TensorFlow operations."""
         return load_class(self.graph_class)(self)
 
     def to_hugging_face(self, family: Family, max_length: int) -> dict[str, Any]:
         """Make the content of a `tokenizer_config.json`.
 
         Args:
-          family: that of the model, which may have the tokenizer of another one.
+          family: the model's family, whose tokenizer may come from another family.
           max_length: maximum number of tokens per sequence.
         """
         owner = next(of for of in (family, *all_families()) if isinstance(self, load_class(of.tokenizer)))
@@ -97,18 +97,19 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def _their_settings(self) -> dict[str, Any]:
-        """Return the keys of a `tokenizer_config.json` for what is done to text."""
+        """Return the text settings as keys of a `tokenizer_config.json`."""
 
     @abc.abstractmethod
     def encode(self, text: str | bytes) -> list[int]:
         """Split a text into wordpieces and return their ids, without [CLS] and [SEP].
 
         Raises:
-          TypeError: `text` is a list, say; for several texts call the tokenizer: `tokenizer([...])`.
+          TypeError: `text` is not a string, but a list, for example; for several texts call the tokenizer:
+            `tokenizer([...])`.
         """
 
     def encode_word(self, word: str | bytes) -> list[int]:
-        """Encode a word of a text that is split already."""
+        """Encode a word of pretokenized text."""
         return self.encode(word)
 
     @abc.abstractmethod
@@ -185,21 +186,21 @@ class Tokenizer(abc.ABC):
         """Turn texts and pairs of texts into the inputs of a model, exactly as for training.
 
         Args:
-          texts: B texts, each a string or UTF-8 bytes; a tuple `(first, second)` among them is a pair. Or a single
-            string, for which B is 1.
+          texts: B texts, each a string or UTF-8 bytes, or a tuple `(first, second)` for a pair. A single string is a
+            batch of one.
           text_pairs: a second text (or None) for each text, as another way to give pairs; a single string for a single
             string.
           max_seq_length: maximum length of a sequence, including [CLS] and [SEP]. Longer texts are truncated at their
-            end; of a pair, always the one that is longer. The default is that of the released models.
+            end; in a pair, always the longer one. The default is that of the released models.
           padding: "longest" pads to the longest sequence of the batch, "max_length" to `max_seq_length`.
 
         Returns:
           input_ids, input_mask and segment_ids, int32 [B, S]: `[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]`,
-          followed by zeros. The mask is 1 but for the padding, the segment is 1 for the second text with its [SEP].
-          Where `specials` says so, pairs and padding are others.
+          followed by zeros. The mask is 1 except for padding; the segment is 1 for the second text and its [SEP].
+          `specials` may define another layout of pairs and another padding id.
 
         Raises:
-          UserError: an argument is not of this kind.
+          UserError: an argument has another type or value.
         """
         if padding not in ("longest", "max_length"):
             raise UserError(f"padding={padding!r:.80} must be 'longest' or 'max_length'")
@@ -213,7 +214,7 @@ class Tokenizer(abc.ABC):
         *,
         max_seq_length: int = 512,
     ) -> list[JoinedSequence]:
-        """Make what a call makes, one by one and not padded; for arguments and errors see there."""
+        """Encode texts like a call, but as separate sequences without padding; see `__call__`."""
         check_max_seq_length(max_seq_length)
         specials = self.specials
         return [
@@ -234,10 +235,10 @@ class Tokenizer(abc.ABC):
         return self.vocabulary.tokens(ids)
 
     def decode(self, ids: Sequence[int] | np.ndarray, skip_special_tokens: bool = True) -> str:
-        """Turn ids into text, though not into exactly the text that they came from.
+        """Turn ids into text, which may differ from the original text.
 
-        Wordpieces of a word are joined, and words are separated by one space each: capital letters and accents that
-        were dropped do not come back, and neither do missing or repeated spaces. `"Don't  stop"` becomes
+        Wordpieces of a word are joined, and words are separated by one space: dropped capitals and accents, and missing
+        or repeated spaces, are not restored. `"Don't  stop"` becomes
         `"don ' t stop"`.
 
         Args:
@@ -246,7 +247,7 @@ class Tokenizer(abc.ABC):
 
         Raises:
           KeyError: an id is not in the vocabulary.
-          UserError: `ids` are those of several sequences, or a single one.
+          UserError: `ids` is a batch of sequences, or a single id.
         """
         ids = np.asarray(ids)
         if ids.ndim != 1:

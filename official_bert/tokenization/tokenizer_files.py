@@ -1,4 +1,4 @@
-"""Reads the tokenizer of a model's folder: the vocabulary, and what is done to text.
+"""Reads the vocabulary and text settings in a model's folder.
 
 The folder is that of a released checkpoint, the output folder of a run, or a Hugging Face folder.
 """
@@ -28,45 +28,46 @@ from official_bert.tokenization.roberta_sequences import NAMES
 from official_bert.tokenization.unigram import UNIGRAM, not_supported, read_unigram
 from official_bert.tokenization.vocab import MASK, Vocabulary
 
-_PRETRAINING = "pretraining"  # the task whose runs may know of no vocabulary
+_PRETRAINING = "pretraining"  # the task whose runs may have no vocabulary
 _RUN_CONFIG_FILE = "run_config.json"  # `training.run_folder` writes it
 
 
 def tokenizer_kinds() -> dict[str, Any]:
-    """Return the classes of tokenizers that the families have, each under the name of its vocabulary's file."""
+    """Return the tokenizer classes of all families, keyed by the name of the vocabulary file."""
     kinds = (load_class(family.tokenizer) for family in all_families())
     return {kind.vocabulary_class.file_name: kind for kind in kinds}
 
 
 def kind_of_file(vocab_file: str, flag: str | None = None) -> Any:
-    """Return the class of tokenizers that has a vocabulary in a file, which its name says, or its content.
+    """Return the tokenizer class of a vocabulary file, judging by its name or content.
 
     Args:
       vocab_file: the file; a list of wordpieces may have any name.
-      flag: the flag that names it, `vocab_file` or `spm_model_file`, if one does: then a model may have any name, too.
+      flag: the flag that gave it, `vocab_file` or `spm_model_file`, if any; a model given by its flag may have any
+        name.
 
     Raises:
-      UserError: it is of no kind that can be used, or damaged.
+      UserError: its kind is not supported, or it is damaged.
     """
     kinds = tokenizer_kinds()
     if vocab_file.endswith(".json") and files.exists(vocab_file):
         return kinds[_kind_of_json(vocab_file)]
     named = next((kind for name, kind in kinds.items() if vocab_file.endswith(name)), None)
     if named is not None and flag in (None, named.vocabulary_class.flag):
-        # Of the kinds whose file has this name in a Hugging Face folder, the model's class decides.
+        # If several kinds use this file name in a Hugging Face folder, the model's class decides.
         theirs = [
             kind for kind in kinds.values() if kind.vocabulary_class.their_file_name == os.path.basename(vocab_file)
         ]
         family = _family_beside(vocab_file) if theirs else None
         return family if family in theirs else named
-    if vocab_file.endswith((".model", ".spm")):  # as other programs name a SentencePiece model
+    if vocab_file.endswith((".model", ".spm")):  # names that other programs give a SentencePiece model
         flag = flag or "spm_model_file"
     of_flag = (kind for kind in kinds.values() if kind.vocabulary_class.flag == flag)
     return next(of_flag, kinds[Vocabulary.file_name])
 
 
 def _kind_of_json(vocab_file: str) -> str:
-    """Return the name of the kind of a `tokenizer.json` or a `vocab.json`."""
+    """Return the file name that identifies the kind of a `tokenizer.json` or `vocab.json`."""
     model = text_files.read_json(vocab_file, "tokenizer", max_bytes=text_files.MAX_VOCAB_BYTES).get("model", {})
     kind = model.get("type", BPE) if isinstance(model, dict) else None
     if kind == UNIGRAM:
@@ -80,14 +81,14 @@ def _kind_of_json(vocab_file: str) -> str:
 
 
 def _family_beside(vocab_file: str) -> Any:
-    """Return the class of tokenizers of the family that the `config.json` beside a file names; None if none."""
+    """Return the tokenizer class of the family given by the `config.json` beside a file, or None."""
     path = os.path.join(os.path.dirname(vocab_file), "config.json")
     name = text_files.read_json(path, "model config").get(MODEL_TYPE) if files.exists(path) else None
     return load_class(load_family(name).tokenizer) if name in FAMILIES else None
 
 
 def content_of_copy(path: str) -> bytes:
-    """Return the content of the copy of a file of a model: the same, or what we keep of a Hugging Face tokenizer."""
+    """Return the content for the copy of a model file; a Hugging Face tokenizer is rewritten as our vocabulary."""
     if os.path.basename(path) in (TOKENIZER_FILE, PIECES_FILE):
         return kind_of_file(path).vocabulary_class.from_file(path).file_content
     with files.open_file(path, "rb") as source:
@@ -95,13 +96,13 @@ def content_of_copy(path: str) -> bytes:
 
 
 def read_vocabulary(folder: str, kind: Any) -> Vocabulary:
-    """Read the vocabulary of a folder, for a tokenizer of a class.
+    """Read the vocabulary in a folder for a tokenizer class.
 
     Raises:
-      UserError: the folder is missing or holds no such vocabulary, or the file is damaged.
+      UserError: the folder is missing or has no such vocabulary, or the file is damaged.
     """
     if not files.exists(folder):
-        raise UserError(f"there is no folder {folder}; a model of the Hugging Face Hub is hf://owner/name")
+        raise UserError(f"there is no folder {folder}; write a model of the Hugging Face Hub as hf://owner/name")
     if not files.is_folder(folder):
         raise UserError(f"{folder} is a file; give its folder, or read a vocab.txt with FullTokenizer(vocab_file)")
     path = find_vocabulary(folder)
@@ -111,7 +112,7 @@ def read_vocabulary(folder: str, kind: Any) -> Vocabulary:
 
 
 def find_vocabulary(folder: str) -> str:
-    """Return the path of the file in a model's folder that has its vocabulary.
+    """Return the path of the vocabulary file in a model's folder.
 
     Raises:
       UserError: there is none.
@@ -130,22 +131,22 @@ def try_find_vocabulary(folder: str) -> str | None:
 
 
 def _vocabulary_files(folder: str) -> list[str]:
-    """Return the names that a vocabulary may have; the first that is there counts."""
-    # The tokenizer.json of a preset of KerasHub has settings alone.
+    """Return the possible names of a vocabulary file; the first that exists is used."""
+    # The tokenizer.json of a KerasHub preset has only settings.
     theirs = [] if model_formats.vocabulary_folders(folder) else [TOKENIZER_FILE, PIECES_FILE]
     return [*tokenizer_kinds(), *theirs]
 
 
 def find_settings(folder: str, vocabulary: Vocabulary, given: Mapping[str, bool]) -> TextSettings:
-    """Find out what is done to text, and log what says so.
+    """Determine the text settings, and log their sources.
 
     Args:
-      folder: its `tokenizer_config.json` decides, if there is none or it does not say, then its `run_config.json`.
-      vocabulary: decides on the casing, if neither file does: one with capital letters is for text that keeps them.
+      folder: its `tokenizer_config.json` takes precedence over its `run_config.json`.
+      vocabulary: determines the casing if neither file does: one with capital letters is cased.
       given: settings that are known.
 
     Raises:
-      UserError: a file is damaged, or the settings that are known contradict each other or those of the folder.
+      UserError: a file is damaged, or the given settings contradict each other or the folder's.
     """
     if len(given) == len(TextSettings._fields):
         return TextSettings(**given).check()
@@ -166,7 +167,7 @@ def find_settings(folder: str, vocabulary: Vocabulary, given: Mapping[str, bool]
 
 
 def recorded_settings(folder: str) -> tuple[dict[str, bool], dict[str, str]]:
-    """Return the settings that the files of a folder say, and the name of the file that says each.
+    """Return the settings recorded in a folder's files, and the name of the file for each.
 
     Raises:
       UserError: a file is damaged.
@@ -190,8 +191,8 @@ def _settings_of_run(folder: str) -> dict[str, bool]:
     flags = run.get("flags")
     has_vocabulary = isinstance(flags, dict) and (flags.get("vocab_file") or flags.get("spm_model_file"))
     if run.get("task") == _PRETRAINING and not has_vocabulary:
-        return {}  # it read no text, but records of which nothing is known
+        return {}  # it read records, which do not record the text settings
     values = {name: flags.get(name) for name in TextSettings._fields} if isinstance(flags, dict) else None
     if values is None or not all(isinstance(value, bool | None) for value in values.values()):
-        raise UserError(f"{path} is not the file of a run; restore it or pass {', '.join(TextSettings._fields)}")
+        raise UserError(f"{path} was not written by a run; restore it or pass {', '.join(TextSettings._fields)}")
     return {name: value for name, value in values.items() if value is not None}

@@ -1,10 +1,10 @@
-"""A check that the vocabulary fits the texts of a run."""
+"""Warning about texts with too many unknown wordpieces."""
 
 from absl import logging
 
 from official_bert.tokenization.full_tokenizer import FullTokenizer
 
-_SUSPICIOUS_SHARE = 0.2  # of the wordpieces; with published vocabularies, below 1% of suitable texts is unknown
+_SUSPICIOUS_SHARE = 0.2  # of the wordpieces; with published vocabularies, suitable texts have below 1%
 
 
 def warn_of_unknown(path: str, tokenizer: FullTokenizer, *, num_unknown: int, num_wordpieces: int) -> None:

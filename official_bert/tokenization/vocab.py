@@ -11,16 +11,16 @@ from official_bert.support.errors import UserError
 from official_bert.tokenization.hf_tokenizer import read_tokenizer_file
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
-_UNUSED = "[unused"  # begins the tokens of released vocabularies that no text has
-CONTINUATION = "##"  # begins every wordpiece of a word but the first
-_BYTES_OF_A_PIECE = 64  # the first piece of a SentencePiece model, whose score of 0 is in binary
+_UNUSED = "[unused"  # prefix of the placeholder tokens of released vocabularies
+CONTINUATION = "##"  # prefix of every wordpiece of a word except the first
+_BYTES_OF_A_PIECE = 64  # enough for the first piece of a SentencePiece model, whose score of 0 is binary
 
 
 def load_vocab(vocab_file: str) -> dict[str, int]:
-    r"""Read a vocabulary file: one token per line, whose id is the number of the line, from 0.
+    r"""Read a vocabulary file: one token per line; ids are line numbers, from 0.
 
-    As in the reference, a line ends at `\n` alone and is stripped of white space, so a line of only U+2028 (the
-    released Chinese vocabulary has one) is the empty token. A Hugging Face `tokenizer.json` is read as well.
+    As in the reference, only `\n` ends a line, and lines are stripped of white space, so a line of only U+2028 (the
+    released Chinese vocabulary has one) is the empty token. A Hugging Face `tokenizer.json` can be read as well.
 
     Returns:
       Token to id, in the order of the file.
@@ -32,7 +32,7 @@ def load_vocab(vocab_file: str) -> dict[str, int]:
 
 
 def vocab_lines(vocab_file: str) -> list[str]:
-    """Return the lines of a vocabulary file as they are, or of the `vocab.txt` that a `tokenizer.json` stands for.
+    """Return the unchanged lines of a vocabulary file, or the tokens of a `tokenizer.json` as lines.
 
     Raises:
       UserError: the file is missing, malformed or not UTF-8.
@@ -49,7 +49,7 @@ def number_tokens(lines: Iterable[str], source: str) -> dict[str, int]:
     """Return the ids of a vocabulary's lines; see `load_vocab`.
 
     Args:
-      lines: a token each.
+      lines: one token each.
       source: the file, for messages.
 
     Returns:
@@ -69,24 +69,24 @@ def number_tokens(lines: Iterable[str], source: str) -> dict[str, int]:
         raise UserError(f"the vocabulary {source} is empty; it must have one wordpiece per line")
     if repeated:
         raise UserError(
-            f"{source} contains {len(repeated)} wordpiece(s) twice: {', '.join(repeated[:5])}; each has one line: "
-            "use the file as it was published, or give the line that no text needs another name, such as [unused0]"
+            f"{source} contains {len(repeated)} wordpiece(s) twice: {', '.join(repeated[:5])}; tokens must be unique: "
+            "use the published file, or rename the line that no text needs, for example to [unused0]"
         )
     return token_to_id
 
 
 class Vocabulary:
-    """Tokens, which are wordpieces and special tokens such as [CLS], and their ids.
+    """Tokens (wordpieces and special tokens such as [CLS]) and their ids.
 
     Attributes:
       token_to_id: dict.
       id_to_token: dict.
       source: the file, for messages.
-      file_name: its name beside a model.
-      their_file_name: its name in a Hugging Face folder, where it is another one.
-      flag: that names such a file.
-      changes_text: whether its tokenizers may change text, as by lowercasing it.
-      specials_first: the tokens with the first ids, if these are before those of a SentencePiece model.
+      file_name: its file name beside a model.
+      their_file_name: its file name in a Hugging Face folder, if different.
+      flag: the flag for such a file.
+      changes_text: whether its tokenizers may normalize text, for example lowercase it.
+      specials_first: the tokens with the first ids, if these precede a SentencePiece model's.
     """
 
     file_name: ClassVar[str] = "vocab.txt"
@@ -107,18 +107,18 @@ class Vocabulary:
 
     @property
     def size(self) -> int:
-        """Number of ids: the highest one plus 1, which counts repeated lines too."""
+        """Number of ids: the highest id plus 1."""
         return max(self.id_to_token) + 1
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all tokens and their ids, equal for vocabularies that give every text the same ids."""
+        """A hash of all tokens and their ids; equal hashes mean equal ids for every text."""
         return hashlib.sha256(json.dumps(self.contents).encode()).hexdigest()
 
     def continues(self, trained: "Vocabulary") -> bool:
         """Return True if a model trained with another vocabulary can be used with this one.
 
-        Words that replace `[unused...]` tokens or follow the last token are new to the model, and are allowed.
+        New words may replace `[unused...]` tokens or follow the last token.
         """
         return all(
             self.id_to_token.get(index) == token or (token.startswith(_UNUSED) and index in self.id_to_token)
@@ -140,7 +140,7 @@ class Vocabulary:
         return special
 
     def continues_word(self, token: str) -> bool:
-        """Return whether a token belongs to the word of the token before it."""
+        """Return True if a token continues the previous token's word."""
         return token.startswith(CONTINUATION)
 
     def characters_of(self, token: str) -> str:
@@ -148,7 +148,7 @@ class Vocabulary:
         return token.removeprefix(CONTINUATION)
 
     def shown(self, token: str) -> str:
-        """Return a token as answers show it."""
+        """Return a token as shown in results."""
         return token
 
     def joined(self, tokens: Iterable[str]) -> str:
@@ -162,7 +162,7 @@ class Vocabulary:
           Their ids, in order.
 
         Raises:
-          UserError: one is missing; the message gives the line of a token that differs only in case.
+          UserError: one is missing; the message mentions a token that differs only in case.
         """
         names = [self.name_of(special) for special in specials]
         missing = [name for name in names if name not in self.token_to_id]
@@ -173,7 +173,7 @@ class Vocabulary:
     def _advice_on(self, missing: str) -> str:
         for token, index in self.token_to_id.items():
             if token.upper() == missing:
-                return f"line {index + 1} holds {token!r}: special tokens are written in capitals"
+                return f"line {index + 1} holds {token!r}: special tokens must be in capitals"
         return "is this a BERT vocabulary?"
 
     def ids(self, tokens: Iterable[str]) -> list[int]:

@@ -1,4 +1,4 @@
-"""The two steps of tokenization: text to words, and words to wordpieces. `FullTokenizer` joins them."""
+"""The two steps of `FullTokenizer`: text to words, and words to wordpieces."""
 
 import dataclasses
 from collections.abc import Collection
@@ -13,7 +13,7 @@ MAX_CHARACTERS_PER_WORD = 200  # reference value; a longer word is unknown
 
 @dataclasses.dataclass(eq=False)
 class BasicTokenizer:
-    """Splits text into words: cleans it, separates punctuation and CJK characters and optionally lowercases it.
+    """Splits text into words: it cleans text, separates punctuation and CJK characters, and optionally lowercases.
 
     Attributes:
       do_lower_case: whether to lowercase and strip accents.
@@ -80,7 +80,7 @@ class WordpieceTokenizer:
 
         Returns:
           Wordpieces; a vocabulary with "harbour", "##mast" and "##ers" gives `["harbour", "##mast", "##ers"]` for
-          `"harbourmasters"`, and without "##ers" nothing but `["[UNK]"]`.
+          `"harbourmasters"`, and without "##ers" only `["[UNK]"]`.
         """
         return [token for word in to_unicode(text).split() for token in self.split_word(word)]
 
@@ -113,7 +113,7 @@ def to_unicode(text: str | bytes) -> str:
 
 
 def refuse_symbolic(texts: object) -> None:
-    """Raise for symbolic tensors, which hold no text yet."""
+    """Raise UserError for symbolic tensors, which have no values yet."""
     if type(texts).__name__ == "SymbolicTensor":
         raise UserError(
             "this tokenizer cannot read the symbolic tensors of dataset.map and tf.function; use the graph tokenizer: "

@@ -84,7 +84,7 @@ def read_run_config(folder: str) -> RunConfig | None:
     settings = text_files.read_json(path, "settings of a run", finite=False)
     types = {"task": str | None, "flags": dict, "vocabulary": str | None, "num_devices": int | None}
     if not all(isinstance(settings.get(key), kind) for key, kind in types.items()):
-        raise UserError(f"{path} is not the file of a run; restore it or delete the folder")
+        raise UserError(f"{path} was not written by a run; restore it or delete the folder")
     return RunConfig(path, **{key: settings.get(key) for key in types})
 
 

@@ -69,7 +69,7 @@ def test_unknown_arrays_and_another_number_of_groups_are_named(config, arrays):
     other = dataclasses.replace(config, num_hidden_groups=1)
     with pytest.raises(
         UserError,
-        match=r"folder holds albert\S*groups\.1\S* .*an ALBERT with num_hidden_groups=1 and inner_group_num=2",
+        match=r"folder contains albert\S*groups\.1\S* .*an ALBERT with num_hidden_groups=1 and inner_group_num=2",
     ):
         from_hf(arrays, other, "folder")
 
@@ -81,7 +81,7 @@ def checkpoint_of(config, folder):
 @pytest.mark.parametrize(
     ("given", "wanted", "message"),
     [
-        (ALBERT, PLAIN, "has ALBERT's shared layers, and the config is a BERT's; give the albert_config.json"),
+        (ALBERT, PLAIN, "has ALBERT's shared layers, but the config is a BERT's; give the albert_config.json"),
         (PLAIN, ALBERT, "has the layers of a BERT, .* is an ALBERT's .num_hidden_groups.; give the bert_config.json"),
     ],
     ids=["ALBERT's checkpoint", "BERT's checkpoint"],

@@ -62,7 +62,7 @@ def test_what_is_no_regular_file_is_neither_read_nor_replaced(tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("a\0b", "cannot hold the character NUL"),
+        ("a\0b", "cannot contain the character NUL"),
         ("caf\udce9", "is not UTF-8; rename the file"),
         ("a" * 250, "File name too long"),  # with its suffix
     ],
@@ -104,7 +104,7 @@ def test_the_last_whole_checkpoint_before_a_damaged_one_is_named(tmp_path):
     found = message(tmp_path / "model.ckpt-3000")
     line = 'model_checkpoint_path: "model.ckpt-9"'
     assert found.endswith(
-        "; to resume from model.ckpt-9, the last intact checkpoint before it, replace the content of "
+        "; to resume from model.ckpt-9, the last intact checkpoint before it, replace the contents of "
         f"{tmp_path}/checkpoint with the line {line}"
     )
     (tmp_path / "checkpoint").write_text(line)  # as told
@@ -146,7 +146,7 @@ def test_any_of_its_file_names_or_its_folder_names_a_checkpoint(tmp_path):
         assert CheckpointReader(path).prefix == prefix
     assert CheckpointReader(str(tmp_path)).prefix == prefix  # as models were released, without a state file
     write_checkpoint(str(tmp_path / "model.ckpt-8"), ARRAYS)
-    match = "is a folder without a readable `checkpoint` file; it holds 'model.ckpt-7', 'model.ckpt-8'; name a"
+    match = "is a folder without a readable `checkpoint` file; it contains 'model.ckpt-7', 'model.ckpt-8'; give a"
     with pytest.raises(UserError, match=match):
         CheckpointReader(str(tmp_path))
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
@@ -184,7 +184,7 @@ def test_what_is_damaged_while_it_is_written_does_not_replace_the_checkpoint_bef
             data.write(bytes([data.read(1)[0] ^ 1]))
 
     monkeypatch.setattr(tf.raw_ops, "SaveV2", save_on_a_bad_disk)
-    with pytest.raises(UserError, match="ckpt-2 was damaged while it was written, .* the one before is kept"):
+    with pytest.raises(UserError, match="ckpt-2 was damaged while it was written, .* the previous one is kept"):
         folder.save(2, ARRAYS)
     assert latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-1")
     assert not [name for name in os.listdir(tmp_path) if "ckpt-2" in name]
@@ -194,7 +194,7 @@ def test_a_checkpoint_that_the_disk_has_no_room_for_is_not_begun(tmp_path):
     folder = CheckpointFolder(str(tmp_path), keep_max=1)
     folder.save(1, ARRAYS)
     huge = np.broadcast_to(np.float32(0), (10**9, 10**5))  # needs no memory until it is written
-    message = r"ckpt-2: it needs 400,000.00 GB, and the disk has [\d.,]+ GB left; free at least 3[\d.,]+ GB there$"
+    message = r"ckpt-2: it needs 400,000.00 GB, but only [\d.,]+ GB are free; free at least 3[\d.,]+ GB on that disk$"
     with pytest.raises(UserError, match=message):
         folder.save(2, {"a": huge})
     assert latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-1")

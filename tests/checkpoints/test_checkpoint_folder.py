@@ -88,14 +88,14 @@ def test_checkpoints_that_no_state_file_names_are_not_ignored(tmp_path):
     CheckpointFolder(str(tmp_path), keep_max=5).save(200, ARRAYS)
     os.remove(tmp_path / "checkpoint")
     with pytest.raises(
-        UserError, match=r'holds model\.ckpt-200 but no readable file .*model_checkpoint_path: "model\.ckpt-200"'
+        UserError, match=r'contains model\.ckpt-200 but no readable file .*model_checkpoint_path: "model\.ckpt-200"'
     ):
         CheckpointFolder(str(tmp_path), keep_max=5)
 
 
 def test_a_state_file_that_names_nothing_is_refused(tmp_path):
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-9"\n')
-    with pytest.raises(UserError, match=r"names .*model\.ckpt-9, which is not there"):
+    with pytest.raises(UserError, match=r"lists .*model\.ckpt-9, which is missing"):
         CheckpointFolder(str(tmp_path), keep_max=5)
 
 
@@ -103,7 +103,7 @@ def test_a_state_file_that_names_nothing_is_refused(tmp_path):
 def test_a_damaged_state_file_is_as_good_as_none(tmp_path, state):
     CheckpointFolder(str(tmp_path), keep_max=2).save(7, ARRAYS)
     (tmp_path / "checkpoint").write_bytes(state)
-    with pytest.raises(UserError, match="holds model.ckpt-7 but no readable file 'checkpoint'; to resume from it"):
+    with pytest.raises(UserError, match="contains model.ckpt-7 but no readable file 'checkpoint'; to resume from it"):
         CheckpointFolder(str(tmp_path), keep_max=2)
     with pytest.raises(UserError, match="is a folder without a readable `checkpoint` file"):
         CheckpointReader(str(tmp_path))

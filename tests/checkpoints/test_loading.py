@@ -67,7 +67,7 @@ def test_an_initial_checkpoint_sets_weights_and_reports(model, arrays, write, ca
 def test_a_missing_encoder_variable_is_an_error(model, arrays, write):
     del arrays["bert/encoder/layer_1/output/dense/kernel"]
     with pytest.raises(
-        UserError, match="lacks bert/encoder/layer_1/output/dense/kernel: it is of another model; use the bert"
+        UserError, match="lacks bert/encoder/layer_1/output/dense/kernel: it belongs to another model; use the bert"
     ):
         load(CheckpointReader(write(arrays)), model.trainable_variables, required=of_encoder)
 
@@ -83,7 +83,7 @@ def test_a_head_for_another_number_of_classes_is_made_anew_in_training_alone(mod
     name = "cls/seq_relationship/output_weights"
     reader = CheckpointReader(write(arrays | {name: np.zeros([3, 32], np.float32)}))
     with pytest.raises(
-        UserError, match=r"output_weights is \[3, 32\] there .*; its head is for another number of classes"
+        UserError, match=r"output_weights is \[3, 32\] there .*; its head has another number of classes"
     ):
         load(reader, model.trainable_variables, required=of_encoder)
     new = next(np.array(variable) for variable in model.trainable_variables if variable.path == name)
@@ -92,7 +92,7 @@ def test_a_head_for_another_number_of_classes_is_made_anew_in_training_alone(mod
     np.testing.assert_array_equal(model.get_weights()[[v.path for v in model.weights].index(name)], new)
     (warning,) = caplog.messages
     assert warning.endswith(
-        f"its head is of another size, a new one is initialized: {name} is [3, 32] there and [2, 32] here"
+        f"its head has another size, so a new one is initialized: {name} is [3, 32] there and [2, 32] here"
     )
     other = CheckpointReader(write(arrays | {"bert/pooler/dense/bias": np.zeros([31], np.float32)}))
     with pytest.raises(UserError, match="bert/pooler/dense/bias is"):
@@ -111,11 +111,13 @@ def test_restoring_sets_slots_and_step_too(model, arrays, write):
 def test_restoring_a_stripped_checkpoint_says_what_to_do(model, arrays, write):
     step = {"global_step": tf.Variable(0, dtype=tf.int64)}
     del arrays["global_step"]
-    with pytest.raises(UserError, match="lacks global_step: it was stripped .* use it as init_checkpoint"):
+    with pytest.raises(
+        UserError, match="lacks global_step: its training state was stripped; give it as init_checkpoint"
+    ):
         load(CheckpointReader(write(arrays)), model.trainable_variables, step)
 
 
 def test_restoring_another_model_is_refused(model, arrays, write):
     del arrays["cls/predictions/output_bias"]
-    with pytest.raises(UserError, match="lacks cls/predictions/output_bias: it is of another model"):
+    with pytest.raises(UserError, match="lacks cls/predictions/output_bias: it belongs to another model"):
         load(CheckpointReader(write(arrays)), model.trainable_variables)

@@ -86,7 +86,9 @@ def test_a_folder_of_hugging_face(released, tmp_path):
 def test_the_architecture_can_be_given(released, tmp_path):
     config_file = released / "bert_config.json"
     moved = config_file.rename(tmp_path / "elsewhere.json")
-    with pytest.raises(UserError, match=r"there is no bert_config.json beside .*bert_model.ckpt; say .* bert_config="):
+    with pytest.raises(
+        UserError, match=r"there is no bert_config.json beside .*bert_model.ckpt; give its path: bert_config="
+    ):
         BertEncoder.from_checkpoint(released)
     config = BertConfig.from_json_file(str(moved))
     for given in (moved, config):
@@ -102,8 +104,8 @@ def test_errors_speak_of_the_path(tmp_path, model_dir):
         "absent": "path .*absent: no such checkpoint",
         ".": "path .* is a folder without a readable `checkpoint` file and without a checkpoint",
         "model.keras": "not a checkpoint; load it with keras.models.load_model",
-        "half": "path .*half has a config.json, but neither weights .model.safetensors or .* fetch it again, all files",
-        "flax": "path .*flax holds flax_model.msgpack and is a Hugging Face model for Flax .* give the folder of",
+        "half": "path .*half has a config.json, but neither weights .model.safetensors or .* download all its files",
+        "flax": "path .*flax contains flax_model.msgpack and is a Hugging Face model only for Flax, .* give the",
     }
     (tmp_path / "half").mkdir()
     (tmp_path / "half" / "config.json").touch()
@@ -115,7 +117,7 @@ def test_errors_speak_of_the_path(tmp_path, model_dir):
         assert "init_checkpoint" not in str(caught.value)
     with pytest.raises(UserError, match="bert-base-uncased: no such .* give the folder of a released model"):
         BertEncoder.from_checkpoint("bert-base-uncased")
-    with pytest.raises(UserError, match="it holds 'bert_model.ckpt', 'trained_model.ckpt-12'; name a checkpoint"):
+    with pytest.raises(UserError, match="it contains 'bert_model.ckpt', 'trained_model.ckpt-12'; give a checkpoint"):
         BertEncoder.from_checkpoint(model_dir)
 
 

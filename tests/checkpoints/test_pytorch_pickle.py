@@ -58,7 +58,7 @@ def test_what_a_pickle_asks_for_is_named_and_not_run(trace, function, protocol):
     }
     program = pickle.dumps({"a": calls[function]}, protocol)
     name = function.replace("os.", "(posix|nt)\\.").replace("builtins", "(builtins|__builtin__)")
-    with pytest.raises(PickleError, match=f"asks for {name}, which weights do not need and which is not run"):
+    with pytest.raises(PickleError, match=f"asks for {name}, which weights do not need; it was not run"):
         read_tensors(zipped(program))
 
 
@@ -70,20 +70,20 @@ ODD = {
     "a registered extension": (b"\x80\x02\x82\x01.", "unregistered extension code 1"),
     "attributes of a function": (REBUILD + b"}U\x08functionK\x01sb.", "damaged.*"),
     "a call of what is no function": (b"ctorch\nFloatStorage\n)R.", "damaged.*not callable"),
-    "an index that takes all memory": (b"Nr\xff\xff\xff\xff.", "too large for one of weights"),
+    "an index that takes all memory": (b"Nr\xff\xff\xff\xff.", "too large for weights"),
     "tuples that double": (
-        b"})" + b"".join(b"q%ch%c\x86" % (n, n) for n in range(60)) + b"K\x01s.", "tuples within tuples"
+        b"})" + b"".join(b"q%ch%c\x86" % (n, n) for n in range(60)) + b"K\x01s.", "nested tuples"
     ),
-    "a tuple in a tuple, and so on": (b"})" + b"\x85" * 10**6 + b"K\x01s.", "tuples within tuples"),
-    "the same by duplicates": (b"})" + b"2\x86" * 60 + b"K\x01s.", "too large for one of weights"),
+    "a tuple in a tuple, and so on": (b"})" + b"\x85" * 10**6 + b"K\x01s.", "nested tuples"),
+    "the same by duplicates": (b"})" + b"2\x86" * 60 + b"K\x01s.", "too large for weights"),
     "lists that double": (
         b"(]" + b"".join(b"q%c](h%ch%ce" % (n, n, n) for n in range(60)) + b"U\x01aU\x01bU\x01cK\x01tQ.", "names a list"
     ),
-    "a number of many digits": (b"\x8b\x00\x00\x01\x00" + b"\x01" * 65536 + b".", "too large for one of weights"),
+    "a number of many digits": (b"\x8b\x00\x00\x01\x00" + b"\x01" * 65536 + b".", "too large for weights"),
     "a parameter of no tensor": (b"ctorch._utils\n_rebuild_parameter\n(K\x01tR.", "parameter without a tensor"),
     "an end that never comes": (b"(" * 100, "damaged.*STOP"),
-    "a list": (b"].", "holds no dict of tensors"),
-    "a text under a name": (b"}X\x01\x00\x00\x00aX\x01\x00\x00\x00bs.", "has no tensor under the name 'a'"),
+    "a list": (b"].", "does not contain a dict of tensors"),
+    "a text under a name": (b"}X\x01\x00\x00\x00aX\x01\x00\x00\x00bs.", "has no tensor named 'a'"),
 }  # fmt: skip
 
 
@@ -102,13 +102,13 @@ def one_tensor(*arguments, **options):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((4, 0, (2, 3), (3, 1)), r"'a' of shape \[2, 3\], which its storage cannot hold"),
+        ((4, 0, (2, 3), (3, 1)), r"'a' of shape \[2, 3\], which does not fit its storage"),
         ((4, 1, (2, 2), (2, 1)), "is it truncated?"),
         ((4, 0, (2,), (4,)), "is it truncated?"),
-        ((4, -1, (2,), (1,)), "cannot hold"),
-        ((4, 0, (4,), (-1,)), "cannot hold"),
-        ((4, 0, (10**12,), (0,)), "cannot hold"),
-        ((4, 0, (2,) * 40, (0,) * 40), "cannot hold"),
+        ((4, -1, (2,), (1,)), "does not fit its storage"),
+        ((4, 0, (4,), (-1,)), "does not fit its storage"),
+        ((4, 0, (10**12,), (0,)), "does not fit its storage"),
+        ((4, 0, (2,) * 40, (0,) * 40), "40 dimensions, which is too many"),
         ((10**15, 0, (2,), (1,)), "has 16 bytes for the tensor 'a'"),
         ((4, 0, (2,), (1, 1)), "damaged"),
     ],
@@ -130,7 +130,7 @@ def test_storages_that_are_none_are_refused():
     sink = io.BytesIO()
     with zipfile.ZipFile(sink, "w") as archive:
         archive.writestr("model.pkl", b"N.")
-    with pytest.raises(PickleError, match=r"without the data\.pkl"):
+    with pytest.raises(PickleError, match=r"without PyTorch's data\.pkl"):
         read_tensors(sink.getvalue())
 
 

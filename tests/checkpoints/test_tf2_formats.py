@@ -80,7 +80,7 @@ def spoil_object_names(folder):
         (
             "hub_bert",
             lambda folder: (folder / "variables" / "variables.index").unlink(),
-            "hub_bert has a saved_model.pb, but no .*variables.index; get the whole folder again",
+            "hub_bert has a saved_model.pb, but no .*variables.index; download the whole folder again",
         ),
         (
             "hub_bert",
@@ -105,7 +105,7 @@ def spoil_object_names(folder):
         (
             "keras_hub_bert",
             lambda folder: edit(folder / "task.json", '"BertTextClassifier"', '"BertTokenTagger"'),
-            "task.json describes a BertTokenTagger, whose head is not known here; .* remove task.weights.h5",
+            "task.json describes a BertTokenTagger, whose head is not supported; .* remove task.weights.h5",
         ),
         (
             "keras_hub_bert",

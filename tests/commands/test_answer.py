@@ -131,7 +131,9 @@ def test_files_that_do_not_belong_together_are_mistakes(flags, model_dir, tmp_pa
     reader = CheckpointReader(flags["init_checkpoint"])
     arrays = {name: reader.read(name) for name in reader.shapes if "layer_0/output/dense/kernel" not in name}
     write_checkpoint(str(tmp_path / "cut.ckpt"), arrays)
-    with pytest.raises(UserError, match="cut.ckpt lacks bert/encoder/layer_0/output/dense/kernel: it is of another"):
+    with pytest.raises(
+        UserError, match="cut.ckpt lacks bert/encoder/layer_0/output/dense/kernel: it belongs to another"
+    ):
         run(**{**flags, "init_checkpoint": str(tmp_path / "cut.ckpt")})
 
     larger = tmp_path / "vocab.txt"

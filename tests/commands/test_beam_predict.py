@@ -116,7 +116,7 @@ def test_vectors_are_those_of_predictor(reviews, tmp_path):
         np.testing.assert_allclose(found, expected, atol=1e-5)
     assert_refused(
         beam_predict.run, BeamPredictionConfig, {**flags, "model_dir": reviews["export_dir"], "pooling": "cls"},
-        "an export only gives the predictions of its task",
+        "an export only predicts its task",
     )  # fmt: skip
 
 

@@ -51,7 +51,7 @@ def test_what_cannot_be_extended(model_dir, tmp_path):
         .read_text()
         .replace('"max_position_embeddings": 64', '"max_position_embeddings": 32')
     )
-    with pytest.raises(UserError, match="position_embeddings has 64 rows, and the model config 32 positions"):
+    with pytest.raises(UserError, match="position_embeddings has 64 rows, but the model config has 32 positions"):
         extend(model_dir, tmp_path / "out", bert_config_file=str(other))
     assert not (tmp_path / "out").exists()
     extend(model_dir, tmp_path / "out")

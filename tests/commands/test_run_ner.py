@@ -450,7 +450,10 @@ def test_a_trained_model_keeps_its_meaning(copied, corpus, tmp_path):
         ({"word_column": 7}, ["eng.train, line 3: 4 columns, but --word_column=7 needs 8"]),
         ({"tag_column": -9}, ["eng.train, line 3: 4 columns, but --tag_column=-9 needs 9"]),
         ({"word_column": 2, "tag_column": 2}, ["--word_column=2 and --tag_column=2 are the same column"]),
-        ({"feature_layers": "concat_last_four"}, ["--feature_layers=concat_last_four needs 4 layers, the model has 1"]),
+        (
+            {"feature_layers": "concat_last_four"},
+            ["--feature_layers=concat_last_four needs 4 layers, but the model has 1"],
+        ),
         ({"lstm_units": 8}, ["--lstm_units", "--head=bilstm"]),
         ({"max_seq_length": 65}, ["--max_seq_length=65 exceeds max_position_embeddings=64"]),
         ({"train_batch_size": 1000, "num_train_epochs": 1.0}, ["96 examples for --num_train_epochs=1 make less than"]),

@@ -505,7 +505,7 @@ MISTAKES = {
     "no questions": (file_of(), None, {}, "train.json: no questions"),
     "a list": (None, [], {}, "predict.json contains a JSON list"),
     "nothing": ("", None, {}, "train.json is not JSON"),
-    "nested deeply": (None, "[" * 100_000, {}, "predict.json is JSON that is nested too deeply"),
+    "nested deeply": (None, "[" * 100_000, {}, "predict.json is nested too deeply"),
     "1.1 as 2.0": (file_of(question()), None, {"version_2_with_negative": True}, "leave that flag out"),
     "unlabelled for steps": (
         None,

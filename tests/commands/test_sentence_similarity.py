@@ -147,17 +147,17 @@ def test_an_index_is_used_again(rank, logged, tmp_path, pooling):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"layers": "0"}, "was made with other layers"),
-        ({"pooling": "max"}, "was made with other pooling"),
-        ({"max_seq_length": 8}, "was made with other max_seq_length"),
-        ({"basic_tokenize": False, "do_lower_case": False}, "was made with other do_lower_case, basic_tokenize"),
+        ({"layers": "0"}, "was built with different layers"),
+        ({"pooling": "max"}, "was built with different pooling"),
+        ({"max_seq_length": 8}, "was built with different max_seq_length"),
+        ({"basic_tokenize": False, "do_lower_case": False}, "was built with different do_lower_case, basic_tokenize"),
     ],
 )
 def test_an_index_of_other_settings_is_made_again(rank, logged, tmp_path, changes, reason):
     folder = str(tmp_path / "index")
     rank(query="the town", index_dir=folder)
     assert rank(query="the town", index_dir=folder, **changes) == rank(query="the town", **changes)
-    assert f"the index in {folder} {reason}; it is made again" in logged
+    assert f"the index in {folder} {reason}; rebuilding it" in logged
 
 
 @pytest.mark.slow
@@ -170,13 +170,13 @@ def test_an_index_of_other_candidates_or_a_damaged_one_is_made_again(rank, logge
         nonlocal expected
         logged.clear()
         found = rank(query="the town", index_dir=str(folder), pooling="bm25")
-        assert any(reason in line and line.endswith("is made again") for line in logged), logged
+        assert any(reason in line and line.endswith("rebuilding it") for line in logged), logged
         assert expected in (None, found)
         expected = found
 
     with open(tmp_path / "candidates.txt", "a") as sink:
         sink.write("the town\n")
-    made_again("was made with other candidates")
+    made_again("was built with different candidates")
     assert expected[0]["candidates"][0]["line"] == 7
     vectors = (folder / "vectors.npy").read_bytes()
     (folder / "vectors.npy").write_bytes(vectors[:-8])
@@ -276,7 +276,7 @@ def test_mistakes_are_one_message(flags, tmp_path):
     refused("line 1: the score 'score' is not a number", **sts, sts_file=file("score\ta\tb\n"))
     refused("line 1: the score 'nan' is not finite", **sts, sts_file=file("nan\ta\tb\n"))
     refused("--projector_dir cannot be used with --sts_file", **sts, sts_file="a", projector_dir="b")
-    refused("without two different scores", **sts, sts_file=file("1\ta\tb\n1\ta\tc\n"))
+    refused("pairs are equal", **sts, sts_file=file("1\ta\tb\n1\ta\tc\n"))
 
 
 def test_the_index_folder_cannot_be_a_file(flags, tmp_path):

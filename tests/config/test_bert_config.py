@@ -140,7 +140,7 @@ def test_activation_names_are_read_as_the_reference_reads_them(tmp_path, name):
         ('{"vocab_size": 9, "intermediate": 3}', "unknown key 'intermediate'"),
         (
             '{"class_name": "DebertaV3Backbone", "config": {}}',
-            "describes a DebertaV3Backbone of Keras; of KerasHub's presets those of BertBackbone, AlbertBackbone",
+            "describes a Keras DebertaV3Backbone; of KerasHub's presets, only BertBackbone, AlbertBackbone",
         ),
         ('{"model_type": "gpt2"}', "bert_config.json: model_type is 'gpt2', a family of encoders that is not"),
         ('{"vocab_size": 0}', "vocab_size is 0; it must be a whole number from 1 to 2147483647"),

@@ -55,7 +55,7 @@ def test_the_ids_are_those_of_the_tokenizer(vocab_file):
         tokenize(TEXTS[0], tf.constant(1))
     for wrong, message in (
         ({"tokenizer": 3}, "tokenizer is 3; give a FullTokenizer, or the folder"),
-        ({"max_seq_length": 2}, "max_seq_length=2 must be a whole number of 3 or more"),
+        ({"max_seq_length": 2}, "max_seq_length=2 must be a whole number of at least 3"),
         ({"padding": "none"}, "padding='none' must be"),
     ):
         with pytest.raises(UserError, match=message):

@@ -69,7 +69,7 @@ def test_long_texts_are_truncated_as_asked_for(predictor):
 def test_what_cannot_be_done_is_said(predictor, tmp_path):
     with pytest.raises(UserError, match=f"pooling='max' is unknown; choose one of {EMBEDDINGS[0]}, {EMBEDDINGS[1]}"):
         predictor.embed("a", pooling="max")
-    with pytest.raises(UserError, match="pooling=concat_last_four needs 4 layers, the model has 3"):
+    with pytest.raises(UserError, match="pooling=concat_last_four needs 4 layers, but the model has 3"):
         predictor.embed("a", pooling="concat_last_four")
     with pytest.raises(UserError, match="an encoder without a task.* call embed"):
         predictor("a")
@@ -97,5 +97,5 @@ def test_a_run_has_vectors_too_and_an_export_has_not(reviews, version):
     batch = FullTokenizer(reviews["vocab_file"])(["the warm town"])
     expected = np.array(encoder(batch)["sequence_output"]).mean(axis=1)
     np.testing.assert_allclose(run.embed(["the warm town"]), expected, atol=1e-5)
-    with pytest.raises(UserError, match="an export only gives the predictions of its task"):
+    with pytest.raises(UserError, match="an export only predicts its task"):
         Predictor(version).embed("a")

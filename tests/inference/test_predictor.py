@@ -124,7 +124,7 @@ def test_files_that_have_moved_since_training_may_be_given(reviews, tmp_path):
         settings["flags"][name] = f"moved/{name}"
     (tmp_path / "out" / "run_config.json").write_text(json.dumps(settings))
     message = (
-        "was trained with moved/bert_config_file, which no longer exists; give its new place with bert_config_file="
+        "was trained with moved/bert_config_file, which no longer exists; give its new path with bert_config_file="
     )
     with pytest.raises(UserError, match=message):
         Predictor(tmp_path / "out")

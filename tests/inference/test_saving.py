@@ -61,15 +61,15 @@ def test_what_does_not_belong_together_is_refused(pairs, encoder, tokenizer, tmp
     classifier, span = ClassificationModel(encoder, num_outputs=3), SpanModel(encoder)
     for model, changes, message in (
         (classifier, {"labels": None}, r"the model has 3 outputs; give their names in order: labels=\[...\]"),
-        (classifier, {"labels": ["a", "b"]}, "give 3 different names, one for each output of the model"),
-        (classifier, {"labels": ["a", "b", "b"]}, "give 3 different names"),
-        (classifier, {"labels": "abc"}, "give 3 different names"),
+        (classifier, {"labels": ["a", "b"]}, "give 3 distinct names, one per output of the model"),
+        (classifier, {"labels": ["a", "b", "b"]}, "give 3 distinct names"),
+        (classifier, {"labels": "abc"}, "give 3 distinct names"),
         (classifier, {"max_length": 3}, "'max_length': the script that trains a ClassificationModel has no such flag"),
         (classifier, {"head": "bilstm"}, "'head' follows from the model, the tokenizer and the folder; leave it out"),
         (classifier, {"max_seq_length": 65}, "max_seq_length=65 exceeds max_position_embeddings=64 of the model"),
         (span, {}, "the outputs of a SpanModel have no labels; leave them out"),
         (span, {"labels": None}, "no part of a context fits beside a question"),  # found when it is read again
-        (encoder, {}, "BertEncoder is none of ClassificationModel, SpanModel, TaggingModel, PretrainingModel"),
+        (encoder, {}, "ClassificationModel, SpanModel, TaggingModel, PretrainingModel, not BertEncoder"),
     ):
         with pytest.raises(UserError, match=message):
             save_model(tmp_path / "out", model, tokenizer, **{"labels": LABELS, **changes})

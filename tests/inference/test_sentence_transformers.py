@@ -103,7 +103,7 @@ def test_exports_follow_the_folder_and_its_default_prompt(folder, tmp_path):
     for pooling, message in {
         "max,model": "--pooling=max,model: model cannot be combined with others",
         "bm25": "--pooling: 'bm25' is unknown; choose from mean, cls, max, second_to_last",
-        "sum_last_four": "--pooling=sum_last_four needs 4 layers, the model has 2",
+        "sum_last_four": "--pooling=sum_last_four needs 4 layers, but the model has 2",
     }.items():
         with prints_error(message, EmbeddingExportConfig):
             export(config_of(EmbeddingExportConfig, **flags, pooling=pooling))
@@ -178,8 +178,8 @@ POOLING, DENSE, TEXTS = "1_Pooling/config.json", "2_Dense/config.json", "0_Trans
         ("modules.json", 1, MODULE, "does not begin with a Transformer and a Pooling"),
         ("modules.json", 2, MODULE | {"type": "models.Dense", "path": "5_Dense"}, "5_Dense/config.json"),
         (DENSE, "activation_function", "torch.os.system", "the activation_function is 'torch.os.system'"),
-        (DENSE, "use_residual", True, "a layer beside others"),
-        (DENSE, "module_input_name", "token_embeddings", "of anything but the sentence_embedding"),
+        (DENSE, "use_residual", True, "without residual"),
+        (DENSE, "module_input_name", "token_embeddings", "only layers on the sentence_embedding"),
         (TEXTS, "max_seq_length", "8", "number of wordpieces is '8'"),
     ],
 )
@@ -190,7 +190,7 @@ def test_what_is_damaged_or_not_supported_is_told(folder, file, key, value, mess
 
 
 def test_weights_that_do_not_fit_are_told(folder):
-    with pytest.raises(UserError, match=r"2_Dense does not hold one layer of 27 inputs: linear\.weight is \[7, 24\]"):
+    with pytest.raises(UserError, match=r"2_Dense must have one layer of 27 inputs: linear\.weight is \[7, 24\]"):
         _ = find_head(str(folder), 9).width
     (folder / "2_Dense" / "pytorch_model.bin").unlink()
     with pytest.raises(UserError, match=r"2_Dense has no model\.safetensors"):

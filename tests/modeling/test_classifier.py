@@ -98,7 +98,7 @@ def test_features_are_means_of_the_layers_over_real_positions(config, batch, fea
 
 
 def test_a_model_must_have_the_layers_that_are_read(config):
-    with pytest.raises(UserError, match="feature_layers=concat_last_four needs 4 layers, the model has 3"):
+    with pytest.raises(UserError, match="feature_layers=concat_last_four needs 4 layers, but the model has 3"):
         ClassificationModel(BertEncoder(config), num_outputs=3, feature_layers="concat_last_four")
 
 

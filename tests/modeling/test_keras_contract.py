@@ -162,7 +162,7 @@ def test_wrong_inputs_are_named(batch):
         "'attention_mask' is called 'input_mask' here": lambda: encoder({"input_ids": ids, "attention_mask": ids}),
         "called without input_ids; it was given input_mask": lambda: encoder({"input_mask": ids}),
         "given 4 inputs; it has input_ids, input_mask, segment_ids": lambda: encoder([ids] * 4),
-        "input_mask is given beside the dict": lambda: encoder(batch, input_mask=ids),
+        "input_mask is given beside a dict": lambda: encoder(batch, input_mask=ids),
         r"input_ids has the shape \(8,\); it must be \[batch, positions\]": lambda: encoder(ids[0]),
         "called without masked_lm_positions": lambda: PretrainingModel(encoder)(batch),
         r'write Dense\(...\)\(encoder\(input_ids\)\["pooled_output"\]\)': lambda: keras.Sequential(
@@ -175,7 +175,7 @@ def test_wrong_inputs_are_named(batch):
 
 
 def test_a_text_that_is_too_long_meets_the_limit(model):
-    ids, message = np.ones([2, 200], np.int32), "200 positions, the model has max_position_embeddings=9; cut the"
+    ids, message = np.ones([2, 200], np.int32), "200 positions, but the model has max_position_embeddings=9; trunc"
     calls = (
         lambda: model(ids),
         lambda: model.encoder(keras.Input([200], dtype="int32")),

@@ -124,9 +124,9 @@ def test_another_optimizer_trains_is_saved_and_resumes(tmp_path, momentum_row):
 
 def test_another_optimizer_s_checkpoint_is_not_resumed_from(tmp_path, momentum_row):
     train(tmp_path, optimizer="momentum")
-    with pytest.raises(UserError, match="lacks .*adam_m.*: it is of another optimizer; use the optimizer that it was"):
+    with pytest.raises(UserError, match="lacks .*adam_m.*: it was trained with another optimizer; use that optimizer"):
         train(tmp_path)
-    with pytest.raises(UserError, match="lacks .*lamb_m.*: it is of another optimizer"):
+    with pytest.raises(UserError, match="lacks .*lamb_m.*: it was trained with another optimizer"):
         train(tmp_path, optimizer="lamb")
 
 

@@ -107,10 +107,10 @@ def test_what_is_needed_is_downloaded_and_what_cannot_be_is_told(hub):
         "hf://own/old": "0_Transformer/vocab.txt config.json pytorch_model.bin",
         "hf://own/parts": "0_Transformer/model-1-of-2.safetensors 0_Transformer/model-2-of-2.safetensors "
         "0_Transformer/model.safetensors.index.json 2_Dense/pytorch_model.bin modules.json",
-        "hf://own/absent": "hf://own/absent: there is no such model, or it is private; check the name, or set HF_TOKEN",
-        "hf://own/model@v2": "hf://own/model@v2: there is no revision 'v2' of this model",
-        "hf://model": "hf://model is not the name of a model; write hf://owner/name or hf://owner/name@revision",
-        "hf://own/../x": "hf://own/../x is not the name of a model; write hf://owner/name or hf://owner/name@revision",
+        "hf://own/absent": "hf://own/absent: the model does not exist or is private; check the name, or set HF_TOKEN",
+        "hf://own/model@v2": "hf://own/model@v2: this model has no revision 'v2'",
+        "hf://model": "hf://model is not a model name; write hf://owner/name or hf://owner/name@revision",
+        "hf://own/../x": "hf://own/../x is not a model name; write hf://owner/name or hf://owner/name@revision",
     }
     assert folders(hub, *paths) == list(paths.values())
     assert local_folder("a/b") == "a/b"
@@ -118,12 +118,12 @@ def test_what_is_needed_is_downloaded_and_what_cannot_be_is_told(hub):
     assert found.startswith("hf://own/other cannot be downloaded, and is not in the cache: ")
     without = "import sys; sys.modules['huggingface_hub'] = None\n" + FOLDERS
     result = run(hub, "-c", without, "hf://own/model")
-    assert result.stdout == "hf://own/model needs the client of the hub: pip install 'official-bert[hub]'\n"
+    assert result.stdout == "hf://own/model needs the client of the hub; run: pip install 'official-bert[hub]'\n"
 
 
 def test_a_private_model_needs_the_token(hub):
     hub.private.add("own/model")
-    assert "or it is private" in folders(hub, "hf://own/model")[0]
+    assert "or is private" in folders(hub, "hf://own/model")[0]
     assert folders(hub, "hf://own/model", HF_TOKEN="right") == [f"config.json {WEIGHTS_FILE} vocab.txt"]
 
 

@@ -69,10 +69,10 @@ def test_what_a_name_with_an_at_sign_is(folder):
     ("text", "message"),
     [
         ("corpus/b.txt\n\nabsent.txt\n", r"list, line 3: no file matches 'absent\.txt'; check the path$"),
-        ("corpus/b.txt\n@other\n", r"list, line 2: '@other' would be a list within a list"),
+        ("corpus/b.txt\n@other\n", r"list, line 2: '@other' is a list within a list"),
         ("corpus/empty\n", r"list, line 1: there are no input files in the folder corpus/empty"),
-        ("\n \n", r"the file list list names no files; write one path"),
-        ("", r"the file list list names no files"),
+        ("\n \n", r"the file list list is empty; write one path"),
+        ("", r"the file list list is empty"),
         ("corpus/pipe\n", r"list, line 1: corpus/pipe is a pipe"),
     ],
 )
@@ -88,7 +88,7 @@ def test_mistakes_in_a_list_are_located(folder, text, message):
     ("patterns", "message"),
     [
         ("@absent", "cannot read absent: No such file"),
-        ("@", "'@' stands alone"),
+        ("@", "'@' needs the name"),
         ("@corpus", "@corpus is a folder, not a list of files; leave out the @"),
         ("@corpus/pipe", "corpus/pipe is a pipe"),
         ("corpus,", r"no file matches ''; check the path \(given: 'corpus,'\)"),

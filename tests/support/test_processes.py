@@ -118,7 +118,7 @@ def test_a_program_without_a_guard_is_told_so(tmp_path):
     command = [sys.executable, str(program)]
     result = subprocess.run(command, env=script_environment(), capture_output=True, text=True, timeout=60)
     assert result.returncode == 1
-    assert "a process that adds ended with exit code 1; what it printed says why" in result.stderr
+    assert "a process that adds ended with exit code 1; see its output above" in result.stderr
     assert 'within `if __name__ == "__main__":`' in result.stderr
 
 

@@ -122,7 +122,7 @@ def test_what_is_no_text_is_refused(tokenizer, arguments, message):
 
 def test_lengths_and_paddings_that_cannot_be_are_refused(tokenizer):
     for length in (2, 0, -1, None, 8.0, "8", True):
-        with pytest.raises(UserError, match=r"max_seq_length=.* must be a whole number of 3 or more"):
+        with pytest.raises(UserError, match=r"max_seq_length=.* must be a whole number of at least 3"):
             tokenizer("a", max_seq_length=length)
     with pytest.raises(UserError, match="padding=True must be 'longest' or 'max_length'"):
         tokenizer("a", padding=True)
@@ -302,7 +302,7 @@ def test_a_folder_with_tokenizer_json_alone(tmp_path, vocab_file):
 def test_folders_without_a_vocabulary_are_refused(tmp_path):
     with pytest.raises(UserError, match=r"has no vocabulary: neither vocab\.txt nor spiece\.model nor .* exists"):
         FullTokenizer.from_folder(tmp_path)
-    with pytest.raises(UserError, match="there is no folder bert-base-uncased; a model of the Hugging Face Hub"):
+    with pytest.raises(UserError, match="there is no folder bert-base-uncased; write a model of the Hugging Face Hub"):
         FullTokenizer.from_folder("bert-base-uncased")
     folder = write_folder(tmp_path / "model", LOWER, run_config={"flags": {"do_lower_case": "yes"}})
     with pytest.raises(
@@ -311,7 +311,7 @@ def test_folders_without_a_vocabulary_are_refused(tmp_path):
         FullTokenizer.from_folder(folder / "vocab.txt")
     for settings in ({"flags": {"do_lower_case": "yes"}}, {"flags": None}, {}):
         write_folder(folder, LOWER, run_config=settings)
-        with pytest.raises(UserError, match=r"run_config\.json is not the file of a run; restore it or pass do_lower_"):
+        with pytest.raises(UserError, match=r"run_config\.json was not written by a run; restore it or pass do_lower_"):
             FullTokenizer.from_folder(folder)
         given = FullTokenizer.from_folder(folder, do_lower_case=True, strip_accents=False, basic_tokenize=True)
         assert given.settings == TextSettings(strip_accents=False)
@@ -319,7 +319,7 @@ def test_folders_without_a_vocabulary_are_refused(tmp_path):
 
 def test_the_constructor_takes_files_and_sends_those_with_a_folder_on(tmp_path, vocab_file):
     with pytest.raises(
-        UserError, match=r"is a folder; give its vocab\.txt, or in Python use FullTokenizer\.from_folder"
+        UserError, match=r"is a folder; give its vocab\.txt, or use FullTokenizer\.from_folder in Python"
     ):
         FullTokenizer(tmp_path)
     folder = write_folder(tmp_path / "model", LOWER)

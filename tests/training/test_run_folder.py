@@ -63,7 +63,7 @@ def test_flags_are_read_as_they_were_written(tmp_path, vocabulary):
 @pytest.mark.parametrize("text", ["{}", '{"flags": 3}', '{"flags": {}, "vocabulary": 7}'])
 def test_damaged_flags_are_a_mistake(tmp_path, text):
     (tmp_path / "run_config.json").write_text(text)
-    with pytest.raises(UserError, match="run_config.json is not the file of a run"):
+    with pytest.raises(UserError, match="run_config.json was not written by a run"):
         read_run_config(str(tmp_path))
 
 

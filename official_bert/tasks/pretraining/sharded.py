@@ -349,7 +349,7 @@ def _is_there(path: str) -> bool:
         return False
     if is_intact(path):
         return True
-    logging.warning("%s is damaged and is made again", path)
+    logging.warning("%s is damaged; rebuilding it", path)
     return False
 
 

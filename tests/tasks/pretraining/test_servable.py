@@ -113,7 +113,7 @@ def test_the_output_folder_of_pretraining_tells_all(files_of_model, records_file
     tmp_path /= "without"
     flags |= {"input_file": str(records), "output_dir": str(tmp_path)}
     run_pretraining.run(PretrainingConfig(**flags, do_train=True, num_train_steps=1))
-    with pytest.raises(UserError, match="has no vocabulary, and its run does not name one; give vocab_file"):
+    with pytest.raises(UserError, match="has no vocabulary, and its run does not record one; give vocab_file"):
         Predictor(tmp_path)
     text = {"do_lower_case": False, "basic_tokenize": False}
     (mask,) = Predictor(tmp_path, vocab_file=vocab_file, **text)("THE [MASK]")

@@ -223,7 +223,7 @@ def test_a_damaged_note_starts_again(make, corpus, caplog, tmp_path):
     (tmp_path / "out.work" / "provenance.json").write_bytes(b'{"provenance\xff": 1}')
     (tmp_path / "out.work" / "documents-00000").write_bytes(b"old")
     make(corpus, num_processes=1)
-    assert re.search(r"provenance.json is damaged \(.*\); the files that it describes are made again", caplog.text)
+    assert re.search(r"provenance.json is damaged \(.*\); rebuilding the files that it describes", caplog.text)
     assert "documents-00000" not in caplog.text
 
 
@@ -256,9 +256,9 @@ def test_damaged_intermediate_files_are_made_again(make, corpus, many_parts, tmp
     with caplog.at_level("INFO"):
         assert open(make(corpus, "out", num_processes=1), "rb").read() == expected
     assert {str(path) for path in damaged} == {
-        record.getMessage().removesuffix(" is damaged and is made again")
+        record.getMessage().removesuffix(" is damaged; rebuilding it")
         for record in caplog.records
-        if record.getMessage().endswith("made again")
+        if record.getMessage().endswith("rebuilding it")
     }
     assert f"{len(documents) - 4} of {len(documents)} parts of the text were tokenized already" in caplog.text
 
@@ -348,7 +348,7 @@ class TestInterrupted:
         assert "--num_processes or --max_memory_gb, and run the same command again" in errors
         assert not (tmp_path / "out").exists()
         errors = self.finish(start(random_seed=5))
-        assert "out.work was made with other --random_seed; it is made again" in errors
+        assert "out.work was built with different --random_seed; rebuilding it" in errors
 
     @pytest.mark.slow
     def test_no_process_outlives_the_first_one(self, start, tmp_path):

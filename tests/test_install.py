@@ -33,7 +33,13 @@ def registry():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("system", "python"),
-    [("linux", "3.10"), ("linux on Arm", "3.13"), ("darwin", "3.11"), ("win32", "3.12"), ("win32", "3.13")],
+    [
+        ("linux", "3.10"),
+        ("linux on Arm", "3.13"),
+        ("darwin", "3.11"),
+        pytest.param("win32", "3.12", marks=pytest.mark.endurance),
+        ("win32", "3.13"),
+    ],
 )
 def test_the_requirements_have_wheels(system, python, registry, tmp_path):
     requirements = [Requirement(text) for text in importlib.metadata.requires("official-bert")]

@@ -188,7 +188,7 @@ def test_an_encoder_keeps_its_names_in_a_model_of_the_users(released, tmp_path):
     ids = keras.Input((None,), dtype="int32")
     functional = keras.Model(ids, keras.layers.Dense(1)(encoder(ids)["pooled_output"]))
     assert functional.weights[0].path == "bert/embeddings/word_embeddings"
-    functional.compile("sgd", "mse")
+    functional.compile("sgd", "mse", run_eagerly=True)
     functional.fit(np.full([2, 5], 9), np.ones([2, 1]), verbose=0)
     encoder.save_checkpoint(tmp_path / "tuned" / "bert_model.ckpt")
     tuned = BertEncoder.from_checkpoint(tmp_path / "tuned")

@@ -17,19 +17,13 @@ from tests.conftest import GOLDEN, assert_refused
 GOLDEN_OUTPUT = GOLDEN / "extract_features" / "extract_features_output.jsonl"
 INPUT = GOLDEN / "inputs" / "extract_features.txt"
 TEXTS = INPUT.read_text().splitlines()
+GOLDEN_FLAGS = {"input_file": str(INPUT), "layers": "-1,-2", "max_seq_length": 24, "batch_size": 2}
 
 
 @pytest.fixture
 def flags(files_of_model, tmp_path):
     """The command of the golden output."""
-    return {
-        **files_of_model,
-        "input_file": str(INPUT),
-        "output_file": str(tmp_path / "out.jsonl"),
-        "layers": "-1,-2",
-        "max_seq_length": 24,
-        "batch_size": 2,
-    }
+    return {**files_of_model, **GOLDEN_FLAGS, "output_file": str(tmp_path / "out.jsonl")}
 
 
 @pytest.fixture
@@ -46,6 +40,14 @@ def extract(flags, tmp_path):
     return run
 
 
+@pytest.fixture(scope="module")
+def json_lines(files_of_model, tmp_path_factory):
+    """The output of that command."""
+    path = str(tmp_path_factory.mktemp("lines") / "out.jsonl")
+    extract_features.run(FeatureConfig(**files_of_model, **GOLDEN_FLAGS, output_file=path))
+    return path
+
+
 def read_lines(path):
     with open(path) as source:
         return [json.loads(line) for line in source]
@@ -56,8 +58,8 @@ def token_vectors(line):
     return np.array([[layer["values"] for layer in token["layers"]] for token in line["features"]])
 
 
-def test_json_lines_are_those_of_the_reference(extract):
-    written, expected = read_lines(extract()), read_lines(GOLDEN_OUTPUT)
+def test_json_lines_are_those_of_the_reference(json_lines):
+    written, expected = read_lines(json_lines), read_lines(GOLDEN_OUTPUT)
     assert len(written) == len(expected) == 3
     for line, golden in zip(written, expected, strict=True):
         assert list(line) == list(golden) == ["linex_index", "features"]
@@ -71,8 +73,8 @@ def test_json_lines_are_those_of_the_reference(extract):
         np.testing.assert_allclose(token_vectors(line), token_vectors(golden), rtol=0, atol=5e-6)
 
 
-def test_numbers_are_rounded_and_written_as_python_does(extract):
-    with open(extract()) as written, open(GOLDEN_OUTPUT) as golden:
+def test_numbers_are_rounded_and_written_as_python_does(json_lines):
+    with open(json_lines) as written, open(GOLDEN_OUTPUT) as golden:
         for line, expected in zip(written, golden, strict=True):
             assert len(line) == pytest.approx(len(expected), abs=60)  # no digits of float32 beyond the sixth
             assert line == json.dumps(json.loads(line)) + "\n"
@@ -80,8 +82,8 @@ def test_numbers_are_rounded_and_written_as_python_does(extract):
             assert values == [round(value, 6) for value in values]
 
 
-def test_all_formats_hold_the_same_vectors(extract):
-    expected = [token_vectors(line) for line in read_lines(extract())]
+def test_all_formats_hold_the_same_vectors(extract, json_lines):
+    expected = [token_vectors(line) for line in read_lines(json_lines)]
     with np.load(extract(output_format="npz")) as arrays:
         assert arrays["layers"].tolist() == [-1, -2]
         assert arrays["linex_index"].tolist() == [0, 1, 2]
@@ -100,8 +102,8 @@ def test_all_formats_hold_the_same_vectors(extract):
     assert number == 2
 
 
-def test_pooled_formats_hold_a_vector_a_text_and_layer(extract):
-    expected = np.array([token_vectors(line).mean(axis=0) for line in read_lines(extract())])  # [N, K, D]
+def test_pooled_formats_hold_a_vector_a_text_and_layer(extract, json_lines):
+    expected = np.array([token_vectors(line).mean(axis=0) for line in read_lines(json_lines)])  # [N, K, D]
     lines = read_lines(extract(pooling="mean"))
     assert list(lines[1]) == ["linex_index", "layers"]
     values = [[layer["values"] for layer in line["layers"]] for line in lines]
@@ -114,25 +116,22 @@ def test_pooled_formats_hold_a_vector_a_text_and_layer(extract):
 
 
 def test_tables_give_the_texts_of_their_columns(extract, tmp_path):
+    """Tables of all formats are in tests/data/test_text_inputs.py."""
     expected = np.load(extract(pooling="cls", output_format="npy"))
     rows = [text.split(" ||| ") for text in TEXTS]
     pairs = [(row[0], row[1] if len(row) > 1 else "") for row in rows]
-    (tmp_path / "t.tsv").write_text("id\ta\tb\n" + "".join(f"0\t{a}\t{b}\n" for a, b in pairs))
     (tmp_path / "t.csv").write_text("".join(f'"{b}","{a}"\n' for a, b in pairs))
-    (tmp_path / "t.jsonl").write_text("".join(json.dumps({"a": a, "b": b}) + "\n" for a, b in pairs))
-    (tmp_path / "t.data").write_text((tmp_path / "t.jsonl").read_text())
-    for name, columns in {
-        "t.tsv": {"text_column": "a", "text_b_column": "2"},
-        "t.csv": {"text_column": "1", "text_b_column": "0", "has_header": False},
-        "t.jsonl": {"text_column": "a", "text_b_column": "b"},
-        "t.data": {"text_column": "a", "text_b_column": "b", "input_format": "jsonl"},
-    }.items():
-        path = extract(input_file=str(tmp_path / name), pooling="cls", output_format="npy", **columns)
-        np.testing.assert_allclose(np.load(path), expected, atol=1e-6, err_msg=name)
+    columns = {"text_column": "1", "text_b_column": "0", "has_header": False}
+    path = extract(input_file=str(tmp_path / "t.csv"), pooling="cls", output_format="npy", **columns)
+    np.testing.assert_allclose(np.load(path), expected, atol=1e-6)
+    (tmp_path / "t.data").write_text("".join(json.dumps({"a": a, "b": b}) + "\n" for a, b in pairs))
+    columns = {"text_column": "a", "text_b_column": "b", "input_format": "jsonl"}
+    path = extract(input_file=str(tmp_path / "t.data"), pooling="cls", output_format="npy", **columns)
+    np.testing.assert_allclose(np.load(path), expected, atol=1e-6)
 
 
-def test_pipes(extract, monkeypatch, tmp_path):
-    expected = read_lines(extract())
+def test_pipes(extract, json_lines, monkeypatch, tmp_path):
+    expected = read_lines(json_lines)
     pipe = tmp_path / "stdin"
     pipe.write_bytes(INPUT.read_bytes())
     written = io.TextIOWrapper(io.BytesIO())

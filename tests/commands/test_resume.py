@@ -151,6 +151,7 @@ def test_training_without_weights_to_begin_with_is_warned_of(settings, tmp_path,
     assert "no init_checkpoint: all weights are newly initialized" in caplog.text
 
 
+@pytest.mark.slow
 def test_an_output_folder_can_be_moved_and_needs_no_other_file(half_done, given, tmp_path):
     texts = ["the harbour", "empty empty snow"]
     expected = [result.probability for result in Predictor(half_done)(texts)]
@@ -182,7 +183,8 @@ def test_settings_of_wrong_types_are_named(half_done, tmp_path):
         Predictor(tmp_path / "out")
 
 
-@pytest.mark.parametrize("damaged", ["data-00000-of-00001", pytest.param("index", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("damaged", ["data-00000-of-00001", pytest.param("index", marks=pytest.mark.endurance)])
 def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one_and_ends_as_if_nothing_had_been(
     resumed, tmp_path, caplog, damaged
 ):

@@ -162,6 +162,7 @@ def test_padding_only_as_far_as_needed_changes_no_result(settings):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_a_resumed_run_equals_one_uninterrupted(settings, tmp_path):
     run(settings, do_train=True, num_train_epochs=1.0, save_checkpoints_steps=5)
     whole = CheckpointReader(os.path.join(settings["output_dir"], "model.ckpt-12"))

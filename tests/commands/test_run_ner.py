@@ -233,7 +233,9 @@ def with_suffixes(tags):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("notation", [in_iob1, in_iobes, with_suffixes])
+@pytest.mark.parametrize(
+    "notation", [in_iob1, *(pytest.param(it, marks=pytest.mark.endurance) for it in (in_iobes, with_suffixes))]
+)
 def test_other_notations_are_learned_and_written(settings, corpus, tmp_path, caplog, notation):
     for split, sentences in corpus.items():
         (tmp_path / CONLL_NAMES[split]).write_text(columns(sentences, notation))
@@ -265,6 +267,7 @@ def test_parts_of_speech_are_scored_by_accuracy_alone(settings):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_the_best_checkpoint_is_kept_and_training_stops_early(settings):
     # So high a rate that later evaluations are worse.
     flags = {"num_train_epochs": 20.0, "eval_steps": 12, "early_stopping_patience": 2, "learning_rate": 3e-2}
@@ -315,7 +318,10 @@ def deep_model(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("feature_layers", ["concat_last_four", "weighted_sum", "embeddings"])
+@pytest.mark.parametrize(
+    "feature_layers",
+    ["concat_last_four", *(pytest.param(it, marks=pytest.mark.endurance) for it in ("weighted_sum", "embeddings"))],
+)
 def test_a_frozen_encoder_is_run_once(settings, deep_model, corpus, caplog, feature_layers):
     frozen = {
         **settings, **deep_model, "trainable_encoder": False, "feature_layers": feature_layers, "head": "bilstm",

@@ -198,6 +198,7 @@ def test_an_output_folder_of_another_model_is_refused(refuse, tmp_path):
     refuse({}, "model.ckpt-3 lacks", "another model")
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_stops_the_run(refuse, tmp_path, model_dir):
     reader = CheckpointReader(str(model_dir / "bert_model.ckpt"))
     arrays = {name: reader.read(name) for name in reader.shapes}

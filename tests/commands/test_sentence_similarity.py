@@ -65,8 +65,7 @@ def cosine(first, second):
     ("pooling", "layers"),
     [
         ("mean", "-1"),
-        ("max_no_special", "-1,-3"),
-        *(pytest.param(*given, marks=pytest.mark.slow) for given in (("cls", "0"), ("mean_no_special", "1"))),
+        pytest.param("max_no_special", "-1,-3", marks=pytest.mark.slow),
     ],
 )
 def test_ranks_are_those_of_the_vectors_of_extract_features(rank, files_of_model, tmp_path, pooling, layers):
@@ -148,8 +147,8 @@ def test_an_index_is_used_again(rank, logged, tmp_path, pooling):
     ("changes", "reason"),
     [
         ({"layers": "0"}, "was built with different layers"),
-        ({"pooling": "max"}, "was built with different pooling"),
-        ({"max_seq_length": 8}, "was built with different max_seq_length"),
+        pytest.param({"pooling": "max"}, "was built with different pooling", marks=pytest.mark.endurance),
+        pytest.param({"max_seq_length": 8}, "was built with different max_seq_length", marks=pytest.mark.endurance),
         ({"basic_tokenize": False, "do_lower_case": False}, "was built with different do_lower_case, basic_tokenize"),
     ],
 )

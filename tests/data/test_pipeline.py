@@ -159,7 +159,7 @@ def test_batches_of_similar_lengths_hold_each_record_once_an_epoch(text_paths, m
 def test_batches_of_similar_lengths_go_on_where_a_run_stopped(text_paths, monkeypatch):
     monkeypatch.setattr(pipeline, "_POOLED_BATCHES", 4)
     whole = numbers(text_batches(text_paths), 20)
-    for steps in (1, 4, 5, 9, 14):
+    for steps in (1, 4, 9):
         assert numbers(text_batches(text_paths, start_record=steps * 4), 20 - steps) == whole[steps:]
     assert numbers(text_batches(text_paths, seed=8), 20) != whole
 
@@ -205,7 +205,7 @@ def test_batches_within_a_budget_go_on_where_a_run_stopped(text_paths, monkeypat
     budget = TokenBudget(40)
     whole = numbers(within_budget(text_paths, budget), 20)
     assert numbers(within_budget(text_paths, budget), 20) == whole
-    for steps in (1, 2, 3, 5, 9, 14):
+    for steps in (1, 5, 14):
         resumed = within_budget(text_paths, budget, start_record=sum(map(len, whole[:steps])))
         assert numbers(resumed, 20 - steps) == whole[steps:]
     assert numbers(within_budget(text_paths, budget, seed=8), 20) != whole
@@ -334,7 +334,7 @@ def test_training_on_large_records_sees_each_once_an_epoch_and_resumes(vector_pa
     if num_fitting <= 4 and lengths:  # no more than a batch is in memory, so the order is that without sorting
         unsorted = numbers(vector_batches(vector_paths, None), num_batches)
         assert [sorted(batch["number"].tolist()) for batch in batches] == [sorted(batch) for batch in unsorted]
-    for steps in (1, 2, 3, 7):
+    for steps in (2, 7):
         resumed = vector_batches(vector_paths, lengths, start_record=steps * 4)
         assert numbers(resumed, num_batches - steps) == [batch["number"].tolist() for batch in batches[steps:]]
 

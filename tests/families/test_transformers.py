@@ -92,14 +92,16 @@ def test_it_computes_what_transformers_computed(case):
             np.testing.assert_allclose(logits, expected[name], atol=1e-5)
 
 
-def slow_unless(case, name):
-    return pytest.param(case, marks=[] if case.name == name else pytest.mark.slow, id=str(case))
+def marked(case):
+    """The case, marked: one family by default; of the others a head each; all heads of all families by endurance."""
+    if case.name != "ForSequenceClassification":
+        marks = [pytest.mark.slow, pytest.mark.endurance]
+    else:
+        marks = [pytest.mark.slow] * (case.parent.name != "bert")
+    return pytest.param(case, marks=marks, id=str(case))
 
 
-@pytest.mark.parametrize(
-    "case",
-    [slow_unless(case, "ForSequenceClassification") for case in CASES if case.name in {*HEADS} - {"ForPreTraining"}],
-)
+@pytest.mark.parametrize("case", [marked(case) for case in CASES if case.name in {*HEADS} - {"ForPreTraining"}])
 def test_it_learns_as_in_transformers(case):
     expected = dict(np.load(GOLDEN / case / "expected.npz"))
     model, inputs = load(GOLDEN / case, expected), inputs_of(expected)

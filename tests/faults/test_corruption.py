@@ -200,7 +200,10 @@ def is_refused(found):
 @pytest.mark.parametrize(
     "seed", [1, *(pytest.param(seed, marks=[pytest.mark.slow, pytest.mark.endurance]) for seed in range(2, 7))]
 )
-@pytest.mark.parametrize("name", TARGETS)
+# Exports, which take longest, are damaged in other ways in test_predictor.py.
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "export")) for name in TARGETS]
+)
 def test_damaged_files_are_refused_or_change_nothing(folders, tmp_path, name, seed):
     target, intact = TARGETS[name], folders / name
     expected = target.read(intact)

@@ -121,6 +121,7 @@ def test_runs_killed_at_any_place_or_moment_end_as_whole_ones(runs, tmp_path, ta
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.multi_process
 def test_two_workers_killed_while_the_first_one_writes_end_as_whole_ones(runs, tmp_path, monkeypatch):
     _, flags = runs["classification"]

@@ -10,7 +10,12 @@ import pytest
 from tests.conftest import script_environment
 from tests.faults import killing
 
-SIGNALS = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
+SIGNALS = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGKILL,
+    pytest.param(signal.SIGHUP, marks=pytest.mark.endurance),  # as SIGTERM
+)
 
 
 @pytest.fixture(scope="module")

@@ -53,10 +53,14 @@ def assert_alike(found, wanted):
 
 
 FOLDERS = [
-    *("bert_tags", "bert_several", "bert_number", "distilbert_labels", "electra_masks", "roberta_labels"),
+    *("bert_tags", "bert_several", "roberta_labels"),
     *(
         pytest.param(name, marks=pytest.mark.slow)
-        for name in ("bert_labels", "bert_masks", "bert_spans", "distilbert_spans", "electra_tags", "roberta_masks")
+        for name in ("bert_number", "bert_masks", "bert_spans", "distilbert_labels", "electra_tags", "roberta_masks")
+    ),
+    *(  # other families and heads together
+        pytest.param(name, marks=[pytest.mark.slow, pytest.mark.endurance])
+        for name in ("bert_labels", "distilbert_spans", "electra_masks")
     ),
 ]
 
@@ -92,7 +96,6 @@ def test_what_a_config_says_of_the_classes_must_fit(tmp_path):
 
 @pytest.mark.slow
 def test_a_finished_model_can_be_exported(tmp_path):
-    for folder, text in (("bert_labels", ("a cat", "")), ("bert_tags", "a cat")):
-        export(ANSWERS / folder, tmp_path / folder)
-        served, loaded = (comparable("a cat", Predictor(path / folder)(text)) for path in (tmp_path, ANSWERS))
-        assert_alike(served, loaded)
+    export(ANSWERS / "bert_tags", tmp_path / "bert_tags")
+    served, loaded = (comparable("a cat", Predictor(path / "bert_tags")("a cat")) for path in (tmp_path, ANSWERS))
+    assert_alike(served, loaded)

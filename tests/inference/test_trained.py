@@ -128,6 +128,7 @@ def test_question_answering_gives_what_run_squad_predicted(files_of_model, one_l
     assert [found[0].text for found in trained_answers] == list(predictions.values())
 
 
+@pytest.mark.slow
 def test_position_scores_are_those_of_the_reference(files_of_model, tmp_path, caplog):
     flags = {
         **files_of_model, **SPAN_LENGTHS, "init_checkpoint": str(GOLDEN / "squad" / "model.ckpt"),

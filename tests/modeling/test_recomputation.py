@@ -44,7 +44,12 @@ def loss_and_gradients(encoder, seed, compiled):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "compiled"),
-    [({}, False), ({}, True), ({"dtype": "mixed_bfloat16"}, True), ({"layout": UnpaddedLayout}, True)],
+    [
+        ({}, False),
+        ({}, True),
+        pytest.param({"dtype": "mixed_bfloat16"}, True, marks=pytest.mark.endurance),
+        ({"layout": UnpaddedLayout}, True),
+    ],
     ids=["eager", "compiled", "bfloat16", "unpadded"],
 )
 def test_losses_and_gradients_stay_the_same(options, compiled):

@@ -101,6 +101,7 @@ class PretrainingModel(keras.Model):
         return tf.add_n([loss.total / loss.weight for loss in self.task.losses(y_pred, x).values()])
 
 
+@pytest.mark.slow
 def test_fit_follows_the_reference(model_dir):
     golden = golden_trajectory()
     plan = golden_plan(golden)

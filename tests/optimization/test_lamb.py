@@ -79,6 +79,7 @@ def test_several_devices_take_the_same_steps(twelve_small_steps, two_devices):
     assert_same_weights(fitted(model, epochs=2), twelve_small_steps, 1e-5)
 
 
+@pytest.mark.slow
 def test_a_saved_model_goes_on_as_if_nothing_happened(twelve_small_steps, tmp_path):
     model = fitted(small_model(), optimizer=optimizer_for_fit())
     model.save(tmp_path / "half.keras")

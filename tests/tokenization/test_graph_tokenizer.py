@@ -165,7 +165,7 @@ def test_tokenizers_of_one_vocabulary_share_the_table_of_characters():
     assert other.rule_numbers.pages.tolist() != tables[0].rule_numbers.pages.tolist()
 
 
-@pytest.mark.parametrize("count", [4_000, pytest.param(40_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [4_000, pytest.param(40_000, marks=[pytest.mark.slow, pytest.mark.endurance])])
 def test_random_strings(word_pair, letters_pair, count):
     texts = random_inputs(20181031, count)
     word_pair.assert_same(texts)

@@ -60,9 +60,13 @@ def plain_ids(processor, text):
     return [processor.piece_to_id(piece) for piece in pieces]
 
 
-@pytest.mark.parametrize("lower", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "variant", [pytest.param(variant, marks=[] if variant == "albert" else pytest.mark.slow) for variant in VARIANTS]
+    ("variant", "lower"),
+    [
+        ("albert", True),
+        pytest.param("albert", False, marks=pytest.mark.slow),
+        *(pytest.param(variant, True, marks=pytest.mark.slow) for variant in VARIANTS if variant != "albert"),
+    ],
 )
 def test_ids_and_places_are_those_of_the_plain_rules_in_python_and_in_the_graph(models, variant, lower):
     tokenizer = SentencePieceTokenizer(models[variant], lower)

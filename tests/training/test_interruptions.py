@@ -77,7 +77,7 @@ def test_the_step_is_traced_once_before_the_first_one(tmp_path):
     assert traced_after == [0]
 
 
-@pytest.mark.parametrize("stopped_in", [4, 6])
+@pytest.mark.parametrize("stopped_in", [pytest.param(4, marks=pytest.mark.slow), 6])
 def test_sigterm_stops_an_evaluation_which_the_next_start_makes(whole, tmp_path, restored_handler, caplog, stopped_in):
     caplog.set_level("INFO", logger="absl")
 

@@ -71,6 +71,7 @@ def test_a_step_that_overflows_changes_only_the_scale_and_the_count(model_dir, g
         assert np.any(np.array(variable) != value) or variable.path.endswith("key/bias"), variable.path
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_at_the_smallest_scale_ends_the_call(model_dir, golden):
     model, steps = make_steps(model_dir, golden, "mixed_float16")
     bad = np.array(model.encoder.word_embeddings)

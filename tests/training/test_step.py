@@ -140,13 +140,14 @@ def check_same_steps(one, other):
         np.testing.assert_allclose(other_steps.slots[name].numpy(), slot, atol=tolerance, err_msg=name)
 
 
-def test_two_devices_of_three_parts_each_take_the_steps_of_one(model_dir, golden, two_devices):
+@pytest.mark.slow
+def test_two_devices_of_three_parts_each_take_the_steps_of_one(twelve_steps, model_dir, golden, two_devices):
     """Parts alone are seen below, devices alone in test_multi_worker.py."""
-    model, steps = make_steps(model_dir, golden)
-    one = steps.take(iter(golden_batches(golden)), 10), model, steps
+    model, steps, history = twelve_steps
+    one = history, model, steps
     model, steps = make_steps(model_dir, golden, strategy=two_devices, num_parts=3)
     iterator = iter(two_devices.experimental_distribute_dataset(golden_batches(golden)))
-    check_same_steps(one, (steps.take(iterator, 10), model, steps))
+    check_same_steps(one, (steps.take(iterator, NUM_STEPS), model, steps))
 
 
 @pytest.mark.slow

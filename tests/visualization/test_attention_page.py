@@ -7,7 +7,7 @@ from official_bert.visualization.attention import merge_words, page
 from tests.attention_views import HOSTILE, make_view
 from tests.browser_fixtures import OpenedPage
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 SHOWN = 0.0005 + 1e-5  # three decimals, of numbers that are rounded already
 
@@ -174,7 +174,6 @@ def test_on_a_narrow_screen_nothing_is_wider_than_it(browser, tmp_path, view):
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-@pytest.mark.slow
 def test_128_wordpieces_and_144_heads_open(browser, tmp_path):
     view = make_view(num_layers=12, num_heads=12, num_words=94)
     assert len(view.tokens) == 128

@@ -11,7 +11,7 @@ from tests.attention_views import HOSTILE
 from tests.browser_fixtures import OpenedPage
 from tests.visualization.curve_runs import TRAINING, make_run
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 # Of a canvas: for each of its columns of pixels the first and the last row with a pixel of a colour; -1 for none.
 COLOURED = """([index, name]) => {
@@ -229,7 +229,6 @@ def test_a_spike_of_a_long_run_is_drawn(browser, tmp_path):
     opened.close()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("num_runs", "num_lines"), [(1, 100_000), (50, 2_000), (50, 20_000)])
 def test_long_and_many_runs_open(browser, tmp_path, num_runs, num_lines):
     runs = [make_run(number, num_lines=num_lines) for number in range(num_runs)]

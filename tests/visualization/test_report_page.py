@@ -14,7 +14,7 @@ from tests.attention_views import HOSTILE
 from tests.browser_fixtures import OpenedPage
 from tests.visualization.report_sections import HEBREW, KOREAN, largest_sections, made_sections
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 class Opened(OpenedPage):

@@ -90,7 +90,7 @@ def test_batches_are_of_the_kind_that_records_with_masks_give(make, records_file
     assert without.element_spec == with_masks.element_spec
 
 
-@pytest.mark.parametrize("num_batches", [1, 12, 13, 29])
+@pytest.mark.parametrize("num_batches", [1, 13])
 def test_batches_of_a_resumed_run_are_those_of_the_uninterrupted_one(training, num_batches):
     whole = training(32)
     assert_equal(training(32 - num_batches, start_record=num_batches * BATCH_SIZE), whole[num_batches:])

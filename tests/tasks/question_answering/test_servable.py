@@ -29,9 +29,8 @@ from official_bert.tokenization import FullTokenizer, graph_operations
 from official_bert.tokenization.alignment import wordpieces_in_range
 from tests.conftest import GOLDEN
 from tests.exports import traced_once
-from tests.tokenization.hard_texts import CASED, PRESPLIT, UNCASED
+from tests.tokenization.hard_texts import PRESPLIT, UNCASED
 
-OTHERS = [CASED, PRESPLIT]
 LENGTHS = {"max_seq_length": 64, "doc_stride": 24, "max_query_length": 30}
 CONTEXTS = (
     "Professor Nwosu's café lectures (1987–1994) were free.\r\nZoe\u0301 Lindqvist came, in 1990, by train.",
@@ -100,25 +99,20 @@ def chooser(tokenizer):
 
 
 @pytest.fixture(scope="module")
-def asked_chooser(chooser, config, tokenizer):
-    """Gives what answers as the chooser does, with or without a null answer; each is made once."""
-
-    @functools.cache
-    def ask(version_2):
-        return answerer(chooser, config, tokenizer, **LENGTHS, version_2=version_2)
-
-    return ask
+def chooser_servable(chooser, config, tokenizer):
+    """What answers as the chooser does, with a null answer."""
+    options = WindowOptions(**LENGTHS)
+    return traced_once(QuestionAnsweringServable(chooser, config, tokenizer, options, version_2=True, top_k=5))
 
 
 @pytest.fixture(scope="module")
-def servable(model, config, tokenizer):
-    """What most tests ask: with 20 answers."""
-    return traced_once(QuestionAnsweringServable(model, config, tokenizer, WindowOptions(**LENGTHS), top_k=20))
+def ask_chooser(chooser_servable):
+    return Predictor.from_servable(chooser_servable)
 
 
 @pytest.fixture(scope="module")
-def bounded_servable(model, config, tokenizer):
-    """Gives what answers with 8 wordpieces at most, for lengths of windows and a version; each is made once."""
+def servable_for(model, config, tokenizer):
+    """Gives what answers with 8 wordpieces at most, 20 times, for lengths of windows and a version; made once each."""
 
     @functools.cache
     def make(*lengths, version_2):
@@ -127,6 +121,12 @@ def bounded_servable(model, config, tokenizer):
         return traced_once(QuestionAnsweringServable(model, config, tokenizer, options, **settings, top_k=20))
 
     return make
+
+
+@pytest.fixture(scope="module")
+def servable(servable_for):
+    """What most tests ask."""
+    return servable_for(*LENGTHS.values(), version_2=False)
 
 
 @pytest.fixture(scope="module")
@@ -163,12 +163,13 @@ def expected_answers(model, tokenizer, options, question, context, *, max_answer
 @pytest.mark.parametrize(
     ("lengths", "version_2"),
     [
-        ((64, 24, 16), True),
-        pytest.param((40, 30, 5), False, marks=pytest.mark.slow),
-        pytest.param((64, 1, 20), True, marks=pytest.mark.slow),
+        (tuple(LENGTHS.values()), False),
+        pytest.param((64, 24, 16), True, marks=pytest.mark.slow),
+        pytest.param((40, 30, 5), False, marks=[pytest.mark.slow, pytest.mark.endurance]),
+        pytest.param((64, 1, 20), True, marks=[pytest.mark.slow, pytest.mark.endurance]),
     ],
 )
-def test_answers_are_those_of_the_python_path(model, bounded_servable, tokenizer, lengths, version_2):
+def test_answers_are_those_of_the_python_path(model, servable_for, tokenizer, lengths, version_2):
     options = WindowOptions(*lengths, answer_alignment="offsets")
     settings = {"max_answer_length": 8, "version_2": version_2}
     rng = random.Random(options.max_seq_length)
@@ -177,7 +178,7 @@ def test_answers_are_those_of_the_python_path(model, bounded_servable, tokenizer
     contexts = [" ".join(filler(tokenizer, number, seed)) for seed, number in enumerate(numbers_of_words)]
     contexts.append(" ".join([*filler(tokenizer, 60), *CONTEXTS, *filler(tokenizer, 60, seed=1)]))
     contexts.append("the " * 120)  # the same few texts again and again
-    program = bounded_servable(*lengths, version_2=version_2).signature("text")
+    program = servable_for(*lengths, version_2=version_2).signature("text")
     outputs = program(question=tf.constant(questions), context=tf.constant(contexts))
     outputs = {name: values.numpy() for name, values in outputs.items()}
     num_windows, num_wordpieces = [], set()
@@ -208,7 +209,7 @@ def test_answers_are_those_of_the_python_path(model, bounded_servable, tokenizer
     assert max(num_wordpieces) == 8
 
 
-@pytest.mark.parametrize("settings", [UNCASED, *(pytest.param(other, marks=pytest.mark.slow) for other in OTHERS)])
+@pytest.mark.parametrize("settings", [UNCASED, pytest.param(PRESPLIT, marks=pytest.mark.slow)])
 def test_texts_are_cut_out_of_the_context(model, config, vocab_file, servable, settings):
     if settings == UNCASED:
         ask = Predictor.from_servable(servable)
@@ -236,15 +237,14 @@ def test_bytes_that_cannot_be_decoded_are_dropped_before_all_else(program):
         assert (values.numpy() == expected[name].numpy()).all(), name
 
 
-def test_an_answer_is_found_wherever_it_stands_in_a_long_text(chooser, asked_chooser, tokenizer):
+def test_an_answer_is_found_wherever_it_stands_in_a_long_text(chooser, ask_chooser, tokenizer):
     chooser.choose({"lamp": 5.0}, {"bridge": 5.0})
-    ask = asked_chooser(False)
     for place in (0, 45, 500, 999):
         words = filler(tokenizer, 1000)
         before = " ".join(words[:place])
         context = f"{before}\n Lamp of the  BRIDGE, {' '.join(words[place:])}"
         chooser.shapes.clear()
-        best = ask(("who is it?", context))[0]
+        best = ask_chooser(("who is it?", context))[0]
         assert best.text == "Lamp of the  BRIDGE"
         assert best.start == len(before) + 2
         assert len(chooser.shapes) > 1
@@ -260,22 +260,22 @@ def test_a_very_long_text_takes_no_more_memory_than_it_has_to(program, tokenizer
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # KiB
 
 
-def test_a_short_text_is_not_padded(chooser, asked_chooser):
+def test_a_short_text_is_not_padded(chooser, ask_chooser):
     chooser.choose({"town": 5.0}, {"town": 5.0})
-    asked_chooser(False)(("where?", "in the town"))
+    ask_chooser(("where?", "in the town"))
     assert chooser.shapes == [(1, 8)]
 
 
-def test_padding_is_never_among_the_best(chooser, asked_chooser, tokenizer):
+def test_padding_is_never_among_the_best(chooser, ask_chooser, tokenizer):
     chooser.choose({"rain": 5.0}, {"rain": 5.0}, padding=100.0)
     context = " ".join([*filler(tokenizer, 60), "rain"])
-    assert asked_chooser(False)(("what?", context))[0].text == "rain"
+    assert ask_chooser(("what?", context))[0].text == "rain"
 
 
-@pytest.mark.parametrize("version_2", [False, True])
-def test_a_question_that_scores_above_the_text_does_not_hide_it(chooser, asked_chooser, tokenizer, version_2):
+@pytest.mark.parametrize("version_2", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_a_question_that_scores_above_the_text_does_not_hide_it(chooser, ask_chooser, config, tokenizer, version_2):
     chooser.choose({"the": 9.0, "town": 1.0}, {"the": 9.0, "town": 1.0})
-    ask = asked_chooser(version_2)
+    ask = ask_chooser if version_2 else answerer(chooser, config, tokenizer, **LENGTHS)
     words = [word for word in filler(tokenizer, 1500) if word not in ("the", "town")]  # more windows than one batch
     long = " ".join([*words[:1000], "town", *words[1000:]])
     answers, others, found = ask([("the " * 25, "a town"), ("where?", "a town"), ("the " * 25, long)])
@@ -283,23 +283,19 @@ def test_a_question_that_scores_above_the_text_does_not_hide_it(chooser, asked_c
     assert len({answer.text for answer in found} - {""}) == 5
     assert {answer.text for answer in answers} == {"a town", "a", "town"} | ({""} if version_2 else set())
     assert answers[0].text == others[0].text == "town"
+    chooser.choose({"town": 1.0, "[CLS]": 5.0}, {"town": 1.0, "[CLS]": 5.0})
+    assert ask(("where?", "in the town"))[0].text == ("" if version_2 else "town")
 
 
-def test_no_answer_is_always_among_the_results_where_there_may_be_none(chooser, asked_chooser):
+def test_no_answer_is_always_among_the_results_where_there_may_be_none(chooser, ask_chooser):
     chooser.choose({"town": 5.0, "[CLS]": 1.0}, {"town": 5.0, "[CLS]": 1.0})
-    ask = asked_chooser(True)
+    ask = ask_chooser
     few = ask(("where?", "in the town"))
     assert [(few[0].text, few[0].start, few[0].end), few[1].text] == [("town", 7, 11), ""]
     assert sum(answer.probability for answer in few) == pytest.approx(1)
     *best, null = ask(("where?", "town a town of the town in the town"))  # more answers than are wanted score above it
     assert len(best) == 5 and all(answer.text.startswith("town") for answer in best)
     assert (null.text, null.start, null.end) == ("", 0, 0)
-
-
-def test_no_answer_may_be_the_best(chooser, asked_chooser):
-    chooser.choose({"town": 1.0, "[CLS]": 5.0}, {"town": 1.0, "[CLS]": 5.0})
-    assert asked_chooser(True)(("where?", "in the town"))[0].text == ""
-    assert asked_chooser(False)(("where?", "in the town"))[0].text == "town"
 
 
 @pytest.mark.slow
@@ -311,8 +307,8 @@ def test_probabilities_do_not_depend_on_how_many_answers_are_wanted(model, confi
     assert len(forty) == 40
 
 
-def test_where_there_is_nothing_to_read_nothing_is_found(servable, program, bounded_servable):
-    of_version_2 = bounded_servable(64, 24, 16, version_2=True).signature("text")
+def test_where_there_is_nothing_to_read_nothing_is_found(servable, program, chooser_servable):
+    of_version_2 = chooser_servable.signature("text")
     nothing = tf.constant([], tf.string)
     for ask, num_outputs in ((program, 4), (of_version_2, 6)):
         assert [values.shape[0] for values in ask(question=nothing, context=nothing).values()] == [0] * num_outputs
@@ -324,6 +320,7 @@ def test_where_there_is_nothing_to_read_nothing_is_found(servable, program, boun
     assert plain(("", CONTEXTS[0]))[0].text
 
 
+@pytest.mark.slow
 def test_many_long_contexts_are_read_some_at_a_time_and_longer_ones_refused(chooser, config, tokenizer, monkeypatch):
     for module in (graph_operations, servable_module):
         monkeypatch.setattr(module, "MOST_BYTES", 2_000)

@@ -5,7 +5,6 @@ import functools
 from collections.abc import Mapping, Sequence
 
 from official_bert.data.tables import ENDINGS, KEYED_FORMATS, Keys, format_of, read_table
-from official_bert.metrics.retrieval import RERANKING_METRICS
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.classification.datasets.labels import CORRELATIONS, Dataset, Problem
 from official_bert.tasks.classification.datasets.layouts import ID_COLUMN, Column, Split
@@ -20,7 +19,11 @@ _METRICS: Mapping[Problem, tuple[str, ...]] = {
 
 def custom_metrics(problem: Problem, is_ranking: bool) -> tuple[str, ...]:
     """Return the names of the metrics of a custom data set, the primary one first; binary classification adds F1."""
-    return (*RERANKING_METRICS, *_METRICS[problem]) if is_ranking else _METRICS[problem]
+    if not is_ranking:
+        return _METRICS[problem]
+    from official_bert.metrics.retrieval import RERANKING_METRICS  # imports NumPy, which --help waits for
+
+    return (*RERANKING_METRICS, *_METRICS[problem])
 
 
 def custom_dataset(

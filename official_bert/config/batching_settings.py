@@ -2,6 +2,8 @@
 
 import dataclasses
 
+_POSITIONS_PER_EXAMPLE = 128  # average capacity of a batch
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BatchingSettings:
@@ -20,3 +22,13 @@ class BatchingSettings:
     batch_timeout_micros: int = 1000
     max_enqueued_batches: int = 1000
     num_batch_threads: int
+
+    @property
+    def is_batching(self) -> bool:
+        """True unless each example is computed alone."""
+        return self.max_execution_batch_size > 1
+
+    @property
+    def max_positions(self) -> int:
+        """Maximum number of positions that the model computes together, unless a single example has more."""
+        return self.max_execution_batch_size * _POSITIONS_PER_EXAMPLE

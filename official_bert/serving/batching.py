@@ -7,10 +7,11 @@ and blocks a thread per waiting request. Therefore batches are formed here, on t
 import asyncio
 import collections
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,12 +19,29 @@ from official_bert.config.batching_settings import BatchingSettings
 
 Arrays = Mapping[str, np.ndarray]
 
-_POSITIONS_PER_EXAMPLE = 128  # average capacity of a batch
 _BYTES_PER_POSITION = 4  # approximate bytes of text per position
+_MOST_COMPARED = 256  # waiting calls whose lengths are compared
 
 
 class QueueFullError(RuntimeError):
     """More requests are queued than the settings allow."""
+
+
+class BatchObserver(Protocol):
+    """Observer of a batcher, such as metrics; called on the event loop."""
+
+    def wait(self, change: int) -> None:
+        """Take note that more examples wait than before, or fewer."""
+
+    def compute(self, num_examples: int, num_positions: int) -> None:
+        """Take note that examples are computed together; the positions of texts are estimated."""
+
+
+class _Unobserved(BatchObserver):
+    """An observer that does nothing."""
+
+
+UNOBSERVED = _Unobserved()
 
 
 class _Call(NamedTuple):
@@ -32,6 +50,7 @@ class _Call(NamedTuple):
     inputs: Arrays
     num_examples: int
     work: int  # approximate number of positions
+    length: int  # positions of the longest row; 0 if batches are filled by examples
     answer: asyncio.Future
     deadline: float  # on the event loop's clock: the end of waiting for other calls
 
@@ -50,7 +69,8 @@ class Batcher:
         executor: Executor,
         *,
         is_joining: bool,
-        observe: Callable[[int], None] = lambda num_examples: None,
+        lengths: Callable[[Arrays], np.ndarray] | None = None,
+        observer: BatchObserver = UNOBSERVED,
     ):
         """Create a batcher without calls.
 
@@ -60,13 +80,16 @@ class Batcher:
           executor: thread pool for `compute`, with `settings.num_batch_threads` threads.
           is_joining: whether each result row, including its shape, depends only on its input row; otherwise each call
             is computed alone and whole.
-          observe: called with the number of examples in each batch.
+          lengths: returns the number of positions in use of each row. If given, batches are filled by positions instead
+            of examples: rows of about the same length are computed together, without the positions that none uses.
+          observer: called for batches and waiting examples.
         """
         self._compute, self._settings, self._executor = compute, settings, executor
-        self._is_joining, self._observe = is_joining, observe
-        self._most_work = settings.max_execution_batch_size * _POSITIONS_PER_EXAMPLE
+        self._is_joining, self._lengths, self._observer = is_joining, lengths, observer
+        self._most_work = settings.max_positions
         self._waiting: collections.deque[collections.deque[_Call]] = collections.deque()  # the parts of each call
-        self._num_waiting = self._num_running = self._num_large = 0  # examples, batches, and oversized batches
+        self._num_waiting = self._work_waiting = 0  # examples, and their positions
+        self._num_running = self._num_large = 0  # batches, and oversized ones
         self._timer: asyncio.TimerHandle | None = None
 
     async def __call__(self, inputs: Arrays) -> Arrays:
@@ -88,18 +111,50 @@ class Batcher:
             raise QueueFullError(f"{self._num_waiting} examples are waiting; try again later")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._settings.batch_timeout_micros / 1e6
+        order = None
+        if self._lengths is not None:
+            order = np.argsort(self._lengths(inputs), kind="stable")
+            inputs = {name: values[order] for name, values in inputs.items()}
         calls = [
-            _Call({name: values[rows] for name, values in inputs.items()}, size, work, loop.create_future(), deadline)
-            for rows, size, work in self._parts(inputs, num_examples)
+            _Call(part, size, work, length, loop.create_future(), deadline)
+            for part, size, work, length in self._parts(inputs, num_examples)
         ]
         self._waiting.append(collections.deque(calls))
-        self._num_waiting += num_examples
+        self._count_waiting(calls, 1)
         self._start_batches()
         parts = await asyncio.gather(*(call.answer for call in calls))
-        return parts[0] if len(parts) == 1 else _joined(parts)
+        results = parts[0] if len(parts) == 1 else _joined(parts)
+        if order is None:
+            return results
+        places = np.argsort(order)
+        return {name: values[places] for name, values in results.items()}
 
-    def _parts(self, inputs: Arrays, num_examples: int) -> Iterator[tuple[slice, int, int]]:
-        """Return the rows of each part of a call, the number of rows and their work."""
+    def _count_waiting(self, calls: Sequence[_Call], sign: int) -> None:
+        num_examples = sign * sum(call.num_examples for call in calls)
+        self._num_waiting += num_examples
+        self._work_waiting += sign * sum(call.work for call in calls)
+        self._observer.wait(num_examples)
+
+    def _parts(self, inputs: Arrays, num_examples: int) -> Iterator[tuple[Arrays, int, int, int]]:
+        """Return the arrays of each part of a call, the number of rows, their work and the length of the longest."""
+        if self._lengths is not None:
+            yield from self._parts_by_positions(inputs, self._lengths(inputs))
+            return
+        for rows, size, work in self._rows_by_examples(inputs, num_examples):
+            yield {name: values[rows] for name, values in inputs.items()}, size, work, 0
+
+    def _parts_by_positions(self, inputs: Arrays, lengths: np.ndarray) -> Iterator[tuple[Arrays, int, int, int]]:
+        """Divide rows that are sorted by length."""
+        starts = [0]
+        for row, length in enumerate(lengths.tolist()):
+            if row > starts[-1] and (row + 1 - starts[-1]) * length > self._most_work:
+                starts.append(row)
+        for start, end in itertools.pairwise([*starts, len(lengths)]):
+            length = int(lengths[start:end].max(initial=1))
+            part = {name: values[start:end, :length] for name, values in inputs.items()}
+            yield part, end - start, (end - start) * length, length
+
+    def _rows_by_examples(self, inputs: Arrays, num_examples: int) -> Iterator[tuple[slice, int, int]]:
         works = _work(inputs, num_examples)
         if not self._is_joining:
             yield slice(None), num_examples, sum(works)
@@ -118,7 +173,7 @@ class Batcher:
         """Start batches that are full or have waited long enough, if threads are free."""
         while self._waiting and self._num_running < self._settings.num_batch_threads:
             loop = asyncio.get_running_loop()
-            is_full = not self._is_joining or self._num_waiting >= self._settings.max_execution_batch_size
+            is_full = not self._is_joining or self._fills_a_batch()
             deadline = min(parts[0].deadline for parts in self._waiting) if not is_full else 0.0
             if not is_full and loop.time() < deadline:
                 if self._timer is None:
@@ -130,8 +185,14 @@ class Batcher:
             is_large = self._is_large(calls[0])
             self._num_running += 1
             self._num_large += is_large
+            self._observer.compute(sum(call.num_examples for call in calls), sum(call.work for call in calls))
             batch = loop.run_in_executor(self._executor, self._run, [call.inputs for call in calls])
             batch.add_done_callback(functools.partial(self._finish, calls, is_large))
+
+    def _fills_a_batch(self) -> bool:
+        if self._lengths is not None:
+            return self._work_waiting >= self._most_work
+        return self._num_waiting >= self._settings.max_execution_batch_size
 
     def _end_wait(self) -> None:
         self._timer = None
@@ -140,23 +201,30 @@ class Batcher:
     def _take(self) -> list[_Call]:
         """Return the next parts, as many as fit into a batch, one per call in turn."""
         may_be_large = self._num_large < max(self._settings.num_batch_threads - 1, 1)
-        batch, num_examples, work = [], 0, 0
-        for _ in range(len(self._waiting)):
-            parts = self._waiting[0]
+        turns = [parts for parts in self._waiting if may_be_large or not self._is_large(parts[0])]
+        if self._lengths is not None and turns:  # the first is taken whatever its length, so that none waits for ever
+            near = turns[1:_MOST_COMPARED]
+            turns[1:] = sorted(near, key=lambda parts: abs(parts[0].length - turns[0][0].length))
+        batch, num_examples, work, length = [], 0, 0, 0
+        for parts in turns:
             call = parts[0]
-            if self._is_large(call) and not may_be_large:
-                self._waiting.rotate(-1)
-                continue
-            num_examples, work = num_examples + call.num_examples, work + call.work
-            is_too_much = num_examples > self._settings.max_execution_batch_size or work > self._most_work
-            if batch and (is_too_much or not self._is_joining):
+            num_examples, work, length = num_examples + call.num_examples, work + call.work, max(length, call.length)
+            if batch and not (self._is_joining and self._fits(num_examples, work, length)):
                 break
-            batch.append(parts.popleft())
-            self._num_waiting -= call.num_examples
-            self._waiting.popleft()
-            if parts:
-                self._waiting.append(parts)
+            batch.append(call)
+        taken = turns[: len(batch)]
+        ids = set(map(id, taken))
+        for parts in taken:
+            parts.popleft()
+        others = (parts for parts in self._waiting if id(parts) not in ids)
+        self._waiting = collections.deque([*others, *filter(None, taken)])
+        self._count_waiting(batch, -1)
         return batch
+
+    def _fits(self, num_examples: int, work: int, length: int) -> bool:
+        if self._lengths is not None:
+            return num_examples * length <= self._most_work
+        return num_examples <= self._settings.max_execution_batch_size and work <= self._most_work
 
     def _is_large(self, call: _Call) -> bool:
         return call.work > self._most_work
@@ -164,7 +232,6 @@ class Batcher:
     def _run(self, requests: Sequence[Arrays]) -> list[Arrays | Exception]:
         """Compute a batch in a thread; an invalid request must not fail the others."""
         sizes = [len(next(iter(inputs.values()))) for inputs in requests]
-        self._observe(sum(sizes))
         try:
             results = self._compute(_joined(requests) if len(requests) > 1 else requests[0])
         except Exception as error:

@@ -16,6 +16,7 @@ from official_bert.serving.batching import QueueFullError
 from official_bert.serving.rest_endpoints import add_endpoints
 from official_bert.serving.rest_format import RequestError
 from official_bert.serving.served_model import ServedModel, ServedVersion
+from official_bert.serving.serving_metrics import BatchMetrics
 from official_bert.support import files
 
 
@@ -67,14 +68,7 @@ class ExportArguments(BaseModel):
 def _make_endpoints() -> FastAPI:
     """Return the REST endpoints of the current replica."""
     endpoints = FastAPI(openapi_url=None)
-
-    def find(name: str) -> ServedExport:
-        model = serve.get_replica_context().servable_object
-        if name != model.name:
-            raise HTTPException(404, f"there is no model {name}; {model.name} is served")
-        return model
-
-    add_endpoints(endpoints, find)
+    add_endpoints(endpoints, lambda: serve.get_replica_context().servable_object)
     return endpoints
 
 
@@ -96,7 +90,7 @@ class ServedExport:
         """
         tf.config.threading.set_intra_op_parallelism_threads(arguments.tensorflow_intra_op_parallelism)
         self.name = arguments.served_name
-        self.served = ServedModel(arguments.export_dir, arguments.batching)
+        self.served = ServedModel(arguments.export_dir, arguments.batching, BatchMetrics())
         self.served.start_watching()
 
     def __del__(self):

@@ -1,6 +1,6 @@
-"""URLs of TensorFlow Serving's REST API, for the servers of this package.
+"""URLs of the servers of this package: TensorFlow Serving's REST API, and those of the modules beside this one.
 
-The API is documented at https://www.tensorflow.org/tfx/serving/api_rest.
+TensorFlow Serving's API is documented at https://www.tensorflow.org/tfx/serving/api_rest.
 """
 
 from collections.abc import Callable
@@ -11,9 +11,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from official_bert.serving.embedding_endpoints import add_embedding_endpoints
 from official_bert.serving.request_limits import RequestLimits
 from official_bert.serving.rest_format import quoted
 from official_bert.serving.served_model import ServedModel, ServedVersion
+from official_bert.serving.serving_metrics import add_metrics
 
 
 class RestModel(Protocol):
@@ -31,16 +33,16 @@ class RestModel(Protocol):
         """Handle a request body."""
 
 
-def add_endpoints(app: Starlette, find: Callable[[str], RestModel]) -> None:
-    """Add the URLs, and limit the size of all requests to the application.
+def add_endpoints(app: Starlette, served: Callable[[], RestModel]) -> None:
+    """Add the URLs, measure all requests to the application, and limit their size.
 
     Args:
       app: the application, Starlette or FastAPI.
-      find: returns a model by name, or raises the error to respond with.
+      served: returns the model.
     """
 
     def found(request: Request) -> tuple[RestModel, ServedVersion]:
-        model = find(request.path_params["model_name"])
+        model = named_model(served(), request)
         return model, find_version(model, request.path_params.get("number"))
 
     async def predict(request: Request) -> Response:
@@ -70,8 +72,22 @@ def add_endpoints(app: Starlette, find: Callable[[str], RestModel]) -> None:
             app.add_route(f"{path}:{verb}", refuse, methods=["POST"])
         app.add_route(path, status, methods=["GET"])
         app.add_route(f"{path}/metadata", metadata, methods=["GET"])
+    add_embedding_endpoints(app, lambda: (served().name, served().served.version))
     app.add_middleware(RequestLimits)
+    add_metrics(app)
     app.add_exception_handler(HTTPException, _answer_http_error)
+
+
+def named_model(model: RestModel, request: Request) -> RestModel:
+    """Return the model.
+
+    Raises:
+      HTTPException: the URL names another one.
+    """
+    name = request.path_params["model_name"]
+    if name != model.name:
+        raise HTTPException(404, f"there is no model {quoted(name)}; {model.name} is served")
+    return model
 
 
 def find_version(model: RestModel, number: str | None) -> ServedVersion:

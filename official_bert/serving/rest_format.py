@@ -98,7 +98,7 @@ def read_object(body: bytes, most_values: int) -> dict[str, Any]:
     except ValueError as error:
         raise RequestError("the request is not JSON that can be read: a number has too many digits") from error
     if not isinstance(content, dict):
-        raise RequestError('the request must be a JSON object with "inputs" or "instances"')
+        raise RequestError("the request must be a JSON object")
     return content
 
 

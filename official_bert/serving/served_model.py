@@ -5,6 +5,7 @@ import gc
 import os
 import re
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -17,7 +18,7 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
 from official_bert.config.batching_settings import BatchingSettings
-from official_bert.serving.batching import Arrays, Batcher
+from official_bert.serving.batching import UNOBSERVED, Arrays, Batcher, BatchObserver
 from official_bert.serving.rest_format import (
     InputType,
     JsonRequest,
@@ -31,7 +32,7 @@ from official_bert.serving.rest_format import (
     request_arrays,
 )
 from official_bert.serving.saved_model import WARMUP_FILE
-from official_bert.serving.servable import EXAMPLES, TEXT
+from official_bert.serving.servable import EXAMPLES, SERVING_DEFAULT, TEXT
 from official_bert.serving.versions import SAVED_MODEL_FILE, complete_versions, highest_version, load_version
 from official_bert.serving.warmup import read_warmup
 from official_bert.support import files
@@ -111,6 +112,10 @@ class ServedVersion:
       folder: its folder.
       signatures: signatures by name.
       definitions: the signatures in TensorFlow Serving's metadata format.
+      settings: batching settings.
+      load_time: time of loading, in seconds since 1970.
+      most_examples: maximum number of examples per request.
+      most_values: maximum number of values per request.
     """
 
     def __init__(
@@ -120,7 +125,7 @@ class ServedVersion:
         settings: BatchingSettings,
         executor: ThreadPoolExecutor,
         reader: ThreadPoolExecutor,
-        observe: Callable[[int], None],
+        observer: BatchObserver,
     ):
         """Load a version and replay its warm-up requests, so that the first requests are fast.
 
@@ -128,15 +133,26 @@ class ServedVersion:
           UserError: the version or its warm-up requests are corrupt.
         """
         self.number, self.folder = number, os.path.join(export_dir, str(number))
-        self._settings, self._reader = settings, reader
+        self.settings, self._reader, self.load_time = settings, reader, int(time.time())
         self.most_examples = settings.max_batch_size
         self.most_values = settings.max_batch_size * _VALUES_PER_EXAMPLE
         self._export = load_version(self.folder)  # keeps the weights alive
         self.signatures = {name: Signature(name, function) for name, function in self._export.signatures.items()}
         self._batchers = {
-            name: Batcher(signature.compute, settings, executor, is_joining=signature.is_joining, observe=observe)
+            name: Batcher(signature.compute, settings, executor, is_joining=signature.is_joining, observer=observer)
             for name, signature in self.signatures.items()
         }
+        self._ids_batcher = None
+        if SERVING_DEFAULT in self.signatures:
+            signature = self.signatures[SERVING_DEFAULT]
+            self._ids_batcher = Batcher(
+                signature.compute,
+                settings,
+                executor,
+                is_joining=signature.is_joining,
+                lengths=_used_positions if signature.is_joining and settings.is_batching else None,
+                observer=observer,
+            )
         self.definitions = self._definitions()
         warmup_file = os.path.join(self.folder, "assets.extra", WARMUP_FILE)
         if files.exists(warmup_file):
@@ -204,9 +220,22 @@ class ServedVersion:
           RequestError: the request is invalid.
           QueueFullError: too many requests are queued.
         """
-        self.signature(name).check(inputs, self._settings.max_batch_size)
+        self.signature(name).check(inputs, self.settings.max_batch_size)
+        return await self._computed(self._batchers[name], inputs)
+
+    async def predict_ids(self, ids: Arrays) -> Arrays:
+        """Compute ids that the signature `tokenize` returned, in batches filled by tokens.
+
+        Raises:
+          RequestError: the model cannot read them.
+          QueueFullError: too many requests are queued.
+        """
+        self.signature(SERVING_DEFAULT).check(ids, self.settings.max_batch_size)
+        return await self._computed(self._ids_batcher, ids)
+
+    async def _computed(self, batcher: Batcher, inputs: Arrays) -> Arrays:
         try:
-            return await self._batchers[name](inputs)
+            return await batcher(inputs)
         except tf.errors.InvalidArgumentError as error:
             raise RequestError(_reason(error)) from error
 
@@ -222,7 +251,7 @@ class ServedModel:
         self,
         export_dir: str,
         settings: BatchingSettings,
-        observe: Callable[[int], None] = lambda num_examples: None,
+        observer: BatchObserver = UNOBSERVED,
         poll_seconds: float = _POLL_SECONDS,
     ):
         """Load the highest version.
@@ -230,13 +259,13 @@ class ServedModel:
         Args:
           export_dir: folder of the versions.
           settings: batching settings.
-          observe: called with the number of examples in each batch.
+          observer: called for batches and waiting examples.
           poll_seconds: seconds between checks for another version.
 
         Raises:
           UserError: there is no version, or it is corrupt.
         """
-        self._export_dir, self._settings, self._observe = export_dir, settings, observe
+        self._export_dir, self._settings, self._observer = export_dir, settings, observer
         self._poll_seconds = poll_seconds
         self._executor = ThreadPoolExecutor(settings.num_batch_threads, thread_name_prefix="batch")
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="read")
@@ -256,7 +285,7 @@ class ServedModel:
             self._watcher.join()
 
     def _load(self, number: int) -> ServedVersion:
-        version = ServedVersion(self._export_dir, number, self._settings, self._executor, self._reader, self._observe)
+        version = ServedVersion(self._export_dir, number, self._settings, self._executor, self._reader, self._observer)
         logging.info("loaded version %d of %s", number, self._export_dir)
         return version
 
@@ -288,6 +317,13 @@ class ServedModel:
             self._refused.add(number)
             logging.error("still serving version %d: %s", self.version.number, error)
         gc.collect()  # a loaded model contains reference cycles
+
+
+def _used_positions(ids: Arrays) -> np.ndarray:
+    """Return the number of positions of each row up to the last that the mask leaves, at least 1."""
+    mask = ids["input_mask"]
+    last = mask.shape[1] - np.argmax(mask[:, ::-1] != 0, axis=1)
+    return np.where(mask.any(axis=1), last, 1)
 
 
 def _check_examples(values: np.ndarray) -> None:

@@ -18,22 +18,21 @@ import uvloop
 from fastapi import Request, Response
 from kserve import errors, model_server
 from kserve.utils.numpy_codec import from_np_dtype
-from prometheus_client import Histogram
 from starlette.exceptions import HTTPException
 
 from official_bert.config.batching_settings import BatchingSettings
 from official_bert.serving.batching import QueueFullError
 from official_bert.serving.open_inference import LENGTH_HEADER, open_arrays, read_open_request
 from official_bert.serving.request_limits import MOST_BYTES
-from official_bert.serving.rest_endpoints import add_endpoints, find_version
+from official_bert.serving.rest_endpoints import add_endpoints, find_version, named_model
 from official_bert.serving.rest_format import JsonRequest, RequestError, quoted_names
 from official_bert.serving.servable import TEXT
 from official_bert.serving.served_model import ServedModel, ServedVersion
+from official_bert.serving.serving_metrics import BatchMetrics
 from official_bert.serving.ui_page import add_page
 
 _GRACE_SECONDS = 30  # time for requests to finish after SIGTERM
 _SIGNATURE_PARAMETER = "signature_name"
-_BATCH_EXAMPLES = Histogram("batch_examples", "examples computed together", buckets=[2**power for power in range(11)])
 
 
 class _RestCall(NamedTuple):
@@ -208,7 +207,7 @@ def serve(
     for logger in ("kserve", "uvicorn.error"):
         logging.getLogger(logger).addFilter(_on_one_line)
     warnings.filterwarnings("ignore", "ORJSONResponse is deprecated")  # the response class that KServe uses
-    model = ExportModel(name, ServedModel(export_dir, settings, _BATCH_EXAMPLES.observe))
+    model = ExportModel(name, ServedModel(export_dir, settings, BatchMetrics()))
     server = _Server(
         http_port=port,
         grpc_port=grpc_port,
@@ -217,7 +216,7 @@ def serve(
         registered_models=_Repository(),
         enable_latency_logging=False,
     )
-    _add_endpoints(server.registered_models)
+    _add_endpoints(model)
     if has_page:
         add_page(model_server.app, name)
     model.served.start_watching()
@@ -239,19 +238,13 @@ def _on_one_line(record: logging.LogRecord) -> bool:
     return True
 
 
-def _add_endpoints(repository: kserve.ModelRepository) -> None:
-    """Add the endpoints of TensorFlow Serving before those of KServe, so that they take precedence."""
-
-    def find(name: str) -> ExportModel:
-        model = repository.get_model(name)
-        if model is None:
-            raise errors.ModelNotFound(name)
-        return model
+def _add_endpoints(model: ExportModel) -> None:
+    """Add the endpoints that all servers have before those of KServe, so that they take precedence."""
 
     async def infer(request: Request) -> Response:
-        return await find(request.path_params["model_name"]).answer_open(request)
+        return await named_model(model, request).answer_open(request)
 
-    add_endpoints(model_server.app, find)
+    add_endpoints(model_server.app, lambda: model)
     for number in ("", "/versions/{number}"):
         model_server.app.add_route(f"/v2/models/{{model_name}}{number}/infer", infer, methods=["POST"])
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from official_bert.config.batching_settings import BatchingSettings
-from official_bert.serving.batching import Batcher, QueueFullError
+from official_bert.serving.batching import Batcher, BatchObserver, QueueFullError
 
 
 class Doubling:
@@ -26,12 +26,26 @@ class Doubling:
         return {"y": inputs["x"][:, :1] * 2}
 
 
-def run(calls, compute, *, is_joining=True, **settings):
+class Watching(BatchObserver):
+    """Notes what is waiting, and the sizes of batches."""
+
+    def __init__(self):
+        self.waiting, self.batches = 0, []
+
+    def wait(self, change):
+        self.waiting += change
+
+    def compute(self, num_examples, num_positions):
+        self.batches.append((num_examples, num_positions))
+
+
+def run(calls, compute, *, is_joining=True, lengths=None, observer=None, **settings):
     """Results of calls with these rows, all begun before any is computed; exceptions are returned."""
     settings = BatchingSettings(**{"num_batch_threads": 1, "max_execution_batch_size": 4, **settings})
 
     async def all_calls(executor):
-        batcher = Batcher(compute, settings, executor, is_joining=is_joining)
+        others = {"observer": observer} if observer else {}
+        batcher = Batcher(compute, settings, executor, is_joining=is_joining, lengths=lengths, **others)
         return await asyncio.gather(*(batcher({"x": np.array(rows)}) for rows in calls), return_exceptions=True)
 
     with ThreadPoolExecutor(settings.num_batch_threads) as executor:
@@ -53,6 +67,33 @@ def test_a_large_call_is_split_and_an_empty_one_is_answered():
     assert doubled(run([[[number] for number in range(9)]], compute)) == [list(range(0, 18, 2))]
     assert [len(batch) for batch in compute.batches] == [4, 4, 1]
     assert doubled(run([np.zeros([0, 1], int)], Doubling())) == [[]]
+
+
+def num_used(inputs):
+    return (inputs["x"] != 0).sum(axis=1)
+
+
+def test_batches_filled_by_positions_have_rows_of_about_one_length_and_answers_in_order():
+    def rows(*lengths, width=300):
+        return np.array([[length] * length + [0] * (width - length) for length in lengths])
+
+    compute, observer = Doubling(), Watching()
+    # 4 * 128 positions are a batch: many short rows, or few long ones.
+    calls = [rows(300, 2, 3, 200, 2), rows(*[4] * 120), rows(250, 240), rows(1), rows(2)]
+    results = run(calls, compute, lengths=num_used, observer=observer)
+    assert doubled(results) == [[600, 4, 6, 400, 4], [8] * 120, [500, 480], [2], [4]]
+    shapes = [np.shape(batch) for batch in compute.batches]
+    assert all(rows * length <= 512 for rows, length in shapes)
+    assert sum(rows * length for rows, length in shapes) < 1.2 * sum(num_used({"x": call}).sum() for call in calls)
+    assert max(rows for rows, _ in shapes) > 100  # more than `max_execution_batch_size`
+    assert observer.waiting == 0 and [rows for rows, _ in observer.batches] == [rows for rows, _ in shapes]
+
+
+def test_a_call_of_another_length_waits_for_its_turn_alone():
+    compute = Doubling()
+    calls = [np.full([1, length], length) for length in (512, 100, 500, *[100] * 9)]
+    run(calls, compute, lengths=num_used)
+    assert [len(batch) for batch in compute.batches] == [1, 5, 1, 5]  # the first fills a batch
 
 
 def test_what_may_not_be_joined_is_computed_alone_and_whole():

@@ -23,10 +23,12 @@ LABELS, TAGS = ("bad", "good", "mixed"), ("O", "B-PER", "I-PER")
 _LENGTH = 32
 
 
-def _classifier(encoder, **common):
-    model = ClassificationModel(encoder, num_outputs=len(LABELS))
+def _classifier(encoder, labels=LABELS, **common):
+    """A classifier of pairs; without labels one with a score."""
+    model = ClassificationModel(encoder, num_outputs=len(labels) or 1)
+    problem = "single_label" if labels else "regression"
     return model, ClassificationServable(
-        model, **common, problem="single_label", labels=LABELS, is_pair=True, max_seq_length=_LENGTH
+        model, **common, problem=problem, labels=labels, is_pair=True, max_seq_length=_LENGTH
     )
 
 
@@ -60,12 +62,12 @@ TASKS = {
 }
 
 
-def write_tiny_export(folder, task, *, bert_config_file, vocab_file, seed=1):
+def write_tiny_export(folder, task, *, bert_config_file, vocab_file, seed=1, **options):
     """Writes the next version of a model of random weights into a folder; returns the version's folder."""
     config = BertConfig.from_json_file(bert_config_file)
     tf.keras.utils.set_random_seed(seed)
     encoder = BertEncoder(config, layout=UnpaddedLayout)
-    model, servable = TASKS[task](encoder, config=config, tokenizer=FullTokenizer(vocab_file))
+    model, servable = TASKS[task](encoder, config=config, tokenizer=FullTokenizer(vocab_file), **options)
     for variable in model.trainable_variables:  # large enough for the texts to matter
         variable.assign(variable + tf.random.normal(variable.shape, stddev=0.1))
     return write_export(str(folder), servable)

@@ -1,0 +1,263 @@
+"""Vectors of texts, and the relevance of texts for a query, from a served version. The protocols are elsewhere.
+
+Texts are tokenized first, so that batches can be filled by tokens, and tokens can be counted.
+"""
+
+import asyncio
+import itertools
+import os
+import re
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from official_bert.config.text_settings import TextSettings
+from official_bert.serving.batching import Arrays
+from official_bert.serving.rest_format import RequestError
+from official_bert.serving.servable import SERVING_DEFAULT, TOKENIZE
+from official_bert.serving.served_model import ServedVersion
+from official_bert.serving.versions import ASSETS_FOLDER, description
+from official_bert.tokenization import Tokenizer, load_tokenizer
+
+VECTORS = "vectors"
+_SCORES, _CLASSES = "scores", ("logits", "probabilities", "classes")
+_PROBE = "a " * (1 << 15)  # longer than any model reads
+_PARTS = re.compile(r".{1,4000}\S{0,65536}", re.DOTALL)  # of a text, between words
+_SMALLEST_LENGTH = 1e-12  # of a vector
+_MOST_IDS = 1 << 31
+
+
+class TooManyError(RequestError):
+    """The request has more texts than the server allows."""
+
+
+class TooLongError(RequestError):
+    """A text is longer than the model reads, and may not be truncated."""
+
+
+class EmptyError(RequestError):
+    """There is no text, or a text is empty."""
+
+
+class WrongModelError(RequestError):
+    """The served model does not compute such answers."""
+
+
+class Vectors(NamedTuple):
+    """The vectors of texts.
+
+    Attributes:
+      values: float32 [B, D].
+      num_tokens: number of tokens that the model read, in all.
+    """
+
+    values: np.ndarray
+    num_tokens: int
+
+
+class ModelReading(NamedTuple):
+    """The way a version reads texts.
+
+    Attributes:
+      text_names: names of the texts of an example.
+      max_length: maximum number of tokens of an example, including special tokens.
+      before: the arrays of the tokens that are added before a text, by name.
+      middle: the value of a token of the text, by name.
+      after: the arrays of the tokens that are added after it.
+      labels: the classes of a classifier of pairs, in the order of its outputs; empty for others.
+      tokenizer: a tokenizer that does not truncate; None if the version's files do not describe it.
+    """
+
+    text_names: Sequence[str]
+    max_length: int
+    before: Arrays
+    middle: Arrays
+    after: Arrays
+    labels: Sequence[str]
+    tokenizer: Tokenizer | None
+
+
+_READINGS: weakref.WeakKeyDictionary[ServedVersion, ModelReading] = weakref.WeakKeyDictionary()
+
+
+def vector_size(version: ServedVersion) -> int | None:
+    """Return the size of a version's vectors; None if it computes none."""
+    vectors = _outputs(version).get(VECTORS)
+    return None if vectors is None else vectors.shape[-1]
+
+
+def ranks_texts(version: ServedVersion) -> bool:
+    """Return True if a version judges pairs of texts by one number, or by the probabilities of two classes."""
+    outputs = _outputs(version)
+    is_classifier = all(name in outputs and outputs[name].shape[-1] == 2 for name in _CLASSES)
+    return (_SCORES in outputs or is_classifier) and len(version.signature(TOKENIZE).inputs) == 2
+
+
+def _outputs(version: ServedVersion) -> dict[str, Any]:
+    return version.signature(SERVING_DEFAULT).outputs if TOKENIZE in version.signatures else {}
+
+
+async def read_model(version: ServedVersion) -> ModelReading:
+    """Find out how a version reads texts, by having it read some."""
+    if version not in _READINGS:
+        said = description(version.folder)
+        names = said.get("text_names") or sorted(version.signature(TOKENIZE).inputs)
+        ids = await _tokenize(version, names, [[text, *[""] * (len(names) - 1)] for text in ("", "a", _PROBE)])
+        empty, word, _ = (_of_row(ids, row) for row in range(3))
+        start = _common_length(empty["input_ids"], word["input_ids"])
+        labels: Sequence[str] = ()
+        if ranks_texts(version) and _SCORES not in _outputs(version):
+            outputs = await version.predict_ids({name: values[1:2] for name, values in ids.items()})
+            best_first = [name.decode() for name in outputs["classes"][0]]
+            labels = best_first if outputs["probabilities"][0].argmax() == 0 else best_first[::-1]
+        settings = {name: said[name] for name in TextSettings._fields if name in said}
+        folder = os.path.join(version.folder, ASSETS_FOLDER)
+        _READINGS[version] = ModelReading(
+            text_names=names,
+            max_length=ids["input_ids"].shape[1],
+            before={name: values[:start] for name, values in empty.items()},
+            middle={name: values[start] for name, values in word.items()},
+            after={name: values[start:] for name, values in empty.items()},
+            labels=labels,
+            tokenizer=await asyncio.to_thread(load_tokenizer, folder, **settings) if settings else None,
+        )
+    return _READINGS[version]
+
+
+async def embed(
+    version: ServedVersion,
+    inputs: Sequence[str] | Sequence[Sequence[int]],
+    *,
+    truncate: bool,
+    dimensions: int | None = None,
+    normalize: bool = True,
+) -> Vectors:
+    """Compute the vectors of texts.
+
+    Args:
+      version: the served version.
+      inputs: texts, or the ids of their tokens without special tokens.
+      truncate: whether to shorten what is longer than the model reads; otherwise it is an error.
+      dimensions: number of leading dimensions to keep; None for all.
+      normalize: whether to divide each vector by its length.
+
+    Raises:
+      RequestError: the model has no vectors, or the inputs are too many, empty or too long.
+      QueueFullError: too many requests are queued.
+    """
+    if vector_size(version) is None:
+        raise WrongModelError("the served model has no vectors; it was not exported as a sentence encoder")
+    _check_number(version, len(inputs))
+    for number, text in enumerate(inputs):
+        if not len(text):
+            raise EmptyError(f"the inputs must not be empty, but number {number} is")
+    reading = await read_model(version)
+    if isinstance(inputs[0], str):
+        ids = await _read_texts(version, reading, [[text] for text in inputs], truncate)
+    else:
+        ids = _add_special_tokens(reading, inputs, truncate)
+    values = (await version.predict_ids(ids))[VECTORS][:, :dimensions].astype(np.float32)
+    if normalize:
+        values /= np.maximum(np.linalg.norm(values, axis=1, keepdims=True), _SMALLEST_LENGTH)
+    return Vectors(values, int(ids["input_mask"].sum()))
+
+
+async def relevance(version: ServedVersion, query: str, texts: Sequence[str], *, truncate: bool) -> np.ndarray:
+    """Compute the relevance of texts for a query.
+
+    Args:
+      version: the served version.
+      query: the first text of each pair.
+      texts: the second ones.
+      truncate: whether to shorten what is longer than the model reads; otherwise it is an error.
+
+    Returns:
+      float32 [B]: the score of a model with one output; for two classes, the difference of their logits, whose sigmoid
+      is the probability of the class for relevant texts: the second, or the first if the second is called `not_` first.
+
+    Raises:
+      RequestError: the model does not judge pairs, or the texts are too many or too long.
+      QueueFullError: too many requests are queued.
+    """
+    if not ranks_texts(version):
+        raise WrongModelError(
+            "the served model does not rank texts; it must read two texts and have one output or two classes"
+        )
+    _check_number(version, len(texts))
+    reading = await read_model(version)
+    ids = await _read_texts(version, reading, [[query, text] for text in texts], truncate)
+    outputs = await version.predict_ids(ids)
+    if _SCORES in outputs:
+        return outputs[_SCORES].astype(np.float32)
+    first, second = reading.labels
+    sign = -1 if second == f"not_{first}" else 1
+    return sign * (outputs["logits"][:, 1] - outputs["logits"][:, 0]).astype(np.float32)
+
+
+def _check_number(version: ServedVersion, number: int) -> None:
+    if not number:
+        raise EmptyError("the inputs must not be empty")
+    if number > version.most_examples:
+        raise TooManyError(f"the request has {number} inputs; at most {version.most_examples} are allowed")
+
+
+async def _read_texts(
+    version: ServedVersion, reading: ModelReading, rows: Sequence[Sequence[str]], truncate: bool
+) -> Arrays:
+    ids = await _tokenize(version, reading.text_names, rows)
+    if not truncate:
+        num_added = len(reading.before["input_ids"]) + len(reading.after["input_ids"]) + len(rows[0]) - 1
+        for number in np.flatnonzero(ids["input_mask"].sum(axis=1) >= reading.max_length).tolist():
+            texts, most = rows[number], reading.max_length - num_added
+            if await version.aside(sum(map(len, texts)), lambda t=texts, m=most: _are_longer(reading.tokenizer, t, m)):
+                raise _too_long(number, reading.max_length)
+    return ids
+
+
+async def _tokenize(version: ServedVersion, names: Sequence[str], rows: Sequence[Sequence[str]]) -> Arrays:
+    columns = zip(*([text.encode("utf-8", "ignore") for text in row] for row in rows), strict=True)
+    inputs = {name: np.array(column, dtype=object) for name, column in zip(names, columns, strict=True)}
+    return await version.predict(TOKENIZE, inputs)
+
+
+def _are_longer(tokenizer: Tokenizer | None, texts: Sequence[str], most: int) -> bool:
+    """Return True if texts have more tokens than this in all; read them only up to there."""
+    if tokenizer is None:
+        return True
+    parts = itertools.chain.from_iterable(_PARTS.findall(text) for text in texts)
+    return any(number > most for number in itertools.accumulate(len(tokenizer.encode(part)) for part in parts))
+
+
+def _add_special_tokens(reading: ModelReading, inputs: Sequence[Sequence[int]], truncate: bool) -> Arrays:
+    most = reading.max_length - len(reading.before["input_ids"]) - len(reading.after["input_ids"])
+    rows = []
+    for number, tokens in enumerate(inputs):
+        if len(tokens) > most and not truncate:
+            raise _too_long(number, reading.max_length)
+        if not all(0 <= token < _MOST_IDS for token in tokens):
+            raise RequestError(f"the tokens of number {number} must be ids from 0")
+        rows.append(tokens[:most])
+    length = max(map(len, rows)) + reading.max_length - most
+    ids = {name: np.zeros([len(rows), length], np.int32) for name in reading.before}
+    for name, values in ids.items():
+        for row, tokens in zip(values, rows, strict=True):
+            middle = tokens if name == "input_ids" else [reading.middle[name]] * len(tokens)
+            whole = [*reading.before[name], *middle, *reading.after[name]]
+            row[: len(whole)] = whole
+    return ids
+
+
+def _too_long(number: int, max_length: int) -> TooLongError:
+    return TooLongError(f"number {number} of the inputs has more than {max_length} tokens; the model reads no more")
+
+
+def _of_row(ids: Arrays, row: int) -> Arrays:
+    return {name: values[row][ids["input_mask"][row] == 1] for name, values in ids.items()}
+
+
+def _common_length(first: np.ndarray, second: np.ndarray) -> int:
+    """Return the number of leading values that are equal."""
+    pairs = zip(first.tolist(), second.tolist(), strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -1,0 +1,292 @@
+"""Vectors and rankings as their clients see them: a process of the real tool that serves exports of tiny models."""
+
+import concurrent.futures
+import json
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.exports import TOLERANCE
+from tests.serving.server_process import Server
+
+pytest.importorskip("kserve")
+openai = pytest.importorskip("openai")
+huggingface_hub = pytest.importorskip("huggingface_hub")
+
+# Of different lengths, not sorted; one is longer than the 32 tokens that the models read.
+TEXTS = ["the town", "Zoë’s ﬁne café, 東京 tower", "bright word " * 40, "a", " ", "the river " * 10, "the town"]
+LENGTH, WIDTH = 32, 16
+
+
+@pytest.fixture(scope="module")
+def export_dir(tmp_path_factory, write_export):
+    folder = tmp_path_factory.mktemp("serving") / "sentences"
+    write_export(folder, "sentence_encoder")
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def server(export_dir, tmp_path_factory):
+    log_file = tmp_path_factory.mktemp("log") / "log"
+    server = Server(export_dir, log_file, batch_timeout_micros=20000, max_batch_size=200)
+    yield server
+    assert server.end() == 0, server.log
+    assert "Traceback" not in server.log
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    return openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=0)
+
+
+@pytest.fixture(scope="module")
+def hub_client(server):
+    return huggingface_hub.InferenceClient(f"http://127.0.0.1:{server.port}")
+
+
+def signature(export_dir, number, name, **texts):
+    function = tf.saved_model.load(os.path.join(export_dir, str(number))).signatures[name]
+    answer = function(**{name: tf.constant(values) for name, values in texts.items()})
+    return {name: values.numpy() for name, values in answer.items()}
+
+
+@pytest.fixture(scope="module")
+def expected(export_dir):
+    """The vectors of `TEXTS`, of length 1, and the number of tokens of each."""
+    vectors = signature(export_dir, 1, "text", text=TEXTS)["vectors"]
+    assert np.abs(vectors[0] - vectors[1:6]).max(axis=1).min() > 1e-2  # the texts matter
+    return vectors, signature(export_dir, 1, "tokenize", text=TEXTS)["input_mask"].sum(axis=1)
+
+
+def post(server, path, content):
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+    status, answer = server.send("POST", path, body)
+    return status, json.loads(answer)
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def assert_close(found, expected):
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+
+
+def metrics(server):
+    lines = server.send("GET", "/metrics")[1].decode().splitlines()
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
+
+
+def test_the_client_of_openai(client, expected):
+    vectors, num_tokens = expected
+    assert [model.id for model in client.models.list()] == ["sentences"]
+    for options in ({}, {"encoding_format": "float"}):  # the client asks for base64 by default
+        answer = client.embeddings.create(model="sentences", input=TEXTS, **options)
+        assert_close([row.embedding for row in answer.data], vectors)
+        assert [row.index for row in answer.data] == list(range(len(TEXTS))) and answer.model == "sentences"
+        assert answer.usage.prompt_tokens == answer.usage.total_tokens == num_tokens.sum()
+    answer = client.embeddings.create(model="sentences", input=TEXTS[1], dimensions=5)
+    assert_close([answer.data[0].embedding], unit(vectors[1:2, :5]))
+
+
+def test_the_client_of_openai_may_send_tokens(client, export_dir, expected):
+    ids = signature(export_dir, 1, "tokenize", text=TEXTS[:2])
+    tokens = [row[1 : number - 1].tolist() for row, number in zip(ids["input_ids"], expected[1], strict=False)]
+    answer = client.embeddings.create(model="sentences", input=[*tokens, tokens[1] * 20])
+    assert_close([row.embedding for row in answer.data[:2]], expected[0][:2])
+    assert answer.usage.prompt_tokens == expected[1][:2].sum() + LENGTH
+    answer = client.embeddings.create(model="sentences", input=tokens[0])
+    assert_close([answer.data[0].embedding], expected[0][:1])
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "name", "message"),
+    [
+        ({"input": "a", "encoding_format": "int8"}, 400, "encoding_format", "must be 'float' or 'base64', not 'int8'"),
+        ({"input": "a", "dimensions": 0}, 400, "dimensions", "dimensions must be from 1 to 16, not '0'"),
+        ({"input": "a", "dimensions": 17}, 400, "dimensions", "dimensions must be from 1 to 16"),
+        ({"input": "a", "model": "other"}, 404, "model", "the model 'other' does not exist; sentences is served"),
+        ({"input": []}, 400, "input", "the inputs must not be empty"),
+        ({"input": ["a", ""]}, 400, "input", "the inputs must not be empty, but number 1 is"),
+        ({"input": [[5], []]}, 400, "input", "but number 1 is"),
+        ({"input": ["a", 1]}, 400, "input", "must be a string, a list of strings, or a list of token ids"),
+        ({"input": [[5], [True]]}, 400, "input", "must be a string, a list of strings, or a list of token ids"),
+        ({"input": [5, 1182]}, 400, None, "input_ids must be from 0 to 1181, but is from"),
+        ({"input": [5, -1]}, 400, None, "must be ids from 0"),
+        ({"input": [5, 2**70]}, 400, None, "must be ids from 0"),
+        ({"input": ["a"] * 100_000}, 400, "input", "the request has 100000 inputs; at most 200 are allowed"),
+        ({"input": TEXTS, "extra_body": {"truncate": False}}, 400, "input", "number 2 of the inputs has more than 32"),
+        ({"input": [[5] * 31], "extra_body": {"truncate": False}}, 400, "input", "has more than 32 tokens"),
+        ({"input": "a", "extra_body": {"extra": 1}}, 400, "extra", "the request has an unknown key: 'extra'"),
+    ],
+)  # fmt: skip
+def test_mistakes_reach_the_client_of_openai(client, request_, status, name, message):
+    with pytest.raises(openai.APIStatusError) as caught:
+        client.embeddings.create(**{"model": "sentences", **request_})
+    error = caught.value
+    assert error.status_code == status and error.type == "invalid_request_error" and error.param == name
+    assert message in error.body["message"]
+    assert (error.code == "model_not_found") == (status == 404)
+
+
+def test_the_client_of_hugging_face(hub_client, server, expected):
+    vectors, _ = expected
+    assert_close(hub_client.feature_extraction(TEXTS), vectors)
+    embed_client = huggingface_hub.InferenceClient(f"http://127.0.0.1:{server.port}/embed")
+    found = embed_client.feature_extraction(
+        TEXTS[0], normalize=True, truncate=True, truncation_direction="right", dimensions=7
+    )
+    assert_close(found, unit(vectors[:1, :7]))
+    assert_close(embed_client.feature_extraction(TEXTS[0], normalize=False, dimensions=7), vectors[:1, :7])
+    similarities = hub_client.sentence_similarity(TEXTS[0], other_sentences=TEXTS[1:])
+    assert_close(similarities, vectors[1:] @ vectors[0])
+    with pytest.raises(huggingface_hub.errors.HfHubHTTPError) as caught:
+        hub_client.feature_extraction(TEXTS, truncate=False)
+    assert caught.value.response.status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "status", "kind", "message"),
+    [
+        ("/embed", {"inputs": []}, 400, "empty", "the inputs must not be empty"),
+        ("/embed", {"inputs": ""}, 400, "empty", "but number 0 is"),
+        ("/embed", {"inputs": ["a"] * 100_000}, 413, "validation", "has 100000 inputs; at most 200 are allowed"),
+        ("/embed", {"inputs": "a b " * 250_000, "truncate": False}, 413, "validation", "has more than 32 tokens"),
+        ("/embed", {"inputs": "東京" * 500, "truncate": False}, 413, "validation", "has more than 32 tokens"),
+        ("/embed", {"inputs": "a", "truncate": "no"}, 422, "validation", "truncate must be true or false"),
+        ("/embed", {"inputs": "a", "truncation_direction": "Left"}, 422, "validation", "must be 'right'"),
+        ("/embed", {"inputs": "a", "prompt_name": "query"}, 422, "validation", "the model has no prompts"),
+        ("/embed", {"inputs": "a", "normalise": 1}, 422, "validation", "unknown key: 'normalise'"),
+        ("/embed", {}, 422, "validation", 'the request must have "inputs"'),
+        ("/embed", b"{", 422, "validation", "the request is not JSON"),
+        ("/embed", b"[]", 422, "validation", "must be a JSON object"),
+        ("/embed", b"a" * (1 << 26) + b"a", 413, "validation", "more than 67108864 bytes"),
+        ("/similarity", {"inputs": {"source_sentence": "a"}}, 422, "validation", 'inputs must have "sentences"'),
+        ("/similarity", {"inputs": {"source_sentence": "a", "sentences": []}}, 400, "empty", "must not be empty"),
+        ("/similarity", {"inputs": "a"}, 422, "validation", "inputs must be an object"),
+        ("/rerank", {"query": "a", "texts": ["b"]}, 424, "backend", "does not rank texts"),
+    ],
+)  # fmt: skip
+def test_mistakes_reach_clients_of_text_embeddings_inference(server, path, content, status, kind, message):
+    found, answer = post(server, path, content)
+    assert (found, set(answer), answer["error_type"]) == (status, {"error", "error_type"}, kind), answer
+    assert message in answer["error"]
+
+
+def test_texts_that_just_fit_are_not_too_long(server):
+    for text in ("a " * (LENGTH - 2), "東" * (LENGTH - 2)):
+        status, answer = post(server, "/embed", {"inputs": text, "truncate": False})
+        assert status == 200 and np.shape(answer) == (1, WIDTH)
+        assert post(server, "/embed", {"inputs": f"{text} a", "truncate": False})[0] == 413
+
+
+def test_a_million_characters_are_truncated(server):
+    whole, beginning = ("a b " * number for number in (250_000, 20))
+    status, answer = post(server, "/embed", {"inputs": [whole, beginning]})
+    assert status == 200
+    assert_close(answer[0], answer[1])
+
+
+def test_concurrent_requests_are_computed_together_and_a_wrong_one_fails_alone(client, server, expected):
+    before = metrics(server)
+    numbers = [number % len(TEXTS) for number in range(40)]
+
+    def ask(number):
+        return client.embeddings.create(model="sentences", input=TEXTS[number] if number >= 0 else [5, 5000])
+
+    with concurrent.futures.ThreadPoolExecutor(len(numbers)) as executor:
+        answers = [executor.submit(ask, number) for number in [-1, *numbers]]
+    assert isinstance(answers[0].exception(), openai.BadRequestError)
+    assert_close([answer.result().data[0].embedding for answer in answers[1:]], expected[0][numbers])
+    after = metrics(server)
+    num_examples, num_batches, num_positions = (
+        after[name] - before[name] for name in ("batch_examples_sum", "batch_examples_count", "batch_positions_sum")
+    )
+    # Texts are tokenized one request at a time; all of these are vectors or tokens of a text.
+    assert num_examples == 2 * len(numbers) + 1 and num_batches < 1.5 * len(numbers)
+    assert num_positions > 0 and after["queue_examples"] == 0
+
+
+def test_a_request_is_filled_by_tokens_into_batches(client, server, export_dir):
+    """200 texts of at most 32 tokens: more than the 32 examples that a batch of other requests may have."""
+    texts = [f"{'the town ' * (number % 14)}a" for number in range(200)]
+    before = metrics(server)
+    answer = client.embeddings.create(model="sentences", input=texts)
+    after = metrics(server)
+    assert after["batch_examples_count"] - before["batch_examples_count"] <= 3  # tokens, and two batches
+    assert_close([row.embedding for row in answer.data], signature(export_dir, 1, "text", text=texts)["vectors"])
+
+
+def test_information_health_and_metrics(server):
+    status, info = server.get("/info")
+    assert status == 200 and info["model_id"] == "sentences" and info["model_type"] == {"embedding": {"pooling": None}}
+    assert (info["max_input_length"], info["max_client_batch_size"], info["dimensions"]) == (LENGTH, 200, WIDTH)
+    assert server.send("GET", "/health") == (200, b"")
+    assert server.get("/v1/models")[1]["models"] == ["sentences"]
+    names = {"embed": 'method="POST",path="/embed"', "predict": 'method="POST",path="/v1/models/{model_name}:predict"'}
+    before = metrics(server)
+    server.outputs("text", {"text": ["a"]})
+    post(server, "/embed", {"inputs": "a"})
+    post(server, "/embed", {"inputs": ""})
+    for method, path in (("GET", "/nowhere"), ("PUT", "/embed"), ("GET", "/v1/models/nowhere:1")):
+        server.send(method, path)
+    after = metrics(server)
+
+    def grown(name):
+        return after[name] - before.get(name, 0)
+
+    assert grown(f'requests_total{{{names["embed"]},status="200"}}') == 1
+    assert grown(f'requests_total{{{names["embed"]},status="400"}}') == 1
+    assert grown(f'requests_total{{{names["predict"]},status="200"}}') == 1
+    assert grown('requests_total{method="other",path="other",status="404"}') == 1
+    assert grown('requests_total{method="other",path="/embed",status="405"}') == 1
+    assert grown('requests_total{method="GET",path="/v1/models/{model_name}",status="404"}') == 1
+    assert grown(f"request_seconds_count{{{names['embed']}}}") == 2
+    assert not any("nowhere" in name for name in after)
+
+
+PASSAGES = ["a river", "the town", "", "bright word " * 40, "the town a river"]
+
+
+@pytest.mark.parametrize(
+    ("number", "labels", "relevant"),
+    [
+        (2, ("entailment", "not_entailment"), 0),
+        pytest.param(3, ("0", "1"), 1, marks=pytest.mark.slow),
+        pytest.param(4, (), None, marks=pytest.mark.slow),
+    ],
+)
+def test_ranking_by_a_classifier_of_pairs(number, labels, relevant, server, export_dir, write_export):
+    """Also that each new version is asked again how it reads; these are the last tests of the server."""
+    number = int(os.path.basename(write_export(export_dir, labels=labels, seed=number)))
+    server.wait_for_version(str(number))
+    pairs = {"text_a": ["the town"] * len(PASSAGES), "text_b": PASSAGES}
+    outputs = signature(export_dir, number, "text", **pairs)
+    if labels:
+        scores = outputs["probabilities"][:, relevant]
+        raw_scores = outputs["logits"][:, relevant] - outputs["logits"][:, 1 - relevant]
+    else:
+        raw_scores = outputs["scores"]
+        scores = 1 / (1 + np.exp(-raw_scores))
+    request = {"query": "the town", "texts": PASSAGES}
+    for options, values in (({}, scores), ({"raw_scores": True, "return_text": True}, raw_scores)):
+        status, answer = post(server, "/rerank", {**request, **options})
+        assert status == 200, answer
+        assert [row["index"] for row in answer] == np.argsort(-values, kind="stable").tolist()
+        for row in answer:
+            assert row["score"] == pytest.approx(values[row["index"]], abs=TOLERANCE)
+            assert row.get("text") == (PASSAGES[row["index"]] if options else None)
+    assert post(server, "/", request)[0] == 200
+    status, answer = post(server, "/rerank", {**request, "truncate": False})
+    assert status == 413 and "number 3 of the inputs has more than 32 tokens" in answer["error"]
+    assert post(server, "/rerank", {"query": "a", "texts": []})[0] == 400
+    assert post(server, "/rerank", {"query": "a", "texts": "b"})[1]["error"] == "texts must be a list of strings"
+    for path, content, wrong in (
+        ("/embed", {"inputs": "a"}, 424),
+        ("/v1/embeddings", {"input": "a", "model": "sentences"}, 400),
+    ):
+        status, answer = post(server, path, content)
+        assert status == wrong and "the served model has no vectors" in str(answer)
+    assert set(server.get("/info")[1]["model_type"]) == {"reranker"}

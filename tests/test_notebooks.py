@@ -132,12 +132,18 @@ def loaded(path):
     return module
 
 
+@pytest.fixture(scope="module")
+def output(tmp_path_factory):
+    """What notebooks leave: the second and the third begin with the model of the first, if that ran before."""
+    return tmp_path_factory.mktemp("output")
+
+
 @pytest.mark.slow
 @notebooks
-def test_a_notebook_runs_and_prints_what_is_stored(name):
+def test_a_notebook_runs_and_prints_what_is_stored(name, output):
     for package in ("nbclient", "ipykernel", "matplotlib"):
         pytest.importorskip(package, reason=f'needs {package}, of the extra "notebooks"')
-    executed = loaded(ROOT / "tools" / "run_notebooks.py").execute(FOLDER / name)
+    executed = loaded(ROOT / "tools" / "run_notebooks.py").execute(FOLDER / name, output)
     complaints = []
     for shown, printed in zip(code_cells(stored(name)), code_cells(executed), strict=True):
         complaints += compare(loose(printed_lines(shown)), loose(printed_lines(printed)))

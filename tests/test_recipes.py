@@ -67,8 +67,18 @@ AT_TOY_SIZE = {
 }
 
 
+# As others run, with other lengths or data.
+REPEATED = ("korquad.flags", "nsmc.flags", "pretraining_phase2.flags", "squad1.flags")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted({*NAMES} - {*RECORDS_OF.values()}))  # those are made by the others
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.endurance] * (name in REPEATED))
+        for name in sorted({*NAMES} - {*RECORDS_OF.values()})  # those are made by the others
+    ],
+)
 def test_a_recipe_runs(name, paths, tmp_path):
     own = dict(paths, OUTPUT=tmp_path / "out", TRAIN=GOLDEN / "inputs" / "squad_v1.json")
     if name == "squad2.flags":

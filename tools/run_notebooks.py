@@ -35,11 +35,12 @@ def main() -> None:
         sys.stdout.write(f"{path.name}: {time.monotonic() - began:.0f} s, {path.stat().st_size / 1000:.0f} KB\n")
 
 
-def execute(path: Path) -> nbformat.NotebookNode:
+def execute(path: Path, output: Path | None = None) -> nbformat.NotebookNode:
     """Run a notebook in a fresh kernel and a fresh folder.
 
     Args:
       path: the notebook; it is not changed.
+      output: takes the place of its folder `output`, with what notebooks before it left there; None begins without.
 
     Returns:
       It with the outputs, without times and without TensorFlow's notes on the machine.
@@ -51,6 +52,8 @@ def execute(path: Path) -> nbformat.NotebookNode:
         folder = Path(clone, "notebooks")
         shutil.copytree(path.parent, folder, ignore=shutil.ignore_patterns("output", "__pycache__", ".*"))
         Path(clone, "data").symlink_to(REPOSITORY / "data")
+        if output:
+            (folder / "output").symlink_to(output)
         notebook = nbformat.read(path, as_version=4)
         client = nbclient.NotebookClient(
             notebook,

@@ -12,6 +12,7 @@ from tests.sentences import sentence
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_compressed_records_give_the_same_numbers(model_dir, one_layer_config_file, vocab_file, tmp_path):
     """The records of examples, and of what a frozen encoder computes of them."""
     rng = random.Random(1)

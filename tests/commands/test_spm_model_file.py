@@ -191,6 +191,7 @@ def squad_file(path):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_answers_are_parts_of_the_context_in_the_script_and_in_the_export(albert, tmp_path):
     questions = squad_file(tmp_path / "squad.json")
     flags = {

@@ -105,6 +105,7 @@ def test_fine_tuning_uses_each_example_once_an_epoch(whole, settings, tmp_path, 
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_a_resumed_run_equals_an_uninterrupted_one(whole, settings, tmp_path):
     def run(output_dir):  # with several steps in a compiled call
         run_classifier.run(ClassifierConfig(**{**settings, "save_checkpoints_steps": 100}, output_dir=output_dir))

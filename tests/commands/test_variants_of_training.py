@@ -55,7 +55,7 @@ def plain_results(settings, tmp_path_factory):
     "options",
     [
         {"unpad": True, "gradient_checkpointing": True},
-        {"unpad": True, "trainable_encoder": False},
+        pytest.param({"unpad": True, "trainable_encoder": False}, marks=pytest.mark.endurance),
         {"use_xla": True},
     ],
     ids=lambda options: "-".join(options),

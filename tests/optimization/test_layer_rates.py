@@ -42,7 +42,7 @@ def test_every_variable_has_the_rate_of_its_layer(model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer_class", [AdamWeightDecay, Lamb])
+@pytest.mark.parametrize("optimizer_class", [AdamWeightDecay, pytest.param(Lamb, marks=pytest.mark.endurance)])
 def test_a_variable_moves_as_with_the_rate_of_its_layer(model, optimizer_class):
     rng = np.random.default_rng(2)
     variables = model.trainable_variables

@@ -131,7 +131,7 @@ def test_another_optimizer_s_checkpoint_is_not_resumed_from(tmp_path, momentum_r
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["momentum", "lamb"])
+@pytest.mark.parametrize("name", ["momentum", pytest.param("lamb", marks=pytest.mark.endurance)])
 def test_another_optimizer_takes_the_same_steps_on_two_devices(name, tmp_path, momentum_row, two_devices):
     options = {"optimizer": name, "optimizer_options": {"global_clipnorm": 0.5}}
     train(tmp_path / "one", **options)

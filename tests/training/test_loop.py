@@ -48,7 +48,10 @@ def test_predictions_keep_the_order_and_the_number_of_records_on_any_devices(mod
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("limit", "records_at_once"), [("_RECORDS_AT_ONCE", 8), ("_BYTES_AT_ONCE", 10)])
+@pytest.mark.parametrize(
+    ("limit", "records_at_once"),
+    [("_RECORDS_AT_ONCE", 8), pytest.param("_BYTES_AT_ONCE", 10, marks=pytest.mark.endurance)],
+)
 def test_what_is_computed_record_by_record_comes_in_their_order(
     model_dir, records_file, two_devices, monkeypatch, limit, records_at_once
 ):

@@ -43,6 +43,7 @@ def interrupt(flags, sign, *wanted):
         return process.wait(), "".join(log)
 
 
+@pytest.mark.endurance
 def test_a_run_killed_and_resumed_equals_one_uninterrupted(flags, tmp_path, unmasked_records_file, vocab_file):
     # Masked while it trains (tests/faults/test_kills.py has records that are masked), with dropout, over several
     # epochs, killed between two checkpoints, of which one lies between two lines of the log; the seed alone makes two

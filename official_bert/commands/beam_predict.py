@@ -17,6 +17,7 @@ from official_bert.support.progress import format_seconds
 
 _POOLINGS = ("mean", "cls", "pooler", "second_to_last", "sum_last_four", "concat_last_four")
 RECORDS_FORMAT = "tfrecord"
+_VECTOR_FORMATS = ("npy", "tfrecord")
 _TABLE = {"text_column": GIVEN}  # required by some flags
 
 
@@ -42,6 +43,13 @@ class BeamPredictionConfig(BeamOptions):
         "JSON lines to write; with several shards, of out.jsonl the first of 8 is out-00000-of-00008.jsonl.",
         required=True,
         is_path=True,
+    )
+    output_format: str = option(
+        "jsonl",
+        "jsonl: JSON lines. Of vectors also npy: one array per file, and its texts in a file of the ending .ids.jsonl; "
+        "or tfrecord: one Example per text.",
+        group="output",
+        choices=("jsonl", *_VECTOR_FORMATS),
     )
     num_shards: int = option(1, "Number of files to write.", group="output", minimum=1, maximum=MAX_PARTS)
     text_column: str | None = option(
@@ -80,6 +88,9 @@ class BeamPredictionConfig(BeamOptions):
     def __post_init__(self):
         super().__post_init__()
         _ = self.beam_arguments
+        ending = f".{self.output_format}"
+        if self.output_format == "npy" and not self.output_file.endswith(ending):
+            raise UserError(f"--output_format=npy: the name of --output_file={self.output_file} must end in {ending}")
         if self.reads_records and self.text_column is not None:
             raise UserError("--text_column cannot be used with --input_format=tfrecord")
         if self.reads_records and self.pooling is not None:
@@ -113,6 +124,7 @@ def run(config: BeamPredictionConfig) -> None:
         be written.
     """
     from official_bert.data.text_inputs import TextSource
+    from official_bert.data.vector_parts import NPY, ids_path
     from official_bert.inference import exports
 
     require("apache_beam", extra="beam")
@@ -129,19 +141,23 @@ def run(config: BeamPredictionConfig) -> None:
         for name in names:
             TextSource(name, *text_format).check()
     output_files = shard_paths(config.output_file, config.num_shards)
+    all_files = output_files
+    if config.output_format == NPY:
+        all_files = [*output_files, *map(ids_path, output_files)]
     for path in output_files:
         writing.check_writable_folder(path, name="output_file")
-    writing.check_no_overwriting(output_files, names, name="output_file")
+    writing.check_no_overwriting(all_files, names, name="output_file")
     settings = beam_prediction.PredictionSettings(
         # All workers use one version, even if another is exported meanwhile.
         model_dir=files.absolute_path(exports.find_version(config.model_dir) or config.model_dir),
         pooling=config.pooling,
         max_seq_length=config.max_seq_length or None,
         text_format=text_format,
+        output_format=config.output_format,
     )
     steps = beam_prediction.Predict(inputs, settings, [files.absolute_path(path) for path in output_files])
     logging.info("predicting %d file(s): %s", len(names), ", ".join(names))
-    beam_jobs.remove_earlier(output_files)
+    beam_jobs.remove_earlier(all_files)
     began = time.monotonic()
     counters = beam_jobs.run_job(steps, options)
     seconds = time.monotonic() - began

@@ -8,7 +8,7 @@ import apache_beam as beam
 
 from official_bert.support import writing
 
-Items = Sequence[tuple[Any, bytes]]
+Items = Sequence[tuple[Any, Any]]
 
 
 class WriteShards(beam.PTransform):
@@ -17,15 +17,15 @@ class WriteShards(beam.PTransform):
     A shard gets its name only when complete, so a worker that dies leaves no partial shard, and a retry replaces a
     shard by an identical one. Empty shards are written, too.
 
-    Input: pairs of a shard number and items; an item is a pair of a unique sort key and bytes. Output: the paths.
+    Input: pairs of a shard number and items; an item is a pair of a unique sort key and content. Output: the paths.
     """
 
-    def __init__(self, paths: Sequence[str], write: Callable[[str, Iterable[bytes]], None]):
+    def __init__(self, paths: Sequence[str], write: Callable[[str, Iterable[Any]], None]):
         """Configure the transform.
 
         Args:
           paths: the shard paths, by number.
-          write: a module-level function that writes bytes to a file atomically.
+          write: a module-level function that writes the contents of the items to a file atomically.
         """
         super().__init__()
         self._paths, self._write = list(paths), write
@@ -42,7 +42,7 @@ class WriteShards(beam.PTransform):
 
 
 class _WriteShard(beam.DoFn):
-    def __init__(self, paths: Sequence[str], write: Callable[[str, Iterable[bytes]], None]):
+    def __init__(self, paths: Sequence[str], write: Callable[[str, Iterable[Any]], None]):
         self._paths, self._write = paths, write
 
     def process(self, shard: tuple[int, Iterable[Items]]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Predictions for files of any size as an Apache Beam pipeline: one reader per file, one model per worker process.
 
 A file is cut into blocks of texts or records, which are predicted on any worker. Each result is a line of JSON with its
-file and its index in the file, from 0; the lines of a shard are in that order.
+file and its index in the file, from 0, or a vector with these as its id; the results of a shard are in that order.
 """
 
 import functools
@@ -18,10 +18,15 @@ from official_bert.data import beam_jobs
 from official_bert.data.beam_shards import WriteShards, write_lines
 from official_bert.data.text_inputs import TextSource
 from official_bert.data.tfrecord import read_records
+from official_bert.data.vector_parts import NPY, TFRECORD, TextId, VectorBlock, write_npy, write_tfrecord
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
 
 BLOCK_SIZE = 64  # texts; a multiple of the Predictor's batch size, so that batches equal those for a whole file
+
+JSONL = "jsonl"
+_WRITERS = {JSONL: write_lines, NPY: write_npy, TFRECORD: write_tfrecord}
+OUTPUT_FORMATS = tuple(_WRITERS)
 
 NUM_INPUTS, NUM_MODELS = "inputs", "models"  # names of the counters
 
@@ -69,15 +74,17 @@ class PredictionSettings(NamedTuple):
 
     Attributes:
       model_dir: the model, see `Predictor`.
-      pooling: pooling of the vectors, see `Predictor.embed`; None for predictions.
+      pooling: pooling of the vectors, see `Predictor.embed`; None for predictions, or a sentence encoder's own vectors.
       max_seq_length: maximum length for the vectors; None for the model's.
       text_format: format of the texts; None if the files contain serialized records.
+      output_format: one of `OUTPUT_FORMATS`; others than "jsonl" are for vectors.
     """
 
     model_dir: str
     pooling: str | None
     max_seq_length: int | None
     text_format: TextFormat | None
+    output_format: str = JSONL
 
 
 class Predict(beam.PTransform):
@@ -98,7 +105,7 @@ class Predict(beam.PTransform):
             | "spread the blocks" >> beam.Reshuffle()
             | "predict" >> beam.ParDo(_PredictBlock(self._settings))
             | "choose the shard" >> beam.Map(_with_shard, len(self._output_files))
-            | "write" >> WriteShards(self._output_files, write_lines)
+            | "write" >> WriteShards(self._output_files, _WRITERS[self._settings.output_format])
         )
 
 
@@ -124,22 +131,31 @@ def _blocks(inputs: Iterator[Any]) -> Iterator[list[Any]]:
 
 
 class _PredictBlock(beam.DoFn):
-    """Predicts blocks as lines of JSON; all instances in a process share a model."""
+    """Predicts blocks as lines of JSON or vectors; all instances in a process share a model."""
 
     def __init__(self, settings: PredictionSettings):
         self._settings = settings
         self._shared = Shared()
 
-    def process(self, block: Block) -> Iterator[tuple[int, int, list[bytes]]]:
+    def process(self, block: Block) -> Iterator[tuple[int, int, Any]]:
         predictor = self._shared.acquire(functools.partial(_load, self._settings.model_dir))
         results = _results(predictor, block, self._settings)
         beam_jobs.counter(NUM_INPUTS).inc(len(results))
-        key = "prediction" if self._settings.pooling is None else "vector"
-        lines = [
-            json.dumps({"file": block.file_name, "number": number, key: as_json(result)}, ensure_ascii=False)
-            for number, result in enumerate(results, start=block.first)
-        ]
-        yield block.file_number, block.first, [line.encode("utf-8", "replace") for line in lines]
+        are_vectors = self._settings.pooling is not None or predictor.returns_vectors
+        ids = [TextId(block.file_name, block.first + row) for row in range(len(results))]
+        if self._settings.output_format == JSONL:
+            key = "vector" if are_vectors else "prediction"
+            objects = ({**text._asdict(), key: as_json(result)} for text, result in zip(ids, results, strict=True))
+            lines = (json.dumps(values, ensure_ascii=False).encode("utf-8", "replace") for values in objects)
+            content = b"\n".join(lines)
+        elif are_vectors:
+            content = VectorBlock(ids, np.asarray(results, np.float32))
+        else:
+            raise UserError(
+                f"output_format={self._settings.output_format} is for vectors; give pooling=mean, say, or a sentence "
+                "encoder as the model"
+            )
+        yield block.file_number, block.first, content
 
 
 def _load(model_dir: str) -> Predictor:
@@ -158,7 +174,7 @@ def _results(predictor: Predictor, block: Block, settings: PredictionSettings) -
         return predictor.embed(block.inputs, pooling=settings.pooling, max_seq_length=settings.max_seq_length)
     if settings.text_format is not None:
         _check_texts(block, predictor.text_names)
-        return predictor(block.inputs)
+        return predictor.embed(block.inputs) if predictor.returns_vectors else predictor(block.inputs)
     try:
         return predictor.predict_records(block.inputs)
     except UserError as error:
@@ -195,8 +211,8 @@ def as_json(result: Any) -> Any:
     return result
 
 
-def _with_shard(block: tuple[int, int, list[bytes]], num_shards: int) -> tuple[int, list[Any]]:
+def _with_shard(block: tuple[int, int, Any], num_shards: int) -> tuple[int, list[Any]]:
     """Assign the blocks of a file to the shards in turn; the next file starts at the next shard."""
-    file_number, first, lines = block
+    file_number, first, content = block
     shard = (file_number + first // BLOCK_SIZE) % num_shards
-    return shard, [((file_number, first), b"\n".join(lines))]
+    return shard, [((file_number, first), content)]

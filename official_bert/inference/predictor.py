@@ -16,6 +16,7 @@ from official_bert.modeling.encoder_options import UNPADDED
 from official_bert.serving.servable import EXAMPLES, TEXT, Servable
 from official_bert.support import hub
 from official_bert.support.errors import UserError, format_names, plain_message
+from official_bert.tasks.sentence_encoder.servable import VECTORS
 from official_bert.tasks.task_registry import TASKS
 from official_bert.training.precision import AUTO, NONE, dtype_policy
 
@@ -117,6 +118,11 @@ class Predictor:
         """The names of an example's texts; empty for an encoder without a task."""
         return list(self._names)
 
+    @property
+    def returns_vectors(self) -> bool:
+        """True for a sentence encoder, whose answer to a text is its vector."""
+        return self._task is not None and VECTORS in self._predict.structured_outputs
+
     def _use(self, servable: Servable, path: str | None = None) -> None:
         self._source = servable  # keeps the weights and tables alive
         self._task = TASKS[servable.task]
@@ -139,7 +145,8 @@ class Predictor:
             a list of `Answer` from question answering, best first; if answers may be missing, "no answer" is added
               unless included;
             a `TaggedText` from tagging, with words, tags, probabilities and entities;
-            a list of `FilledMask` for each [MASK] from a pretrained model, most likely first.
+            a list of `FilledMask` for each [MASK] from a pretrained model, most likely first;
+            its vector, float32 [D], from a sentence encoder.
 
         Raises:
           UserError: the texts do not have the form that the model takes.
@@ -149,11 +156,14 @@ class Predictor:
         if isinstance(texts, (str, tuple)):
             return self([texts])[0]
         _check_is_list(texts)
-        names, results = self._names, []
-        rows = [_row(names, number, text, self._takes_one_text) for number, text in enumerate(texts)]
-        for start in range(0, len(rows), _BATCH_SIZE):
-            columns = zip(*rows[start : start + _BATCH_SIZE], strict=True)
-            inputs = dict(zip(names, map(_encoded, columns), strict=True))
+        rows = [_row(self._names, number, text, self._takes_one_text) for number, text in enumerate(texts)]
+        return self._results(rows, _BATCH_SIZE)
+
+    def _results(self, rows: Sequence[tuple[str, ...]], batch_size: int) -> list[Any]:
+        results = []
+        for start in range(0, len(rows), batch_size):
+            columns = zip(*rows[start : start + batch_size], strict=True)
+            inputs = dict(zip(self._names, map(_encoded, columns), strict=True))
             outputs = self._predict(**inputs)
             results += self._task.results({name: values.numpy() for name, values in outputs.items()})
         return results
@@ -197,6 +207,8 @@ class Predictor:
     ) -> np.ndarray:
         """Compute a vector for each text with the encoder.
 
+        A sentence encoder, a run or an export, returns the vectors it was trained for, unless `pooling` is given.
+
         Args:
           texts: one text, or a tuple for a pair of texts; or a list of them.
           pooling: how wordpiece vectors are combined: "mean" (of the last layer), "cls" (the last layer at [CLS]),
@@ -208,16 +220,29 @@ class Predictor:
 
         Returns:
           float32 [N, D] for a list, in order; [D] for one text. D is the encoder's hidden size, four times that for
-          "concat_last_four", and defined by the modules for "model".
+          "concat_last_four", and defined by the modules for "model", and by its training for a sentence encoder.
 
         Raises:
-          UserError: an argument is invalid, or this is an export, which only predicts its task.
+          UserError: an argument is invalid, or this is an export that predicts another task.
         """
         if isinstance(texts, (str, tuple)):
             return self.embed([texts], pooling=pooling, max_seq_length=max_seq_length, batch_size=batch_size)[0]
         _check_is_list(texts)
+        if self.returns_vectors and pooling is None:
+            if max_seq_length is not None:
+                raise UserError(f"max_seq_length={max_seq_length} needs pooling; a sentence encoder has its own length")
+            rows = [_row(self._names, number, text) for number, text in enumerate(texts)]
+            order = np.argsort([-len(row[0]) for row in rows], kind="stable")
+            vectors = np.zeros((len(rows), self._predict.structured_outputs[VECTORS].shape[1]), np.float32)
+            if rows:
+                vectors[order] = self._results([rows[row] for row in order], batch_size)
+            return vectors
         if self._text_encoder is None:
-            raise UserError("an export only predicts its task; for vectors give the run's folder")
+            raise UserError(
+                "pooling: this export has only its own vectors; leave pooling out, or give the run's folder"
+                if self.returns_vectors
+                else "an export only predicts its task; for vectors give the run's folder"
+            )
         return self._text_encoder.embed(
             list(texts), pooling=pooling, max_seq_length=max_seq_length, batch_size=batch_size
         )

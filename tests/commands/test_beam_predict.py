@@ -158,6 +158,8 @@ def test_mistakes_are_told_in_one_line(reviews, texts, tmp_path, monkeypatch):
         ({"input_format": "tfrecord"}, "--text_column cannot be used with --input_format=tfrecord"),
         ({**lines, "input_format": "csv"}, "--input_format needs --text_column"),
         ({"max_seq_length": 5}, "--max_seq_length needs"),
+        ({"output_format": "npy"}, "--output_format=npy: the name of --output_file=", "must end in .npy"),
+        ({"output_format": "tfrecord"}, "--output_format=tfrecord is for vectors; give --pooling=mean"),
         ({"num_shards": 2, "input_file": f"{names[0]},{tmp_path / 'bad.tsv'}"}, "bad.tsv, line 3"),
     ):
         if changes.get("num_shards"):  # of an earlier run; would be taken for a part of this one's

@@ -17,7 +17,6 @@ from official_bert.support.progress import format_seconds
 
 _POOLINGS = ("mean", "cls", "pooler", "second_to_last", "sum_last_four", "concat_last_four")
 RECORDS_FORMAT = "tfrecord"
-_VECTOR_FORMATS = ("npy", "tfrecord")
 _TABLE = {"text_column": GIVEN}  # required by some flags
 
 
@@ -40,16 +39,16 @@ class BeamPredictionConfig(BeamOptions):
     )
     output_file: str | None = option(
         None,
-        "JSON lines to write; with several shards, of out.jsonl the first of 8 is out-00000-of-00008.jsonl.",
+        "File to write; with several shards, of out.jsonl the first of 8 is out-00000-of-00008.jsonl.",
         required=True,
         is_path=True,
     )
     output_format: str = option(
         "jsonl",
-        "jsonl: JSON lines. Of vectors also npy: one array per file, and its texts in a file of the ending .ids.jsonl; "
-        "or tfrecord: one Example per text.",
+        "jsonl: JSON lines. For vectors also npy: one array per file, with the ids of its rows in NAME.ids.jsonl; or "
+        "tfrecord: one Example per text.",
         group="output",
-        choices=("jsonl", *_VECTOR_FORMATS),
+        choices=("jsonl", "npy", "tfrecord"),
     )
     num_shards: int = option(1, "Number of files to write.", group="output", minimum=1, maximum=MAX_PARTS)
     text_column: str | None = option(

@@ -26,7 +26,6 @@ BLOCK_SIZE = 64  # texts; a multiple of the Predictor's batch size, so that batc
 
 JSONL = "jsonl"
 _WRITERS = {JSONL: write_lines, NPY: write_npy, TFRECORD: write_tfrecord}
-OUTPUT_FORMATS = tuple(_WRITERS)
 
 NUM_INPUTS, NUM_MODELS = "inputs", "models"  # names of the counters
 
@@ -77,7 +76,7 @@ class PredictionSettings(NamedTuple):
       pooling: pooling of the vectors, see `Predictor.embed`; None for predictions, or a sentence encoder's own vectors.
       max_seq_length: maximum length for the vectors; None for the model's.
       text_format: format of the texts; None if the files contain serialized records.
-      output_format: one of `OUTPUT_FORMATS`; others than "jsonl" are for vectors.
+      output_format: "jsonl", or "npy" or "tfrecord" for vectors.
     """
 
     model_dir: str

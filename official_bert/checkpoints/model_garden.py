@@ -1,12 +1,14 @@
-"""Object checkpoints of TensorFlow 2's Model Garden: encoder, pretrainer or classifier of BERT and ALBERT.
+"""Object checkpoints of TensorFlow 2's Model Garden: BERT and ALBERT, alone or with a head.
 
 Arrays are keyed by object paths of the program that wrote them, `encoder/layer_with_weights-0/embeddings/...`. The
 object graph in the checkpoint also records each variable's original name, which is the same in all programs:
 `word_embeddings/embeddings`.
 """
 
+import collections
 import functools
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +42,12 @@ _NAMES = {
     r"(?:next_sentence|sentence_prediction)/pooler_dense/(kernel|bias)": rf"head/{_POOLER}\1",
     # Several kinds of models use this name for their output.
     r"predictions/transform/logits/(kernel|bias)": r"nameless/\1",
+}
+# The attribute of a model that holds this output, and whether that is a network around it; the head's name here.
+_OUTPUTS = {
+    ("classifier", False): "tagging/",
+    ("span_labeling", True): "cls/squad/",
+    ("classifier", True): "",  # a sequence classifier of 2019
 }
 _LAYER = re.compile(r"(?:.*/)?(?:transformer|encoder)/(?:layer_(\d+)/)?([a-z_]+(?:/[a-z_]+)?)/(kernel|gamma|bias|beta)")
 _PARTS = {
@@ -156,13 +164,21 @@ def _find_variables(prefix: str) -> dict[str | _Layer, _Array]:
         raise UserError(f"{prefix} has no object graph, so it is not a TensorFlow 2 checkpoint; {_ADVICE}")
     graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(reader.read(OBJECT_GRAPH))
     slots = {variable.slot_variable_node_id for node in graph.nodes for variable in node.slot_variables}
-    attributes = [item for index, node in enumerate(graph.nodes) if index not in slots for item in node.attributes]
+    owners = collections.defaultdict(list)
+    for index, node in enumerate(graph.nodes):
+        for child in node.children:
+            owners[child.node_id].append((index, child.local_name))
+    attributes = [
+        (index, item) for index, node in enumerate(graph.nodes) if index not in slots for item in node.attributes
+    ]
     found, unknown = {}, []
-    for item in attributes:
+    for index, item in attributes:
         key, shape = item.checkpoint_key, reader.shapes.get(item.checkpoint_key, ())
         if not shape or "optimizer" in key.split("/"):  # counters and the like are scalars
             continue
         slot = _slot_of(item.full_name)
+        if str(slot).startswith("nameless/") and (head := _head_of_output(index, owners)) is not None:
+            slot = f"{head}output_{'weights' if slot.endswith('kernel') else 'bias'}"
         if slot is None:
             unknown.append(f"{item.full_name} ({key})")
         elif found.setdefault(slot, _Array(key, shape)).key != key:
@@ -182,6 +198,15 @@ def _slot_of(name: str) -> str | _Layer | None:
     if match is None or match[2] not in _PARTS:
         return None
     return _Layer(match[1] and int(match[1]), _PARTS[match[2]], int(match[3] in ("bias", "beta")))
+
+
+def _head_of_output(variable: int, owners: Mapping[int, list[tuple[int, str]]]) -> str | None:
+    """Find the head of an output by the objects that own it, parents with the attribute's name; None if unknown."""
+    layers = {layer for layer, _ in owners[variable]}
+    direct = {name for layer in layers for _, name in owners[layer]}
+    through_network = {name for layer in layers for network, _ in owners[layer] for _, name in owners[network]}
+    found = (head for (name, within), head in _OUTPUTS.items() if name in (through_network if within else direct))
+    return next(found, None)
 
 
 def _settled(found: dict[str | _Layer, _Array], prefix: str) -> dict[str | _Layer, _Array]:

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from official_bert.checkpoints.checkpoint_files import BEST_FOLDER
+from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.checkpoints.safetensors import architecture_of
-from official_bert.checkpoints.state_file import find_config, hugging_face_folder, latest_checkpoint
+from official_bert.checkpoints.state_file import find_checkpoint, find_config, hugging_face_folder, latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.text_settings import TextSettings
 from official_bert.inference.sentence_head import find_head
@@ -20,6 +21,7 @@ from official_bert.support import files, hub, text_files
 from official_bert.support.errors import UserError
 from official_bert.tasks.task_registry import TASKS, TaskRow, task_of_run
 from official_bert.tokenization import FullTokenizer, Tokenizer, load_tokenizer
+from official_bert.training.labels_file import LABELS_FILE, read_labels
 from official_bert.training.model_files import find_text_flags, read_model_files
 from official_bert.training.run_folder import (
     BERT_CONFIG_FILE,
@@ -98,12 +100,14 @@ def _read(
     path: str, use_best_checkpoint: bool, changes: Mapping[str, Any]
 ) -> tuple[TaskRow, Any, BertConfig, Tokenizer, str]:
     """Return a run's task and the arguments of its `servable_of_run`: flags, architecture, tokenizer, checkpoint."""
-    run = read_run_config(path) or _run_of_hugging_face(path)
+    run = read_run_config(path) or _run_of_finished_model(path)
     task = task_of_run(run.task, run.flags) if run else None
     if task is None:
         raise UserError(f"{path} contains neither an exported model nor the {RUN_CONFIG_FILE} of a run; check the path")
     folder = os.path.join(path, BEST_FOLDER) if use_best_checkpoint else path
     checkpoint = latest_checkpoint(folder) or hugging_face_folder(folder)
+    if checkpoint is None and read_run_config(path) is None:
+        checkpoint = find_checkpoint(folder, "path")
     if checkpoint is None:
         advice = "train with eval_steps first" if use_best_checkpoint else "train first"
         raise UserError(f"there is no checkpoint in {folder}; {advice}")
@@ -118,22 +122,35 @@ def _read(
 
 def is_run(path: str) -> bool:
     """Return True if `load` can read a folder: a run's output, or a Hugging Face folder with a head."""
-    return files.exists(os.path.join(path, RUN_CONFIG_FILE)) or _run_of_hugging_face(path) is not None
+    return files.exists(os.path.join(path, RUN_CONFIG_FILE)) or _run_of_finished_model(path) is not None
 
 
-def _run_of_hugging_face(path: str) -> RunConfig | None:
-    """Describe a Hugging Face model as an equivalent run; None if the folder has no model with a head.
+def _run_of_finished_model(path: str) -> RunConfig | None:
+    """Describe a finished model as an equivalent run; None if the folder has no model with a head.
+
+    The head of a Hugging Face model is that of its class. Of other formats, those models count that have a
+    `labels.json`, which names their outputs.
 
     Raises:
       UserError: its config is damaged or not supported.
     """
     folder = hugging_face_folder(path)
-    config_file = os.path.join(folder or path, _HF_CONFIG_FILE)
-    if folder is None or not files.exists(config_file):
+    if folder is not None:
+        config_file = os.path.join(folder, _HF_CONFIG_FILE)
+        config_file = config_file if files.exists(config_file) else None
+    else:
+        config_file = find_config(path) if files.exists(os.path.join(path, LABELS_FILE)) else None
+    if config_file is None:
         return None
-    values = text_files.read_json(config_file, "model config")
     bert_config = BertConfig.from_json_file(config_file)
-    heads = bert_config.family.hugging_face.heads_of_class(architecture_of(folder))
+    theirs = bert_config.family.hugging_face
+    if folder is not None:
+        values = text_files.read_json(config_file, "model config")
+        heads = theirs.heads_of_class(architecture_of(folder))
+    else:
+        values = {"num_labels": len(read_labels(path) or ())}
+        names = open_checkpoint(path, "path", bert_config).shapes
+        heads = [head for head in theirs.heads if any(rule.source in names for rule in theirs.parts[head])]
     task = next((row for row in TASKS.values() if row.hf_head in heads), None)
     if task is None:
         return None

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from absl import logging
 
 from official_bert.checkpoints.state_file import model_folders
+from official_bert.config.model_formats import config_format
 from official_bert.families.hugging_face import label_names
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
@@ -29,7 +30,9 @@ def read_labels(output_dir: str) -> list[str] | None:
     """
     path, hf_path = (os.path.join(output_dir, name) for name in (LABELS_FILE, _HF_CONFIG_FILE))
     if not files.exists(path):
-        return label_names(text_files.read_json(hf_path, "model config"), hf_path) if files.exists(hf_path) else None
+        if not files.exists(hf_path) or config_format(hf_path) is not None:
+            return None
+        return label_names(text_files.read_json(hf_path, "model config"), hf_path)
     labels = text_files.read_json_list(path, "list of labels")
     if not all(isinstance(label, str) for label in labels):
         raise UserError(f"{path} is damaged: it must be a JSON list of labels; restore it")

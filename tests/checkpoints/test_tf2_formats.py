@@ -8,10 +8,14 @@ import tensorflow as tf
 
 from official_bert import load_tokenizer
 from official_bert.config.bert_config import BertConfig
+from official_bert.inference.predictor import Predictor
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
+from official_bert.modeling.span import SpanModel
+from official_bert.modeling.tagging import TaggingModel
 from official_bert.support.errors import UserError
+from official_bert.training.labels_file import read_labels
 from tests.conftest import GOLDEN
 
 MODELS = GOLDEN / "tf2"
@@ -35,6 +39,13 @@ def test_a_model_computes_what_its_own_library_computed(case):
     if "logits" in expected:
         model = ClassificationModel.from_checkpoint(MODELS / case, num_outputs=expected["logits"].shape[-1])
         np.testing.assert_allclose(model(inputs), expected["logits"], atol=1e-5)
+    if "tag_logits" in expected:
+        model = TaggingModel.from_checkpoint(MODELS / case, num_outputs=3)
+        np.testing.assert_allclose(model(inputs), expected["tag_logits"], atol=1e-5)
+    if "spans" in expected:
+        found = SpanModel.from_checkpoint(MODELS / case)(inputs)
+        for name, logits in zip(("start_logits", "end_logits"), expected["spans"], strict=True):
+            np.testing.assert_allclose(found[name], logits, atol=1e-5)
     if "masked_lm_logits" in expected:
         found = PretrainingModel.from_checkpoint(MODELS / case)(
             {**inputs, "masked_lm_positions": expected["positions"]}
@@ -58,6 +69,21 @@ def test_the_vocabulary_and_the_casing_are_those_of_the_folder(tmp_path):
     (preset / "assets" / "tokenizer").mkdir(parents=True)
     shutil.copy(pieces.vocabulary.source, preset / "assets" / "tokenizer" / "vocabulary.spm")
     assert load_tokenizer(preset).tokenize("the dog runs") == pieces.tokenize("the dog runs")
+
+
+def test_a_finished_head_answers_with_the_labels_beside_it(tmp_path):
+    text = "the dog ."
+    for case, model_class in (("keras_hub_bert", ClassificationModel), ("garden_tags", TaggingModel)):
+        folder = shutil.copytree(MODELS / case, tmp_path / case)
+        assert read_labels(str(folder)) is None  # the config.json of a preset names none
+        (folder / "labels.json").write_text('["x", "y", "z"]')
+        inputs = load_tokenizer(folder)(text)
+        logits = model_class.from_checkpoint(folder, num_outputs=3)(inputs)[0].numpy()
+        result = Predictor(folder)(text)
+        if case == "garden_tags":
+            assert result.tags == ["xyz"[number] for number in logits[1:-1].argmax(axis=-1)]
+        else:
+            assert result.label == "xyz"[logits.argmax()]
 
 
 def test_the_shapes_say_what_no_file_says():

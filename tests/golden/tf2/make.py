@@ -172,6 +172,19 @@ def garden():
         options = {"encoder_config": config, "with_mlm": False, "sp_model_file": spm_file + ".model"}
         export(folder, encoder, encoder, {"encoder": encoder}, **options, do_lower_case=True)
 
+    # Heads whose outputs have the same name.
+    for name, model_class, arguments in (
+        ("garden_spans", models.BertSpanLabeler, {}),
+        ("garden_tags", models.BertTokenClassifier, {"num_classes": 3}),
+    ):
+        folder = new_folder(name)
+        encoder = networks.BertEncoder(**{**sizes, "num_layers": 1}, intermediate_size=20, dict_outputs=True)
+        model = model_class(encoder, **arguments)
+        fill(model.variables)
+        write(folder, "ckpt", model=model)
+        outputs = model(inputs)
+        keep(folder, **outputs_of(encoder), **({"tag_logits": outputs["logits"]} if arguments else {"spans": outputs}))
+
 
 def make_sentencepiece(prefix, scratch):
     import sentencepiece

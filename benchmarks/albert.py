@@ -1,11 +1,11 @@
-"""Parameters, and speed of training and of inference, of ALBERT against BERT of the same shape.
+"""Number of parameters and speed of training and inference of ALBERT, compared with BERT of the same shape.
 
   python benchmarks/albert.py
 
-The layers are as many and as wide, so both compute much the same; what ALBERT saves is weights. The shapes of the first
-table are those of the ALBERT paper's table 1, with 30,000 wordpieces. The speeds are of BERT-Base and ALBERT-base, in
-one process and in turn: a pretraining step, and the pooled output of the encoder. Dropout is on in both, unlike in the
-released ALBERTs of version 2.
+Both have the same number and width of layers and so about the same computation; ALBERT has fewer weights. The shapes of
+the first table are those of the ALBERT paper's table 1, with 30,000 wordpieces. The speeds are those of BERT-Base and
+ALBERT-base, alternating in one process: a pretraining step, and the pooled output of the encoder. Both use dropout,
+unlike the released ALBERTs of version 2.
 """
 
 import argparse
@@ -29,9 +29,9 @@ SHAPES = {  # layers, hidden size, heads
     "xlarge": (24, 2048, 16),
     "xxlarge": (12, 4096, 64),
 }
-DROPOUT = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.1)  # as BERT has it
+DROPOUT = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.1)  # as in BERT
 SHARING = {"embedding_size": EMBEDDING_SIZE, "num_hidden_groups": 1, **DROPOUT}
-BYTES_TO_TRAIN = 12  # of a parameter: itself, and the two means that Adam keeps
+BYTES_TO_TRAIN = 12  # per parameter: the weight and Adam's two moments
 
 
 def architecture(name: str) -> dict[str, int]:

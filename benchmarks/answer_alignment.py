@@ -1,12 +1,12 @@
-"""Counts the answers that come out exactly as in the context, if the model finds the right wordpieces.
+"""Fraction of answers whose text is recovered exactly if the model selects the right wordpieces.
 
   python benchmarks/answer_alignment.py --set "SQuAD 1.1 dev" dev-v1.1.json vocab.txt uncased squad \
       --articles data/many_scripts/questions.json multi_cased/vocab.txt cased squad
 
-Each of the two alignments of run_squad.py is given the very positions that it would train on, and turns them back into
-text: the share of texts that are the gold answer to the character, and after the data set's normalization, is the most
-that any model can reach with it. Nothing is trained. Of several gold answers the first counts. A question whose answer
-is not where the file says is left out; one whose answer no window holds counts as lost.
+Each of the two alignments of run_squad.py converts the positions that it would train on back to text. The fraction of
+texts that equal the gold answer, to the character or after the data set's normalization, is the upper limit for any
+model. Nothing is trained. Only the first gold answer counts. Questions whose answer is not at its answer_start are left
+out; if no window contains the whole answer, it counts as lost.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def with_first_answers(squad: SquadSet) -> SquadSet:
-    """Return the questions whose first gold answer stands in the context, with that answer alone."""
+    """Return the questions whose first gold answer is in the context, with only that answer."""
     questions = [
         question._replace(answers=question.answers[:1])
         for question in squad.questions
@@ -83,7 +83,7 @@ def has_its_answer(question: Question, context: str) -> bool:
 
 
 def titles_of_contexts(path: str) -> list[str]:
-    """Return the title of the article of each context."""
+    """Return the article title of each context."""
     articles = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))["data"]
     return [article.get("title", "untitled") for article in articles for _ in article["paragraphs"]]
 
@@ -107,11 +107,11 @@ def print_rows(
 
 
 def texts_of_gold_positions(squad: SquadSet, tokenizer: FullTokenizer, alignment: str) -> Iterator[str | None]:
-    """Return the text of each question's positions in training; None if no window holds the whole answer."""
+    """Return the text at each question's training positions; None if no window contains the whole answer."""
     options = WindowOptions(**LENGTHS, answer_alignment=alignment, drop_out_of_window=True)
     tokenized = TokenizedSquad(squad, tokenizer, options)
     windows = tokenized.training_windows(range(len(squad.questions)), version_2=False)
-    window_of = {window.question_index: window for window in windows}  # any: all of them hold the answer
+    window_of = {window.question_index: window for window in windows}  # any window: all of them contain the answer
     text_of = text_finder(tokenized)
     for number, question in enumerate(squad.questions):
         window = window_of.get(number)

@@ -1,4 +1,4 @@
-"""Code shared by the benchmarks: alternating rounds of two sides, and the line that reports them."""
+"""Code shared by the benchmarks: alternating rounds of two sides, and their report."""
 
 import contextlib
 import json
@@ -21,11 +21,11 @@ def compare(
     """Measure both sides in turn and print medians and their ratio.
 
     Args:
-      unit: what a measurement counts, such as "wordpieces/s"; more is better.
-      ours: makes one measurement of this project.
-      peer: makes one measurement of the other one.
-      peer_name: the other one's name.
-      rounds: how often each side is measured.
+      unit: unit of a measurement, such as "wordpieces/s"; more is better.
+      ours: measures this project once.
+      peer: measures the peer once.
+      peer_name: name of the peer.
+      rounds: number of measurements of each side.
     """
     pairs = [(ours(), peer()) for _ in range(rounds)]
     our_median, peer_median = (statistics.median(side) for side in zip(*pairs, strict=True))
@@ -36,7 +36,7 @@ def compare(
 
 
 def measure_in_process(script: str, *arguments: str, environment: Mapping[str, str] = MappingProxyType({})) -> dict:
-    """Run a script in a process of its own; its last line of output is JSON with the measurements."""
+    """Run a script in a separate process; its last line of output is JSON with the measurements."""
     variables = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore", **environment}
     process = subprocess.run([sys.executable, script, *arguments], stdout=subprocess.PIPE, text=True, env=variables)
     if process.returncode:
@@ -45,7 +45,7 @@ def measure_in_process(script: str, *arguments: str, environment: Mapping[str, s
 
 
 def process_tree_bytes(pid: int) -> int:
-    """Memory of a process and those it started (PSS, in bytes); 0 for what has ended."""
+    """Return the memory of a process and its descendants (PSS, in bytes); 0 for processes that have ended."""
     total = 0
     with contextlib.suppress(OSError):
         for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
@@ -57,8 +57,8 @@ def process_tree_bytes(pid: int) -> int:
 
 
 def run_watched(command: list[str]) -> tuple[float, int, str]:
-    """Run a command; return seconds, the peak of memory in bytes (five looks a second), and what it printed."""
-    # For peers of Hugging Face: no threads beside the processes that are compared, and no network.
+    """Run a command; return its seconds, peak memory in bytes (sampled five times per second), and output."""
+    # For Hugging Face peers: no threads beside the compared processes, and no network.
     environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
     peak = 0
     with tempfile.TemporaryFile("w+") as output:

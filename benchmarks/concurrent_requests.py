@@ -1,10 +1,10 @@
-r"""Requests that come at the same time, with TensorFlow's usual threads and with one thread for each operation.
+r"""Concurrent requests to an export, with TensorFlow's usual threads and with one thread per operation.
 
   python benchmarks/concurrent_requests.py --export serving/mrpc/1 --data_dir glue/MRPC
 
-An export answers MRPC's pairs one by one, and batches of 32, for 1, 2 and 4 callers at a time, each of which waits for
-its answer. With `TF_NUM_INTRAOP_THREADS=1` an operation does not wait for threads of other cores, and the cores answer
-different requests. Each setting has a process of its own, in turn.
+1, 2 and 4 concurrent callers call an export with MRPC's pairs, one by one and in batches of 32, and wait for each
+answer. With `TF_NUM_INTRAOP_THREADS=1` an operation does not wait for threads on other cores, and the cores answer
+different requests. Each setting runs in a separate process, alternating.
 """
 
 import argparse
@@ -25,7 +25,7 @@ FIGURES = ("requests/s", "p50 ms", "batched examples/s")
 
 
 def measure(export: str, data_dir: str) -> dict[str, list[float]]:
-    """For each number of callers: single requests a second, their median latency, and examples a second in batches."""
+    """Return, by number of callers: single requests/s, their median latency, and examples/s in batches."""
     import tensorflow as tf
 
     examples = DATASETS["mrpc"].examples(data_dir, "dev")

@@ -1,12 +1,12 @@
-r"""Measures what a small student gains from a teacher: scores with and without it, and texts per second.
+r"""Gain of a small student from a teacher: scores with and without it, and texts per second.
 
   python benchmarks/distillation.py --task_name=MRPC --data_dir=glue/MRPC --model_dir=small_bert --num_layers=3 \
       --output_dir=out/distillation
 
-For each seed the model of `--model_dir` (bert_model.ckpt, bert_config.json, vocab.txt) is fine-tuned, then a student
-with some of its layers three times with the same flags: from the labels alone, with the fine-tuned model as its
-teacher, and with that and its layers (`--hidden_state_weight=1`). The speed is that of `Predictor` on the dev set. What
-is finished in the output folder is not run again.
+For each seed, the model in `--model_dir` (bert_model.ckpt, bert_config.json, vocab.txt) is fine-tuned as the teacher,
+then a student with some of its layers three times with the same flags: from the labels only, with the teacher, and with
+the teacher and its layers (`--hidden_state_weight=1`). The speed is that of `Predictor` on the dev set. Finished runs
+in the output folder are not repeated.
 """
 
 import argparse
@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--num_layers", type=int, default=3)
     parser.add_argument("--learning_rate", type=float, default=5e-5)
     parser.add_argument("--num_train_epochs", type=float, default=3.0)
-    parser.add_argument("--mixed_precision", default="none", help="as of run_classifier.py")
+    parser.add_argument("--mixed_precision", default="none", help="see run_classifier.py")
     options = parser.parse_args()
 
     if not os.path.exists(f"{options.output_dir}/initial_student"):

@@ -1,11 +1,11 @@
-r"""Measures the gain from wordpieces of a domain: a model trained further on a domain's text with and without them.
+r"""Gain from the wordpieces of a domain: a model trained further on domain text with and without them.
 
   python benchmarks/domain_vocabulary.py --text=domain.txt --heldout=domain_heldout.txt --model_dir=out/pretrained \
       --vocab_file=vocab.txt --output_dir=out/domain
 
-`--model_dir` is the output folder of `run_pretraining.py`. Wordpieces differ between the two vocabularies, so the loss
-of a wordpiece says nothing; the table has that of a word: the mean loss of the wordpieces of masked words, which are
-masked whole, times the number of wordpieces per word. Both models are trained for the same number of steps and records.
+`--model_dir` is the output folder of `run_pretraining.py`. The two vocabularies have different wordpieces, so losses
+per wordpiece cannot be compared; the table has the loss per word: the mean loss of the wordpieces of whole masked
+words, times the number of wordpieces per word. Both models are trained for the same number of steps and records.
 """
 
 import argparse
@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--num_new_tokens", type=int, default=1000)
     parser.add_argument("--num_train_steps", type=int, default=1000)
     parser.add_argument("--learning_rate", type=float, default=5e-4)
-    parser.add_argument("--mixed_precision", default="none", help="as of run_pretraining.py")
+    parser.add_argument("--mixed_precision", default="none", help="see run_pretraining.py")
     options = parser.parse_args()
     os.makedirs(options.output_dir, exist_ok=True)
 

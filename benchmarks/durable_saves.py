@@ -1,9 +1,9 @@
-"""Measures the cost of durable checkpoints: reading back, and waiting for the disk, as fractions of a save.
+"""Cost of durable checkpoints: the time for reading back and waiting for the disk in each save.
 
   python benchmarks/durable_saves.py
 
-Writes checkpoints of two sizes to a temporary folder, as training does. Both figures come from the same saves: on a
-machine with other work, saves with and without would differ by more than what is to be measured.
+Writes checkpoints of two sizes to a temporary folder, as training does. Both times are measured within the same saves:
+on a busy machine, separate saves would differ by more than the effect.
 """
 
 import argparse
@@ -25,7 +25,7 @@ ARRAY_BYTES = 10_000_000
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", help="where to write; by default the system's folder for temporary files")
+    parser.add_argument("--folder", help="output folder; by default the system's temporary folder")
     folder = parser.parse_args().folder
     print(f"Saving a checkpoint: medians of {ROUNDS}")
     for megabytes in MEGABYTES:
@@ -43,10 +43,10 @@ def main() -> None:
 
 
 def save(tensors: dict[str, np.ndarray], parent: str | None) -> tuple[float, float, float]:
-    """Save a checkpoint; return the seconds that took, and those of them in `os.fsync` and for reading it back."""
+    """Save a checkpoint; return the total seconds, the seconds in `os.fsync`, and those for reading it back."""
     with tempfile.TemporaryDirectory(dir=parent) as path:
         folder = CheckpointFolder(path, keep_max=1)
-        os.sync()  # what others left to be written would count as well
+        os.sync()  # earlier unwritten data would be counted, too
         fsync, is_whole = os.fsync, bundle.is_whole
         waited, read = [], []
         os.fsync = lambda descriptor: timed(waited, fsync, descriptor)
@@ -58,7 +58,7 @@ def save(tensors: dict[str, np.ndarray], parent: str | None) -> tuple[float, flo
 
 
 def timed(times: list[float], function: Callable, *arguments):
-    """Call a function and note how long that took."""
+    """Call a function and append its time to a list."""
     began = time.perf_counter()
     try:
         return function(*arguments)

@@ -1,10 +1,10 @@
-"""Pretraining steps and records a second with masks drawn while training, against records with masks.
+"""Pretraining steps and records per second with dynamic masking, compared with records with masks.
 
   python benchmarks/dynamic_masking.py --text book.txt --vocab_file vocab.txt
 
-Both sides are this project's, in one process and in turn: batches of 32 x 128 tokens with up to 20 masked ones. The
-step is that of a small model, 2 layers and hidden 128, for which the input counts most. The input alone is what comes
-out of the pipeline when nothing waits for the model; a step needs it only while it computes, on the cores it leaves.
+Both sides are this project's and alternate in one process: batches of 32 x 128 tokens with up to 20 masked ones. The
+step is that of a small model, 2 layers and hidden size 128, for which the input matters most. "The input alone" is the
+speed of the pipeline without a model; in training it runs in parallel with the step, on the remaining cores.
 """
 
 import argparse
@@ -33,9 +33,9 @@ from official_bert.training.step import TrainingSteps
 BATCH_SIZE, SEED = 32, 1
 LENGTHS = {"max_seq_length": 128, "max_predictions_per_seq": 20}
 ARCHITECTURE = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 512}
-NUM_STEPS, NUM_BATCHES = 10, 1000  # of a round
+NUM_STEPS, NUM_BATCHES = 10, 1000  # per round
 NUM_WARM_UP_STEPS = 4  # compile, and fill the buffers
-ROUNDS = 11  # of training, whose speed varies more than the few percent that count
+ROUNDS = 11  # training speed varies by more than the difference
 
 
 def training(task: PretrainingTask, batches: tf.data.Dataset) -> Callable[[], float]:
@@ -71,7 +71,7 @@ def take(iterator: Iterator, number: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--text", required=True, help="a UTF-8 text file, a sentence a line")
+    parser.add_argument("--text", required=True, help="a UTF-8 text file, one sentence per line")
     parser.add_argument("--vocab_file", required=True, help="an uncased vocabulary")
     flags = parser.parse_args()
     logging.set_verbosity(logging.WARNING)

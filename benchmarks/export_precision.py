@@ -1,11 +1,11 @@
-r"""An export in bfloat16 against the same model in float32: speed, size, probabilities and scores.
+r"""Export in bfloat16, compared with the same model in float32: speed, size, probabilities and scores.
 
   python benchmarks/export_precision.py --exports serving/mrpc16/1 serving/mrpc32/1 --data_dir glue/MRPC
   python benchmarks/export_precision.py --exports serving/squad16/1 serving/squad32/1 --predict_file squad/dev.json
 
-The first folder was written with `--export_precision=bfloat16`, the second without. Both are asked the raw texts of
-MRPC's dev set, or the questions of a SQuAD file, in batches of 32 and the first 100 one by one, each in a process of
-its own, in turn. The CPU should have AMX or AVX512-BF16.
+The first folder was written with `--export_precision=bfloat16`, the second without. Both are called with the raw texts
+of MRPC's dev set, or the questions of a SQuAD file, in batches of 32 and the first 100 one by one, alternating in
+separate processes. The CPU should have AMX or AVX512-BF16.
 """
 
 import argparse
@@ -94,7 +94,7 @@ def main() -> None:
     texts.add_argument("--data_dir", help="MRPC")
     texts.add_argument("--predict_file", help="questions in SQuAD's format, version 1.1")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--export", help=argparse.SUPPRESS)  # with it, a process measures one of them
+    parser.add_argument("--export", help=argparse.SUPPRESS)  # for the processes that measure one export
     flags = parser.parse_args()
     if flags.export:
         print(json.dumps(measure(flags)))

@@ -1,11 +1,11 @@
-r"""Masked-LM loss of a model with repeated position embeddings, before and after further training, on books.
+r"""Masked-LM loss on books of a model with repeated position embeddings, before and after further training.
 
   python benchmarks/extended_positions.py --books=books --init_checkpoint=all-MiniLM-L6-v2 --output_dir=out/extended
 
-Each book is a text file, also `.txt.gz`; the last tenth of each is held out. The model is trained on the other parts in
-windows of 512 wordpieces, then for 200 further steps of as many wordpieces in windows of 512 and, with 1,024 positions
-made by `extend_positions`, of 1,024. Windows of both lengths of the held-out text are scored. What is finished in the
-output folder is not run again.
+Each book is a text file (`.txt` or `.txt.gz`); the last tenth of each is held out. The model is trained on the rest in
+windows of 512 wordpieces, then for 200 more steps with the same number of wordpieces, in windows of 512, and, extended
+by `extend_positions`, of 1,024. It is evaluated on held-out windows of both lengths. Finished runs in the output folder
+are not repeated.
 """
 
 import argparse
@@ -27,7 +27,7 @@ def run(command: str, *flags: str) -> None:
 
 
 def split_books(folder: str, train_file: str, heldout_file: str) -> None:
-    """Write the books as documents, a line for each line with text: the first nine tenths, and the last."""
+    """Write the first nine tenths and the last tenth of each book as a document, without blank lines."""
     with open(train_file, "w") as train, open(heldout_file, "w") as heldout:
         for path in sorted(pathlib.Path(folder).glob("*.txt*")):
             text = (gzip.open if path.suffix == ".gz" else open)(path, "rt").read()
@@ -38,7 +38,7 @@ def split_books(folder: str, train_file: str, heldout_file: str) -> None:
 
 
 def make_records(options: argparse.Namespace, split: str, length: int, *flags: str) -> str:
-    """Make records of whole windows; returns their path."""
+    """Make records of whole windows; return their path."""
     path = f"{options.output_dir}/{split}_{length}.tfrecord"
     if not os.path.exists(path):
         run(
@@ -55,7 +55,7 @@ def make_records(options: argparse.Namespace, split: str, length: int, *flags: s
 
 
 def pretrain(options: argparse.Namespace, name: str, start: str, length: int, num_steps: int) -> str:
-    """Train a model further on windows of a length; returns its folder."""
+    """Train a model further on windows of a length; return its folder."""
     folder = f"{options.output_dir}/{name}"
     run(
         "run_pretraining",
@@ -105,7 +105,7 @@ def main() -> None:
     parser.add_argument("--books", required=True, help="folder of text files")
     parser.add_argument("--init_checkpoint", required=True, help="folder of a model with 512 positions")
     parser.add_argument("--output_dir", required=True)
-    parser.add_argument("--num_start_steps", type=int, default=400, help="steps in windows of 512 to begin with")
+    parser.add_argument("--num_start_steps", type=int, default=400, help="initial steps in windows of 512")
     parser.add_argument("--num_steps", type=int, default=200, help="further steps")
     options = parser.parse_args()
     options.init_checkpoint, options.output_dir = map(os.path.abspath, (options.init_checkpoint, options.output_dir))

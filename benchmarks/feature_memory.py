@@ -1,10 +1,10 @@
-r"""The most memory that `extract_features.py` takes, for few lines and for many.
+r"""Peak memory of `extract_features.py` for few lines and for many.
 
   python benchmarks/feature_memory.py --vocab_file vocab.txt --num_lines 1000 2000000
 
-The lines are 2 to 10 random words of the vocabulary; the encoder is a small one of random weights (two layers, hidden
-size 32), so that the lines are many and not the arithmetic. The vectors, `--pooling=mean --output_format=npy`, are
-counted at the end.
+The lines have 2 to 10 random words of the vocabulary. The encoder is small, with random weights (two layers, hidden
+size 32), so that most of the time is spent on the lines. The number of vectors (`--pooling=mean --output_format=npy`)
+is checked at the end.
 """
 
 import argparse
@@ -28,7 +28,7 @@ SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "extract_features.py"
 
 
 def make_model(folder: pathlib.Path, vocab_file: str) -> list[str]:
-    """Save an encoder of random weights; give the flags that name the model's files."""
+    """Save a random encoder; return the flags for its files."""
     num_wordpieces = len(pathlib.Path(vocab_file).read_text().splitlines())
     config = BertConfig(
         vocab_size=num_wordpieces, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64

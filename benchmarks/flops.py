@@ -1,20 +1,20 @@
-"""Operations that a model needs in products of matrices, to compare with what the chip could do in that time."""
+"""Number of operations in the matrix products of a model, to compute its utilization of a chip."""
 
 import numpy as np
 
 from official_bert.config.bert_config import BertConfig
 
-BACKWARD = 2  # the gradients of a product of matrices are two such products
+BACKWARD = 2  # the gradients of a matrix product are two such products
 
 
 def encoder_flops(config: BertConfig, lengths: np.ndarray) -> int:
-    """Operations of the layers in a forward pass.
+    """Return the operations of the layers in a forward pass.
 
-    A product of [n, k] and [k, m] is 2nkm operations.
+    A product of [n, k] and [k, m] has 2nkm operations.
 
     Args:
       config: the architecture.
-      lengths: int [B], positions of each sequence that are not padding.
+      lengths: int [B], number of unpadded positions of each sequence.
     """
     width, inner = config.hidden_size, config.intermediate_size
     num_tokens, num_pairs = int(lengths.sum()), int((lengths**2).sum())
@@ -24,12 +24,12 @@ def encoder_flops(config: BertConfig, lengths: np.ndarray) -> int:
 
 
 def pretraining_heads_flops(config: BertConfig, num_sequences: int, num_predictions: int) -> int:
-    """Operations of the pooler and the two heads of pretraining in a forward pass.
+    """Return the operations of the pooler and the two pretraining heads in a forward pass.
 
     Args:
       config: the architecture.
       num_sequences: B.
-      num_predictions: masked positions of each.
+      num_predictions: number of masked positions per sequence.
     """
     width = config.hidden_size
     masked_lm = num_predictions * (width**2 + width * config.vocab_size)

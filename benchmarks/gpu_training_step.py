@@ -1,25 +1,25 @@
-r"""Training steps on a GPU: this model through Keras on JAX, against PyTorch's `transformers` on the same chip.
+r"""Training steps on a GPU: this model with Keras on JAX, compared with PyTorch's `transformers` on the same chip.
 
   python benchmarks/gpu_training_step.py
   python benchmarks/gpu_training_step.py --models=base --lengths=128 --variants="training step,no dropout"
   python benchmarks/gpu_training_step.py --preset=tiny
 
---preset=tiny shows within minutes, on a CPU too, that everything runs; its rates mean nothing. Needs JAX and Keras, not
-TensorFlow; the peer needs PyTorch and `transformers` 5, and is left out where they are missing.
+--preset=tiny checks within minutes, also on a CPU, that everything runs; its rates are meaningless. Needs JAX and
+Keras, not TensorFlow; the peer needs PyTorch and `transformers` 5, and is left out if they are missing.
 
 A training step is forward, backward, clipping by global norm and Adam with weight decay, on one batch that stays on
 the device. Both sides compute in bfloat16 with float32 weights and have the same shapes, tasks and dropout; for both
 only the masked positions are scored. Ours is Keras's `mixed_bfloat16` policy compiled by XLA, with the reference's
 optimizer. The peer is bfloat16 autocast with scaled_dot_product_attention, torch.compile and fused AdamW. Before
-anything is timed, both get the same weights and must give the same losses.
+the measurement, both get the same weights and must give the same losses.
 
 Dropout of attention probabilities is the reference's, but needs random bits for each pair of positions and rules out
-some fused kernels, so the variant "no attention dropout" is timed too. Other variants leave more out, to see where the
-time goes.
+some fused kernels, so the variant "no attention dropout" is measured, too. Other variants leave out more, to find the
+bottleneck.
 
-The share of the chip counts the operations that the model needs, not those that were done: products of matrices alone,
-backward as twice forward, nothing for padding, for recomputation or for dropout. It is relative to the rate of a
-bfloat16 product of large random matrices, the better of the two frameworks, measured first.
+The utilization counts only the operations that the model needs: matrix products, with backward as twice forward,
+without padding, recomputation and dropout. It is relative to the rate of a bfloat16 product of large random matrices,
+the better of the two frameworks, measured first.
 """
 
 import argparse
@@ -42,7 +42,7 @@ from flops import BACKWARD, encoder_flops, pretraining_heads_flops
 
 from official_bert.config.bert_config import BertConfig
 
-# For the processes that this one starts.
+# For the child processes.
 os.environ["KERAS_BACKEND"] = "jax"
 os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.95")  # by default JAX takes three quarters of the memory
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
@@ -70,7 +70,7 @@ MODELS = {
     },
 }
 LEARNING_RATE = 1e-4
-# The reference's optimizer; official_bert.optimization.adam_weight_decay says why.
+# The reference's optimizer; see official_bert.optimization.adam_weight_decay.
 BETA_1, BETA_2, EPSILON, WEIGHT_DECAY, CLIP_NORM = 0.9, 0.999, 1e-6, 0.01, 1.0
 NO_DECAY = re.compile("LayerNorm|bias")
 
@@ -80,7 +80,7 @@ CHECK_TOLERANCES = {"float32": 2e-3, "bfloat16": 2e-2}  # relative, of a loss; G
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A case to measure: the model's name, the task, positions of a sequence and predictions in it."""
+    """A case to measure: model, task, sequence length and number of predictions per sequence."""
 
     model: str
     task: str
@@ -89,7 +89,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Return the name in the table."""
+        """Name in the table."""
         return f"{self.model}, {self.task}, {self.length}"
 
 
@@ -105,7 +105,7 @@ CASES = {
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """Sizes for a chip: positions in a batch, steps in a round, and the width of the matrices multiplied."""
+    """Sizes for a chip: positions per batch, steps per round, and the width of the multiplied matrices."""
 
     positions: int
     num_steps: int
@@ -124,7 +124,7 @@ def model_config(case: Case, variant: str) -> BertConfig:
 
 
 def sequence_lengths(case: Case, batch_size: int, padding: float) -> np.ndarray:
-    """Return lengths spread evenly around their mean, so that the fraction `padding` of the positions is padding."""
+    """Return evenly spread lengths with which a fraction `padding` of the positions is padding."""
     shares = 1 - 2 * padding * (np.arange(batch_size) + 0.5) / batch_size
     return np.round(case.length * shares).astype(int)
 
@@ -150,7 +150,7 @@ def make_batch(case: Case, batch_size: int, padding: float) -> dict[str, np.ndar
 
 
 def model_flops(case: Case, lengths: np.ndarray, *, is_forward_alone: bool = False) -> int:
-    """Floating-point operations of a step in products of matrices, of the positions that are not padding."""
+    """Return the floating-point operations of a step's matrix products, at unpadded positions."""
     config, num_sequences = model_config(case, STEP), len(lengths)
     forward = encoder_flops(config, lengths)
     if case.task == SPAN:
@@ -161,7 +161,7 @@ def model_flops(case: Case, lengths: np.ndarray, *, is_forward_alone: bool = Fal
 
 
 def seconds_a_step(take: Callable[[int], None], num_steps: int) -> float:
-    """Return the median of rounds; `take` makes steps and waits for the last."""
+    """Return the median seconds per step over rounds; `take` runs steps and waits for the last."""
     take(3)  # compiles, and warms the caches
     times = []
     for _ in range(NUM_ROUNDS):
@@ -171,7 +171,7 @@ def seconds_a_step(take: Callable[[int], None], num_steps: int) -> float:
     return statistics.median(times)
 
 
-# Ours. JAX and PyTorch are imported where they are used: each has the device to itself, in a process of its own.
+# Ours. JAX and PyTorch are imported on use: each runs in a separate process that has the device to itself.
 
 
 def our_model(case: Case, variant: str, policy: str):
@@ -186,7 +186,7 @@ def our_model(case: Case, variant: str, policy: str):
 
 
 def our_loss(outputs, batch):
-    """Return the loss of the task whose batch this is, as `official_bert.tasks` computes it."""
+    """Return the loss of the batch's task, as in `official_bert.tasks`."""
     import jax
     import jax.numpy as jnp
 
@@ -203,7 +203,7 @@ def our_loss(outputs, batch):
 
 
 def our_state(model) -> dict[str, list]:
-    """Return what a step changes: weights, both moments, and the seeds of dropout."""
+    """Return the state that a step changes: weights, both moments, and dropout seeds."""
     import jax.numpy as jnp
 
     weights = [variable.value for variable in model.trainable_variables]
@@ -216,7 +216,7 @@ def our_state(model) -> dict[str, list]:
 
 
 def our_forward(model) -> Callable:
-    """Return a function of weights, seeds and batch that gives the loss and the next seeds."""
+    """Return a function from weights, seeds and batch to the loss and the next seeds."""
 
     def forward(weights, seeds, batch):
         outputs, seeds = model.stateless_call(weights, seeds, batch, training=True)
@@ -226,7 +226,7 @@ def our_forward(model) -> Callable:
 
 
 def our_step(model) -> Callable:
-    """Return a function of state, batch and learning rate that gives the next state and the loss."""
+    """Return a function from state, batch and learning rate to the next state and the loss."""
     import jax
     import jax.numpy as jnp
 
@@ -279,7 +279,7 @@ def measure_ours(case: Case, variant: str, batch_size: int, flags: argparse.Name
 
 
 def our_chip(width: int) -> dict:
-    """Return the device's name and its rate of multiplying."""
+    """Return the device's name and its rate of matrix products."""
     import jax
 
     left, right = (jax.random.normal(jax.random.key(seed), [width, width], "bfloat16") for seed in range(2))
@@ -294,7 +294,7 @@ def our_chip(width: int) -> dict:
 
 
 def our_losses(case: Case, weights_file: str) -> dict[str, float]:
-    """Losses without dropout by number type; write the weights under the peer's names."""
+    """Return the losses without dropout by number type, and write the weights under the peer's names."""
     import jax
 
     batch, losses = make_batch(case, 4, 0.2), {}
@@ -309,7 +309,7 @@ def our_losses(case: Case, weights_file: str) -> dict[str, float]:
 
 
 def peer_weight(path: str, weight) -> tuple[str, np.ndarray]:
-    """Rename a variable as `transformers` does: kernels transposed, the rest as it is."""
+    """Convert the name and layout of a variable to those of `transformers`; only kernels are transposed."""
     weight = np.asarray(weight)
     name = re.sub(r"/layer_(\d+)/", r"/layer/\1/", path).replace("cls/squad/", "qa_outputs/").replace("/", ".")
     if name.endswith(".kernel"):
@@ -328,7 +328,7 @@ def peer_model(case: Case, variant: str):
     import transformers
 
     values = model_config(case, variant).to_dict() | {"hidden_act": "gelu_new"}
-    # Tied weights and the choice of kernels come with the model's own classes.
+    # The model classes of `transformers` handle tied weights and the choice of kernels.
     classes = {PRETRAINING: transformers.BertForPreTraining, SPAN: transformers.BertForQuestionAnswering}
     config = transformers.BertConfig(**values, attn_implementation="sdpa")
     return classes[case.task](config).train().to("cuda" if torch.cuda.is_available() else "cpu")
@@ -420,7 +420,7 @@ def peer_losses(case: Case, weights_file: str) -> dict[str, float]:
     with np.load(weights_file) as weights:
         loaded = {name: torch.as_tensor(weights[name]) for name in weights.files}
     missing, unexpected = model.load_state_dict(loaded, strict=False)
-    # Tied names have no weights of their own; a span head has no pooler here.
+    # Tied names have no separate weights; a span head has no pooler here.
     assert set(missing) <= {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}, missing
     assert all(name.startswith("bert.pooler.") for name in unexpected), unexpected
     batch = peer_batch(case, 4, 0.2, model.device)
@@ -438,12 +438,12 @@ MEASURES = {OURS: measure_ours, PEER: measure_peer}
 
 
 def installed_sides() -> list[str]:
-    """Our, and the peer where it is installed."""
+    """Return our side, and the peer if it is installed."""
     return [OURS, *([PEER] if all(importlib.util.find_spec(name) for name in ("torch", "transformers")) else [])]
 
 
 def look_at_chip(sides: list[str], preset: str) -> list[dict]:
-    """Return the chip as each side sees it; end the program unless the same weights give the same losses."""
+    """Return the chip as seen by each side; exit unless the same weights give the same losses."""
     with tempfile.TemporaryDirectory() as folder:
         job = ["--job=chip", f"--preset={preset}", f"--folder={folder}"]
         chips = [measure_in_process(__file__, *job, f"--side={side}") for side in sides]
@@ -457,7 +457,7 @@ def look_at_chip(sides: list[str], preset: str) -> list[dict]:
 
 
 def report(flags: argparse.Namespace) -> None:
-    """Print one line per case and variant; on request also writes them to a file, after each line."""
+    """Print one line per case and variant; with --json, also write them to a file after each line."""
     sides, size = installed_sides(), SIZES[flags.preset]
     chips = look_at_chip(sides, flags.preset)
     rate = max(chip["flops"] for chip in chips)
@@ -521,7 +521,7 @@ def parse_flags() -> argparse.Namespace:
         help=f"comma-separated: {', '.join(VARIANTS)}",
     )
     parser.add_argument("--padding", type=float, default=0.0, help="fraction of the positions, below 0.4")
-    parser.add_argument("--json", help="where to write the measurements too")
+    parser.add_argument("--json", help="file for the measurements")
     parser.add_argument("--job", choices=["chip", "step"], help=argparse.SUPPRESS)
     parser.add_argument("--side", choices=[OURS, PEER], help=argparse.SUPPRESS)
     parser.add_argument("--case", type=int, default=0, help=argparse.SUPPRESS)

@@ -1,8 +1,8 @@
-"""Peak memory and time of a pretraining step of BERT-Base, 8 x 512 tokens, with layers recomputed and without.
+"""Peak memory and time of a pretraining step of BERT-Base, 8 x 512 tokens, with and without gradient checkpointing.
 
   python benchmarks/gradient_checkpointing.py
 
-Each side runs in a process of its own, which takes two steps; its memory is what the operating system calls VmHWM.
+Each side takes two steps in a separate process; its memory is the operating system's VmHWM.
 """
 
 import argparse
@@ -19,7 +19,7 @@ BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, 
 
 
 def peak_bytes() -> int:
-    """Return the peak of this process's memory."""
+    """Return the peak memory of this process."""
     return 1024 * int(re.search(r"VmHWM:\s+(\d+)", pathlib.Path("/proc/self/status").read_text()).group(1))
 
 

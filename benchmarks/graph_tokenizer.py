@@ -1,9 +1,9 @@
-"""Texts a second of the tokenizer in the graph, against `tensorflow_text.BertTokenizer` and `FullTokenizer`; one core.
+"""Texts per second of the graph tokenizer, compared with `tensorflow_text.BertTokenizer` and `FullTokenizer`; one core.
 
   python benchmarks/graph_tokenizer.py --text book1.txt book2.txt --vocab_file vocab.txt
 
-Texts go in by 32, as a loaded server sees them, and one by one. `FullTokenizer` is a new one in each round, so that
-what it remembers of words is filled within the measurement. How many lines each graph gets wrong is counted first.
+Texts are tokenized in batches of 32, as on a loaded server, and one by one. Each round has a new `FullTokenizer`, so
+filling its word cache is part of the measurement. Lines with wrong ids are counted first for each graph.
 """
 
 import argparse
@@ -20,12 +20,12 @@ MAX_CALLS = 1_000
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--text", nargs="+", required=True, help="UTF-8 text files, a line a text")
+    parser.add_argument("--text", nargs="+", required=True, help="UTF-8 text files, one text per line")
     parser.add_argument("--vocab_file", required=True, help="an uncased vocabulary")
     flags = parser.parse_args()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    import tensorflow as tf  # after the core is chosen: it counts the cores when it starts
+    import tensorflow as tf  # after the core is chosen: TensorFlow counts the cores at import
     import tensorflow_text
 
     from official_bert.tokenization import FullTokenizer

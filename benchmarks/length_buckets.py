@@ -1,11 +1,11 @@
-r"""Examples a second of fine-tuning and predicting in batches of similar lengths, against all padded to 128.
+r"""Examples per second of fine-tuning and prediction in batches of similar lengths, compared with padding to 128.
 
   python benchmarks/length_buckets.py --task_name cola --data_dir CoLA --vocab_file vocab.txt \
       --bert_config_file bert_config.json --init_checkpoint bert_model.ckpt
 
-Both sides are this project's, with and without --dynamic_padding, in one process and in turn, once all is compiled.
-Batches of similar lengths come in random order, so that a training round holds all kinds of them; padded to 128, where
-all cost the same, a few are enough. A round of prediction is the whole test part, read from its records.
+Both sides are this project's, with and without --dynamic_padding, and alternate in one process after compilation.
+Batches of similar lengths come in random order, so a training round needs enough of them; padded to 128 all batches
+cost the same, so a few are enough. A prediction round is the whole test set, read from its records.
 """
 
 import argparse
@@ -35,13 +35,13 @@ from official_bert.training.plan import TrainingPlan
 from official_bert.training.step import TrainingSteps
 
 MAX_SEQ_LENGTH, TRAIN_BATCH_SIZE, PREDICT_BATCH_SIZE, SEED = 128, 32, 8, 1
-NUM_STEPS = {"buckets": 16, "fixed": 4}  # of a training round
+NUM_STEPS = {"buckets": 16, "fixed": 4}  # per training round
 NUM_WARM_UP_STEPS = 4  # compile, and warm the caches
 PREDICTION_ROUNDS = 3
 
 
 class Records(NamedTuple):
-    """The records of a part, and the lengths that a side pads them to."""
+    """The records of a split, and the lengths that a side pads them to."""
 
     path: str
     schema: RecordSchema

@@ -1,8 +1,8 @@
-r"""Exports for LiteRT against the SavedModel of the same classifier: size, time, probabilities and scores.
+r"""LiteRT exports, compared with the SavedModel of the same classifier: size, time, probabilities and scores.
 
   python benchmarks/lite.py --saved_model serving/mrpc/1 --data_dir glue/MRPC --lite lite32/1 lite16/1 lite8/1
 
-The pairs of MRPC's dev set one by one, as ids without padding. Needs the `bench` extra.
+Reads the pairs of MRPC's dev set one by one, as ids without padding. Needs the `bench` extra.
 """
 
 import argparse

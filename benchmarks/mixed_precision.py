@@ -1,10 +1,10 @@
-"""Training and prediction in bfloat16 on the CPU: against float32, and against PyTorch `transformers` under autocast.
+"""Training and prediction in bfloat16 on the CPU, compared with float32 and with `transformers` under autocast.
 
   python benchmarks/mixed_precision.py --shapes 4x256 6x384 12x768
 
 A training step is that of `training_step.py`: batches of 32 x 128 tokens, 20 predictions, vocabulary 30,522, dropout
-and AdamW on both sides. Prediction is the encoder alone, without dropout, on the same batch. Each side runs in
-processes of its own, in turn; the CPU should have AMX or AVX512-BF16.
+and AdamW on both sides. Prediction is only the encoder, without dropout, on the same batch. The sides alternate in
+separate processes; the CPU should have AMX or AVX512-BF16.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="+", default=["4x256", "6x384", "12x768"], help="layers x hidden size")
     parser.add_argument("--peers", nargs="+", default=["float32", "transformers"])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=training_step.NUM_STEPS, help="steps to measure in a round")
+    parser.add_argument("--steps", type=int, default=training_step.NUM_STEPS, help="steps per round")
     flags = parser.parse_args()
     for shape in flags.shapes:
         for work in WORK:

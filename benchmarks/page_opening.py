@@ -1,8 +1,8 @@
-"""Seconds until a page of the tools is drawn in a headless Chromium, beside an empty page.
+"""Time to render the pages of the tools in headless Chromium, compared with an empty page.
 
   python benchmarks/page_opening.py
 
-Needs playwright and a Chromium on the PATH. The runs, the attention and the report are made up, as large as pages get.
+Needs playwright and Chromium on the PATH. The runs, the attention and the report are synthetic and of maximum size.
 """
 
 import pathlib

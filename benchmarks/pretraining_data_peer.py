@@ -1,14 +1,14 @@
-"""Speed and memory of making pretraining records, against Hugging Face `datasets` and `tokenizers`.
+"""Speed and memory of making pretraining records, compared with Hugging Face `datasets` and `tokenizers`.
 
   python benchmarks/pretraining_data_peer.py --text books/*.txt --vocab_file vocab.txt
 
-Both sides make the same from the same text, made by repeating the given books with some words exchanged: sentence pairs
-of 128 tokens, half of them with a random second part from another document, 15% of the wordpieces masked (80% [MASK],
-10% random, 10% kept), shuffled, on disk. Each is a whole run of a process, which may use two more. Ours is
-`create_pretraining_data.py --sampling=sharded`; the peer is `make_peer_records()` below: two batched `datasets.map()`
-with the fast tokenizer of `transformers`, masks drawn for a batch at a time with NumPy as by its
-`DataCollatorForLanguageModeling`, and `save_to_disk()`. Memory is the largest sum, over all processes, of what each
-holds of its own and its part of what they share (PSS), five times a second.
+Both sides make the same records from the same text, which repeats the given books with some words exchanged: sentence
+pairs of 128 tokens, half of them with a random second part from another document, 15% of the wordpieces masked (80%
+[MASK], 10% random, 10% kept), shuffled, on disk. Each is a complete run of a process with up to two child processes.
+Ours is `create_pretraining_data.py --sampling=sharded`; the peer is `make_peer_records()` below: two batched
+`datasets.map()` with the fast tokenizer of `transformers`, masks drawn per batch with NumPy as in its
+`DataCollatorForLanguageModeling`, and `save_to_disk()`. Memory is the maximum, over samples taken five times per
+second, of the PSS of all processes together.
 """
 
 import argparse
@@ -30,15 +30,17 @@ ROOT = pathlib.Path(__file__).parent.parent
 LENGTH = 128
 NUM_PROCESSES = 2
 ROUNDS = 3
-LARGEST_DIFFERENCE = 0.15  # in the number of records and in the fraction that is masked, as a fraction of ours
+LARGEST_DIFFERENCE = 0.15  # of the number of records and the masked fraction, relative to ours
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--text", nargs="+", help="UTF-8 text files, a sentence a line, blank lines between documents")
+    parser.add_argument(
+        "--text", nargs="+", help="UTF-8 text files, one sentence per line, blank lines between documents"
+    )
     parser.add_argument("--vocab_file", required=True, help="an uncased vocabulary")
     parser.add_argument("--corpus_mb", type=int, default=20, help="size of the corpus")
-    parser.add_argument("--folder", help="where the files go; by default a new folder in the system's")
+    parser.add_argument("--folder", help="folder for the files; by default a new temporary folder")
     parser.add_argument("--peer", nargs=2, metavar=("CORPUS", "FOLDER"), help="make the peer's records (internal)")
     flags = parser.parse_args()
     if flags.peer:
@@ -126,7 +128,7 @@ def make_peer_records(corpus: str, folder: str, vocab_file: str) -> dict:
 
 
 def sentence_pairs(texts: list[list[list[int]]], number: int, rng: random.Random) -> list[tuple]:
-    """Return the pairs of a document: first part, second part, whether the second one is random."""
+    """Return the pairs of a document: first part, second part, and whether the second part is random."""
     text, max_tokens = texts[number], LENGTH - 3
     target = rng.randint(2, max_tokens) if rng.random() < 0.1 else max_tokens
     pairs, chunk, length, position = [], [], 0, 0
@@ -157,7 +159,7 @@ def sentence_pairs(texts: list[list[list[int]]], number: int, rng: random.Random
 
 
 def masked_records(pairs: list[tuple], tokenizer, rng: np.random.Generator) -> dict:
-    """Join pairs, pad them and mask them, as `DataCollatorForLanguageModeling` does."""
+    """Join, pad and mask pairs, as `DataCollatorForLanguageModeling` does."""
     ids = np.full([len(pairs), LENGTH], tokenizer.pad_token_id, np.int32)
     types, attention, special = (np.zeros([len(pairs), LENGTH], np.int8) for _ in range(3))
     for row, (first, second, _) in enumerate(pairs):

@@ -1,13 +1,12 @@
-r"""The learning curves of three ways to pretrain on the same text, with the same number of wordpieces read.
+r"""Learning curves of three pretraining recipes on the same text, with the same number of wordpieces.
 
   python benchmarks/pretraining_recipes.py --text=sentences.txt --heldout=heldout.txt --vocab_file=vocab.txt \
       --bert_config_file=bert_config.json --output_dir=out/recipes
 
-"bert": pairs of segments, words masked once when the records are made, next sentences. "roberta": single stretches of
-whole sentences, words masked anew in each epoch, no next sentences; once in batches as small as those of "bert", once
-in batches eight times as large, in eight parts, with a higher learning rate. All are scored at the same points by the
-loss of masked words of the held-out text, once in pairs and once in stretches. What is finished in the output folder is
-not run again.
+"bert": pairs of segments, static masks, next-sentence prediction. "roberta": sequences of whole sentences, dynamic
+masks, no next-sentence prediction; once with the batch size of "bert", and once with batches eight times as large, in
+eight parts, and a higher learning rate. All are evaluated at the same points by the masked-LM loss on the held-out
+text, both as pairs and as single sequences ("stretches"). Finished runs in the output folder are not repeated.
 """
 
 import argparse
@@ -94,8 +93,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("text", "heldout", "vocab_file", "bert_config_file", "output_dir"):
         parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--num_examples", type=int, default=256_000, help="sequences that each model reads in training")
-    parser.add_argument("--mixed_precision", default="none", help="as of run_pretraining.py")
+    parser.add_argument("--num_examples", type=int, default=256_000, help="number of training sequences of each model")
+    parser.add_argument("--mixed_precision", default="none", help="see run_pretraining.py")
     options = parser.parse_args()
     os.makedirs(options.output_dir, exist_ok=True)
 

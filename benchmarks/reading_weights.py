@@ -1,4 +1,4 @@
-"""Speed of reading 434 MB of weights from `pytorch_model.bin`, and from `model.safetensors`, in turn.
+"""Speed of reading 434 MB of weights from `pytorch_model.bin` and from `model.safetensors`, alternating.
 
 python benchmarks/reading_weights.py
 """
@@ -8,7 +8,9 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))  # the files are made without PyTorch by tests/
+sys.path.insert(
+    0, str(pathlib.Path(__file__).resolve().parent.parent)
+)  # for tests/, which makes the files without PyTorch
 
 import numpy as np
 from common import compare
@@ -18,7 +20,7 @@ from tests.checkpoints.pytorch_files import pytorch_file
 
 
 def make_arrays() -> dict[str, np.ndarray]:
-    """Make random arrays of the sizes of BERT-Base."""
+    """Make random arrays with the shapes of BERT-Base."""
     rng = np.random.default_rng(0)
     shapes = {"embeddings": (30522, 768)}
     shapes |= {f"{layer}.{part}": (768, 768) for layer in range(12) for part in ("query", "key", "value", "output")}
@@ -27,7 +29,7 @@ def make_arrays() -> dict[str, np.ndarray]:
 
 
 def megabytes_per_second(folder: pathlib.Path) -> float:
-    """Read all weights of a folder once."""
+    """Read all weights of a folder once and return the speed."""
     start = time.perf_counter()
     size = sum(array.nbytes for array in dict(read_tensors(str(folder))).values())
     return size / 1e6 / (time.perf_counter() - start)

@@ -1,10 +1,10 @@
-"""Records a second and memory a record of making pretraining data, against the plain rules in tests/.
+"""Records per second and memory per record of making pretraining data, compared with the plain rules in tests/.
 
   python benchmarks/record_making.py --text book.txt --vocab_file vocab.txt
 
-Speed is that of one process after start-up, from text to files: dupe_factor 10, 128 tokens. The peer makes the same
-records as the reference's script did, with token strings, lists and `tf.train.Example`; both outputs are compared.
-Memory is what the peak of `create_pretraining_data.py` grows by when it makes three times as many records.
+Speed is that of one process after start-up, from text to files, with dupe_factor 10 and 128 tokens. The peer makes the
+same records in the way of the reference's script, with token strings, lists and `tf.train.Example`; both outputs are
+compared. Memory is the growth of the peak of `create_pretraining_data.py` when it makes three times as many records.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from tests.tasks.pretraining.plain_records import plain_records  # noqa: E402
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--text", required=True, help="a UTF-8 text file, a sentence a line")
+    parser.add_argument("--text", required=True, help="a UTF-8 text file, one sentence per line")
     parser.add_argument("--vocab_file", required=True, help="an uncased vocabulary")
     flags = parser.parse_args()
     logging.set_verbosity(logging.WARNING)

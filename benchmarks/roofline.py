@@ -1,13 +1,13 @@
-"""Compares training steps and forward passes with the CPU's own rate of matrix products.
+"""Training steps and forward passes, compared with the CPU's rate of matrix products.
 
   python benchmarks/roofline.py --shapes 4x256 6x384 12x768
 
-The rate is measured first, for each number format: the fastest of some products of matrices, large ones and such as
-the models have. A training step is that of `training_step.py`: 32 x 128 tokens, 20 predictions, vocabulary 30,522; a
-forward pass is the encoder alone. Counted are the operations of matrix products; everything else is time without any.
+The rate is measured first, for each number format: the fastest of several matrix products, with large matrices and with
+those of the models. A training step is that of `training_step.py`: 32 x 128 tokens, 20 predictions, vocabulary 30,522;
+a forward pass is only the encoder. Only operations of matrix products are counted.
 
-With --profile, what takes the time of a step is printed by kind of operation, from TensorFlow's profiler: seconds that
-the two or more threads spent in it, as shares of all.
+--profile prints the time of a step by kind of operation, from TensorFlow's profiler, as fractions of the time of all
+threads.
 """
 
 import argparse
@@ -27,14 +27,14 @@ from common import measure_in_process
 from flops import BACKWARD, encoder_flops, pretraining_heads_flops
 
 DTYPES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
-# Rows of a batch of 32 x 128 tokens times what layers of 256, 384 and 768 multiply with, and a large square.
+# The products of layers of 256, 384 and 768 for a batch of 32 x 128 tokens, and a large square one.
 PRODUCTS = [(4096, width, 4 * width) for width in (256, 384, 768)] + [(4096, 3072, 768), (3072, 3072, 3072)]
 SECONDS_A_PRODUCT = 1.0
 SHOWN_KINDS = 12
 
 
 def peak(dtype: str) -> float:
-    """Operations a second of the fastest product."""
+    """Return the operations per second of the fastest product."""
     import tensorflow as tf
 
     rates = []
@@ -53,7 +53,7 @@ def peak(dtype: str) -> float:
 
 
 def flops(work: str, shape: str) -> int:
-    """Operations of a training step or a forward pass."""
+    """Return the operations of a training step or a forward pass."""
     from official_bert.config.bert_config import BertConfig
 
     config = BertConfig(vocab_size=training_step.VOCABULARY, **mixed_precision.architecture_of(shape))
@@ -72,7 +72,7 @@ def step_of(work: str, shape: str, dtype: str):
 
 
 def seconds_by_kind(step) -> dict[str, float]:
-    """Seconds that all threads together spent in each kind of operation, in three steps."""
+    """Return the total seconds of all threads in each kind of operation, in three steps."""
     import tensorflow as tf
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
@@ -113,7 +113,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", default=["4x256", "6x384", "12x768"], help="layers x hidden size")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--profile", action="store_true", help="print what takes the time of a step")
+    parser.add_argument("--profile", action="store_true", help="print the time of a step by kind of operation")
     options = parser.parse_args()
     print(f"Roofline: {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}", flush=True)
     peaks = {}

@@ -1,10 +1,10 @@
-"""Speed of three sentence splitters, and how each splits some tricky sentences in ten languages.
+"""Speed of three sentence splitters, and their results for some difficult sentences in ten languages.
 
   python benchmarks/sentence_splitting.py --text books/*.txt
 
 The splitters are the one of `official-bert split_sentences` (blingfire, and what is added to it), syntok and pysbd.
-Speed is text per second of processor time, one process, a paragraph a call, without loading. pysbd is told the
-language, where it knows it; the others are not.
+Speed is text per second of processor time, in one process, one paragraph per call, without loading. Only pysbd gets the
+language as an argument, if it supports it.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from official_bert.data.sentence_splitter import split_sentences
 
 ROUNDS = 3
 LARGEST_SAMPLE = {"pysbd": 200_000}  # characters: it is slow
-# Each text is given by its sentences, which are joined with a space, or without one in Chinese and Japanese.
+# Each text is a list of sentences, joined with a space, or without one in Chinese and Japanese.
 TRICKY = {
     "en": [
         "Mr. Smith went to Washington, D.C. on Jan. 5th.",
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def sample(paragraphs: list[str], num_characters: int) -> list[str]:
-    """Return every n-th paragraph, so that they have at most about as many characters."""
+    """Return every n-th paragraph, with about `num_characters` characters at most."""
     return paragraphs[:: -(-sum(map(len, paragraphs)) // num_characters)]
 
 

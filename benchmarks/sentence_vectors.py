@@ -1,15 +1,14 @@
-r"""Sentence vectors a second, against PyTorch's `transformers`; files of vectors against the reference's JSON lines.
+r"""Sentence vectors per second, compared with PyTorch's `transformers`; output files compared with the reference's.
 
   python benchmarks/sentence_vectors.py --hf_dir encoder_hf --encoder_dir encoder --mrpc_file glue/MRPC/train.tsv
 
-Vectors are means over the wordpieces of the last layer. The peer takes 32 sentences at a time, in their order, padded
-to the longest; ours come from `extract_features.py`'s own parts, tokenization and the way back into order included. The
-vectors of both sides are compared first. `--encoder_dir` is `--hf_dir`, converted by
-`official-bert convert_hf_checkpoint`.
+Vectors are means over the wordpieces of the last layer. The peer computes batches of 32 sentences in order, padded to
+the longest; ours uses the code of `extract_features.py`, including tokenization and restoring the order. The vectors of
+both sides are compared first. `--encoder_dir` is `--hf_dir`, converted by `official-bert convert_hf_checkpoint`.
 
-Then texts are written as `--output_format=npz --pooling=mean --layers=-1` and as JSON lines of all wordpieces and the
-four default layers: by ours, and in the reference's way, from sequences padded to 128, number by number. Needs the
-`bench` extra.
+Then texts are written with `--output_format=npz --pooling=mean --layers=-1`, and as JSON Lines of all wordpieces and
+the four default layers: by our writer, and in the reference's way, from sequences padded to 128, number by number.
+Needs the `bench` extra.
 """
 
 import argparse
@@ -23,7 +22,7 @@ from contextlib import AbstractContextManager
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-# Where TensorFlow was imported before these, they crash the process.
+# These crash the process if TensorFlow was imported first.
 import torch
 import triton  # noqa: F401
 
@@ -53,7 +52,7 @@ def read_sentences(mrpc_file: str) -> list[str]:
 
 
 def peer_vectors(hf_dir: str):
-    """Return a function that gives the mean vectors of texts, float32 [N, D]."""
+    """Return a function from texts to mean vectors, float32 [N, D]."""
     tokenizer, model = AutoTokenizer.from_pretrained(hf_dir), AutoModel.from_pretrained(hf_dir).eval()
 
     @torch.inference_mode()
@@ -78,7 +77,7 @@ def peer_vectors(hf_dir: str):
 def extractor_of(
     flags: argparse.Namespace, pooling: str, layers: tuple[int, ...], *, is_padded: bool = False
 ) -> TextEncoder:
-    """Return an extractor as the script makes it, or, padded, one that computes what the reference's did."""
+    """Return the script's extractor, or with `is_padded` one that pads like the reference's."""
     layout = PaddedLayout if is_padded else UnpaddedLayout
     encoder = BertEncoder.from_checkpoint(flags.encoder_dir, layout=layout)
     tokenizer = FullTokenizer.from_folder(flags.encoder_dir)
@@ -88,7 +87,7 @@ def extractor_of(
 
 
 def write_json_numbers(path: str, features: Iterable[TextFeatures], tokenizer: FullTokenizer) -> None:
-    """Round and write a Python number at a time."""
+    """Round and write one Python number at a time."""
     with open(path, "w") as sink:
         for text in features:
             tokens = []
@@ -108,7 +107,7 @@ def write_with(writer: Callable[..., AbstractContextManager], path: str, feature
 
 
 def compare_files(flags: argparse.Namespace, sentences: list[str], width: int, tokenizer: FullTokenizer) -> None:
-    """Print seconds and bytes of each way to write the features of texts."""
+    """Print the seconds and bytes of each output format."""
     texts = [TextOrPair(sentence) for sentence in sentences]
 
     def writer(output_format: str, layers: tuple[int, ...], is_pooled: bool):
@@ -152,9 +151,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("hf_dir", "encoder_dir", "mrpc_file"):
         parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--max_texts", type=int, default=None, help="use the first ones alone")
+    parser.add_argument("--max_texts", type=int, default=None, help="use only this number of texts, from the start")
     parser.add_argument("--file_texts", type=int, default=500, help="texts to write to files")
-    parser.add_argument("--scratch_dir", default=None, help="for the files; 1.5 MB of JSON lines a text")
+    parser.add_argument("--scratch_dir", default=None, help="folder for the files; 1.5 MB of JSON Lines per text")
     flags = parser.parse_args()
     texts = read_sentences(flags.mrpc_file)[: flags.max_texts]
     extractor = extractor_of(flags, "mean", (-1,))

@@ -1,12 +1,12 @@
-r"""Raw pairs of sentences in, probabilities out: an exported classifier against PyTorch and ONNX Runtime, on all cores.
+r"""Latency and throughput of an exported classifier on raw pairs, compared with PyTorch and ONNX Runtime, on all cores.
 
   python benchmarks/serving.py --hf_dir all-MiniLM-L6-v2 --data_dir MRPC
 
-All engines have the encoder of --hf_dir and one random head; before anything is timed, their probabilities must agree.
-Ours takes part twice: as a SavedModel, and exported for LiteRT, which reads one pair at a time. The peers tokenize with
-`tokenizers`, pad to the longest of the batch and cut at 128 wordpieces, as the export does. Each engine has a new
-process in each round, since thread pools disturb each other, and is timed on what it has answered before. The machine
-must be idle: PyTorch's threads spin as they wait, so other work slows it down more than the others. Needs the `bench`
+All engines have the encoder of --hf_dir and the same random head; their probabilities must agree first. Ours is
+measured as a SavedModel and as a LiteRT export, which reads one pair at a time. The peers tokenize with `tokenizers`,
+pad to the longest of the batch and truncate to 128 wordpieces, as the export does. Each engine runs in a new process in
+each round, since thread pools disturb each other, and is measured on inputs that it has seen before. The machine must
+be idle: PyTorch's threads spin while they wait, so other work slows it down more than the others. Needs the `bench`
 extra.
 """
 
@@ -26,15 +26,15 @@ from common import measure_in_process
 
 from official_bert.tasks.classification.datasets.published import DATASETS
 
-# For the processes that this one starts.
-os.environ["TOKENIZERS_PARALLELISM"] = "true"  # as by default, but without a warning when the compiler is started
+# For the child processes.
+os.environ["TOKENIZERS_PARALLELISM"] = "true"  # the default, without a warning when the compiler is started
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 
 BATCH_SIZE, MAX_SEQ_LENGTH = 32, 128
-NUM_PARTS = 2  # of each layer of ours, as by default
-TOLERANCE = 1e-5  # of a probability
-TIME_LIMIT = 900  # seconds of a process; a compiler may hang
+NUM_PARTS = 2  # parts of each layer of ours, the default
+TOLERANCE = 1e-5  # of probabilities
+TIME_LIMIT = 900  # seconds per process; a compiler may hang
 OURS, LITE, ONNX, COMPILED = "ours", "ours, LiteRT", "ONNX Runtime", "torch.compile"
 INPUT_NAMES = ["input_ids", "attention_mask", "token_type_ids"]
 
@@ -50,11 +50,11 @@ def whole_batches(pairs: Pairs) -> list[Pairs]:
     return [pairs[start : start + BATCH_SIZE] for start in range(0, len(pairs) - BATCH_SIZE + 1, BATCH_SIZE)]
 
 
-# TensorFlow and PyTorch are imported where they are used, for one process cannot always hold both.
+# TensorFlow and PyTorch are imported on use, since one process cannot always load both.
 
 
 def prepare_peers(flags: argparse.Namespace) -> dict[str, float]:
-    """Write the model with its head for PyTorch and for ONNX Runtime; return how long the pairs are."""
+    """Write the model with its head for PyTorch and ONNX Runtime; return the lengths of the pairs."""
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -65,7 +65,7 @@ def prepare_peers(flags: argparse.Namespace) -> dict[str, float]:
 
     tokenize = peer_tokenizer(flags.folder, "pt")
     batches = [tokenize(batch) for batch in whole_batches(read_pairs(flags.data_dir))]
-    model.config.return_dict = False  # the exporter knows tuples alone
+    model.config.return_dict = False  # the exporter supports only tuples
     torch.onnx.export(
         model,
         tuple(batches[0][name] for name in INPUT_NAMES),
@@ -85,7 +85,7 @@ def prepare_peers(flags: argparse.Namespace) -> dict[str, float]:
 
 
 def prepare_ours(flags: argparse.Namespace) -> None:
-    """Convert the peers' model, and export it twice."""
+    """Convert the peers' model and export it for both engines."""
     from official_bert.checkpoints.bundle import CheckpointReader
     from official_bert.checkpoints.loading import load
     from official_bert.commands import convert_hf_checkpoint
@@ -215,13 +215,13 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def answer(flags: argparse.Namespace) -> list[list[float]]:
-    """Return the probabilities of a batch, and once more of each of its pairs by itself."""
+    """Return the probabilities of a batch, and of each of its pairs separately."""
     engine, pairs = ENGINES[flags.engine](flags.folder), read_pairs(flags.data_dir)[:BATCH_SIZE]
     return np.concatenate([engine(pairs), *(engine([pair]) for pair in pairs)]).tolist()
 
 
 def measure(flags: argparse.Namespace) -> dict[str, float]:
-    """Return the latency of pairs one by one in milliseconds, and the examples a second in batches."""
+    """Return the latency of single pairs in milliseconds, and the examples per second in batches."""
     engine, pairs = ENGINES[flags.engine](flags.folder), read_pairs(flags.data_dir)
 
     def times(batches: list[Pairs], num_warm_ups: int) -> list[float]:
@@ -235,7 +235,7 @@ def measure(flags: argparse.Namespace) -> dict[str, float]:
 
 
 def start(flags: argparse.Namespace) -> dict[str, float]:
-    """Return the seconds of loading the export, of its warm-up requests (with --replay), and of its first answer."""
+    """Return the seconds for loading the export, its warm-up requests (with --replay), and the first answer."""
     import tensorflow as tf
     from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
@@ -257,7 +257,7 @@ JOBS = {job.__name__: job for job in (prepare_peers, prepare_ours, answer, measu
 
 
 def check_answers(do_job: Callable) -> list[str]:
-    """Return the engines that work: torch.compile may fail, but other probabilities than ours end the benchmark."""
+    """Return the working engines: torch.compile may fail, but wrong probabilities end the benchmark."""
     expected, engines = np.array(do_job("answer", "--engine", OURS)), [OURS]
     for engine in list(ENGINES)[1:]:
         try:
@@ -279,13 +279,13 @@ def median(rows: list[dict[str, float]], name: str) -> float:
 
 
 def ratio(over: list[dict[str, float]], under: list[dict[str, float]], name: str) -> str:
-    """Return the median of the rounds' ratios, and their range."""
+    """Format the median and range of the ratios over the rounds."""
     ratios = [first[name] / second[name] for first, second in zip(over, under, strict=True)]
     return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def report(measured: dict[str, list[dict[str, float]]]) -> None:
-    """Print a line an engine; a ratio over 1 means that ours is the faster one."""
+    """Print one line per engine; a ratio over 1 means that ours is faster."""
     print(f"  {'':<13}{'p50 ms':>8}{'p99 ms':>8}{'p50, peer/ours':>26}{'examples/s':>13}{'ours/peer':>26}")
     ours = measured[OURS]
     for engine, rows in measured.items():
@@ -302,7 +302,7 @@ def main() -> None:
     parser.add_argument("--hf_dir", required=True, help="config.json, model.safetensors, vocab.txt of an uncased BERT")
     parser.add_argument("--data_dir", required=True, help="MRPC")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--num_pairs", type=int, default=200, help="how many are timed one by one")
+    parser.add_argument("--num_pairs", type=int, default=200, help="number of pairs to measure one by one")
     # With these, a process does one job for the benchmark.
     parser.add_argument("--job", choices=JOBS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=pathlib.Path, help=argparse.SUPPRESS)

@@ -1,10 +1,10 @@
-r"""Many connections at once to the model server, against the same export called in batches without a server.
+r"""Model server under many concurrent connections, compared with direct calls of the export in batches.
 
   python benchmarks/serving_load.py --text data/demo/train.txt --vocab_file vocab/demo_uncased.txt
 
-A classifier with random weights (by default of 6 layers and 384 units, as MiniLM has) answers one text a request over
-REST, on loopback; each connection sends its next request when it has the answer. The clients are one process and take
-their share of the cores, too. All sides read the same texts. Needs the `serve` extra.
+A classifier with random weights (by default with the 6 layers and 384 units of MiniLM) gets one text per request over
+REST, on loopback; each connection sends its next request when it has the response. The clients are one process, which
+also uses the cores. All sides read the same texts. Needs the `serve` extra.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def prepare(flags: argparse.Namespace) -> None:
 
 
 def direct(flags: argparse.Namespace) -> float:
-    """Return the examples a second of the export, called in batches."""
+    """Return the examples per second of direct calls of the export in batches."""
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(1)  # as in the server
@@ -83,7 +83,7 @@ def direct(flags: argparse.Namespace) -> float:
 
 
 def load(flags: argparse.Namespace) -> dict[str, float]:
-    """Return the rate of answers and the percentiles of the latency, in milliseconds."""
+    """Return the rate of responses and percentiles of the latency in milliseconds."""
     bodies = [
         json.dumps({"signature_name": "text", "inputs": {"text_a": [text]}}).encode() for text in read_texts(flags)
     ]
@@ -125,7 +125,7 @@ def free_port() -> int:
 
 
 def measure_server(do_job, folder: str, *flags: str) -> dict[str, float]:
-    """Load a server of its own."""
+    """Start a server and measure it under load."""
     port = free_port()
     command = [sys.executable, "-m", "official_bert", "serve", f"--export_dir={folder}/model", f"--port={port}"]
     server = subprocess.Popen([*command, "--grpc_port=0", "--verbosity=-1", *flags])
@@ -147,7 +147,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", type=pathlib.Path, required=True)
     parser.add_argument("--vocab_file", type=pathlib.Path, required=True)
-    parser.add_argument("--lines", type=int, default=4, help="lines of a request")
+    parser.add_argument("--lines", type=int, default=4, help="lines per request")
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=10, help="of each measurement")
     parser.add_argument("--num_layers", type=int, default=6)

@@ -1,10 +1,10 @@
-"""Time and memory of making the pretraining records of a large corpus, with one process and with several.
+"""Time and memory of making pretraining records of a large corpus, with one process and with several.
 
   python benchmarks/sharded_sampling.py --text books/*.txt --vocab_file vocab.txt --corpus_mb 2000
 
 The corpus is made by repeating the given books with some words exchanged. The records are made with
-`--sampling=sharded` and a `dupe_factor` of 1; those of one process and of several are compared. Memory is the largest
-sum, over all processes, of what each holds of its own and its part of what they share (PSS), five times a second.
+`--sampling=sharded` and a `dupe_factor` of 1; those of one process and of several are compared. Memory is the maximum,
+over samples taken five times per second, of the PSS of all processes together.
 """
 
 import argparse
@@ -26,9 +26,9 @@ def main() -> None:
     parser.add_argument("--text", required=True, nargs="+", help="UTF-8 text files, blank lines between documents")
     parser.add_argument("--vocab_file", required=True, help="an uncased vocabulary")
     parser.add_argument("--corpus_mb", type=int, default=2000, help="size of the corpus")
-    parser.add_argument("--num_processes", type=int, nargs="+", default=[1, 2], help="what to compare")
+    parser.add_argument("--num_processes", type=int, nargs="+", default=[1, 2], help="numbers of processes to compare")
     parser.add_argument("--flags", nargs="*", default=[], help="further flags of create_pretraining_data.py")
-    parser.add_argument("--folder", help="where the files go; by default a new folder in the system's")
+    parser.add_argument("--folder", help="folder for the files; by default a new temporary folder")
     flags = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=flags.folder) as folder:
         corpus = f"{folder}/corpus.txt"
@@ -71,7 +71,7 @@ def make_corpus(path: str, texts: list[str], size: int) -> int:
 
 
 def measure(corpus: str, output: str, vocab_file: str, num_processes: int, flags: list[str]) -> tuple[float, int]:
-    """Run the script; return seconds and the peak of memory in bytes."""
+    """Run the script; return its seconds and peak memory in bytes."""
     command = [sys.executable, str(ROOT / "create_pretraining_data.py"), "--sampling=sharded", "--dupe_factor=1"]
     command += [f"--input_file={corpus}", f"--output_file={output}", f"--vocab_file={vocab_file}"]
     command += [f"--num_processes={num_processes}", *flags]

@@ -1,9 +1,9 @@
-r"""The nearest of many vectors: seconds of a query and memory, against plain NumPy.
+r"""Nearest-neighbour search in many vectors: seconds per query and memory, compared with plain NumPy.
 
   python benchmarks/similarity_search.py --num_vectors 1000000
 
-The vectors are random and lie in a file, as `official-bert sentence_similarity --index_dir` keeps them. Plain NumPy
-reads the whole file into memory and sorts all cosine similarities. Each side runs in a process of its own.
+The vectors are random, in a file like that of `official-bert sentence_similarity --index_dir`. Plain NumPy reads the
+whole file into memory and sorts all cosine similarities. Each side runs in a separate process.
 """
 
 import argparse

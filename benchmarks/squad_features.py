@@ -1,10 +1,10 @@
-"""Questions a second from a SQuAD file to records, against the plain rules in tests/; then from logits to answers.
+"""Questions per second from SQuAD to records, compared with the plain rules in tests/; then from logits to answers.
 
   python benchmarks/squad_features.py --squad dev-v1.1.json --vocab_file vocab.txt
 
-The peer makes the same records as the reference's script did: in one process, tokenizing a context again for every
-question and looking at every window for every piece. It is slow, so it is given every tenth paragraph only; of these
-the records are compared. Answers are found for 10,000 windows with random logits, once in each version of SQuAD.
+The peer makes the same records in the way of the reference's script: in one process, tokenizing a context again for
+every question and searching all windows for every wordpiece. It is slow, so it gets only every tenth paragraph, and
+these records are compared. Answers are searched in 10,000 windows with random logits, for each version of SQuAD.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from common import compare
 ROOT = pathlib.Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # for tests/, which is not installed
 
-# Nothing here imports TensorFlow at once: the processes that tokenize import this file, too.
+# No TensorFlow at import: the processes that tokenize import this file, too.
 LENGTHS = {"max_seq_length": 384, "doc_stride": 128, "max_query_length": 64}
 ANSWERS = {"n_best_size": 20, "max_answer_length": 30}
 NUM_WINDOWS = 10_000
@@ -31,7 +31,7 @@ NUM_WINDOWS = 10_000
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--squad", required=True, help="a file in SQuAD's format, unpacked")
+    parser.add_argument("--squad", required=True, help="a file in SQuAD's format, uncompressed")
     parser.add_argument("--vocab_file", required=True, help="an uncased vocabulary")
     parser.add_argument("--every", type=int, default=10, help="the peer gets one in this many paragraphs")
     flags = parser.parse_args()
@@ -113,7 +113,7 @@ def write_records(squad_file: str, vocab_file: str, path: str) -> int:
     from official_bert.tasks.question_answering.records import PREDICTION_SCHEMA, write_prediction_records
 
     with contextlib.suppress(FileNotFoundError):
-        os.remove(path)  # or it would be found to hold the same
+        os.remove(path)  # or it would be reused
     tokenized = tokenize(squad_file, vocab_file)
     return write_prediction_records(RecordFile(path, PREDICTION_SCHEMA), tokenized, tokenized.prediction_windows())
 

@@ -1,4 +1,4 @@
-"""Seconds that `python SCRIPT.py --help` takes, for every script; the bound is one second.
+"""Time of `python SCRIPT.py --help` for every script; the limit is one second.
 
 python benchmarks/start_up.py
 """

@@ -1,11 +1,11 @@
-r"""Tagging: F1 on the test file and training speed of `run_ner.py`, against PyTorch's `transformers`, settings alike.
+r"""F1 on the test file and training speed of `run_ner.py`, compared with PyTorch's `transformers` at equal settings.
 
   python benchmarks/tagging.py --hf_dir encoder_hf --encoder_dir encoder --data_dir conll2003 --output_dir out/ner
 
 Both train the same encoder on the same sentences: AdamW with bias correction, 32 sentences in a batch, at most 128
-wordpieces, the tag at the first wordpiece of each word. The peer shuffles, and pads each batch to its longest, as
-`transformers`' own example does; with `--group_by_length` it makes batches of similar lengths. Examples per second are
-those of training steps, without start-up and compilation. `--encoder_dir` is `--hf_dir`, converted by
+wordpieces, the tag at the first wordpiece of each word. The peer shuffles, and pads each batch to its longest sentence,
+as in `transformers`' example; with `--group_by_length` it makes batches of similar lengths. Examples per second are
+measured over training steps, without start-up and compilation. `--encoder_dir` is `--hf_dir`, converted by
 `official-bert convert_hf_checkpoint`. Needs the `bench` extra.
 """
 
@@ -28,12 +28,12 @@ from official_bert.tasks.tagging.tagged_files import read_configured, tags_of
 from official_bert.training.results import read_results
 
 BATCH_SIZE, WARMUP_PROPORTION, MAX_SEQ_LENGTH = 32, 0.1, 128
-NOT_SCORED = -100  # the label that PyTorch's loss leaves out
+NOT_SCORED = -100  # the label that PyTorch's loss ignores
 SCRIPT = os.path.join(os.path.dirname(__file__), "..", "run_ner.py")
 
 
 def ours(flags: argparse.Namespace) -> tuple[float, float]:
-    """F1 and examples per second of `run_ner.py`, in a process of its own."""
+    """Return the F1 and examples per second of `run_ner.py`, in a separate process."""
     arguments = {
         "data_dir": flags.data_dir,
         "output_dir": flags.output_dir,
@@ -76,7 +76,7 @@ class Peer:
 
     @staticmethod
     def _first_pieces(encoding, row: int) -> dict[int, int]:
-        """Return the number of each word to the position of its first wordpiece."""
+        """Return the position of the first wordpiece of each word, by word index."""
         places: dict[int, int] = {}
         for position, word in enumerate(encoding.word_ids(row)):
             if word is not None:
@@ -94,7 +94,7 @@ class Peer:
 
     @torch.inference_mode()
     def tag(self, sentences: list[TaggedSentence]) -> list[list[str]]:
-        """Return the tags of all words; `O` of those that were cut off."""
+        """Return the tags of all words; `O` for truncated words."""
         tagged = []
         for start in range(0, len(sentences), BATCH_SIZE):
             batch = sentences[start : start + BATCH_SIZE]
@@ -109,7 +109,7 @@ class Peer:
 
 
 def peers(flags: argparse.Namespace) -> tuple[float, float]:
-    """F1 and examples per second of `transformers`."""
+    """Return the F1 and examples per second of `transformers`."""
     config = TaggingConfig(data_dir=flags.data_dir, do_train=True, output_dir=".", bert_config_file=".", vocab_file=".")
     train, test = read_configured(config, "train_file"), read_configured(config, "predict_file").sentences
     peer = Peer(flags.hf_dir, tags_of(train), flags.seed)
@@ -135,7 +135,7 @@ def main() -> None:
     parser.add_argument("--hf_dir", required=True, help="config.json, model.safetensors, vocab.txt")
     parser.add_argument("--encoder_dir", required=True, help="bert_config.json, bert_model.ckpt.*, vocab.txt")
     parser.add_argument("--data_dir", required=True)
-    parser.add_argument("--output_dir", required=True, help="for the run of run_ner.py")
+    parser.add_argument("--output_dir", required=True, help="output folder of run_ner.py")
     parser.add_argument("--num_epochs", type=float, default=1.0)
     parser.add_argument("--learning_rate", type=float, default=1e-4)
     parser.add_argument("--seed", type=int, default=1)

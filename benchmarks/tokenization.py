@@ -1,9 +1,9 @@
-"""Wordpieces a second on one core, against Hugging Face `tokenizers` with the same vocabulary.
+"""Wordpieces per second on one core, compared with Hugging Face `tokenizers` with the same vocabulary.
 
   python benchmarks/tokenization.py --text book1.txt book2.txt --vocab_file vocab.txt
 
-Each round uses a new tokenizer, so that what it remembers of words is filled within the measurement. The ids of both
-sides are compared before anything is timed.
+Each round uses a new tokenizer, so filling its word cache is part of the measurement. The ids of both sides are
+compared first.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from official_bert.tokenization import FullTokenizer
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--text", nargs="+", required=True, help="UTF-8 text files, a line a call")
+    parser.add_argument("--text", nargs="+", required=True, help="UTF-8 text files, one call per line")
     parser.add_argument("--vocab_file", required=True, help="an uncased vocabulary")
     flags = parser.parse_args()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})

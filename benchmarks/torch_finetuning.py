@@ -1,4 +1,4 @@
-"""Fine-tuning with PyTorch and `transformers`, shared by `transformers_*.py`."""
+"""Fine-tuning with PyTorch and `transformers`, used by `transformers_*.py`."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -20,21 +20,22 @@ def fine_tune(
     seed: int,
     length_of: Callable | None = None,
 ) -> int:
-    """Train as BERT's authors did, but with PyTorch's AdamW, which corrects its bias.
+    """Train as BERT's authors did, but with PyTorch's AdamW, which has bias correction.
 
     Args:
-      model: trained in place.
-      examples: what there is to learn.
-      loss_of: the mean loss of a batch of them, a scalar.
-      batch_size: examples in a step.
+      model: the model, trained in place.
+      examples: the training examples.
+      loss_of: returns the mean loss of a batch, a scalar.
+      batch_size: examples per step.
       num_epochs: passes over the examples.
-      learning_rate: its peak.
-      warmup_proportion: share of the steps in which it rises.
-      seed: of the order of the examples.
-      length_of: of an example, to make batches of similar lengths, as Hugging Face's `group_by_length` does.
+      learning_rate: peak learning rate.
+      warmup_proportion: fraction of the steps with rising learning rate.
+      seed: random seed of the order of the examples.
+      length_of: returns the length of an example, for batches of similar lengths as with Hugging Face's
+        `group_by_length`.
 
     Returns:
-      The number of steps, counted as the reference counts them.
+      The number of steps, counted as in the reference.
     """
     num_steps = int(len(examples) / batch_size * num_epochs)
     num_warmup_steps = int(num_steps * warmup_proportion)
@@ -63,7 +64,7 @@ def fine_tune(
 
 
 def _batches(examples: Sequence, batch_size: int, rng: random.Random, length_of: Callable | None) -> Iterator[list]:
-    """Shuffle and repeat the examples without end; a batch may span two epochs."""
+    """Shuffle and repeat the examples endlessly; a batch may span two epochs."""
     pool_size = _POOLED_BATCHES * batch_size if length_of else batch_size
     waiting: list = []
     while True:

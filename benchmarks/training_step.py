@@ -1,10 +1,10 @@
-"""Pretraining steps a second on the CPU, against `BertForPreTraining` of PyTorch `transformers`.
+"""Pretraining steps per second on the CPU, compared with `BertForPreTraining` of PyTorch `transformers`.
 
   python benchmarks/training_step.py
 
-Same shapes, same number of parameters, dropout on, AdamW with clipping on both sides: 4 layers, hidden 256, batch 32 x
-128 tokens, 20 predictions, vocabulary 30,522. Each side runs in processes of its own, in turn. The peer scores the
-whole vocabulary at all 128 positions, as `transformers` does; ours at the 20 masked ones, as the reference did.
+Both sides have the same shapes and number of parameters, dropout, and AdamW with clipping: 4 layers, hidden size 256,
+batch 32 x 128 tokens, 20 predictions, vocabulary 30,522. The sides alternate in separate processes. The peer computes
+logits at all 128 positions, as `transformers` does; ours only at the 20 masked ones, as the reference does.
 """
 
 import json
@@ -56,7 +56,7 @@ def our_step(architecture=ARCHITECTURE, batch=None, **options):
 
 
 def step_of(task, batch):
-    """Training of a task with one batch, again and again."""
+    """Return a training step of a task that reuses one batch."""
     import tensorflow as tf
 
     from official_bert.training.plan import TrainingPlan
@@ -105,7 +105,7 @@ def measure(side: str) -> None:
 
 
 def per_second(step, num_steps: int = NUM_STEPS) -> float:
-    """Return the number of steps per second, after two that compile and warm the caches."""
+    """Return the number of steps per second, after two warm-up steps."""
     for _ in range(2):
         step()
     times = []

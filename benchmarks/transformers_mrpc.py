@@ -1,4 +1,4 @@
-r"""Fine-tunes on MRPC with PyTorch and `transformers`: the peer of `run_classifier.py --task_name=mrpc`.
+r"""Fine-tuning on MRPC with PyTorch and `transformers`, the peer of `run_classifier.py --task_name=mrpc`.
 
   python benchmarks/transformers_mrpc.py --hf_dir encoder_hf --data_dir MRPC --learning_rates 5e-5,1e-4,2e-4 --seeds 1
 

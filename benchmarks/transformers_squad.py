@@ -1,9 +1,9 @@
-r"""Fine-tunes on SQuAD 1.1 with PyTorch and `transformers`: the peer of `run_squad.py`.
+r"""Fine-tuning on SQuAD 1.1 with PyTorch and `transformers`, the peer of `run_squad.py`.
 
   python benchmarks/transformers_squad.py --hf_dir encoder_hf --train_file train-v1.1.json --predict_file dev-v1.1.json
 
-Batches of 16 windows of similar lengths, 2 epochs, at most 384 wordpieces, padded to the longest of the batch. Scores
-are this project's, which equal SQuAD's own. Needs the `bench` extra.
+Batches of 16 windows of similar lengths, 2 epochs, at most 384 wordpieces, padded to the longest of the batch. The
+scores are computed by this project, and equal those of SQuAD's script. Needs the `bench` extra.
 """
 
 import argparse
@@ -23,7 +23,7 @@ MAX_SEQ_LENGTH, OVERLAP, NUM_BEST, MAX_ANSWER_LENGTH = 384, 128, 20, 30
 
 
 class Window(NamedTuple):
-    """A question beside a part of its context; `offsets` are None outside of the context."""
+    """A question with a part of its context; `offsets` are None outside of the context."""
 
     question_index: int
     input_ids: list[int]
@@ -76,7 +76,7 @@ def batch_of(windows: list[Window]) -> dict[str, torch.Tensor]:
 
 
 def best_answer(window: Window, starts: np.ndarray, ends: np.ndarray) -> tuple[float, tuple[int, int]]:
-    """Return the best span of a window: its score, and its characters in the context."""
+    """Return the score and the character range of a window's best span."""
     best = (-np.inf, (0, 0))
     for start in np.argsort(-starts)[:NUM_BEST]:
         for end in np.argsort(-ends)[:NUM_BEST]:

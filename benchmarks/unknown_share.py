@@ -1,8 +1,8 @@
-"""The share of unknown wordpieces in a text under each way to treat it, for a vocabulary.
+"""Fraction of unknown wordpieces in a text under each text setting, for a vocabulary.
 
   python benchmarks/unknown_share.py --text reviews.txt --vocab_file vocab.txt
 
-Unlike the scripts it also lowercases for a cased vocabulary, to show what would become of the text.
+Unlike the scripts, it also lowercases for a cased vocabulary, to show the effect.
 """
 
 import argparse
@@ -21,7 +21,7 @@ WAYS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--text", nargs="+", required=True, help="UTF-8 text files, a line a text")
+    parser.add_argument("--text", nargs="+", required=True, help="UTF-8 text files, one text per line")
     parser.add_argument("--vocab_file", required=True, help="a vocabulary")
     flags = parser.parse_args()
     texts = [pathlib.Path(path).read_text(encoding="utf-8") for path in flags.text]

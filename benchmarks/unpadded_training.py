@@ -1,9 +1,9 @@
-"""Training steps that leave padding out, against steps that compute it, on the CPU.
+"""Training steps with and without --unpad on the CPU.
 
   python benchmarks/unpadded_training.py
 
-Pretraining: batches of 32 x 128 with 10% and 40% of padding. Fine-tuning: 32 pairs as long as MRPC's (25 to 85
-wordpieces, 53 on average), padded to 128, which `--nodynamic_padding` does. Each side runs in processes of its own.
+Pretraining: batches of 32 x 128 with 10% and 40% padding. Fine-tuning: 32 pairs with the lengths of MRPC's (25 to 85
+wordpieces, 53 on average), padded to 128, as with `--nodynamic_padding`. Each side runs in separate processes.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import numpy as np
 import training_step
 from common import compare, measure_in_process
 
-# Of the lengths: mean and standard deviation, positions.
+# Mean and standard deviation of the lengths, in positions.
 LENGTHS = {"pretraining, 10% padding": (115, 16), "pretraining, 40% padding": (77, 32), "fine-tuning": (53, 13)}
 
 

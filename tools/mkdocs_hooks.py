@@ -1,4 +1,4 @@
-"""The pages of `make docs` that are not in docs/: the README, the notebooks, and the flags of every command."""
+"""Generated pages of `make docs`: the README, the notebooks, and the flags of every command."""
 
 import dataclasses
 import posixpath
@@ -24,7 +24,7 @@ more.
 
 
 def on_files(files, config):
-    """Add the generated pages; mkdocs calls this once it has found those of docs/."""
+    """Add the generated pages; mkdocs calls this after collecting the files of docs/."""
     files.append(File.generated(config, "index.md", content=(ROOT / "README.md").read_text()))
     files.append(File.generated(config, "commands.md", content=commands_page()))
     for notebook in sorted((ROOT / "notebooks").glob("*.ipynb")):
@@ -37,7 +37,7 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, **_):
-    """Rewrite links between files of the repository as links between pages; a file without a page is not linked."""
+    """Rewrite links between repository files as links between pages; remove links to files without a page."""
     source = page.file.src_uri
     folder = posixpath.dirname(source)
     repository_folder = "" if source == "index.md" else folder if folder == "notebooks" else f"docs/{folder}"
@@ -57,7 +57,7 @@ def on_page_markdown(markdown, page, **_):
 
 
 def commands_page() -> str:
-    """Return the reference of all commands: a table of flags each, from their declarations."""
+    """Return the reference page of all commands, with a table of flags for each."""
     parts = [_COMMANDS_INTRODUCTION]
     for name, command in all_commands().items():
         parts.append(f"## {name}\n\n{command.summary}\n")

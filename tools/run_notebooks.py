@@ -1,7 +1,6 @@
-"""Runs the notebooks from top to bottom and stores what they print and draw; `make notebooks`.
+"""Run the notebooks from top to bottom and save their outputs; `make notebooks`.
 
-Each runs in a copy of its folder, without what other runs left there, as after a fresh clone. Needs the extra
-"notebooks".
+Each runs in a copy of its folder, without files of other runs, as after a fresh clone. Needs the extra "notebooks".
 
 python tools/run_notebooks.py                                       # all
 python tools/run_notebooks.py notebooks/2_classification.ipynb      # one
@@ -20,13 +19,13 @@ import nbformat
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SECONDS_A_CELL = 600
-_ERASE = "\x1b[K"  # what ends a progress bar
-# TensorFlow's notes on the machine, which differ from one to the next.
+_ERASE = "\x1b[K"  # ends a progress bar
+# TensorFlow's log lines about the machine, which differ between machines.
 _NOTE = re.compile(r"WARNING: All log messages before absl|[IWE]\d{4} [\d:.]+ |To enable the following instructions")
 
 
 def main() -> None:
-    """Run the notebooks that the arguments name, or all."""
+    """Run the notebooks given as arguments, or all."""
     folder = REPOSITORY / "notebooks"
     for path in map(Path, sys.argv[1:] or sorted(folder.glob("*.ipynb"))):
         began = time.monotonic()
@@ -36,14 +35,14 @@ def main() -> None:
 
 
 def execute(path: Path, output: Path | None = None) -> nbformat.NotebookNode:
-    """Run a notebook in a fresh kernel and a fresh folder.
+    """Run a notebook in a new kernel and a new folder.
 
     Args:
-      path: the notebook; it is not changed.
-      output: takes the place of its folder `output`, with what notebooks before it left there; None begins without.
+      path: the notebook, which is not changed.
+      output: replaces its folder `output`, with the files of earlier notebooks; None starts without.
 
     Returns:
-      It with the outputs, without times and without TensorFlow's notes on the machine.
+      The notebook with outputs, without times and TensorFlow's log lines about the machine.
 
     Raises:
       CellExecutionError: a cell raises.
@@ -76,7 +75,7 @@ def execute(path: Path, output: Path | None = None) -> nbformat.NotebookNode:
 
 
 def without_notes(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
-    """Take TensorFlow's notes and what is left of progress bars out of an output; None if nothing else is in it."""
+    """Remove TensorFlow's log lines and progress bars from an output; return None if nothing else is left."""
     if output.output_type != "stream":
         return output
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in output.text.split("\n")]

@@ -1,4 +1,4 @@
-"""What all tests share: golden files, and a way to run the real scripts."""
+"""Shared by all tests: golden files, and running the real scripts."""
 
 import contextlib
 import gc
@@ -61,11 +61,11 @@ LONG_FILES = (  # the longest first
 
 
 def pytest_configure(config):
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell script; scripts inherit it
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in background jobs; scripts inherit it
         signal.signal(signal.SIGINT, signal.default_int_handler)
     is_parallel = config.getoption("dist", "no") != "no"
     if not hasattr(config, "workerinput"):
-        if is_parallel:  # the workers keep the cores busy: threads that wait for each other cost a tenth of the time
+        if is_parallel:  # workers already keep the cores busy, and waiting threads cost a tenth of the time
             os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
         config.warm_start = warm_start.start(script_environment())
     only_distributes = is_parallel and not config.option.collectonly
@@ -74,14 +74,14 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    """Puts the long files first and the pages last, so that no worker is left alone with one at the end."""
+    """Run long files first and the pages last, so that no worker has a long one left at the end."""
     places = {str(ROOT / "tests" / name): place for place, name in enumerate(LONG_FILES)}
     items.sort(key=lambda item: (item.nodeid.startswith(PAGE_RUNS), places.get(str(item.path), len(places))))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Keeps the tests of a file on one worker, for its fixtures, except those of the pages, which share none."""
+    """Keep the tests of a file on one worker, for its fixtures, except the pages, which share none."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
@@ -94,20 +94,20 @@ def pytest_xdist_make_scheduler(config, log):
 def pytest_unconfigure(config):
     if getattr(config, "warm_start", None):
         config.warm_start.close()
-    # Pytest and Python look through all objects again and again when they end; those of TensorFlow take seconds.
+    # Garbage collection at exit takes seconds because of TensorFlow's many objects.
     gc.freeze()
 
 
 def _set_up_tensorflow():
-    """Imports TensorFlow without its notes about CPUs and GPUs, and sets what it takes once only."""
-    with contextlib.suppress(ImportError):  # where TensorFlow was imported before these, they crash the process
+    """Import TensorFlow without notes about CPUs and GPUs, and set options that can be set only once."""
+    with contextlib.suppress(ImportError):  # importing these after TensorFlow crashes the process
         for peer in ("torch", "triton"):
             importlib.import_module(peer)
     with filtered_stderr(lambda note: True):
         with blocked_imports(*UNUSED_PEERS):
             import keras  # noqa: F401
             import tensorflow as tf
-        # Two devices for the tests of tf.distribute; what knows of one device uses the first.
+        # Two devices for the tests of tf.distribute; everything else uses the first.
         tf.config.set_logical_device_configuration(
             tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
         )
@@ -115,13 +115,13 @@ def _set_up_tensorflow():
 
 
 def golden_arrays(name):
-    """The arrays of an NPZ file under tests/golden."""
+    """Return the arrays of an NPZ file under tests/golden."""
     with np.load(GOLDEN / name) as arrays:
         return {key: arrays[key] for key in arrays.files}
 
 
 class Result:
-    """How a script ended."""
+    """Exit code and output of a script."""
 
     def __init__(self, process):
         self.code, self.output, self.errors = process.returncode, process.stdout, process.stderr
@@ -135,23 +135,23 @@ class Result:
 
 
 def script_command(script, flags):
-    """The command line of a script of the project, or of a command by its name, flags given as keywords."""
+    """Return the command line of a script or command of the project, with flags as keywords."""
     start = [str(ROOT / script)] if str(script).endswith(".py") else ["-m", "official_bert", script]
     return [sys.executable, *start, *(f"--{name}={value}" for name, value in flags.items())]
 
 
 def script_environment():
-    """The environment of this process, in which the tools find the package."""
+    """Return this process's environment, in which tools find the package."""
     return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 def run_script(script, *arguments, piped=None, **flags):
-    """Runs a script in a process of its own, to its end; `run_cold()` says what that process may not show.
+    """Run a script in a separate process to its end; see `run_cold()` for its limits.
 
     Args:
-      script: path of its file, where a relative one begins at the folder of the project; or a command's name.
-      *arguments: strings that come after the flags.
-      piped: bytes that come to its standard input through a pipe, at most 4096; None for the input of the tests.
+      script: path of its file, possibly relative to the project's folder; or a command's name.
+      *arguments: strings that follow the flags.
+      piped: bytes for its standard input, through a pipe, at most 4096; None for the standard input of the tests.
       **flags: name to value.
     Returns:
       A `Result`.
@@ -163,7 +163,7 @@ def run_script(script, *arguments, piped=None, **flags):
 
 
 def run_cold(script, *arguments, piped=None, **flags):
-    """As `run_script()`, in a new Python: for tests of how a script starts; the pages' tests have whole runs."""
+    """Like `run_script()`, in a new Python, for tests of startup; the tests of the pages have whole runs."""
     command = [*script_command(script, flags), *arguments]
     options = {"capture_output": True, "text": True, "env": script_environment(), "timeout": 300}
     with _input_of(piped) as stdin:
@@ -172,7 +172,7 @@ def run_cold(script, *arguments, piped=None, **flags):
 
 @contextlib.contextmanager
 def _input_of(piped):
-    """The descriptor of a pipe that holds the bytes and has no writer, or of this process's standard input."""
+    """Return the descriptor of a closed pipe with the bytes, or of this process's standard input."""
     if piped is None:
         yield 0
         return
@@ -186,7 +186,7 @@ def _input_of(piped):
 
 
 def assert_fails(result, *parts):
-    """A user's mistake: exit code 1 or 2, no traceback, one last line that holds all the parts."""
+    """Assert a user error: exit code 1 or 2, no traceback, and a last line that contains all parts."""
     assert result.code in (1, 2), result
     assert "Traceback" not in result.errors, result
     for part in parts:
@@ -194,7 +194,7 @@ def assert_fails(result, *parts):
 
 
 def assert_refused(run, config_class, flags, *parts):
-    """A user's mistake, in this process: a UserError whose message holds all the parts; the scripts print just that."""
+    """Assert a user error in this process: a UserError whose message, as printed by scripts, contains all parts."""
     flags = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in flags.items()}
     with pytest.raises(UserError) as caught:
         run(config_class(**flags))
@@ -204,7 +204,7 @@ def assert_refused(run, config_class, flags, *parts):
 
 @contextlib.contextmanager
 def prints_error(message, config_class):
-    """A user's mistake in the block; its message, as the script of these flags prints it, matches the expression."""
+    """Assert a user error in the block whose message, as printed by the script, matches the expression."""
     with pytest.raises(UserError) as caught:
         yield caught
     printed = with_dashes(str(caught.value), config_class)
@@ -235,7 +235,7 @@ def model_dir():
 
 @pytest.fixture(scope="session")
 def one_layer_config_file(tmp_path_factory, model_dir):
-    """The golden architecture with the first of its three layers alone, for what does not depend on their number."""
+    """The golden architecture reduced to one layer, for tests that do not depend on the number."""
     config = json.loads((model_dir / "bert_config.json").read_text())
     path = tmp_path_factory.mktemp("one_layer") / "bert_config.json"
     path.write_text(json.dumps({**config, "num_hidden_layers": 1}))
@@ -244,7 +244,7 @@ def one_layer_config_file(tmp_path_factory, model_dir):
 
 @pytest.fixture
 def quiet_config_file(tmp_path, model_dir):
-    """The golden architecture without dropout, and with room for 128 positions of checkpointless runs."""
+    """The golden architecture without dropout and with 128 positions, for runs without a checkpoint."""
     config = json.loads((model_dir / "bert_config.json").read_text())
     config.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     path = tmp_path / "bert_config.json"
@@ -275,7 +275,7 @@ def unmasked_records_file(tmp_path_factory, corpus_file, vocab_file):
 
 @pytest.fixture(scope="session")
 def files_of_model(model_dir, vocab_file):
-    """The flags that name the model's files."""
+    """The flags for the model's files."""
     return {
         "bert_config_file": str(model_dir / "bert_config.json"),
         "vocab_file": vocab_file,

@@ -1,9 +1,9 @@
-"""Commands and Python sessions of Markdown pages: found, run, and compared with what the page shows.
+"""Finds and runs the commands and Python sessions of Markdown pages, and compares the output with the page.
 
-A page is run block by block, as a reader would who pastes one after the other into a shell:
+A page is run block by block, as if pasted into a shell:
 
-- a block with lines that begin with `$ ` is a session: each command is followed by what it prints;
-- a ```sh block without them is a script, of which nothing is shown;
+- a block with lines that begin with `$ ` is a session: each command is followed by its output;
+- a ```sh block without them is a script, whose output is not shown;
 - a ```python block with `>>> ` is a Python session, one without is a program;
 - any other block, or one that cannot be run, has `<!-- not run: REASON -->` in the line above it.
 """
@@ -22,11 +22,11 @@ NOT_RUN = re.compile(r"<!-- not run: (.+) -->")
 SKIPPED = "..."
 _SEPARATOR = "\x1eend of an example\x1e"
 
-# Both sides lose these before they are compared: the time of a log line, the time left, which a run of less than a
-# second does not know, and every figure.
+# Removed from both sides before comparison: the time of a log line, the time left, which runs of less than a second
+# lack, and every figure.
 _TIMES = re.compile(r"^\d\d:\d\d:\d\d |\d+:\d\d:\d\d left, ")
 _FIGURE = re.compile(r"-?\b\d+(,\d{3})*(\.\d+)?(e[+-]?\d+)?")
-# Lines that come or do not come, by how fast the machine is and how it is built.
+# Lines whose presence depends on the machine and its speed.
 _CHANCE_LINES = re.compile(
     r"(INFO +(?!training| )[\w ]+: +\d+% of )"  # progress, every ten seconds
     r"|(WARNING: All log messages before absl|[IWE]\d{4} [\d:.]+ |To enable the following instructions)"  # TensorFlow's
@@ -36,14 +36,14 @@ _CHANCE_LINES = re.compile(
 class Block(NamedTuple):
     """A fenced block of a page."""
 
-    line: int  # of its first line in the page, counted from 1
-    language: str  # "" if the fence names none
+    line: int  # number of its first line in the page, from 1
+    language: str  # "" if the fence has none
     text: str
-    not_run: str | None  # the reason, where the page gives one
+    not_run: str | None  # the reason given in the page, if any
 
 
 class Step(NamedTuple):
-    """A command or a Python block, and what the page shows of its output; None if it shows nothing."""
+    """A command or a Python block, and its output in the page; None if not shown."""
 
     line: int
     language: str  # "sh" or "python"
@@ -52,10 +52,10 @@ class Step(NamedTuple):
 
 
 def find_blocks(page: str) -> list[Block]:
-    """Finds the fenced blocks of a page.
+    """Find the fenced blocks of a page.
 
     Raises:
-      ValueError: the last fence is not closed, or a mark does not stand above a block.
+      ValueError: the last fence is not closed, or a mark is not above a block.
     """
     blocks, mark, lines = [], None, iter(enumerate(page.splitlines(), start=1))
     for number, line in lines:
@@ -77,10 +77,10 @@ def find_blocks(page: str) -> list[Block]:
 
 
 def find_steps(block: Block) -> list[Step]:
-    """Takes a block apart into what is to be run, in order.
+    """Split a block into steps to run, in order.
 
     Raises:
-      ValueError: nobody could say how to run it.
+      ValueError: it cannot be run.
     """
     lines = block.text.split("\n")
     if block.language == "python":
@@ -109,7 +109,7 @@ def _session(number: int, lines: list[str]):
 
 
 def _is_whole(command: str) -> bool:
-    """Whether a shell would run it, rather than wait for another line."""
+    """Return True if a shell would run the command instead of waiting for another line."""
     try:
         shlex.split(command)
     except ValueError:
@@ -118,10 +118,10 @@ def _is_whole(command: str) -> bool:
 
 
 def run_step(step: Step, folder: str, environment: dict[str, str], timeout: float) -> list[str]:
-    """Runs a step in a folder and compares what it prints with what is shown.
+    """Run a step in a folder and compare its output with the page.
 
     Returns:
-      What is wrong, a line each; nothing if all is well.
+      The differences, one per line; empty if there are none.
     """
     if step.language == "sh":
         return _run_command(step, folder, environment, timeout)
@@ -167,16 +167,16 @@ def _failure(process: subprocess.CompletedProcess) -> list[str]:
 
 
 def compare(shown: list[str], printed: list[str]) -> list[str]:
-    """Compares the shape of lines: figures and times may differ, a line `...` stands for any number of lines.
+    """Compare lines: figures and times may differ, and a line `...` matches any number of lines.
 
-    Within a line `...` stands for anything.
+    Within a line `...` matches anything.
 
     Args:
-      shown: what the page shows.
-      printed: what the command printed.
+      shown: the output in the page.
+      printed: the output of the command.
 
     Returns:
-      A diff of the lines that are shown, -, with those that were printed, +; nothing if they agree.
+      A diff of the shown lines, -, and the printed lines, +; empty if they match.
     """
     printed = [line for line in printed if not _CHANCE_LINES.search(line)]
     parts = [[]]
@@ -188,7 +188,7 @@ def compare(shown: list[str], printed: list[str]) -> list[str]:
     if _matches(parts, printed):
         return []
     printed_shapes = [shape(line) for line in printed]
-    # A line that agrees but for its dots is written as it was printed, so that the diff pairs the two.
+    # A line that matches by its dots is replaced by the printed one, so that the diff pairs the two.
     shown_shapes = [
         next((other for other in printed_shapes if line != SKIPPED and _agrees(line, other)), shape(line))
         for line in shown
@@ -197,7 +197,7 @@ def compare(shown: list[str], printed: list[str]) -> list[str]:
 
 
 def _shortened(diff: list[str]) -> list[str]:
-    """Leaves out the middle of long runs of lines that the page does not show: most of them stand where it has dots."""
+    """Omit the middle of long runs of lines that the page does not show, most of which match its dots."""
     lines = []
     for is_extra, run in itertools.groupby(diff, lambda line: line.startswith("+ ")):
         run = list(run)
@@ -207,7 +207,7 @@ def _shortened(diff: list[str]) -> list[str]:
 
 
 def _matches(parts: list[list[str]], printed: list[str]) -> bool:
-    """Whether the parts occur one after the other, the first at the start and the last at the end."""
+    """Return True if the parts occur in order, the first at the start and the last at the end."""
     shapes = [shape(line) for line in printed]
     first, *others = parts
     if not others:
@@ -236,8 +236,8 @@ def _agrees(shown: str, printed_shape: str) -> bool:
     return re.fullmatch(pattern, printed_shape) is not None
 
 
-# What depends on the weights, which are random ones in a test: words that a model fills in, labels and answers that it
-# chooses, texts that chance picks as an example. Each pattern becomes its replacement, on both sides.
+# Output that depends on the weights, which are random in tests: words filled in by a model, labels and answers that it
+# chooses, texts picked at random as examples. Each pattern is replaced on both sides.
 _VARYING = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
@@ -255,15 +255,15 @@ _VARYING = tuple(
 
 
 def shape(line: str) -> str:
-    """Writes a line without what may differ: the time of day, figures, the widths of columns, a model's choices."""
+    """Normalize a line: remove the time of day, figures, column widths and a model's choices."""
     line = _TIMES.sub("", line)
     for pattern, replacement in _VARYING:
         line = pattern.sub(replacement, line)
-    return " ".join(_FIGURE.sub("0", line).split()).replace(" ]", "]")  # NumPy fills a short figure up with spaces
+    return " ".join(_FIGURE.sub("0", line).split()).replace(" ]", "]")  # NumPy pads short figures with spaces
 
 
 def reader_environment(folder: str) -> dict[str, str]:
-    """The environment of a reader who has installed the project in `folder` and activated its Python."""
+    """Return the environment of a reader who installed the project in `folder` and activated its Python."""
     path = os.pathsep.join((os.path.dirname(sys.executable), os.environ["PATH"]))
-    # Without the settings of the tests' own process, and without TensorFlow's notes on the machine.
+    # Without settings of the test process, and without TensorFlow's notes about the machine.
     return {**os.environ, "PATH": path, "PYTHONPATH": folder, "TF_CPP_MIN_LOG_LEVEL": "2"}

@@ -1,4 +1,4 @@
-"""Hugging Face's weights: names, layout, files, and every way they can be wrong. Nothing here needs PyTorch."""
+"""Hugging Face weights: names, layout, files, and every possible defect. PyTorch is not needed."""
 
 import json
 import struct
@@ -28,12 +28,12 @@ V, D, L, I, S, T = 11, 4, 2, 6, 7, 3  # noqa: E741
 
 
 def header_of(text):
-    """The beginning of a safetensors file: the length of the header, and the header."""
+    """Return the beginning of a safetensors file: the length of the header, and the header."""
     return struct.pack("<Q", len(text)) + text.encode()
 
 
 def hf_shapes():
-    """Names and shapes as `transformers` writes them for a BertForPreTraining, written down by hand."""
+    """Return names and shapes that `transformers` writes for a BertForPreTraining, listed by hand."""
     shapes = {
         "bert.embeddings.word_embeddings.weight": [V, D],
         "bert.embeddings.position_embeddings.weight": [S, D],
@@ -76,7 +76,7 @@ def arrays():
 
 @pytest.fixture
 def read(tmp_path):
-    """Writes arrays to a folder with the library of Hugging Face and reads them with ours."""
+    """Return a function that writes arrays with Hugging Face's library and reads them with ours."""
 
     def write_and_read(arrays):
         safetensors.numpy.save_file(arrays, str(tmp_path / "model.safetensors"))
@@ -187,7 +187,7 @@ def test_optimizer_state_is_left_out(arrays):
 
 
 class TestTies:
-    """The output weights of the masked-LM head are the word embeddings, wherever a file has them."""
+    """Output weights of the masked-LM head, which are the word embeddings."""
 
     words, decoder = "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
     bias, decoder_bias = "cls.predictions.bias", "cls.predictions.decoder.bias"
@@ -208,7 +208,7 @@ class TestTies:
 
 
 class TestMissingPooler:
-    """`transformers` has none in models for masked words, spans and tags."""
+    """Models for masked words, spans and tags, which have no pooler in `transformers`."""
 
     def test_it_begins_at_random_and_says_so(self, arrays, caplog):
         kernel = from_hf(arrays, CONFIG, "folder").arrays["bert/pooler/dense/kernel"]
@@ -229,12 +229,12 @@ class TestMissingPooler:
 
 
 class TestMisfits:
-    """Arrays that are not those of the model."""
+    """Arrays that do not belong to the model."""
 
     @pytest.mark.parametrize(
         "name",
         [
-            "bert.encoder.layer.2.output.dense.weight",  # a layer too many
+            "bert.encoder.layer.2.output.dense.weight",  # one layer too many
             "bert.encoder.layer.0.crossattention.self.query.weight",
             "bert.embeddings.word_embeddings.weights",
             "my.bert.pooler.dense.weight",
@@ -292,7 +292,7 @@ class TestMisfits:
 
 
 class TestFiles:
-    """Reading and writing, beside what is read."""
+    """Reading and writing of files."""
 
     @pytest.mark.parametrize("dtype", [np.float64, np.float16, tf.bfloat16.as_numpy_dtype])
     def test_other_precisions_become_float32(self, arrays, read, dtype):

@@ -35,7 +35,7 @@ def in_order(rows, names):
 
 @pytest.fixture
 def texts(reviews, tmp_path):
-    """Two tables of pairs: names of the files, and all pairs in their order."""
+    """Two tables of pairs: file names, and all pairs in order."""
     pairs = [tuple(pair) for pair in predicted_pairs(reviews)]
     tables = {tmp_path / "long.tsv": pairs * 20, tmp_path / "short.tsv": pairs[::-1]}
     for path, rows in tables.items():
@@ -70,7 +70,7 @@ def test_the_results_are_those_of_predictor_in_any_number_of_shards(reviews, ver
     assert all(in_order(lines_of(shard), names) == lines_of(shard) != [] for shard in shards)
     assert in_order(lines_of(*shards), names) == rows
 
-    beam_predict.run(BeamPredictionConfig(**{**flags, "input_file": names[1]}, num_shards=9))  # more than blocks
+    beam_predict.run(BeamPredictionConfig(**{**flags, "input_file": names[1]}, num_shards=9))  # more shards than blocks
     assert sorted(len(lines_of(path)) for path in tmp_path.glob("found-*-of-00009.jsonl")) == [0] * 8 + [len(files[1])]
     assert not list(tmp_path.glob(".*partial*"))
 
@@ -162,7 +162,7 @@ def test_mistakes_are_told_in_one_line(reviews, texts, tmp_path, monkeypatch):
         ({"output_format": "tfrecord"}, "--output_format=tfrecord is for vectors; give --pooling=mean"),
         ({"num_shards": 2, "input_file": f"{names[0]},{tmp_path / 'bad.tsv'}"}, "bad.tsv, line 3"),
     ):
-        if changes.get("num_shards"):  # of an earlier run; would be taken for a part of this one's
+        if changes.get("num_shards"):  # from an earlier run; would be mistaken for a shard of this one
             (tmp_path / "found-00000-of-00002.jsonl").write_text("{}\n")
         assert_refused(beam_predict.run, BeamPredictionConfig, {**flags, **changes}, *parts)
         assert not list(tmp_path.glob("found*"))
@@ -218,7 +218,7 @@ def test_tags_of_words(files_of_model, one_layer_config_file, tmp_path):
 
 @pytest.fixture
 def many_texts(reviews, tmp_path):
-    """Enough texts for two processes; the flags, with three shards."""
+    """Flags with enough texts for two processes, and three shards."""
     rows = "".join(f"{a}\t{b}\n" for a, b in predicted_pairs(reviews))
     (tmp_path / "many.tsv").write_text("text\tother\n" + rows * 50)
     return flags_for([str(tmp_path / "many.tsv")], tmp_path, model_dir=reviews["export_dir"], num_shards=3)
@@ -234,7 +234,7 @@ def assert_all_there(tmp_path, flags):
 
 @pytest.mark.slow
 def test_two_processes_predict(many_texts, tmp_path):
-    """That a job loses one is seen in test_beam_pretraining_data.py."""
+    """The loss of a process is tested in test_beam_pretraining_data.py."""
     flags = {**many_texts, "beam_args": TWO_PROCESSES}
     result = run_script("beam_predict", **flags)
     assert result.code == 0, result
@@ -246,7 +246,7 @@ def test_two_processes_predict(many_texts, tmp_path):
 @pytest.mark.endurance
 @pytest.mark.multi_process
 def test_a_cluster_tells_the_mistakes_that_its_pools_find_and_predicts(many_texts, tmp_path):
-    """That it loses a pool is seen in test_beam_pretraining_data.py."""
+    """The loss of a pool is tested in test_beam_pretraining_data.py."""
     with cluster(tmp_path) as running:
         flags = {**many_texts, "beam_args": running.beam_args}
         result = run_script("beam_predict", **{**flags, "text_b_column": "nothing"})

@@ -1,4 +1,4 @@
-"""Whole conversions, from folder to folder. Nothing here needs PyTorch."""
+"""Whole conversions from folder to folder, without PyTorch."""
 
 import collections
 import copy
@@ -21,7 +21,7 @@ from tests.conftest import GOLDEN, prints_error
 
 @pytest.fixture
 def checkpoint_flags(model_dir, vocab_file):
-    """A checkpoint of the reference, optimizer state included."""
+    """A checkpoint of the reference, including optimizer state."""
     return {
         "to_hf": True,
         "init_checkpoint": str(model_dir / "trained_model.ckpt-12"),
@@ -184,7 +184,7 @@ def test_a_model_that_no_machine_holds_is_refused(checkpoint_flags, hf_dir, tmp_
 
 
 def mutated(values, rng):
-    """A JSON value of which one part, at any depth, is replaced, renamed, copied or left out."""
+    """Return a JSON value with one part, at any depth, replaced, renamed, copied or removed."""
     odd = [None, True, False, 0, -1, 1, 2**31, 10**30, 0.5, 1e308, math.nan, math.inf, "", "1", "a/b", "\ud800", [], {}]
     values, parents = copy.deepcopy(values), []
 
@@ -233,11 +233,11 @@ def test_damaged_json_files_end_in_a_message_or_a_model(checkpoint_flags, hf_dir
                 convert(**(to_hf if path == bert_config else {"hf_dir": str(hf_dir)}), output_dir=str(tmp_path / "out"))
                 ends[path.name, "converted"] += 1
             except UserError as error:
-                str(error).encode()  # so that it can be printed
+                str(error).encode()  # must be printable
                 assert str(path) in str(error) or str(hf_dir) in str(error) or to_hf["init_checkpoint"] in str(error)
                 ends[path.name, "refused"] += 1
         path.write_text(good)
-    assert len(ends) == 10, ends  # of each kind of file some are refused, and some are as good as before
+    assert len(ends) == 10, ends  # for each kind of file, some are refused and some remain valid
 
 
 @pytest.mark.parametrize(

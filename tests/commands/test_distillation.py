@@ -1,4 +1,4 @@
-"""Whole runs with --teacher: what is stored of it, what a student learns of it, and teachers that do not fit."""
+"""Whole runs with --teacher: stored outputs, what a student learns, and teachers that do not fit."""
 
 import json
 import random
@@ -31,7 +31,7 @@ WORDS = ("the", "rain", "snow", "warm", "broken", "harbour", "bridge")
 
 
 def without_dropout(config_file, folder, **changes):
-    """Writes an architecture of a file, with changes, that drops nothing out."""
+    """Write an architecture from a file, with changes and without dropout."""
     config = {**json.loads(open(config_file).read()), "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     path = folder / "bert_config.json"
     path.write_text(json.dumps({**config, **changes}))
@@ -40,7 +40,7 @@ def without_dropout(config_file, folder, **changes):
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory, files_of_model):
-    """What every run of the classifier needs."""
+    """The flags required by every run of the classifier."""
     folder = tmp_path_factory.mktemp("data")
     rng = random.Random(1)
     for split, count in (("train", 32), ("dev", 9)):
@@ -62,7 +62,7 @@ def teacher(base, tmp_path_factory):
 
 @pytest.fixture
 def student(base, one_layer_config_file, teacher, tmp_path):
-    """Flags of a student with a third of the layers."""
+    """Flags of a student with one third of the layers."""
     return {
         **base, "bert_config_file": one_layer_config_file, "teacher": teacher, "output_dir": str(tmp_path / "student"),
     }  # fmt: skip
@@ -105,7 +105,7 @@ def test_the_teacher_s_logits_lie_beside_each_record(base, student, teacher, tmp
     run_classifier.run(ClassifierConfig(**{**base, "output_dir": other, "random_seed": 7, "num_train_epochs": 1.0}))
     run_classifier.run(ClassifierConfig(**{**more, "teacher": other, "num_train_epochs": 4.0}))
     others, _ = stored_logits(f"{student['output_dir']}/train.teacher.tf_record")
-    assert others.shape == logits.shape and not np.allclose(others, logits)  # another teacher is asked anew
+    assert others.shape == logits.shape and not np.allclose(others, logits)  # another teacher is evaluated again
 
 
 def trained_weights(student, folder, **changes):
@@ -114,7 +114,7 @@ def trained_weights(student, folder, **changes):
 
 
 def as_hugging_face(teacher, folder):
-    """Writes a teacher as Hugging Face's folder, with its labels the other way round."""
+    """Write a teacher as a Hugging Face folder, with its labels in reverse order."""
     files_of_run = {"bert_config_file": f"{teacher}/bert_config.json", "vocab_file": f"{teacher}/vocab.txt"}
     convert_hf_checkpoint.run(
         HfConversionConfig(to_hf=True, init_checkpoint=teacher, output_dir=str(folder), **files_of_run)
@@ -195,7 +195,7 @@ def test_layers_are_learned_through_projections(student, teacher, tmp_path):
     saved = {name: weights_of(folder).keys() for name, folder in folders.items()}
     assert saved["layers"] - saved["no layers"] == projections
 
-    # The student alone is what is evaluated, used and loaded again.
+    # Only the student is evaluated, used and reloaded.
     run_classifier.run(
         ClassifierConfig(**{**settings, "teacher": None, "output_dir": folders["layers"], "do_train": False,
                             "do_eval": True, "soft_target_weight": 0.5})
@@ -269,14 +269,14 @@ def test_a_copy_of_the_teacher_begins_without_anything_to_learn_from_it(
         name: json.loads(open(f"{folders[name]}/metrics.jsonl").readline())["soft_target_loss"]
         for name in ("copy", "other")
     }
-    # A tagger drops out 10% before its last layer; nothing else differs between a teacher and its copy.
+    # The tagger's dropout of 10% before its last layer is the only difference between a teacher and its copy.
     assert first["copy"] < (1e-6 if script == "squad" else 0.2 * first["other"])
     assert first["other"] > 1e-4
 
 
 @pytest.fixture
 def pretraining(records_file, model_dir, tmp_path):
-    """Flags of pretraining that drops nothing out, with the golden model as the teacher."""
+    """Flags of pretraining without dropout, with the golden model as the teacher."""
     return {
         "input_file": records_file, "output_dir": str(tmp_path / "out"), "teacher": f"{model_dir}/bert_model.ckpt",
         "log_steps": 1,
@@ -315,7 +315,7 @@ def test_pretraining_learns_the_teacher_s_words_and_its_last_layer(pretraining, 
 
 
 def test_the_loss_of_the_teacher_s_words_is_a_divergence(pretraining, model_dir, tmp_path, records_file):
-    """Of one batch, computed here from what two models answer."""
+    """Computed here for one batch, from the outputs of two models."""
 
     config = BertConfig.from_json_file(without_dropout(pretraining["bert_config_file"], tmp_path, num_hidden_layers=1))
     task = DistilledPretrainingTask(

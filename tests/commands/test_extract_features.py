@@ -1,4 +1,4 @@
-"""The files that `extract_features.py` writes; how vectors are made is in tests/inference/test_text_encoder.py."""
+"""Output files of `extract_features.py`; for the vectors see tests/inference/test_text_encoder.py."""
 
 import io
 import json
@@ -28,7 +28,7 @@ def flags(files_of_model, tmp_path):
 
 @pytest.fixture
 def extract(flags, tmp_path):
-    """Runs with other flags, and gives the path of the output."""
+    """Return a function that runs the command with changed flags and returns the output path."""
 
     def run(**changes):
         ending = changes.get("output_format", "jsonl")
@@ -54,7 +54,7 @@ def read_lines(path):
 
 
 def token_vectors(line):
-    """The vectors of a line of JSON, [S, K, D]."""
+    """Return the vectors of a line of JSON, [S, K, D]."""
     return np.array([[layer["values"] for layer in token["layers"]] for token in line["features"]])
 
 
@@ -145,11 +145,11 @@ def test_pipes(extract, json_lines, monkeypatch, tmp_path):
 
 
 class TestShards:
-    """Several output files, of which finished ones are kept."""
+    """Output in several files, of which finished ones are kept."""
 
     @pytest.fixture
     def run(self, extract, tmp_path):
-        """Makes shards of two texts; gives the shards' vectors and how many texts were computed."""
+        """Return a function that writes shards of two texts and returns their vectors and how many were computed."""
         texts = tmp_path / "texts.txt"
         texts.write_text("".join(f"{text}\n" for text in [*TEXTS, "the town", "the crates", "a"]))
 
@@ -213,7 +213,7 @@ class TestShards:
 
 
 class TestMistakes:
-    """What is refused, in a line, with the old output left as it was."""
+    """Errors, reported in one line, that leave the old output unchanged."""
 
     @pytest.mark.parametrize(
         ("changes", "parts"),

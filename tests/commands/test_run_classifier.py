@@ -1,4 +1,4 @@
-"""`run_classifier.py` on small data of its own: training, evaluation and prediction of every kind of task."""
+"""`run_classifier.py` on small generated data: training, evaluation and prediction for every kind of task."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def write_rows(path, header, rows):
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
-    """SST-2, MRPC and MNLI in their layouts, with a rule that a tiny model learns: the adjective decides."""
+    """SST-2, MRPC and MNLI in their layouts, with a learnable rule: the adjective decides."""
     folder = tmp_path_factory.mktemp("data")
     rng = random.Random(1)
     for split, count in (("train", 96), ("dev", 37), ("test", 11)):
@@ -53,7 +53,7 @@ def data_dir(tmp_path_factory):
 
 @pytest.fixture
 def settings(data_dir, one_layer_config_file, model_dir, vocab_file, tmp_path):
-    """What every run needs; tests add to it."""
+    """The flags required by every run; tests add to them."""
     return {
         "task_name": "SST-2",
         "data_dir": str(data_dir),
@@ -82,7 +82,7 @@ def results(settings):
 
 
 def assert_reported(settings, suffix=""):
-    """The page has the lines of `eval_results.txt` that are of its split, character by character."""
+    """Assert that the page has exactly the lines of `eval_results.txt` for its split."""
     lines = [
         " = ".join(score) for score in scores_of(pathlib.Path(settings["output_dir"], f"report{suffix}.html")).items()
     ]
@@ -143,7 +143,7 @@ def test_training_evaluation_and_prediction(settings, data_dir):
     assert report["Confusion matrix"]["counts"] == counts.tolist()
     assert sum(sum(bar[1]) for bar in report["Length"]["bars"]) == 37
 
-    # What evaluation alone prints of the same checkpoint, in a process of its own.
+    # Output of a separate process that only evaluates the same checkpoint.
     os.remove(os.path.join(settings["output_dir"], "eval_results.txt"))
     assert run_script("run_classifier.py", "--do_eval", **settings).code == 0
     assert results(settings) == scores
@@ -183,7 +183,7 @@ def test_a_resumed_run_equals_one_uninterrupted(settings, tmp_path):
 @pytest.mark.slow
 @pytest.mark.endurance
 def test_the_best_checkpoint_is_kept_and_training_stops_early(settings):
-    # So high a rate that later evaluations are worse.
+    # The learning rate is so high that later evaluations are worse.
     settings = {**settings, "learning_rate": 3e-2}
     run(settings, do_train=True, num_train_epochs=20.0, eval_steps=6, early_stopping_patience=2)
     best = os.path.join(settings["output_dir"], "best")
@@ -191,12 +191,12 @@ def test_the_best_checkpoint_is_kept_and_training_stops_early(settings):
         history = json.load(source)
     scores = [score for _, score in history]
     assert len(history) < 40, "did not stop early"
-    assert "report.html" not in os.listdir(settings["output_dir"])  # only of an evaluation that is asked for
+    assert "report.html" not in os.listdir(settings["output_dir"])  # only for a requested evaluation
     assert scores.index(max(scores)) == len(scores) - 3
     best_step = history[scores.index(max(scores))][0]
     assert f"model.ckpt-{best_step}.index" in os.listdir(best)
     assert f"model.ckpt-{history[-1][0]}.index" in os.listdir(settings["output_dir"])
-    # The same command again finds nothing to do.
+    # Repeating the command does nothing.
     run(settings, do_train=True, num_train_epochs=20.0, eval_steps=6, early_stopping_patience=2)
     with open(os.path.join(best, "evaluations.json")) as source:
         assert json.load(source) == history
@@ -283,11 +283,11 @@ def test_data_of_ones_own(settings, problem):
     settings["label_column"] = "tags" if problem == "multi_label" else "score"
     if problem != "single_label":
         settings[problem] = True
-    if problem != "multi_label":  # pairs, whose second texts are ranked
+    if problem != "multi_label":  # pairs, ranked by their second texts
         settings |= {"text_a_column": "query", "text_b_column": "text", "ranking": True}
     if problem == "multi_label":
         settings["labels"] = "bright,empty"
-    num_train_epochs = 24.0 if problem == "multi_label" else 8.0  # half of its loss is a label that is never given
+    num_train_epochs = 24.0 if problem == "multi_label" else 8.0  # half of its loss is a label that never occurs
     run(settings, do_train=True, do_eval=True, do_predict=True, num_train_epochs=num_train_epochs)
     scores, header = results(settings), table(settings, "predictions.tsv")[0]
     if problem == "single_label":
@@ -300,7 +300,7 @@ def test_data_of_ones_own(settings, problem):
     if problem != "multi_label":
         assert min(scores["eval_mrr@10"], scores["eval_ndcg@10"]) > 0.9
     assert_reported(settings)
-    # The labels stay those of the training, though nothing tells them now.
+    # The labels remain those of training, although no flag gives them now.
     for name in ("train_file", "labels"):
         settings.pop(name, None)
     run(settings, do_eval=True)
@@ -335,7 +335,7 @@ def test_a_trained_model_keeps_its_meaning(settings, data_dir, tmp_path):
 
 @pytest.mark.slow
 def test_a_run_of_an_earlier_version_lacks_newer_flags(settings, tmp_path):
-    """It did what they do by default."""
+    """The run behaved like their defaults."""
     run(settings, do_train=True, num_train_epochs=1.0)
     path = tmp_path / "out" / "run_config.json"
     content = json.loads(path.read_text())
@@ -350,7 +350,7 @@ def test_a_run_of_an_earlier_version_lacks_newer_flags(settings, tmp_path):
 
 @pytest.mark.slow
 def test_text_that_is_split_already(settings, tmp_path):
-    """Trained, exported, and asked in other processes: the same ids and answers everywhere."""
+    """Training, export and prediction in other processes give the same ids and results."""
     words = ["배/NNG", "항구/NNG", "눈/NNG", "밝/VA", "어둡/VA", "##/VA", "Zoë", "##,", "[unused1]"]
     fillers = [f"[unused{number}]" for number in range(2, 1000)]  # about as many tokens as the model has embeddings
     vocab_file = write_vocabulary(tmp_path / "vocab.txt", [*words, *fillers])
@@ -413,7 +413,7 @@ def test_features_of_other_layers_are_not_taken_for_these(settings, files_of_mod
         ({"labels": "0,,1", **CUSTOM}, "--labels=0,,1 contains an empty name"),
         ({"task_name": "mrcp"}, "--task_name=mrcp: unknown task; did you mean mrpc. All tasks: cola, sst-2"),
         (
-            {**CUSTOM, "task_name": "SST2"},  # before what is said of flags of other tasks
+            {**CUSTOM, "task_name": "SST2"},  # checked before flags of other tasks
             "--task_name=SST2: unknown task; did you mean sst-2.",
         ),
         ({"data_dir": "absent"}, "there is no folder absent"),
@@ -479,7 +479,7 @@ def test_damaged_records_are_named_and_made_again(settings, tmp_path, trainable_
     data[-10] ^= 0xFF
     path.write_bytes(data)
     if not trainable_encoder:
-        os.remove(tmp_path / "out" / "eval.features.tf_record")  # else nothing reads the records
+        os.remove(tmp_path / "out" / "eval.features.tf_record")  # otherwise the records are not read
     with pytest.raises(UserError, match=r"eval\.tf_record: record 36 .*; delete it; it will be created again"):
         run(settings)
     path.unlink()

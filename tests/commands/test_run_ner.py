@@ -1,4 +1,4 @@
-"""`run_ner.py` on made-up sentences: training, evaluation and prediction, every flag of its own, and bad input."""
+"""`run_ner.py` on generated sentences: training, evaluation and prediction, all its own flags, and bad input."""
 
 import hashlib
 import json
@@ -25,14 +25,14 @@ from tests.conftest import assert_fails, assert_refused, prints_error, run_scrip
 from tests.record_files import read_records
 from tests.reports import scores_of, sections_of
 
-# A place is of one word or two, a person of one; the tag decides the part of speech.
+# A place has one or two words, a person one; the tag determines the part of speech.
 PLACES, PERSONS, OTHERS = ("harbour", "bridge"), ("mirror",), ("the", "rain", "snow", "warm", "broken", "committees")
 SPLITS = {"train": 96, "dev": 24, "test": 20}
 CONLL_NAMES = {"train": "eng.train", "dev": "eng.testa", "test": "eng.testb"}
 
 
 def made_sentence(rng):
-    """Words with their tags in IOB2."""
+    """Generate words with their tags in IOB2."""
     words, tags = [], []
     for _ in range(rng.randint(2, 5)):
         kind = rng.random()
@@ -49,7 +49,7 @@ def made_sentence(rng):
 
 
 def columns(sentences, notation=lambda tags: tags):
-    """Sentences as CoNLL-2003 has them, in documents of eight."""
+    """Format sentences like CoNLL-2003, in documents of eight."""
     lines = []
     for number, (words, tags) in enumerate(sentences):
         lines += ["-DOCSTART- -X- -X- O\n", "\n"] if number % 8 == 0 else []
@@ -67,7 +67,7 @@ def corpus():
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory, corpus):
-    """The sentences in columns, under CoNLL's names."""
+    """Files of the sentences in columns, named as in CoNLL."""
     folder = tmp_path_factory.mktemp("columns")
     for split, sentences in corpus.items():
         (folder / CONLL_NAMES[split]).write_text(columns(sentences))
@@ -76,7 +76,7 @@ def data_dir(tmp_path_factory, corpus):
 
 @pytest.fixture(scope="module")
 def base(data_dir, files_of_model, one_layer_config_file):
-    """What every run needs."""
+    """The flags required by every run."""
     return {
         **files_of_model, "bert_config_file": one_layer_config_file, "data_dir": str(data_dir), "max_seq_length": 16,
         "train_batch_size": 8, "learning_rate": 2e-3, "num_train_epochs": 5.0,
@@ -85,7 +85,7 @@ def base(data_dir, files_of_model, one_layer_config_file):
 
 @pytest.fixture(scope="module")
 def trained(base, tmp_path_factory):
-    """Settings of a run of the real script that trained, evaluated and predicted, and what it printed."""
+    """Settings and output of a run of the real script that trained, evaluated and predicted."""
     settings = {**base, "output_dir": str(tmp_path_factory.mktemp("trained") / "out")}
     result = run_script("run_ner.py", "--do_train", "--do_eval", "--do_predict", **settings)
     assert result.code == 0, result
@@ -94,7 +94,7 @@ def trained(base, tmp_path_factory):
 
 @pytest.fixture
 def copied(trained, tmp_path):
-    """Settings with a copy of the folder of that run, without what evaluation and prediction wrote."""
+    """Settings with a copy of that run's folder, without the files of evaluation and prediction."""
     settings = {**trained[0], "output_dir": str(tmp_path / "out")}
     shutil.copytree(trained[0]["output_dir"], settings["output_dir"])
     for name in os.listdir(settings["output_dir"]):
@@ -122,7 +122,7 @@ def results(settings, name="eval_results.txt"):
 
 
 def written_tags(settings):
-    """The last two columns of the predictions, sentence by sentence: what the file had, and what was predicted."""
+    """Return the last two columns of the predictions, the given and predicted tags, by sentence."""
     rows = [
         [line.split(" ")[-2:] for line in part.split("\n") if line and not line.startswith("-DOCSTART-")]
         for part in read(settings, "predictions.conll").split("\n\n")
@@ -153,7 +153,7 @@ def test_training_evaluation_and_prediction(trained, data_dir, corpus):
     test_scores = results(settings, "test_results.txt")
     assert list(test_scores) == sorted(name.replace("eval", "test") for name in scores)
 
-    # The original lines with one more column, in which conlleval finds what was written.
+    # The original lines with one more column, as conlleval expects them.
     original = (data_dir / "eng.testb").read_text().splitlines()
     lines = read(settings, "predictions.conll").splitlines()
     assert [line.rpartition(" ")[0] for line in lines] == original
@@ -185,7 +185,7 @@ def test_evaluation_and_prediction_alone_give_the_same(trained, copied, data_dir
     run(copied, do_predict=True)
     for name in ("predictions.conll", "test_results.txt", "test_report.txt"):
         assert read(copied, name) == read(trained[0], name)
-    # A file that is predicted is scored as one that is evaluated.
+    # Predicting a file gives the same scores as evaluating it.
     run(copied, do_predict=True, predict_file=str(data_dir / "eng.testa"))
     assert read(copied, "test_report.txt") == read(copied, "eval_report.txt")
     assert results(copied, "test_results.txt")["test_loss"] == pytest.approx(results(copied)["eval_loss"], abs=1e-5)
@@ -262,14 +262,14 @@ def test_parts_of_speech_are_scored_by_accuracy_alone(settings):
     }
     history = json.loads(read(settings, "best/evaluations.json"))
     assert [step for step, _ in history] == [18, 36]
-    assert history[-1][1] == pytest.approx(results(settings)["eval_accuracy"], abs=1e-6)  # what decides
+    assert history[-1][1] == pytest.approx(results(settings)["eval_accuracy"], abs=1e-6)  # the deciding score
     assert [tagged.entities for tagged in Predictor(settings["output_dir"])(["the harbour town", "mirror"])] == [[], []]
 
 
 @pytest.mark.slow
 @pytest.mark.endurance
 def test_the_best_checkpoint_is_kept_and_training_stops_early(settings):
-    # So high a rate that later evaluations are worse.
+    # The learning rate is so high that later evaluations are worse.
     flags = {"num_train_epochs": 20.0, "eval_steps": 12, "early_stopping_patience": 2, "learning_rate": 3e-2}
     run(settings, do_train=True, **flags)
     history = json.loads(read(settings, "best/evaluations.json"))
@@ -305,7 +305,7 @@ def test_document_context_fills_the_windows_of_a_document(trained, copied, corpu
 
 @pytest.fixture(scope="module")
 def deep_model(tmp_path_factory):
-    """A tiny model of random weights with four layers, which some choices of features need."""
+    """A tiny random model with four layers, as required by some choices of features."""
     folder = tmp_path_factory.mktemp("deep")
     config = BertConfig(
         vocab_size=1182, hidden_size=16, num_hidden_layers=4, num_attention_heads=2, intermediate_size=32,
@@ -352,7 +352,7 @@ def test_a_frozen_encoder_is_run_once(settings, deep_model, corpus, caplog, feat
     assert [sentence.tags for sentence in tagged] == cached_tags[1]
     assert len({round(probability, 4) for sentence in tagged for probability in sentence.probabilities}) > 10
 
-    # The same checkpoint, computed from the ids; without the settings of the run nothing speaks against it.
+    # The same checkpoint computed from the ids; without the run's settings nothing contradicts it.
     os.remove(os.path.join(frozen["output_dir"], "run_config.json"))
     for name in features:
         os.remove(os.path.join(frozen["output_dir"], name))
@@ -404,7 +404,7 @@ def test_unknown_tags_are_warned_of_and_count_as_errors(copied, tmp_path, caplog
     assert "with 3 phrases" in read(copied, f"{prefix}_report.txt")
     assert "MISC: precision:" in read(copied, f"{prefix}_report.txt")
     records = read_records(os.path.join(copied["output_dir"], f"{flag}.tf_record"))
-    assert (records["label_ids"] > 0).sum() == 4  # the loss is of the words whose tag is known
+    assert (records["label_ids"] > 0).sum() == 4  # the loss covers only words with known tags
 
 
 def test_tags_that_break_their_scheme_are_warned_of(copied, tmp_path, caplog):

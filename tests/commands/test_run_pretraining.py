@@ -1,4 +1,4 @@
-"""What `run_pretraining.py` evaluates and refuses; how it trains is in tests/training and tests/test_scripts.py."""
+"""Evaluation and errors of `run_pretraining.py`; for training see tests/training and tests/test_scripts.py."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ def flags(records_file, model_dir, tmp_path):
 
 @pytest.fixture
 def refuse(flags):
-    """Asserts that training with some other flags ends in a message with the parts given."""
+    """Return a function that asserts that training with changed flags fails with the given message parts."""
 
     def run(changes, *parts):
         assert_refused(run_pretraining.run, PretrainingConfig, {**flags, "do_train": True, **changes}, *parts)
@@ -91,7 +91,7 @@ def test_flags_and_files_that_do_not_serve(refuse, changes, parts):
 
 @pytest.fixture
 def dynamic(unmasked_records_file, vocab_file):
-    """Flags with which records are masked while training."""
+    """Flags for masking records during training."""
     return {"input_file": unmasked_records_file, "dynamic_masking": True, "vocab_file": vocab_file}
 
 
@@ -126,7 +126,7 @@ def test_records_with_masks_are_not_masked_again(refuse, dynamic, records_file, 
 
 
 def test_a_vocabulary_of_other_records_is_refused(refuse, dynamic, vocab_file, tmp_path):
-    alone = tmp_path / "unmasked.tfrecord"  # without what create_pretraining_data.py has kept beside them
+    alone = tmp_path / "unmasked.tfrecord"  # without the files that create_pretraining_data.py wrote beside them
     shutil.copy(dynamic["input_file"], alone)
     dynamic = {**dynamic, "input_file": alone}
     wordpieces = open(vocab_file, encoding="utf-8").read().split("\n")
@@ -144,7 +144,7 @@ def test_a_vocabulary_of_other_records_is_refused(refuse, dynamic, vocab_file, t
 
 @pytest.mark.slow
 def test_the_folder_of_a_run_with_masks_drawn_while_training(flags, dynamic, vocab_file, tmp_path, caplog):
-    """It has the vocabulary; the masks of an evaluation stay; what changes the masks of a resumed run is warned of."""
+    """It contains the vocabulary; evaluation masks are fixed; changing a resumed run's masks causes a warning."""
     out = tmp_path / "out"
     steps = {"num_train_steps": 4, "num_warmup_steps": 1}
     flags = {**flags, **steps, **dynamic, "do_eval": True}
@@ -217,7 +217,7 @@ def test_without_the_next_sentence_its_head_and_the_pooler_stay_as_they_are(flag
     trained = CheckpointReader(str(tmp_path / "out"))
     for name in initial.shapes:
         is_same = np.array_equal(trained.read(name), initial.read(name))
-        # The bias of the keys changes nothing that is computed, so its gradient is of rounding alone.
+        # The bias of the keys has no effect on the result, so its gradient is only rounding.
         assert is_same == ("pooler" in name or "seq_relationship" in name) or "key/bias" in name, name
     assert read_results(str(tmp_path / "out" / "eval_results.txt")).keys() == {
         "global_step", "loss", "masked_lm_accuracy", "masked_lm_loss",
@@ -234,7 +234,7 @@ def test_a_left_to_right_model_is_one_in_all_that_follows(flags, tmp_path, model
     assert warning in caplog.text
     assert BertEncoder.from_checkpoint(out).config.is_left_to_right
     filled = Predictor(out, vocab_file=vocab_file)(["the [MASK] town", "the [MASK] harbour"])
-    assert filled[0] == filled[1]  # what comes later is not seen
+    assert filled[0] == filled[1]  # later positions are not visible
     evaluated = {**flags, "do_eval": True}
     message = (
         "attention_direction is 'bidirectional', but the checkpoints in .* with attention_direction 'left_to_right'"

@@ -1,4 +1,4 @@
-"""`run_squad.py` on small data of its own: training, answers, scores, ensembles and every kind of bad input."""
+"""`run_squad.py` on small generated data: training, answers, scores, ensembles and every kind of bad input."""
 
 import json
 import os
@@ -35,12 +35,12 @@ from tests.tasks.question_answering.plain_squad import plain_answers, plain_feat
 ANSWERS = ("warm", "empty", "broken")
 NOUNS = ("harbour", "town", "bridge", "snow", "mirror", "committee", "rain", "quay")
 LENGTHS = {"max_seq_length": 24, "doc_stride": 8, "max_query_length": 6}
-GOLDEN_LENGTHS = {"max_seq_length": 64, "doc_stride": 12, "max_query_length": 16}  # several windows a context
+GOLDEN_LENGTHS = {"max_seq_length": 64, "doc_stride": 12, "max_query_length": 16}  # several windows per context
 SPAN_CHECKPOINT = str(GOLDEN / "squad" / "model.ckpt")
 
 
 def squad_content(seed, num_questions, *, impossible_share=0.0, prefix=""):
-    """Questions with a rule that a tiny model learns: the answer is the only adjective, if there is one."""
+    """Generate questions with a learnable rule: the answer is the only adjective, if there is one."""
     rng, paragraphs = random.Random(seed), []
     for number in range(num_questions):
         words = ["the", *(rng.choice(NOUNS) for _ in range(rng.randrange(1, 22)))]
@@ -71,7 +71,7 @@ def golds_of(content):
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """The files to train on and to answer, of both versions."""
+    """Training and prediction files of both versions."""
     folder = tmp_path_factory.mktemp("data")
     for name, content in {
         "train": squad_content(1, 90),
@@ -85,7 +85,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def shared(files_of_model):
-    """The flags that every run needs."""
+    """The flags required by every run."""
     return {
         **files_of_model,
         "train_batch_size": 8,
@@ -128,7 +128,7 @@ def arrays_of(prefix):
 
 
 def bytes_in(folder):
-    """Name to content of all files but logs, which every run adds to."""
+    """Return the contents of all files by name, except logs, to which every run appends."""
     return {
         os.path.relpath(os.path.join(parent, name), folder): open(os.path.join(parent, name), "rb").read()
         for parent, _, names in os.walk(folder)
@@ -139,7 +139,7 @@ def bytes_in(folder):
 
 @pytest.fixture
 def logits(monkeypatch):
-    """The start and end logits from which the last run found its answers."""
+    """The start and end logits used by the last run."""
     kept = {}
     find_answers = job.find_answers
 
@@ -153,7 +153,7 @@ def logits(monkeypatch):
 
 @pytest.fixture(scope="module")
 def trained(shared, data, tmp_path_factory):
-    """The settings and the log of a real process that trained and predicted; the folder must not be changed."""
+    """The settings and log of a real process that trained and predicted; its folder must not be modified."""
     settings = {
         **shared,
         "train_file": data / "train.json",
@@ -211,7 +211,7 @@ def test_the_same_command_again_changes_nothing_and_says_so(trained):
     assert "eval.tf_record is up to date" in again.errors
     after = bytes_in(settings["output_dir"])
     assert after.keys() == before.keys()
-    # The log of scores names the same numbers once; its lines may have been written anew.
+    # The log of scores has the same numbers once; its lines may have been rewritten.
     assert [name for name in after if after[name] != before[name]] == []
 
 
@@ -232,7 +232,7 @@ def test_records_are_made_again_when_a_flag_changes_them(trained, settings):
 
 
 def plain_questions(path, vocab_file, lengths):
-    """The ids of a file's questions, and their features by the plain rules."""
+    """Return the ids of a file's questions, and their features by the plain rules."""
     content = json.loads(open(path).read())
     features = plain_features(
         content, load_vocab(vocab_file), TextSettings(), **lengths, for_training=False, version_2=False
@@ -244,7 +244,7 @@ def plain_questions(path, vocab_file, lengths):
 
 
 def plain_logits(checkpoint, config_file, features, length):
-    """The logits of features, computed one by one; two lists of lists."""
+    """Return the logits of features, computed one at a time, as two lists of lists."""
     model = SpanModel(BertEncoder(BertConfig.from_json_file(config_file)))
     report = load(CheckpointReader(checkpoint), model.weights)
     assert not report.missing
@@ -263,7 +263,7 @@ def plain_logits(checkpoint, config_file, features, length):
 
 
 def assert_plain_answers(settings, questions, rows, **rules):
-    """Compares the files of a run with what the plain rules find in logits [windows, 2, S]."""
+    """Compare the files of a run with the answers of the plain rules for logits [windows, 2, S]."""
     rules = {"n_best_size": 20, "max_answer_length": 30, "version_2": False, **rules}
     predictions, ranked = content_of(settings, "predictions.json"), content_of(settings, "nbest_predictions.json")
     assert list(predictions) == list(questions)
@@ -295,7 +295,7 @@ def test_answers_of_a_checkpoint_are_those_of_the_plain_rules(golden_settings, v
 
 
 def assert_equal_in_windows(first, second, windows):
-    """Compares logits up to the last [SEP] of each window."""
+    """Compare logits up to the last [SEP] of each window."""
     for row, window in enumerate(windows):
         stop = window.offset + window.num_wordpieces + 1
         np.testing.assert_allclose(first[row, :stop], second[row, :stop], atol=1e-5)
@@ -316,7 +316,7 @@ def test_padding_only_as_far_as_needed_and_other_batches_change_no_logit(golden_
 
 @pytest.fixture
 def other_checkpoint(tmp_path):
-    """Another model than the golden one, with a head that asks for other words."""
+    """A model other than the golden one, whose head prefers other words."""
     arrays = arrays_of(SPAN_CHECKPOINT)
     arrays["cls/squad/output_weights"] = -arrays["cls/squad/output_weights"][::-1] * 1.5
     path = str(tmp_path / "other.ckpt")
@@ -335,7 +335,7 @@ def test_an_ensemble_answers_with_the_mean_of_the_logits(golden_settings, other_
     assert np.abs(rows[0] - rows[1]).max() > 0.1
     assert_plain_answers(settings, questions, np.mean(rows, axis=0))
     assert scores_of(settings)["global_step"] == 7
-    # In another order, of batches that are cut: equal where it counts, and quiet where logits are the lowest.
+    # In another order and with truncated batches: equal where it matters, and without warnings for lowest logits.
     plain = dict(logits)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -366,7 +366,7 @@ def test_an_ensemble_takes_only_checkpoints_that_fit(golden_settings, trained, t
 
 @pytest.fixture(scope="module")
 def run_of_2_0(shared, data, tmp_path_factory):
-    """Settings of a run of version 2.0 that stopped early, at so high a rate that later evaluations are worse."""
+    """Settings of a version 2.0 run that stopped early: at its high learning rate, later evaluations are worse."""
     settings = {
         **shared,
         "train_file": str(data / "train2.json"),
@@ -394,7 +394,7 @@ def test_the_best_checkpoint_is_kept_and_training_stops_early(run_of_2_0):
     lines = open(os.path.join(settings["output_dir"], "metrics.jsonl")).read().splitlines()
     lines = [line for line in map(json.loads, lines) if line["split"] == "eval"]
     assert [[line["step"], line["best_f1"]] for line in lines] == history
-    # The same command again finds nothing to do.
+    # Repeating the command does nothing.
     run(settings, **training)
     assert content_of(settings, "best/evaluations.json") == history
     run(settings, do_predict=True, use_best_checkpoint=True)
@@ -410,7 +410,7 @@ def test_the_best_threshold_is_that_of_brute_force(run_of_2_0, tmp_path, caplog)
     settings, _ = run_of_2_0
     flags = {"do_predict": True, "use_best_checkpoint": True}
     run(settings, **flags)
-    # The answers that the model is least sure of are said to be none, so that 0 is no good threshold.
+    # Make the least certain answers unanswerable, so that 0 is a poor threshold.
     odds, content = content_of(settings, "null_odds.json"), json.loads(open(settings["predict_file"]).read())
     answered = sorted((entry for entry, _ in entries_of(content) if entry["answers"]), key=lambda it: odds[it["id"]])
     for entry in answered[len(answered) // 2 :]:
@@ -446,7 +446,7 @@ def test_the_best_threshold_is_that_of_brute_force(run_of_2_0, tmp_path, caplog)
     assert f"null_score_diff_threshold=auto: {threshold} gives the best F1" in caplog.text
     assert {"HasAns_f1", "NoAns_f1", "total"} <= scores.keys()
     assert 60 < scores["f1"] <= 100 and "" in chosen.values() and set(ANSWERS) & set(chosen.values())
-    # A threshold of one's own: that number decides, and the scores are of what it decides.
+    # A threshold given by the user decides, and the scores reflect it.
     threshold = sorted(odds.values())[5]
     run(settings, **flags, null_score_diff_threshold=threshold)
     assert content_of(settings, "predictions.json") == predictions_at(threshold)
@@ -475,7 +475,7 @@ def test_training_goes_on_from_a_finished_run_with_its_head(trained, settings, d
     assert first.keys() == finished.keys()
     for name in first:
         if "/adam_" in name or name == "global_step":
-            assert not np.any(first[name]), name  # the optimizer begins anew
+            assert not np.any(first[name]), name  # the optimizer starts afresh
         else:
             np.testing.assert_array_equal(first[name], finished[name], err_msg=name)
     assert "cls/squad/output_weights" in first
@@ -494,7 +494,7 @@ def file_of(*questions, context="the warm town"):
 NO_QUESTION = {"id": "a7", "answers": []}
 UNANSWERED = question("b", answers=())
 ENSEMBLE = {"ensemble_checkpoints": SPAN_CHECKPOINT}
-# What --train_file and --predict_file hold (None leaves the good one), flags, and what the message says.
+# Contents of --train_file and --predict_file (None keeps the valid one), flags, and parts of the message.
 MISTAKES = {
     "malformed JSON": ('{"data": [', None, {}, "train.json is not JSON: .*line 1 column 11"),
     "a missing key": (file_of(NO_QUESTION), None, {}, r"question 1 \(id 'a7'\) lacks the key 'question'"),
@@ -564,7 +564,7 @@ def test_mistakes_are_one_line_and_leave_no_records_or_answers(mistake, settings
     with prints_error(message, SquadConfig) as caught:
         run(settings, **{"do_train": True, "do_predict": True, **flags})
     assert "\n" not in str(caught.value)
-    str(caught.value).encode()  # so that it can be printed
+    str(caught.value).encode()  # must be printable
     made = os.listdir(settings["output_dir"]) if os.path.exists(settings["output_dir"]) else []
     assert not [name for name in made if "tf_record" in name or "predictions" in name or "ckpt" in name]
 
@@ -638,7 +638,7 @@ def test_the_answers_to_another_file_are_not_overwritten(golden_settings, data):
     with prints_error(f"{message}$", SquadConfig):
         run(golden_settings, predict_file=str(data / "dev.json"))
     assert bytes_in(folder) == before
-    run(golden_settings, n_best_size=3)  # the same file may be answered otherwise
+    run(golden_settings, n_best_size=3)  # the same file may be predicted with other settings
     write_checkpoint(os.path.join(folder, "model.ckpt-7"), {**arrays_of(SPAN_CHECKPOINT), "global_step": np.int64(7)})
     with open(os.path.join(folder, "checkpoint"), "w") as sink:
         sink.write('model_checkpoint_path: "model.ckpt-7"\n')
@@ -661,7 +661,7 @@ def test_a_bilstm_is_trained_answers_and_is_asked_for_where_it_is_forgotten(
     settings, one_layer_config_file, data, tmp_path
 ):
     settings["bert_config_file"] = one_layer_config_file
-    head = {"head": "bilstm", "lstm_units": 16}  # gives vectors as wide as those of the encoder
+    head = {"head": "bilstm", "lstm_units": 16}  # its output is as wide as the encoder's
     trained = {**settings, "do_train": True, "do_predict": True, "num_train_epochs": 1.0, "init_checkpoint": None}
     run(trained, **head)
     out = tmp_path / "out"

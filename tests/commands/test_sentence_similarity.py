@@ -1,4 +1,4 @@
-"""What `sentence_similarity` ranks and tables, from files to standard output."""
+"""Rankings and tables of `sentence_similarity`, from files to standard output."""
 
 import json
 
@@ -30,7 +30,7 @@ def flags(files_of_model, tmp_path):
 
 @pytest.fixture
 def rank(flags, capsys):
-    """Runs, and gives the JSON objects that are printed."""
+    """Return a function that runs the command and returns the printed JSON objects."""
 
     def run(**changes):
         capsys.readouterr()
@@ -48,7 +48,7 @@ def logged(monkeypatch):
 
 
 def extracted(files_of_model, tmp_path, sentences, **changes):
-    """The vectors that extract_features gives, [N, K, D]."""
+    """Return the vectors written by extract_features, [N, K, D]."""
     (tmp_path / "texts.txt").write_text("".join(f"{sentence}\n" for sentence in sentences))
     output = str(tmp_path / "vectors.npy")
     settings = {"output_format": "npy", "max_seq_length": 24, **changes}

@@ -1,4 +1,4 @@
-"""`split_sentences`: every format of text into the input of pretraining, with any number of processes."""
+"""`split_sentences`: converts every text format to pretraining input, with any number of processes."""
 
 import gzip
 import itertools
@@ -36,22 +36,22 @@ def joined(sentences):
 
 
 def as_lines(documents):
-    """A document a line."""
+    """Format as one document per line."""
     return "".join(" ".join(map(joined, document)) + "\n" for document in documents)
 
 
 def as_text(documents):
-    """Paragraphs that are cut into lines, a blank line between documents."""
+    """Format paragraphs wrapped into lines, with a blank line between documents."""
     return "\n\n".join(" ".join(map(joined, document)).replace(" ", "\n", 2) for document in documents) + "\n"
 
 
 def as_book(documents):
-    """A blank line between paragraphs."""
+    """Format with a blank line between paragraphs."""
     return "\n\n".join(joined(paragraph) for document in documents for paragraph in document) + "\n\n\n"
 
 
 def as_jsonl(documents, key="text"):
-    """A document an object, a paragraph a line of it."""
+    """Format one object per document, one line per paragraph."""
     return "".join(json.dumps({"id": 1, key: "\n".join(map(joined, document))}) + "\n" for document in documents)
 
 
@@ -61,7 +61,7 @@ def write_parquet(path, documents, key="text"):
 
 
 def documents_of(path):
-    """What `create_pretraining_data.py` reads from a file."""
+    """Return the documents that `create_pretraining_data.py` reads from a file."""
     found = [[]]
     for _, line in CorpusReader(corpus_parts([str(path)])[0]):
         if line:
@@ -74,7 +74,7 @@ def documents_of(path):
 
 @pytest.fixture
 def split(tmp_path):
-    """Runs the tool in this process; returns the documents of its output."""
+    """Return a function that runs the tool in this process and returns the documents of its output."""
 
     def run(*inputs, name="out.txt", **flags):
         flags = {"num_processes": 1, **flags}
@@ -87,7 +87,7 @@ def split(tmp_path):
 
 @pytest.fixture
 def inputs(tmp_path):
-    """The documents in files of every format, each with the flags that it needs."""
+    """Files with the documents in every format, each with its flags."""
     (tmp_path / "text.txt").write_text(as_text(_DOCUMENTS))
     (tmp_path / "lines.txt").write_text(as_lines(_DOCUMENTS).replace("\n", "\r\n\n"))
     (tmp_path / "dump.jsonl").write_text(as_jsonl(_DOCUMENTS))
@@ -131,7 +131,7 @@ def test_one_document_per_file(split, tmp_path, monkeypatch, caplog):
         monkeypatch.setattr(sentence_splitter, "PART_BYTES", part_bytes)
         for num_processes in (1, 2) if part_bytes == 30 else (1,):
             found = split(*paths, one_document_per_file=True, num_processes=num_processes)
-            assert found == _EXPECTED * 2, part_bytes  # an object of JSON lines is a document in any case
+            assert found == _EXPECTED * 2, part_bytes  # each JSON object is always a document
             assert caplog.messages[-1].split(", ")[0].endswith(f" sentences in {2 * len(_EXPECTED)} documents")
     text = as_book(_DOCUMENTS)
     (tmp_path / "all.txt").write_text(text)
@@ -235,7 +235,7 @@ def test_a_process_reports_a_mistake_in_one_line(tmp_path):
 
 @pytest.mark.slow
 def test_memory_depends_on_no_compressed_file(tmp_path):
-    """A file of 40 MB in one part: no process may hold it."""
+    """A file of 40 MB in one part must not be held in memory by any process."""
     text = b"The snow came early. Nobody minded it. The harbour woke before the town did. Why?\n\n" * 50_000
     (tmp_path / "in.txt.gz").write_bytes(gzip.compress(text, 1) * 10)
     program = (

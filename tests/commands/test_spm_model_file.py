@@ -55,7 +55,7 @@ def albert(model_dir, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def classifier(albert, tmp_path_factory):
-    """The flags of a classifier that was trained and exported."""
+    """The flags of a trained and exported classifier."""
     folder = tmp_path_factory.mktemp("classifier")
     for name, count in (("train.tsv", 24), ("test.tsv", 5)):
         write_reviews(folder / name, random.Random(count), count)

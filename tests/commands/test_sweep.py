@@ -1,4 +1,4 @@
-"""Sweeps: grids of runs that the test writes as if finished, and small ones of real processes."""
+"""Sweeps: grids of simulated finished runs, and small grids of real processes."""
 
 import dataclasses
 import itertools
@@ -46,7 +46,7 @@ OWN_FLAGS = ("output_dir", "train_batch_size", "learning_rate", "num_train_epoch
 
 
 def swept(flags, *arguments, command="run_classifier"):
-    """The flags of a sweep of a command with some flags."""
+    """Return the config of a sweep with some flags of a command."""
     others = [f"--{name}={value}" for name, value in flags.items() if name not in OWN_FLAGS]
     own = {name: value for name, value in flags.items() if name in OWN_FLAGS}
     return {**own, "command": shlex.join([command, *arguments, *others])}
@@ -57,7 +57,7 @@ def read_table(folder):
 
 
 def write_finished(folder, score, **changes):
-    """Writes what a finished run leaves, a checkpoint included."""
+    """Write the files of a finished run, including a checkpoint."""
     config = ClassifierConfig(
         task_name="cola",
         data_dir="data",
@@ -77,7 +77,7 @@ def write_finished(folder, score, **changes):
 
 @pytest.fixture
 def paper_grid(tmp_path):
-    """The paper's grid with two seeds, all finished; 16, 2e-5, 3 is best on average, another with one seed."""
+    """The paper's grid with two seeds, all finished; 16, 2e-5, 3 is best on average, but not for each seed."""
     for batch_size, rate, epochs, seed in itertools.product((16, 32), (5e-5, 3e-5, 2e-5), (2.0, 3.0, 4.0), (7, 8)):
         settings = (batch_size, rate, epochs)
         score = {(16, 2e-5, 3.0): 0.7, (32, 5e-5, 2.0): 0.9 if seed == 7 else 0.1}.get(settings, 0.5) + 0.01 * (
@@ -134,7 +134,7 @@ def test_checkpoints_of_losers_are_deleted_if_wished(paper_grid, tmp_path):
         kept = {path.relative_to(tmp_path).parts[0] for path in tmp_path.glob(f"*/{pattern}")}
         assert kept == {f"batch_16-rate_2e-05-epochs_3-seed_{seed}" for seed in (7, 8)}, pattern
     assert len(list(tmp_path.glob("*/eval_results.txt"))) == 36
-    paper_grid["output_dir"] = f"{tmp_path}/."  # the same folder by another name
+    paper_grid["output_dir"] = f"{tmp_path}/."  # the same folder, written differently
     assert "36 of them finished" in run_script("sweep", **swept(paper_grid)).errors
 
 
@@ -188,7 +188,7 @@ def test_runs_of_an_earlier_version_lack_its_newer_flags(paper_grid, tmp_path):
     ("kind", "metric"), [([], "accuracy"), (["--multi_label"], "micro_f1"), (["--regression"], "pearson")]
 )
 def test_data_of_the_users_own_is_ranked_by_its_problem(paper_grid, tmp_path, monkeypatch, kind, metric):
-    monkeypatch.setattr(sys, "executable", "false")  # a command that fails
+    monkeypatch.setattr(sys, "executable", "false")  # a command that always fails
     columns = {"text_a_column": "text", "train_file": "train.tsv", "eval_file": "dev.tsv"}
     flags = {**paper_grid, "task_name": "custom", **columns, "output_dir": str(tmp_path / "other")}
     with pytest.raises(UserError, match="seed_7 ended with exit code 1; fix"):
@@ -202,7 +202,7 @@ def test_a_sweep_goes_on_where_it_ended(flags, tmp_path):
     assert result.code == 0, result
     first = tmp_path / "batch_8-rate_0.001-epochs_1-seed_1"
     assert "run 1 of 1: batch_8-rate_0.001-epochs_1-seed_1" in result.errors
-    assert "training examples" not in result.errors  # of the run itself only warnings
+    assert "training examples" not in result.errors  # only warnings of the run itself
     results = read_results(str(first / "eval_results.txt"))
     assert results["global_step"] == 2
     score = f"{results['eval_matthews_correlation']:.4f}"

@@ -1,4 +1,4 @@
-"""Corpora in files of all formats, whole and in parts: the parts of a file have each document exactly once."""
+"""Corpora in all file formats, whole and in parts: the parts of a file contain each document exactly once."""
 
 import gzip
 import json
@@ -20,7 +20,7 @@ from tests.compressing import COMPRESS
 
 
 def documents(parts):
-    """The documents of parts, each a list of lines with their positions."""
+    """Return the documents of parts, each a list of lines with positions."""
     found = [[]]
     for part in parts:
         for position, line in CorpusReader(part):
@@ -32,7 +32,7 @@ def documents(parts):
 
 
 def random_text(rng):
-    """Sentences and runs of blank lines, with several kinds of blanks, line ends and characters."""
+    """Return sentences and runs of blank lines, with several kinds of blanks, line ends and characters."""
     lines = []
     for _ in range(rng.randrange(12)):
         lines += [rng.choice(["", " ", "\t", "\u3000", "\x0c"]) for _ in range(rng.choice([0, 0, 1, 1, 2, 5]))]
@@ -42,7 +42,7 @@ def random_text(rng):
 
 
 def expected_documents(text):
-    """What the parts must give, found without them."""
+    """Return the expected documents, found without splitting."""
     found, position = [[]], 0
     for line in re.findall(r"[^\n]*\n|[^\n]+", text):
         sentence = line.replace("\r", "").strip()
@@ -65,11 +65,11 @@ def test_parts_of_a_text_have_each_document_once(tmp_path):
             parts = corpus_parts([str(path)], part_bytes=part_bytes)
             assert documents(parts) == expected, (text, part_bytes)
             by_part = [document for part in parts for document in documents([part])]
-            assert by_part == expected, (text, part_bytes)  # no document lies in two parts
+            assert by_part == expected, (text, part_bytes)  # no document is in two parts
 
 
 def random_rows(rng):
-    """Texts of documents of all kinds: empty, with blank lines, with line ends within."""
+    """Return documents of all kinds: empty, with blank lines, with inner line ends."""
     kinds = ["", "a", "one\ntwo", " x \r\n\n\n y\n", "中文 𝄞\nmore", "\n\n", "a\u2028b"]
     return [rng.choice(kinds) * rng.choice([1, 1, 1, 9]) for _ in range(rng.randrange(9))]
 
@@ -284,7 +284,7 @@ def test_a_text_field_that_nothing_has_is_refused(tmp_path):
 
 
 def test_one_large_row_group_is_read_in_little_memory(tmp_path):
-    """A group of 130 MB: reading it must not hold it."""
+    """A group of 130 MB must be read without holding it in memory."""
     text = "words of a text " * 200
     schema = pa.schema([("text", pa.string()), ("other", pa.string())])
     with pq.ParquetWriter(tmp_path / "p.parquet", schema, use_dictionary=False, compression="none") as writer:

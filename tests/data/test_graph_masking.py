@@ -1,4 +1,4 @@
-"""Masks drawn in a graph: against the plain rules with the same random numbers, and against the masker of records."""
+"""Masking in a graph, compared with the plain rules for the same random numbers, and with the records' masker."""
 
 import collections
 import math
@@ -14,7 +14,7 @@ from official_bert.support.errors import UserError
 from official_bert.tokenization import Vocabulary
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(50)), *(f"##s{n}" for n in range(50))]
-# As of a file with a line that occurs twice: the piece has the number of its last line.
+# As from a file with a repeated line: the piece has the number of its last line.
 TOKEN_TO_ID = {piece: index for index, piece in enumerate(PIECES)} | {"w7": len(PIECES)}
 VOCABULARY = Vocabulary(TOKEN_TO_ID)
 CLS, SEP, MASK = 2, 3, 4
@@ -36,7 +36,7 @@ def graph_masker(length=LENGTH, random_seed=1, purpose="training", **changes):
 
 
 def sequence(rng, num_wordpieces, share_of_suffixes=0.5):
-    """Two parts, the second of which may begin within a word, as one that was cut at its front."""
+    """Return two parts; the second may begin within a word, as if its front was cut."""
     kinds = [rng.random() < share_of_suffixes for _ in range(num_wordpieces - 3)]
     body = [rng.randrange(*((FIRST_SUFFIX, len(PIECES)) if kind else (FIRST_WORD, FIRST_SUFFIX))) for kind in kinds]
     middle = rng.randint(1, len(body))
@@ -59,7 +59,7 @@ def masked(masker, sequences, first_visit=0, length=LENGTH):
 
 
 def masked_by_plain_rules(ids, uniform, *, whole_word, masked_lm_prob, max_predictions_per_seq):
-    """The ids, the positions and the labels of one record, with loops and lists."""
+    """Return ids, positions and labels of one record, using loops and lists."""
     num_slots = max_predictions_per_seq
     kind, replacement, order = uniform[:num_slots], uniform[num_slots : 2 * num_slots], uniform[2 * num_slots :]
     words = []
@@ -70,7 +70,7 @@ def masked_by_plain_rules(ids, uniform, *, whole_word, masked_lm_prob, max_predi
             words[-1].append(position)
         else:
             words.append([position])
-    # A word's place in the random order is the number at its own place, among the words or among the positions.
+    # A word's rank in the random order is the number at its index, among the words or the positions.
     places = {word[0]: number if whole_word else word[0] for number, word in enumerate(words)}
     words.sort(key=lambda word: order[places[word[0]]])
     num_to_predict = min(num_slots, max(1, round(len(ids) * masked_lm_prob)))
@@ -90,7 +90,7 @@ def masked_by_plain_rules(ids, uniform, *, whole_word, masked_lm_prob, max_predi
 
 
 def splitmix64(state, count):
-    """The next numbers of the published generator, in Python's integers."""
+    """Return the next numbers of the published generator, with Python integers."""
     numbers = []
     for _ in range(count):
         state = (state + 0x9E3779B97F4A7C15) % 2**64
@@ -171,7 +171,7 @@ def test_80_10_10_and_the_positions():
     others = collections.Counter(shown[(shown != MASK) & (shown != labels)].tolist())
     assert set(others) <= set(TOKEN_TO_ID.values())
     expected = 0.1 * total / num_wordpieces
-    # Any piece, special ones and parts of words too, but for those that the record has.
+    # Any piece, including special ones and parts of words, except those in the record.
     for index in set(TOKEN_TO_ID.values()) - set(ids) - {MASK}:
         assert abs(others[index] - expected) < 4 * math.sqrt(expected), index
     share = num_masked / num_candidates
@@ -197,7 +197,7 @@ def test_words_are_chosen_as_often_as_in_records_with_masks():
     assert set(counts) == set(expected)
     assert (4, 5, 6, 8) in counts and len(counts) > 4
     for positions, count in expected.items():
-        assert abs(counts[positions] - count) < 4 * math.sqrt(2 * count), positions  # both vary
+        assert abs(counts[positions] - count) < 4 * math.sqrt(2 * count), positions  # both are random
 
 
 @pytest.mark.parametrize("whole_word", [False, True])

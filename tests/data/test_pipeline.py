@@ -39,7 +39,7 @@ def batches_from(paths, start_record=0, seed=7, batch_size=5):
 
 
 def test_each_epoch_visits_each_record_once_in_another_order(paths):
-    batches = numbers(batches_from(paths), NUM_RECORDS)  # as many batches of five as records: five epochs
+    batches = numbers(batches_from(paths), NUM_RECORDS)  # NUM_RECORDS batches of five: five epochs
     stream = [number for batch in batches for number in batch]
     epochs = [stream[start : start + NUM_RECORDS] for start in range(0, 5 * NUM_RECORDS, NUM_RECORDS)]
     for epoch in epochs:
@@ -48,7 +48,7 @@ def test_each_epoch_visits_each_record_once_in_another_order(paths):
 
 
 def test_files_come_in_another_order_each_epoch(paths, monkeypatch):
-    # Data larger than the shuffle buffer would else always begin with the same file.
+    # Otherwise data larger than the shuffle buffer would always begin with the same file.
     monkeypatch.setattr(pipeline, "_SHUFFLE_BUFFER", 1)
     monkeypatch.setattr(pipeline, "_FILES_READ_TOGETHER", 1)
     batches = numbers(batches_from(paths), NUM_RECORDS)
@@ -99,7 +99,7 @@ TEXT_SCHEMA = RecordSchema(
 
 @pytest.fixture
 def text_paths(tmp_path):
-    """Records of 1 to 16 positions, whose ids are their number."""
+    """Records of 1 to 16 positions; their ids are the record's number."""
     paths = [str(tmp_path / name) for name in "ab"]
     with RecordWriter(paths) as writer:
         for number in range(NUM_RECORDS):
@@ -132,7 +132,7 @@ def test_padded_lengths_are_few():
 
 
 def check_cut(batch):
-    """Every record is whole, and the batch as short as its longest allows."""
+    """Assert that records are complete, and the batch is as short as its longest record."""
     extents = batch["input_mask"].sum(axis=1)
     assert batch["input_ids"].shape == batch["input_mask"].shape
     assert batch["input_ids"].shape[1] == next(length for length in LENGTHS if length >= extents.max())
@@ -145,14 +145,14 @@ def check_cut(batch):
 def test_batches_of_similar_lengths_hold_each_record_once_an_epoch(text_paths, monkeypatch):
     monkeypatch.setattr(pipeline, "_POOLED_BATCHES", NUM_RECORDS)  # a pool is four epochs
     dataset = text_batches(text_paths)
-    assert dataset.element_spec["input_ids"].shape[1] is None  # one trace for all lengths
+    assert dataset.element_spec["input_ids"].shape[1] is None  # a single trace for all lengths
     batches = list(dataset.take(NUM_RECORDS).as_numpy_iterator())
     for batch in batches:
         check_cut(batch)
     counts = collections.Counter(int(number) for batch in batches for number in batch["number"])
     assert counts == dict.fromkeys(range(NUM_RECORDS), 4)
     widths = [batch["input_ids"].shape[1] for batch in batches]
-    assert widths != sorted(widths)  # short and long ones come in random order
+    assert widths != sorted(widths)  # lengths come in random order
     assert sum(widths) < 0.8 * 16 * len(widths)
 
 
@@ -173,7 +173,7 @@ def within_budget(paths, budget, **changes):
 def test_batches_within_a_budget_hold_each_record_once_an_epoch(text_paths, num_replicas):
     budget = TokenBudget(64, num_replicas)
     dataset = within_budget(text_paths, budget)
-    assert dataset.element_spec["input_ids"].shape.as_list() == [None, None]  # one trace for all of them
+    assert dataset.element_spec["input_ids"].shape.as_list() == [None, None]  # a single trace for all shapes
     seen, batches = [], []
     for batch in dataset.as_numpy_iterator():
         check_cut(batch)
@@ -188,7 +188,7 @@ def test_batches_within_a_budget_hold_each_record_once_an_epoch(text_paths, num_
     widths = [batch["input_ids"].shape[1] for batch in batches]
     assert set(widths) == set(LENGTHS) and widths != sorted(widths)
     sizes = [batch["input_ids"].shape for batch in batches]
-    assert max(sizes)[0] > 4 and (4, 16) in sizes  # short ones come in larger batches
+    assert max(sizes)[0] > 4 and (4, 16) in sizes  # short records come in larger batches
     counted = itertools.islice(
         pipeline.batch_sizes(text_paths, TEXT_SCHEMA, budget, num_records=NUM_RECORDS, seed=7, lengths=LENGTHS),
         len(batches),
@@ -226,7 +226,7 @@ def test_batches_within_a_budget_are_shared_by_two_devices(text_paths, two_devic
 @pytest.mark.parametrize("num_replicas", [1, 2])
 def test_evaluation_by_length_holds_each_record_once_with_its_place(text_paths, num_replicas):
     dataset = evaluation_batches(text_paths, TEXT_SCHEMA, batch_size=2, lengths=LENGTHS, num_replicas=num_replicas)
-    assert dataset.element_spec["input_ids"].shape.as_list() == [None, None]  # one trace for all of them
+    assert dataset.element_spec["input_ids"].shape.as_list() == [None, None]  # a single trace for all shapes
     batches = list(dataset.as_numpy_iterator())
     in_order = [*range(0, NUM_RECORDS, 2), *range(1, NUM_RECORDS, 2)]
     places = {}
@@ -238,7 +238,7 @@ def test_evaluation_by_length_holds_each_record_once_with_its_place(text_paths, 
         is_real = batch["is_real_example"] == 1
         places |= dict(zip(batch["record_index"][is_real].tolist(), batch["number"][is_real].tolist(), strict=True))
     assert [places[place] for place in range(NUM_RECORDS)] == in_order
-    assert max(len(batch["number"]) for batch in batches) > 4  # short ones come in larger batches
+    assert max(len(batch["number"]) for batch in batches) > 4  # short records come in larger batches
     num_filled = sum(len(batch["number"]) for batch in batches) - NUM_RECORDS
     assert num_filled <= (num_replicas - 1) * len(LENGTHS)
 
@@ -251,14 +251,14 @@ VECTOR_SCHEMA = RecordSchema(
 
 
 def vectors_of(number):
-    """As many vectors as the record has positions, none of which is 0 or another's."""
+    """Return one vector per position of the record, all nonzero and distinct."""
     length = 1 + number * 7 % 16
     return (1 + number * 100 + np.arange(length * 3, dtype=np.float32)).reshape(length, 3)
 
 
 @pytest.fixture
 def vector_paths(tmp_path):
-    """Records of 1 to 16 positions with a vector at each."""
+    """Records of 1 to 16 positions with a vector per position."""
     paths = [str(tmp_path / name) for name in "ab"]
     with RecordWriter(paths) as writer:
         for number in range(NUM_RECORDS):
@@ -269,7 +269,7 @@ def vector_paths(tmp_path):
 
 
 def check_vectors(batch, width):
-    """Every record has its vectors at its positions, and zeros behind them."""
+    """Assert that every record has its vectors, followed by zeros."""
     assert batch["features"].shape == (len(batch["number"]), width, 3)
     assert batch["input_mask"].shape == (len(batch["number"]), width)
     is_real = batch.get("is_real_example", np.ones(len(batch["number"])))
@@ -331,7 +331,7 @@ def test_training_on_large_records_sees_each_once_an_epoch_and_resumes(vector_pa
         check_vectors(batch, next(length for length in lengths if length >= longest) if lengths else 16)
     counts = collections.Counter(int(number) for batch in batches for number in batch["number"])
     assert sorted(counts.values()) == [2] * (NUM_RECORDS - 2) + [3] * 2
-    if num_fitting <= 4 and lengths:  # no more than a batch is in memory, so the order is that without sorting
+    if num_fitting <= 4 and lengths:  # at most one batch is in memory, so nothing is sorted
         unsorted = numbers(vector_batches(vector_paths, None), num_batches)
         assert [sorted(batch["number"].tolist()) for batch in batches] == [sorted(batch) for batch in unsorted]
     for steps in (2, 7):

@@ -1,4 +1,4 @@
-"""Scores of answers against sums done by hand and plain rules, and thresholds against trying every one."""
+"""Answer scores, compared with manual sums and plain rules, and thresholds, compared with exhaustive search."""
 
 import random
 
@@ -27,9 +27,9 @@ SQUAD, KORQUAD = NORMALIZATIONS["squad"], NORMALIZATIONS["korquad"]
         ("  a\tcat\n and THE  dog ", "cat and dog"),
         ("theatre another anthem", "theatre another anthem"),
         ("The a an", ""),
-        ("the-cat a-b", "thecat ab"),  # punctuation goes before articles do
+        ("the-cat a-b", "thecat ab"),  # punctuation is removed before articles
         ("an.", ""),
-        ("à a’s “the” …", "à ’s “ ” …"),  # punctuation beyond ASCII stays, and ends words
+        ("à a’s “the” …", "à ’s “ ” …"),  # non-ASCII punctuation is kept and ends words
         ("$1,000 50% <b>", "1000 50 b"),
         ("ΟΔΟΣ İ", "οδος i̇"),
         ("", ""),
@@ -46,7 +46,7 @@ def test_english_normalization(text, normalized):
         ("'가'나\"다\" <라>마 〈바〉사 ‘아’자", "가 나 다 라 마 바 사 아 자"),
         ("1,234.5 가-나", "12345 가나"),
         ("The KBS  방송", "the kbs 방송"),
-        ("「가」“나”", "「가」“나”"),  # other brackets and quotes stay
+        ("「가」“나”", "「가」“나”"),  # other brackets and quotes are kept
         ("ΑΣ'Α", "ας α"),  # the final sigma of a word that ends at the quote
         ("()", ""),
     ],
@@ -78,7 +78,7 @@ def test_an_answer_is_scored_alike_with_and_without_the_empty_one(prediction, go
     [
         ("", ["the"], (1, 0), (1, 1)),
         ("a", ["the"], (1, 0), (1, 1)),
-        ("", ["the", "cat"], (1, 0), (0, 0)),  # "the" is no answer if another one is
+        ("", ["the", "cat"], (1, 0), (0, 0)),  # "the" is not an answer if there is another one
         ("cat", ["the", "cat"], (1, 1), (1, 1)),
         ("cat", ["the"], (0, 0), (0, 0)),
     ],
@@ -142,7 +142,7 @@ def test_scores_with_and_without_answer_have_the_official_names():
 
 
 def test_scores_are_added_up_one_by_one():
-    # As the official scripts do; math.fsum, NumPy and, from Python 3.12 on, sum give another last digit.
+    # As in the official scripts; math.fsum, NumPy and, since Python 3.12, sum differ in the last digit.
     golds = {str(number): ["one two three four"] for number in range(10)}
     predictions = dict.fromkeys(golds, "one two")
     total = 0.0
@@ -172,7 +172,7 @@ def test_data_that_cannot_be_scored_are_refused():
 
 
 def random_questions(rng, *, share_impossible, num_odds, num_questions):
-    """Questions, good and bad answers, and odds in another order, of few different values, so that many are equal."""
+    """Return questions, good and bad answers, and odds in another order, with many equal values."""
     texts = ["cat", "black cat", "the", "dog", "black dog sat", "A cat sat.", ""]
     golds, answers, null_odds = {}, {}, {}
     for number in range(num_questions):
@@ -200,7 +200,7 @@ def test_all_numbers_are_those_of_the_official_script(share_impossible, num_ques
             rng, share_impossible=share_impossible, num_odds=num_odds, num_questions=num_questions
         )
         assert score_answers_with_null(golds, answers, normalization=SQUAD) == plain_squad_2(golds, answers)
-        others = {"other": "cat"}, {"other": -9.0}  # of a question that is not asked
+        others = {"other": "cat"}, {"other": -9.0}  # for an unknown question
         for threshold in (1.0, 0.0, -0.75):
             odds = {"null_odds": null_odds | others[1], "null_threshold": threshold}
             scores = score_answers_with_null(golds, answers | others[0], normalization=SQUAD, **odds)
@@ -228,7 +228,7 @@ def test_the_official_thresholds_follow_their_own_rules():
     assert official(*equal, first) == (100.0, -2.0)
     assert official(*equal, last) == (100 * 2 / 3, 0.0)
     assert lasting(*equal, first) == lasting(*equal, last) == -5.0
-    # A text of which nothing counts is a mistake where there is no answer, though its score is that of the empty text.
+    # A text that normalizes to nothing is wrong for an unanswerable question, although it scores like the empty text.
     article = {"q1": [], "q2": ["cat"]}, {"q1": "the", "q2": "cat"}, {"q1": 0.0, "q2": 1.0}
     assert official(*article) == (50.0, 0.0)
     assert lasting(*article) == 1.0
@@ -255,7 +255,7 @@ def test_no_threshold_is_better_than_the_one_found(share_impossible, num_questio
 
 
 def f1_at(threshold, golds, answers, null_odds):
-    """The F1 of what a run predicts with a threshold."""
+    """Return the F1 of predictions with a threshold."""
     predictions = {question: "" if null_odds[question] > threshold else text for question, text in answers.items()}
     return score_answers_with_null(golds, predictions, normalization=SQUAD)["f1"]
 

@@ -1,4 +1,4 @@
-"""Entities and their scores: cases worked by hand, what conlleval prints, and sets of entities counted plainly."""
+"""Entities and their scores: manual cases, output of conlleval, and entities counted as sets."""
 
 import random
 
@@ -19,7 +19,7 @@ SCHEMES = ("IOB1", "IOB2", "IOBES")
 
 
 def random_entities(rng, num_words, types=("PER", "LOC", "ORG")):
-    """Entities of a sentence from left to right, some of them without a word between."""
+    """Return entities of a sentence from left to right, some of them adjacent."""
     entities, start = [], rng.randrange(3)
     while start < num_words:
         end = min(start + rng.choice([1, 1, 2, 3]), num_words)
@@ -29,7 +29,7 @@ def random_entities(rng, num_words, types=("PER", "LOC", "ORG")):
 
 
 def write_tags(entities, num_words, scheme):
-    """Entities as tags, by the definition of the scheme."""
+    """Return entities as tags, by the definition of the scheme."""
     tags = ["O"] * num_words
     for entity in entities:
         words = range(entity.start, entity.end)
@@ -51,8 +51,8 @@ def random_sentences(seed, count=200):
         yield random_entities(rng, num_words), num_words
 
 
-# Text of tags to entities as TYPE:start-end. Where the tags break the rules, the word that begins an entity is the one
-# after O or an ended entity, or the one whose type is not that of the word before.
+# Text of tags to entities as TYPE:start-end. Where tags break the rules, an entity begins after O or after a finished
+# entity, or where the type differs from that of the previous word.
 HAND_WORKED = [
     ("O O", ""),
     ("B-PER I-PER O", "PER:0-2"),
@@ -96,8 +96,8 @@ def test_entities_are_those_that_tags_were_made_from():
 
 def test_scores_counted_by_hand():
     gold = ["B-PER I-PER O O B-LOC O", "B-ORG I-ORG O O", "B-PER O B-PER"]
-    # First sentence right. Second: a place that is none, and an organization that begins a word late; two of four tags
-    # are wrong. Third: the last person is missed.
+    # First sentence right. Second: a wrong place, and an organization that begins one word late; two of four tags are
+    # wrong. Third: the last person is missed.
     predicted = ["B-PER I-PER O O B-LOC O", "B-LOC B-ORG O O", "B-PER O O"]
     scores = score_tags([tags.split() for tags in gold], [tags.split() for tags in predicted])
     assert (scores.num_tokens, scores.num_correct_tokens) == (6 + 4 + 3, 6 + 2 + 2)
@@ -119,7 +119,7 @@ def test_scores_counted_by_hand():
     ]
 
 
-# Tags that break the rules of any scheme, and what the script (version 2004-01-26) prints for them.
+# Tags that break the rules of every scheme, and the script's output for them (version 2004-01-26).
 ODD_GOLD = ["I-A I-A B-A O I-B", "O B-B I-A E-A I-A O", "E-A E-A O I-B E-B I-B"]
 ODD_PREDICTED = ["B-A I-A I-A O I-B", "O I-B I-A I-A I-A O", "I-A E-A I-A I-B E-B E-B"]
 ODD_REPORT = """\
@@ -205,7 +205,7 @@ def test_which_tag_sets_mark_entities(tags, expected):
         (["I-PER O I-LOC"], "IOB1"),
         (["O S-PER", "B-LOC E-LOC"], "IOBES"),
         (["B-LOC L-LOC U-PER"], "IOBES"),
-        (["B-PER O", "B-LOC I-LOC", "O I-LOC"], "IOB2"),  # one break of IOB2, two of IOB1
+        (["B-PER O", "B-LOC I-LOC", "O I-LOC"], "IOB2"),  # breaks IOB2 once, IOB1 twice
         (["I-PER O", "I-LOC I-LOC", "O B-LOC"], "IOB1"),
         (["O O"], "none"),
         (["NN VB"], "none"),

@@ -1,4 +1,4 @@
-"""Layers and models as users of Keras expect them: one harness for all, and what they do with whole models."""
+"""Layers and models keep Keras's contract: one harness for all, and tests of whole models."""
 
 import dataclasses
 import importlib
@@ -34,7 +34,7 @@ VARIANTS = (
     "ClassificationModel, BiLSTM",
     "SpanModel, BiLSTM",
     "TaggingModel, BiLSTM on a weighted sum",
-)  # of models that are checked in every run
+)  # models that are checked in every run
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ def test_no_public_layer_is_left_out():
             and not member.__subclasses__()
         }
     in_cases = {type(case.make()) for case in CASES.values()}
-    bases = {Embeddings, TransformerLayer, TransformerStack}  # of other families', and no less layers themselves
-    assert found | bases == in_cases | {Dropout}  # which has no variables to train
+    bases = {Embeddings, TransformerLayer, TransformerStack}  # bases of other families' layers, and layers themselves
+    assert found | bases == in_cases | {Dropout}  # has no variables to train
 
 
 JAX_PROGRAM = """
@@ -76,7 +76,7 @@ for name in sys.argv[2:]:
 
 @pytest.mark.slow
 def test_the_contract_holds_on_jax(tmp_path):
-    names = ["TaggingModel, BiLSTM on a weighted sum", "PretrainingModel"]  # every operation once
+    names = ["TaggingModel, BiLSTM on a weighted sum", "PretrainingModel"]  # covers every operation once
     process = subprocess.run(
         [sys.executable, "-c", JAX_PROGRAM, str(tmp_path), *names],
         env={**script_environment(), "KERAS_BACKEND": "jax", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},
@@ -137,7 +137,7 @@ def test_inputs_come_as_a_dict_a_list_or_arguments(make, batch):
     ):
         np.testing.assert_array_equal(first(outputs), expected)
     float_ids = [array.astype(np.float32) for array in arrays]
-    np.testing.assert_array_equal(first(model(float_ids)), expected)  # keras.Input is float32 unless told otherwise
+    np.testing.assert_array_equal(first(model(float_ids)), expected)  # keras.Input defaults to float32
     ids, mask, _ = arrays
     assert np.abs(first(model(ids)) - first(model(ids, mask))).max() > 1e-6
     full = first(model(ids, np.ones_like(ids), np.zeros_like(ids)))
@@ -151,7 +151,7 @@ def test_inputs_come_as_a_dict_a_list_or_arguments(make, batch):
 @pytest.mark.parametrize("policy", layer_cases.MIXED_POLICIES)
 def test_ids_that_come_as_floats_are_not_rounded(policy):
     config = dataclasses.replace(CONFIG, vocab_size=5000)
-    ids = np.array([[4095, 2049, 257]])  # each one less or more than what a narrow float can hold
+    ids = np.array([[4095, 2049, 257]])  # each off by one from what a narrow float can represent
     for model in (BertEncoder(config, dtype=policy), SpanModel(BertEncoder(config, dtype=policy), dtype=policy)):
         np.testing.assert_array_equal(first(model(ids.astype(np.float32))), first(model(ids)))
 
@@ -200,7 +200,7 @@ def test_a_model_is_trained_saved_and_loaded_as_any_of_keras(model, batch, label
     loaded = keras.models.load_model(tmp_path / "2.keras")
     assert [weight.path for weight in loaded.weights] == paths
     np.testing.assert_allclose(loaded.predict(arrays, verbose=0), expected, atol=1e-6)
-    loaded.fit(batch, labels, verbose=0)  # compiled as it was
+    loaded.fit(batch, labels, verbose=0)  # still compiled
 
     clone = keras.models.clone_model(model)
     assert [weight.path for weight in clone.weights] == paths
@@ -272,7 +272,7 @@ def test_a_summary_shows_shapes_and_the_output_layer(model):
 
 
 class OtherEncoder(keras.Model):
-    """An encoder that has nothing in common with ours but its methods: words alone, and factorized."""
+    """An encoder that shares only its methods with ours: factorized word embeddings."""
 
     def __init__(self, config):
         super().__init__(name="other")
@@ -314,11 +314,11 @@ def test_models_take_another_encoder_and_give_it_complete_inputs(batch, monkeypa
     )
     ours = ClassificationModel(BertEncoder(config), num_outputs=3)
     ours(inputs)
-    assert len(completed) == 1  # by the model; its encoder finds nothing to do
+    assert len(completed) == 1  # only by the model, not again by its encoder
 
 
 def test_the_folder_of_a_model_needs_no_custom_objects(model, tmp_path):
-    """In a new process, importing the package is all that loading takes."""
+    """In a new process, importing the package is enough for loading."""
     model.save(tmp_path / "model.keras")
     program = tmp_path / "load.py"
     program.write_text("import sys, keras, official_bert; print(type(keras.models.load_model(sys.argv[1])).__module__)")

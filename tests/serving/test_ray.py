@@ -1,4 +1,4 @@
-"""The Ray Serve application: two replicas on a Ray cluster of this machine alone, as their clients see them."""
+"""The Ray Serve application from its clients' view: two replicas on a Ray cluster of one machine."""
 
 import contextlib
 import http.client
@@ -32,7 +32,7 @@ REQUEST = {"signature_name": "text", "inputs": TEXTS}
 
 
 def config(export_dir, port):
-    """The project's configuration, for this machine; the replicas log their requests."""
+    """The project's configuration adapted to this machine, with request logs."""
     content = yaml.safe_load(CONFIG_FILE.read_text())
     (application,) = content["applications"]
     content["http_options"].update(host="127.0.0.1", port=port)
@@ -45,11 +45,11 @@ class Cluster:
     """A Ray cluster, and `serve run` on it."""
 
     def __init__(self, export_dir):
-        # A short name: those of the sockets in it may have at most 107 bytes.
+        # A short name, because socket paths in it may have at most 107 bytes.
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="ray"))
         self.port, cluster, client, agent = free_ports(4)
         self.config, self.processes = config(export_dir, self.port), []
-        # A token of its own: Ray would look for that of the user.
+        # A separate token: otherwise Ray looks for the user's.
         token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         self.environment = {**script_environment(), **token, "RAY_USAGE_STATS_ENABLED": "0"}
         try:
@@ -71,7 +71,7 @@ class Cluster:
         self.wait("the replicas answer", lambda: self.ask(REQUEST)[0] == 200 and self.num_answering() == 2)
 
     def _start(self, command, *arguments):
-        # Ctrl-C ends `serve run`, but processes in the background may have been told to ignore it.
+        # Ctrl-C ends `serve run`, but background processes may ignore it.
         with open(self.folder / "log", "a") as log:
             process = subprocess.Popen(
                 [os.path.join(os.path.dirname(sys.executable), command), *arguments],
@@ -91,7 +91,7 @@ class Cluster:
         return str(path)
 
     def deploy(self, num_replicas):
-        """Changes the number of replicas."""
+        """Change the number of replicas."""
         config_file = self._config_file(num_replicas)
         process = self._start("serve", "run", "--non-blocking", self._address, config_file)
         assert process.wait(timeout=120) == 0, self.log
@@ -112,7 +112,7 @@ class Cluster:
             time.sleep(0.2)
 
     def ask(self, body, path="/v1/models/reviews:predict", method="POST"):
-        """Status and answer of one request, over a connection of its own."""
+        """Return status and response of one request, over a new connection."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         with contextlib.closing(connection):
             connection.request(method, path, body if isinstance(body, bytes | None) else json.dumps(body))
@@ -120,24 +120,24 @@ class Cluster:
             return response.status, response.read()
 
     def replicas(self):
-        """The process ids of the replicas of this cluster."""
+        """Return the process ids of this cluster's replicas."""
         found = set()
         for folder in pathlib.Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 is_replica = (folder / "cmdline").read_bytes().startswith(b"ray::ServeReplica:bert:ServedExport")
                 if is_replica and os.readlink(folder / "fd" / "1").startswith(
                     f"{self.folder}/"
-                ):  # a log of this cluster
+                ):  # logs of this cluster only
                     found.add(int(folder.name))
         return found
 
     def requests_of_replicas(self):
-        """The number of requests that each replica has answered, by the name of its log."""
+        """Return the number of requests answered by each replica, keyed by log name."""
         logs = self.folder.glob("ray/session_2*/logs/serve/replica_bert_ServedExport_*.log")
         return {path.name: path.read_text().count("POST /v1/models") for path in logs}
 
     def num_answering(self):
-        """The number of replicas, of all that there have been, that have answered a request."""
+        """Return the number of replicas, past or present, that have answered a request."""
         return sum(number > 0 for number in self.requests_of_replicas().values())
 
     def end(self):
@@ -156,7 +156,7 @@ def export_dir(tmp_path_factory, one_layer_config_file, vocab_file):
 
 @pytest.fixture(scope="module")
 def expected(export_dir):
-    """What the export answers to `TEXTS`, called directly."""
+    """Predictions of the export for `TEXTS`, called directly."""
     signature = tf.saved_model.load(str(export_dir / "1")).signatures["text"]
     return signature(**{name: tf.constant(texts) for name, texts in TEXTS.items()})["logits"].numpy()
 
@@ -220,7 +220,7 @@ def test_the_addresses_and_errors_are_those_of_the_server(cluster):
 
 @contextlib.contextmanager
 def clients(cluster, number, request):
-    """The answers to clients that each ask again and again until the block ends; a lost connection has the status 0."""
+    """Responses to clients that keep sending requests until the block ends; a lost connection has status 0."""
     answers, is_ending = [], threading.Event()
 
     def send():
@@ -243,7 +243,7 @@ def clients(cluster, number, request):
 
 
 def check_answers(answers, expected):
-    """Checks that no answer is wrong; returns how many are right, and the others."""
+    """Assert that no response is wrong; return the number of right ones, and the failures."""
     right = [answer for status, answer in answers if status == 200]
     for answer in right:
         np.testing.assert_allclose(logits(answer), expected, atol=TOLERANCE)
@@ -264,7 +264,7 @@ def test_a_killed_replica_is_replaced_and_no_answer_is_wrong(cluster, expected):
         cluster.wait("it answers", lambda: answered_by_the_new_one() > 20)
     num_right, failed = check_answers(answers, expected)
     assert num_right > 100 and len(failed) <= 8, failed
-    assert {status for status, _ in failed} <= {500, 503}  # Ray's own
+    assert {status for status, _ in failed} <= {500, 503}  # statuses of Ray
 
 
 def test_a_replica_that_is_taken_away_answers_what_it_has_begun(cluster, expected):
@@ -280,7 +280,7 @@ def test_a_replica_that_is_taken_away_answers_what_it_has_begun(cluster, expecte
 
 
 def test_ctrl_c_ends_the_replicas(cluster, expected):
-    """The last test of the cluster, of which it ends `serve run`."""
+    """This must be the last test of the cluster, since it ends `serve run`."""
     with clients(cluster, 8, REQUEST) as answers:
         time.sleep(0.5)
         cluster.serve_run.send_signal(signal.SIGINT)

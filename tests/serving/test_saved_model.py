@@ -1,4 +1,4 @@
-"""Exports as the server and its clients see them, asked by processes that have nothing of this project."""
+"""Exports from the view of the server and its clients, in processes without this package."""
 
 import base64
 import collections
@@ -42,7 +42,7 @@ def signatures(version):
 def test_every_signature_gives_what_the_script_predicted(reviews, version, tmp_path):
     first, second = zip(*predicted_pairs(reviews), strict=True)
     texts = {"text_a": first, "text_b": second}
-    # What the server sees is what the records of the script hold.
+    # The server gets the same ids as the script's records.
     path = os.path.join(reviews["output_dir"], "predict.tf_record")
     records = list(tf.data.TFRecordDataset([path]).as_numpy_iterator())
     held = {name: values.numpy() for name, values in IDS_SCHEMA.sized(S=32, V=1182, T=2).decode(records).items()}
@@ -87,7 +87,7 @@ def test_all_files_are_there(reviews, version):
     batching = pathlib.Path(reviews["export_dir"], "batching_parameters.txt").read_text()
     for line in (
         "pad_variable_length_inputs: true",
-        # Requests of more than 32 examples are computed in parts; without both lines the server refuses them.
+        # Requests of more than 32 examples are split; without both lines the server refuses them.
         "enable_large_batch_splitting { value: true }",
         "max_execution_batch_size { value: 32 }",
     ):
@@ -109,7 +109,7 @@ def test_saved_model_cli_shows_and_runs_it(version, tmp_path):
 
 
 def replay(path, signatures):
-    """Answers the records of a warm-up file as the server does: from the messages alone."""
+    """Replay a warm-up file like the server, using only its messages."""
     for record in tf.data.TFRecordDataset([path]).as_numpy_iterator():
         log = prediction_log_pb2.PredictionLog.FromString(record)
         request = log.predict_log.request
@@ -145,7 +145,7 @@ def test_requests_as_the_server_gets_them(reviews, signatures):
 
 
 def server_batch(requests):
-    """Joins requests as TensorFlow Serving does with `pad_variable_length_inputs`: filled up with first elements."""
+    """Join requests like TensorFlow Serving with `pad_variable_length_inputs`, padding with first elements."""
     joined = {}
     for name in requests[0]:
         longest = max(request[name].shape[1] for request in requests)
@@ -171,7 +171,7 @@ def test_the_padding_of_the_server_changes_nothing(signatures):
     together = signatures["serving_default"](**batch)["logits"].numpy()
     np.testing.assert_allclose(together, alone, atol=TOLERANCE)
     assert np.abs(together - together[0]).max() > 1e-3  # they do differ
-    # A client may pad by itself before the server does.
+    # A client may pad before the server does.
     padded = {name: np.pad(values, [(0, 0), (0, 3)]) for name, values in requests[0].items()}
     again = signatures["serving_default"](**server_batch([padded, requests[1]]))["logits"].numpy()
     np.testing.assert_allclose(again[0], alone[0], atol=TOLERANCE)
@@ -225,7 +225,7 @@ def test_requests_that_cannot_be_right_are_refused(signatures, changes, message)
 
 
 def session_signature(session, model, name):
-    """A signature as TensorFlow Serving calls it: values go straight to its nodes, whatever their shapes."""
+    """Return a signature called like in TensorFlow Serving, which feeds nodes directly regardless of shapes."""
     definition, options = model.signature_def[name], config_pb2.CallableOptions()
     options.feed.extend(node.name for node in definition.inputs.values())
     options.fetch.extend(node.name for node in definition.outputs.values())
@@ -324,7 +324,7 @@ def test_a_version_that_is_there_is_left_alone(reviews, tmp_path):
     before = (target / "1" / "saved_model.pb").read_bytes()
     (target / "batching_parameters.txt").write_text("max_batch_size { value: 7 }\n")
     (target / "7").mkdir()
-    (target / "\u0663").mkdir()  # a digit, but none of the server's
+    (target / "\u0663").mkdir()  # a digit, but not to the server
     exported(reviews, export_dir=str(target))
     assert versions.versions(str(target)) == [1, 7, 8]
     assert (target / "1" / "saved_model.pb").read_bytes() == before

@@ -1,4 +1,4 @@
-"""The model server as its clients see it: a process of the real tool that serves exports of tiny models."""
+"""The model server from its clients' view: a real server process with exports of tiny models."""
 
 import base64
 import contextlib
@@ -62,7 +62,7 @@ def signatures(export_dir):
 
 @pytest.fixture(scope="module")
 def expected(signatures):
-    """What the export answers to `PAIRS`, called directly."""
+    """Predictions of the export for `PAIRS`, called directly."""
     answer = signatures["text"](**{name: tf.constant(texts) for name, texts in TEXTS.items()})
     return {name: values.numpy() for name, values in answer.items()}
 
@@ -91,7 +91,7 @@ def test_every_signature_answers_and_ids_are_the_default(server, signatures, exp
     for name, values in IDS.items():
         example.features.feature[name].int64_list.value.extend(values[0] + [0] * 29)
     serialized = base64.b64encode(example.SerializeToString()).decode()
-    # The name of an only input may be left out.
+    # The name of a single input may be omitted.
     status, answer = server.predict({"signature_name": "examples", "instances": [{"b64": serialized}]})
     assert status == 200
     logits = server.outputs("serving_default", IDS)["logits"]
@@ -166,7 +166,7 @@ def test_what_is_not_there(server):
 
 
 def test_clients_that_leave_are_at_most_a_line_of_the_log(server):
-    """The end of the server looks for tracebacks."""
+    """The server fixture checks for tracebacks when it stops."""
     num_lines = len(server.log.splitlines())
     text = json.dumps({"signature_name": "text", "inputs": {name: texts[:1] * 512 for name, texts in TEXTS.items()}})
     for body in ("{", text):
@@ -184,7 +184,7 @@ def test_the_size_of_requests_is_limited(server):
     for headers in (as_json, {"Content-Type": "application/octet-stream"}):
         status, body = server.send("POST", path, v2_request({"text_a": [text]}), headers)
         assert (status, json.loads(body)) == (413, answer)
-    # What is below the limit is read.
+    # Requests below the limit are read.
     status, body = server.send(
         "POST", path, v2_request({"text_a": [text[1000:]]}), {"Content-Type": "application/json"}
     )
@@ -320,7 +320,7 @@ def test_the_open_protocol_over_grpc(server, expected):
 
 
 def at_once(calls):
-    """Results of functions that all start at the same time, each in a thread."""
+    """Return the results of functions that all start at the same time, each in a thread."""
     results, barrier = [None] * len(calls), threading.Barrier(len(calls))
 
     def run(number, call):
@@ -406,7 +406,7 @@ def to_json(values):
 
 
 class Load:
-    """Connections that send requests one after the other until the block ends."""
+    """Connections that keep sending requests until the block ends."""
 
     def __init__(self, server, num_connections):
         self.server, self.answers, self.errors = server, [], []
@@ -460,7 +460,7 @@ def test_a_new_version_replaces_the_old_one_under_load(
             time.sleep(seconds / 3)
             grown = resident_kilobytes(server.process.pid) / kilobytes
             assert grown < 1.1, f"memory grew from {kilobytes} kB by the factor {grown:.2f}"
-        (tmp_path / "damaged").rename(folder / "2")  # is refused, and does no harm
+        (tmp_path / "damaged").rename(folder / "2")  # is refused without harm
         deadline = time.monotonic() + 30
         while "still serving version 1" not in server.log:
             assert time.monotonic() < deadline, server.log
@@ -468,7 +468,7 @@ def test_a_new_version_replaces_the_old_one_under_load(
         (made / "1").rename(folder / "3")
         server.wait_for_version("3")
         time.sleep(seconds / 6)
-        # The newer one is moved away: the older one is back.
+        # When the newer one is moved away, the older one is served again.
         (folder / "3").rename(tmp_path / "away")
         shutil.rmtree(folder / "2")
         server.wait_for_version("1")
@@ -488,7 +488,7 @@ def test_the_page_to_try_the_model_takes_nothing_from_elsewhere(server):
 
 
 def test_requests_that_have_begun_are_answered_after_sigterm(server):
-    """The last test of the server, which it ends."""
+    """This must be the last test of the server, since it stops it."""
     before, answers = metric(server, "request_preprocess_seconds_count"), []
     request = {"signature_name": "text", "inputs": {name: texts * 256 for name, texts in TEXTS.items()}}
     waiting = threading.Thread(target=lambda: answers.append(server.predict(request)))

@@ -26,7 +26,7 @@ def write(path):
 def test_lines_end_at_newline_alone_and_lose_carriage_returns(tmp_path):
     path = tmp_path / "text"
     path.write_bytes("a\rb\r\nc\x0bd \t\n\n\r\ne\u2028f\x00g\r\r\nlast\r".encode())
-    # What tf.gfile.GFile of TensorFlow 1.11 gives, line by line, its "\n" taken off.
+    # Lines returned by tf.gfile.GFile of TensorFlow 1.11, without "\n".
     assert list(text_files.LineReader(str(path))) == ["ab", "c\x0bd \t", "", "", "e\u2028f\x00g", "last"]
 
 
@@ -184,7 +184,7 @@ def test_a_folder_has_one_user(tmp_path):
 
 
 def special_files(folder):
-    """A device, a named pipe and a socket of our own, and a link to the device."""
+    """A device, a new named pipe and socket, and a link to the device."""
     os.mknod(folder / "device", stat.S_IFCHR | 0o666, os.makedev(1, 3))
     os.mkfifo(folder / "pipe")
     with socket.socket(socket.AF_UNIX) as server:
@@ -434,7 +434,7 @@ def test_errors_of_remote_files_are_mistakes():
 
 
 class Silent:
-    """Takes questions as `tf.io.gfile` does, and answers only when it is released."""
+    """A stand-in for `tf.io.gfile` that answers only when released."""
 
     def __init__(self):
         self.released = threading.Event()

@@ -1,4 +1,4 @@
-"""The tokenizer of a model's folder, batches that equal the records of training, and text out of ids."""
+"""The tokenizer of a model's folder, batches equal to the training records, and decoding."""
 
 import json
 import pickle

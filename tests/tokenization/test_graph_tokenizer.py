@@ -1,4 +1,4 @@
-"""The tokenizer as TensorFlow operations against the Python one, whose own tests say that it is right."""
+"""The tokenizer as TensorFlow operations, compared with the Python one, which has its own tests."""
 
 import functools
 import itertools
@@ -33,14 +33,14 @@ from tests.tokenization.hard_texts import (
 from tests.tokenization.plain_tokenizer import plain_words
 
 BATCH_SIZE = 2_000
-NAMED = "aασςΑΣ.\u0301\u0345\u200b\u0e31Theté中"  # what tests ask for by name
-# Unfinished, overlong, too large, continuations alone, surrogates, bytes that UTF-8 never has, and good neighbours.
+NAMED = "aασςΑΣ.\u0301\u0345\u200b\u0e31Theté中"  # characters with explicit tests
+# Unfinished, overlong, too large, lone continuations, surrogates, bytes invalid in UTF-8, and valid neighbours.
 BYTES = [
     bytes([value]) for value in b"\x00\x20a\x7f\x80\xbf\xc0\xc1\xc2\xdf\xe0\xe4\xed\xef\xf0\xf4\xf5\xf8\xfc\xfe\xff"
 ]
 ILL_FORMED = [
     *(first + second for first, second in itertools.product(BYTES, BYTES)),
-    b"a\xed\xa0\x80b \xed\xbf\xbf \xed\xa0\xbd\xed\xb8\x80",  # surrogates, alone and as a pair
+    b"a\xed\xa0\x80b \xed\xbf\xbf \xed\xa0\xbd\xed\xb8\x80",  # surrogates, lone and paired
     b"\xc0\x80 \xc1\xbf a\xe0\x80\xaf b\xf0\x80\x80\xaf",  # overlong
     b"\xf4\x90\x80\x80 \xf5\x80\x80\x80 \xf8\x88\x80\x80\x80 \xfc\x84\x80\x80\x80\x80",  # beyond U+10FFFF
     b"the\xe4\xb8 town\xf0\x9f\x98\xe4\xb8\xad \xf0\x9f the\xc3",  # unfinished
@@ -49,7 +49,7 @@ ILL_FORMED = [
 
 
 def beginnings():
-    """Long texts of which the beginning is enough, and some of which it is not."""
+    """Long texts, most of which need only their beginning."""
     rng = random.Random(20181101)
     odd = AWKWARD + SPACING_MARKS[:4] + ACCENTS + " ,;中(𝅥𝅭"
     for number in range(1_500):
@@ -68,7 +68,7 @@ class Pair:
         self.graph = GraphTokenizer(self.python)
 
     def assert_same(self, texts):
-        """The ids of the graph are those of Python."""
+        """Assert that the graph and Python give the same ids."""
         texts = [text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass") for text in texts]
         for start in range(0, len(texts), BATCH_SIZE):
             batch = texts[start : start + BATCH_SIZE]
@@ -77,7 +77,7 @@ class Pair:
             assert [row for row in zip(batch, found, expected, strict=True) if row[1] != row[2]] == []
 
     def assert_same_places(self, texts):
-        """The graph's places are those of `encode_with_offsets`."""
+        """Assert that the graph gives the offsets of `encode_with_offsets`."""
         texts = [text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass") for text in texts]
         for start in range(0, len(texts), BATCH_SIZE):
             batch = texts[start : start + BATCH_SIZE]
@@ -87,14 +87,14 @@ class Pair:
 
 
 def letter_pair(path, letters, settings):
-    """A pair whose pieces are single letters, so that every letter of a text shows in the ids."""
+    """Return a pair whose pieces are single letters, so that ids show every letter."""
     letters = [letter for letter in sorted(letters) if not letter.isspace() and unicodedata.category(letter) != "Cs"]
     return Pair(write_vocabulary(path, [*letters, *(f"##{letter}" for letter in letters)]), settings)
 
 
 @pytest.fixture(
     scope="module",
-    # Between the most that is done to a text and the least.
+    # From the most normalization to the least.
     params=[pytest.param(it, marks=[pytest.mark.slow] * (it in (CASED, ACCENTED))) for it in SETTINGS.values()],
     ids=list(SETTINGS),
 )
@@ -110,12 +110,12 @@ def word_pair(settings, vocab_file):
 
 @pytest.fixture(scope="module")
 def letters_pair(settings, tmp_path_factory):
-    """Nearly all letters of the scripts in use, and pieces of two to five of the letters whose rules are awkward."""
+    """Nearly all letters of the scripts in use, and pieces of two to five letters with awkward rules."""
     rng = random.Random(1)
     awkward = AWKWARD + SPACING_MARKS + ACCENTS + "aB中"
     texts = [*map(chr, range(0x3100)), *SCRIPTS, awkward, "".join(case["text"] for case in TORTURE)]
     letters = set(characters.rewrite("\n".join(texts), settings))
-    # The others that are kept may differ from Python to Python, as their Unicode tables do.
+    # Other kept characters may differ between Python versions, like their Unicode tables.
     kept = [
         letter
         for letter in sorted(letters)
@@ -130,7 +130,7 @@ def letters_pair(settings, tmp_path_factory):
 
 
 def random_bytes(rng):
-    """Text with some bytes replaced, added or taken away."""
+    """Return text with some bytes replaced, inserted or removed."""
     raw = bytearray(random_text(rng, rng.randrange(4)).encode("utf-8", "surrogatepass"))
     for _ in range(rng.randint(1, 4)):
         place = rng.randint(0, len(raw))
@@ -140,7 +140,7 @@ def random_bytes(rng):
 
 @functools.cache
 def random_inputs(seed, number):
-    """Random Unicode strings of all kinds, and one in five with bytes that are not UTF-8."""
+    """Return random Unicode strings of all kinds, one in five with invalid UTF-8."""
     rng = random.Random(seed)
     return [random_bytes(rng) if index % 5 == 4 else random_text(rng, index % 5) for index in range(number)]
 
@@ -178,7 +178,7 @@ def test_every_single_character(tmp_path, settings):
     named = [character for character in every if unicodedata.category(character) not in ("Cn", "Co")]
     letters = set().union(*(characters.rewrite(character, settings) for character in named))
     pair = letter_pair(tmp_path / "vocab.txt", {*letters, "\U000f0000", "\U0010ffff", "\u0378"}, settings)
-    # All that have a meaning, and of the many that have none one in eleven.
+    # All assigned characters, and one in eleven of the many unassigned ones.
     shown = [*named, *(every[place] for place in range(0, len(every), 11))]
     pair.assert_same(f"a{'b a'.join(shown[start : start + 16])}b" for start in range(0, len(shown), 16))
 
@@ -192,7 +192,7 @@ def test_beginnings_are_those_of_the_whole_texts(word_pair, letters_pair, num_wo
         for text, ids, all_ids in zip(texts, found, expected, strict=True):
             assert len(ids) >= min(num_wordpieces, len(all_ids)), text
             assert ids == all_ids[: len(ids)], text
-        # Something was cut, and the sigmas and combining characters before the cut show it if it is at a wrong place.
+        # The text was cut; sigmas and combining characters before the cut reveal a wrong position.
         assert sum(map(len, found)) < 0.7 * sum(map(len, expected))
 
 
@@ -252,7 +252,7 @@ def test_places_by_hand(letters_pair, settings):
 )
 def test_letters_that_depend_on_their_neighbours(letters_pair, settings, text, expected):
     if settings != UNCASED:
-        expected = " ".join(plain_words(text, settings))  # without decomposition only sigmas do
+        expected = " ".join(plain_words(text, settings))  # without decomposition only sigmas matter
     ids = letters_pair.graph.encode(tf.constant([text])).to_list()[0]
     assert " ".join(letters_pair.python.convert_ids_to_tokens(ids)).replace(" ##", "") == expected
 
@@ -303,7 +303,7 @@ def test_awkward_vocabularies(tmp_path):
 
 
 def test_words_that_are_taken_as_they_are(tmp_path):
-    long = "ab" * 150  # more characters than a word may have, unless the vocabulary holds it
+    long = "ab" * 150  # longer than allowed, unless the vocabulary contains it
     wordpieces = [
         "##",
         "#",
@@ -326,7 +326,7 @@ def test_words_that_are_taken_as_they_are(tmp_path):
         "##", "#", "##a", "##ab", "###", "##aab", "[UNK]", "[UNK]a", "[SEP]", "[SEP]ab", "[a]b", "a[UNK]", "중/NNG",
         "중/", "중NNG", "/", "İ", "i", "A", "\0", "\ufffda", long, f"{long}a", long[:-1], f"a{long}", f"##{long}",
     ]  # fmt: skip
-    separators = " \t\x0b\x1c\x85\u2028\u3000"  # for the reference the second to the fifth are no separators
+    separators = " \t\x0b\x1c\x85\u2028\u3000"  # the second to the fifth are not separators in the reference
     rng = random.Random(5)
     texts = [*words, *("".join(rng.choice(words) + rng.choice(separators) for _ in range(6)) for _ in range(500))]
     pair.assert_same(texts)
@@ -349,7 +349,7 @@ assert not {"official_bert", "tensorflow_text"} & {name.split(".")[0] for name i
 
 @pytest.mark.slow
 def test_saved_models_give_the_same_in_a_process_that_knows_tensorflow_only(tmp_path, vocab_file):
-    """All at once: their tables must not be taken for each other's."""
+    """Load all at once: their tables must not be mixed up."""
     texts = [*SCRIPTS, *(case["text"] for case in TORTURE), *random_inputs(1, 500)]
     texts = [text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass") for text in texts]
     pairs = {str(tmp_path / name): Pair(vocab_file, settings) for name, settings in SETTINGS.items()}

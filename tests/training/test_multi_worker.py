@@ -1,4 +1,4 @@
-"""Two worker processes on this machine: the same run as one process, with files written by one of them."""
+"""Two worker processes on this machine: same results as one process, and only one writes files."""
 
 import json
 import os
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.multi_process
 
 
 def start_workers(command, logs, count=2):
-    """Starts the same command as workers on this machine, each with a log of its own."""
+    """Start the same command as workers on this machine, each with its own log."""
     addresses = [f"localhost:{port}" for port in free_ports(count)]
     for index in range(count):
         with open(logs / f"worker{index}.log", "w") as log:
@@ -34,7 +34,7 @@ def start_workers(command, logs, count=2):
 
 
 def finish(processes, seconds=300):
-    """Waits for all; returns their exit codes."""
+    """Wait for all processes and return their exit codes."""
     try:
         return [process.wait(seconds) for process in processes]
     finally:
@@ -48,7 +48,7 @@ def log_of(logs, index):
 
 @pytest.fixture(scope="module")
 def quiet_model(tmp_path_factory, model_dir):
-    """A model of one layer without dropout, whose masks differ between devices on purpose."""
+    """A model of one layer without dropout, whose masks differ between devices by design."""
     folder = tmp_path_factory.mktemp("model")
     config = json.loads((model_dir / "bert_config.json").read_text())
     config.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_hidden_layers=1)
@@ -66,7 +66,7 @@ def runs(tmp_path_factory, quiet_model, records_file, vocab_file):
 
 
 def with_folders(runs, folder, **more):
-    """The runs with folders of their own; that of a classifier exports its model, too."""
+    """Return the runs with separate folders; the classifier's also exports its model."""
     found = []
     for name, (script, flags) in runs.items():
         export = {"do_export": True, "export_dir": str(folder / name / "export")} if name == "classification" else {}
@@ -76,7 +76,7 @@ def with_folders(runs, folder, **more):
 
 @pytest.fixture(scope="module")
 def alone(runs, tmp_path_factory):
-    """The folder in which this process ran all."""
+    """The folder of the runs in this process."""
     folder = tmp_path_factory.mktemp("alone")
     run_all(with_folders(runs, folder))
     return folder
@@ -84,7 +84,7 @@ def alone(runs, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def together(runs, tmp_path_factory):
-    """The folder in which two workers ran all, and the folder with their logs."""
+    """The folder of the runs by two workers, and the folder of their logs."""
     folder, logs = tmp_path_factory.mktemp("together"), tmp_path_factory.mktemp("logs")
     (logs / "runs.json").write_text(json.dumps(with_folders(runs, folder)))
     command = [sys.executable, ROOT / "tests" / "training" / "worker_runs.py", logs / "runs.json"]
@@ -100,7 +100,7 @@ def metrics_of(folder):
 
 
 def check_same_training(one_folder, other_folder):
-    """Compares losses, scores in training, weights and slots."""
+    """Compare losses, scores in training, weights and slots."""
     expected, found = metrics_of(one_folder), metrics_of(other_folder)
     assert [(line["split"], line["step"]) for line in found] == [(line["split"], line["step"]) for line in expected]
     compared = 0
@@ -116,13 +116,13 @@ def check_same_training(one_folder, other_folder):
     assert readers[0].shapes == readers[1].shapes
     for name in readers[0].shapes:
         one, two = (reader.read(name) for reader in readers)
-        # Key biases and those of start and end logits have a gradient of 0 but for rounding: they are noise.
+        # Biases of keys and of start and end logits have zero gradients up to rounding: they are noise.
         noise = 1e-8 if name.endswith(("adam_m", "adam_v")) else 2e-6
         np.testing.assert_allclose(two, one, atol=max(1e-3 * np.abs(one).max(), noise), err_msg=name)
 
 
 def check_same_results(one_folder, other_folder):
-    """Compares scores and predictions."""
+    """Compare scores and predictions."""
     one, two = (
         read_results(str(one_folder / "eval_results.txt")),
         read_results(str(other_folder / "eval_results.txt")),
@@ -200,7 +200,7 @@ class Launched:
             os.kill(int(source.read().split()[index]), signal.SIGKILL)
 
     def end(self):
-        """Reads the rest; returns the exit code."""
+        """Read the remaining output and return the exit code."""
         self.log += self.process.stdout.read()
         return self.process.wait()
 

@@ -1,12 +1,12 @@
-"""Make the models of the formats of TensorFlow 2, and what their own libraries compute with them.
+"""Make models in the formats of TensorFlow 2, and the outputs of their original libraries.
 
-Run it in an environment of its own, with tf-models-official 2.20.0, tf-keras 2.20.1, keras-hub 0.32.0, TensorFlow
+Run it in a separate environment, with tf-models-official 2.20.0, tf-keras 2.20.1, keras-hub 0.32.0, TensorFlow
 2.20.0 and sentencepiece; once for each library, which want different versions of Keras:
 
     TF_USE_LEGACY_KERAS=1 python tests/golden/tf2/make.py garden
     python tests/golden/tf2/make.py keras_hub
 
-Of the SavedModels the functions are taken out: they are a megabyte each, and nothing reads them.
+Functions are removed from the SavedModels: they take a megabyte each and are not read.
 """
 
 import os
@@ -28,7 +28,7 @@ SIZES = {"num_layers": 2, "num_attention_heads": 3, "hidden_size": 12}
 
 
 def fill(variables):
-    """Give variables random values, so that none can be taken for another."""
+    """Give variables distinct random values, so that mix-ups are noticed."""
     for variable in variables:
         if variable.dtype in ("float32", np.float32):
             variable.assign(RNG.normal(0.0, 0.4, variable.shape).astype(np.float32))
@@ -78,7 +78,7 @@ def garden():
     fill(model.variables)
     outputs = model({**inputs, "masked_lm_positions": positions})
     write(folder, "bert_model.ckpt-1", model=model, **model.checkpoint_items)
-    # What the head made of the first position is what its two classes were trained on.
+    # The two classes were trained on the head's output at the first position.
     pooled = head(outputs_of(encoder)["sequence_output"], only_project=True)
     keep(
         folder,
@@ -120,7 +120,7 @@ def garden():
     keep(folder, **outputs_of(encoder))
 
     def export(folder, model, encoder, items, **options):
-        """Export as the models of TensorFlow Hub were."""
+        """Export in the format of the models on TensorFlow Hub."""
         fill(model.variables)
         with tempfile.TemporaryDirectory() as scratch:
             path = tf.train.Checkpoint(model=model, **items).save(os.path.join(scratch, "ckpt"))

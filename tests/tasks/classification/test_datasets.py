@@ -1,4 +1,4 @@
-"""Every data set from files in its published layout, data sets of the user's own, and every kind of bad row."""
+"""Every data set in its published layout, custom data sets, and every kind of bad row."""
 
 import subprocess
 import sys
@@ -57,7 +57,7 @@ def pair_with_index(*labels):
     return files, read
 
 
-# For each set its files, in the layout in which they are published, and (guid, texts, label, parsed label) by split.
+# For each data set its files in their published layout, and (guid, texts, label, parsed label) by split.
 LAYOUTS = {
     "cola": (
         {
@@ -251,7 +251,7 @@ def test_splits_to_evaluate_and_to_predict():
     assert DATASETS["mnli"].eval_splits == ("dev_matched", "dev_mismatched")
     assert DATASETS["mnli"].test_splits == ("test_matched", "test_mismatched")
     assert DATASETS["cola"].eval_splits == ("dev",)
-    assert DATASETS["imdb"].eval_splits == DATASETS["imdb"].test_splits == ("test",)  # labelled, and no dev split
+    assert DATASETS["imdb"].eval_splits == DATASETS["imdb"].test_splits == ("test",)  # labelled, no dev split
 
 
 def test_a_new_data_set_is_one_row(tmp_path):
@@ -365,7 +365,7 @@ def test_very_many_labels_are_not_all_listed():
         dataset.parse_label(labelled("x")[0])
 
 
-# Data sets of the user's own.
+# Custom data sets.
 
 
 def write(path, content):
@@ -419,7 +419,7 @@ def test_own_data_in_each_format_by_name_and_by_number(boats, extension, columns
     places = {".jsonl": ["line 1", "line 2"], ".parquet": ["row 0", "row 1"]}.get(extension, ["line 2", "line 3"])
     assert [example.where for example in examples] == [f"{path}, {place}" for place in places]
     assert dataset.check_labels(examples) == [1, 0]
-    # Rows are numbered alike, whatever the format is.
+    # Row numbers do not depend on the format.
     assert [(example.guid, example.id) for example in examples] == [("train-0", "7"), ("train-1", "")]
     assert [example.label for example in dataset.examples(None, "test")] == [None, None]
     assert (list(dataset.splits), dataset.eval_splits, dataset.metrics) == (["train", "test"], (), ("accuracy", "f1"))
@@ -599,7 +599,7 @@ def test_labels_lose_the_white_space_around_them(tmp_path):
     path = write(tmp_path / "reviews.jsonl", '{"text": "a", "label": "good "}\n{"text": " b ", "label": "bad"}\n')
     dataset = custom_dataset(text_a_column="text", label_column="label", train_file=path)
     assert dataset.labels == ("bad", "good")
-    assert dataset.examples(None, "train")[1].text_a == " b "  # a text stays as it is
+    assert dataset.examples(None, "train")[1].text_a == " b "  # texts are unchanged
 
 
 @pytest.mark.parametrize("problem", ["single_label", "multi_label"])

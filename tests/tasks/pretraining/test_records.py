@@ -1,4 +1,4 @@
-"""Records against the reference's, and the warnings about text that makes bad ones."""
+"""Records compared with the reference's, and warnings about unsuitable text."""
 
 import json
 import random
@@ -50,8 +50,8 @@ def test_records_are_those_of_the_reference_in_order(case, tmp_path, corpus_file
 
 
 def random_lines(rng, words):
-    """Documents with everything that is hard: empty and nearly empty lines, long ones, odd characters."""
-    lines = [rng.choice(words)]  # a text without any would be refused
+    """Return documents with all difficulties: empty, nearly empty and long lines, odd characters."""
+    lines = [rng.choice(words)]  # texts without words would be refused
     for _ in range(rng.randint(2, 60)):
         kind = rng.random()
         if kind < 0.15:
@@ -197,7 +197,7 @@ def test_records_without_masks_are_the_pairs_of_the_same_stream(tmp_path, corpus
     shuffle(pairs, rng)
     records = read_records(tmp_path / "out")
     assert records.keys() == {"input_ids", "input_mask", "segment_ids", "next_sentence_labels"}
-    assert len({str(row) for row in records["input_ids"].tolist()}) > 0.9 * len(pairs)  # each copy has pairs of its own
+    assert len({str(row) for row in records["input_ids"].tolist()}) > 0.9 * len(pairs)  # each copy has its own pairs
     for row, pair in enumerate(pairs):
         joined = join_pair(pair.first, pair.second, tokenizer.specials)
         padding = [0] * (48 - len(joined.input_ids))

@@ -1,4 +1,4 @@
-"""Records made by several processes in bounded memory: the same for any number, as good as those of one stream."""
+"""Records made by several processes in bounded memory: independent of their number, as good as one stream's."""
 
 import collections
 import itertools
@@ -67,7 +67,7 @@ def corpus(tmp_path):
 
 @pytest.fixture
 def many_parts(monkeypatch):
-    """Small parts, groups and slices, so that a small corpus has many of them."""
+    """Make parts, groups and slices small, so that a small corpus has many."""
     monkeypatch.setattr(sharded, "PART_BYTES", 700)
     monkeypatch.setattr(sharded, "GROUP_IDS", 1000)
 
@@ -85,7 +85,7 @@ def make(tmp_path, vocab_file):
 
 
 def in_one(records):
-    """Each record as a string, without its padding."""
+    """Return each record as a string, without padding."""
     return [str([records[name][row].tolist() for name in sorted(records)]) for row in range(len(records["input_ids"]))]
 
 
@@ -126,11 +126,11 @@ def test_statistics_are_those_of_one_stream(make, corpus, many_parts):
         ours, theirs = statistic(records), statistic(serial)
         error = np.sqrt(ours.var() / num_sharded + theirs.var() / num_serial)
         assert abs(ours.mean() - theirs.mean()) < 4 * error, name
-    assert len(set(in_one(records))) > 0.99 * num_sharded  # every copy has pairs and masks of its own
+    assert len(set(in_one(records))) > 0.99 * num_sharded  # every copy has its own pairs and masks
 
 
 def test_random_next_sentences_come_from_all_files(make, tmp_path, vocab_file, many_parts):
-    """Each file has a word of its own; a random second part has that of any other document."""
+    """Each file has a unique word; a random second part has that of any other document."""
     words = [line for line in open(vocab_file).read().split() if re.fullmatch("[a-z]{4,}", line)][:3]
     for word in words:
         (tmp_path / f"{word}.txt").write_text("\n\n".join("\n".join([f"{word} " * 6] * 3) for _ in range(100)))
@@ -167,7 +167,7 @@ def test_groups_are_samples_of_the_corpus():
 def test_the_number_of_groups_follows_from_the_corpus():
     assert count_groups(10, 100) == 1
     assert count_groups(10**6, 5 * sharded.GROUP_IDS) == 5
-    assert count_groups(100, 50 * sharded.GROUP_IDS) == 3  # long documents: still a choice of them in a group
+    assert count_groups(100, 50 * sharded.GROUP_IDS) == 3  # long documents: a group still has several
 
 
 def test_a_record_has_its_place_in_every_number_of_shards():
@@ -250,7 +250,7 @@ def test_damaged_intermediate_files_are_made_again(make, corpus, many_parts, tmp
         content = bytearray(path.read_bytes())
         if number % 4 == 0:
             del content[-1]
-        else:  # anywhere, its table and its footer included
+        else:  # anywhere, including its table and footer
             content[rng.randrange(len(content)) if number % 4 > 1 else -30] ^= 1 << rng.randrange(8)
         path.write_bytes(content)
     with caplog.at_level("INFO"):
@@ -284,7 +284,7 @@ def test_an_input_that_grows_while_it_is_read_is_a_mistake(make, tmp_path, sampl
 
 
 class TestInterrupted:
-    """Runs that are killed, as processes of their own."""
+    """Separate processes that are killed."""
 
     @pytest.fixture
     def start(self, tmp_path, vocab_file):

@@ -1,4 +1,4 @@
-"""Answers from logits: against the reference's, against the plain rules, at the edges, and in many scripts."""
+"""Answers from logits: compared with the reference and the plain rules, edge cases, and many scripts."""
 
 import json
 import random
@@ -100,7 +100,7 @@ def test_answers_are_those_of_the_plain_rules_with_ties_everywhere(settings, voc
 
 
 def ask(tokenizer, context, *, starts=(), ends=(), version_2=False, alignment="reference", **rules):
-    """Answers a question about a context that fits a window; starts and ends are (position, logit), others are -9."""
+    """Answer a question about a context that fits a window; starts and ends are (position, logit), others -9."""
     squad = SquadSet([context], [Question("q", "who", 0, (), False)])
     tokenized = TokenizedSquad(squad, tokenizer, WindowOptions(64, 20, 8, answer_alignment=alignment))
     logits = np.full((2, 1, 64), -9, np.float32)
@@ -180,8 +180,8 @@ def test_verbose_logging_says_why_the_words_are_the_answer(tokenizer, monkeypatc
     assert lines[2].endswith("it is empty")
 
 
-# A context, its gold answer, and what the reference's heuristic makes of the gold answer's pieces: first where every
-# character is a piece, then with the golden vocabulary, to which most of these words are unknown.
+# A context, its gold answer, and the reference's result for the gold answer's pieces: first with every character as a
+# piece, then with the golden vocabulary, which lacks most of these words.
 SCRIPTS = {
     "english": ("The mayor, Ada Birk (1871-1902), planted it.", "1871", "1871", "(1871-1902),"),
     "accent": (
@@ -204,7 +204,7 @@ SCRIPTS = {
 
 @pytest.fixture(scope="module")
 def spelling_tokenizer(tmp_path_factory):
-    """A tokenizer whose pieces are the single characters of all the contexts."""
+    """A tokenizer whose pieces are the single characters of all contexts."""
     text = "".join(context for context, *_ in SCRIPTS.values())
     wordpieces = sorted(set("".join(BasicTokenizer().tokenize(text))))
     path = tmp_path_factory.mktemp("vocab") / "vocab.txt"
@@ -214,7 +214,7 @@ def spelling_tokenizer(tmp_path_factory):
 
 
 def from_gold_positions(tokenizer, alignment, context, gold):
-    """Trains on the gold answer in thought: what comes out when the window's gold positions are predicted?"""
+    """Return the answer text if a window's gold positions are predicted exactly."""
     answer = Answer(gold, context.index(gold))
     squad = SquadSet([context], [Question("q", "who", 0, (answer,), False)])
     tokenized = TokenizedSquad(squad, tokenizer, WindowOptions(96, 50, 8, answer_alignment=alignment))
@@ -239,7 +239,7 @@ def test_offsets_give_back_the_exact_answer_of_unknown_pieces(tokenizer):
     assert from_gold_positions(tokenizer, "offsets", context, gold).text == gold
 
 
-# The same contexts for tokenizers that take no character apart: what the reference's heuristic makes of the answer.
+# The same contexts for tokenizers without decomposition, with the reference's results.
 UNCHANGED = {
     ACCENTED: {"accent": "Zoe\u0301 Lindqvist", "korean": "서울"},
     PRESPLIT: {"accent": "Zoe\u0301 Lindqvist", "korean": "서울"},
@@ -248,7 +248,7 @@ UNCHANGED = {
 
 @pytest.fixture(scope="module", params=UNCHANGED, ids=str)
 def composed_tokenizer(request, tmp_path_factory):
-    """A tokenizer that keeps accents and syllables; its pieces are the single characters of all the contexts."""
+    """A tokenizer that keeps accents and syllables; its pieces are the single characters of all contexts."""
     text = "".join(context for context, *_ in SCRIPTS.values())
     wordpieces = sorted(set("".join(word_tokenizer(request.param).tokenize(text))))
     path = write_vocabulary(
@@ -266,12 +266,12 @@ def test_answers_in_text_that_keeps_its_characters(script, composed_tokenizer):
     if expected:
         assert from_gold_positions(composed_tokenizer, "reference", context, gold).text == expected
     whole = FullTokenizer(Vocabulary({"[UNK]": 0, "[CLS]": 1, "[SEP]": 2}), **composed_tokenizer.settings._asdict())
-    for alignment in ("offsets", "reference"):  # of unknown words, the words that hold the answer
+    for alignment in ("offsets", "reference"):  # for unknown words, the words that contain the answer
         assert gold in from_gold_positions(whole, alignment, context, gold).text
 
 
 def test_answers_in_analysed_text():
-    """Morphemes with their tags: `reference` and `offsets` both give back words of the text as it was split."""
+    """Morphemes with tags: `reference` and `offsets` both return words of the pretokenized text."""
     wordpieces = [
         "[UNK]",
         "[CLS]",

@@ -1,4 +1,4 @@
-"""Questions answered in the graph, against `find_answers` and with a model whose answers are known."""
+"""Question answering in the graph, compared with `find_answers` and with a model with known answers."""
 
 import collections
 import functools
@@ -59,7 +59,7 @@ def model(config):
 
 
 class Chooser:
-    """A model that starts and ends an answer at wordpieces of one's choice; it notes the shapes of what it has read."""
+    """A model that starts and ends answers at chosen wordpieces, and records the shapes of its inputs."""
 
     encoder = SimpleNamespace(word_embeddings=np.zeros((1182, 1)))
     weights = ()
@@ -70,7 +70,7 @@ class Chooser:
         self._padding = tf.Variable(0.0)
 
     def choose(self, starts, ends, *, padding=-9.0):
-        """Sets the logits of pieces and of padding, and forgets the shapes."""
+        """Set the logits of pieces and padding, and clear the recorded shapes."""
         for scores, chosen in zip(self._scores, (starts, ends), strict=True):
             values = np.full([1182], -9.0)
             for piece, logit in chosen.items():
@@ -100,7 +100,7 @@ def chooser(tokenizer):
 
 @pytest.fixture(scope="module")
 def chooser_servable(chooser, config, tokenizer):
-    """What answers as the chooser does, with a null answer."""
+    """The chooser's servable, with null answers."""
     options = WindowOptions(**LENGTHS)
     return traced_once(QuestionAnsweringServable(chooser, config, tokenizer, options, version_2=True, top_k=5))
 
@@ -112,7 +112,7 @@ def ask_chooser(chooser_servable):
 
 @pytest.fixture(scope="module")
 def servable_for(model, config, tokenizer):
-    """Gives what answers with 8 wordpieces at most, 20 times, for lengths of windows and a version; made once each."""
+    """Return a function to servables with at most 8 wordpieces and 20 answers, by window length and version."""
 
     @functools.cache
     def make(*lengths, version_2):
@@ -136,13 +136,13 @@ def program(servable):
 
 
 def filler(tokenizer, num_words, seed=0):
-    """Words of one wordpiece each, among which "lamp", "bridge" and "rain" are not."""
+    """Return words of one wordpiece each, except "lamp", "bridge" and "rain"."""
     words = [piece for piece in tokenizer.vocab if piece.isalpha() and piece not in ("lamp", "bridge", "rain")]
     return random.Random(seed).choices(words, k=num_words)
 
 
 def expected_answers(model, tokenizer, options, question, context, *, max_answer_length, version_2):
-    """What the Python path finds, with logits of windows of one length together, so that there is no padding."""
+    """Return the answers of the Python path, with windows batched by length, so that there is no padding."""
     squad = SquadSet([context], [Question("q", question, 0, (), False)])
     tokenized = TokenizedSquad(squad, tokenizer, options)
     windows = tokenized.prediction_windows()
@@ -177,7 +177,7 @@ def test_answers_are_those_of_the_python_path(model, servable_for, tokenizer, le
     numbers_of_words = (3, *(rng.randint(1, 150) for _ in range(3)))
     contexts = [" ".join(filler(tokenizer, number, seed)) for seed, number in enumerate(numbers_of_words)]
     contexts.append(" ".join([*filler(tokenizer, 60), *CONTEXTS, *filler(tokenizer, 60, seed=1)]))
-    contexts.append("the " * 120)  # the same few texts again and again
+    contexts.append("the " * 120)  # the same few texts repeatedly
     program = servable_for(*lengths, version_2=version_2).signature("text")
     outputs = program(question=tf.constant(questions), context=tf.constant(contexts))
     outputs = {name: values.numpy() for name, values in outputs.items()}
@@ -189,7 +189,7 @@ def test_answers_are_those_of_the_python_path(model, servable_for, tokenizer, le
         np.testing.assert_allclose(
             outputs["probabilities"][row, :length], [answer.probability for answer in ranked], atol=1e-5
         )
-        # Where two answers score the same but for rounding, their order is open.
+        # The order of answers whose scores differ only by rounding is undefined.
         found = zip(outputs["answers"][row], outputs["starts"][row], outputs["ends"][row], strict=True)
         found = {(text.decode(), start, end) for text, start, end in list(found)[:length]}
         for _, start, end in found - {("", 0, 0)}:
@@ -293,7 +293,7 @@ def test_no_answer_is_always_among_the_results_where_there_may_be_none(chooser, 
     few = ask(("where?", "in the town"))
     assert [(few[0].text, few[0].start, few[0].end), few[1].text] == [("town", 7, 11), ""]
     assert sum(answer.probability for answer in few) == pytest.approx(1)
-    *best, null = ask(("where?", "town a town of the town in the town"))  # more answers than are wanted score above it
+    *best, null = ask(("where?", "town a town of the town in the town"))  # it scores below more answers than requested
     assert len(best) == 5 and all(answer.text.startswith("town") for answer in best)
     assert (null.text, null.start, null.end) == ("", 0, 0)
 
@@ -325,7 +325,7 @@ def test_many_long_contexts_are_read_some_at_a_time_and_longer_ones_refused(choo
     for module in (graph_operations, servable_module):
         monkeypatch.setattr(module, "MOST_BYTES", 2_000)
     monkeypatch.setattr(graph_operations, "_GROUP_BYTES", 500)
-    # Ends stand before starts in most windows, so that all positions are searched.
+    # In most windows ends precede starts, so that all positions are searched.
     chooser.choose({"rain": 5.0, "lamp": 4.0}, {"bridge": 5.0, "lamp": 4.0})
     servable = QuestionAnsweringServable(chooser, config, tokenizer, WindowOptions(**LENGTHS), top_k=20)
     ask = servable.signature("text")

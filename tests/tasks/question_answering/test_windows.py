@@ -1,4 +1,4 @@
-"""Windows and their records: against the reference's, against the plain rules, and at the edges."""
+"""Windows and their records: compared with the reference and the plain rules, and edge cases."""
 
 import itertools
 import json
@@ -46,7 +46,7 @@ def at(path):
 
 
 def as_feature(tokenized, window):
-    """A window, written like the golden features."""
+    """Return a window in the format of the golden features."""
     joined = tokenized.join(window)
     context = tokenized.contexts[tokenized.squad.questions[window.question_index].context_index]
     words = context.word_of_piece[window.first : window.first + window.num_wordpieces].tolist()
@@ -90,7 +90,7 @@ def test_features_to_train_on_are_those_of_the_reference(name, tokenizer):
 
 
 def expected_records(features, max_seq_length, questions=None):
-    """The arrays of golden features, as the reference writes them."""
+    """Return the arrays of golden features as written by the reference."""
 
     def padded(numbers):
         return numbers + [0] * (max_seq_length - len(numbers))
@@ -155,7 +155,7 @@ def test_windows_are_those_of_the_plain_rules_for_any_options(settings, vocab_fi
             "max_seq_length": max_query_length + 3 + max_tokens,
             "doc_stride": rng.randint(
                 1, max_tokens + max_query_length - 2
-            ),  # at times beyond what fits beside a question
+            ),  # sometimes beyond what fits beside a question
             "max_query_length": max_query_length,
         }
         content = random_content(rng, words)
@@ -179,7 +179,7 @@ def test_windows_are_those_of_the_plain_rules_for_any_options(settings, vocab_fi
 
 
 def test_the_context_of_pieces_is_compared_as_by_the_plain_rules_in_long_windows_too(tokenizer):
-    # Only where windows differ by a hundred pieces does their length outweigh a piece at the poorer side.
+    # Length outweighs one piece at the poorer side only if windows differ by a hundred pieces.
     rng = random.Random(8)
     for _ in range(20):
         num_wordpieces, max_tokens = rng.randint(300, 900), rng.randint(120, 290)
@@ -203,7 +203,7 @@ def test_windows_that_do_not_overlap_are_counted(tokenizer, caplog):
 
 
 def make_squad(*questions, context="one two three four five six seven eight nine ten " * 3):
-    """A set of questions (text, answer, start) about one context; no answer makes one impossible."""
+    """Return a data set of questions (text, answer, start) about one context; without answer, one is impossible."""
     return SquadSet(
         [context],
         [
@@ -345,7 +345,7 @@ def test_any_number_of_processes_gives_the_same(tokenizer, monkeypatch, answer_a
 
 
 class Deadly:
-    """Ends the process that it is sent to."""
+    """A pickle that ends the process that loads it."""
 
     def __reduce__(self):
         return signal.raise_signal, (signal.SIGKILL,)

@@ -1,4 +1,4 @@
-"""Reading files of tagged words, good ones in either layout and every kind of bad one."""
+"""Reading files of tagged words: valid ones in both layouts, and every kind of invalid one."""
 
 import random
 
@@ -63,7 +63,7 @@ def test_columns_of_a_conll_file(tmp_path):
         lambda text: "\ufeff" + text,
         lambda text: text.removesuffix("\n"),
         lambda text: text.replace("\n\n", "\n \t\n"),
-        lambda text: text.replace("\n\n", "\n\ufeff\n") + "\ufeff\n\n \ufeff\ufeff",  # files that were joined
+        lambda text: text.replace("\n\n", "\n\ufeff\n") + "\ufeff\n\n \ufeff\ufeff",  # concatenated files
         lambda text: text.replace("-DOCSTART- -X- O O", "-DOCSTART-"),
         lambda text: text.replace("-DOCSTART- -X- O O", "-DOCSTART- (1 harbour)"),
     ],
@@ -123,7 +123,7 @@ def test_odd_characters_stay_in_the_word_of_a_column(tmp_path):
         text = "".join(f"{word}{separator}O\n" for word in words)
         (sentence,) = read(tmp_path, "x O\n".replace(" ", separator) + text).sentences
         assert sentence.words == ("x", *words)
-    parts = " ".join(words).split()  # of a sentence; there U+00A0 is a blank like any other
+    parts = " ".join(words).split()  # in a sentence, U+00A0 is white space too
     (sentence,) = read(tmp_path, " ".join(words) + "\t" + "O " * len(parts)).sentences
     assert list(sentence.words) == parts and len(parts) < len(words)
 
@@ -178,7 +178,7 @@ def test_newdoc_begins_a_document_and_between_tabs_any_comment_is_one(tmp_path):
 
 def test_what_begins_like_a_comment_elsewhere_is_none(tmp_path):
     assert words_and_tags(read(tmp_path, "# O\n1 O\n\n#tag B-X\n#a=b O\n")) == [("# 1", "O O"), ("#tag #a=b", "B-X O")]
-    assert "line 2: 4 columns" in refusal(tmp_path, "a O\n# sent_id = 2\n")  # within a sentence
+    assert "line 2: 4 columns" in refusal(tmp_path, "a O\n# sent_id = 2\n")  # inside a sentence
     assert "line 2: 1 column" in refusal(tmp_path, "a b\tO O\n# text = c d\ne f\tO O\n", file_layout="sentences")
     assert "line 3: 1 column" in refusal(tmp_path, "a b\tO O\n\n# text = c d\ne f\tO O\n")
     sentences = read(tmp_path, "# width = 3 pixels\nRain\n", is_tagged=False, file_layout="sentences").sentences

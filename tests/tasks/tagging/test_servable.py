@@ -1,4 +1,4 @@
-"""Sentences tagged in the graph, against the Python windows, the predictions of `run_ner.py`, and known entities."""
+"""Tagging in the graph, compared with Python windows, predictions of `run_ner.py`, and known entities."""
 
 import functools
 import json
@@ -51,7 +51,7 @@ def config(one_layer_config_file):
 
 @pytest.fixture(scope="module")
 def model(config):
-    """A tagger of random weights, large enough for its tags to differ."""
+    """A tagger with random weights, large enough that its tags differ."""
     tf.keras.utils.set_random_seed(3)
     model = TaggingModel(BertEncoder(config, layout=UnpaddedLayout), num_outputs=len(TAGS))
     for variable in model.trainable_variables:
@@ -62,7 +62,7 @@ def model(config):
 
 @pytest.fixture(scope="module")
 def signatures_for(model, config, tokenizer):
-    """Gives the signatures of an export of that model for a `max_seq_length`, made once."""
+    """Return a function from `max_seq_length` to the signatures of an export of that model, made once."""
 
     @functools.cache
     def signatures(max_seq_length):
@@ -72,7 +72,7 @@ def signatures_for(model, config, tokenizer):
 
 
 class Chooser:
-    """A model that tags each wordpiece by itself, as a table says: float [V, C], logits."""
+    """A model that tags each wordpiece independently, by a table of logits, float [V, C]."""
 
     encoder = None
     weights = ()
@@ -86,7 +86,7 @@ class Chooser:
 
 
 def records_of(sentences, tokenizer, max_seq_length):
-    """The sentence, the ids and the tagged words with their positions of each window, as the script makes them."""
+    """Return each window's sentence, ids, and tagged words with positions, as computed by the script."""
     for window in make_windows(sentences, tokenizer, max_seq_length=max_seq_length):
         joined = join_texts(window.ids, (), tokenizer.specials)
         values = {name: list(getattr(joined, name)) for name in IDS_SCHEMA.names}
@@ -99,21 +99,21 @@ def records_of(sentences, tokenizer, max_seq_length):
 
 
 def trimmed(row, *names):
-    """The cells of a row's columns before what fills them up: "" and the numbers beside it."""
+    """Return the cells of a row without its padding: "" and the corresponding numbers."""
     count = sum(cell != b"" for cell in row[names[0]])
     assert all(cell == b"" for cell in row[names[0]][count:])
     return [row[name][:count].tolist() for name in names]
 
 
 def rows_of(outputs):
-    """The outputs of a signature, sentence by sentence."""
+    """Return the outputs of a signature by sentence."""
     arrays = {name: values.numpy() for name, values in outputs.items()}
     (num_rows,) = {len(values) for values in arrays.values()}
     return [{name: values[row] for name, values in arrays.items()} for row in range(num_rows)]
 
 
 def table_of(sentences):
-    """The words of sentences as the signature `words` reads them."""
+    """Return the words of sentences as input of the signature `words`."""
     longest = max(map(len, sentences))
     return tf.constant([[*words, *[""] * (longest - len(words))] for words in sentences])
 
@@ -148,7 +148,7 @@ def test_tags_are_those_of_the_windows_in_which_words_have_most_context(
     model, tokenizer, signatures_for, max_seq_length
 ):
     rng = random.Random(max_seq_length)
-    sentences = [*random_sentences(rng, 40), ["town"] * 300]  # several batches of 32 windows, and one sentence of them
+    sentences = [*random_sentences(rng, 40), ["town"] * 300]  # several batches of 32 windows
     rng.shuffle(sentences)
     ask_text = signatures_for(max_seq_length)["text"]
     found = rows_of(ask_text(text=tf.constant([" ".join(words) for words in sentences])))
@@ -170,7 +170,7 @@ def test_tags_are_those_of_the_windows_in_which_words_have_most_context(
         assert not row["probabilities"][len(words) :].any()
         entities, *_ = trimmed(row, "entities")
         assert len(entities) == len(find_entities([tag.decode() for tag in tags]))
-    assert len(used) > 2  # the tags differ, so that a word with that of another would be seen
+    assert len(used) > 2  # the tags differ, so that a swapped tag would be noticed
 
 
 def test_words_are_those_that_python_splits():
@@ -186,7 +186,7 @@ def test_words_are_those_that_python_splits():
 
 
 def chooser_of(tokenizer, tags, rng):
-    """A model of random tags for wordpieces; of each tag the words of one wordpiece that get it, and how surely."""
+    """Return a model with random tags for wordpieces, and for each tag its one-piece words with their probabilities."""
     size = tokenizer.vocabulary.size
     chosen = [rng.randrange(len(tags)) for _ in range(size)]
     logits = np.zeros((size, len(tags)))
@@ -198,7 +198,7 @@ def chooser_of(tokenizer, tags, rng):
 
 
 def asked_eagerly(servable):
-    """A predictor whose graph is not traced, which takes longer than a batch or two."""
+    """A predictor without tracing, which would take longer than a batch or two."""
     servable.signature = lambda name: servable.answer
     return Predictor.from_servable(servable)
 
@@ -212,13 +212,13 @@ def test_entities_are_those_that_the_metrics_find(config, tokenizer, tags):
     servable = TaggingServable(model, config, tokenizer, tags=tags, max_seq_length=8)
     predict = asked_eagerly(servable)
     numbers = [[rng.randrange(len(tags)) for _ in range(rng.randint(0, 30))] for _ in range(40)]
-    texts, placed = [], []  # of each text its words with where they begin
+    texts, placed = [], []  # for each text, its words and their starts
     for row in numbers:
         text, words = rng.choice(["", " ", "\t\n"]), []
         for number in row:
             word = rng.choice(words_of_tag[number])
             words.append((word, len(text)))
-            # What is no word of its own leaves the tag of the first wordpiece as it is, and counts as characters.
+            # Continuations do not change the tag of the first wordpiece, but count as characters.
             text += (
                 word + rng.choice(["", "", "é", "👍", "\u200b", "!"]) + rng.choice([" ", "  ", "\t", "\r\n", "\xa0"])
             )
@@ -346,7 +346,7 @@ def test_sentences_that_are_split_get_the_same_tags(signatures_for):
         assert (tables["tags"].numpy() == texts["tags"].numpy()).all()
         np.testing.assert_allclose(tables["probabilities"], texts["probabilities"], atol=TOLERANCE)
 
-        # Empty cells are no words wherever they stand, and get no tags.
+        # Empty cells are never words and get no tags.
         scattered = []
         for words in sentences[:10]:
             cells = list(words)
@@ -399,7 +399,7 @@ def sentences():
 
 @pytest.fixture(scope="module")
 def run_flags(tmp_path_factory, files_of_model, one_layer_config_file, sentences):
-    """Flags of a run that trained a little, tagged those sentences, and exported."""
+    """Flags of a run that trained briefly, tagged those sentences, and exported."""
     folder = tmp_path_factory.mktemp("tagging")
     rng = random.Random(2)
     lines = []
@@ -421,7 +421,7 @@ def run_flags(tmp_path_factory, files_of_model, one_layer_config_file, sentences
 
 @pytest.fixture(scope="module")
 def predicted_tags(run_flags, sentences):
-    """What the script wrote for the sentences."""
+    """The script's predictions for the sentences."""
     text = pathlib.Path(run_flags["output_dir"], "predictions.conll").read_bytes().decode()
     rows = [[line.rsplit(" ", 1) for line in part.split("\n") if line] for part in text.split("\n\n")]
     rows = [row for row in rows if row]

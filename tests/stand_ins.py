@@ -1,4 +1,4 @@
-"""Small stand-ins for what the pages download or take long to make: one table, and what makes its files."""
+"""Small stand-ins for files that the pages download or take long to create, in one table."""
 
 import dataclasses
 import json
@@ -16,9 +16,9 @@ from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
 from tests.conftest import GOLDEN, ROOT, run_script
 
-# As many wordpieces as the released uncased vocabulary has, so that the configs of the pages fit.
+# The size of the released uncased vocabulary, so that the configs of the pages fit.
 _VOCAB_SIZE = 30522
-# docs/tour.md shows how this is tokenized.
+# docs/tour.md shows this text tokenized.
 _TOUR_PIECES = ("pre", "##train", "##ing", "isn", "'", "t", "naive", ".")
 _ENCODER = BertConfig(
     vocab_size=_VOCAB_SIZE, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64
@@ -27,7 +27,7 @@ _DEMO_STEPS = 2000  # demo
 
 
 def make_encoder(folder: pathlib.Path) -> None:
-    """A tiny encoder of random weights in the place of a pretrained one."""
+    """Write a tiny random encoder in place of a pretrained one."""
     folder.mkdir(parents=True)
     wordpieces = [*(GOLDEN / "inputs" / "vocab.txt").read_text().split(), *_TOUR_PIECES]
     wordpieces += (ROOT / "vocab" / "demo_uncased.txt").read_text().split()
@@ -43,7 +43,7 @@ def make_encoder(folder: pathlib.Path) -> None:
 
 
 def _make_demo_output(folder: pathlib.Path) -> None:
-    """What `make demo` leaves, with random weights."""
+    """Write the output of `make demo`, with random weights."""
     folder.mkdir()
     shutil.copy(ROOT / "vocab" / "demo_uncased.txt", folder / "vocab.txt")
     num_wordpieces = len((folder / "vocab.txt").read_text().split())
@@ -57,7 +57,7 @@ def _make_demo_output(folder: pathlib.Path) -> None:
 
 
 def _make_books(folder: pathlib.Path) -> None:
-    """Five books of four short chapters each, their paragraphs cut into lines."""
+    """Write five books of four short chapters each, with wrapped paragraphs."""
     folder.mkdir()
     documents = (ROOT / "data" / "demo" / "train.txt").read_text().strip().split("\n\n")
     names = "adventures_of_huckleberry_finn", "dracula", "moby_dick", "pride_and_prejudice", "alice_in_wonderland"
@@ -74,7 +74,7 @@ def _make_corpus(folder: pathlib.Path) -> None:
 
 
 def _make_unmasked_records(file: pathlib.Path) -> None:
-    """What docs/much_text.md makes of the corpus, with the encoder's vocabulary."""
+    """Write the records of docs/much_text.md, with the encoder's vocabulary."""
     folder = file.parent
     for name, make in (("encoder", make_encoder), ("corpus", _make_corpus)):
         if not (folder / name).exists():
@@ -84,20 +84,20 @@ def _make_unmasked_records(file: pathlib.Path) -> None:
 
 
 def _make_squad(file: pathlib.Path) -> None:
-    """Three contexts with questions."""
+    """Write three contexts with questions."""
     file.parent.mkdir(exist_ok=True)
     shutil.copy(GOLDEN / "inputs" / "squad_v1.json", file)
 
 
 def _make_answers(file: pathlib.Path) -> None:
-    """The right answers to the stand-in of SQuAD."""
+    """Write the right answers to the stand-in for SQuAD."""
     articles = json.loads((GOLDEN / "inputs" / "squad_v1.json").read_text())["data"]
     questions = [question for article in articles for part in article["paragraphs"] for question in part["qas"]]
     file.write_text(json.dumps({question["id"]: question["answers"][0]["text"] for question in questions}))
 
 
 def make_mrpc(folder: pathlib.Path) -> None:
-    """Pairs of sentences in the layout of GLUE."""
+    """Write pairs of sentences in the layout of GLUE."""
     folder.mkdir(parents=True)
     sentences = (ROOT / "data" / "demo" / "train.txt").read_text().split("\n")
     for split, count in (("train", 32), ("dev", 8), ("test", 8)):
@@ -107,7 +107,7 @@ def make_mrpc(folder: pathlib.Path) -> None:
 
 
 def make_nsmc(folder: pathlib.Path) -> None:
-    """Film reviews in the layout of NSMC."""
+    """Write film reviews in the layout of NSMC."""
     folder.mkdir()
     for split, count in (("train", 40), ("test", 8)):
         rows = [f"{row}\t{('좋은', '나쁜')[row % 2]} 영화였다\t{row % 2}" for row in range(count)]
@@ -115,11 +115,11 @@ def make_nsmc(folder: pathlib.Path) -> None:
 
 
 class StandIn(NamedTuple):
-    """What a page's commands meet in place of the real thing."""
+    """A replacement for something in a page's commands."""
 
     page: str
-    real: str  # a file or folder, or a piece of a command
-    instead: Callable[[pathlib.Path], None] | str  # makes the file or folder; or the other piece
+    real: str  # a file or folder, or a part of a command
+    instead: Callable[[pathlib.Path], None] | str  # creates the file or folder; or the replacement text
 
 
 _FEW_STEPS = (
@@ -206,14 +206,14 @@ STAND_INS = (
 
 
 def prepare(page: str, folder: pathlib.Path) -> None:
-    """Makes the files that a page's commands need, where no page before it made them."""
+    """Create the files that a page's commands need, unless an earlier page created them."""
     for stand_in in STAND_INS:
         if stand_in.page == page and callable(stand_in.instead) and not (folder / stand_in.real).exists():
             stand_in.instead(folder / stand_in.real)
 
 
 def replaced(page: str, command: str) -> str:
-    """Returns a command of a page with the pieces that the table replaces."""
+    """Return a command of a page with the replacements of the table."""
     for stand_in in STAND_INS:
         if stand_in.page == page and isinstance(stand_in.instead, str):
             command = command.replace(stand_in.real, stand_in.instead)

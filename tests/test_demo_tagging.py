@@ -1,4 +1,4 @@
-"""The tagged sentences that the tagging demo learns from."""
+"""The tagged sentences of the tagging demo."""
 
 import collections
 import re
@@ -17,7 +17,7 @@ def sentences(name):
 
 
 def entities(split):
-    """Type and words of each entity of a split, in order."""
+    """Return type and words of each entity of a split, in order."""
     return [
         (entity.type, sentence.words[entity.start : entity.end])
         for sentence in sentences(f"{split}.txt")
@@ -26,7 +26,7 @@ def entities(split):
 
 
 def kinds_of_word(split):
-    """What each word of a split is, in lower case: types, or "O"."""
+    """Return the lowercase types, or "O", of each word of a split."""
     kinds = collections.defaultdict(collections.Counter)
     for sentence in sentences(f"{split}.txt"):
         for word, tag in zip(sentence.words, sentence.tags, strict=True):
@@ -73,7 +73,7 @@ def test_most_names_to_find_are_not_in_training():
 
 
 def test_words_alone_do_not_tell_the_entities():
-    """The tag that a word has most often in training finds few of them."""
+    """A word's most frequent tag in training finds few of them."""
     kinds = kinds_of_word("train")
     for split, percent in (("dev", 30), ("test", 26)):
         found = sentences(f"{split}.txt")

@@ -1,4 +1,4 @@
-"""The pages for users: their commands run as they stand and print what they show, and what they cite exists."""
+"""The user pages: commands run unchanged and print the shown output, and cited tests and files exist."""
 
 import ast
 import fnmatch
@@ -21,7 +21,7 @@ SECONDS_A_STEP = 600
 
 
 def steps_of(page):
-    """What a page asks its reader to run, and the reasons of the blocks that are not run."""
+    """Return the steps of a page, and the reasons for blocks that are not run."""
     blocks = find_blocks((ROOT / page).read_text())
     steps = [step for block in blocks if not block.not_run for step in find_steps(block)]
     return steps, [f"{page}:{block.line}: {block.not_run}" for block in blocks if block.not_run]
@@ -40,7 +40,7 @@ def test_what_is_replaced_is_named_in_the_page(stand_in):
 
 @pytest.fixture
 def clone(tmp_path):
-    """A fresh copy of the project for each page, without what earlier runs or other pages left in it."""
+    """A fresh copy of the project for each page, without files of earlier runs or other pages."""
     folder = tmp_path / "official-bert"
     shutil.copytree(ROOT, folder, ignore=ignored_names)
     if shutil.which("git"):
@@ -50,7 +50,7 @@ def clone(tmp_path):
 
 
 def ignored_names(folder, names):
-    """Which names of a folder .gitignore leaves out, and those of the tools that begin with a dot."""
+    """Return the names in a folder that .gitignore excludes, and tool files that begin with a dot."""
     patterns = [line for line in (ROOT / ".gitignore").read_text().splitlines() if not line.startswith("#")]
     here = {pattern.strip("/") for pattern in patterns if not pattern.startswith("/") or folder == str(ROOT)}
     return {
@@ -66,7 +66,7 @@ def git(folder, *arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", sorted(PAGES, key=lambda page: -len(steps_of(page)[0])))  # the longest first
+@pytest.mark.parametrize("page", sorted(PAGES, key=lambda page: -len(steps_of(page)[0])))  # longest first
 def test_commands_print_what_the_page_shows(page, clone):
     prepare(page, clone)
     complaints = []
@@ -76,7 +76,7 @@ def test_commands_print_what_the_page_shows(page, clone):
         )
         complaints += [f"{page}:{step.line}: {step.text.splitlines()[0]}", *found] if found else []
     assert not complaints, "\n".join(complaints)
-    if shutil.which("git"):  # what readers make is not taken for theirs to commit
+    if shutil.which("git"):  # the readers' files must be ignored by git
         assert git(clone, "ls-files", "--others", "--modified", "--exclude-standard") == []
 
 
@@ -106,7 +106,7 @@ def test_every_cited_test_exists():
 
 
 def is_test(file, *names):
-    """Whether there is such a file under tests/, and in it such a class or function, or function of a class."""
+    """Return True if tests/ has this file with these names of a class, function or method."""
     path = ROOT / "tests" / file
     if not path.is_file():
         return False

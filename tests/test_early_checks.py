@@ -1,4 +1,4 @@
-"""Mistakes in files that scripts report at once, before TensorFlow is imported."""
+"""Errors in files that scripts report immediately, before TensorFlow is imported."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ import pytest
 from official_bert.commands import all_commands
 from tests.conftest import script_environment
 
-# Runs in a process without TensorFlow, which is not even importable there.
+# Runs in a process where TensorFlow cannot be imported.
 _PROGRAM = """
 import sys
 sys.modules["tensorflow"] = None
@@ -33,7 +33,7 @@ for name, flags, part in {cases!r}:
 
 @pytest.fixture
 def cases(files_of_model, corpus_file, vocab_file, tmp_path):
-    """Scripts with flags, each with a part of the message."""
+    """Scripts with flags and a part of the expected message."""
     (tmp_path / "short.txt").write_text("[PAD]\n[UNK]\n[CLS]\n")
     (tmp_path / "sst-2").mkdir()
     (tmp_path / "questions.json").write_text("{}")
@@ -96,7 +96,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
     for name in ("run_pretraining", "run_squad"):
         base[name]["output_dir"] = folders["output_dir"]
     base["run_pretraining"]["max_seq_length"] = 64
-    # A released folder, and its vocabulary in another order: it fits, and would give every text other ids.
+    # A released folder with a reordered vocabulary: it fits, but would give every text other ids.
     shutil.copytree(os.path.dirname(files_of_model["init_checkpoint"]), tmp_path / "released")
     shutil.copy(vocab_file, tmp_path / "released" / "vocab.txt")
     lines = open(vocab_file).read().splitlines(keepends=True)
@@ -225,6 +225,6 @@ def test_they_are_found_without_tensorflow(cases):
     program = _PROGRAM.format(cases=cases)
     process = subprocess.run([sys.executable, "-c", program], env=script_environment(), capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
-    commands = all_commands()  # those with one check are one case
+    commands = all_commands()  # commands that share a check are one case
     checked = {commands[name].check for name, _, _ in cases}
     assert [name for name, command in commands.items() if command.check and command.check not in checked] == []

@@ -1,4 +1,4 @@
-"""The flags of the scripts against those of the reference."""
+"""The flags of the scripts, compared with the reference's."""
 
 import json
 

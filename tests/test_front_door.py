@@ -1,4 +1,4 @@
-"""`import official_bert`: what it offers, and what it costs."""
+"""`import official_bert`: its public names and its cost."""
 
 import re
 import subprocess
@@ -97,6 +97,6 @@ def test_the_pages_need_no_other_import():
         for page in pages
         for path in re.findall(r"(?<![\w/.-])official_bert\.(\w+(?:\.\w+)?)", page.read_text())
         + re.findall(r"from official_bert\.? ?import (\w+)", page.read_text())
-        if path.split(".")[0] not in NAMES and path not in ("inference", "visualization")  # for modules of theirs
+        if path.split(".")[0] not in NAMES and path not in ("inference", "visualization")  # for their modules
     }
     assert used == set()

@@ -1,4 +1,4 @@
-"""The benchmark of the training step on a GPU: it times the reference's step and counts its operations right."""
+"""The benchmark of the training step on a GPU times the reference's step and counts its operations correctly."""
 
 import json
 import subprocess

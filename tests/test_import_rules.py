@@ -26,8 +26,8 @@ MUST_NOT_IMPORT_EACH_OTHER = (
     {"data", "modeling", "checkpoints"},
     {"training", "serving"},
 )
-# `from_checkpoint` and `save_checkpoint` are methods, as users of Keras expect; what they need is imported when they
-# are called, so that the models themselves import Keras alone.
+# `from_checkpoint` and `save_checkpoint` are methods, as users of Keras expect; their dependencies are imported on
+# call, so that the models themselves import only Keras.
 IMPORTED_IN_METHODS = {"modeling": "official_bert.checkpoints."}
 
 
@@ -36,7 +36,7 @@ def modules():
 
 
 def imports(path):
-    """Every imported name of a module, wherever the import stands, as dotted paths; but for those of methods above."""
+    """Return all imported names of a module, at any place, as dotted paths, except in the methods above."""
     tree = ast.parse(path.read_text())
     allowed, top_level = IMPORTED_IN_METHODS.get(part_of(path)), set(tree.body)
     for node in ast.walk(tree):
@@ -58,13 +58,13 @@ def dotted(path):
 
 
 def task_of(name):
-    """The folder of a task that a dotted path lies in; None for what lies in none, such as the registry."""
+    """Return the task folder of a dotted path; None outside of one, such as for the registry."""
     folder = name.split(".")[2]
     return folder if (PACKAGE / "tasks" / folder).is_dir() else None
 
 
 def flags_spelled(path):
-    """Strings of a module that spell a flag, docstrings apart: a parameter of a library function has no dashes."""
+    """Return strings that spell a flag, except docstrings: parameters of library functions have no dashes."""
     tree = ast.parse(path.read_text())
     docstrings = {
         id(node.body[0].value)
@@ -77,7 +77,7 @@ def flags_spelled(path):
 
 
 def violations(path, imported):
-    """What is wrong with the imports of one module."""
+    """Return the violations in the imports of one module."""
     part = part_of(path)
     for name in imported:
         if name.startswith("official_bert.") and name != "official_bert.__version__":
@@ -109,7 +109,7 @@ def test_modules_import_only_upwards():
 
 
 def circle(graph):
-    """A list of modules that import each other in a circle; None if there is none."""
+    """Return a list of modules that import each other in a circle; None if there is none."""
     finished = set()
 
     def search(name, path):

@@ -1,4 +1,4 @@
-"""The package can be installed wherever TensorFlow can: its requirements have wheels for each system and Python."""
+"""The package installs wherever TensorFlow does: its requirements have wheels for each system and Python."""
 
 import importlib.metadata
 import os
@@ -56,7 +56,7 @@ def test_the_requirements_have_wheels(system, python, registry, tmp_path):
     assert result.returncode == 0, result.stdout
 
 
-# Takes from Python what it has not on Windows; read by every process when it starts.
+# Removes from Python what Windows lacks; read by every process at startup.
 WITHOUT_POSIX = """
 import fcntl, multiprocessing.connection, os, signal, subprocess, sys, types  # those that look for msvcrt come first
 

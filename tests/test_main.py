@@ -15,7 +15,7 @@ from tests.conftest import GOLDEN, ROOT, Result, assert_fails, script_environmen
 
 
 def run_module(*arguments):
-    """Runs `python -m official_bert` in a process of its own."""
+    """Run `python -m official_bert` in a separate process."""
     command = [sys.executable, "-m", "official_bert", *arguments]
     return Result(subprocess.run(command, capture_output=True, text=True, env=script_environment(), timeout=60))
 
@@ -32,7 +32,7 @@ def test_help_of_a_script_is_that_of_its_file(name, tmp_path):
     of_file = subprocess.run(
         [sys.executable, "run_squad.py", "--help"], cwd=ROOT, capture_output=True, text=True
     ).stdout
-    if name == "official-bert":  # what an installation makes
+    if name == "official-bert":  # created by an installation
         command = [sys.executable, str(tmp_path / name)]
         (tmp_path / name).write_text("from official_bert.__main__ import main\n\nmain()\n")
     else:
@@ -69,14 +69,14 @@ def test_mistakes(arguments, message):
 
 
 def files_of(folder):
-    """The paths of all files of a package: modules, and what they read."""
+    """Return the paths of all files of a package: modules and data."""
     paths = folder.rglob("*")
     return {path.relative_to(folder) for path in paths if path.is_file() and "__pycache__" not in path.parts}
 
 
 @pytest.mark.slow
 def test_a_wheel_works_without_the_checkout(tmp_path):
-    source = tmp_path / "source"  # a build writes beside what it reads
+    source = tmp_path / "source"  # a build writes into its source folder
     source.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
@@ -88,8 +88,8 @@ def test_a_wheel_works_without_the_checkout(tmp_path):
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
     python = tmp_path / "venv" / "bin" / "python"
     subprocess.run([*pip, f"--python={python}", "install", "--no-deps", str(wheel)], check=True)
-    # The packages that the project depends on are those of the tests; of the project itself they hold no more than a
-    # link to the checkout, which a path that is merely added does not follow.
+    # Dependencies come from the environment of the tests, which has at most a link to the checkout for the project
+    # itself; a folder added to the path does not follow such links.
     (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
     (packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
 
@@ -116,7 +116,7 @@ def test_a_wheel_works_without_the_checkout(tmp_path):
     result = run("demo", "--output_dir=demo", "--random_seed=x")
     assert_fails(result, "official-bert demo: error: --random_seed")
     (folder / "demo").mkdir()
-    (folder / "demo" / "bert_config.json").mkdir()  # in the place of what its fourth step makes
+    (folder / "demo" / "bert_config.json").mkdir()  # in place of an output of its fourth step
     result = run("demo", "--output_dir=demo")
     assert "documents gave" in result.errors and "== 4." in result.output, result
     shutil.rmtree(folder / "demo")

@@ -1,4 +1,4 @@
-"""The notebooks: what is stored in them, and that they run and print it again."""
+"""The notebooks: their stored outputs, and reproducing these by running them."""
 
 import ast
 import importlib.util
@@ -25,12 +25,12 @@ def code_cells(notebook):
 
 
 def stored(name):
-    """A notebook as JSON."""
+    """Return a notebook as JSON."""
     return json.loads((FOLDER / name).read_text(encoding="utf-8"))
 
 
 def printed_lines(cell):
-    """What a cell prints, line by line."""
+    """Return the printed lines of a cell."""
     texts = ["".join(output["text"]) for output in cell["outputs"] if output["output_type"] == "stream"]
     return "".join(texts).splitlines()
 
@@ -69,7 +69,7 @@ def test_a_notebook_shows_what_its_cells_print_and_draw(name):
 
 
 def calls_of(source):
-    """The names of the functions that a cell calls, outside of those that it defines."""
+    """Return the names of the functions that a cell calls, except those that it defines."""
     statements = [node for node in ast.parse(source).body if not isinstance(node, ast.FunctionDef)]
     nodes = [node for statement in statements for node in ast.walk(statement)]
     return {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
@@ -114,7 +114,7 @@ def test_the_others_pretrain_with_the_commands_of_the_first(tmp_path, monkeypatc
 
 
 def commands_of_first_notebook():
-    """Script to flags, of the commands that lead to the model."""
+    """Map scripts to flags for the commands that create the model."""
     source = "\n".join("".join(cell["source"]) for cell in code_cells(stored(NAMES[0])))
     lengths = re.search(r'lengths = "(.*)"', source)[1]
     commands = {}
@@ -156,7 +156,7 @@ def test_a_notebook_runs_and_prints_what_is_stored(name, output):
 
 
 def loose(lines):
-    """Lines without what a model chooses: labels, words it fills in, sentences that it finds."""
-    lines = [re.sub(r"^(\w+ +)([01]\.\d+)(  .*)", r"LABEL \2\3", line) for line in lines]  # of a classifier
+    """Return lines without a model's choices: labels, filled-in words, found sentences."""
+    lines = [re.sub(r"^(\w+ +)([01]\.\d+)(  .*)", r"LABEL \2\3", line) for line in lines]  # from a classifier
     lines = [re.sub(r"^(    0\.\d+  ).*", r"\1SENTENCE", line) for line in lines]
     return [re.sub(r"(\S+) (0|1)\.\d\d(?=,|$)", "WORD", line) for line in lines]

@@ -1,4 +1,4 @@
-"""What finds the commands of a page, runs them and compares what they print."""
+"""The code that finds and runs the commands of a page and compares their output."""
 
 import os
 
@@ -102,7 +102,7 @@ def test_a_long_run_of_other_lines_is_shortened():
         "+ h matched",
         "+ i matched",
     ]
-    for count in range(7):  # short runs stay whole
+    for count in range(7):  # short runs are kept
         assert compare([], printed[:count]) == [f"+ {line}" for line in printed[:count]]
 
 

@@ -85,7 +85,7 @@ def test_help_lists_the_flags_within_a_second(script):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         result = run_cold(script, "--help")
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        # Of the processor: seconds on the clock depend on what else runs.
+        # CPU time: wall-clock time depends on other processes.
         seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         if seconds < 1.0:
             break
@@ -127,7 +127,7 @@ def test_arguments_that_are_no_flags_are_refused(corpus_file, vocab_file, tmp_pa
 
 
 def limited(script, num_bytes, tmp_path_factory):
-    """A program that is the script on a disk where no file can have more than some bytes."""
+    """Return a program that runs the script on a disk where files have a maximum size."""
     program = tmp_path_factory.mktemp("limited") / os.path.basename(script)
     program.write_text(
         "import resource, runpy\n"
@@ -138,7 +138,7 @@ def limited(script, num_bytes, tmp_path_factory):
 
 
 class TestCreatePretrainingData:
-    """Mistakes that only a process shows; the records themselves are in tests/tasks."""
+    """Errors that need a process; for the records see tests/tasks."""
 
     @pytest.fixture
     def flags(self, corpus_file, vocab_file, tmp_path):
@@ -151,7 +151,7 @@ class TestCreatePretrainingData:
             assert part in result.errors
         records = read_records(flags["output_file"])
         assert f"gave {len(records['input_ids'])} records with {records['input_mask'].sum():,} tokens" in result.errors
-        # Nothing but our own lines: no notes of TensorFlow about CPUs and GPUs.
+        # Only our own lines: no TensorFlow notes about CPUs and GPUs.
         assert all(line[2] == ":" for line in result.errors.splitlines()), result
 
     def test_a_mistake_ends_in_one_line(self, flags):
@@ -182,7 +182,7 @@ class TestCreatePretrainingData:
 
 
 class TestExtractFeatures:
-    """Pipes, which only a process has; the features themselves are in tests/commands and tests/inference."""
+    """Pipes, which need a process; for the features see tests/commands and tests/inference."""
 
     @pytest.fixture
     def flags(self, files_of_model):
@@ -196,7 +196,7 @@ class TestExtractFeatures:
         assert [line["linex_index"] for line in lines] == [0, 1]
         assert all(len(line["layers"][0]["values"]) == 32 for line in lines)
         assert "standard output: 2 texts" in result.errors
-        assert all(line[2] == ":" for line in result.errors.splitlines()), result  # our own log alone
+        assert all(line[2] == ":" for line in result.errors.splitlines()), result  # only our own log
 
     def test_a_pipe_that_brings_nothing_is_a_mistake(self, flags):
         result = run_script("extract_features.py", piped=b"", **flags)
@@ -205,7 +205,7 @@ class TestExtractFeatures:
 
 
 class TestRunPretraining:
-    """Training and evaluation runs; what happens inside is in tests/training."""
+    """Training and evaluation runs; for their internals see tests/training."""
 
     @pytest.fixture
     def flags(self, records_file, model_dir, tmp_path):
@@ -312,7 +312,7 @@ class TestRunPretraining:
 
 
 def event_value(folder, step, tag):
-    """The value of a scalar in the TensorBoard events of a folder."""
+    """Return the value of a scalar in the TensorBoard events of a folder."""
     for name in os.listdir(folder):
         if name.startswith("events.out.tfevents"):
             for event in tf.compat.v1.train.summary_iterator(os.path.join(folder, name)):
@@ -323,7 +323,7 @@ def event_value(folder, step, tag):
 
 
 class TestTools:
-    """The tools beside the scripts."""
+    """The commands other than the scripts."""
 
     def test_build_vocab_does_not_overwrite_its_input(self, tmp_path):
         text = tmp_path / "text.txt"
@@ -342,7 +342,7 @@ class TestTools:
         shutil.copy(vocab_file, tmp_path / "vocab.txt")
         result = run_script(
             "fill_mask",
-            init_checkpoint=tmp_path,  # the folder has all the rest
+            init_checkpoint=tmp_path,  # the folder has everything else
             text="The [MASK] woke before the town.",
             top_k=3,
         )
@@ -400,7 +400,7 @@ class TestTools:
 
 
 class TestAnswer:
-    """Questions about a text; the answers themselves are in tests/tasks."""
+    """Questions about a text; for the answers see tests/tasks."""
 
     @pytest.fixture
     def flags(self, one_layer_config_file, vocab_file, tmp_path):
@@ -458,7 +458,7 @@ class TestAnswer:
             text=True,
             env=environment,
         ) as process:
-            watchdog = threading.Timer(60, process.kill)  # rather than to wait for ever for an answer
+            watchdog = threading.Timer(60, process.kill)  # instead of waiting forever for an answer
             watchdog.start()
             for question in ("When did the bridge open?", "Who glued the sensors?"):
                 process.stdin.write(f"{question}\n")

@@ -1,13 +1,13 @@
 """A process that imports TensorFlow once and forks a child for each script that the tests run to its end.
 
-An import of TensorFlow costs five seconds of a core, a fork a few hundredths. The child is a process like any other: it
-runs the file of the script as `__main__`, with its own arguments, environment, folder and output, and ends as Python
-ends. What it does not show is the start itself, and all children share one seed of hashes; tests of those start Python
-anew (`run_cold()`, `script_command()`).
+Importing TensorFlow costs five seconds of a core, a fork a few hundredths. The child behaves like any other process: it
+runs the script's file as `__main__`, with its own arguments, environment, folder and output, and exits as Python does.
+It does not test the start itself, and all children share one hash seed; tests of these start a new Python
+(`run_cold()`, `script_command()`).
 
-Run as a program, this file is that process: `warm_start.py FD`, a listening socket. It imports TensorFlow when first
-asked, before any module of this project and without looking for devices, whose threads and contexts no fork carries
-over; it ends when its standard input does.
+Run as a program, this file is that process: `warm_start.py FD`, a listening socket. On the first request it imports
+TensorFlow, before any module of this project and without looking for devices, whose threads and contexts do not survive
+a fork. It ends when its standard input is closed.
 """
 
 import contextlib
@@ -24,28 +24,28 @@ import sys
 import tempfile
 from unittest import mock
 
-_ADDRESS = "WARM_START_ADDRESS"  # tells the workers of a parallel run where to ask
+_ADDRESS = "WARM_START_ADDRESS"  # gives the server's address to the workers of a parallel run
 IS_POSSIBLE = sys.platform == "linux" and hasattr(os, "pidfd_open")
 _READ_AT_IMPORT = ("KERAS_", "LD_", "MALLOC_", "OMP_", "OPENBLAS_", "PYTHON", "TF_", "XLA_")  # environment variables
 
-# NumPy, and pyarrow, start threads when they are imported.
+# NumPy and pyarrow start threads when imported.
 _NO_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
 
 def _shaping(environment):
-    """What of an environment has done its work once TensorFlow is imported, with what the scripts set."""
+    """Return the variables that take effect when TensorFlow is imported, including those set by scripts."""
     found = {name: value for name, value in environment.items() if name.startswith(_READ_AT_IMPORT)}
     return {"TF_CPP_MIN_LOG_LEVEL": "1", **found}
 
 
 class Server:
-    """The process that forks, from the start of the test run to its end."""
+    """The forking process, which lives as long as the test run."""
 
     def __init__(self, environment):
-        """Starts it; it costs little until it is asked.
+        """Start the process; it costs little until the first request.
 
         Args:
-          environment: what the scripts will find, at least those variables that TensorFlow's import reads.
+          environment: environment of the scripts, at least the variables read by TensorFlow's import.
         """
         self._folder = tempfile.TemporaryDirectory(prefix="warm_start-")
         address = os.path.join(self._folder.name, "socket")
@@ -71,7 +71,7 @@ class Server:
 
 
 def run(command, environment, timeout, stdin=0):
-    """Runs `[python, script, *arguments]` or `[python, "-m", module, *arguments]` in a forked child.
+    """Run `[python, script, *arguments]` or `[python, "-m", module, *arguments]` in a forked child.
 
     Args:
       command: list of strings.
@@ -79,7 +79,7 @@ def run(command, environment, timeout, stdin=0):
       timeout: seconds after which the child is killed.
       stdin: descriptor of the child's standard input.
     Returns:
-      A `subprocess.CompletedProcess` with text, or None if there is no server that could fork what is asked for.
+      A `subprocess.CompletedProcess` with text, or None if no server can run this.
     Raises:
       subprocess.TimeoutExpired: the child was killed.
     """
@@ -102,7 +102,7 @@ def run(command, environment, timeout, stdin=0):
             connection.sendall(content)
             answers = connection.makefile()
             child = int(answers.readline())
-        except (ConnectionError, ValueError):  # it has ended, or ends now
+        except (ConnectionError, ValueError):  # it has ended or is ending
             return None
         connection.settimeout(timeout)
         try:
@@ -116,17 +116,17 @@ def run(command, environment, timeout, stdin=0):
 
 
 def start(environment):
-    """A `Server` where this platform has what it takes, and none runs already; None elsewhere."""
+    """Return a `Server` if the platform supports it and none is running; None otherwise."""
     return Server(environment) if IS_POSSIBLE and _ADDRESS not in os.environ else None
 
 
 def _import_what_scripts_import():
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # as the scripts do
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # like the scripts
     import absl.app
 
-    peers = ("IPython", "jax", "matplotlib", "pandas", "sklearn")  # left out, as the scripts do
+    peers = ("IPython", "jax", "matplotlib", "pandas", "sklearn")  # blocked, as in the scripts
     sys.modules.update(dict.fromkeys(peers))
-    # TensorFlow has absl look for GPUs; the scripts have that done before, while they drop its notes.
+    # TensorFlow looks for GPUs through absl; scripts do that earlier, while they filter its notes.
     with mock.patch.object(absl.app, "call_after_init"):
         import keras  # noqa: F401
         import safetensors.numpy  # noqa: F401
@@ -138,8 +138,8 @@ def _import_what_scripts_import():
 
 
 def _serve(listener):
-    """Forks children and tells how they end; returns in each child, with what it is asked to run, and at the end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, which then end this
+    """Fork children and report how they end; return in each child, with its task, and at the end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the tests, which then end this process
     running = {}
     with selectors.DefaultSelector() as selector:
         selector.register(0, selectors.EVENT_READ)
@@ -163,7 +163,7 @@ def _serve(listener):
                 if "tensorflow" not in sys.modules:
                     _import_what_scripts_import()
                 if len(os.listdir("/proc/self/task")) > 1:
-                    return None  # a lock that another thread holds would stay locked in the child
+                    return None  # a lock held by another thread would stay locked in the child
                 pid = os.fork()
                 if not pid:
                     for target, fd in enumerate(fds):
@@ -184,7 +184,7 @@ def _serve(listener):
 
 
 def _tell(connection, number):
-    with contextlib.suppress(BrokenPipeError):  # whoever asked may be gone
+    with contextlib.suppress(BrokenPipeError):  # the client may be gone
         connection.sendall(b"%d\n" % number)
 
 

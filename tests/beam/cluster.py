@@ -1,4 +1,4 @@
-"""A small cluster on this machine: Beam's job service and its worker pools, each a process of its own."""
+"""A small cluster on this machine: Beam's job service and worker pools, each a separate process."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ TWO_PROCESSES = "--direct_running_mode=multi_processing --direct_num_workers=2"
 
 
 class Process:
-    """A process with all that it starts, which are killed together."""
+    """A process and its children, which are killed together."""
 
     def __init__(self, command, log):
         environment = script_environment()
@@ -36,7 +36,7 @@ class Process:
         self._process.wait()
 
     def children(self):
-        """Numbers of the processes that it has started."""
+        """Return the ids of its child processes."""
         found = subprocess.run(["ps", "-eo", "pid,sid"], capture_output=True, text=True, check=True).stdout
         pairs = [tuple(map(int, line.split())) for line in found.splitlines()[1:]]
         return [pid for pid, session in pairs if session == self._process.pid != pid]
@@ -45,7 +45,7 @@ class Process:
         return self._process.stdout.readline()
 
     def result(self, timeout):
-        """How it ended."""
+        """Wait for the end and return the result."""
         self._process.stdout_text, _ = self._process.communicate(timeout=timeout)
         return Result(Ended(self._process.returncode, self._process.stdout_text, self._log.read_text()))
 
@@ -56,10 +56,10 @@ class Ended:
 
 
 class Cluster:
-    """Its addresses, and its pools, each of which runs one worker of a job.
+    """Addresses of the cluster and its pools, each of which runs one worker of a job.
 
     Attributes:
-      beam_args: the options of a pipeline that runs here.
+      beam_args: options of a pipeline that runs here.
       pools: the processes.
     """
 
@@ -85,7 +85,7 @@ class Cluster:
         )
 
     def kill_a_busy_pool(self):
-        """Kills the second pool once the workers of both have computed for a while."""
+        """Kill the second pool after the workers of both have computed for a while."""
         wait_until(lambda: all(any(map(is_busy, pool.children())) for pool in self.pools))
         self.pools[1].kill()
 
@@ -105,13 +105,13 @@ def cluster(folder, num_pools=2):
 
 @contextlib.contextmanager
 def started(script, folder, **flags):
-    """A script in a process of its own, killed with all its children at the end of the block."""
+    """Run a script in a separate process, killed with all its children at the end of the block."""
     process = Process(script_command(script, flags), folder / "script.log")
     try:
         yield process
     finally:
         process.kill()
-        print((folder / "script.log").read_text())  # of a test that fails
+        print((folder / "script.log").read_text())  # shown if the test fails
 
 
 def wait_until(condition, seconds=SECONDS_TO_START):
@@ -122,7 +122,7 @@ def wait_until(condition, seconds=SECONDS_TO_START):
 
 
 def is_busy(pid):
-    """Whether a process has computed for longer than a worker takes to start."""
+    """Return True if a process has used more CPU time than a worker needs to start."""
     with contextlib.suppress(OSError):
         fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") > 8
@@ -130,7 +130,7 @@ def is_busy(pid):
 
 
 def kill_a_busy_worker(job):
-    """Kills one of the two worker processes of a local job once both have computed for a while."""
+    """Kill one of the two worker processes of a local job after both have computed for a while."""
     wait_until(lambda: all(map(is_busy, workers_of(job))) and len(workers_of(job)) == 2)
     os.kill(workers_of(job)[1], signal.SIGKILL)
 
@@ -142,12 +142,12 @@ def workers_of(job):
 def is_worker(pid):
     with contextlib.suppress(OSError):
         words = pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-        return "apache_beam.runners.worker.sdk_worker_main" in words  # not within the words of its shell
+        return "apache_beam.runners.worker.sdk_worker_main" in words  # not as part of its shell's arguments
     return False
 
 
 def assert_failed_for_a_lost_worker(job, outputs):
-    """The script ended with one line about it, and none of its outputs is there."""
+    """Assert that the script ended with one line about it and without output files."""
     result = job.result(60)
     assert_fails(result, "the job failed: it lost a worker process", "run the same command again")
     assert result.errors.count(": error: ") == 1

@@ -1,4 +1,4 @@
-"""ALBERT's checkpoints, and Hugging Face's weights of it as `transformers` made them. Nothing here needs PyTorch."""
+"""ALBERT checkpoints, and Hugging Face weights made by `transformers`; PyTorch is not needed."""
 
 import dataclasses
 import json

@@ -90,7 +90,7 @@ def test_the_last_whole_checkpoint_before_a_damaged_one_is_named(tmp_path):
     def damage(step):
         data = tmp_path / f"model.ckpt-{step}.data-00000-of-00001"
         content = bytearray(data.read_bytes())
-        content[8] ^= 1  # in the first array; the other ones are as they were
+        content[8] ^= 1  # in the first array; the others are unchanged
         data.write_bytes(content)
 
     def message(path, flag="checkpoint"):
@@ -107,7 +107,7 @@ def test_the_last_whole_checkpoint_before_a_damaged_one_is_named(tmp_path):
         "; to resume from model.ckpt-9, the last intact checkpoint before it, replace the contents of "
         f"{tmp_path}/checkpoint with the line {line}"
     )
-    (tmp_path / "checkpoint").write_text(line)  # as told
+    (tmp_path / "checkpoint").write_text(line)  # as advised
     assert latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-9")
     assert message(tmp_path / "model.ckpt-3000", "--init_checkpoint").endswith(
         f"; the earlier checkpoint {tmp_path}/model.ckpt-9 is intact"
@@ -144,7 +144,7 @@ def test_any_of_its_file_names_or_its_folder_names_a_checkpoint(tmp_path):
     write_checkpoint(prefix, ARRAYS)
     for path in (prefix, prefix + ".index", prefix + ".data-00000-of-00001"):
         assert CheckpointReader(path).prefix == prefix
-    assert CheckpointReader(str(tmp_path)).prefix == prefix  # as models were released, without a state file
+    assert CheckpointReader(str(tmp_path)).prefix == prefix  # like released models, without a state file
     write_checkpoint(str(tmp_path / "model.ckpt-8"), ARRAYS)
     match = "is a folder without a readable `checkpoint` file; it contains 'model.ckpt-7', 'model.ckpt-8'; give a"
     with pytest.raises(UserError, match=match):

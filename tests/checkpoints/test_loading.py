@@ -1,4 +1,4 @@
-"""Bringing checkpoints into models."""
+"""Loading checkpoints into models."""
 
 import dataclasses
 

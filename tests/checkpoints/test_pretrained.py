@@ -1,4 +1,4 @@
-"""Models from one path: every kind of folder that holds one, and back."""
+"""Loading models from every kind of folder, and saving them."""
 
 import dataclasses
 import json
@@ -29,7 +29,7 @@ def copy_checkpoint(source, prefix):
 
 @pytest.fixture
 def released(tmp_path, model_dir):
-    """A folder as the archives of released models unpack to: no `checkpoint` file."""
+    """A folder like an unpacked archive of a released model: no `checkpoint` file."""
     folder = tmp_path / "released"
     folder.mkdir()
     shutil.copy(model_dir / "bert_config.json", folder)
@@ -39,7 +39,7 @@ def released(tmp_path, model_dir):
 
 @pytest.fixture
 def finished_run(released, model_dir):
-    """The output folder of a run, with a best checkpoint beside the last."""
+    """The output folder of a run, with a best checkpoint in addition to the last."""
     (released / "best").mkdir()
     copy_checkpoint(model_dir / "trained_model.ckpt-12", released / "model.ckpt-12")
     copy_checkpoint(model_dir / "trained_model.ckpt-12", released / "best" / "model.ckpt-12")
@@ -170,7 +170,7 @@ def test_a_checkpoint_is_not_saved_beside_the_config_of_another_model(released):
 
 
 class Siamese(keras.Model):
-    """A user's own model, whose encoder is made under the model's name scope."""
+    """A custom model whose encoder is created under the model's name scope."""
 
     def __init__(self, config):
         super().__init__(name="siamese")

@@ -1,4 +1,4 @@
-"""Files of PyTorch are read, and nothing that one asks for is run."""
+"""PyTorch files are read without running any code in them."""
 
 import collections
 import io
@@ -32,7 +32,7 @@ def test_tensors_are_those_of_pytorch(kind):
 
 
 class Asks:
-    """Becomes a call when it is pickled."""
+    """An object that pickles as a function call."""
 
     def __init__(self, function, *arguments):
         self.call = (function, arguments)
@@ -43,7 +43,7 @@ class Asks:
 
 @pytest.fixture
 def trace(tmp_path, monkeypatch):
-    """A file that a pickle which is run would leave behind."""
+    """A file that a pickle would create if it were run."""
     yield tmp_path / "trace"
     assert not (tmp_path / "trace").exists()
 
@@ -95,7 +95,7 @@ def test_odd_programs_are_refused(case):
 
 
 def one_tensor(*arguments, **options):
-    """A pickle of one tensor."""
+    """Return a pickle of one tensor."""
     return b"}X\x01\x00\x00\x00a" + pickled_tensor(*arguments, **options) + b"s."
 
 

@@ -1,4 +1,4 @@
-"""Models in the formats of TensorFlow 2; `tests/golden/tf2` has what their own libraries computed with them."""
+"""Models in the formats of TensorFlow 2, compared with outputs of their original libraries in `tests/golden/tf2`."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""`ablation`: tables of runs that the test writes as if finished, and small runs of real processes."""
+"""`ablation`: tables of simulated finished runs, and small real runs."""
 
 import dataclasses
 import math
@@ -49,7 +49,7 @@ def make_config(flags, tmp_path):
 
 
 def all_trials(config):
-    """Name of the variant and seed to its runs."""
+    """Map variant name and seed to the runs."""
     bert_config = BertConfig.from_json_file(config.bert_config_file)
     return {
         (variant.name, seed): ablation._trials(config, bert_config, variant, seed, METRIC)
@@ -69,7 +69,7 @@ def write_finished(trial, score):
 
 @pytest.fixture
 def finished(make_config):
-    """A folder all of whose runs are finished, and the score of each run."""
+    """A folder with only finished runs, and the score of each run."""
     config, scores = make_config(random_seed="1,2"), {}
     for number, ((name, seed), runs) in enumerate(all_trials(config).items()):
         scores[name, seed] = (2 + number / 10, 0.5 + number / 100)
@@ -80,7 +80,7 @@ def finished(make_config):
 
 
 def printed_tables(text):
-    """Title to the rows, as lists of cells, of Markdown tables."""
+    """Map the titles of Markdown tables to their rows, as lists of cells."""
     blocks = text.strip().split("\n\n")
     cells = lambda line: [cell.strip() for cell in line.strip("|").split("|")]  # noqa: E731
     return {
@@ -202,7 +202,7 @@ def test_each_variant_is_what_its_name_says(make_config):
 
 @pytest.mark.slow
 def test_a_small_ablation_of_real_runs(make_config, one_layer_config_file, tmp_path, monkeypatch, capsys, caplog):
-    """In this process; tests/commands/test_sweep.py has processes."""
+    """Runs in this process; tests/commands/test_sweep.py tests processes."""
     monkeypatch.setattr(trials, "run_script", lambda script, settings: load_command(script).run(settings) or 0)
     config = make_config(bert_config_file=one_layer_config_file, random_seed="3", tables="tasks")
     ablation.run(config)

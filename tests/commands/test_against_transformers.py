@@ -1,6 +1,6 @@
 """Converted models against `transformers` with PyTorch; runs where the `bench` extra is installed.
 
-The models are made on the fly, small and random in every weight, also those that a new model has at 0 or 1.
+The models are created on the fly: small, with all weights random, including those initialized to 0 or 1.
 """
 
 import re
@@ -100,7 +100,7 @@ def test_heads_of_fine_tuned_models_are_equal(tmp_path, class_name, folder, pool
     assert_same_encoder(outputs, encoded)
     hidden = encoded["pooled_output" if pooled else "sequence_output"]
     reader = CheckpointReader(checkpoint)
-    # The formula of the reference's heads, whose weights are stored as [classes, width].
+    # The formula of the reference's heads, with weights of shape [classes, width].
     logits = np.asarray(hidden) @ reader.read(f"{folder}output_weights").T + reader.read(f"{folder}output_bias")
     expected = outputs.logits if pooled else torch.stack([outputs.start_logits, outputs.end_logits], dim=-1)
     np.testing.assert_allclose(logits, expected.numpy(), atol=TOLERANCE)
@@ -160,9 +160,9 @@ def test_the_tokenizer_is_loaded_with_its_settings(tmp_path, model_dir, vocab_fi
     convert_hf_checkpoint.run(config)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     ours = FullTokenizer(vocab_file, **settings._asdict())
-    for text in ("The cat, Émile's, sat unbelievably near THE town.", *SCRIPTS[:5]):  # no final sigma, which it lacks
+    for text in ("The cat, Émile's, sat unbelievably near THE town.", *SCRIPTS[:5]):  # no final sigma, unsupported
         assert theirs(text)["input_ids"][1:-1] == ours.encode(text)
-    # What transformers writes itself has no vocab.txt.
+    # Folders written by transformers have no vocab.txt.
     theirs.save_pretrained(tmp_path / "theirs")
     make_model("BertModel").save_pretrained(tmp_path / "theirs")
     with pytest.raises(UserError, match=r"theirs has 1182 wordpieces, .*config.json a vocab_size of 40"):

@@ -1,4 +1,4 @@
-"""ALBERT against `transformers` with PyTorch; runs where the `bench` extra is installed."""
+"""ALBERT compared with `transformers` with PyTorch; needs the `bench` extra."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Questions about a text, as `answer` asks them; the process is in tests/test_scripts.py."""
+"""`answer`: questions about a text; for the process see tests/test_scripts.py."""
 
 import io
 import sys

@@ -1,4 +1,4 @@
-"""`beam_pretraining_data`: the files of `create_pretraining_data.py --sampling=sharded`, byte for byte."""
+"""`beam_pretraining_data` writes the same bytes as `create_pretraining_data.py --sampling=sharded`."""
 
 import gzip
 import json
@@ -44,13 +44,13 @@ def flags(tmp_path):
 
 @pytest.fixture
 def small_groups(monkeypatch):
-    """Small parts and groups, so that a small corpus has many of them."""
+    """Make parts and groups small, so that a small corpus has many."""
     monkeypatch.setattr(sharded, "GROUP_IDS", 4000)
     monkeypatch.setattr(sharded, "PART_BYTES", 9000)
 
 
 def made_locally(flags, tmp_path):
-    """The contents of the files that the local script makes of the same flags."""
+    """The files that the local script writes with the same flags."""
     name = tmp_path / "local"
     known = {name: value for name, value in flags.items() if name != "beam_args"}
     local = {**known, "output_file": str(name), "sampling": "sharded", "num_processes": 1}
@@ -128,7 +128,7 @@ def test_mistakes_are_told_in_one_line(flags, tmp_path):
 
 @pytest.fixture
 def much_text(flags, tmp_path):
-    """Flags for a corpus that takes far longer than starting does."""
+    """Flags for a corpus that takes far longer than startup."""
     documents = CORPUS.read_text().strip().split("\n\n")
     rng = random.Random(1)
     path = tmp_path / "much.txt"
@@ -137,7 +137,7 @@ def much_text(flags, tmp_path):
 
 
 def less(flags):
-    """The same flags, and less text."""
+    """Return the same flags with less text."""
     path = pathlib.Path(flags["input_file"])
     path.write_text(CORPUS.read_text())
     return flags

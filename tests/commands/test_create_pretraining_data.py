@@ -1,4 +1,4 @@
-"""Mistakes that `create_pretraining_data.py` finds; the records are in tests/tasks, the process in test_scripts.py."""
+"""Errors of `create_pretraining_data.py`; for records see tests/tasks, for the process test_scripts.py."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.conftest import assert_fails, assert_refused, run_script
 
 @pytest.fixture
 def refuse(corpus_file, vocab_file, tmp_path):
-    """Asserts that a run with some other flags ends in a message with the parts given."""
+    """Return a function that asserts that a run with changed flags fails with the given message parts."""
     flags = {"input_file": corpus_file, "output_file": tmp_path / "out.tfrecord", "vocab_file": vocab_file}
 
     def run(changes, *parts):
@@ -103,7 +103,7 @@ def test_bytes_that_are_not_utf8_are_located(refuse, tmp_path):
 
 
 def corpora(folder, text):
-    """The same corpus in every way that it can be given: the flags of each."""
+    """Return the flags of every way to give the same corpus."""
     data = text.encode()
     documents = [document for document in text.split("\n\n") if document.strip()]
     (folder / "corpus.txt").write_text(text)
@@ -115,7 +115,7 @@ def corpora(folder, text):
     parts = folder / "parts"
     (parts / "b").mkdir(parents=True)
     (parts / ".hidden").write_text("This is not part of the corpus.")
-    cut = text.index("\n", 700) + 1  # within a document, which continues in the next file
+    cut = text.index("\n", 700) + 1  # inside a document, which continues in the next file
     (parts / "a.txt").write_text(text[:cut])
     (parts / "b" / "c.gz").write_bytes(COMPRESS[".gz"](text[cut:].encode()))
     yield {"input_file": parts}

@@ -1,4 +1,4 @@
-"""`edit_checkpoint`: new models of the weights of others."""
+"""`edit_checkpoint`: new models from the weights of others."""
 
 import json
 import os
@@ -21,7 +21,7 @@ def arrays_of(path):
 
 @pytest.fixture
 def checkpoints(tmp_path, model_dir):
-    """Two runs' checkpoints of one architecture, with optimizer state, and the model's files beside them."""
+    """Checkpoints of two runs of one architecture, with optimizer state and the model's files."""
     arrays, rng = arrays_of(model_dir / "bert_model.ckpt"), np.random.default_rng(1)
     paths = []
     for number in range(2):
@@ -113,7 +113,7 @@ def test_layers_are_taken_as_they_are(student_of, model_dir, flags, taken):
             parts[2] = f"layer_{taken[int(parts[2].removeprefix('layer_'))]}"
         np.testing.assert_array_equal(array, expected["/".join(parts)], err_msg=name)
     assert set(expected) - set(found) <= {name for name in expected if name.startswith("bert/encoder/")}
-    # The vectors after the first layer are those of the other model's first one.
+    # Vectors after the first layer equal those after the other model's first layer.
     ids = np.array([[2, 75, 9, 3]])
     encoder = BertEncoder.from_checkpoint(str(student))
     other = BertEncoder.from_checkpoint(str(model_dir / "bert_model.ckpt"))

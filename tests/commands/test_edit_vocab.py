@@ -1,4 +1,4 @@
-"""`edit_vocab`: what the new models compute, and bad input."""
+"""`edit_vocab`: outputs of the new models, and invalid input."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def flags(files_of_model, tmp_path):
 
 
 def encoded(folder, vocab_file, text):
-    """The tokens of a text, and what an encoder makes of them."""
+    """Return the tokens of a text and the encoder's outputs."""
     tokenizer = FullTokenizer(vocab_file)
     tokens = ["[CLS]", *tokenizer.tokenize(text), "[SEP]"]
     ids = np.array([tokenizer.convert_tokens_to_ids(tokens)])

@@ -1,4 +1,4 @@
-"""The table of GLUE, from folders as run_classifier.py leaves them; the numbers are worked out by hand."""
+"""The table of GLUE, from folders like those of run_classifier.py, with manually computed numbers."""
 
 import json
 
@@ -11,7 +11,7 @@ MRPC = {"eval_accuracy_f1_mean": 0.85, "eval_accuracy": 0.8, "eval_f1": 0.9}
 
 
 def write_run(folder, task_name, results, config_folder="", **flags):
-    """Writes what the tool reads of an output folder; returns the folder."""
+    """Write the files of an output folder that the tool reads; return the folder."""
     (folder / config_folder).mkdir(parents=True, exist_ok=True)
     config = {"flags": {"task_name": task_name, "output_dir": str(folder), **flags}}
     (folder / config_folder / "run_config.json").write_text(json.dumps(config))
@@ -36,7 +36,7 @@ def folders(tmp_path):
 
 
 def table(result):
-    """The rows of a TSV table, by their first cells."""
+    """Return the rows of a TSV table by their first cells."""
     assert result.code == 0, result
     rows = [line.split("\t") for line in result.output.splitlines()]
     return {row[0]: row[1:] for row in rows}
@@ -120,7 +120,7 @@ def test_a_folder_without_results_or_flags_is_a_mistake(folders):
 
 
 def test_a_folder_of_two_tasks_is_a_mistake(folders):
-    # AX evaluated with the model of MNLI, in the same folder: eval_results.txt is of one of them.
+    # AX evaluated with the model of MNLI, in the same folder: eval_results.txt belongs to one of them.
     write_run(folders / "mnli", "ax", {"eval_matthews_correlation": 0.3, "eval_accuracy": 0.4}, "eval")
     result = run_script("glue_average", output_dirs=folders / "mnli")
     assert_fails(result, "mnli has runs of ax and mnli; evaluate each in its own folder")

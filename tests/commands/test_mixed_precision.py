@@ -1,4 +1,4 @@
-"""Whole runs with --mixed_precision: checkpoints that go with every precision, and what a run says of it."""
+"""Whole runs with --mixed_precision: checkpoints for every precision, and messages."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""`plot_metrics`: the files it writes, how it names runs, and what it refuses."""
+"""`plot_metrics`: output files, names of runs, and errors."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ from tests.conftest import assert_refused
 
 
 def make_folder(folder, *, flags=None, losses=(3.0, 2.0), name="classification_loss", text=""):
-    """An output folder with metrics, unless there are no losses."""
+    """Create an output folder with metrics, unless there are no losses."""
     folder.mkdir(parents=True)
     if flags is not None:
         (folder / "run_config.json").write_text(json.dumps({"flags": {**flags, "output_dir": str(folder)}}))
@@ -39,7 +39,7 @@ def flags(tmp_path):
 
 def test_the_page_has_the_runs_by_the_flags_that_differ(flags, tmp_path):
     first = make_folder(tmp_path / "out" / "a", flags={"learning_rate": 1e-4, "random_seed": 1})
-    # Only evaluated: its flags lie in the folder `eval`.
+    # Only evaluated: its flags are in the folder `eval`.
     second = make_folder(tmp_path / "out" / "b")
     make_folder(second / "eval", flags={"learning_rate": 1e-4, "random_seed": 2}, losses=())
     (tmp_path / "out" / "log.txt").write_text("no folder")
@@ -67,7 +67,7 @@ def test_without_matplotlib_the_message_says_what_to_install(flags, tmp_path, mo
     message = f"matplotlib is not installed; run: {install_command('plots')}"
     for check in (check_plot_metrics, plot_metrics.run):
         assert_refused(check, CurvesConfig, {**flags, "image_file": tmp_path / "a.png"}, message)
-        check(CurvesConfig(**flags))  # a page needs nothing
+        check(CurvesConfig(**flags))  # a page needs no extras
 
 
 def test_runs_without_metrics_are_left_out_with_a_note(flags, tmp_path, caplog):

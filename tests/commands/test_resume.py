@@ -1,4 +1,4 @@
-"""Output folders used again: resumed, evaluated, exported and moved; what is refused changes nothing in them."""
+"""Reuse of output folders: resumed, evaluated, exported and moved; refused runs change nothing in them."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ WORDS = ("bright", "empty", "harbour", "town", "snow")
 
 @pytest.fixture(scope="module")
 def given(tmp_path_factory, one_layer_config_file, vocab_file):
-    """Data and the model's files, in a place of their own."""
+    """Data and the model's files, in a separate folder."""
     folder = tmp_path_factory.mktemp("given")
     rng = random.Random(3)
     for split in ("train", "dev"):
@@ -52,7 +52,7 @@ def run(settings, **changes):
 
 @pytest.fixture(scope="module")
 def half_done(settings, tmp_path_factory):
-    """The folder of a run of ten steps that was stopped after its first five."""
+    """The folder of a run of ten steps, stopped after five."""
     folder = tmp_path_factory.mktemp("run") / "out"
     run(settings, output_dir=str(folder), do_train=True)
     config = json.loads((folder / "run_config.json").read_text())
@@ -118,7 +118,7 @@ def test_refusals_leave_the_folder_as_it_was(resumed, tmp_path):
             run(resumed, **changes)
         assert contents(resumed["output_dir"]) == before, changes
     assert not (tmp_path / "export").exists()
-    # Nor does a checkpoint that turns out to be damaged when it is read.
+    # The same for a checkpoint that turns out to be damaged when read.
     with open(os.path.join(resumed["output_dir"], "model.ckpt-5.data-00000-of-00001"), "r+b") as data:
         data.seek(1000)
         data.write(b"\xff" * 8)
@@ -143,7 +143,7 @@ def test_what_changes_a_resumed_run_is_warned_of(resumed, caplog):
 def test_what_changes_nothing_is_not_warned_of(resumed, caplog):
     run(resumed, log_steps=3, save_checkpoints_steps=4, init_checkpoint=None)
     assert "differs from an uninterrupted one" not in caplog.text
-    assert "newly initialized, and fine-tuning" not in caplog.text  # the weights are those of the folder
+    assert "newly initialized, and fine-tuning" not in caplog.text  # the weights come from the folder
 
 
 def test_training_without_weights_to_begin_with_is_warned_of(settings, tmp_path, caplog):

@@ -1,4 +1,4 @@
-"""`score_answers` on files of its own."""
+"""`score_answers` on small generated files."""
 
 import json
 
@@ -48,7 +48,7 @@ def test_scores_of_both_versions_and_data_sets(write):
     files = {"predictions_file": write("predictions.json", PREDICTIONS)}
     result = run_cold("score_answers", squad_file=write("1.json", squad(answered)), **files)
     assert scores(result) == pytest.approx({"exact_match": 100 / 3, "f1": 100 * (1 + 2 / 3 + 0) / 3})
-    # KorQuAD compares characters and knows no English articles: "the" counts.
+    # KorQuAD compares characters and keeps English articles: "the" counts.
     result = run_script("score_answers", squad_file=write("1.json", squad(answered)), dataset="korquad", **files)
     red_house, year, tree = 2 * 8 / (8 + 9), 2 * 4 / (6 + 4), 2 * 3 / (3 + 4)
     assert scores(result) == pytest.approx({"exact_match": 0, "f1": 100 * (red_house + year + tree) / 3})

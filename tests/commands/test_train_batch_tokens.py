@@ -63,7 +63,7 @@ def metrics(folder):
 
 
 def broken_off(whole, folder, step):
-    """A copy of a run as it was at a step."""
+    """Return a copy of a run in its state at a step."""
     shutil.copytree(whole, folder)
     for path in folder.glob("model.ckpt-*"):
         if int(re.search(r"ckpt-(\d+)", path.name)[1]) > step:
@@ -107,7 +107,7 @@ def test_fine_tuning_uses_each_example_once_an_epoch(whole, settings, tmp_path, 
 @pytest.mark.slow
 @pytest.mark.endurance
 def test_a_resumed_run_equals_an_uninterrupted_one(whole, settings, tmp_path):
-    def run(output_dir):  # with several steps in a compiled call
+    def run(output_dir):  # with several steps per compiled call
         run_classifier.run(ClassifierConfig(**{**settings, "save_checkpoints_steps": 100}, output_dir=output_dir))
 
     assert_resumes_exactly(whole, tmp_path, (6,), run)
@@ -141,7 +141,7 @@ def test_pretraining_within_a_budget_resumes_exactly(
 
     run(str(tmp_path / "whole"))
     sizes = np.diff([int(arrays(tmp_path / "whole", step)["num_examples"]) for step in range(21)])
-    assert sizes.min() < sizes.max() and sizes.max() >= 16  # short ones come in larger batches
+    assert sizes.min() < sizes.max() and sizes.max() >= 16  # short records come in larger batches
     assert sizes.sum() > 2 * UNMASKED_RECORDS
     assert_resumes_exactly(tmp_path / "whole", tmp_path, (9,), run)
 

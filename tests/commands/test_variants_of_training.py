@@ -1,4 +1,4 @@
-"""Whole runs with --unpad, --gradient_checkpointing and --use_xla: the results of runs without."""
+"""Whole runs with --unpad, --gradient_checkpointing and --use_xla give the same results as without."""
 
 import json
 import random
@@ -65,7 +65,7 @@ def test_results_are_those_of_a_plain_run(settings, plain_results, tmp_path, opt
     if "trainable_encoder" in options:
         expected = run(settings, tmp_path / "frozen", trainable_encoder=False)
     results = run(settings, tmp_path / "out", **options)
-    # The dropout of the head is there in all runs; XLA draws other numbers for it.
+    # All runs have dropout in the head, for which XLA draws other random numbers.
     assert results["eval_loss"] == pytest.approx(expected["eval_loss"], abs=0.05 if "use_xla" in options else 1e-3)
 
 

@@ -1,4 +1,4 @@
-"""`view_attention`: the files it writes, and what it refuses."""
+"""`view_attention`: output files and errors."""
 
 import functools
 import io
@@ -101,7 +101,7 @@ def test_without_matplotlib_the_message_says_what_to_install(flags, monkeypatch)
     message = f"matplotlib is not installed; run: {install_command('plots')}"
     for check in (check_view_attention, view_attention.run):
         assert_refused(check, AttentionConfig, {**flags, "format": "png"}, message)
-        check(AttentionConfig(**flags))  # a page needs nothing
+        check(AttentionConfig(**flags))  # a page needs no extras
 
 
 @pytest.mark.parametrize(

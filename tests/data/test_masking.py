@@ -1,4 +1,4 @@
-"""Choosing and hiding masked words."""
+"""Selection and replacement of masked words."""
 
 import math
 import random
@@ -100,7 +100,7 @@ def test_ngrams_are_whole_neighbouring_words_of_one_text():
     rng = random.Random(6)
     for _ in range(300):
         ids = sequence(rng)
-        ids[ids.index(SEP) + 1] = FIRST_WORD  # a piece that continues a word would go on with that before [SEP]
+        ids[ids.index(SEP) + 1] = FIRST_WORD  # a continuation would belong to the word before [SEP]
         masked = masker(whole_word=True, max_ngram_length=3).mask(ids, rng)
         hidden = set(masked.positions)
         assert 0 < len(hidden) == len(masked.positions) <= 15
@@ -119,11 +119,11 @@ def test_ngrams_end_at_the_separator():
         if 1 in positions:
             both.append(3 in positions)
     assert len(both) > 100
-    assert sum(both) / len(both) < 0.15  # by chance; they would be together in a third of the cases
+    assert sum(both) / len(both) < 0.15  # by chance; as one unit they would be masked together in a third of the cases
 
 
 def test_lengths_of_ngrams_have_probabilities_in_proportion_to_their_inverse():
-    """Three words are masked in a text of hundreds: together, two and one, or all alone; see the three shares."""
+    """Three masked words in a text of hundreds are together, two and one, or all separate, in known proportions."""
     rng, counts, total = random.Random(7), {}, 3000
     ids = [CLS, *[*range(FIRST_WORD, FIRST_WORD + 50)] * 8, SEP]
     options = {"whole_word": True, "max_ngram_length": 3, "max_predictions_per_seq": 3, "masked_lm_prob": 0.5}
@@ -134,7 +134,7 @@ def test_lengths_of_ngrams_have_probabilities_in_proportion_to_their_inverse():
     one, two, three = 6 / 11, 3 / 11, 2 / 11
     for kind, share in {2: three, 1: two + one * (two + three), 0: one * one}.items():
         error = 3 * math.sqrt(share * (1 - share) / total)
-        assert abs(counts[kind] / total - share) < error + 0.02  # two may also be neighbours by chance
+        assert abs(counts[kind] / total - share) < error + 0.02  # two may be adjacent by chance
 
 
 def test_ngrams_of_one_word_are_what_whole_words_are():
@@ -144,7 +144,7 @@ def test_ngrams_of_one_word_are_what_whole_words_are():
 
 
 def test_words_of_analysed_text_stay_whole():
-    """A morpheme with its tag is one word, as `##` marks all of its wordpieces but the first."""
+    """A morpheme with its tag is one word, since `##` marks all of its wordpieces except the first."""
     wordpieces = [
         "[UNK]",
         "[CLS]",
@@ -169,7 +169,7 @@ def test_words_of_analysed_text_stay_whole():
         options = {"masked_lm_prob": 1.0, "max_predictions_per_seq": 3, "whole_word": True}
         rng = random.Random(5)
         masked[basic_tokenize] = [Masker(vocabulary, **options).mask(ids, rng).positions for _ in range(300)]
-    words = [{0, 1, 2}, {3, 4, 5}, {6}, {8, 9, 10}]  # 7 is [SEP], which the text spells out
+    words = [{0, 1, 2}, {3, 4, 5}, {6}, {8, 9, 10}]  # 7 is [SEP], spelled out in the text
     assert all(any(set(positions) == word for positions in masked[False]) for word in words)
     assert all(word <= set(positions) or not word & set(positions) for positions in masked[False] for word in words)
     assert not any(7 in positions for positions in masked[False])

@@ -16,7 +16,7 @@ SCHEMA = RecordSchema(
 
 
 def as_example(values):
-    """The same record, made with TensorFlow's own classes."""
+    """Return the same record, made with TensorFlow's classes."""
     features = {}
     for name, numbers in values.items():
         if name == "weights":
@@ -107,7 +107,7 @@ def test_vectors_at_every_position_come_back_filled_up_with_zeros():
         assert not found[len(row) :].any()
         assert mask.sum() == len(row)
     assert decoded["table"].tolist() == [[[1, 2], [3, number]] for number in range(4)]
-    # Plain numbers are as good as an array.
+    # Plain numbers work like an array.
     values = {"table": [0] * 4, "mask": [1]}
     assert VECTORS.encode({"vectors": [0.5, 1.0, 2.0], **values}) == VECTORS.encode(
         {"vectors": np.array([0.5, 1.0, 2.0], np.float32), **values}

@@ -12,7 +12,7 @@ MAX_NUM_PIECES = 20
 
 
 def corpus_of(*documents):
-    """A corpus of documents, lists of sentences."""
+    """Return a corpus of documents, which are lists of sentences."""
     corpus = Corpus()
     for sentences in documents:
         corpus.add_document(np.array([*map(len, sentences)], np.int32), np.concatenate(sentences).astype(np.int32))
@@ -20,7 +20,7 @@ def corpus_of(*documents):
 
 
 def make_corpus(rng, num_documents=8):
-    """Documents whose ids tell where they come from: document * 10,000 + running number."""
+    """Return documents whose ids encode their origin: document * 10,000 + running number."""
     corpus = Corpus()
     for document in range(num_documents):
         lengths = [rng.randint(1, 15) for _ in range(rng.randint(1, 12))]

@@ -1,4 +1,4 @@
-"""Running text into sentences: nothing but white space may change, and the usual ends of sentences are found."""
+"""Splitting running text into sentences: only white space may change, and usual sentence ends are found."""
 
 import random
 import sys
@@ -12,7 +12,7 @@ from official_bert.support.errors import UserError
 _ALPHABETS = [
     "abcABC .!? ",
     "…。！？．」』”’\"'()«»؟।",
-    "\u200d\u200c\u200b\ufeff\u00ad\u2060\u0301\u0300",  # joiners and what has no width
+    "\u200d\u200c\u200b\ufeff\u00ad\u2060\u0301\u0300",  # joiners and other zero-width characters
     "\x00\x01\x1b\x7f\x80\x9f",
     "\u2028\u2029\x85\u3000\u00a0\x1c\x0b\n\r\t",  # white space of all kinds
     "한국어中文日本अरعربि🎉👨‍👩‍👧🇩🇪",
@@ -30,7 +30,7 @@ def random_text(rng):
 
 
 def assert_kept(text):
-    """Asserts that the sentences are the text, cut into stretches, with single spaces."""
+    """Assert that the sentences contain the whole text, with single spaces."""
     text = " ".join(text.split())
     position = 0
     for sentence in split_sentences(text):
@@ -113,7 +113,7 @@ def test_without_the_package_the_extra_is_named(monkeypatch):
 
 
 def test_a_package_without_a_library_for_the_system_is_named(monkeypatch, tmp_path):
-    """As on ARM processors, where the package can be installed, but not loaded."""
+    """For example on ARM processors, where the package can be installed but not loaded."""
     (tmp_path / "blingfire.py").write_text("raise OSError('wrong ELF class')")
     monkeypatch.delitem(sys.modules, "blingfire", raising=False)
     monkeypatch.syspath_prepend(tmp_path)

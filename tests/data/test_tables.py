@@ -1,4 +1,4 @@
-"""Each format with what is hard in it, and each way a row can be bad."""
+"""Each format with its difficulties, and each kind of invalid row."""
 
 import json
 
@@ -96,7 +96,7 @@ def test_nsmc_takes_off_both_layers_of_quotes(tmp_path):
         "1\tplain\t1\n"
         '2\t"""a """"b"""""""\t1\n'  # a "b", quoted to "a ""b""", quoted again
         '3\t"""""""a"""" b"""\t0\n'  # "a" b
-        '4\t"""""""a"""""""\t0\n'  # "a": what quotes the whole text stays
+        '4\t"""""""a"""""""\t0\n'  # "a": quotes around the whole text are kept
         "5\t\t0\n"
     )
     cells = cells_of(tables.read_nsmc, tmp_path / "t.txt", content)

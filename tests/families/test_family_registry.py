@@ -1,4 +1,4 @@
-"""A new encoder family costs one module, which is this one, and one row, which the fixture adds."""
+"""A new encoder family needs one module (this one) and one row (added by the fixture)."""
 
 import dataclasses
 import json
@@ -24,7 +24,7 @@ BERT = bert.FAMILY.hugging_face
 
 @dataclasses.dataclass(frozen=True)
 class ToyConfig(BertConfig):
-    """A BERT with one key more."""
+    """A BERT with one additional key."""
 
     family_name: ClassVar[str] = "toy"
     toys: int = 3
@@ -35,7 +35,7 @@ class FirstVector(ConfigMixin, keras.layers.Layer):
     """A pooler without variables."""
 
     def call(self, first):
-        """Returns the vectors as they are."""
+        """Return the vectors unchanged."""
         return first
 
 

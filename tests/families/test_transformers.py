@@ -1,4 +1,4 @@
-"""Each family against `transformers`: what it made of small random models lies in `tests/golden/families`."""
+"""Each family, compared with results of `transformers` for small random models in `tests/golden/families`."""
 
 import json
 import pathlib
@@ -48,7 +48,7 @@ def inputs_of(expected):
 
 
 def scores(model, inputs, *, training=False):
-    """Logits by the names of `transformers`."""
+    """Return the logits by their names in `transformers`."""
     if isinstance(model, PretrainingModel):
         positions = np.tile(np.arange(inputs["input_ids"].shape[1]), (len(inputs["input_ids"]), 1))
         found = model({**inputs, "masked_lm_positions": positions}, training=training)
@@ -60,7 +60,7 @@ def scores(model, inputs, *, training=False):
 
 
 def train_step(model, inputs, expected):
-    """Descend once; return the loss before."""
+    """Take one step of gradient descent; return the loss before it."""
     with tf.GradientTape() as tape:
         losses = []
         for name, logits in scores(model, inputs, training=True).items():
@@ -88,7 +88,7 @@ def test_it_computes_what_transformers_computed(case):
     if "pooler_output" in expected:
         np.testing.assert_allclose(encoded["pooled_output"], expected["pooler_output"], atol=1e-5)
     for name, logits in scores(model, inputs).items():
-        if name in expected and case != pathlib.Path("electra", "ForPreTraining"):  # whose head is no model here
+        if name in expected and case != pathlib.Path("electra", "ForPreTraining"):  # whose head is not a model here
             np.testing.assert_allclose(logits, expected[name], atol=1e-5)
 
 
@@ -114,7 +114,7 @@ def test_a_round_trip_gives_the_same_arrays(case):
     folder = str(GOLDEN / case)
     config = BertConfig.from_json_file(f"{folder}/config.json")
     weights = to_hf(read_model(folder, config).arrays, config, "checkpoint")
-    theirs = json.loads((GOLDEN / case / "config.json").read_text().replace("gelu_new", "gelu_pytorch_tanh"))  # equals
+    theirs = json.loads((GOLDEN / case / "config.json").read_text().replace("gelu_new", "gelu_pytorch_tanh"))  # equal
     ours = config.to_hugging_face(weights.architecture, weights.num_classes)
     both = ours.keys() & theirs.keys() - {"id2label", "label2id"}
     assert {key: ours[key] for key in both} == {key: theirs[key] for key in both}
@@ -134,7 +134,7 @@ def test_a_folder_that_names_no_class_has_a_sequence_classifier(tmp_path):
         del values["architectures"]
         path.write_text(json.dumps(values))
         config = BertConfig.from_json_file(str(path))
-        if head == "classifier":  # which a DistilBERT has with a projection of its own
+        if head == "classifier":  # DistilBERT's has its own projection
             arrays = read_folder(str(path.parent), config)
             rng = np.random.default_rng(1)
             arrays |= {"pre_classifier.weight": rng.normal(size=(12, 12)), "pre_classifier.bias": rng.normal(size=12)}
@@ -173,7 +173,7 @@ def test_a_config_that_contradicts_the_weights_is_refused(tmp_path, case, change
 
 
 def test_a_checkpoint_of_the_electra_repository_gives_its_discriminator(tmp_path, caplog):
-    """Its variables under the names that google-research/electra gives them, beside those of a generator."""
+    """Its variables have the names of google-research/electra and include a generator's."""
     config = BertConfig.from_json_file(str(GOLDEN / "electra" / "Model" / "config.json"))
     arrays = read_model(str(GOLDEN / "electra" / "Model"), config).arrays
     folder = GOLDEN / "electra" / "ForPreTraining"
@@ -191,7 +191,7 @@ def test_a_checkpoint_of_the_electra_repository_gives_its_discriminator(tmp_path
     generator["generator_predictions/output_bias"] = np.ones(33, np.float32)
     write_checkpoint(str(tmp_path / "bert_model.ckpt"), released | generator)
     values = config.to_dict()
-    assert values.pop("hidden_act") == "gelu_erf"  # which is the only one there, and so what a missing key means
+    assert values.pop("hidden_act") == "gelu_erf"  # the only one there, so a missing key means it
     (tmp_path / "bert_config.json").write_text(json.dumps(values))
     assert BertConfig.from_json_file(str(tmp_path / "bert_config.json")) == config
     loaded = BertEncoder.from_checkpoint(str(tmp_path)).checkpoint_variables()

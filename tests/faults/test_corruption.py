@@ -1,7 +1,7 @@
-"""Files that were damaged: each is refused by name, or changes nothing; never a traceback, never a wrong result.
+"""Damaged files are refused by name, or the damage has no effect; never a traceback or a wrong result.
 
-What carries checksums (records, checkpoints, exports) must be noticed if it changes anything. A text that is still
-well-formed after the damage, such as another number in a config, cannot be; there anything but a traceback will do.
+In files with checksums (records, checkpoints, exports) any damage with an effect must be noticed. Text that is still
+well-formed, such as another number in a config, cannot be; there only tracebacks are wrong.
 """
 
 import os
@@ -97,13 +97,13 @@ def ask(folder):
 
 
 class Target(NamedTuple):
-    """Files that are damaged, each by itself, and what reads them.
+    """Files to damage one at a time, and their reader.
 
     Attributes:
       names: the files, in the folder that is read.
-      read: gives arrays by name.
-      is_noticed: whether a damage that changes anything must be noticed.
-      num_damages: of each file, in the default tests.
+      read: returns arrays by name.
+      is_noticed: whether damage with an effect must be noticed.
+      num_damages: number of damages per file in the default tests.
     """
 
     names: tuple[str, ...]
@@ -149,7 +149,7 @@ TARGETS = {
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory, model_dir, vocab_file, one_layer_config_file, records_file):
-    """What is to be damaged, each kind in a folder of its own."""
+    """The files to damage, each kind in its own folder."""
     root = tmp_path_factory.mktemp("intact")
     checkpoint = root / "checkpoint"
     checkpoint.mkdir()
@@ -185,7 +185,7 @@ def folders(tmp_path_factory, model_dir, vocab_file, one_layer_config_file, reco
 
 
 def outcome(target, folder):
-    """What reading gives: arrays, or the message of a refusal."""
+    """Return the result of reading: arrays, or the error message."""
     try:
         return target.read(folder)
     except UserError as error:

@@ -1,6 +1,6 @@
-"""Training runs that are killed, at named places and at any moment, end as runs that nobody kills: bit for bit.
+"""Training runs killed at named places or at any moment end bit for bit like uninterrupted runs.
 
-Each run is a process of the real script. After a kill the same command is started again, and often killed again.
+Each run is a process of the real script. After a kill the same command is restarted, and often killed again.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from tests.conftest import run_cold
 from tests.faults import killing
 from tests.training.short_runs import runs_of_all_tasks
 
-# What is added to the short runs: together they save, prune, keep the best, evaluate, predict and export, accumulate
+# Extra flags of the short runs: together they save, prune, keep the best, evaluate, predict and export, accumulate
 # gradients and train in mixed precision.
 SAVING = {"save_checkpoints_steps": 2, "keep_checkpoint_max": 2, "log_steps": 3}
 EXPORTING = {"do_export": True, "max_seq_length": 24}
@@ -25,26 +25,26 @@ VARIANTS = {
     "question answering": {"mixed_precision": "bfloat16"},
     "tagging": {"mixed_precision": "bfloat16"},
 }
-STARTS_IN_A_FOLDER = 5  # after which a run may come to its end
+STARTS_IN_A_FOLDER = 5  # after these a run may finish
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory, one_layer_config_file, model_dir, records_file, vocab_file):
-    """A short run of each task, with dropout: name to script and flags."""
+    """A short run with dropout for each task: name to script and flags."""
     model = {"bert_config_file": one_layer_config_file, "init_checkpoint": str(model_dir / "bert_model.ckpt")}
     short = runs_of_all_tasks(tmp_path_factory.mktemp("data"), model, records_file, vocab_file)
     return {task: (f"{script}.py", {**flags, **SAVING, **VARIANTS[task]}) for task, (script, flags) in short.items()}
 
 
 def in_folder(flags, folder):
-    """The flags of a run whose files all lie in a folder."""
+    """Return the flags of a run with all files in a folder."""
     folder.mkdir(exist_ok=True)
     more = {"export_dir": folder / "export"} if flags.get("do_export") else {}
     return {**flags, "output_dir": folder / "out", **more}
 
 
 def assert_ended_as(folder, whole):
-    """The run in a folder ended as the whole one; its exports, one or more, are whole."""
+    """Assert that the run in a folder ended like the uninterrupted one, and its exports are complete."""
     killing.assert_same_end(folder / "out", whole / "out")
     assert killing.stray_files(folder) == []
     exports = [str(folder / "export" / str(number)) for number in complete_exports(folder)]
@@ -58,12 +58,12 @@ def complete_exports(folder):
 
 
 def kind_of(place):
-    """Of what kind a place is: what is done there, to whichever file."""
+    """Return the kind of a fault point: the action without the file."""
     return place.partition(" ")[0]
 
 
 def chosen_places(passed, rng):
-    """Endless: a place of each kind in turn, and when to kill there."""
+    """Yield endlessly a place of each kind in turn, and when to kill there."""
     kinds = sorted({kind_of(place) for place in passed})
     rng.shuffle(kinds)
     for kind in itertools.cycle(kinds):
@@ -72,10 +72,10 @@ def chosen_places(passed, rng):
 
 
 def kill_and_resume(script, flags, folder, *, seed, num_kills, num_by_time=0):
-    """Kills runs so often, each time at another place, and resumes them; all must end as one that is not killed.
+    """Kill and resume runs at different places; all must end like an uninterrupted run.
 
     Returns:
-      The kinds of places at which runs were killed.
+      The kinds of places where runs were killed.
     """
     rng = random.Random(zlib.crc32(f"{script} {seed}".encode()))
     whole = folder / "whole"
@@ -95,7 +95,7 @@ def kill_and_resume(script, flags, folder, *, seed, num_kills, num_by_time=0):
                 continue
             place = next(places)
             result = killing.run(script, in_folder(flags, broken), place)
-            if result.code == 0:  # what it resumed from lies behind that place
+            if result.code == 0:  # it resumed from a point after that place
                 break
             killing.assert_killed(result)
             killed_at.append(kind_of(place.rpartition(":")[0]))

@@ -1,8 +1,8 @@
-"""A power cut: whatever the disk has not confirmed may be lost, in any order; the run goes on from its last checkpoint.
+"""Power cuts: unflushed data may be lost in any order, and the run resumes from its last checkpoint.
 
-A run's changes of its folder are recorded: bytes that were flushed (fsync), names given and removed, folders flushed.
-A power cut after each of them leaves what had been flushed, and of the changes of names since then any. A file whose
-bytes were not flushed is empty, or has lost its end.
+A run's changes to its folder are recorded: bytes flushed (fsync), names added and removed, folders flushed. A power cut
+after each of them leaves everything flushed, and any subset of later name changes. A file whose bytes were not flushed
+is empty or truncated.
 """
 
 import itertools
@@ -19,18 +19,18 @@ from tests.training.evaluated_runs import assert_same_end, train
 
 
 class Disk:
-    """What a disk has confirmed of the files below a folder, and what not; `cuts` are the folders a power cut leaves.
+    """The flushed and unflushed state of the files below a folder; `cuts` are folders after a power cut.
 
     Attributes:
-      cuts: pairs: the last step whose checkpoint had been saved, -1 for none, and content by path below the folder.
+      cuts: pairs of the last saved checkpoint's step, -1 for none, and the contents by path below the folder.
     """
 
     def __init__(self, folder, patch):
         self._folder = os.path.realpath(folder)
-        self._flushed = {}  # content by file, which is a number: names change
-        self._files = {}  # number by path, as the running system sees it
-        self._names = {}  # number by path, as the disk has confirmed it
-        self._waiting = []  # changes of names that it has not: (path, number or None)
+        self._flushed = {}  # contents by file number, since names change
+        self._files = {}  # number by path, as seen by the running system
+        self._names = {}  # number by path, as flushed to disk
+        self._waiting = []  # unflushed name changes: (path, number or None)
         self._saved = -1
         self._numbers = itertools.count()
         self.cuts = []
@@ -102,7 +102,7 @@ class Disk:
             self._waiting.append((path, None))
 
     def cut(self):
-        """Adds what a power cut now may leave: of the waiting changes none, all, a first part, one, or all but one."""
+        """Add possible results of a power cut now: with no waiting change, all, the first few, one, or all but one."""
         changes = [change for change in self._waiting if ".partial-" not in change[0]]
         count = len(changes)
         kept = {tuple(range(number)) for number in range(count + 1)}
@@ -119,7 +119,7 @@ class Disk:
                     self.cuts.append((self._saved, contents))
 
     def _content(self, path, number, lose):
-        """What is left of a file: its flushed bytes, otherwise those that are there less some."""
+        """Return what remains of a file: its flushed bytes, otherwise a truncated content."""
         if number in self._flushed:
             return self._flushed[number]
         present = os.path.join(self._folder, path)
@@ -128,7 +128,7 @@ class Disk:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """A whole run, and what power cuts in it may leave."""
+    """A whole run, and possible results of power cuts during it."""
     whole = tmp_path_factory.mktemp("power") / "whole"
     with pytest.MonkeyPatch.context() as patch:
         disk = Disk(whole, patch)

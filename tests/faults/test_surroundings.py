@@ -1,4 +1,4 @@
-"""Clocks that jump, folders without locks, disks that are full: what a training run does in bad surroundings."""
+"""Training under bad conditions: clocks that jump, folders without locks, full disks."""
 
 import contextlib
 import errno
@@ -45,7 +45,7 @@ def test_a_clock_that_is_set_neither_ends_training_nor_saves(whole, tmp_path, mo
 
 
 def test_intervals_are_measured_by_a_clock_that_nobody_sets():
-    """The time of day serves for names and notes alone, in the one module that writes it."""
+    """The time of day is used only for names and notes, in the one module that writes it."""
     for path in sorted(pathlib.Path(ROOT, "official_bert").rglob("*.py")):
         if re.search(r"\btime\.time\(|datetime\.now\(|getmtime\(", path.read_text()):
             assert path.name == "hyperparameters.py", path
@@ -76,7 +76,7 @@ def test_a_folder_without_locks_is_used_with_a_warning(tmp_path, monkeypatch, ca
         pass
     assert f"{tmp_path} is on a file system without locks ({os.strerror(number)})" in caplog.messages[0]
     assert "that no other process trains into it" in caplog.messages[0]
-    with writing.atomic_write(str(tmp_path / "notes")) as sink:  # and what is written there appears as ever
+    with writing.atomic_write(str(tmp_path / "notes")) as sink:  # files written there still appear
         sink.write("words")
     assert (tmp_path / "notes").read_text() == "words"
 
@@ -100,7 +100,7 @@ def test_a_second_run_in_the_folder_is_noticed_where_locks_were_lost(tmp_path):
 
 @contextlib.contextmanager
 def largest_file(num_bytes):
-    """No file can become larger: as TensorFlow and Python learn of a disk quota, when they write."""
+    """Limit the size of files, which fails writes of TensorFlow and Python like a disk quota."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
     try:

@@ -1,6 +1,6 @@
-"""Odd values of flags, odd bytes in files and odd texts: one message or a result, never a traceback.
+"""Unusual flag values, file contents and texts give one message or a result, never a traceback.
 
-Hypothesis makes them up; the default tests try few, from a fixed seed, and `make faults` many.
+Hypothesis generates them: few, from a fixed seed, in the default tests, and many with `make faults`.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ EVERY_SCRIPT = [*all_commands()]
 
 
 def tried(test, *strategies, times):
-    """Runs a test on what the strategies give, always the same."""
+    """Run a test on reproducible examples of the strategies."""
     options = {"max_examples": times, "deadline": None, "derandomize": True, "database": None}
     settings(**options, suppress_health_check=list(HealthCheck))(given(*strategies)(test))()
 
@@ -79,7 +79,7 @@ def test_flags(name, times):
         except UserError as error:
             assert str(error).strip()
             return
-        again = flags.FlagValues()  # what is accepted can be written down and read again
+        again = flags.FlagValues()  # accepted values can be written and read back
         define_flags(config_class, again)
         parse_flags(again, ["script", *to_arguments(config)])
         assert from_flags(config_class, again) == config
@@ -190,7 +190,7 @@ def test_files(tmp_path, name, times):
 
 @pytest.mark.parametrize("times", HOW_MANY)
 def test_texts(vocab_file, times):
-    """The tokenizer, its offsets, and the one in exported graphs: any text, and the same pieces."""
+    """The tokenizer, its offsets, and the exported graph accept any text and give the same pieces."""
     tokenizer = FullTokenizer(vocab_file)
     graph = GraphTokenizer(tokenizer)
     wordpieces = ["the ", "İ", "ß", "ŉ", "ͅ", "가", "각", "가", "中", "👨\u200d👩", "�", "\x00", "\u2028", "##"]
@@ -201,7 +201,7 @@ def test_texts(vocab_file, times):
         try:
             text.encode()
         except UnicodeEncodeError:
-            return  # a lone surrogate is no text that a file could hold
+            return  # files cannot contain lone surrogates
         encoding = tokenizer.encode_with_offsets(text)
         assert list(encoding.ids) == list(tokenizer.encode(text))
         for start, end in zip(encoding.starts, encoding.ends, strict=True):

@@ -1,4 +1,4 @@
-"""What a reader of attention gives: the encoder's own numbers, words, and predictions, against plain Python."""
+"""`AttentionReader`: attention of the encoder, words, and predictions, compared with plain Python."""
 
 import numpy as np
 import pytest
@@ -99,7 +99,7 @@ def test_more_positions_than_a_batch_of_masks(read):
 def test_long_texts_are_truncated_with_a_note(read, caplog):
     view = read("the " * 100, "the town " * 30, max_seq_length=128)
     assert len(view.tokens) == 64 == len(view.word_indices)
-    assert view.tokens.index("[SEP]") == 32  # the longer text lost more
+    assert view.tokens.index("[SEP]") == 32  # the longer text was truncated more
     message = (
         "The text was truncated from 163 to 64 wordpieces, including [CLS] and [SEP]: max_seq_length is 128, and the "
         "model has 64 positions."
@@ -128,4 +128,4 @@ def test_texts_without_wordpieces_are_refused(read):
     ):
         with pytest.raises(UserError, match=message):
             read(*texts)
-    assert read("a \udcff town").words == ["[CLS]", "a", "town", "[SEP]"]  # a byte that was no UTF-8
+    assert read("a \udcff town").words == ["[CLS]", "a", "town", "[SEP]"]  # an invalid UTF-8 byte

@@ -22,7 +22,7 @@ def test_predictions_from_python(reviews, version, monkeypatch):
     expected = predicted(reviews["output_dir"])
     results = [Predictor(path)(pairs * 4) for path in (version, reviews["export_dir"], reviews["output_dir"])]
     for result in results:
-        assert len(result) == 4 * len(pairs)  # more than a batch
+        assert len(result) == 4 * len(pairs)  # more than one batch
         for found, row in zip(result, np.tile(expected, (4, 1)), strict=True):
             assert found.label == sorted(LABELS)[row.argmax()]
             assert found.probability == pytest.approx(row.max(), abs=TOLERANCE)
@@ -63,7 +63,7 @@ def test_damaged_exports_are_named(version, tmp_path):
             Predictor(tmp_path / "flipped")
         path.write_bytes(content)
     pair = ("bright town", "")
-    shutil.rmtree(tmp_path / "flipped" / "assets")  # which nothing needs
+    shutil.rmtree(tmp_path / "flipped" / "assets")  # not needed by anything
     assert Predictor(tmp_path / "flipped")(pair) == Predictor(version)(pair)
     (tmp_path / "flipped" / "checksums.json").write_text("{")
     with pytest.raises(UserError, match=r"checksums\.json is not JSON"):
@@ -117,7 +117,7 @@ def test_folders_that_hold_no_model(reviews, tmp_path):
 
 def test_files_that_have_moved_since_training_may_be_given(reviews, tmp_path):
     shutil.copytree(reviews["output_dir"], tmp_path / "out")
-    for name in ("bert_config.json", "vocab.txt"):  # which earlier versions did not keep there
+    for name in ("bert_config.json", "vocab.txt"):  # earlier versions did not keep them there
         os.remove(tmp_path / "out" / name)
     settings = json.loads((tmp_path / "out" / "run_config.json").read_text())
     for name in ("vocab_file", "bert_config_file"):

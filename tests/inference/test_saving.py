@@ -1,4 +1,4 @@
-"""`save_model`: a model of Keras as the output folder of a run."""
+"""`save_model`: a Keras model saved like the output of a run."""
 
 import os
 
@@ -36,10 +36,10 @@ def tokenizer(vocab_file):
 
 @pytest.fixture(scope="module")
 def pairs(encoder, tokenizer, tmp_path_factory):
-    """The folder of a classifier of pairs, and the probabilities that it should give for `PAIRS`."""
+    """The folder of a classifier of pairs, and its expected probabilities for `PAIRS`."""
     model = ClassificationModel(encoder, num_outputs=3)
     weights = model.checkpoint_variables()["output_weights"]
-    weights.assign(30 * weights)  # so that labels in another order are seen
+    weights.assign(30 * weights)  # so that swapped labels are noticed
     folder = tmp_path_factory.mktemp("saved") / "new" / "pairs"
     flags = {"labels": LABELS, "max_seq_length": 32, "text_b_column": "second"}
     assert save_model(folder, model, tokenizer, **flags) == str(folder)
@@ -52,7 +52,7 @@ def test_a_predictor_answers_as_the_model_does(pairs, encoder, tokenizer, monkey
     predictor = Predictor(folder)
     found = [[result.probabilities[label] for label in LABELS] for result in predictor(PAIRS)]
     np.testing.assert_allclose(found, expected, atol=1e-5)
-    monkeypatch.setattr(BertEncoder, "from_checkpoint", None)  # which nothing loads a second time
+    monkeypatch.setattr(BertEncoder, "from_checkpoint", None)  # nothing may load it a second time
     batch = tokenizer(PAIRS[:2], max_seq_length=64)
     np.testing.assert_allclose(predictor.embed(PAIRS[:2], pooling="pooler"), encoder.pool(**batch), atol=1e-5)
 
@@ -68,7 +68,7 @@ def test_what_does_not_belong_together_is_refused(pairs, encoder, tokenizer, tmp
         (classifier, {"head": "bilstm"}, "'head' follows from the model, the tokenizer and the folder; leave it out"),
         (classifier, {"max_seq_length": 65}, "max_seq_length=65 exceeds max_position_embeddings=64 of the model"),
         (span, {}, "the outputs of a SpanModel have no labels; leave them out"),
-        (span, {"labels": None}, "no part of a context fits beside a question"),  # found when it is read again
+        (span, {"labels": None}, "no part of a context fits beside a question"),  # found when reading it back
         (encoder, {}, "ClassificationModel, SpanModel, TaggingModel, PretrainingModel, not BertEncoder"),
     ):
         with pytest.raises(UserError, match=message):

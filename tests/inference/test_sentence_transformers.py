@@ -1,4 +1,4 @@
-"""Folders of sentence-transformers give the vectors that it gives."""
+"""Models from sentence-transformers folders give the same vectors as the original."""
 
 import dataclasses
 import json
@@ -28,13 +28,13 @@ OLDER = FOLDERS / "older"
 
 
 def golden(name):
-    """Texts and their vectors."""
+    """Return texts and their vectors."""
     expected = json.loads((FOLDERS / name / "expected.json").read_text())
     return expected["texts"], np.array(expected["vectors"])
 
 
 def config_of(config_class, **given):
-    """The config of a command line."""
+    """Return the config of a command line."""
     values = {field.name: field.default for field in dataclasses.fields(config_class)} | given
     return config_class(**complete_model_flags(config_class, values, given))
 
@@ -44,7 +44,7 @@ def test_vectors_are_those_of_sentence_transformers(name):
     predictor, (texts, expected) = Predictor(FOLDERS / name), golden(name)
     np.testing.assert_allclose(predictor.embed(texts), expected, atol=1e-5)
     assert predictor.embed([]).shape == (0, expected.shape[1])
-    assert predictor.embed(texts, pooling="mean").shape == (len(texts), 8)  # what is asked for wins
+    assert predictor.embed(texts, pooling="mean").shape == (len(texts), 8)  # an explicit pooling takes precedence
 
 
 def test_commands_follow_the_folder(tmp_path, capsys):
@@ -64,7 +64,7 @@ def test_commands_follow_the_folder(tmp_path, capsys):
     assert config_of(SimilarityConfig, **pairs).pooling == "mean"  # which has no effect
 
     query = {"candidates_file": str(source), "query": texts[0], "top_k": 9, "index_dir": str(tmp_path / "index")}
-    for _ in range(2):  # the second time with the index
+    for _ in range(2):  # the second time from the index
         compare(config_of(SimilarityConfig, init_checkpoint=str(OLDER), **query))
         rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()[1:]]
         found = {int(row[3]): float(row[2]) for row in rows}
@@ -73,13 +73,13 @@ def test_commands_follow_the_folder(tmp_path, capsys):
 
 
 def exported(folder, export_dir, **given):
-    """The version that the command exports."""
+    """Return the version exported by the command."""
     export(config_of(EmbeddingExportConfig, init_checkpoint=str(folder), export_dir=str(export_dir), **given))
     return export_dir / "1"
 
 
 def vectors_of(version, texts):
-    """The vectors of an export."""
+    """Return the vectors of an export."""
     return tf.saved_model.load(str(version)).signatures["text"](text=tf.constant(texts))["vectors"].numpy()
 
 

@@ -1,4 +1,4 @@
-"""Vectors of texts from any layers: against the encoder itself, a text at a time."""
+"""Vectors of texts from any layers, compared with the encoder applied to one text at a time."""
 
 import dataclasses
 import itertools
@@ -39,7 +39,7 @@ def tokenizer(vocab_file):
 
 
 def alone(plain, tokenizer, text, max_seq_length=64):
-    """The vectors of a text that is encoded alone, [S, K, D]."""
+    """Return the vectors of a text encoded alone, [S, K, D]."""
     batch = tokenizer([tuple(text)], max_seq_length=max_seq_length)
     outputs = plain(batch)["encoder_layers"]
     return np.stack([np.array(outputs[layer])[0] for layer in LAYERS], axis=1)

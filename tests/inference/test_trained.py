@@ -1,4 +1,4 @@
-"""What every script exports says what the script says."""
+"""Exports of every script predict the same as the script."""
 
 import json
 import os
@@ -35,7 +35,7 @@ KINDS = {
 REPEATED = ("windows of even strides", "regression of one text")  # other tests have their parts
 
 
-# Each is trained, exported and asked in a process of its own.
+# Each is trained, exported and called in a separate process.
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[pytest.mark.endurance] * (kind in REPEATED)) for kind in KINDS]

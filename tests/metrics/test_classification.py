@@ -1,4 +1,4 @@
-"""Scores against scikit-learn and SciPy, against sums done by hand, and where their formulas divide by zero."""
+"""Scores compared with scikit-learn, SciPy and manual sums, and divisions by zero in their formulas."""
 
 import warnings
 
@@ -10,7 +10,7 @@ import sklearn.metrics
 from official_bert.metrics import classification
 from official_bert.metrics.classification import METRICS, class_counts, confusion_matrix
 
-pytestmark = pytest.mark.filterwarnings("ignore:A single label was found:UserWarning")  # scikit-learn's
+pytestmark = pytest.mark.filterwarnings("ignore:A single label was found:UserWarning")  # by scikit-learn
 
 PEERS = {
     "accuracy": sklearn.metrics.accuracy_score,
@@ -28,7 +28,7 @@ PEERS = {
 
 
 def class_pairs(rng, num_classes):
-    """True and predicted classes: rare ones, missing ones, good and bad predictions."""
+    """Return true and predicted classes: rare and missing ones, good and bad predictions."""
     shares = rng.dirichlet([0.5] * num_classes)
     labels = rng.choice(num_classes, rng.integers(1, 60), p=shares)
     guesses = rng.choice(num_classes, len(labels))
@@ -91,7 +91,7 @@ def test_scores_of_several_classes_an_example_are_those_of_scikit_learn(name):
 
 
 def test_sums_done_by_hand():
-    labels, predictions = [1, 1, 1, 0, 0], [1, 0, 1, 1, 0]  # 2 hits, 1 missed, 1 false, 1 rightly refused
+    labels, predictions = [1, 1, 1, 0, 0], [1, 0, 1, 1, 0]  # 2 hits, 1 missed, 1 false, 1 true negative
     np.testing.assert_array_equal(confusion_matrix(labels, predictions, 3), [[1, 1, 0], [1, 2, 0], [0, 0, 0]])
     assert classification.accuracy(labels, predictions) == 3 / 5
     assert classification.f1(labels, predictions) == 4 / 6
@@ -107,7 +107,7 @@ def test_sums_done_by_hand():
         (classification.pearson([0, 0, 1], [0, 1, 10]) + np.sqrt(3) / 2) / 2
     )
 
-    labels, predictions = [[1, 0, 0], [1, 1, 0]], [[1, 1, 0], [0, 1, 0]]  # F1 of the classes: 2/3, 2/3, none at all
+    labels, predictions = [[1, 0, 0], [1, 1, 0]], [[1, 1, 0], [0, 1, 0]]  # F1 of the classes: 2/3, 2/3, undefined
     assert classification.macro_f1(labels, predictions) == pytest.approx(4 / 9)
     assert classification.micro_f1(labels, predictions) == pytest.approx(4 / 6)
 

@@ -1,4 +1,4 @@
-"""Cosine similarities, the nearest vectors and principal components: against plain NumPy and SciPy."""
+"""Cosine similarities, nearest vectors and principal components, compared with plain NumPy and SciPy."""
 
 from types import SimpleNamespace
 
@@ -16,7 +16,7 @@ from official_bert.metrics.similarity import cosine_table, nearest, normalized, 
 
 
 def naive(vectors, queries, top_k):
-    """All cosine similarities, sorted: by value, then by row."""
+    """Return all cosine similarities, sorted by value, then by row."""
     cosines = 1 - scipy.spatial.distance.cdist(queries.astype(np.float64), vectors.astype(np.float64), "cosine")
     rows = np.array(
         [sorted(range(len(vectors)), key=lambda row: (-of_query[row], row))[:top_k] for of_query in cosines]
@@ -25,7 +25,7 @@ def naive(vectors, queries, top_k):
 
 
 def rounded(vectors):
-    """Vectors of length 1 as an index keeps them."""
+    """Return vectors normalized as in an index."""
     return normalized(vectors).astype(np.float32)
 
 

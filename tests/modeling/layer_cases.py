@@ -1,4 +1,4 @@
-"""What Keras's contract asks of every public layer and model of `official_bert.modeling`; runs on any backend."""
+"""Checks of Keras's contract for every public layer and model of `official_bert.modeling`, on any backend."""
 
 import inspect
 import json
@@ -29,7 +29,7 @@ from official_bert.modeling.transformer import (
     TransformerStack,
 )
 
-# Every size another number, so that no two dimensions can be exchanged unseen.
+# All sizes differ, so that swapped dimensions are noticed.
 B, S, P, D, I, V = 2, 7, 3, 12, 20, 30  # noqa: E741
 CONFIG = BertConfig(
     vocab_size=V,
@@ -43,19 +43,19 @@ CONFIG = BertConfig(
 ALBERT = AlbertConfig(**{**CONFIG.to_dict(), "embedding_size": 5, "num_hidden_groups": 2, "inner_group_num": 2})
 ROBERTA = RobertaConfig(**CONFIG.to_dict())
 MIXED_POLICIES = ("mixed_bfloat16", "mixed_float16")
-NOT_STORED = {"layout", "recompute_layers"}  # they change speed and memory alone
-UNTRAINED = "key/bias"  # it adds the same to all scores of a row, which softmax does not see
+NOT_STORED = {"layout", "recompute_layers"}  # they affect only speed and memory
+UNTRAINED = "key/bias"  # it shifts all scores of a row equally, without effect on softmax
 
 
 class Case(NamedTuple):
-    """A layer and what to call it with.
+    """A layer and its inputs.
 
     Attributes:
-      make: makes the layer, of Keras's options alone.
-      shapes: of the tensors that it is called with: "ids" and dimensions, or "vectors" and dimensions.
-      float32_outputs: the places of the outputs that are float32 under every policy; None for all.
+      make: creates the layer from only Keras's options.
+      shapes: shapes of the input tensors: "ids" and dimensions, or "vectors" and dimensions.
+      float32_outputs: indices of the outputs that are float32 under every policy; None for all.
       has_policy: whether its policy can be chosen.
-      unused: what the paths of variables that the outputs do not depend on hold.
+      unused: parts of the paths of variables that do not affect the outputs.
     """
 
     make: Callable[..., keras.layers.Layer]
@@ -137,7 +137,7 @@ def make_inputs(case: Case) -> list[np.ndarray]:
 
 
 def check_config(case: Case) -> None:
-    """The config is JSON of every argument, and the layer made of it has the same, without custom objects."""
+    """Check that the config is JSON of all arguments, and restores an equal layer without custom objects."""
     layer = case.make()
     config = json.loads(json.dumps(layer.get_config()))
     parameters = inspect.signature(type(layer).__init__).parameters.values()
@@ -152,7 +152,7 @@ def check_config(case: Case) -> None:
 
 
 def check_outputs(case: Case, policy: str | None = None) -> None:
-    """Symbolic outputs have the shapes and dtypes of real ones; variables are float32 under every policy."""
+    """Check that symbolic outputs have the shapes and dtypes of real ones, and variables are always float32."""
     inputs = make_inputs(case)
     layer = _make(case, policy)
     found = keras.tree.flatten(layer(*inputs))
@@ -173,7 +173,7 @@ def check_outputs(case: Case, policy: str | None = None) -> None:
 
 
 def _make(case: Case, policy: str | None) -> keras.layers.Layer:
-    """Makes the layer for a policy, given as an argument, or for a layer without that as the global one."""
+    """Create the layer with a policy, given as an argument or, if the layer has none, as the global policy."""
     if policy is None or case.has_policy:
         return case.make(dtype=policy) if policy else case.make()
     before = keras.config.dtype_policy()
@@ -185,7 +185,7 @@ def _make(case: Case, policy: str | None) -> keras.layers.Layer:
 
 
 def check_training_and_saving(case: Case, folder: pathlib.Path) -> None:
-    """In a functional model, a training step changes every variable; what `save` wrote computes the same."""
+    """Check that a training step in a functional model changes every variable, and a saved model computes the same."""
     inputs = make_inputs(case)
     arguments = [keras.Input(batch_shape=array.shape, dtype=array.dtype) for array in inputs]
     layer = case.make()
@@ -193,7 +193,7 @@ def check_training_and_saving(case: Case, folder: pathlib.Path) -> None:
     model = keras.Model(arguments, outputs)
     before = {variable.path: np.array(variable) for variable in layer.trainable_variables}
     assert before
-    is_jax = keras.backend.backend() == "jax"  # which compiles; TensorFlow takes longer to trace a graph than to run it
+    is_jax = keras.backend.backend() == "jax"  # JAX compiles; TensorFlow takes longer to trace a graph than to run it
     losses = ["mse"] * len(outputs)
     model.compile(keras.optimizers.SGD(10.0), losses, jit_compile=is_jax, run_eagerly=not is_jax)
     model.train_on_batch(inputs, [np.ones(output.shape) for output in outputs])
@@ -213,7 +213,7 @@ def _values(model, inputs):
 
 
 def _shape(array: np.ndarray, known: bool) -> tuple[int | None, ...]:
-    """The shape of an array; with `known` False, all but the width of vectors is left open."""
+    """Return the shape of an array; with `known` False, only the width of vectors is set."""
     if known or array.shape[-1] == array.shape[0]:
         return array.shape
     num_open = array.ndim - (array.dtype == np.float32)
@@ -221,7 +221,7 @@ def _shape(array: np.ndarray, known: bool) -> tuple[int | None, ...]:
 
 
 def check(case: Case, folder: pathlib.Path) -> None:
-    """All of the above."""
+    """Run all checks."""
     check_config(case)
     check_outputs(case)
     for policy in MIXED_POLICIES:

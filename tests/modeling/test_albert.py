@@ -1,4 +1,4 @@
-"""ALBERT: names of variables, which layers share them, and that it computes what a BERT of the same weights does."""
+"""ALBERT: names and sharing of variables, and equality with a BERT of the same weights."""
 
 import contextlib
 import dataclasses
@@ -35,7 +35,7 @@ def randomized(model):
 
 
 def test_variables_have_the_names_and_shapes_of_the_released_checkpoints():
-    """Written down by hand, of one layer, as in the checkpoints of google-research/albert."""
+    """Listed by hand for one layer, as in the checkpoints of google-research/albert."""
     config = dataclasses.replace(CONFIG, num_hidden_groups=1, inner_group_num=1)
     layer = "bert/encoder/transformer/group_0/inner_group_0"
     expected = {
@@ -113,7 +113,7 @@ def test_the_number_of_parameters_is_that_of_the_paper():
     ],
 )
 def test_it_computes_what_a_bert_of_the_same_weights_does(num_layers, num_groups, num_inner, expected):
-    """`expected`: which of the distinct layers each layer is."""
+    """`expected`: index of the distinct layer for each layer."""
     config = dataclasses.replace(
         CONFIG, num_hidden_layers=num_layers, num_hidden_groups=num_groups, inner_group_num=num_inner
     )

@@ -1,4 +1,4 @@
-"""The classification model against the reference's activations, and its other ways of reading a text."""
+"""The classification model, compared with the reference's activations, and its other inputs and heads."""
 
 import dataclasses
 
@@ -66,7 +66,7 @@ def test_padding_changes_no_logit(model, batch):
 def test_windows_are_scored_one_by_one_and_pooled(config, batch, pooling):
     model = make_model(config, window_length=40, window_pooling=pooling)
     plain = np.asarray(make_model(config)(batch))  # six sequences of 40
-    # Three windows, one, and two; what is padding alone does not count.
+    # Three windows, one, and two; windows of only padding do not count.
     blank = np.zeros_like(batch["input_ids"][0])
     rows = [[0, 1, 2], [3, None, None], [4, 5, None]]
     windows = {
@@ -115,7 +115,7 @@ def test_a_frozen_encoder_is_not_trained_and_its_features_can_be_kept(config, ba
     assert len(model.weights) == len(make_model(config).trainable_variables)
     features = np.asarray(model.features(batch))
     np.testing.assert_allclose(model({"features": features.reshape(6, -1)}), model(batch), atol=1e-6)
-    # Dropout is in the head alone.
+    # Only the head has dropout.
     np.testing.assert_array_equal(model.features(batch, training=True), features)
 
 

@@ -1,4 +1,4 @@
-"""The model against the reference's activations, and its properties."""
+"""The model compared with the reference's activations, and its properties."""
 
 import dataclasses
 import subprocess
@@ -92,7 +92,7 @@ def test_attention_looks_at_real_positions_only(model, batch):
 
 def test_longer_padding_leaves_real_positions_alone(model, batch):
     longer = {name: np.pad(batch[name], [[0, 0], [0, 9]]) for name in ("input_ids", "input_mask", "segment_ids")}
-    longer["input_ids"][:, -9:] = 77  # whatever stands under the padding
+    longer["input_ids"][:, -9:] = 77  # arbitrary ids under the padding
     real = batch["input_mask"] == 1
     short_output = np.asarray(encode(model, batch)["sequence_output"])
     long_output = np.asarray(encode(model, longer)["sequence_output"])[:, : real.shape[1]]
@@ -139,7 +139,7 @@ def test_activations():
     assert set(ACTIVATIONS) == set(ACTIVATION_NAMES)
     x = np.array([-3.0, -1.0, 0.0, 0.5, 2.0], np.float32)
     tanh_form = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
-    erf = np.array([-0.9973002, -0.6826895, 0.0, 0.3829249, 0.9544997])  # of x / sqrt(2), from tables
+    erf = np.array([-0.9973002, -0.6826895, 0.0, 0.3829249, 0.9544997])  # at x / sqrt(2), from tables
     np.testing.assert_allclose(ACTIVATIONS["gelu"](x), tanh_form, atol=1e-6)
     np.testing.assert_allclose(ACTIVATIONS["gelu_erf"](x), 0.5 * x * (1 + erf), atol=1e-6)
     assert np.abs(np.asarray(ACTIVATIONS["gelu"](x)) - np.asarray(ACTIVATIONS["gelu_erf"](x))).max() > 1e-4

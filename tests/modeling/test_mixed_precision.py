@@ -1,4 +1,4 @@
-"""The models under Keras's `mixed_bfloat16` policy: what must not lose precision keeps float32."""
+"""The models under Keras's `mixed_bfloat16` policy: critical parts stay float32."""
 
 import keras
 import numpy as np
@@ -48,7 +48,7 @@ def test_pretraining_stays_near_the_reference(config, model_dir, golden, batch):
     encoded = model.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
     assert encoded["sequence_output"].dtype == tf.bfloat16
     difference = np.asarray(tf.cast(encoded["sequence_output"], tf.float32)) - golden["out/sequence_output"]
-    assert 0 < np.abs(difference).max() < 24 * BFLOAT16_STEP  # CPUs without products in bfloat16 round more often
+    assert 0 < np.abs(difference).max() < 24 * BFLOAT16_STEP  # CPUs without bfloat16 products round more often
     for probabilities in encoded["attention_probabilities"]:
         np.testing.assert_allclose(np.asarray(probabilities).sum(axis=-1), 1.0, atol=1e-5)
     outputs = model(batch)
@@ -71,7 +71,7 @@ def test_variables_and_logits_are_float32(config, batch):
         for logits in tf.nest.flatten(model(inputs, training=True)):
             assert logits.dtype == tf.float32
             rounded = tf.cast(tf.cast(logits, tf.bfloat16), tf.float32)
-            assert np.abs(np.asarray(logits - rounded)).max() > 0  # not bfloat16 values in float32's clothes
+            assert np.abs(np.asarray(logits - rounded)).max() > 0  # not bfloat16 values cast to float32
 
 
 def test_gradient_of_a_common_word_is_summed_in_float32(config):
@@ -85,7 +85,7 @@ def test_gradient_of_a_common_word_is_summed_in_float32(config):
         loss = tf.reduce_sum(tf.cast(output, tf.float32) * weights.astype(np.float32))
     tables = [embeddings.word_embeddings.value, embeddings.position_embeddings.value]
     words, positions = (tf.convert_to_tensor(gradient).numpy() for gradient in tape.gradient(loss, tables))
-    # Each term of the one word's gradient is a term of some position's.
+    # Each term of the word's gradient is a term of a position's gradient.
     expected = positions.sum(axis=0)
     np.testing.assert_allclose(words[5], expected, atol=1e-4 * np.abs(expected).max())
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.conftest import script_environment
 
-# The fused kernel takes 1 - 0.999 in float32, which is 1.3e-5 off 0.001.
+# The fused kernel computes 1 - 0.999 in float32, which differs from 0.001 by 1.3e-5.
 TOLERANCE = 5e-5
 
 
@@ -44,7 +44,7 @@ def small_model():
 def small_batches():
     rng = np.random.default_rng(1)
     numbers = rng.normal(size=[24, 3]).astype(np.float32)
-    # Large, so that clipping acts.
+    # Large, so that clipping takes effect.
     return numbers, 100 * numbers.sum(axis=1, keepdims=True)
 
 
@@ -82,7 +82,7 @@ np.savez(sys.argv[2], *model.get_weights())
 
 
 def fitted_with_jax(folder, name, **options):
-    """The weights of the small model after twelve steps with an optimizer of `official_bert.optimization`."""
+    """Return the small model's weights after twelve steps with an optimizer of `official_bert.optimization`."""
     numbers, sums = small_batches()
     weights = {f"weights{number}": values for number, values in enumerate(small_model().get_weights())}
     np.savez(folder / "given.npz", numbers=numbers, sums=sums, **weights)

@@ -1,4 +1,4 @@
-"""The optimizer against its formula, in Keras's `fit` against the reference's trajectory, and on several devices."""
+"""The optimizer, compared with its formula, with the reference's trajectory in `fit`, and on several devices."""
 
 import keras
 import numpy as np
@@ -28,7 +28,7 @@ from tests.training.trajectory import NOISE, NUM_STEPS, golden_batches, golden_p
 @pytest.mark.parametrize("backend", ["tensorflow", "another"])
 @pytest.mark.parametrize("bias_correction", [False, True])
 def test_updates_follow_the_formula(bias_correction, backend, monkeypatch):
-    monkeypatch.setattr(keras.backend, "backend", lambda: backend)  # another than TensorFlow has no fused kernel
+    monkeypatch.setattr(keras.backend, "backend", lambda: backend)  # only TensorFlow has the fused kernel
     variables = make_variables()
     optimizer = AdamWeightDecay(Rates(), bias_correction=bias_correction)
     rng = np.random.default_rng(1)
@@ -39,14 +39,14 @@ def test_updates_follow_the_formula(bias_correction, backend, monkeypatch):
         gradients = [3 * rng.normal(size=w.shape).astype(np.float32) for w in expected]
         optimizer.apply([tf.constant(gradient) for gradient in gradients], variables)
         norm = np.sqrt(sum(np.sum(gradient**2) for gradient in gradients))
-        assert norm > 2  # so that clipping acts
+        assert norm > 2  # so that clipping takes effect
         for index, gradient in enumerate(gradients):
             first[index] = 0.9 * first[index] + 0.1 * gradient / norm
             second[index] = 0.999 * second[index] + 0.001 * (gradient / norm) ** 2
             update = first[index] / (np.sqrt(second[index]) + 1e-6)
             if bias_correction:
                 update *= np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
-            if index == 0:  # the kernel alone decays
+            if index == 0:  # only the kernel decays
                 update += 0.01 * expected[index]
             expected[index] -= rate * update
     assert int(optimizer.iterations) == 3
@@ -79,7 +79,7 @@ def test_a_pattern_that_matches_nothing_is_an_error():
     AdamWeightDecay(no_decay=["bias"]).build(trained)
     optimizer = AdamWeightDecay(frozen=frozen)
     optimizer.build(trained)
-    AdamWeightDecay.from_config(optimizer.get_config()).build(trained)  # a saved one does not know of the frozen ones
+    AdamWeightDecay.from_config(optimizer.get_config()).build(trained)  # a saved one does not include frozen variables
 
 
 def test_keras_s_decay_of_all_variables_is_refused():
@@ -115,7 +115,7 @@ def test_fit_follows_the_reference(model_dir):
     log = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: losses.append(logs["loss"]))
     model.fit(golden_batches(golden), callbacks=[log], verbose=0)
 
-    # Keras reports the mean since the epoch began.
+    # Keras reports the mean since the start of the epoch.
     means = np.cumsum(golden["loss"]) / np.arange(1, NUM_STEPS + 1)
     np.testing.assert_allclose(losses, means, rtol=1e-4)
     reference = CheckpointReader(str(model_dir / "trained_model.ckpt-12"))
@@ -162,7 +162,7 @@ def test_what_several_devices_would_not_do_is_refused(two_devices):
 
 
 def test_a_scaled_loss_gives_the_same_steps(twelve_small_steps):
-    # A scale that is a power of two leaves gradients as they are.
+    # A scale that is a power of two does not change gradients.
     scaled = keras.optimizers.LossScaleOptimizer(optimizer_for_fit(bias_correction=True), initial_scale=2.0**10)
     model = fitted(small_model(), epochs=2, optimizer=scaled)
     assert float(scaled.dynamic_scale) == 2.0**10  # no gradient was too large

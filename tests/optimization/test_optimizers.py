@@ -1,4 +1,4 @@
-"""Optimizers by name: another one is a class and a row, and trains, is saved and resumes like the reference's."""
+"""Optimizers by name: a new one needs a class and a row, and trains, saves and resumes like the reference's."""
 
 import dataclasses
 
@@ -70,7 +70,7 @@ def batches(start):
 
 
 def train(folder, *, strategy=None, learning_rate=0.1, **changes):
-    """Trains six steps, a checkpoint after each; returns the trainable variables' paths."""
+    """Train six steps with a checkpoint after each; return the trainable variables' paths."""
     plan = TrainingPlan(
         train_batch_size=BATCH_SIZE,
         num_train_steps=NUM_STEPS,

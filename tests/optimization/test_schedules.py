@@ -1,4 +1,4 @@
-"""The schedule against numbers worked out by hand."""
+"""The schedule, compared with manually computed numbers."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Command lines, what is wrong with them, and `--help`; the flags themselves are in tests/test_flag_parity.py."""
+"""Command lines, their errors, and `--help`; for the flags see tests/test_flag_parity.py."""
 
 import dataclasses
 import os

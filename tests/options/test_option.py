@@ -148,7 +148,7 @@ def test_classifier_flags_in_their_place_are_accepted():
     ClassifierConfig(**CLASSIFIER, **windows, do_eval=True)
 
 
-# What scripts cannot do without, beside the flags that are required.
+# Flags that scripts need in addition to the required ones.
 SMALLEST = {
     "create_pretraining_data": DATA,
     "beam_pretraining_data": DATA,

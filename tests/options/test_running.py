@@ -1,4 +1,4 @@
-"""How a script ends: broken and closed streams, interruptions, too little memory; processes where only they show it."""
+"""How scripts end: broken and closed streams, interruptions, too little memory; processes only where needed."""
 
 import os
 import resource
@@ -14,7 +14,7 @@ from official_bert.options.running import exiting_with_one_line
 from official_bert.support.errors import UserError
 from tests.conftest import ROOT, script_environment
 
-# A script of a test's own, whose run is the code that the test puts in.
+# A script whose code is inserted by the test.
 PROGRAM = """
 import dataclasses, signal, sys, time
 from official_bert.options.option import check_options, option
@@ -44,7 +44,7 @@ run_command(Command(name="bake", config_class=Config, summary="Bakes.", check=ch
 
 
 def bake(*, check="pass", run="pass", uses_tensorflow=False, redirection="", argument="", **options):
-    """Starts the script in a shell, which takes redirections."""
+    """Start the script in a shell, for redirections."""
     program = PROGRAM.format(check=check, run=run, uses_tensorflow=uses_tensorflow)
     command = ["sh", "-c", f'exec "$0" -c "$1" {argument} {redirection}', sys.executable, program]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
@@ -96,7 +96,7 @@ def test_closed_streams_do_no_harm(tmp_path, redirection):
             f"sink = open({str(place)!r}, 'w')",
             "print('to standard output')",
             "from absl import logging; logging.warning('to standard error')",
-            "import os; os.write(1, b'x'); os.write(2, b'x')",  # as libraries do
+            "import os; os.write(1, b'x'); os.write(2, b'x')",  # like libraries
             "sys.stdin.read(); sink.write('bread'); sink.close()",
         ]
     )
@@ -134,7 +134,7 @@ def test_a_full_disk_under_standard_output_is_a_mistake(tmp_path):
 @pytest.mark.parametrize(
     ("check", "run", "uses_tensorflow", "seconds"),
     [
-        ("print('ready', flush=True)", "pass", True, 1.0),  # in the import of TensorFlow
+        ("print('ready', flush=True)", "pass", True, 1.0),  # during the import of TensorFlow
         ("print('ready', flush=True); time.sleep(60)", "pass", False, 0.1),
         ("pass", "print('ready', flush=True); time.sleep(60)", False, 0.1),
     ],

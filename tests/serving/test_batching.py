@@ -1,4 +1,4 @@
-"""Batches of concurrent calls, with functions in the place of models."""
+"""Batches of concurrent calls, with functions instead of models."""
 
 import asyncio
 import threading
@@ -12,7 +12,7 @@ from official_bert.serving.batching import Batcher, BatchObserver, QueueFullErro
 
 
 class Doubling:
-    """Doubles numbers, and notes what it computed together; numbers below zero are refused."""
+    """Doubles numbers and records its batches; refuses negative numbers."""
 
     def __init__(self):
         self.batches, self.may_go = [], threading.Event()
@@ -27,7 +27,7 @@ class Doubling:
 
 
 class Watching(BatchObserver):
-    """Notes what is waiting, and the sizes of batches."""
+    """Records the number of waiting calls and the sizes of batches."""
 
     def __init__(self):
         self.waiting, self.batches = 0, []
@@ -40,7 +40,7 @@ class Watching(BatchObserver):
 
 
 def run(calls, compute, *, is_joining=True, lengths=None, observer=None, **settings):
-    """Results of calls with these rows, all begun before any is computed; exceptions are returned."""
+    """Return results or exceptions of calls with these rows, all started before any is computed."""
     settings = BatchingSettings(**{"num_batch_threads": 1, "max_execution_batch_size": 4, **settings})
 
     async def all_calls(executor):

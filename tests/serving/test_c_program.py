@@ -1,4 +1,4 @@
-"""An exported model answers a C program, `ask.c`, in a process in which there is neither Python nor this package."""
+"""An exported model serves a C program, `ask.c`, in a process without Python or this package."""
 
 import pathlib
 import shutil
@@ -60,7 +60,7 @@ def saved_model(tmp_path_factory, servable, vocab_file):
 
 @pytest.fixture(scope="module")
 def tensor_names(saved_model):
-    """Names of the tensors of the signature `text`: both inputs and the probabilities."""
+    """Return the tensor names of the signature `text`: both inputs and the probabilities."""
     content = saved_model_pb2.SavedModel.FromString((pathlib.Path(saved_model) / "saved_model.pb").read_bytes())
     signature = content.meta_graphs[0].signature_def[TEXT]
     inputs = [signature.inputs[name].name for name in ("text_a", "text_b")]
@@ -80,11 +80,11 @@ def program(tmp_path_factory):
 
 @pytest.fixture
 def ask(program, tmp_path):
-    """Runs the program in an empty folder, with no variable of ours in its environment."""
+    """Return a function that runs the program in an empty folder, without our environment variables."""
 
     def run(*arguments, **environment):
         command = [program, *arguments]
-        environment = {"CUDA_VISIBLE_DEVICES": "", **environment}  # a GPU rounds otherwise, and may be full
+        environment = {"CUDA_VISIBLE_DEVICES": "", **environment}  # a GPU rounds differently and may be full
         return Result(subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment))
 
     return run
@@ -92,7 +92,7 @@ def ask(program, tmp_path):
 
 @pytest.fixture(scope="module")
 def expected(servable):
-    """What Python answers, by name of the pair: float32 [C]."""
+    """Predictions in Python by name of the pair: float32 [C]."""
     with tf.device("CPU"):
         firsts, seconds = (tf.constant(texts) for texts in zip(*PAIRS.values(), strict=True))
         probabilities = servable.signature(TEXT)(text_a=firsts, text_b=seconds)["probabilities"].numpy()
@@ -106,11 +106,11 @@ def test_answers_are_those_of_python(ask, saved_model, tensor_names, expected, n
     answer = np.array(result.output.split(), np.float32)
     np.testing.assert_allclose(answer, expected[name], rtol=0, atol=TOLERANCE)
     others = [probabilities for other, probabilities in expected.items() if other != name]
-    assert np.abs(others - answer).max(axis=1).min() > 1000 * TOLERANCE  # so another pair's answer would not pass
+    assert np.abs(others - answer).max(axis=1).min() > 1000 * TOLERANCE  # so another pair's output would not pass
 
 
 def test_no_python_is_loaded(ask, saved_model, tensor_names):
-    result = ask(saved_model, *tensor_names, *PLAIN, LD_DEBUG="files")  # the loader tells what it loads, and when
+    result = ask(saved_model, *tensor_names, *PLAIN, LD_DEBUG="files")  # the loader logs what it loads
     assert result.code == 0, result
     assert "libtensorflow_cc" in result.errors
     assert "libpython" not in result.errors and "_pywrap" not in result.errors

@@ -1,4 +1,4 @@
-"""Plain requests to a server beside a client that does what it can to keep it busy."""
+"""Normal requests to a server while a hostile client keeps it busy."""
 
 import contextlib
 import http.client
@@ -20,7 +20,7 @@ PATH = "/v1/models/answers:predict"
 
 
 def hostile_requests():
-    """Address, body, headers and allowed statuses; 200 times a question, and 60 MB of strings, numbers and brackets."""
+    """Return address, body, headers and allowed statuses; 200 questions, and 60 MB of strings, numbers and brackets."""
     yield PATH, b'{"instances": [' + b'"a",' * 15_000_000 + b'"a"]}', {}, {400, 503}
     yield PATH, b'{"inputs": [' + b"[7]," * 15_000_000 + b"[7]]}", {}, {400, 503}
     yield PATH, b"[" * 60_000_000, {}, {400, 503}
@@ -50,7 +50,7 @@ def hostile_requests():
 
 
 def be_hostile(server, wrong):
-    """Sends all of it once; of each kind some clients leave before they have an answer."""
+    """Send all requests once; some clients of each kind disconnect before the response."""
     for number, (path, body, headers, allowed) in enumerate(hostile_requests()):
         with contextlib.suppress(ConnectionError):  # a refused body need not be read to its end
             status, answer = server.send("POST", path, body, headers)

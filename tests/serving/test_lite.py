@@ -1,4 +1,4 @@
-"""Exports for LiteRT, as TensorFlow's own interpreter runs them."""
+"""Exports for LiteRT, run by TensorFlow's interpreter."""
 
 import json
 
@@ -39,7 +39,7 @@ OPTIONS = WindowOptions(max_seq_length=24, doc_stride=8, max_query_length=6)
 
 
 def answers(path, ids):
-    """What the interpreter gives for the rows of ids, one at a time: name to array."""
+    """Return the interpreter's outputs for rows of ids, one at a time: name to array."""
     run = tf.lite.Interpreter(str(path), num_threads=1).get_signature_runner("serving_default")
     rows = [
         run(**{name: values[row : row + 1] for name, values in ids.items()}) for row in range(len(ids["input_ids"]))
@@ -52,7 +52,7 @@ def padded(ids, length):
 
 
 def answers_without_padding(path, ids):
-    """What the interpreter gives for each row of ids, less its padding: a list of name to array, [1, ...]."""
+    """Return the interpreter's outputs for each row without its padding: a list of name to array, [1, ...]."""
     run = tf.lite.Interpreter(str(path), num_threads=1).get_signature_runner("serving_default")
     lengths = ids["input_mask"].sum(axis=1)
     return [

@@ -17,7 +17,7 @@ HOSTILE = "<script>document.title='harmed'</script>"
 
 @pytest.fixture
 def opened(browser):
-    """Opens the page of a server; afterwards it must have asked this server alone, and met no error."""
+    """Open the page of a server; afterwards check that it only requested this server, without errors."""
     pages = []
 
     def open_page(server, **options):
@@ -59,7 +59,7 @@ def reader(start):
 
 
 def ask(page, **texts):
-    """Types texts, sends them by the keyboard, and waits for what comes."""
+    """Type texts, send them by keyboard, and wait for the result."""
     for name, text in texts.items():
         page.fill(f"textarea[name={name}]", text)
     page.keyboard.press("Control+Enter")
@@ -68,7 +68,7 @@ def ask(page, **texts):
 
 
 def shown_bars(page):
-    """Names and percentages of the table."""
+    """Return names and percentages of the table."""
     return [tuple(row.inner_text().split("\t")[::2]) for row in page.locator("#answer tr").all()]
 
 
@@ -122,7 +122,7 @@ def test_it_is_light_and_dark_and_narrow(reader, opened):
         page = opened(reader, color_scheme=scheme, viewport={"width": 320, "height": 600})
         ask(page, question="a" * 90, context="the town " + "x" * 200)
         colours[scheme] = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert page.evaluate("document.documentElement.scrollWidth") <= 320  # nothing sticks out
+        assert page.evaluate("document.documentElement.scrollWidth") <= 320  # nothing overflows
     assert colours["light"] != colours["dark"]
 
 

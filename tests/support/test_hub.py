@@ -1,4 +1,4 @@
-"""hf://owner/name: models come from a hub on loopback, through the client that users have."""
+"""hf://owner/name: models from a local hub, through the real client."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def hub(tmp_path):
 
 
 def run(hub, *arguments, **changes):
-    """Runs Python with the client set to the hub; its settings are read once, so each needs a process."""
+    """Run Python with the client set to the hub; the client reads settings once, so each run needs a process."""
     command = [sys.executable, *arguments]
     return subprocess.run(command, env={**hub.environment, **changes}, capture_output=True, text=True, timeout=100)
 

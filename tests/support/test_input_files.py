@@ -1,4 +1,4 @@
-"""What names, globs, folders and file lists stand for."""
+"""Resolution of names, globs, folders and file lists."""
 
 import os
 

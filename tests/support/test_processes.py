@@ -1,4 +1,4 @@
-"""Items that several processes work at: order, errors, large results, and processes that end."""
+"""Items processed in parallel: order, errors, large results, and processes that end."""
 
 import os
 import signal
@@ -89,7 +89,7 @@ def test_a_process_that_ends_is_told(num_processes):
 
 
 def test_a_process_that_ends_while_it_sends_is_told():
-    """The others must not wait for the rest of what it sent."""
+    """The others must not wait for its remaining data."""
     with (
         Workers(2, name="repeats") as workers,
         pytest.raises(UserError, match="the system ended a process that repeats"),
@@ -151,6 +151,6 @@ def test_ctrl_c_while_a_process_starts_ends_all_without_a_traceback(send):
     result = subprocess.run(
         [sys.executable, "-c", STARTING, send],
         env=script_environment(), capture_output=True, text=True, timeout=60, start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # below nohup it would be ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # under nohup it would be ignored
     )  # fmt: skip
     assert (result.returncode, result.stdout, result.stderr) == (130, "", "-c: error: interrupted\n")

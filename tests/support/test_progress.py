@@ -72,7 +72,7 @@ def test_a_job_of_unknown_length_is_counted(monkeypatch):
     assert terminal.getvalue().split("\r")[-1] == "reading: 1,500 lines, 9 lines/s\x1b[K\n"
 
 
-# What a real terminal shows of a run: two lines of the log, and below them the line that is redrawn.
+# A run's output on a real terminal: two log lines, followed by the redrawn line.
 LOGGED = (
     "training:  25% of 2,000 steps, 0:07:50 left, step 500: loss 7.1480, 102 examples/s, learning rate 7.50e-04, "
     "gradient norm 1.96, 11,930 tokens/s, masked_lm 6.6373, next_sentence 0.5107"
@@ -105,13 +105,13 @@ with Progress("training", 2000, "steps") as progress:
 def test_the_line_fits_the_terminal_and_log_lines_stay_above_it(width):
     parent, child = pty.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
-    # Standard output is a file, as of a run whose results are kept.
+    # Standard output is redirected to a file.
     with subprocess.Popen(
         [sys.executable, "-c", RUN_ON_A_TERMINAL], stdout=subprocess.DEVNULL, stderr=child, env=script_environment()
     ) as process:
         os.close(child)
         shown = b""
-        with contextlib.suppress(OSError):  # the end
+        with contextlib.suppress(OSError):  # end of the output
             while part := os.read(parent, 1024):
                 shown += part
     os.close(parent)
@@ -165,7 +165,7 @@ def test_a_restarted_clock_counts_from_there(monkeypatch, caplog):
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     progress = Progress("training", 100, "steps")
-    now[0] += 60.0  # compiling
+    now[0] += 60.0  # for compiling
     progress.restart(1)
     now[0] += 9.0
     progress.update(10, log=True)

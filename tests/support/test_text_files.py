@@ -24,7 +24,7 @@ def read(path):
 
 
 def noise(num_bytes):
-    """Lines that hardly can be compressed, so that their files have many blocks."""
+    """Return lines that barely compress, so that their files have many blocks."""
     rng = random.Random(5)
     return "".join(f"{rng.getrandbits(256):x}\n" for _ in range(num_bytes // 65)).encode()
 
@@ -133,7 +133,7 @@ def test_frames_to_skip_and_long_windows_of_zstd(tmp_path):
     assert read(tmp_path / "text") == ["a", "b"]
     options = {zstd.CompressionParameter.window_log: 31, zstd.CompressionParameter.enable_long_distance_matching: 1}
     (tmp_path / "text").write_bytes(zstd.compress(TEXT.encode(), options=options))
-    compressor = zstd.ZstdCompressor(options=options)  # streamed: the frame does not say how short it is
+    compressor = zstd.ZstdCompressor(options=options)  # streamed: the frame does not record its size
     (tmp_path / "text").write_bytes(compressor.compress(TEXT.encode()) + compressor.flush())
     assert read(tmp_path / "text") == LINES
 

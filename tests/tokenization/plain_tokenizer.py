@@ -1,4 +1,4 @@
-"""The rules of BERT's tokenizer, one after the other, as plainly as they can be said: slow, and easy to check.
+"""A plain version of the rules of BERT's tokenizer: slow, but easy to check.
 
 The tests compare the library's tokenizer with this one. It shares no code with it.
 """
@@ -6,7 +6,7 @@ The tests compare the library's tokenizer with this one. It shares no code with 
 import string
 import unicodedata
 
-# The blocks of which BERT takes each character for a word.
+# The blocks in which BERT treats each character as a word.
 IDEOGRAPHS = {
     "Unified Ideographs": range(0x4E00, 0xA000),
     "Extension A": range(0x3400, 0x4DC0),
@@ -20,7 +20,7 @@ IDEOGRAPHS = {
 
 
 def plain_words(text, settings):
-    """Splits a text into words."""
+    """Split a text into words."""
     if not settings.basic_tokenize:
         return text.split()
     words = []
@@ -35,7 +35,7 @@ def plain_words(text, settings):
 
 
 def cleaned(character):
-    """What is left of a character: a space for white space, nothing of controls, spaces around ideographs."""
+    """Clean a character: white space becomes a space, controls are dropped, ideographs get spaces around them."""
     kind = unicodedata.category(character)
     if kind == "Zs" or character in "\t\n\r":
         return " "
@@ -45,7 +45,7 @@ def cleaned(character):
 
 
 def split_at_punctuation(word):
-    """Splits a word before and after each punctuation character."""
+    """Split a word before and after each punctuation character."""
     parts = [""]
     for character in word:
         if character in string.punctuation or unicodedata.category(character)[0] == "P":
@@ -56,12 +56,12 @@ def split_at_punctuation(word):
 
 
 def is_ideograph(character):
-    """Tells whether a character lies in one of the blocks that BERT splits."""
+    """Return True if a character is in one of the blocks that BERT splits."""
     return any(ord(character) in block for block in IDEOGRAPHS.values())
 
 
 def plain_pieces(text, vocab, settings):
-    """Splits a text into wordpieces."""
+    """Split a text into wordpieces."""
     wordpieces = []
     for word in plain_words(text, settings):
         wordpieces += plain_word_pieces(word, vocab, settings)
@@ -69,7 +69,7 @@ def plain_pieces(text, vocab, settings):
 
 
 def plain_word_pieces(word, vocab, settings):
-    """Splits a word into the longest pieces from left to right, or gives it up as unknown."""
+    """Split a word into the longest pieces from left to right, or treat it as unknown."""
     if not settings.basic_tokenize and word in vocab:
         return [word]
     if len(word) > 200:
@@ -89,15 +89,15 @@ def plain_word_pieces(word, vocab, settings):
 
 
 def plain_alignment(text, vocab, settings):
-    """Splits a text into wordpieces, each with the start and the end of the characters it was made from.
+    """Split a text into wordpieces, each with the start and end of its characters.
 
-    How many letters the words of each beginning of the text have tells which character made which letter. This is wrong
-    where letters change places, as some combining characters do.
+    The number of letters in the words of each prefix of the text shows which character produced which letter. This is
+    wrong where letters change places, as some combining characters do.
     """
     num_letters = [len("".join(plain_words(text[:end], settings))) for end in range(len(text) + 1)]
     makers = [
         index for index in range(len(text)) for _ in range(num_letters[index + 1] - num_letters[index])
-    ]  # of each letter
+    ]  # one for each letter
     aligned = []
     letter = 0
     for word in plain_words(text, settings):
@@ -109,7 +109,7 @@ def plain_alignment(text, vocab, settings):
 
 
 def end_with_accents(text, end, makers):
-    """Moves the end of a range behind the accents that follow it, over deleted characters between them."""
+    """Move the end of a range past the accents that follow it, over deleted characters between them."""
     for index in range(end, len(text)):
         if index in makers or text[index] in "\t\n\r" or unicodedata.category(text[index])[0] == "Z":
             break

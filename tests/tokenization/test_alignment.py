@@ -1,4 +1,4 @@
-"""Places of wordpieces in the text: by hand, against a plain implementation, and what must hold for every text."""
+"""Offsets of wordpieces: manual cases, a plain implementation, and properties of all texts."""
 
 import pickle
 import random
@@ -34,7 +34,7 @@ def texts():
 
 @pytest.fixture(scope="module", params=SETTINGS.values(), ids=list(SETTINGS))
 def letter_tokenizer(request, texts, tmp_path_factory):
-    """A tokenizer whose pieces are single letters, but for one letter in ten, whose words are unknown."""
+    """A tokenizer whose pieces are single letters, except one letter in ten, whose words are unknown."""
     letters = {letter for text in texts for word in plain_words(text, request.param) for letter in word}
     rng = random.Random(1)
     kept = [letter for letter in sorted(letters) if unicodedata.category(letter) != "Cs" and rng.random() < 0.9]
@@ -50,7 +50,7 @@ def tokenizers(vocab_file):
 
 
 def has_letters_that_move(text):
-    """Whether it holds combining characters that lower-casing keeps, and puts in another order perhaps."""
+    """Return True for combining characters that lowercasing keeps but may reorder."""
     return not set(SPACING_MARKS).isdisjoint(unicodedata.normalize("NFD", text.lower()))
 
 
@@ -72,20 +72,20 @@ def aligned_rows(text, tokenizer):
         ("中\u0301 豈", True, [("中", 0, 2), ("豈", 3, 4)]),  # the last is U+F900, which decomposes to U+8C48
         ("دٌ", True, [("د", 0, 2)]),
         ("น้ำ", True, [("น", 0, 2), ("ำ", 2, 3)]),
-        ("x❤\ufe0f\u200d🔥", True, [("x", 0, 1), ("❤", 1, 3), ("🔥", 4, 5)]),  # the joiner is in neither
+        ("x❤\ufe0f\u200d🔥", True, [("x", 0, 1), ("❤", 1, 3), ("🔥", 4, 5)]),  # the joiner belongs to neither
         ("İi", True, [("i", 0, 1), ("i", 1, 2)]),
         ("İ", False, [("İ", 0, 1)]),
         ("ΑΣ ΣΑ", True, [("α", 0, 1), ("ς", 1, 2), ("σ", 3, 4), ("α", 4, 5)]),
-        ("ΐΣ'x", True, [("ι", 0, 1), ("σ", 1, 2), ("'", 2, 3), ("x", 3, 4)]),  # no final sigma: a letter follows
+        ("ΐΣ'x", True, [("ι", 0, 1), ("σ", 1, 2), ("'", 2, 3), ("x", 3, 4)]),  # not a final sigma: a letter follows
         ("ﬁß", True, [("ﬁ", 0, 1), ("ß", 1, 2)]),
         ("Ａ！", True, [("ａ", 0, 1), ("！", 1, 2)]),
         ("a≠b", True, [("a", 0, 1), ("=", 1, 2), ("b", 2, 3)]),
         ("a≠b", False, [("a", 0, 1), ("≠", 1, 2), ("b", 2, 3)]),
         ("\xada\u200b\u0301\u200d\x00b\ufeff \x0b", True, [("a", 1, 4), ("b", 6, 7)]),
         ("a\x0bb\u2028\x85c", True, [("a", 0, 1), ("b", 2, 3), ("c", 5, 6)]),
-        ("\u0301a \u0301", True, [("a", 1, 2)]),  # accents on nothing belong to nothing
+        ("\u0301a \u0301", True, [("a", 1, 2)]),  # accents without a base belong to no piece
         ("", True, []),
-        # U+302E (class 224) goes before accents of class 230, which go away; U+1D165 (216) before U+1D16D (226).
+        # U+302E (class 224) moves before accents of class 230, which are dropped; U+1D165 (216) before U+1D16D (226).
         ("a\u0301\u302e", True, [("a", 0, 2), ("\u302e", 2, 3)]),
         ("a\u302e\u0301", True, [("a", 0, 1), ("\u302e", 1, 3)]),
         (

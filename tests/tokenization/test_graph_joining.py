@@ -1,4 +1,4 @@
-"""Joining texts in the graph against the Python path."""
+"""Joining texts in the graph, compared with Python."""
 
 import random
 
@@ -16,7 +16,7 @@ SPECIALS = Specials(cls_id=2, sep_id=3)
 
 
 class NumberTokenizer(FullTokenizer):
-    """Takes numbers for texts: a text of n has n ids, different from those of its neighbours."""
+    """A tokenizer of numbers: the text n has n ids, distinct from its neighbours'."""
 
     specials = SPECIALS
 
@@ -38,7 +38,7 @@ def doubling(vocab_file):
 
 
 def joined_by_python(tokenizer, pairs, max_seq_length):
-    """The examples one by one, padded with zeros to the longest."""
+    """Return the examples joined one by one, padded with zeros to the longest."""
     joiner = TextJoiner(tokenizer, max_seq_length=max_seq_length)
     examples = [joiner.join(*pair) for pair in pairs]
     longest = max(len(example["input_ids"]) for example in examples)

@@ -104,5 +104,5 @@ def test_settings_that_we_lack_are_warned_of(tmp_path, caplog, settings, warned)
     write(tmp_path, "tokenizer_config.json", settings)
     found = read_settings(str(tmp_path))
     assert found["do_lower_case"] is settings["do_lower_case"]
-    assert TextSettings(**found).check()  # what the file says beyond that has an effect
+    assert TextSettings(**found).check()  # the remaining settings have an effect
     assert (warned in caplog.text) if warned else not caplog.text

@@ -1,4 +1,4 @@
-"""The tokenizers of RoBERTa, XLM-RoBERTa and CamemBERT, held to `transformers`; what it made lies in the goldens."""
+"""The tokenizers of RoBERTa, XLM-RoBERTa and CamemBERT, compared with goldens of `transformers`."""
 
 import base64
 import json
@@ -24,7 +24,7 @@ from official_bert.tokenization.tokenizer_files import content_of_copy, kind_of_
 from tests.tokenization.sentencepiece_models import random_texts, write_model
 
 BPE = pathlib.Path(__file__).parents[1] / "golden" / "families" / "roberta" / "tokenizer"
-# fairseq's model has its special tokens at other places than ALBERT's.
+# fairseq's model has its special tokens at other positions than ALBERT's.
 FAIRSEQ = {"pad_id": -1, "unk_id": 0, "bos_id": 1, "eos_id": 2, "control_symbols": []}
 
 
@@ -41,7 +41,7 @@ def expected():
 
 @pytest.fixture(scope="module")
 def shifted(tmp_path_factory):
-    """Class to tokenizer, of one SentencePiece model with normalization rules of its own."""
+    """Map classes to tokenizers of one SentencePiece model with its own normalization rules."""
     folder = tmp_path_factory.mktemp("camembert")
     path = write_model(folder / "sentencepiece.bpe.model", **FAIRSEQ)
     xlm_roberta = load_tokenizer(folder)
@@ -63,7 +63,7 @@ def assert_graph_is_the_same(tokenizer, texts):
 
 
 def as_tokenizer_json(pieces, normalizer=None):
-    """Returns what `transformers` writes to a `tokenizer.json`, as far as it matters."""
+    """Return the relevant parts of a `tokenizer.json` by `transformers`."""
     metaspace = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always"}
     return {
         "added_tokens": [{"id": 0, "content": pieces[0][0], "special": True}],
@@ -142,7 +142,7 @@ def test_shifted_ids_are_those_of_transformers_in_python_and_in_the_graph(shifte
     assert type(tokenizer) is kind
     processor = sentencepiece.SentencePieceProcessor(model_file=path)
     size = processor.get_piece_size()
-    # What the tokenizers of transformers 4 do.
+    # Results of the tokenizers of transformers 4.
     shift, specials = {XlmRobertaTokenizer: (1, [0, 2, 1, 3]), CamembertTokenizer: (4, [5, 6, 1, 3])}[kind]
     assert [tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.unk_id] == specials
     assert tokenizer.mask_id == size + shift == len(tokenizer) - 1
@@ -161,7 +161,7 @@ def test_shifted_ids_are_those_of_transformers_in_python_and_in_the_graph(shifte
     assert tokenizer.decode(pair) == "the smith iron"
     assert tokenizer.encode("smi\ud800th") == tokenizer.encode("smith")
     assert pickle.loads(pickle.dumps(tokenizer)).encode("the smith") == first
-    # A tokenizer.json made of the model, of which transformers 5 keeps nothing else.
+    # A tokenizer.json made from the model, the only file that transformers 5 keeps.
     proto = sentencepiece_model_pb2.ModelProto.FromString(pathlib.Path(path).read_bytes())
     vocabulary = kind.vocabulary_class
     following = [[piece.piece, piece.score] for piece in proto.pieces[vocabulary.own_pieces :]]
@@ -185,7 +185,7 @@ def test_a_model_with_a_bpe_answers_texts_and_its_export_would_read_ids(bpe, exp
     found = Predictor.from_servable(servable)([expected["masked"], "no mask"])
     ids = tf.constant([expected["masked_ids"]])
     places = tf.where(ids[0] == bpe.mask_id)[:, 0]
-    # Segments of pairs, as KLUE's RoBERTa gets from BERT's tokenizer, are one.
+    # Segments of pairs, which KLUE's RoBERTa gets from BERT's tokenizer, count as one.
     inputs = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.ones_like(ids)}
     logits = model({**inputs, "masked_lm_positions": places[None]})["masked_lm_logits"][0]
     assert [len(masks) for masks in found] == [2, 0]

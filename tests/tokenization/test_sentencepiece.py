@@ -1,4 +1,4 @@
-"""`SentencePieceTokenizer` against ALBERT's rules written down plainly, and the same as TensorFlow operations."""
+"""`SentencePieceTokenizer` and its TensorFlow version, compared with a plain form of ALBERT's rules."""
 
 import pickle
 import random
@@ -20,7 +20,7 @@ SPACE = "\u2581"
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """Variant to its file."""
+    """Map each variant to its model file."""
     folder = tmp_path_factory.mktemp("models")
     return {variant: write_model(folder / variant, variant) for variant in VARIANTS}
 
@@ -37,14 +37,14 @@ def assert_refused(make, *parts):
 
 
 def plainly_prepared(text, lower):
-    """ALBERT's `preprocess_text`."""
+    """Normalize text like ALBERT's `preprocess_text`."""
     text = unicodedata.normalize("NFKD", " ".join(text.split()))
     text = "".join(character for character in text if not unicodedata.combining(character))
     return text.lower() if lower else text
 
 
 def plain_ids(processor, text):
-    """ALBERT's `encode_ids`."""
+    """Encode text like ALBERT's `encode_ids`."""
     pieces = []
     for piece in processor.encode(text, out_type=str):
         if len(piece) < 2 or piece[-1] != "," or not piece[-2].isdigit():
@@ -116,7 +116,7 @@ def test_batches_and_text_back(tokenizer):
     assert tokenizer.decode(pair) == "the smith iron"
     assert tokenizer.decode(pair, skip_special_tokens=False) == "[CLS] the smith [SEP] iron [SEP]"
     assert (tokenizer.pad_id, tokenizer.unk_id) == (0, 1)
-    # What a text spells out is no special token.
+    # Special tokens spelled out in a text are plain text.
     assert cls_id not in tokenizer.encode("[CLS] <pad>") and tokenizer.pad_id not in tokenizer.encode("[CLS] <pad>")
 
 
@@ -129,7 +129,7 @@ def test_another_process_gets_the_same_tokenizer(tokenizer):
 
 def test_the_fingerprint_is_of_the_whole_model(tokenizer, models, tmp_path):
     content = bytearray(open(models["albert"], "rb").read())
-    piece = "▁the".encode() + b"\x15"  # behind it, the four bytes of its score
+    piece = "▁the".encode() + b"\x15"  # followed by the four bytes of its score
     content[content.index(piece) + len(piece)] ^= 1
     (tmp_path / "other.model").write_bytes(content)
     other = SentencePieceVocabulary.from_file(str(tmp_path / "other.model"))
@@ -191,7 +191,7 @@ def test_what_is_no_model_for_albert_is_named(models, tmp_path, monkeypatch):
 
 
 def test_damaged_models_are_refused_or_read(models, tmp_path):
-    """None ends the process, and what can be read can be used."""
+    """None crashes the process, and a model that can be read can be used."""
     content = open(models["albert"], "rb").read()
     rng = random.Random(0)
     path = tmp_path / "damaged.model"

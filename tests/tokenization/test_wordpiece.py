@@ -1,4 +1,4 @@
-"""The three tokenizers against the reference's output and against a plain implementation."""
+"""The three tokenizers, compared with the reference's output and a plain implementation."""
 
 import random
 
@@ -68,7 +68,7 @@ def test_separators_that_are_control_characters_do_not_split():
 
 
 def test_lowercasing_alone_keeps_accents_and_syllables():
-    """Nothing is composed or decomposed: what comes as two characters stays two."""
+    """Nothing is composed or decomposed: two characters stay two."""
     tokenizer = BasicTokenizer(strip_accents=False)
     words = ["é", "é", "e\u0301", "ö", "i\u0307", "οδος", "ångström", "!"]
     assert tokenizer.tokenize("É é e\u0301 Ö İ ΟΔΟΣ Ångström!") == words

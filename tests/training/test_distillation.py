@@ -1,4 +1,4 @@
-"""The losses of distillation, against sums written down plainly, and what a distilled task makes of them."""
+"""The losses of distillation, compared with plain sums, and their use in a distilled task."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A run that is stopped at any moment and started again ends as one that is not.
+"""A run that is stopped at any moment and restarted ends like an uninterrupted one.
 
 The task is small, so that there can be many runs; the loop, the files and the signals are the real ones.
 """
@@ -17,7 +17,7 @@ from tests.training.evaluated_runs import SCORES, assert_same_end, metrics, trai
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A run that nothing stops, and beside it copies of its folder: what a kill before each change would leave."""
+    """An uninterrupted run, and copies of its folder as a kill before each change would leave them."""
     folder = tmp_path_factory.mktemp("runs")
     whole, states, seen = folder / "whole", folder / "states", []
 
@@ -101,7 +101,7 @@ def test_sigterm_before_the_first_step_and_again_while_saving(whole, tmp_path, r
     # In the first compiled call, which takes long.
     assert train(tmp_path / "traced", during_tracing=stop) == (False, [])
     assert "resumes from" in caplog.messages[-1] and caplog.messages[-1].endswith("model.ckpt-0")
-    os.kill(os.getpid(), signal.SIGTERM)  # the process is on its way out
+    os.kill(os.getpid(), signal.SIGTERM)  # the process is already exiting
     # While the first checkpoint is saved, twice.
     really = os.replace
 

@@ -39,7 +39,7 @@ def test_predictions_keep_the_order_and_the_number_of_records_on_any_devices(mod
         for batch_size in (8, 22):
             batches = evaluation_batches([records_file], task.schema, batch_size=batch_size)
             predictions.append(trainer.predict(batches, num_records=num_records))
-    assert num_records % 8 and num_records % 22 == 0  # a last batch that is filled up, and none
+    assert num_records % 8 and num_records % 22 == 0  # with and without a padded last batch
     for other in predictions:
         assert other["masked_lm_loss"].shape == (num_records, 10)
         assert other["next_sentence_hit"].shape == (num_records,)
@@ -57,7 +57,7 @@ def test_what_is_computed_record_by_record_comes_in_their_order(
 ):
     bytes_per_record = 1 if limit == "_RECORDS_AT_ONCE" else 100
     monkeypatch.setattr(loop, limit, bytes_per_record * records_at_once)
-    num_records = 21  # a last chunk of one or five, and a last batch that is filled up
+    num_records = 21  # a last chunk of one or five, and a padded last batch
     strategy = two_devices if records_at_once == 10 else None
     task, trainer = make_trainer(model_dir, strategy=strategy)
     trainer.load_initial(str(model_dir / "bert_model.ckpt"))
@@ -102,7 +102,7 @@ def test_batches_must_divide_among_devices(two_devices):
 def test_calls_grow_to_a_second_but_not_beyond_the_limit():
     pace = StepsPerCall(limit=12, is_cut_short=True)
     assert pace.num_steps == 1 and pace.is_first_call
-    pace.add(1, 8.0)  # the call that compiles
+    pace.add(1, 8.0)  # the compiling call
     assert pace.num_steps == 1 and not pace.is_first_call
     pace.add(1, 0.1)
     assert pace.num_steps == 2
@@ -140,7 +140,7 @@ def test_a_window_averages_over_all_its_steps():
         "tokens_per_second": 25.0,
     }
     assert window.scalars() == expected
-    # The call that compiles counts for the means, not for the speed.
+    # The compiling call counts for means, but not for speed.
     window.add({name: np.array(values[:1]) for name, values in part.items()}, seconds=None)
     assert window.scalars() == {**expected, "loss": pytest.approx(6 / 4)}
 
@@ -150,7 +150,7 @@ def test_padding_is_a_share_of_all_positions_that_were_counted():
     counted = {"tokens": np.array([10.0, 30.0]), "positions": np.array([20.0, 80.0])}
     window.add({"loss": np.zeros(2), "learning_rate": np.zeros(2), **counted}, seconds=1.0)
     assert window.scalars()["padding"] == pytest.approx(0.6)
-    # Steps that an earlier version took and saved have no positions.
+    # Checkpoints of earlier versions have no positions.
     resumed = StepWindow(batch_size=4)
     resumed.add({"loss": np.zeros(1), "learning_rate": np.zeros(1), "tokens": np.array([7.0])}, seconds=None)
     assert "padding" not in resumed.scalars()

@@ -1,4 +1,4 @@
-"""Training steps in bfloat16 and float16: near the reference's, and a loss whose scale follows the gradients."""
+"""Training steps in bfloat16 and float16: close to the reference's, and dynamic loss scaling."""
 
 import keras
 import numpy as np
@@ -58,7 +58,7 @@ def test_a_step_that_overflows_changes_only_the_scale_and_the_count(model_dir, g
     assert history["overflow_steps"].tolist() == [1, 1]
     assert history["loss_scale"].tolist() == [too_large, too_large / 2]
     assert scale.numpy() == too_large / 4
-    assert steps.step.numpy() == 2  # their batches are used up
+    assert steps.step.numpy() == 2  # their batches are consumed
     for variable, value in zip(variables, before, strict=True):
         np.testing.assert_array_equal(variable, value)
     while scale.numpy() > INITIAL_SCALE:
@@ -75,7 +75,7 @@ def test_a_step_that_overflows_changes_only_the_scale_and_the_count(model_dir, g
 def test_a_loss_that_is_not_finite_at_the_smallest_scale_ends_the_call(model_dir, golden):
     model, steps = make_steps(model_dir, golden, "mixed_float16")
     bad = np.array(model.encoder.word_embeddings)
-    bad[5] = np.nan  # [MASK], which every batch holds
+    bad[5] = np.nan  # [MASK], which every batch contains
     model.encoder.word_embeddings.assign(bad)
     steps.loss_scale_state["loss_scale/scale"].assign(4 * MIN_SCALE)
     history = steps.take(iter(golden_batches(golden)), 12)

@@ -44,7 +44,7 @@ CASED, UNCASED = "[UNK]\n[CLS]\n[SEP]\n[MASK]\nThe\nTown\n", "[UNK]\n[CLS]\n[SEP
 
 
 def folder_of(path, **contents):
-    """A folder with a checkpoint, as far as its name, and other files."""
+    """Create a folder with the name of a checkpoint and other files."""
     path.mkdir(parents=True)
     (path / "bert_model.ckpt.index").touch()
     for name, content in contents.items():
@@ -54,7 +54,7 @@ def folder_of(path, **contents):
 
 
 def complete(config_class, **given):
-    """What the folder adds to the flags, or changes."""
+    """Return the flags that the folder adds or changes."""
     defaults = {field.name: field.default for field in dataclasses.fields(config_class)}
     values = complete_model_flags(config_class, defaults | given, list(given))
     return {name: value for name, value in values.items() if value != (defaults | given)[name]}
@@ -66,13 +66,13 @@ def test_a_folder_supplies_the_flags_that_are_not_given(tmp_path):
     for path in (cased, f"{cased}/bert_model.ckpt", f"{cased}/bert_model.ckpt.index"):
         assert complete(FillMaskConfig, init_checkpoint=path) == found | {"do_lower_case": False}
     assert complete(SquadConfig, init_checkpoint=cased, do_lower_case=True) == found
-    # With its vocabulary given, an old command line means what it always meant.
+    # With a given vocabulary, old command lines keep their meaning.
     assert complete(SquadConfig, init_checkpoint=cased, **found) == {}
     config_alone = {"bert_config_file": found["bert_config_file"]}
     assert complete(SquadConfig, init_checkpoint=cased, vocab_file="v") == config_alone
     best = folder_of(tmp_path / "cased" / "best")
     assert complete(AnswerConfig, init_checkpoint=best) == found | {"do_lower_case": False}
-    # Those that need no vocabulary, or ask their records first.
+    # Configs that need no vocabulary, or consult their records first.
     assert complete(PretrainingConfig, init_checkpoint=cased) == config_alone
     assert complete(HfConversionConfig, init_checkpoint=cased) == {}
     assert complete(HfConversionConfig, init_checkpoint=cased, to_hf=True) == found | {"do_lower_case": False}
@@ -119,7 +119,7 @@ def test_another_casing_than_that_of_the_checkpoint_is_refused(files_of_model, t
     message = rf"do_lower_case=false, but init_checkpoint={folder} was trained with true, says .*run_config\.json"
     with pytest.raises(UserError, match=message):
         read_model_files(FillMaskConfig(**flags, do_lower_case=False))
-    read_model_files(FillMaskConfig(**flags, do_lower_case=False, basic_tokenize=False))  # words that were lowercased
-    # A run that made no use of the flag says nothing by it.
+    read_model_files(FillMaskConfig(**flags, do_lower_case=False, basic_tokenize=False))  # lowercased words
+    # A run that did not use the flag has no say about it.
     (tmp_path / "run" / "run_config.json").write_text(json.dumps(run | {"task": "pretraining"}))
     read_model_files(FillMaskConfig(**flags, do_lower_case=False))

@@ -1,4 +1,4 @@
-"""What a run keeps in its output folder: settings and the model's files."""
+"""Settings and model files that a run keeps in its output folder."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def vocabulary():
 
 @pytest.fixture
 def model_files(tmp_path):
-    """The files of a small model, outside of the output folder."""
+    """The files of a small model, outside the output folder."""
     (tmp_path / "given.json").write_text(json.dumps(MODEL))
     (tmp_path / "given.txt").write_bytes(b"[PAD]\na\r\nb")
     return {"bert_config_file": str(tmp_path / "given.json"), "vocab_file": str(tmp_path / "given.txt")}
@@ -105,7 +105,7 @@ def test_the_model_files_are_copied_byte_for_byte(folder, model_files):
         assert open(copy, "rb").read() == open(model_files[given], "rb").read()
         model_files[given] = copy
     times = {name: os.stat(path).st_mtime_ns for name, path in model_files.items()}
-    # A run that was given the copies leaves them alone.
+    # A run that uses the copies does not modify them.
     write_model_files(
         folder,
         BertConfig.from_dict(MODEL),
@@ -137,7 +137,7 @@ def test_a_foreign_file_under_the_name_of_a_copy_is_not_overwritten(tmp_path, mo
     (tmp_path / "vocab.txt").write_text("precious")
     with pytest.raises(UserError, match=r"vocab.txt differs from .*given.txt, which the run would copy"):
         check_model_files_replaceable(str(tmp_path), types.SimpleNamespace(**model_files, spm_model_file=None))
-    write_run_config(str(tmp_path), CONFIG)  # what an earlier run put there may be replaced
+    write_run_config(str(tmp_path), CONFIG)  # files of an earlier run may be replaced
     check_model_files_replaceable(str(tmp_path), types.SimpleNamespace(**model_files, spm_model_file=None))
 
 
@@ -148,7 +148,7 @@ def test_another_vocabulary_of_the_same_length_is_refused(folder, vocabulary, tm
     swapped = Vocabulary({"[PAD]": 0, "b": 1, "a": 2}, "swapped.txt")
     with pytest.raises(UserError, match="swapped.txt is not the vocabulary that the checkpoints in .* use .*vocab.txt"):
         check_same_model(folder, config, swapped)
-    write_run_config(str(tmp_path / "old"), CONFIG)  # as earlier versions did
+    write_run_config(str(tmp_path / "old"), CONFIG)  # like earlier versions
     check_same_model(str(tmp_path / "old"), config, swapped)
 
 
@@ -163,7 +163,7 @@ def test_a_folder_says_which_vocabulary_it_has_by_any_of_its_files(folder, vocab
     assert answers() == [True, False]
     os.remove(os.path.join(folder, "vocab.txt"))
     assert answers() == [None, None]
-    write_run_config(folder, CONFIG, vocabulary)  # the hash alone
+    write_run_config(folder, CONFIG, vocabulary)  # only the hash
     assert answers() == [True, False]
     os.remove(recorded)
     (tmp_path / "out" / "tokenizer.json").write_text(

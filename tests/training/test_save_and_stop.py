@@ -1,4 +1,4 @@
-"""What saves, ends or mends training beside its usual course: clocks, SIGUSR1, and numbers that are not finite."""
+"""Unscheduled saves, stops and repairs of training: clocks, SIGUSR1, and non-finite numbers."""
 
 import json
 import os
@@ -17,7 +17,7 @@ BAD = (5, 6, 9)  # batches, counted from 0
 
 
 def with_bad_batches(start):
-    """As `batches`, some of which hold a number that is not finite."""
+    """Return `batches`, some with a non-finite number."""
 
     def spoilt(number, batch):
         is_bad = tf.reduce_any(number == tf.constant(BAD, tf.int64))

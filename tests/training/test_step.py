@@ -1,4 +1,4 @@
-"""The compiled step against the reference's trajectory."""
+"""The compiled step compared with the reference's trajectory."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def make_steps(model_dir, golden, *, strategy=None, dropout=0.0, seed=1, num_par
 
 @pytest.fixture(scope="module")
 def twelve_steps(model_dir, golden):
-    """The model, the steps and what they reported, after the reference's twelve steps."""
+    """The model, the steps and their reports, after the reference's twelve steps."""
     model, steps = make_steps(model_dir, golden)
     iterator = iter(golden_batches(golden))
     # Five steps in one compiled call, then seven: how steps are grouped must not matter.
@@ -84,7 +84,7 @@ def test_reported_scalars_belong_together(twelve_steps, golden):
 def test_a_loss_that_is_not_finite_ends_the_call(model_dir, golden):
     model, steps = make_steps(model_dir, golden)
     bad = np.array(model.encoder.word_embeddings)
-    bad[5] = np.nan  # [MASK], which every batch holds
+    bad[5] = np.nan  # [MASK], which every batch contains
     batches = golden_batches(golden)
     iterator = iter(batches)
     steps.take(iterator, 3)
@@ -96,7 +96,7 @@ def test_a_loss_that_is_not_finite_ends_the_call(model_dir, golden):
 
 
 def seeds(steps, part):
-    """The dropout seeds of all layers of a part of a step."""
+    """Return the dropout seeds of all layers in a part of a step."""
     pairs = steps._dropout_seeds(tf.constant(part, tf.int64))
     return [tuple(value.numpy().tolist()) for _, value in pairs]
 
@@ -116,7 +116,7 @@ def test_dropout_changes_from_step_to_step_and_repeats_with_the_seed(model_dir, 
     first_batch = golden_batches(golden).take(1).repeat()
 
     def losses(seed):
-        # Warm-up that never moves: the weights stay, only dropout can change the loss.
+        # A learning rate of 0: the weights are constant, so that only dropout can change the loss.
         _, steps = make_steps(model_dir, {**golden, "learning_rate": 0.0}, dropout=0.1, seed=seed)
         return steps.take(iter(first_batch), 3)["loss"].tolist()
 
@@ -127,7 +127,7 @@ def test_dropout_changes_from_step_to_step_and_repeats_with_the_seed(model_dir, 
 
 
 def check_same_steps(one, other):
-    """Compares histories, weights and slots of (history, model, steps)."""
+    """Compare histories, weights and slots of (history, model, steps)."""
     (history, model, steps), (other_history, other_model, other_steps) = one, other
     for name in history:
         np.testing.assert_allclose(other_history[name], history[name], rtol=1e-3, err_msg=name)
@@ -142,7 +142,7 @@ def check_same_steps(one, other):
 
 @pytest.mark.slow
 def test_two_devices_of_three_parts_each_take_the_steps_of_one(twelve_steps, model_dir, golden, two_devices):
-    """Parts alone are seen below, devices alone in test_multi_worker.py."""
+    """Parts alone are tested below, devices alone in test_multi_worker.py."""
     model, steps, history = twelve_steps
     one = history, model, steps
     model, steps = make_steps(model_dir, golden, strategy=two_devices, num_parts=3)
@@ -166,14 +166,14 @@ def test_parts_of_a_batch_give_its_gradient(model_dir, golden):
     whole, *others = gradients
     for parts in others:
         for path, gradient in whole.items():
-            tolerance = max(3e-6 * np.abs(gradient).max(), 20 * NOISE)  # sums in another order
+            tolerance = max(3e-6 * np.abs(gradient).max(), 20 * NOISE)  # different order of summation
             np.testing.assert_allclose(parts[path], gradient, atol=tolerance, err_msg=path)
 
 
 @pytest.mark.slow
 @pytest.mark.endurance
 def test_parts_of_a_model_whose_sums_are_large():
-    """TensorFlow's graph optimizer treats large sums in its own way, which once failed inside two loops."""
+    """TensorFlow's graph optimizer rewrites large sums, which once failed inside two loops."""
     config = BertConfig(30522, hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024)
     task = PretrainingTask(config, max_seq_length=128, max_predictions_per_seq=20, eval_batch_size=8)
     plan = TrainingPlan(train_batch_size=32, num_train_steps=10, gradient_accumulation_steps=4)

@@ -1,4 +1,4 @@
-"""The numbers that a run writes."""
+"""Metrics written by a run."""
 
 import json
 import time
@@ -61,7 +61,7 @@ def test_an_evaluation_made_again_replaces_the_first(tmp_path):
 
 @pytest.fixture(scope="module")
 def plugin_data():
-    """The messages of TensorBoard's plugin_data.proto that say how a session begins."""
+    """Return the messages of TensorBoard's plugin_data.proto that start a session."""
     file = descriptor_pb2.FileDescriptorProto(name="plugin_data.proto", package="hparams", syntax="proto3")
     file.dependency.append(struct_pb2.DESCRIPTOR.name)
     session = file.message_type.add(name="SessionStartInfo")

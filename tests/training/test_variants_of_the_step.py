@@ -1,4 +1,4 @@
-"""What saves time or memory changes no number: padding left out, layers recomputed, steps compiled by XLA."""
+"""Options that save time or memory do not change results: no padding, recomputed layers, XLA."""
 
 import keras
 import numpy as np
@@ -13,12 +13,12 @@ from official_bert.training.plan import TrainingPlan
 from official_bert.training.step import TrainingSteps
 from tests.training.task_batches import TASKS, batch_of
 
-# Of tasks and heads, those whose graphs hold what the graphs of the others do.
+# Tasks and heads whose graphs together contain everything in the other graphs.
 WIDEST = ("classification of windows", "classification by all layers", "tagging by an LSTM", "question answering")
 
 
 def make_steps(task, **plan):
-    """A model of the task, whose weights are the same each time, and what trains it."""
+    """Return a model of the task with fixed weights, and its training steps."""
     keras.utils.set_random_seed(1)
     model = task.build_model()
     rng = np.random.default_rng(2)
@@ -29,7 +29,7 @@ def make_steps(task, **plan):
 
 
 def gradients(task, batch):
-    """The gradients of a step by the names of the variables, and its losses."""
+    """Return the gradients of a step by variable name, and its losses."""
     model, steps = make_steps(task)
     computed, sums = tf.function(lambda: steps._gradients(batch, tf.constant(1, tf.int64)), autograph=False)()
     named = zip([variable.path for variable in model.trainable_variables], computed, strict=True)
@@ -37,7 +37,7 @@ def gradients(task, batch):
 
 
 def with_masked_loss(task):
-    """The task, where question answering leaves padding out of its loss as it must where padding is not computed."""
+    """Return the task; question answering ignores padding in its loss, as needed without padding."""
     if isinstance(task, QuestionAnsweringTask):
         task._is_padding_computed = False
     return task
@@ -65,7 +65,7 @@ def test_padding_competes_in_the_loss_of_question_answering_only_where_it_is_com
     assert losses[0] > losses[1] + 0.01
 
 
-# With one head for each way of reading the layers.
+# One head for each way of using the layers.
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
@@ -99,7 +99,7 @@ def test_recomputed_layers_and_parts_of_a_batch_go_together(two_devices):
     assert trajectories[0][2] < trajectories[0][0]
 
 
-# The stand-in of a TPU, which compiles everything for fixed shapes: the same compiler, on the CPU.
+# A stand-in for a TPU, which compiles everything for fixed shapes: the same compiler on the CPU.
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
@@ -125,7 +125,7 @@ def test_xla_compiles_the_step_of_every_task(name, options):
     for use_xla in (False, True):
         model, steps = make_steps(TASKS[name](options), use_xla=use_xla)
         if not name.startswith(("pretraining", "question")):
-            model.dropout.rate = 0.0  # XLA draws other numbers
+            model.dropout.rate = 0.0  # XLA draws other random numbers
         histories.append(steps.take(iter(tf.data.Dataset.from_tensors(batch).repeat()), 3))
         models.append(model)
     tolerance = 1e-5 if options.dtype is None else 5e-3

@@ -1,4 +1,4 @@
-"""What of a text's attention becomes a page or JSON: rounding, words, and what a text may hold."""
+"""Conversion of attention to pages and JSON: rounding, words, and special characters."""
 
 import base64
 import hashlib
@@ -14,7 +14,7 @@ from tests.attention_views import HOSTILE, make_view
 
 
 class Elements(html.parser.HTMLParser):
-    """What a page consists of: tags with their attributes, and the text of its scripts."""
+    """The parts of a page: tags with attributes, and the text of scripts."""
 
     def __init__(self, text):
         super().__init__()
@@ -43,7 +43,7 @@ def stored_attention(data, view):
 
 
 def naive_words(attention, word_indices):
-    """The mean over the pieces that a word has, of the sums over the pieces of the other, one number at a time."""
+    """Return the mean over one word's pieces of the sums over the other's, computed one number at a time."""
     num_words = max(word_indices) + 1
     merged = np.zeros([*attention.shape[:2], num_words, num_words])
     wordpieces = [[piece for piece, word in enumerate(word_indices) if word == wanted] for wanted in range(num_words)]

@@ -9,7 +9,7 @@ from tests.browser_fixtures import OpenedPage
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-SHOWN = 0.0005 + 1e-5  # three decimals, of numbers that are rounded already
+SHOWN = 0.0005 + 1e-5  # three decimals of already rounded numbers
 
 
 class Opened(OpenedPage):

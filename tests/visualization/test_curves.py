@@ -1,4 +1,4 @@
-"""Curves of runs: smoothing, which there are, which runs can be compared, and what a page holds of long ones."""
+"""Curves of runs: smoothing, selection, comparable runs, and reduction of long ones."""
 
 import base64
 import dataclasses
@@ -18,7 +18,7 @@ from tests.visualization.curve_runs import make_run
 
 
 def run_with(**names):
-    """A run of one point in each metric: split to names."""
+    """Return a run with one point in each metric, given as split to names."""
     return Run(
         name="a",
         folder=f"out/{'-'.join(names.get('train', names.get('eval')))}",
@@ -38,7 +38,7 @@ def test_smoothing_is_the_debiased_average_of_tensorboard():
     values = np.random.default_rng(1).standard_normal(50)
     for smoothing in (0.0, 0.6, 0.99):
         last, expected = 0.0, []
-        for count, value in enumerate(values, start=1):  # as in TensorBoard's own code
+        for count, value in enumerate(values, start=1):  # as in TensorBoard's code
             last = last * smoothing + (1 - smoothing) * value
             expected.append(last / (1 - smoothing**count))
         np.testing.assert_allclose(smoothed(values, smoothing), expected, rtol=1e-9)
@@ -90,7 +90,7 @@ def test_a_page_holds_every_point():
     np.testing.assert_array_equal(numbers(first["values"], "<f4"), np.float32(series.values))
     assert numbers(second["values"], "<f4").tolist() == [np.finfo(np.float32).max]
     assert data["panels"][1]["curves"][1] is None
-    assert len(data["steps"]) == 3  # those of training, of evaluation, and of the other run
+    assert len(data["steps"]) == 3  # steps of training, evaluation, and the other run
 
 
 def test_neighbouring_points_are_averaged_where_there_are_too_many(monkeypatch):

@@ -13,7 +13,7 @@ from tests.visualization.curve_runs import TRAINING, make_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-# Of a canvas: for each of its columns of pixels the first and the last row with a pixel of a colour; -1 for none.
+# For each pixel column of a canvas, the first and last row with a pixel of a colour; -1 for none.
 COLOURED = """([index, name]) => {
   const canvas = document.querySelectorAll("canvas")[index];
   const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
@@ -38,7 +38,7 @@ class Opened(OpenedPage):
         super().__init__(browser, path, page(runs, smoothing=smoothing, notes=notes), **options)
 
     def point_at(self, panel, share):
-        """Points at a place of a panel's plot, from 0 (its first step) to 1 (its last)."""
+        """Point at a position in a panel's plot, from 0 (its first step) to 1 (its last)."""
         canvas = self.page.locator("canvas").nth(panel)
         canvas.scroll_into_view_if_needed()
         box = canvas.bounding_box()
@@ -51,7 +51,7 @@ class Opened(OpenedPage):
 
     @property
     def values(self):
-        """What the list shows of each run: numbers."""
+        """Return the numbers listed for each run."""
         texts = self.page.locator("#runs p.number").all_text_contents()
         return [[float(number.replace(",", "")) for number in text.split()] for text in texts]
 
@@ -153,7 +153,7 @@ def test_curves_are_drawn_where_the_values_are(browser, tmp_path):
         assert np.ptp(drawn) > 0.75 * len(rows)
         middles = rows.mean(axis=1)[[drawn[4], (drawn[0] + drawn[-1]) // 2, drawn[-4]]]
         places = np.log10(values) if is_logarithmic else np.array(values)
-        # From the lowest value upwards, as a share of the height.
+        # Heights above the lowest value, as fractions of the plot.
         shares = (middles.max() - middles) / (middles.max() - middles.min())
         np.testing.assert_allclose(shares, (places - places.min()) / np.ptp(places), atol=0.03)
         opened.close()
@@ -186,7 +186,7 @@ def test_light_and_dark_and_narrow_screens(browser, tmp_path, runs):
     assert (opened.coloured(0, 2) >= 0).any()
     opened.page.click("#theme")
     assert opened.background() == "rgb(247, 248, 250)"
-    assert (opened.coloured(0, 2) >= 0).any()  # drawn again in the colours of the theme
+    assert (opened.coloured(0, 2) >= 0).any()  # redrawn in the theme's colours
     opened.page.set_viewport_size({"width": 360, "height": 700})
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
     opened.close()

@@ -1,4 +1,4 @@
-"""What the parts of a report become: bins of lengths, marked texts, matrices, and what is shortened."""
+"""Parts of a report: bins of lengths, marked texts, matrices, and shortening."""
 
 import numpy as np
 import pytest

@@ -56,7 +56,7 @@ def test_charts_are_drawn_to_scale(opened):
     right, wrong = height_of(opened, "[data-kind=Bars] rect.part0"), height_of(opened, "[data-kind=Bars] rect.part1")
     assert right[0] == pytest.approx(3 * wrong[0]) and right[1] == wrong[1] == 0
     bars = height_of(opened, "[data-kind=Reliability] rect.bin")
-    assert bars == pytest.approx([0.5 * 300])  # the empty interval has none
+    assert bars == pytest.approx([0.5 * 300])  # the empty interval has no bar
     gap = opened.page.locator("[data-kind=Reliability] .gap")
     assert abs(float(gap.get_attribute("y1")) - float(gap.get_attribute("y2"))) == pytest.approx(0.25 * 300)
     points = opened.page.locator("[data-kind=Scatter] circle")

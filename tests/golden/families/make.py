@@ -1,9 +1,10 @@
-"""Makes small random models of each family, and what `transformers` computes with them: the goldens of this folder.
+"""Makes this folder's goldens: small random models of each family, and the outputs of `transformers`.
 
     python make.py [FAMILY ...]        # with torch and transformers 5; without arguments all families
 
-`FAMILY/HEAD/` holds a Hugging Face folder (`config.json`, `model.safetensors`) and `expected.npz`: inputs, the hidden
-states at every position, the logits, and the losses of ten steps of gradient descent. A family is a row of `FAMILIES`.
+`FAMILY/HEAD/` contains a Hugging Face folder (`config.json`, `model.safetensors`) and `expected.npz`: inputs, the
+hidden states at every position, the logits, and the losses of ten steps of gradient descent. A family is a row of
+`FAMILIES`.
 """
 
 import json
@@ -42,7 +43,7 @@ DISTILBERT = {
     "initializer_range": 0.3,
 }
 NARROW = SIZES | {"embedding_size": 8}
-# Of each family its name in the classes of `transformers`, its keys, and what is special in the model with each head.
+# For each family its name in `transformers` classes, its keys, and special settings for each head.
 FAMILIES = {
     "bert": (
         "Bert",
@@ -126,7 +127,7 @@ def make(model, folder):
             torch.randn_like(parameter) * 0.2
         )
     model.tie_weights()
-    for module in model.modules():  # here the embeddings of padding learn as any others
+    for module in model.modules():  # here padding embeddings are trained like all others
         if isinstance(module, torch.nn.Embedding):
             module.padding_idx = None
     model.save_pretrained(folder)
@@ -172,7 +173,7 @@ def losses(model, inputs, labels):
 
 
 def make_tokenizer(folder):
-    """A small byte-level BPE, and the ids and places of texts with characters of all kinds."""
+    """Make a small byte-level BPE, and ids and offsets of texts with all kinds of characters."""
     lines = (HERE.parents[2] / "data" / "demo" / "train.txt").read_text().splitlines()[:600]
     trained = tokenizers.ByteLevelBPETokenizer()
     specials = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]

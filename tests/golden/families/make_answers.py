@@ -1,8 +1,8 @@
-"""Makes small models of `transformers` with finished heads, and what its pipelines answer with them.
+"""Makes small models of `transformers` with task heads, and the outputs of its pipelines.
 
     python tests/golden/families/make_answers.py
 
-Needs transformers 5 and PyTorch. The tests read only what it writes: the folders `answers/FAMILY_HEAD` beside it.
+Needs transformers 5 and PyTorch. The tests read only its output: the folders `answers/FAMILY_HEAD` beside it.
 """
 
 import json
@@ -48,7 +48,7 @@ HEADS = {
 
 
 def answers(folder: str, head: str) -> list:
-    """Return texts and what the pipeline of the head's task answers: the label or wordpiece, and its score."""
+    """Return texts with the pipeline's output: the label or wordpiece, and its score."""
     if head == "spans":
         return [[[QUESTION, CONTEXT], best_spans(folder)]]
     if head == "masks":
@@ -118,7 +118,7 @@ def main() -> None:
             torch.manual_seed(5)
             config = getattr(transformers, f"{prefix}Config")(**{**SIZES, **sizes, **keys})
             model = getattr(transformers, prefix + suffix)(config)
-            for name, parameter in model.named_parameters():  # the initial ones would be all zero and one
+            for name, parameter in model.named_parameters():  # the initial ones are all zero and one
                 if parameter.dim() == 1:
                     torch.nn.init.normal_(parameter, float(name.endswith("LayerNorm.weight")), 0.3)
             model.save_pretrained(folder)

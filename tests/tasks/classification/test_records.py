@@ -1,4 +1,4 @@
-"""Records of sentence tasks: against the reference's, and in windows."""
+"""Records of sentence tasks: compared with the reference's, and with windows."""
 
 import json
 import re
@@ -38,7 +38,7 @@ def test_records_are_those_of_the_reference(tokenizer, tmp_path):
 
 
 def words(count, start=0):
-    """A text of as many pieces, each another one of the vocabulary."""
+    """Return a text of `count` distinct pieces."""
     return " ".join(f"w{number}" for number in range(start, start + count))
 
 
@@ -50,7 +50,7 @@ def word_tokenizer(tmp_path):
 
 
 def windows_of(joined, length):
-    """The windows of an example, each as the numbers of its words, with segment ids."""
+    """Return the windows of an example, each as word indices with segment ids."""
     ids, mask, segments = (list(joined[name]) for name in ("input_ids", "input_mask", "segment_ids"))
     assert len(ids) == len(mask) == len(segments)
     for start in range(0, len(ids), length):
@@ -68,7 +68,7 @@ def test_windows_cover_a_long_text_and_overlap(word_tokenizer):
         assert all(window == list(range(window[0], window[0] + len(window))) for window in windows)
         assert [window[0] for window in windows] == list(range(0, 4 * len(windows), 4))
         assert windows[-1][-1] == count - 1
-        assert len(windows) == 1 or windows[-2][-1] < count - 1  # none is superfluous
+        assert len(windows) == 1 or windows[-2][-1] < count - 1  # no window is superfluous
     assert joiner.num_shortened == 0
 
 
@@ -101,7 +101,7 @@ def test_by_default_windows_overlap_by_half(word_tokenizer):
     assert starts(joiner.join(words(21), None), 0) == [0, 5, 10, 15]  # 10 words fit
     assert starts(joiner.join(words(3), words(13, start=100)), 3) == [100, 103, 106, 109]  # 6 words fit beside the 3
     tiny = TextJoiner(word_tokenizer, max_seq_length=4, max_windows=20)
-    assert len(tiny.join(words(5), words(5, start=100))["input_ids"]) == 20  # one word a window
+    assert len(tiny.join(words(5), words(5, start=100))["input_ids"]) == 20  # one word per window
 
 
 def test_many_unknown_wordpieces_are_warned_of(tokenizer, tmp_path, caplog):
@@ -117,7 +117,7 @@ def test_many_unknown_wordpieces_are_warned_of(tokenizer, tmp_path, caplog):
     warning = write([("the " * 40, "\u2603 " * 12), ("the", None), ("the the", None)])  # 12 of 55
     assert f"{tmp_path}/r: 22% of the wordpieces are [UNK]; is {tokenizer.vocabulary.source} the vocabulary" in warning
     assert "do_lower_case=true fit it?" in warning
-    assert "[UNK]" not in write([("the", None)])  # each file by itself
+    assert "[UNK]" not in write([("the", None)])  # each file separately
 
 
 def test_records_are_made_again_only_if_something_changed(tokenizer, tmp_path):
@@ -145,7 +145,7 @@ def test_records_are_made_again_only_if_something_changed(tokenizer, tmp_path):
         assert write(**change), change
         assert write()
     with open(path, "ab") as sink:
-        sink.write(b"x")  # not the file that the sidecar speaks of
+        sink.write(b"x")  # not the file that the sidecar describes
     assert write()
     (tmp_path / "r.json").write_text("{")
     assert write()

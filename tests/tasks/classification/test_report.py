@@ -1,4 +1,4 @@
-"""The sections of a classifier's report, against counting one example at a time."""
+"""Sections of a classifier's report, compared with counting one example at a time."""
 
 import collections
 
@@ -18,7 +18,7 @@ def examples_of(count, text="text"):
 
 
 def sections(problem, labels, probabilities, *, names=("bad", "good", "so-so"), lengths=None):
-    """The sections by title, after they went into a page and out again."""
+    """Return the sections by title, after a round trip through a page."""
     dataset = Dataset("made", {}, names, problem)
     count = len(labels)
     made = report_sections(
@@ -87,7 +87,7 @@ def test_several_labels():
     f1s = [float(row[-1]) for row in found["By label"]["rows"]]
     assert np.mean(f1s) == pytest.approx(METRICS["macro_f1"](labels, probabilities > 0.5), abs=6e-4)
     assert sum(part[2] for part in found["Calibration"]["bins"]) == 240
-    assert not any(part[2] for part in found["Calibration"]["bins"][:5])  # the decision that is taken is at least 0.5
+    assert not any(part[2] for part in found["Calibration"]["bins"][:5])  # decisions are at least 0.5
     num_right = sum((row == (share > 0.5)).all() for row, share in zip(labels, probabilities, strict=True))
     assert found["Length"]["bars"] == [["7", [num_right, 80 - num_right], f"{100 * num_right / 80:.1f}%"]]
 

@@ -1,4 +1,4 @@
-"""The making of pretraining records as plainly as it can be said: token strings, lists, TensorFlow's own Example.
+"""A plain version of making pretraining records: token strings, lists, TensorFlow's Example.
 
 The tests compare the library's records with these, and the benchmark its speed. It shares no code with the library.
 """
@@ -12,7 +12,7 @@ from tests.tokenization.plain_tokenizer import plain_pieces
 
 
 def plain_records(lines, vocab, flags):
-    """Makes the records of a text, in their final order.
+    """Make the records of a text, in their final order.
 
     Args:
       lines: the text, without line ends.
@@ -24,7 +24,7 @@ def plain_records(lines, vocab, flags):
 
 
 def read_documents(lines, vocab, settings):
-    """Splits a text into documents, each a list of sentences, each a list of pieces."""
+    """Split a text into documents, each a list of sentences, each a list of pieces."""
     documents = [[]]
     for line in lines:
         line = line.strip()
@@ -37,7 +37,7 @@ def read_documents(lines, vocab, settings):
 
 
 def records_of_documents(documents, vocab, flags):
-    """Makes the records of documents; `documents` is shuffled on the way."""
+    """Make the records of documents; `documents` is shuffled in place."""
     rng = random.Random(flags["random_seed"])
     rng.shuffle(documents)
     instances = []
@@ -49,7 +49,7 @@ def records_of_documents(documents, vocab, flags):
 
 
 def plain_instances(document, documents, words, flags, rng):
-    """Cuts one document into masked sentence pairs."""
+    """Cut one document into masked sentence pairs."""
     max_tokens = flags["max_seq_length"] - 3
     target = max_tokens
     if rng.random() < flags["short_seq_prob"]:
@@ -76,12 +76,12 @@ def plain_instances(document, documents, words, flags, rng):
 
 
 def joined(sentences):
-    """The pieces of several sentences in one list."""
+    """Return the pieces of several sentences in one list."""
     return [piece for sentence in sentences for piece in sentence]
 
 
 def random_sentences(document, documents, target, rng):
-    """Takes sentences from a random place of another document until there are enough pieces."""
+    """Take sentences from a random position in another document until there are enough pieces."""
     for _ in range(10):
         other = documents[rng.randint(0, len(documents) - 1)]
         if other is not document:
@@ -95,7 +95,7 @@ def random_sentences(document, documents, target, rng):
 
 
 def plain_masking(first, second, words, flags, rng):
-    """Hides pieces: returns the sequence with some hidden, and (position, true piece) of these."""
+    """Mask pieces: return the masked sequence, and (position, true piece) of the masked ones."""
     tokens = ["[CLS]", *first, "[SEP]", *second, "[SEP]"]
     groups = []
     for position, token in enumerate(tokens):
@@ -122,7 +122,7 @@ def plain_masking(first, second, words, flags, rng):
 
 
 def serialize(instance, vocab, flags):
-    """Makes a serialized Example of an instance."""
+    """Serialize an instance as an Example."""
     first, second, is_random, tokens, hidden = instance
 
     def integers(values, length):

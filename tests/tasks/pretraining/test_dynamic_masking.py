@@ -1,4 +1,4 @@
-"""Batches that are masked on their way into training and evaluation."""
+"""Masking of batches for training and evaluation."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def vocabulary(vocab_file):
 
 @pytest.fixture(scope="module")
 def make(vocabulary):
-    """Makes a `DynamicMasking` with some other settings."""
+    """Return a function that creates a `DynamicMasking` with changed settings."""
 
     def make(**changes):
         settings = {"type_vocab_size": 2, "masked_lm_prob": 0.15, "do_whole_word_mask": False, "random_seed": 3}
@@ -157,7 +157,7 @@ def test_evaluations_have_the_same_masks_each_time_which_are_not_those_of_traini
         np.testing.assert_array_equal(np.concatenate([batch[name] for batch in larger])[:NUM_RECORDS], values)
     last = whole[-1]["is_real_example"] == 0
     assert last.any() and not whole[-1]["masked_lm_weights"][last].any()
-    # The same records with the same numbers of their visits, in training.
+    # The same records with the same visit numbers, in training.
     numbers = np.arange(NUM_RECORDS)
     stored = {name: joined[name] for name in joined if name not in MASKED}
     stored["input_ids"] = unmasked(joined)["input_ids"]

@@ -1,4 +1,4 @@
-"""Filling in masked words: as the export and as `fill_mask` do it, against plain Python."""
+"""Filling in masked words by the export and `fill_mask`, compared with plain Python."""
 
 import shutil
 
@@ -26,7 +26,7 @@ TEXTS = ["the [MASK] kept the town [MASK][MASK] .", "none here", "[MASK]", "Zoë
 
 
 class PlainFiller:
-    """The rules once more, written plainly."""
+    """A plain version of the rules."""
 
     def __init__(self, model, tokenizer):
         self._model, self._tokenizer = model, tokenizer
@@ -109,7 +109,7 @@ def test_the_output_folder_of_pretraining_tells_all(files_of_model, records_file
     run_pretraining.run(PretrainingConfig(**exported))  # with the folder's vocabulary
     assert len(Predictor(tmp_path / "serving")("a [MASK] [MASK]")) == 2
 
-    shutil.copy(records_file, records)  # without what says its vocabulary
+    shutil.copy(records_file, records)  # without the files that give its vocabulary
     tmp_path /= "without"
     flags |= {"input_file": str(records), "output_dir": str(tmp_path)}
     run_pretraining.run(PretrainingConfig(**flags, do_train=True, num_train_steps=1))

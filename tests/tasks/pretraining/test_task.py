@@ -1,4 +1,4 @@
-"""The pretraining task: losses against the reference's, scores against plain loops."""
+"""The pretraining task: losses compared with the reference's, scores with plain loops."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The rules of question answering on SQuAD, one after the other, as plainly as they can be said: slow, easy to check.
+"""A plain version of the rules for SQuAD: slow, but easy to check.
 
 The tests and the benchmark compare the library's windows and answers with these. It shares no code with it.
 """
@@ -9,7 +9,7 @@ from tests.tokenization.plain_tokenizer import plain_pieces, plain_words
 
 
 def plain_context_words(context):
-    """Splits a context; also says of each character which word was begun last, -1 before the first."""
+    """Split a context into words; also return for each character the last word begun, -1 before the first."""
     words, word_of_character, is_open = [], [], False
     for character in context:
         if character in " \t\r\n\u202f":
@@ -24,7 +24,7 @@ def plain_context_words(context):
 
 
 def plain_features(content, vocab, settings, *, max_seq_length, doc_stride, max_query_length, for_training, version_2):
-    """Makes the features of every question of a SQuAD file's content, in its order."""
+    """Create the features of every question in a SQuAD file's content, in order."""
     for article in content["data"]:
         for paragraph in article["paragraphs"]:
             for entry in paragraph["qas"]:
@@ -73,7 +73,7 @@ def plain_features(content, vocab, settings, *, max_seq_length, doc_stride, max_
 
 
 def plain_spans(num_wordpieces, max_tokens, stride):
-    """Start and length of each window over the pieces of a context."""
+    """Return start and length of each window over the pieces of a context."""
     spans, start = [], 0
     while start < num_wordpieces:
         length = min(max_tokens, num_wordpieces - start)
@@ -85,7 +85,7 @@ def plain_spans(num_wordpieces, max_tokens, stride):
 
 
 def plain_best_span(spans, place):
-    """Which window shows most of what stands around a piece."""
+    """Return the window with the most context around a piece."""
     best, best_score = None, None
     for number, (start, length) in enumerate(spans):
         if start <= place < start + length:
@@ -96,7 +96,7 @@ def plain_best_span(spans, place):
 
 
 def plain_better_span(wordpieces, first, last, wanted):
-    """Looks for exactly the wanted pieces inside a range."""
+    """Search for exactly the wanted pieces in a range."""
     for start in range(first, last + 1):
         for end in range(last, start - 1, -1):
             if wordpieces[start : end + 1] == wanted:
@@ -105,9 +105,9 @@ def plain_better_span(wordpieces, first, last, wanted):
 
 
 def plain_answers(features, start_logits, end_logits, settings, *, n_best_size, max_answer_length, version_2):
-    """Ranks the answers of one question; gives text and logits of each, and the null odds.
+    """Rank the answers of one question; return text and logits of each, and the null odds.
 
-    The logits are lists of Python floats, one list a feature.
+    The logits are lists of Python floats, one list per feature.
     """
     candidates = []
     for feature, starts, ends in zip(features, start_logits, end_logits, strict=True):
@@ -148,12 +148,12 @@ def plain_answers(features, start_logits, end_logits, settings, *, n_best_size, 
 
 
 def plain_best_places(logits):
-    """Places by logit, the highest first, of equal ones the first."""
+    """Return positions by descending logit, ties in order."""
     return [place for _, place in sorted((-logit, place) for place, logit in enumerate(logits))]
 
 
 def plain_final_text(feature, start, end, settings):
-    """Finds what was predicted in the words of the context."""
+    """Find the predicted text in the words of the context."""
     original = " ".join(feature["words"][feature["word_of_position"][start] : feature["word_of_position"][end] + 1])
     predicted = " ".join(" ".join(feature["tokens"][start : end + 1]).replace(" ##", "").replace("##", "").split())
     tokenized = " ".join(plain_words(original, settings))

@@ -1,4 +1,4 @@
-"""Reading files in SQuAD's format, good ones and every kind of bad one."""
+"""Reading files in SQuAD's format: valid ones, and every kind of invalid one."""
 
 import copy
 import json
@@ -47,7 +47,7 @@ WHEN = Question("a", "When?", 0, (Answer("1889", 3),), False)
 
 
 def changed(change):
-    """The good file's content after a change, which gets the content, the paragraph and its first question."""
+    """Return the valid content after `change`, called with the content, the paragraph and its first question."""
     content = copy.deepcopy(GOOD)
     paragraph = content["data"][0]["paragraphs"][0]
     change(content, paragraph, paragraph["qas"][0])
@@ -153,7 +153,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 def squad_with(answers):
-    """A file with a question for each (text, start)."""
+    """Return a file with a question for each (text, start)."""
     entries = [
         {"id": str(number), "question": "?", "answers": [{"text": text, "answer_start": start}]}
         for number, (text, start) in enumerate(answers)

@@ -1,4 +1,4 @@
-"""The sections of a report of answers: groups that add up to the official scores, and marks where texts stand."""
+"""Sections of a report of answers: groups that add up to the official scores, and marked texts."""
 
 import random
 
@@ -16,11 +16,11 @@ WORDS = CONTEXT.split()
 
 
 def made_set(count, *, version_2=False, words=("What is", "Who has", "In which town", "Name")):
-    """Questions with gold answers, and predictions with a probability; a third of each kind is right."""
+    """Return questions with gold answers, and predictions with probabilities; a third of each kind is right."""
     rng, questions, answers = random.Random(1), [], []
     for number in range(count):
         first = rng.randrange(len(WORDS) - 3)
-        is_article = WORDS[first].lower() in ("the", "a")  # alone, it would be no answer to the official script
+        is_article = WORDS[first].lower() in ("the", "a")  # alone, it would be an empty answer to the official script
         gold = " ".join(WORDS[first : first + rng.randint(1 + is_article, 3)])
         is_impossible = version_2 and number % 3 == 0
         golds = () if is_impossible else (Answer(gold, CONTEXT.find(gold)),)
@@ -45,7 +45,7 @@ def sections(squad, answers, *, version_2=False, dataset="squad"):
 
 
 def mean_of(rows, column):
-    """The mean over questions of a column of percents."""
+    """Return the mean over questions of a column of percentages."""
     return sum(int(row[1]) * float(row[column]) for row in rows) / sum(int(row[1]) for row in rows)
 
 
@@ -128,7 +128,7 @@ def test_the_worst_mistakes_come_first_the_most_confident_ones_before_others():
 
 
 def one(gold, predicted, position=None, start=None, context=CONTEXT):
-    """The parts of the context of one mistake, as texts by their marks."""
+    """Return the marked parts of the context of one error, by mark."""
     start = context.find(gold) if start is None else start
     squad = SquadSet([context], [Question("a", "why?", 0, (Answer(gold, start),), False)])
     answers = [QuestionAnswers("a", [RankedAnswer(predicted, 0.5, 0.0, 0.0, position)], None, predicted)]

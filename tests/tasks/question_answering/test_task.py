@@ -1,4 +1,4 @@
-"""The question-answering task: its loss against NumPy, and logits however short a batch was cut."""
+"""The question-answering task: its loss compared with NumPy, and logits for any batch length."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def test_the_loss_is_the_mean_of_two_cross_entropies_over_all_positions(task, ou
     starts, ends = [0, 2, 5], [0, 6, 5]
     batch = {
         "input_ids": np.zeros([3, 7], np.int32),
-        "input_mask": np.array([[1] * 3 + [0] * 4] * 3, np.int32),  # padding counts all the same, as in the reference
+        "input_mask": np.array([[1] * 3 + [0] * 4] * 3, np.int32),  # padding still counts, as in the reference
         "start_positions": np.array(starts, np.int32),
         "end_positions": np.array(ends, np.int32),
     }

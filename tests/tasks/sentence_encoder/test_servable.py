@@ -1,4 +1,4 @@
-"""Vectors of the export of a sentence encoder, against `TextEncoder` and NumPy."""
+"""Vectors of an exported sentence encoder, compared with `TextEncoder` and NumPy."""
 
 import base64
 
@@ -29,7 +29,7 @@ def tokenizer(vocab_file):
 
 @pytest.fixture(scope="module")
 def encoder(one_layer_config_file):
-    """An encoder of random weights, large enough for the texts to matter."""
+    """An encoder with random weights, large enough that texts matter."""
     tf.keras.utils.set_random_seed(1)
     encoder = BertEncoder(BertConfig.from_json_file(one_layer_config_file), layout=UnpaddedLayout)
     for variable in encoder.trainable_variables:

@@ -1,4 +1,4 @@
-"""The sections of a tagger's report: entities by type as they are scored, confused types, and marked sentences."""
+"""Sections of a tagger's report: scored entities by type, confused types, and marked sentences."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""The tagging task: its loss and its tags against plain arithmetic, however a batch is padded or shared."""
+"""The tagging task: loss and tags compared with plain arithmetic, for any padding or sharding of a batch."""
 
 import keras
 import numpy as np
@@ -14,7 +14,7 @@ from official_bert.training.loop import Trainer
 
 MAX_SEQ_LENGTH = 12
 TAGS = 3
-# A label is one more than the number of the tag; 0 is no word of its own, wherever it stands.
+# A label is the tag's number plus one; 0 marks positions that do not begin a word.
 LABELS = np.array([[0, 1, 0, 3, 0], [0, 2, 2, 0, 0], [0, 0, 0, 0, 0]], np.int32)
 
 
@@ -24,7 +24,7 @@ def make_task(model_dir, **options):
 
 
 def cross_entropies(logits):
-    """Of each position the loss of its label, 0 where there is none."""
+    """Return the loss of each position's label, 0 without a label."""
     shares = np.exp(np.asarray(logits, np.float64))
     shares /= shares.sum(axis=-1, keepdims=True)
     losses = np.zeros(LABELS.shape)
@@ -58,7 +58,7 @@ def test_predictions_are_the_best_tags_and_what_they_cost(model_dir):
 
 
 def batch_of(length):
-    """Three windows of 4, 7 and 5 positions, padded to a length."""
+    """Return three windows of 4, 7 and 5 positions, padded to a length."""
     rng = np.random.default_rng(3)
     extents = (4, 7, 5)
     batch = {name: np.zeros((3, length), np.int32) for name in ("input_ids", "input_mask", "segment_ids", "label_ids")}

@@ -1,4 +1,4 @@
-"""Windows of sentences: each word tagged once where it has most context, on random Unicode and in small cases."""
+"""Windows of sentences: each word is tagged once, with the most context, for random Unicode and small cases."""
 
 import itertools
 import random
@@ -18,21 +18,21 @@ def tokenizer(vocab_file, request):
 
 
 def pieces_of(tokenizer, words):
-    """The wordpieces of a sentence, and where each word begins among them."""
+    """Return the wordpieces of a sentence, and the start of each word among them."""
     by_word = [tokenizer.encode(word) or [tokenizer.unk_id] for word in words]
     firsts = [0, *itertools.accumulate(map(len, by_word))][:-1]
     return list(itertools.chain.from_iterable(by_word)), firsts
 
 
 def windows_of(sentences, tokenizer, max_seq_length, documents=None):
-    """The windows of each sentence."""
+    """Return the windows of each sentence."""
     windows = list(make_windows(sentences, tokenizer, max_seq_length=max_seq_length, documents=documents))
     assert [window.sentence for window in windows] == sorted(window.sentence for window in windows)
     return [[window for window in windows if window.sentence == number] for number in range(len(sentences))]
 
 
 def random_documents(rng, count):
-    """Document numbers, not descending, in which numbers may be left out."""
+    """Return ascending document numbers, with repetitions and gaps."""
     return list(itertools.accumulate(rng.choice((0, 0, 0, 1, 2)) for _ in range(count)))
 
 
@@ -87,7 +87,7 @@ def test_each_word_is_tagged_where_its_poorer_side_is_richest(tokenizer):
                         before, after = firsts[word] - start, start + len(windows[other].ids) - 1 - firsts[word]
                         if before >= 0 and after >= 0:
                             poorer[other] = min(before, after)
-                    # Of equal ones the first.
+                    # On ties the first.
                     assert number == min(other for other, value in poorer.items() if value == max(poorer.values()))
 
 
@@ -110,7 +110,7 @@ def test_context_is_the_balanced_neighbourhood_in_the_document(tokenizer):
             document = [piece for other in same for piece in pieces_of(tokenizer, sentences[other])[0]]
             start = sum(len(pieces_of(tokenizer, sentences[other])[0]) for other in same if other < number)
             before, after = start, len(document) - start - len(ids)
-            # Brute force: of all ways to share the room, none takes more; of those, none is more even.
+            # Brute force: no way to share the space uses more of it, and none of equal use is more even.
             spare = max_tokens - len(ids)
             shares = [(left, min(spare - left, after)) for left in range(min(spare, before) + 1)]
             most = max(map(sum, shares))
@@ -128,7 +128,7 @@ def test_context_is_the_balanced_neighbourhood_in_the_document(tokenizer):
     assert min(num_long, num_full, num_whole) > 10
 
 
-# The letters are words of one wordpiece each in the golden vocabulary.
+# In the golden vocabulary, the letters are words of one wordpiece.
 @pytest.mark.parametrize(
     ("words", "max_seq_length", "expected"),
     [
@@ -153,7 +153,7 @@ def test_small_sentences(vocab_file, words, max_seq_length, expected):
 @pytest.mark.parametrize(
     ("documents", "max_seq_length", "expected"),
     [
-        # Half of the room on either side, the odd one behind; what the edge of a document leaves is for the other one.
+        # Half of the space on either side, an odd one after; space left at a document's edge goes to the other side.
         ((0, 0, 0), 7, ["a b c d e", "b c d e f", "b c d e f"]),
         ((0, 0, 0), 6, ["a b c d", "b c d e", "c d e f"]),
         ((0, 0, 0), 32, ["a b c d e f"] * 3),

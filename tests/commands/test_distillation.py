@@ -314,6 +314,7 @@ def test_pretraining_learns_the_teacher_s_words_and_its_last_layer(pretraining, 
     assert lines[-1]["cosine_loss"] < 0.8 * lines[0]["cosine_loss"]
 
 
+@pytest.mark.slow
 def test_the_loss_of_the_teacher_s_words_is_a_divergence(pretraining, model_dir, tmp_path, records_file):
     """Computed here for one batch, from the outputs of two models."""
 

@@ -53,10 +53,18 @@ def assert_alike(found, wanted):
 
 
 FOLDERS = [
-    *("bert_tags", "bert_several", "roberta_labels"),
+    *("bert_tags", "roberta_labels"),
     *(
         pytest.param(name, marks=pytest.mark.slow)
-        for name in ("bert_number", "bert_masks", "bert_spans", "distilbert_labels", "electra_tags", "roberta_masks")
+        for name in (
+            "bert_several",
+            "bert_number",
+            "bert_masks",
+            "bert_spans",
+            "distilbert_labels",
+            "electra_tags",
+            "roberta_masks",
+        )
     ),
     *(  # other families and heads together
         pytest.param(name, marks=[pytest.mark.slow, pytest.mark.endurance])

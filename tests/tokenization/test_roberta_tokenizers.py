@@ -135,7 +135,7 @@ def test_bad_bpe_files_are_named(bpe, tmp_path):
     assert kind_of_file(str(tmp_path / "vocab.txt")) is FullTokenizer
 
 
-@pytest.mark.parametrize("kind", [XlmRobertaTokenizer, CamembertTokenizer])
+@pytest.mark.parametrize("kind", [XlmRobertaTokenizer, pytest.param(CamembertTokenizer, marks=pytest.mark.slow)])
 def test_shifted_ids_are_those_of_transformers_in_python_and_in_the_graph(shifted, kind, tmp_path):
     path, tokenizers = shifted
     tokenizer = tokenizers[kind]

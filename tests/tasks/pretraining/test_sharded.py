@@ -89,6 +89,7 @@ def in_one(records):
     return [str([records[name][row].tolist() for name in sorted(records)]) for row in range(len(records["input_ids"]))]
 
 
+@pytest.mark.slow
 def test_records_do_not_depend_on_processes_and_memory(make, corpus, many_parts, monkeypatch):
     alone = open(make(corpus, "alone", num_processes=1), "rb").read()
     monkeypatch.setattr(Resources, "slice_bytes", 2000)

@@ -1,6 +1,6 @@
-"""`Predictor` on Hugging Face folders with finished heads answers as the pipelines of `transformers` do.
+"""`Predictor` on Hugging Face folders with task heads, compared with the pipelines of `transformers`.
 
-`tests/golden/families/make_answers.py` made the models, and wrote down the answers.
+`tests/golden/families/make_answers.py` made the models and recorded the outputs.
 """
 
 import json
@@ -22,7 +22,7 @@ def as_text(text):
 
 
 def comparable(text, result):
-    """Return a result in the form of the pipeline's answer: names and places with a number each."""
+    """Return a result in the form of the pipeline's output: names and positions with a score each."""
     if isinstance(result, float):
         return [["LABEL_0", result]]
     if hasattr(result, "label"):
@@ -38,12 +38,12 @@ def comparable(text, result):
 def expected(text, answer, head):
     if head != "tags":
         return answer
-    starts = {text.index(word) for word in text.split()}  # of a word counts the first wordpiece
+    starts = {text.index(word) for word in text.split()}  # only the first wordpiece of a word counts
     return [[tag, score, start] for _, tag, score, start in answer if start in starts]
 
 
 def assert_alike(found, wanted):
-    """Compare nested lists: floats within the tolerance, all else exactly."""
+    """Compare nested lists: floats within the tolerance, everything else exactly."""
     if isinstance(wanted, list):
         assert len(found) == len(wanted)
         for one, other in zip(found, wanted, strict=True):

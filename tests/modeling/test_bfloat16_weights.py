@@ -1,4 +1,4 @@
-"""Models whose weights are bfloat16, as in exports with `--export_precision=bfloat16`, beside those in float32."""
+"""Models with bfloat16 weights, as exported with `--export_precision=bfloat16`, compared with float32."""
 
 import keras
 import numpy as np

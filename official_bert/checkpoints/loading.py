@@ -89,7 +89,7 @@ def check_fits(
       A report.
 
     Raises:
-      UserError: a required variable is missing, or a variable has another shape; with its name.
+      UserError: a required variable is missing, or a variable has another shape; the message names it.
     """
     named, shapes = _by_name(groups), reader.shapes
     missing = [name for name in named if name not in shapes]

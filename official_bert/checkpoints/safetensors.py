@@ -92,7 +92,7 @@ def from_hf(
       Arrays for `write_checkpoint`.
 
     Raises:
-      UserError: an array is unknown, missing or has another shape; with its name.
+      UserError: an array is unknown, missing or has another shape; the message names it.
     """
     theirs = config.family.hugging_face
     parts, constants = theirs.parts_with(theirs.heads_of(arrays, architecture)), theirs.constants(config)

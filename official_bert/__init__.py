@@ -18,6 +18,7 @@ What is here:
     ClassificationModel    an encoder and a classifier of texts
     SpanModel              an encoder and the scores of where an answer starts and ends
     TaggingModel           an encoder and the scores of the tags of each wordpiece
+    SentenceModel          an encoder and what makes one vector of each text
     PretrainingModel       an encoder and the heads of pretraining
     FullTokenizer          text to wordpieces and their ids
     SentencePieceTokenizer text to the pieces of a SentencePiece model, as ALBERT reads it
@@ -68,6 +69,7 @@ _PUBLIC = {
     "LinearWarmupThenCosine": "official_bert.optimization",
     "LinearWarmupThenDecay": "official_bert.optimization",
     "PretrainingModel": "official_bert.modeling.pretraining",
+    "SentenceModel": "official_bert.modeling.sentence",
     "SentencePieceTokenizer": "official_bert.tokenization",
     "SpanModel": "official_bert.modeling.span",
     "TaggingModel": "official_bert.modeling.tagging",

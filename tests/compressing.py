@@ -1,4 +1,4 @@
-"""Compression formats of text inputs, by usual file extension."""
+"""The formats of compression that text inputs may have, by the usual ending of a file's name."""
 
 import bz2
 import gzip

@@ -1,11 +1,11 @@
-"""Reads TFRecord files with TensorFlow's parser."""
+"""Reads TFRecord files with TensorFlow's own parser."""
 
 import numpy as np
 import tensorflow as tf
 
 
 def read_records(path):
-    """Return all records of a file, in order: one array [records, length] per feature."""
+    """Every record of a file, in order: one array [records, length] for each feature."""
     columns = {}
     for record in tf.data.TFRecordDataset([str(path)]).as_numpy_iterator():
         for name, feature in tf.train.Example.FromString(record).features.feature.items():

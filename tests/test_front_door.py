@@ -27,6 +27,7 @@ NAMES = {
     "LinearWarmupThenCosine",
     "LinearWarmupThenDecay",
     "PretrainingModel",
+    "SentenceModel",
     "SentencePieceTokenizer",
     "SpanModel",
     "TaggingModel",

@@ -1,4 +1,4 @@
-"""The promises of docs/security.md about the code; for hostile files and requests see the tests named there."""
+"""What docs/security.md promises of the code itself; hostile files and requests are in the tests that it names."""
 
 import ast
 
@@ -7,16 +7,16 @@ import pytest
 from tests.conftest import ROOT
 
 PROGRAMS = [*ROOT.glob("*.py"), *(ROOT / "official_bert").rglob("*.py"), *(ROOT / "tools").glob("*.py")]
-# Sends work to its own processes through private pipes.
+# Sends work to its own processes through pipes that nobody else can write to.
 MAY_UNPICKLE = ROOT / "official_bert" / "support" / "processes.py"
-# Knows only the names of tensors, see `tests/checkpoints/test_pytorch_pickle.py`.
+# Knows the names of tensors alone, see `tests/checkpoints/test_pytorch_pickle.py`.
 MAY_DERIVE = ROOT / "official_bert" / "checkpoints" / "pytorch_pickle.py"
 RUNS_CODE = {"eval", "exec", "compile", "__import__", "os.system", "os.popen"}
 UNPICKLES = {"pickle.load", "pickle.loads", "torch.load", "joblib.load", "marshal.loads", "yaml.load"}
 
 
 def dangers(tree):
-    """Return the calls of a program that could run foreign code."""
+    """The calls of a program that could run what somebody else wrote."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
             yield from (name for name in map(ast.unparse, node.bases) if name.endswith("Unpickler"))

@@ -921,11 +921,11 @@ def draw_words(subject: Subject, rng: Random) -> dict[str, str]:
     """Draw the words of a document.
 
     Args:
-      subject: the subject.
-      rng: random generator.
+      subject: what it is about.
+      rng: the source of chance.
 
     Returns:
-      Slot name to word.
+      Name of a slot to its word.
     """
     name = rng.choice(WOMEN + MEN)
     pronouns = FEMALE_PRONOUNS if name in WOMEN else MALE_PRONOUNS
@@ -935,11 +935,14 @@ def draw_words(subject: Subject, rng: Random) -> dict[str, str]:
 
 
 def write_document(subject: Subject, rng: Random) -> tuple[str, ...]:
-    """Return the sentences of a document.
+    """Write one document.
 
     Args:
-      subject: the subject.
-      rng: random generator.
+      subject: what it is about.
+      rng: the source of chance.
+
+    Returns:
+      Its sentences.
     """
     words = draw_words(subject, rng)
     inner_stages = range(1, len(subject.stages) - 1)
@@ -949,12 +952,13 @@ def write_document(subject: Subject, rng: Random) -> tuple[str, ...]:
 
 
 def write_corpus(rng: Random) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    """Return the training documents and the held-out ones, without duplicates.
-
-    In both, all subjects have the same number of documents.
+    """Write all documents, no two alike.
 
     Args:
-      rng: random generator.
+      rng: the source of chance.
+
+    Returns:
+      The training documents and the held-out ones; in both, each subject has its share.
     """
     train, heldout, known = [], [], set()
     for subject in SUBJECTS:
@@ -972,10 +976,10 @@ def write_corpus(rng: Random) -> tuple[list[tuple[str, ...]], list[tuple[str, ..
 
 
 def check_lengths(documents: Sequence[Sequence[str]]) -> None:
-    """Check the lengths of all sentences.
+    """Raise unless every sentence has a fair length.
 
     Args:
-      documents: the sentences of each document.
+      documents: their sentences.
 
     Raises:
       ValueError: a sentence is too short or too long.
@@ -987,7 +991,7 @@ def check_lengths(documents: Sequence[Sequence[str]]) -> None:
 
 
 def main() -> None:
-    """Write both files and print their sizes."""
+    """Write both files and say what is in them."""
     parser = argparse.ArgumentParser(description="Writes the demo corpus.")
     parser.add_argument("--output_dir", type=Path, default=Path(__file__).parent, help="folder for the two files")
     folder = parser.parse_args().output_dir

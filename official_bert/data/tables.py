@@ -46,17 +46,19 @@ class Keys(NamedTuple):
       label: name of the label column; None if not read.
       label_delimiter: delimiter to join label lists with; None if lists are not allowed.
       optional: name of a column that may be missing, such as one of ids; None if not read.
+      numbers: names of columns of numbers, which follow the texts.
     """
 
     texts: Sequence[str]
     label: str | None = None
     label_delimiter: str | None = None
     optional: str | None = None
+    numbers: Sequence[str] = ()
 
     @property
     def required(self) -> list[str]:
         """The names of the required columns."""
-        return [*self.texts] if self.label is None else [*self.texts, self.label]
+        return [*self.texts, *self.numbers, *([] if self.label is None else [self.label])]
 
     def cells(self, values: Mapping[str, Any]) -> list[str]:
         """Convert a row to cells; a missing optional one is "".
@@ -69,6 +71,7 @@ class Keys(NamedTuple):
             if not isinstance(values[key], str):
                 raise UserError(f"{key!r} is {values[key]!r}; a text must be a string")
         cells = [values[key] for key in self.texts]
+        cells += [_json_label(values[key], None) for key in self.numbers]
         if self.label is not None:
             cells.append(_json_label(values[self.label], self.label_delimiter))
         if self.optional is not None:
@@ -215,7 +218,7 @@ def read_parquet(path: str, keys: Keys) -> Iterator[Row]:
       UserError: the file cannot be read or lacks a column.
     """
     with open_parquet(path) as table:
-        table.check_columns(keys.texts, keys.label)
+        table.check_columns([*keys.texts, *keys.numbers], keys.label)
         names = keys.required + [keys.optional] * (table.column_names.count(keys.optional) == 1)
         for number, values in table.rows(names):
             cells, mistake = [], None

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
+from official_bert.data.bm25 import BM25, Bm25Weights
 from official_bert.data.feature_files import FeatureLayout, TextFeatures, feature_writer
 from official_bert.data.text_inputs import TextOrPair, TextSource
-from official_bert.inference.bm25 import BM25, Bm25Weights
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.metrics.similarity import nearest, normalized
 from official_bert.modeling.pooling import BM25_B, BM25_K1

@@ -11,9 +11,9 @@ from official_bert.checkpoints.loading import load
 from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.sentence_modules import MODEL, MODULES_FILE
+from official_bert.data.bm25 import BM25, Bm25Weights
 from official_bert.data.feature_files import TextFeatures
 from official_bert.data.text_inputs import TextOrPair
-from official_bert.inference.bm25 import BM25, Bm25Weights
 from official_bert.inference.sentence_head import SentenceHead, find_head
 from official_bert.inference.sequence_batches import SequenceFunction
 from official_bert.modeling import pooling as layer_pooling
@@ -242,7 +242,8 @@ class TextEncoder:
         is_word = is_real
         for special in (self._specials.cls_id, self._specials.sep_id):
             is_word *= tf.cast(input_ids != special, tf.int32)
-        weights = self._bm25.of_positions(input_ids, is_word) if BM25 in self._computed.poolings else None
+        is_weighted = BM25 in self._computed.poolings
+        weights = layer_pooling.bm25_weights(input_ids, is_word, *self._bm25) if is_weighted else None
         pools = {
             "none": lambda layer: layer,
             "cls": lambda layer: layer[:, 0],

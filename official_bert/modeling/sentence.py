@@ -1,4 +1,4 @@
-"""The sentence model: an encoder, pooling, and further layers that compute one vector per text."""
+"""The sentence model: an encoder, pooling, and the layers that make one vector of a text."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -42,8 +42,8 @@ class SentenceModel(EncoderModel):
 
         Args:
           encoder: the encoder.
-          poolings: some of `POOLINGS`, whose vectors are concatenated. "mean", "cls", "max" and "bm25" use the last
-            layer; the others are means over the positions of other layers.
+          poolings: some of `POOLINGS`, whose vectors are concatenated. "mean", "cls", "max" and "bm25" read the last
+            layer, the others are means over the positions of other layers.
           layers_after: for each further layer the units and activation of a dense layer, or None for normalization to
             length 1.
           name: name of the model.
@@ -91,7 +91,7 @@ class SentenceModel(EncoderModel):
     def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
         """Symbolic outputs; see `call`."""
         inputs = symbolic_inputs(input_ids, input_mask, segment_ids)
-        self.encoder.compute_output_spec(inputs)  # checks the length
+        self.encoder.compute_output_spec(inputs)  # which checks the length
         return keras.KerasTensor((inputs.input_ids.shape[0], self.width), "float32")
 
     def call(self, input_ids, input_mask=None, segment_ids=None, training=False):
@@ -99,8 +99,8 @@ class SentenceModel(EncoderModel):
 
         Args:
           input_ids: int32 [B, S]; or all three inputs, as a dict by name or as a list in this order.
-          input_mask: int32 [B, S], 1 for a real position and 0 for padding; default: all real.
-          segment_ids: int32 [B, S]; default: all 0.
+          input_mask: int32 [B, S], 1 for a real position and 0 for padding; all real if not given.
+          segment_ids: int32 [B, S]; all 0 if not given.
           training: whether to apply dropout.
 
         Returns:
@@ -136,9 +136,8 @@ class SentenceModel(EncoderModel):
         return pool(sequence, input_mask)
 
 
-@keras.saving.register_keras_serializable(package="official_bert")
 class SentenceGroupModel(EncoderModel):
-    """A sentence model that takes the K texts of an example together, for training.
+    """A sentence model that reads the K texts of an example together, for training alone: Keras cannot save it.
 
     Attributes:
       sentence: the sentence model.
@@ -158,9 +157,9 @@ class SentenceGroupModel(EncoderModel):
 
         Args:
           sentence: the sentence model.
-          max_seq_length: maximum number of positions per text.
+          max_seq_length: maximum number of positions of a text.
           num_classes: outputs of a linear layer on (u, v, |u - v|) of the first two texts; 0 for no layer.
-          is_padded_to_longest: whether to pad the texts of a batch to its longest instead of `max_seq_length`.
+          is_padded_to_longest: pad the texts of a batch to its longest, not to `max_seq_length`.
           name: name of the model.
           **kwargs: see `keras.Model`: dtype, trainable.
         """
@@ -175,18 +174,6 @@ class SentenceGroupModel(EncoderModel):
             range_ = sentence.encoder.config.initializer_range
             with keras.name_scope("sentence"):
                 self.classifier = OutputProjection(3 * sentence.width, num_classes, initializer_range=range_)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor arguments in a JSON-serializable form."""
-        config = super().get_config()
-        del config["encoder"]
-        return {**config, **self._options, "sentence": keras.saving.serialize_keras_object(self.sentence)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None):
-        """Create the model from the result of `get_config`."""
-        sentence = keras.saving.deserialize_keras_object(config["sentence"], custom_objects=custom_objects)
-        return cls(**{**config, "sentence": sentence})
 
     def call(self, inputs, training=False):
         """Compute the vectors of the texts of examples.
@@ -214,10 +201,13 @@ class SentenceGroupModel(EncoderModel):
         }
         vectors = self.sentence({**texts, "input_mask": mask}, training=training)  # [B * K, D]
         vectors = ops.reshape(vectors, (-1, num_texts, self.sentence.width))
-        if self.classifier is None:
+        if self.classifier is None or num_texts == 1:
             return {"vectors": vectors}
-        u, v = vectors[:, 0], vectors[:, 1]
-        return {"vectors": vectors, "logits": self.classifier(ops.concatenate([u, v, ops.abs(u - v)], axis=-1))}
+        return {"vectors": vectors, "logits": self.classify(vectors[:, 0], vectors[:, 1])}
+
+    def classify(self, u, v):
+        """Score the classes of pairs: two vectors, float32 [B, D], to logits, float32 [B, num_classes]."""
+        return self.classifier(ops.concatenate([u, v, ops.abs(u - v)], axis=-1))
 
 
 def normalized(vectors):

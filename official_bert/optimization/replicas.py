@@ -37,6 +37,28 @@ def sum_over_replicas(tensors: _Tensors) -> _Tensors:
     return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
 
+def gather_over_replicas(values: tf.Tensor) -> tf.Tensor:
+    """Concatenate a tensor of each replica, [b, ...], to [B, ...], in the order of the replicas.
+
+    Call it in replica context. Gradients of all replicas flow back to the replica that has computed the values.
+    """
+    if num_replicas() == 1:
+        return values
+    context = tf.distribute.get_replica_context()
+    own_rows = tf.shape(values)[0]
+
+    @tf.custom_gradient
+    def gathered(values):
+        def gradient(upstream):
+            total = context.all_reduce(tf.distribute.ReduceOp.SUM, upstream)
+            start = context.replica_id_in_sync_group * own_rows
+            return total[start : start + own_rows]
+
+        return context.all_gather(values, axis=0), gradient
+
+    return gathered(values)
+
+
 def take_step(
     optimizer: keras.optimizers.Optimizer,
     variables: Sequence[keras.Variable],

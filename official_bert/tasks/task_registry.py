@@ -19,12 +19,14 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.pretraining import PretrainingModel
+from official_bert.modeling.sentence import SentenceModel
 from official_bert.modeling.span import SpanModel
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.serving.servable import Servable
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tasks.question_answering.options import SquadConfig
+from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.tokenization import Tokenizer
 
@@ -37,7 +39,8 @@ class TaskRow:
       name: name in `run_config.json`, also of the task's folder.
       config_class: the flags of its command.
       model_class: the model class.
-      hf_head: the Hugging Face model head that predicts this task's output; see `HuggingFace.parts`.
+      hf_head: the Hugging Face model head that predicts this task's output; see `HuggingFace.parts`; None if
+        there is none.
       hf_flags: returns the equivalent flags for a Hugging Face model, given its `config.json` keys and maximum number
         of positions.
       old_flag: a flag that is unique to this task among older runs; None if there is none.
@@ -47,7 +50,7 @@ class TaskRow:
     name: str
     config_class: type
     model_class: type
-    hf_head: str
+    hf_head: str | None = None
     hf_flags: Callable[[Mapping[str, Any], int], dict[str, Any]] = lambda _, length: {"max_seq_length": length}
     old_flag: str | None = None
     old_outputs: frozenset[str] = frozenset()
@@ -120,6 +123,7 @@ TASKS = {
             old_flag="max_predictions_per_seq",
             old_outputs=frozenset({"words"}),
         ),
+        TaskRow(name="sentence_encoder", config_class=SentenceEncoderConfig, model_class=SentenceModel),
     )
 }
 

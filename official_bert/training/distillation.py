@@ -16,7 +16,7 @@ from official_bert.modeling.encoder import BertEncoder, create_encoder, is_neede
 from official_bert.modeling.encoder_options import EncoderOptions
 from official_bert.support.errors import UserError
 from official_bert.training.layered_model import LayeredModel, OutputsAndLayers
-from official_bert.training.task import Task, WeightedSum
+from official_bert.training.task import Task, WeightedSum, compares_examples
 
 TEACHER_LOGITS = "teacher_logits"
 
@@ -59,6 +59,7 @@ class DistilledTask:
         self._task = task
         self._soft_target_weight, self._temperature = soft_target_weight, temperature
         self.schema = task.schema.with_fields(task.teacher_field)
+        self.compares_examples = compares_examples(task)
 
     def build_model(self) -> keras.Model:
         """Create the student, variables included."""
@@ -206,15 +207,15 @@ def matched_layers(given: Sequence[int] | None, num_student: int, num_teacher: i
     if given is None:
         if num_student > num_teacher:
             raise UserError(
-                f"the student has {num_student} layers and its teacher {num_teacher}; list one teacher layer "
-                f"per student layer in teacher_layers"
+                f"the student has {num_student} layers and its teacher {num_teacher}; choose with teacher_layers the "
+                f"teacher's layer for each layer of the student"
             )
         return [num_teacher * (layer + 1) // num_student - 1 for layer in range(num_student)]
     shown = ",".join(map(str, given))
     if len(given) != num_student:
         raise UserError(
-            f"teacher_layers={shown} lists {len(given)} layers, but the student has {num_student}; list one "
-            f"teacher layer per student layer"
+            f"teacher_layers={shown} names {len(given)} layers; name one of the teacher's for each of the "
+            f"{num_student} of the student"
         )
     wrong = [layer for layer in given if not -num_teacher <= layer < num_teacher]
     if wrong:

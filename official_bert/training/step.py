@@ -1,6 +1,6 @@
 """The compiled training step, looped on the device."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import keras
 import numpy as np
@@ -13,7 +13,7 @@ from official_bert.optimization.optimizers import create_optimizer, slots_by_nam
 from official_bert.optimization.schedules import create_schedule
 from official_bert.training.loss_scale import LossScale
 from official_bert.training.plan import TrainingPlan
-from official_bert.training.task import Task, WeightedSum
+from official_bert.training.task import Task, WeightedSum, compares_examples
 
 OVERFLOW_STEPS, SKIPPED_STEPS = "overflow_steps", "skipped_steps"
 _SEED_STATE = "seed_generator_state"  # Keras's name for the state of a dropout layer
@@ -163,7 +163,8 @@ class TrainingSteps:
         if self._num_parts == 1:
             gradients, sums = self._gradients_of_part(batch, first_part)
         else:
-            gradients, sums = self._accumulated(batch, first_part)
+            accumulate = self._cached if compares_examples(self._task) else self._accumulated
+            gradients, sums = accumulate(batch, first_part)
         mask = batch.get("input_mask", tf.zeros([0]))  # precomputed features have no tokens
         counts = {"tokens": tf.reduce_sum(mask), "positions": tf.size(mask)}
         sums = {**sums, **{name: tf.cast(count, tf.float32) for name, count in counts.items()}}
@@ -175,25 +176,87 @@ class TrainingSteps:
         self, batch: Mapping[str, tf.Tensor], first_part: tf.Tensor
     ) -> tuple[list[tf.Tensor | None], dict[str, tf.Tensor]]:
         """Accumulate `_gradients_of_part` over the parts of a batch."""
-        parts = {
+        # The loss weights depend only on the batch: TensorFlow prunes the unused forward pass.
+        weights = self._weights(self._task.losses(self._model(batch, training=False), batch))
+        no_sums = dict.fromkeys(["loss", *(f"{name}_loss" for name in weights)], tf.constant(0.0))
+
+        def of_part(part, number):
+            return self._gradients_of_part(part, first_part + number, weights)
+
+        return self._sum_over_parts(self._parts(batch), of_part, no_sums)
+
+    def _cached(
+        self, batch: Mapping[str, tf.Tensor], first_part: tf.Tensor
+    ) -> tuple[list[tf.Tensor | None], dict[str, tf.Tensor]]:
+        """Compute the gradients of losses that compare the examples of all parts of a batch.
+
+        The outputs of all parts are computed first, then the gradients of the losses with respect to the outputs, and
+        last, part by part once more, the gradients of the variables: what is stored between is the outputs alone.
+
+        Source: Gao et al., "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup" (2021).
+        """
+        parts = self._parts(batch)
+
+        def outputs_of_part(part, number):
+            with keras.StatelessScope(self._dropout_seeds(first_part + tf.cast(number, tf.int64))):
+                return self._model(part, training=True)
+
+        outputs = tf.map_fn(
+            lambda number: tf.nest.map_structure(
+                tf.stop_gradient, outputs_of_part({name: tensor[number] for name, tensor in parts.items()}, number)
+            ),
+            tf.range(self._num_parts),
+            fn_output_signature=tf.nest.map_structure(
+                lambda output: tf.TensorSpec([None, *output.shape[1:]], output.dtype),
+                self._model(batch, training=False),  # TensorFlow prunes the computation: only shapes are read
+            ),
+            parallel_iterations=1,
+        )
+        outputs = tf.nest.map_structure(lambda output: tf.concat(tf.unstack(output, self._num_parts), 0), outputs)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(tf.nest.flatten(outputs))
+            minimized, sums = self._minimized(outputs, batch)
+        upstream = tape.gradient(minimized, tf.nest.flatten(outputs), unconnected_gradients="zero")
+        upstream = [tf.stack(tf.split(gradient, self._num_parts)) for gradient in upstream]
+        variables = [variable.value for variable in self._model.trainable_variables]
+
+        def of_part(part, number):
+            with tf.GradientTape() as tape:
+                outputs = tf.nest.flatten(outputs_of_part(part, number))
+            return tape.gradient(outputs, variables, [gradient[number] for gradient in upstream]), {}
+
+        gradients, _ = self._sum_over_parts(parts, of_part, {})
+        return gradients, sums
+
+    def _parts(self, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Split a batch into its parts, [B, ...] to [parts, B / parts, ...]."""
+        return {
             name: tf.reshape(tensor, [self._num_parts, -1, *tensor.shape[1:]])
             if tensor.shape[1:].is_fully_defined()
             else tf.reshape(tensor, tf.concat([[self._num_parts, -1], tf.shape(tensor)[1:]], axis=0))
             for name, tensor in batch.items()
         }
-        # The loss weights depend only on the batch: TensorFlow prunes the unused forward pass.
-        weights = self._weights(self._task.losses(self._model(batch, training=False), batch))
+
+    def _sum_over_parts(
+        self, parts: Mapping[str, tf.Tensor], of_part: Callable, no_sums: Mapping[str, tf.Tensor]
+    ) -> tuple[list[tf.Tensor | None], dict[str, tf.Tensor]]:
+        """Sum gradients and scalars over the parts of a batch, one part after another.
+
+        Args:
+          parts: from `_parts`.
+          of_part: maps a part and its number, int64, to a gradient per trainable variable, None if no loss depends on
+            it, and scalars.
+          no_sums: a zero for each scalar.
+        """
         unused: set[int] = set()
 
         # Inside two nested loops, TensorFlow's graph optimizer turns sums into temporary variables that it then
         # confuses; it does not touch a function that is not inlined.
-        @tf.function(experimental_attributes={"_noinline": True}, autograph=False)
-        def of_part(part, number):
-            return self._gradients_of_part(part, number, weights)
+        of_part = tf.function(of_part, experimental_attributes={"_noinline": True}, autograph=False)
 
         def add_part(number, gradients, sums):
             part = {name: tensor[number] for name, tensor in parts.items()}
-            added, added_sums = of_part(part, first_part + tf.cast(number, tf.int64))
+            added, added_sums = of_part(part, tf.cast(number, tf.int64))
             unused.update(index for index, gradient in enumerate(added) if gradient is None)
             gradients = [
                 total if gradient is None else total + gradient
@@ -202,11 +265,10 @@ class TrainingSteps:
             return number + 1, gradients, {name: total + added_sums[name] for name, total in sums.items()}
 
         zeros = [tf.zeros_like(variable.value) for variable in self._model.trainable_variables]
-        no_sums = dict.fromkeys(["loss", *(f"{name}_loss" for name in weights)], tf.constant(0.0))
         _, gradients, sums = tf.while_loop(
             lambda number, *_: number < self._num_parts,
             add_part,
-            (tf.constant(0), zeros, no_sums),
+            (tf.constant(0), zeros, dict(no_sums)),
             parallel_iterations=1,  # running two parts in parallel would need the memory of both
         )
         return [None if index in unused else gradient for index, gradient in enumerate(gradients)], sums
@@ -224,14 +286,20 @@ class TrainingSteps:
         with tf.GradientTape() as tape:
             with keras.StatelessScope(self._dropout_seeds(part)):
                 outputs = self._model(batch, training=True)
-            losses = self._task.losses(outputs, batch)
-            weights = weights or self._weights(losses)
-            # The contribution of these examples to each mean over the whole batch.
-            means = {name: tf.math.divide_no_nan(loss.total, weights[name]) for name, loss in losses.items()}
-            total = tf.add_n(list(means.values()))
-            minimized = total * self._loss_scale.scale.value() if self._loss_scale else total
-        gradients = tape.gradient(minimized, [variable.value for variable in self._model.trainable_variables])
-        return gradients, {"loss": total, **{f"{name}_loss": mean for name, mean in means.items()}}
+            minimized, sums = self._minimized(outputs, batch, weights)
+        return tape.gradient(minimized, [variable.value for variable in self._model.trainable_variables]), sums
+
+    def _minimized(
+        self, outputs, batch: Mapping[str, tf.Tensor], weights: Mapping[str, tf.Tensor] | None = None
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Return what is minimized, and the scalars; for the arguments see `_gradients_of_part`."""
+        losses = self._task.losses(outputs, batch)
+        weights = weights or self._weights(losses)
+        # The contribution of these examples to each mean over the whole batch.
+        means = {name: tf.math.divide_no_nan(loss.total, weights[name]) for name, loss in losses.items()}
+        total = tf.add_n(list(means.values()))
+        minimized = total * self._loss_scale.scale.value() if self._loss_scale else total
+        return minimized, {"loss": total, **{f"{name}_loss": mean for name, mean in means.items()}}
 
     @staticmethod
     def _weights(losses: Mapping[str, WeightedSum]) -> dict[str, tf.Tensor]:

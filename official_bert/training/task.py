@@ -27,6 +27,9 @@ class Task(Protocol):
     schema: RecordSchema
     """The record schema on disk, also passed to the step."""
 
+    compares_examples: bool = False
+    """Whether losses compare the examples of a batch, so that those of its parts do not add up to that of the whole."""
+
     def build_model(self) -> keras.Model:
         """Create the model and its variables; inputs and outputs are dicts of tensors."""
 
@@ -35,3 +38,8 @@ class Task(Protocol):
 
     def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Return the per-example outputs for evaluation: name to tensor [B, ...]."""
+
+
+def compares_examples(task: Task) -> bool:
+    """Return `Task.compares_examples`, which most tasks leave out."""
+    return getattr(task, "compares_examples", False)

@@ -1,4 +1,4 @@
-"""Files in the format of `torch.save`, made without PyTorch."""
+"""Files as `torch.save` writes them, made without PyTorch."""
 
 import io
 import zipfile
@@ -7,7 +7,7 @@ REBUILD = b"ctorch._utils\n_rebuild_tensor_v2\n"
 
 
 def zipped(program, **storages):
-    """Return a PyTorch file with a pickle."""
+    """A file of PyTorch around a pickle."""
     sink = io.BytesIO()
     with zipfile.ZipFile(sink, "w") as archive:
         archive.writestr("archive/data.pkl", program)
@@ -25,7 +25,7 @@ def _numbers(values):
 
 
 def pickled_tensor(size, offset, shape, strides, *, key="0", kind="storage", dtype="FloatStorage"):
-    """Return the part of a pickle that creates a tensor."""
+    """The part of a pickle that makes a tensor."""
     storage = b"(" + _text(kind) + b"ctorch\n" + dtype.encode() + b"\n" + _text(key) + _text("cpu") + b"I%d\nt" % size
     return REBUILD + b"(" + storage + b"QI%d\n" % offset + _numbers(shape) + _numbers(strides) + b"I00\nNtR"
 

@@ -1,4 +1,4 @@
-"""`extend_positions`: a model with more positions than in pretraining."""
+"""`extend_positions`: a model with more positions than its pretraining knew."""
 
 import numpy as np
 import pytest

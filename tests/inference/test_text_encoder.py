@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from official_bert.config.bert_config import BertConfig
+from official_bert.data.bm25 import Bm25Weights
 from official_bert.data.text_inputs import TextOrPair
-from official_bert.inference.bm25 import Bm25Weights
 from official_bert.inference.text_encoder import TextEncoder, VectorSettings
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
@@ -136,7 +136,6 @@ def test_bm25_weights_are_kept_in_a_file(tmp_path):
         Bm25Weights.load(path, 5)
 
 
-@pytest.mark.slow
 def test_float16_is_the_rounded_vector(unpadded, tokenizer):
     for pooling in ("none", "mean"):
         exact = extracted(unpadded, tokenizer, pooling=pooling)

@@ -19,6 +19,7 @@ from official_bert.modeling.encoder import BertEncoder, Embeddings, Pooler
 from official_bert.modeling.heads import OutputProjection
 from official_bert.modeling.pretraining import MaskedLmHead, PretrainingModel
 from official_bert.modeling.roberta import RobertaEmbeddings
+from official_bert.modeling.sentence import SentenceModel
 from official_bert.modeling.span import SpanModel
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.modeling.transformer import (
@@ -118,6 +119,12 @@ CASES = {
     "TaggingModel": Case(_on_encoder(TaggingModel, num_outputs=5), INPUTS, None, unused="bert/pooler/"),
     "TaggingModel, BiLSTM on a weighted sum": Case(
         _on_encoder(TaggingModel, num_outputs=5, feature_layers="weighted_sum", head="bilstm", lstm_units=4),
+        INPUTS,
+        None,
+        unused="bert/pooler/",
+    ),
+    "SentenceModel": Case(
+        _on_encoder(SentenceModel, poolings=["cls", "max"], layers_after=[(5, "tanh"), None]),
         INPUTS,
         None,
         unused="bert/pooler/",

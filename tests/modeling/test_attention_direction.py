@@ -1,4 +1,4 @@
-"""Left-to-right attention: later positions have no effect."""
+"""Attention from left to right: what comes later changes nothing."""
 
 import contextlib
 import dataclasses

@@ -1,4 +1,4 @@
-"""Messages of the library, as printed by scripts."""
+"""Messages of the library, as scripts print them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Reading the recorded flags of a run."""
+"""Flags that a run wrote down, read again."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Warm-up requests, read back after writing."""
+"""Warm-up requests, read back as they were written."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Packages that are installed, or treated as missing."""
+"""Packages that are there, or taken for absent."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Reading `metrics.jsonl`."""
+"""What is read of a `metrics.jsonl`."""
 
 import json
 

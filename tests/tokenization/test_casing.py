@@ -1,4 +1,4 @@
-"""Checks of `do_lower_case` against vocabulary and checkpoint."""
+"""`do_lower_case` against vocabulary and checkpoint."""
 
 import pytest
 

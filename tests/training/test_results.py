@@ -1,4 +1,4 @@
-"""Reading the scores of finished runs."""
+"""The scores that runs leave behind, read again."""
 
 import numpy as np
 import pytest

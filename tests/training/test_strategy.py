@@ -1,4 +1,4 @@
-"""The devices that a run uses."""
+"""Where a run computes."""
 
 import functools
 

@@ -5,10 +5,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from official_bert.checkpoints.loading import load
+from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.encoder import create_encoder
+from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.sentence import SentenceModel, normalized
 from official_bert.options.vectors import BINARY, FLOAT32, INT8, check_vector_size
 from official_bert.serving.servable import Servable, Tensors
+from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.graph_joining import truncate_and_join
 
@@ -92,6 +97,27 @@ class SentenceServable(Servable):
         if BINARY in self._vector_types:
             outputs["binary_vectors"] = _packed_bits(vectors)
         return outputs
+
+
+def servable_of_run(
+    config: SentenceEncoderConfig,
+    bert_config: BertConfig,
+    tokenizer: Tokenizer,
+    checkpoint: str,
+    encoder_options: EncoderOptions = UNPADDED,
+) -> SentenceServable:
+    """Load a model trained by `run_sentence_encoder`; see `TaskRow`."""
+    model = SentenceModel(create_encoder(bert_config, encoder_options), **config.model_options)
+    load(open_checkpoint(checkpoint, "checkpoint"), model.weights)
+    return SentenceServable(
+        model,
+        bert_config,
+        tokenizer,
+        max_seq_length=config.max_seq_length,
+        size=config.vector_size or None,
+        vector_types=config.listed_vector_types,
+        prefix=config.prefix or config.query_prefix,
+    )
 
 
 def _as_int8(vectors: tf.Tensor) -> tf.Tensor:

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
-from official_bert.modeling.pooling import bm25_weights
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 
@@ -56,18 +54,6 @@ class Bm25Weights(NamedTuple):
         counts[list(num_with.keys())] = list(num_with.values())
         idf = np.log(1 + (num_sentences - counts + 0.5) / (counts + 0.5))
         return cls(idf.astype(np.float32), max(1.0, total_length / max(1, num_sentences)))
-
-    def of_positions(self, input_ids: tf.Tensor, is_word: tf.Tensor) -> tf.Tensor:
-        """Compute the weight of each position.
-
-        Args:
-          input_ids: int32 [B, S].
-          is_word: int32 [B, S], 0 for padding, [CLS] and [SEP].
-
-        Returns:
-          float32 [B, S]; 0 where `is_word` is 0.
-        """
-        return bm25_weights(input_ids, is_word, self.idf, self.average_length)
 
     def save(self, path: str) -> None:
         """Write an NPZ file.

@@ -1,0 +1,50 @@
+"""`run_sentence_encoder`: train, evaluate and export sentence encoders, and compute vectors."""
+
+import os
+
+from official_bert.commands.shared.file_checks import check_finetuning, check_folder
+from official_bert.options.command import Command
+from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
+
+
+def check(config: SentenceEncoderConfig) -> None:
+    """Check the files before TensorFlow is imported.
+
+    Raises:
+      UserError: a file is missing, or the model's files do not match.
+    """
+    from official_bert.tasks.sentence_encoder.examples import find_table, layout_of_flags
+
+    check_finetuning(config)
+    layout = layout_of_flags(config)
+    needed = {"train": config.do_train, "dev": config.is_evaluated, "test": config.do_predict}
+    for split, file in layout.files.items():
+        if needed[split]:
+            find_table(os.path.join(config.data_dir, file))
+    if config.is_evaluated and config.retrieval_dir:
+        check_folder(config.retrieval_dir, "retrieval_dir")
+
+
+def run(config: SentenceEncoderConfig) -> None:
+    """Train, evaluate, predict and export, depending on the flags.
+
+    Raises:
+      UserError: a flag, the data or a checkpoint is invalid.
+    """
+    from official_bert.tasks.sentence_encoder.job import SentenceEncoderJob
+    from official_bert.training.finetuning import finetune
+
+    finetune(SentenceEncoderJob, config)
+
+
+COMMAND = Command(
+    name="run_sentence_encoder",
+    config_class=SentenceEncoderConfig,
+    summary="Trains a sentence encoder: vectors of texts whose cosine similarity says how alike they are.",
+    usage=r"""
+  {command} --data_dir=faq --train_file=train.tsv --eval_file=dev.tsv --text_columns=question,answer \
+      --output_dir=out --init_checkpoint=uncased_L-4_H-512_A-8 --do_train --do_eval
+""",
+    check=check,
+    run=run,
+)

@@ -1,0 +1,100 @@
+"""Scores of vectors on evaluation data: correlation with scores, retrieval, triplets, classes."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from official_bert.metrics.classification import accuracy, pearson, spearman
+from official_bert.metrics.retrieval import retrieval_scores, triplet_accuracy
+from official_bert.metrics.similarity import nearest, normalized
+from official_bert.tasks.sentence_encoder.examples import Example
+
+_DEPTH = 10  # ranks
+
+Vectors = Callable[[Sequence[str]], np.ndarray]
+"""Function from N distinct texts to vectors, float32 [N, D]."""
+
+
+def primary_metric(examples: Sequence[Example], loss: str) -> str:
+    """Return the name of the score of `scores` that selects a checkpoint."""
+    if examples[0].scores and len(examples[0].texts) == 2:
+        return "spearman"
+    if loss == "softmax" or len(examples[0].texts) == 1:
+        return "accuracy"
+    return "mrr@10"
+
+
+def scores(
+    examples: Sequence[Example], vectors: Vectors, classify: Callable[[np.ndarray, np.ndarray], np.ndarray] | None
+) -> dict[str, float]:
+    """Score the vectors of the texts of examples.
+
+    Args:
+      examples: scored pairs, for which cosine similarities are correlated with scores; anchors with positives and
+        perhaps negatives, for which anchors search among all other texts; single texts with classes, for which the
+        nearest other text should have the class; or pairs with classes.
+      vectors: computes the vectors.
+      classify: maps the vectors of pairs, float32 [N, D] each, to logits, float32 [N, C]; None if the model does not.
+
+    Returns:
+      pearson and spearman; recall@1, recall@10, mrr@10 and ndcg@10, and for negatives triplet_accuracy; or accuracy.
+    """
+    texts = {text: None for example in examples for text in example.texts if text}
+    places = {text: row for row, text in enumerate(texts)}
+    table = normalized(vectors(list(texts))).astype(np.float32)
+    by_column = zip(*(example.texts for example in examples), strict=True)
+    columns = [np.array([places.get(text, -1) for text in column]) for column in by_column]
+    labels = np.array([example.label for example in examples])
+    if classify is not None:
+        logits = np.asarray(classify(*(table[column] for column in columns[:2])))
+        return {"accuracy": accuracy(labels, logits.argmax(axis=-1))}
+    if len(columns) == 1:
+        return {"accuracy": _nearest_accuracy(table, columns[0], labels)}
+    cosines = [(table[columns[0]] * table[column]).sum(axis=-1) for column in columns[1:]]
+    if examples[0].scores and len(columns) == 2:
+        targets = np.array([example.scores[0] for example in examples])
+        return {"pearson": pearson(targets, cosines[0]), "spearman": spearman(targets, cosines[0])}
+    qrels: dict[int, dict[int, float]] = {}
+    for anchor, positive in zip(columns[0].tolist(), columns[1].tolist(), strict=True):
+        qrels.setdefault(anchor, {})[positive] = 1.0
+    candidates = np.unique(np.concatenate([column[column >= 0] for column in columns[1:]]))
+    of_triplets = [
+        triplet_accuracy(cosines[0][column >= 0], of_column[column >= 0])
+        for column, of_column in zip(columns[2:], cosines[1:], strict=True)
+        if (column >= 0).any()
+    ]
+    return {
+        **_ranking_scores(table[candidates], candidates, {anchor: table[anchor] for anchor in qrels}, qrels),
+        **({"triplet_accuracy": float(np.mean(of_triplets))} if of_triplets else {}),
+    }
+
+
+def retrieval(
+    queries: Mapping[str, str],
+    documents: Mapping[str, str],
+    qrels: Mapping[str, Mapping[str, float]],
+    vectors: Vectors,
+) -> dict[str, float]:
+    """Score the retrieval of a collection: documents, queries and judgments by their ids."""
+    texts = list(dict.fromkeys((*queries.values(), *documents.values())))
+    table = dict(zip(texts, normalized(vectors(texts)).astype(np.float32), strict=True))
+    corpus = np.stack([table[text] for text in documents.values()])
+    return _ranking_scores(corpus, list(documents), {query: table[queries[query]] for query in qrels}, qrels)
+
+
+def _ranking_scores(
+    corpus: np.ndarray, names: Sequence, queries: Mapping, qrels: Mapping[object, Mapping[object, float]]
+) -> dict[str, float]:
+    """Rank a corpus, float32 [N, D], with a name for each row, for queries, float32 [D] each."""
+    rows, _ = nearest(corpus, np.stack(list(queries.values())), _DEPTH)
+    names = np.array(names, dtype=object)
+    ranked = {query: names[of_query].tolist() for query, of_query in zip(queries, rows, strict=True)}
+    return retrieval_scores(ranked, qrels)
+
+
+def _nearest_accuracy(table: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> float:
+    """Return how often the nearest other text has the same class."""
+    vectors = table[rows]
+    found, _ = nearest(vectors, vectors, 2)
+    others = np.where(found[:, 0] == np.arange(len(rows)), found[:, 1], found[:, 0])
+    return accuracy(labels, labels[others])

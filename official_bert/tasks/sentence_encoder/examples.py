@@ -1,0 +1,230 @@
+"""Examples of sentence encoders: their layouts, and reading them from tables."""
+
+import dataclasses
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from official_bert.data.tables import (
+    ENDINGS,
+    KEYED_FORMATS,
+    Keys,
+    Row,
+    column_number,
+    format_of,
+    parse_score,
+    read_table,
+    without_trailing_blank_rows,
+)
+from official_bert.support import files
+from official_bert.support.errors import UserError, format_names
+
+CUSTOM = "custom"
+
+
+class Example(NamedTuple):
+    """Texts that belong together.
+
+    Attributes:
+      texts: an anchor, its positive and negatives; or two texts of a scored pair; or one text. A negative may be "".
+      numbers: equal for texts that are no negatives of each other: for equal texts or, of a text with a class, for
+        texts of that class; 0 for a missing text.
+      scores: of the pair; or of each candidate.
+      label: number of the class.
+    """
+
+    texts: tuple[str, ...]
+    numbers: tuple[int, ...]
+    scores: tuple[float, ...] = ()
+    label: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """The columns of a data set.
+
+    Attributes:
+      texts: the columns of the texts, names or numbers from 0.
+      scores: the columns of the scores.
+      label: the column of the class; None if there is none.
+      max_score: the scores are divided by it.
+      keeps: the only class whose rows are read, which then have none; None for all.
+      files: the file of each split in the data folder.
+      has_header: whether the first row of TSV and CSV names the columns.
+    """
+
+    texts: tuple[str, ...]
+    scores: tuple[str, ...] = ()
+    label: str | None = None
+    max_score: float = 1.0
+    keeps: str | None = None
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    has_header: bool = True
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns that are read."""
+        return (*self.texts, *self.scores, *filter(None, [self.label]))
+
+
+_GLUE_FILES = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
+LAYOUTS = {
+    "sts-b": Layout(("sentence1", "sentence2"), ("score",), max_score=5.0, files=_GLUE_FILES),
+    "qnli": Layout(("question", "sentence"), label="label", keeps="entailment", files=_GLUE_FILES),
+}
+"""The published data sets."""
+
+
+def find_table(path: str) -> str:
+    """Return the format of a table.
+
+    Raises:
+      UserError: it does not exist, or its name has another ending.
+    """
+    table_format = format_of(path)
+    if table_format is None:
+        raise UserError(f"{path}: the file name must end in one of {', '.join(ENDINGS)}")
+    if not files.exists(path):
+        raise UserError(f"{path}: there is no file; check the path")
+    return table_format
+
+
+def read_rows(path: str, layout: Layout) -> Iterator[tuple[str, dict[str, str]]]:
+    """Read the columns of a table.
+
+    Yields:
+      Of each row, file and line for messages, and the cells by column.
+
+    Raises:
+      UserError: the file is missing or empty, or a row cannot be read; the message names the line.
+    """
+    table_format = find_table(path)
+    columns = layout.columns
+    keys = Keys(layout.texts, layout.label, numbers=layout.scores)
+    rows = without_trailing_blank_rows(read_table(path, table_format, keys))
+    places: list[int] | None = None
+    if table_format in KEYED_FORMATS:
+        places = list(range(len(columns)))
+    is_empty = True
+    for row in rows:
+        if row.mistake:
+            raise UserError(f"{row.where}: {row.mistake}")
+        if places is None:
+            places = [int(name) if name.isdecimal() else column_number(name, row) for name in columns]
+            if layout.has_header:
+                continue
+        is_empty = False
+        yield row.where, dict(zip(columns, _cells(row, places, columns), strict=True))
+    if is_empty:
+        raise UserError(f"{path} has no examples")
+
+
+def _cells(row: Row, places: Sequence[int], columns: Sequence[str]) -> list[str]:
+    missing = next((name for name, place in zip(columns, places, strict=True) if place >= len(row.cells)), None)
+    if missing is not None:
+        raise UserError(f"{row.where}: there is no column {missing!r}; it has {len(row.cells)} columns")
+    return [row.cells[place] for place in places]
+
+
+class ExampleReader:
+    """Reader of examples; the same texts get the same numbers in all files.
+
+    Attributes:
+      labels: the classes in order, found in what was read with `is_training`.
+    """
+
+    def __init__(self, layout: Layout, *, query_prefix: str = "", passage_prefix: str = ""):
+        """Read nothing yet.
+
+        Args:
+          layout: the columns.
+          query_prefix: put before each first text.
+          passage_prefix: put before each other text.
+        """
+        self._layout = layout
+        self._prefixes = query_prefix, passage_prefix
+        self._numbers: dict[str, int] = {}
+        self.labels: tuple[str, ...] = ()
+
+    def read(self, path: str, *, is_training: bool = False, is_predicted: bool = False) -> list[Example]:
+        """Read a file.
+
+        Args:
+          path: the file.
+          is_training: whether classes are collected from it.
+          is_predicted: whether only the texts are read.
+
+        Raises:
+          UserError: a file or row is invalid; the message names the line.
+        """
+        layout = dataclasses.replace(self._layout, scores=(), label=None) if is_predicted else self._layout
+        rows = [
+            (where, cells)
+            for where, cells in read_rows(path, layout)
+            if layout.keeps is None or layout.label is None or cells[layout.label] == layout.keeps
+        ]
+        if not rows:
+            raise UserError(f"{path} has no row of the class {layout.keeps!r}")
+        has_classes = layout.label is not None and layout.keeps is None
+        if is_training and has_classes:
+            self.labels = tuple(sorted({cells[layout.label] for _, cells in rows}))
+            if len(self.labels) < 2:
+                raise UserError(f"{path}: all examples have the class {self.labels[0]!r}; give examples of several")
+        return [self._example(where, cells, layout, has_classes) for where, cells in rows]
+
+    def _example(self, where: str, cells: Mapping[str, str], layout: Layout, has_classes: bool) -> Example:
+        texts = []
+        for place, column in enumerate(layout.texts):
+            text = cells[column].strip()
+            if not text and place < 2:
+                raise UserError(f"{where}: the text {column!r} is empty; every example needs it")
+            texts.append(self._prefixes[min(place, 1)] + text if text else "")
+        label = 0
+        if has_classes:
+            name = cells[layout.label]
+            if name not in self.labels:
+                raise UserError(f"{where}: the class {name!r} is not one of training: {format_names(self.labels)}")
+            label = self.labels.index(name)
+        numbers = tuple(self._numbers.setdefault(text, len(self._numbers) + 1) if text else 0 for text in texts)
+        scores = tuple(parse_score(cells[column], where) / layout.max_score for column in layout.scores)
+        return Example(tuple(texts), numbers, scores, label)
+
+
+def paired_by_class(examples: Sequence[Example], seed: int) -> list[Example]:
+    """Pair each text with another of its class, so that the others of its class are no negatives.
+
+    Args:
+      examples: single texts with classes.
+      seed: decides which texts become pairs.
+
+    Raises:
+      UserError: a class has a single text.
+    """
+    rng = random.Random(seed)
+    by_class: dict[int, list[Example]] = {}
+    for example in examples:
+        by_class.setdefault(example.label, []).append(example)
+    pairs = []
+    for label, members in by_class.items():
+        if len(members) == 1:
+            raise UserError(f"only one text has the class of {members[0].texts[0]!r:.80}; a class needs two texts")
+        order = rng.sample(members, len(members))
+        number = (label + 1,) * 2
+        pairs += [Example((a.texts[0], b.texts[0]), number) for a, b in zip(order, order[1:] + order[:1], strict=True)]
+    return rng.sample(pairs, len(pairs))
+
+
+def layout_of_flags(config: Any) -> Layout:
+    """Return the columns that the flags of `run_sentence_encoder` name; `config` is a `SentenceEncoderConfig`."""
+    name = config.task_name.lower()
+    if name != CUSTOM:
+        return LAYOUTS[name]
+    files = {"train": config.train_file, "dev": config.eval_file, "test": config.predict_file}
+    return Layout(
+        config.text_names,
+        config.score_names,
+        config.label_column,
+        config.max_score,
+        files={split: file for split, file in files.items() if file},
+        has_header=config.has_header,
+    )

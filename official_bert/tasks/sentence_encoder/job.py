@@ -1,0 +1,203 @@
+"""`run_sentence_encoder` as a `FinetuningJob`: its examples, records and output files."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from official_bert.checkpoints.bundle import GLOBAL_STEP
+from official_bert.config.bert_config import BertConfig
+from official_bert.data.beir import read_beir
+from official_bert.data.bm25 import BM25, Bm25Weights
+from official_bert.data.padded_lengths import padded_lengths
+from official_bert.data.records import RecordFile
+from official_bert.metrics.similarity import normalized
+from official_bert.serving.run_export import export_run
+from official_bert.serving.versions import check_export_dir
+from official_bert.support import writing
+from official_bert.tasks.sentence_encoder import evaluation
+from official_bert.tasks.sentence_encoder.examples import Example, ExampleReader, layout_of_flags, paired_by_class
+from official_bert.tasks.sentence_encoder.losses import LossOptions
+from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
+from official_bert.tasks.sentence_encoder.records import TextsToIds, example_schema, provenance, write_examples
+from official_bert.tasks.sentence_encoder.servable import servable_of_run
+from official_bert.tasks.sentence_encoder.task import SentenceEncoderTask
+from official_bert.tokenization import Tokenizer
+from official_bert.training.job import FinetuningJob
+from official_bert.training.loop import Trainer
+from official_bert.training.predicting import predictions
+from official_bert.training.results import RESULTS_FILE
+from official_bert.training.run_setup import encoder_options
+from official_bert.training.summaries import ScalarLog, write_results
+
+VECTORS_FILE, SIMILARITIES_FILE = "vectors.npy", "similarities.tsv"
+
+
+class SentenceEncoderJob(FinetuningJob):
+    """A training run of a sentence encoder. For the attributes see `FinetuningJob`."""
+
+    config: SentenceEncoderConfig
+
+    def __init__(self, config: SentenceEncoderConfig, bert_config: BertConfig, tokenizer: Tokenizer):
+        """Read all examples before any computation.
+
+        Raises:
+          UserError: a file is invalid, or the export cannot be written.
+        """
+        super().__init__(config, bert_config, tokenizer)
+        self._layout = layout_of_flags(config)
+        self._train, self._dev, self._test = self._read_splits()
+        self._beir = self._read_beir() if config.is_evaluated and config.retrieval_dir else None
+        if config.do_export:
+            check_export_dir(config.export_dir)
+        self._converter = TextsToIds(tokenizer, config.max_seq_length)
+        self.task = self.create_task(config, bert_config)
+        self.primary_metric = "eval_ndcg@10" if self._beir else ""
+        if self._dev:
+            self.primary_metric = (
+                self.primary_metric or f"eval_{evaluation.primary_metric(self._dev, config.loss_name)}"
+            )
+        self.num_training_examples = len(self._train) if self._train else None
+
+    def _read_splits(self) -> tuple[list[Example] | None, list[Example] | None, list[Example] | None]:
+        config, layout = self.config, self._layout
+        reader = ExampleReader(layout, query_prefix=config.query_prefix, passage_prefix=config.passage_prefix)
+
+        def read(split: str, **options) -> list[Example]:
+            return reader.read(os.path.join(config.data_dir, layout.files[split]), **options)
+
+        has_classes = layout.label is not None and layout.keeps is None
+        needs_classes = has_classes and (config.do_train or (config.is_evaluated and "train" in layout.files))
+        train = read("train", is_training=True) if config.do_train or needs_classes else None
+        if has_classes:
+            self.labels = reader.labels
+        dev = read("dev") if config.is_evaluated and "dev" in layout.files else None
+        test = read("test", is_predicted=True) if config.do_predict else None
+        if train and len(layout.texts) == 1:
+            train = paired_by_class(train, config.random_seed)
+        return train if config.do_train else None, dev, test
+
+    def _read_beir(self) -> tuple[dict[str, str], dict[str, str], dict[str, dict[str, float]]]:
+        config = self.config
+        queries, corpus, qrels = read_beir(config.retrieval_dir, config.retrieval_split)
+        return (
+            {name: config.query_prefix + text for name, text in queries.items()},
+            {passage.id: config.passage_prefix + passage.text for passage in corpus},
+            qrels,
+        )
+
+    @property
+    def _num_texts(self) -> int:
+        return max(len(self._layout.texts), 2)  # single texts are trained in pairs
+
+    def create_task(self, config: SentenceEncoderConfig, bert_config: BertConfig) -> SentenceEncoderTask:
+        """See `FinetuningJob`."""
+        num_classes = len(self.labels or ()) if config.loss_name == "softmax" else 0
+        schema = example_schema(
+            config.max_seq_length,
+            self._num_texts,
+            bert_config.vocab_size,
+            bert_config.num_segments,
+            num_scores=len(self._layout.scores),
+            num_classes=num_classes,
+        )
+        return SentenceEncoderTask(
+            bert_config,
+            schema,
+            loss=config.loss_name,
+            loss_options=LossOptions(config.temperature, config.margin, config.symmetric),
+            vector_sizes=config.vector_sizes,
+            max_seq_length=config.max_seq_length,
+            num_texts=self._num_texts,
+            num_classes=num_classes,
+            is_padded_to_longest=config.pads_dynamically and not config.use_xla,
+            bm25=self._bm25(bert_config.vocab_size) if BM25 in config.poolings and self._train else None,
+            encoder_options=encoder_options(config),
+            **config.model_options,
+        )
+
+    def _bm25(self, vocab_size: int) -> dict[str, Any]:
+        """Return the values of `SentenceModel.bm25`, from all training texts."""
+        texts = {text: None for example in self._train for text in example.texts if text}
+        weights = Bm25Weights.fit(map(self._converter.words, texts), vocab_size)
+        weights.idf[[self.tokenizer.specials.cls_id, self.tokenizer.specials.sep_id]] = 0  # these are not counted
+        return weights._asdict()
+
+    def training_source(self) -> tuple[str, dict[str, Any]]:
+        """See `FinetuningJob`."""
+        return self._file("train").path, provenance(self._train, self._converter, self.task.schema)
+
+    def training_file(self, trainer: Trainer) -> RecordFile:
+        """See `FinetuningJob`."""
+        return self._file("train")._replace(is_written=self.folder(trainer).is_written)
+
+    def write_training_records(self, trainer: Trainer) -> int:
+        """See `FinetuningJob`."""
+        return write_examples(self.training_file(trainer), self._train, self._converter)
+
+    def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
+        """Evaluate and log the evaluation data."""
+        scores = {}
+        if self._dev:
+
+            def vectors(texts: Sequence[str]) -> np.ndarray:
+                return self._vectors(trainer, "eval", texts)
+
+            classify = trainer.model.classify if self.config.loss_name == "softmax" else None
+            scores |= evaluation.scores(self._dev, vectors, classify)
+        if self._beir:
+            scores |= evaluation.retrieval(*self._beir, lambda texts: self._vectors(trainer, "retrieval", texts))
+        scores = {f"eval_{name}": score for name, score in scores.items()}
+        if self.folder(trainer).is_written:
+            ScalarLog(self.config.output_dir).replace("eval", step, scores)
+        return scores
+
+    def evaluate(self, trainer: Trainer, step: int) -> None:
+        """Write `eval_results.txt`."""
+        scores = self.scores(trainer, step)
+        if self.folder(trainer).is_written:
+            write_results(os.path.join(self.config.output_dir, RESULTS_FILE), {GLOBAL_STEP: step, **scores})
+
+    def predict(self, trainer: Trainer, step: int) -> None:
+        """Write the vectors of the texts, float32 [N, K, D], and of several texts their similarities to the first."""
+        del step
+        texts = list({text: None for example in self._test for text in example.texts if text})
+        vectors = self._vectors(trainer, "predict", texts)
+        if not self.folder(trainer).is_written:
+            return
+        rows = {"": len(texts), **{text: row for row, text in enumerate(texts)}}
+        vectors = np.concatenate([vectors, np.zeros_like(vectors[:1])])  # of a missing text
+        of_examples = vectors[[[rows[text] for text in example.texts] for example in self._test]]
+        path = os.path.join(self.config.output_dir, VECTORS_FILE)
+        with writing.atomic_write(path, "wb") as sink:
+            np.save(sink, of_examples)
+        logging.info("wrote the vectors of %d examples to %s", len(of_examples), path)
+        if len(self._layout.texts) > 1:
+            unit = normalized(of_examples)
+            cosines = (unit[:, :1] * unit[:, 1:]).sum(axis=-1)
+            with writing.atomic_write(os.path.join(self.config.output_dir, SIMILARITIES_FILE)) as sink:
+                sink.writelines("\t".join(f"{cosine:.6f}" for cosine in row) + "\n" for row in cosines)
+
+    def export(self, checkpoint: str) -> None:
+        """Export a checkpoint."""
+        export_run(servable_of_run, self.config, self.bert_config, self.tokenizer, checkpoint)
+
+    def _file(self, name: str, *, is_example: bool = True) -> RecordFile:
+        config, schema = self.config, self.task.schema
+        max_length = config.max_seq_length * (self._num_texts if is_example else 1)
+        if not is_example:
+            schema = example_schema(
+                config.max_seq_length, 1, self.bert_config.vocab_size, self.bert_config.num_segments
+            )
+        lengths = padded_lengths(max_length) if config.pads_dynamically else None
+        return RecordFile(os.path.join(config.output_dir, f"{name}.tf_record"), schema, lengths, config.compression)
+
+    def _vectors(self, trainer: Trainer, purpose: str, texts: Sequence[str]) -> np.ndarray:
+        """Compute the vectors of distinct texts, float32 [N, D]; `purpose` is part of the name of their file."""
+        file = self._file(f"{purpose}_texts", is_example=False)
+        file = file._replace(is_written=self.folder(trainer).is_written)
+        num_records = write_examples(file, [Example((text,), (1,)) for text in texts], self._converter)
+        size = self.config.predict_batch_size if purpose == "predict" else self.config.eval_batch_size
+        return predictions(trainer, file, num_records, batch_size=size, label=f"vectors for {purpose}")["vectors"][:, 0]

@@ -1,0 +1,260 @@
+"""Flags of `run_sentence_encoder`."""
+
+from typing import Any, ClassVar
+
+from official_bert.options.evaluation import EvaluationOptions
+from official_bert.options.finetuning import FinetuningOptions
+from official_bert.options.option import MAX_AXIS, option, options, redeclared
+from official_bert.options.vectors import VectorOptions
+from official_bert.support.errors import UserError
+
+LOSSES = ("contrastive", "cosine", "cosent", "triplet", "softmax", "distillation")
+TASK_NAMES = ("sts-b", "qnli", "custom")
+
+# Flags that other flags need.
+_CUSTOM = {"task_name": ("custom",)}
+_NEED_SCORES = ("cosine", "cosent", "distillation")
+
+
+@options(group="training")
+class SentenceEncoderConfig(VectorOptions, EvaluationOptions, FinetuningOptions):
+    """Flags of `run_sentence_encoder`."""
+
+    task: ClassVar[str] = "sentence_encoder"
+
+    data_dir: str | None = option(
+        None, "Folder with the files of the data set.", group="input", required=True, is_path=True, affects="data"
+    )
+    task_name: str = option(
+        "custom",
+        f"Data set: {', '.join(TASK_NAMES[:-1])}, or custom.",
+        group="input",
+        choices=TASK_NAMES,
+        affects="data",
+    )
+    train_file: str | None = option(
+        None, "Custom: training file in --data_dir.", group="input", only_with=_CUSTOM, is_path=True, affects="data"
+    )
+    eval_file: str | None = option(
+        None, "Custom: evaluation file in --data_dir.", group="input", only_with=_CUSTOM, is_path=True, affects="data"
+    )
+    predict_file: str | None = option(
+        None,
+        "Custom: file in --data_dir with texts whose vectors to compute.",
+        group="input",
+        only_with=_CUSTOM,
+        is_path=True,
+        affects="data",
+    )
+    text_columns: str | None = option(
+        None,
+        "Custom: comma-separated names or numbers (from 0) of the columns of texts: one text with a class, two texts "
+        "that belong together or have a score, or an anchor, its positive and one or more hard negatives.",
+        group="input",
+        only_with=_CUSTOM,
+        affects="data",
+    )
+    score_columns: str | None = option(
+        None,
+        "Custom: columns of scores: one for pairs or, with --loss=distillation, one for each text but the anchor.",
+        group="input",
+        only_with=_CUSTOM,
+        affects="data",
+    )
+    label_column: str | None = option(
+        None,
+        "Custom: column of the class, of a text or with --loss=softmax of a pair.",
+        group="input",
+        only_with=_CUSTOM,
+        affects="data",
+    )
+    max_score: float = option(
+        1.0,
+        "Custom: divisor of the scores, which are compared with cosine similarities.",
+        group="input",
+        minimum=1e-6,
+        only_with=_CUSTOM,
+        affects="data",
+    )
+    has_header: bool = option(
+        True,
+        "Custom: the first row of a TSV or CSV file names its columns.",
+        group="input",
+        only_with=_CUSTOM,
+        affects="data",
+    )
+    query_prefix: str = option("", "Text put before each anchor, such as 'query: '.", group="text", affects="model")
+    passage_prefix: str = option(
+        "", "Text put before each text that is no anchor, such as 'passage: '.", group="text", affects="model"
+    )
+    max_seq_length: int = option(
+        128,
+        "Maximum number of wordpieces per text, including [CLS] and [SEP]; longer ones are truncated.",
+        group="text",
+        minimum=4,
+        maximum=MAX_AXIS,
+        affects="learning",
+        sizes_run_with="always",
+    )
+    dense_size: int = option(
+        0,
+        "Size of a dense layer with tanh after pooling; 0 for no such layer.",
+        group="model",
+        minimum=0,
+        maximum=MAX_AXIS,
+        affects="model",
+    )
+    normalize: bool = redeclared(VectorOptions, "normalize", default=True)
+    loss: str | None = option(
+        None,
+        "contrastive: find the positive among all texts of the batch (in-batch negatives); cosine: squared error of "
+        "the cosine similarity; cosent: order of the similarities; triplet: distances with a margin; softmax: classes "
+        "of pairs; distillation: another model's scores. By default cosent for scored pairs, softmax for pairs with "
+        "classes, otherwise contrastive.",
+        choices=LOSSES,
+        affects="learning",
+    )
+    temperature: float = option(
+        0.05,
+        "Divisor of the similarities, for --loss=contrastive or distillation.",
+        minimum=1e-4,
+        maximum=1000,
+        affects="learning",
+    )
+    symmetric: bool = option(
+        False,
+        "Contrastive: also find the anchor of each positive.",
+        affects="learning",
+    )
+    margin: float = option(
+        1.0, "Margin of --loss=triplet.", minimum=0, only_with={"loss": ("triplet",)}, affects="learning"
+    )
+    matryoshka_sizes: str | None = option(
+        None,
+        "Comma-separated sizes: the loss is also computed for that many first components of the vectors, which can "
+        "then be truncated.",
+        affects="learning",
+    )
+    retrieval_dir: str | None = option(
+        None,
+        "Folder in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/) to evaluate retrieval on.",
+        group="evaluation",
+        is_path=True,
+        affects="nothing",
+    )
+    retrieval_split: str = option(
+        "test",
+        "Split of --retrieval_dir: the name of the file in qrels/.",
+        group="evaluation",
+        affects="nothing",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not (self.do_train or self.do_eval or self.do_predict or self.do_export):
+            raise UserError("nothing to do: give at least one of --do_train, --do_eval, --do_predict and --do_export")
+        if self.hidden_state_weight:
+            raise UserError("--hidden_state_weight cannot be used for sentence encoders; leave it out")
+        _ = self.vector_sizes  # raises if they are no numbers
+        if self.task_name.lower() != "custom":
+            return
+        if not self.text_names:
+            raise UserError("--task_name=custom needs --text_columns, the columns of the texts")
+        for name, flag in self.required_files.items():
+            if not getattr(self, name):
+                raise UserError(f"--{flag} needs --{name}")
+        self._check_columns()
+
+    def _check_columns(self) -> None:
+        num_texts, num_scores = len(self.text_names), len(self.score_names)
+        if self.loss_name in _NEED_SCORES and not num_scores:
+            raise UserError(f"--loss={self.loss_name} needs --score_columns")
+        if self.loss_name not in _NEED_SCORES and num_scores:
+            raise UserError(f"--loss={self.loss_name} reads no scores; leave --score_columns out")
+        if self.loss_name in ("cosine", "cosent") and (num_texts, num_scores) != (2, 1):
+            raise UserError(f"--loss={self.loss_name} needs two --text_columns and one of --score_columns")
+        if self.loss_name == "distillation" and (num_texts < 2 or num_scores != num_texts - 1):
+            raise UserError(
+                "--loss=distillation needs a column of --score_columns for each of --text_columns but the first, the "
+                f"anchor; there are {num_texts} and {num_scores}"
+            )
+        if self.loss_name == "softmax" and (num_texts != 2 or not self.label_column):
+            raise UserError("--loss=softmax needs two --text_columns and --label_column")
+        if self.loss_name == "triplet" and num_texts < 3:
+            raise UserError("--loss=triplet needs three --text_columns: anchor, positive and negative")
+        if num_texts == 1 and not self.label_column and (self.do_train or self.is_evaluated):
+            raise UserError("one of --text_columns needs --label_column: texts of a class belong together")
+        if num_texts > 1 and self.label_column and self.loss_name != "softmax":
+            raise UserError(f"--loss={self.loss_name} reads no classes of pairs; leave --label_column out")
+
+    @property
+    def loss_name(self) -> str:
+        """The loss: --loss, or what the columns suggest."""
+        if self.loss:
+            return self.loss
+        if self.task_name.lower() != "custom":
+            return {"sts-b": "cosent", "qnli": "contrastive"}[self.task_name.lower()]
+        if self.score_names:
+            return "cosent" if len(self.text_names) == 2 else "distillation"
+        return "softmax" if self.label_column and len(self.text_names) > 1 else "contrastive"
+
+    @property
+    def text_names(self) -> tuple[str, ...]:
+        """The columns of --text_columns."""
+        return _names(self.text_columns)
+
+    @property
+    def score_names(self) -> tuple[str, ...]:
+        """The columns of --score_columns."""
+        return _names(self.score_columns)
+
+    @property
+    def vector_sizes(self) -> tuple[int, ...]:
+        """The numbers that --matryoshka_sizes lists."""
+        names = _names(self.matryoshka_sizes)
+        wrong = next((name for name in names if not name.isdecimal() or not int(name)), None)
+        if wrong is not None:
+            raise UserError(
+                f"--matryoshka_sizes={self.matryoshka_sizes}: {wrong!r} is not a size; give numbers above 0"
+            )
+        return tuple(map(int, names))
+
+    @property
+    def known_poolings(self) -> list[str]:
+        """See `VectorOptions`."""
+        return [*super().known_poolings, "bm25"]
+
+    @property
+    def layers_after(self) -> list[tuple[int, str] | None]:
+        """The layers after pooling; see `SentenceModel`."""
+        return [*([(self.dense_size, "tanh")] if self.dense_size else []), *([None] if self.normalize else [])]
+
+    @property
+    def batch_sizes(self) -> dict[str, int]:
+        """See `FinetuningOptions`."""
+        return {**super().batch_sizes, "eval_batch_size": self.eval_batch_size}
+
+    @property
+    def is_evaluated(self) -> bool:
+        """True if the dev set is evaluated, during training or after it."""
+        return self.do_eval or (self.do_train and self.eval_steps > 0)
+
+    @property
+    def required_files(self) -> dict[str, str]:
+        """The flags that name a file to read, each with the flag that requires it."""
+        reads_dev = self.is_evaluated and not self.retrieval_dir
+        required_by = {
+            "train_file": "do_train" if self.do_train else None,
+            "eval_file": ("do_eval" if self.do_eval else "eval_steps") if reads_dev else None,
+            "predict_file": "do_predict" if self.do_predict else None,
+        }
+        return {name: flag for name, flag in required_by.items() if flag}
+
+    @property
+    def model_options(self) -> dict[str, Any]:
+        """The arguments of `SentenceModel`."""
+        return {"poolings": self.poolings, "layers_after": self.layers_after}
+
+
+def _names(value: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in value.split(",")) if value else ()

@@ -1,0 +1,134 @@
+"""Records of sentence encoders: the texts of an example one after the other, and single texts."""
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from absl import logging
+
+from official_bert.data.records import RecordFile, write_cached
+from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
+from official_bert.support.manifest import fingerprint
+from official_bert.support.processes import Workers, available_cores
+from official_bert.tasks.sentence_encoder.examples import Example
+from official_bert.tokenization import Tokenizer
+from official_bert.tokenization.joining import join_texts
+
+TEXT_LENGTHS, TEXT_NUMBERS, SCORES, LABEL = "text_lengths", "text_numbers", "scores", "label_ids"
+
+_TEXTS_WORTH_A_PROCESS = 30_000  # one process handles these in a second or two
+_EXAMPLES_IN_A_BATCH = 500
+
+
+def example_schema(
+    max_seq_length: int,
+    num_texts: int,
+    vocab_size: int,
+    num_segments: int,
+    *,
+    num_scores: int = 0,
+    num_classes: int = 0,
+) -> RecordSchema:
+    """Return the schema of examples.
+
+    Args:
+      max_seq_length: maximum number of positions of a text.
+      num_texts: K.
+      vocab_size: size of the vocabulary.
+      num_segments: number of segment types.
+      num_scores: number of scores of an example.
+      num_classes: number of classes; 0 if examples have none.
+    """
+    fields = [
+        *ENCODER_FIELDS,
+        Field(TEXT_LENGTHS, (num_texts,), "int32", below="L"),
+        Field(TEXT_NUMBERS, (num_texts,), "int32"),  # equal for equal texts, 0 for a text that is missing
+    ]
+    if num_scores:
+        fields.append(Field(SCORES, (num_scores,), "float32"))
+    if num_classes:
+        fields.append(Field(LABEL, (), "int32", below=num_classes))
+    sizes = {"S": num_texts * max_seq_length, "V": vocab_size, "T": num_segments, "L": max_seq_length + 1}
+    return RecordSchema(*fields).sized(**sizes)
+
+
+class TextsToIds:
+    """Converter from texts to model inputs.
+
+    Attributes:
+      identity: everything that determines the ids, as JSON values.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, max_seq_length: int):
+        """Create the converter.
+
+        Args:
+          tokenizer: converts texts to ids.
+          max_seq_length: maximum number of positions of a text, including [CLS] and [SEP].
+        """
+        self._tokenizer, self._specials = tokenizer, tokenizer.specials
+        self._max_tokens = self._specials.room(max_seq_length, is_pair=False)
+        self.identity = {**tokenizer.identity, "max_seq_length": max_seq_length}
+
+    def __call__(self, texts: Sequence[str]) -> tuple[dict[str, Sequence[int]], int]:
+        """Convert the texts of an example; one that is missing, "", has no positions.
+
+        Returns:
+          input_ids, input_mask, segment_ids and text_lengths; and the number of truncated texts.
+        """
+        input_ids, lengths, num_truncated = [], [], 0
+        for text in texts:
+            ids = self._tokenizer.encode(text) if text else []
+            num_truncated += len(ids) > self._max_tokens
+            ids = join_texts(ids[: self._max_tokens], [], self._specials).input_ids if text else []
+            input_ids += ids
+            lengths.append(len(ids))
+        ones, zeros = bytes([1]) * len(input_ids), bytes(len(input_ids))
+        return {"input_ids": input_ids, "input_mask": ones, "segment_ids": zeros, TEXT_LENGTHS: lengths}, num_truncated
+
+    def words(self, text: str) -> list[int]:
+        """Return the ids of a text without [CLS] and [SEP]."""
+        return self._tokenizer.encode(text)[: self._max_tokens]
+
+
+def provenance(examples: Sequence[Example], converter: TextsToIds, schema: RecordSchema) -> dict[str, Any]:
+    """Return everything that determines the records of examples, as in a `Manifest`."""
+    return {**converter.identity, "fields": schema.names, "examples": fingerprint(examples)}
+
+
+def write_examples(file: RecordFile, examples: Sequence[Example], converter: TextsToIds) -> int:
+    """Write records, unless an existing file is up to date; return their number.
+
+    Args:
+      file: the output file; fields that its schema lacks are left out.
+      examples: the examples.
+      converter: converts texts to ids.
+    """
+
+    def records() -> Iterator[bytes]:
+        num_texts = sum(len(example.texts) for example in examples)
+        num_used = max(1, min(available_cores(), num_texts // _TEXTS_WORTH_A_PROCESS))
+        batches = (
+            examples[start : start + _EXAMPLES_IN_A_BATCH] for start in range(0, len(examples), _EXAMPLES_IN_A_BATCH)
+        )
+        num_truncated = 0
+        with Workers(num_used, converter, file.schema, name="tokenizes texts") as workers:
+            for serialized, of_batch in workers.map(_encoded_batch, batches):
+                yield from serialized
+                num_truncated += of_batch
+        if num_truncated:
+            logging.info("%d of %d texts were truncated", num_truncated, num_texts)
+
+    return write_cached(file, provenance(examples, converter, file.schema), records)
+
+
+def _encoded_batch(examples: Sequence[Example], converter: TextsToIds, schema: RecordSchema) -> tuple[list[bytes], int]:
+    encode = functools.partial(_encoded, converter=converter, schema=schema)
+    records, counts = zip(*map(encode, examples), strict=True)
+    return list(records), sum(counts)
+
+
+def _encoded(example: Example, converter: TextsToIds, schema: RecordSchema) -> tuple[bytes, int]:
+    values, num_truncated = converter(example.texts)
+    values |= {TEXT_NUMBERS: example.numbers, SCORES: example.scores, LABEL: [example.label]}
+    return schema.encode({name: values[name] for name in schema.names}), num_truncated

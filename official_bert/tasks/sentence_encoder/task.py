@@ -1,0 +1,115 @@
+"""The sentence encoder task: model, losses and predictions."""
+
+from collections.abc import Mapping, Sequence
+
+import keras
+import tensorflow as tf
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.data.schema import Field, RecordSchema
+from official_bert.modeling.encoder import create_encoder
+from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
+from official_bert.modeling.sentence import SentenceGroupModel, SentenceModel
+from official_bert.tasks.sentence_encoder.losses import (
+    LOSSES,
+    LossOptions,
+    of_all_sizes,
+    similarities,
+    soft_targets,
+    softmax,
+)
+from official_bert.training.distillation import TEACHER_LOGITS
+from official_bert.training.task import WeightedSum
+
+_DEFAULTS = LossOptions()
+
+
+class SentenceEncoderTask:
+    """Vectors of texts, learned from texts that belong together.
+
+    Attributes:
+      schema: the record schema, with lengths and limits.
+      teacher_field: the teacher's similarities in a record.
+      compares_examples: losses depend on the whole batch.
+    """
+
+    compares_examples = True
+
+    def __init__(
+        self,
+        config: BertConfig,
+        schema: RecordSchema,
+        *,
+        loss: str,
+        loss_options: LossOptions = _DEFAULTS,
+        vector_sizes: Sequence[int] = (),
+        max_seq_length: int,
+        num_texts: int,
+        num_classes: int = 0,
+        is_padded_to_longest: bool = True,
+        bm25: Mapping[str, object] | None = None,
+        encoder_options: EncoderOptions = PLAIN,
+        **model_options,
+    ):
+        """Define the task.
+
+        Args:
+          config: the architecture.
+          schema: the record schema; see `records.example_schema`.
+          loss: a key of `LOSSES`, or "softmax".
+          loss_options: its hyperparameters.
+          vector_sizes: numbers of first components for which the loss is also computed.
+          max_seq_length: maximum number of positions of a text.
+          num_texts: K, texts of an example.
+          num_classes: classes of pairs, for "softmax".
+          is_padded_to_longest: see `SentenceGroupModel`.
+          bm25: values of `SentenceModel.bm25`, with the pooling "bm25".
+          encoder_options: computation options of the encoder.
+          **model_options: see `SentenceModel`.
+        """
+        self._config, self.schema = config, schema
+        self._loss, self._loss_options, self._vector_sizes = loss, loss_options, tuple(vector_sizes)
+        self._encoder_options, self._model_options, self._bm25 = encoder_options, model_options, bm25
+        self._group_options = {
+            "max_seq_length": max_seq_length,
+            "num_classes": num_classes if loss == "softmax" else 0,
+            "is_padded_to_longest": is_padded_to_longest,
+        }
+        self.teacher_field = Field(TEACHER_LOGITS, (max(num_texts - 1, 1),), "float32")
+
+    def build_model(self) -> keras.Model:
+        """Create the model and its variables."""
+        sentence = SentenceModel(create_encoder(self._config, self._encoder_options), **self._model_options)
+        for name, value in (self._bm25 or {}).items():
+            sentence.bm25[name].assign(value)
+        return SentenceGroupModel(sentence, **self._group_options)
+
+    def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
+        """Return the loss, and that of the first components of the vectors for each size."""
+        if self._loss == "softmax":
+            return {"softmax": softmax(outputs["logits"], batch)}
+
+        def loss(vectors):
+            return LOSSES[self._loss](vectors, batch, self._loss_options)
+
+        return of_all_sizes(loss, self._loss, outputs["vectors"], self._vector_sizes)
+
+    def logits(self, outputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """See `DistillableTask`: the similarities of anchor and candidates, float32 [B, K - 1]."""
+        return similarities(outputs["vectors"])
+
+    def soft_target_loss(
+        self,
+        outputs: Mapping[str, tf.Tensor],
+        teacher_logits: tf.Tensor,
+        batch: Mapping[str, tf.Tensor],
+        temperature: float,
+    ) -> WeightedSum:
+        """See `DistillableTask`; the temperature is that of the contrastive loss."""
+        del temperature
+        return soft_targets(outputs["vectors"], teacher_logits, batch, self._loss_options.temperature)
+
+    def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Return the vectors, float32 [B, K, D]."""
+        del batch
+        return {"vectors": outputs["vectors"]}

@@ -1,0 +1,145 @@
+"""`run_sentence_encoder` on small data of its own: training, evaluation, vectors, export, and mistakes."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+
+from official_bert.commands import run_sentence_encoder
+from official_bert.inference.exports import load_export
+from official_bert.inference.finished_runs import export
+from official_bert.inference.predictor import Predictor
+from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
+from tests.conftest import assert_refused
+
+
+def words(vocab_file):
+    with open(vocab_file, encoding="utf-8") as source:
+        return [line.strip() for line in source if line.strip().isalpha() and len(line) > 4]
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory, vocab_file):
+    """Anchors, positives that share most words with them, and negatives; scored pairs; texts with classes."""
+    folder, rng, known = tmp_path_factory.mktemp("pairs"), random.Random(2), words(vocab_file)
+    for split, count in (("train", 64), ("dev", 24)):
+        rows, scored, classes = ["anchor\tpositive\tnegative\n"], ["a\tb\tscore\n"], ["text\tclass\n"]
+        for number in range(count):
+            drawn = rng.sample(known, 9)
+            rows.append("\t".join(" ".join(part) for part in (drawn[:4], drawn[1:5], drawn[5:])) + "\n")
+            scored.append(f"{' '.join(drawn[:4])}\t{' '.join(drawn[4 - number % 5 : 8 - number % 5])}\t{number % 5}\n")
+            classes.append(f"{known[number % 3]} {' '.join(drawn[:3])}\t{'xyz'[number % 3]}\n")
+        for name, lines in (("triplets", rows), ("scored", scored), ("classes", classes)):
+            (folder / f"{name}.{split}.tsv").write_text("".join(lines))
+    return folder
+
+
+@pytest.fixture
+def settings(data_dir, one_layer_config_file, vocab_file, tmp_path, model_dir):
+    return {
+        "data_dir": str(data_dir),
+        "bert_config_file": one_layer_config_file,
+        "vocab_file": vocab_file,
+        "init_checkpoint": str(model_dir / "bert_model.ckpt"),
+        "output_dir": str(tmp_path / "out"),
+        "max_seq_length": 16,
+        "train_batch_size": 16,
+        "learning_rate": 1e-3,
+    }
+
+
+def files(name):
+    return {"train_file": f"{name}.train.tsv", "eval_file": f"{name}.dev.tsv"}
+
+
+def run(settings, **more):
+    run_sentence_encoder.run(SentenceEncoderConfig(**settings, **more))
+
+
+def results(settings):
+    with open(f"{settings['output_dir']}/eval_results.txt", encoding="utf-8") as source:
+        return {name: float(value) for name, value in (line.split(" = ") for line in source)}
+
+
+def test_a_run_learns_resumes_predicts_and_exports(settings, data_dir, tmp_path, vocab_file):
+    columns = {"text_columns": "anchor,positive,negative", **files("triplets"), "query_prefix": "query: "}
+    options = {"matryoshka_sizes": "8", "dense_size": 24, "pooling": "mean,bm25", "gradient_accumulation_steps": 2}
+    run(settings, **columns, **options, do_train=True, num_train_epochs=2.0, eval_steps=4)
+    run(
+        settings, **columns, **options, do_train=True, do_eval=True, do_predict=True, num_train_epochs=10.0,
+        predict_file="triplets.dev.tsv", allow_inexact_resume=True,
+    )  # fmt: skip
+    scores = results(settings)
+    assert scores["global_step"] == 40
+    assert scores["eval_mrr@10"] > 0.8
+    assert scores["eval_triplet_accuracy"] > 0.9
+    vectors = np.load(f"{settings['output_dir']}/vectors.npy")
+    assert vectors.shape == (24, 3, 24)
+    cosines = np.loadtxt(f"{settings['output_dir']}/similarities.tsv")
+    np.testing.assert_allclose(cosines, np.einsum("nd,nkd->nk", vectors[:, 0], vectors[:, 1:]), atol=1e-5)
+    # What is exported, and what Python gives, is what training computes, with the prefix of anchors.
+    anchors = [line.split("\t")[0] for line in (data_dir / "triplets.dev.tsv").read_text().splitlines()[1:]]
+    np.testing.assert_allclose(Predictor(settings["output_dir"])(anchors), vectors[:, 0], atol=1e-5)
+    version = export(settings["output_dir"], tmp_path / "exported")
+    exported = load_export(version).signatures["text"]
+    np.testing.assert_allclose(exported(text=anchors)["vectors"], vectors[:, 0], atol=1e-5)
+
+
+def test_order_of_scored_pairs_is_learned(settings):
+    columns = {"text_columns": "a,b", "score_columns": "score", "max_score": 4.0, **files("scored")}
+    run(settings, **columns, do_train=True, do_eval=True, num_train_epochs=4.0)
+    scores = results(settings)
+    assert set(scores) == {"eval_pearson", "eval_spearman", "global_step"}
+    assert scores["eval_spearman"] > 0.7
+
+
+def test_the_nearest_text_is_of_the_same_class(settings):
+    columns = {"text_columns": "text", "label_column": "class", **files("classes")}
+    run(settings, **columns, do_train=True, do_eval=True, num_train_epochs=4.0)
+    assert results(settings)["eval_accuracy"] > 0.8
+
+
+def test_classes_of_pairs_and_retrieval_of_a_collection(settings, tmp_path, data_dir, vocab_file):
+    rng, known = random.Random(4), words(vocab_file)
+    beir, rows = tmp_path / "beir", ["a\tb\tclass\n"]
+    for _ in range(64):
+        drawn = rng.sample(known, 8)
+        is_same = rng.random() < 0.5
+        other = drawn[:4][::-1] if is_same else drawn[4:]
+        rows.append(f"{' '.join(drawn[:4])}\t{' '.join(other)}\t{'same' if is_same else 'other'}\n")
+    (tmp_path / "pairs.tsv").write_text("".join(rows))
+    (beir / "qrels").mkdir(parents=True)
+    texts = [" ".join(rng.sample(known, 4)) for _ in range(20)]
+    lines = [json.dumps({"_id": f"d{number}", "text": text}) for number, text in enumerate(texts)]
+    (beir / "corpus.jsonl").write_text("\n".join(lines))
+    (beir / "queries.jsonl").write_text("\n".join(line.replace('"d', '"q') for line in lines[:5]))
+    judgments = "".join(f"q{number}\td{number}\t1\n" for number in range(5))
+    (beir / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + judgments)
+    settings["data_dir"] = str(tmp_path)
+    columns = {"text_columns": "a,b", "label_column": "class", "train_file": "pairs.tsv", "eval_file": "pairs.tsv"}
+    run(settings, **columns, do_train=True, do_eval=True, retrieval_dir=str(beir), num_train_epochs=12.0)
+    scores = results(settings)
+    assert scores["eval_accuracy"] > 0.75
+    assert scores["eval_recall@1"] == 1.0  # a query is the document itself
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({}, "--text_columns"),
+        ({"text_columns": "a", "train_file": "x"}, "needs --label_column"),
+        ({"text_columns": "a,b", "loss": "cosine"}, "--loss=cosine needs --score_columns"),
+        ({"text_columns": "a,b", "loss": "triplet"}, "needs three --text_columns"),
+        ({"text_columns": "a,b", "loss": "softmax"}, "--loss=softmax needs two --text_columns and --label_column"),
+        ({"text_columns": "a,b", "loss": "contrastive", "score_columns": "s"}, "reads no scores"),
+        ({"text_columns": "a,b,c", "score_columns": "s"}, "a column of --score_columns for each"),
+        ({"text_columns": "a,b", "matryoshka_sizes": "8,x"}, "'x' is not a size"),
+        ({"text_columns": "a,b", "pooling": "median"}, "'median' is unknown"),
+        ({"text_columns": "a,b", "train_file": "none.tsv"}, "none.tsv: there is no file"),
+        ({"text_columns": "anchor,c", "train_file": "triplets.train.tsv"}, "no column 'c'"),
+    ],
+)
+def test_mistakes_are_named(flags, message, settings):
+    flags = {"train_file": "triplets.train.tsv", **settings, "do_train": True, **flags}
+    assert_refused(run_sentence_encoder.run, SentenceEncoderConfig, flags, message)

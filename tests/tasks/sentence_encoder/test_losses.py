@@ -1,0 +1,158 @@
+"""Losses of sentence encoders: against plain NumPy, over parts of a batch, and over two devices."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.tasks.sentence_encoder.losses import LOSSES, LossOptions, of_all_sizes, softmax
+from official_bert.tasks.sentence_encoder.records import example_schema
+from official_bert.tasks.sentence_encoder.task import SentenceEncoderTask
+from official_bert.training.plan import TrainingPlan
+from official_bert.training.step import TrainingSteps
+
+B, K, D, LENGTH = 8, 3, 6, 7
+RNG = np.random.default_rng(3)
+VECTORS = RNG.normal(size=(B, K, D)).astype(np.float32)
+# The texts 2 and 5 have the same positive, 3 has the anchor of 0 as its negative, and 6 has no negative.
+NUMBERS = np.arange(1, B * K + 1).reshape(B, K)
+NUMBERS[5, 1], NUMBERS[3, 2], NUMBERS[6, 2] = NUMBERS[2, 1], NUMBERS[0, 0], 0
+SCORES = np.array([0.1, 0.9, 0.5, 0.5, 0.2, 0.8, 0.3, 1.0], np.float32)
+CONFIG = BertConfig(
+    vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
+    max_position_embeddings=LENGTH, type_vocab_size=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+)  # fmt: skip
+
+
+OPTIONS = LossOptions()
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+def mean_loss(name, vectors=VECTORS, options=OPTIONS, **fields):
+    batch = {"text_numbers": tf.constant(NUMBERS[:, : vectors.shape[1]], tf.int32)}
+    batch |= {field: tf.constant(values) for field, values in fields.items()}
+    loss = LOSSES[name](tf.constant(vectors), batch, options)
+    return float(loss.total / loss.weight)
+
+
+def log_softmax(logits):
+    return logits - np.log(np.exp(logits).sum())
+
+
+def ranked_by_hand(row, query, candidates, target, temperature):
+    """The cross entropy of a text of an example among candidates, pairs of an example and a place in it."""
+    vectors = unit(VECTORS.astype(np.float64))
+    own = NUMBERS[row, :2]
+    kept = [(i, k) for i, k in candidates if (i, k) == target or (NUMBERS[i, k] and NUMBERS[i, k] not in own)]
+    logits = np.array([vectors[row, query] @ vectors[place] / temperature for place in kept])
+    return -log_softmax(logits)[kept.index(target)]
+
+
+def contrastive_by_hand(temperature, *, is_symmetric):
+    candidates, anchors = [(i, k) for i in range(B) for k in range(1, K)], [(i, 0) for i in range(B)]
+    losses = []
+    for row in range(B):
+        forth = ranked_by_hand(row, 0, candidates, (row, 1), temperature)
+        back = ranked_by_hand(row, 1, anchors, (row, 0), temperature)
+        losses.append((forth + back) / 2 if is_symmetric else forth)
+    return np.mean(losses)
+
+
+@pytest.mark.parametrize("is_symmetric", [False, True])
+def test_in_batch_negatives_are_all_but_texts_that_are_none(is_symmetric):
+    found = mean_loss("contrastive", options=LossOptions(temperature=0.2, is_symmetric=is_symmetric))
+    assert found == pytest.approx(contrastive_by_hand(0.2, is_symmetric=is_symmetric), rel=1e-5)
+
+
+def test_losses_of_scored_pairs():
+    pairs, scores = VECTORS[:, :2], SCORES[:, None]
+    cosines = (unit(pairs)[:, 0] * unit(pairs)[:, 1]).sum(-1)
+    assert mean_loss("cosine", pairs, scores=scores) == pytest.approx(np.mean((cosines - SCORES) ** 2), rel=1e-5)
+    wrong = [np.exp(20 * (cosines[j] - cosines[i])) for i in range(B) for j in range(B) if SCORES[i] > SCORES[j]]
+    assert mean_loss("cosent", pairs, scores=scores) == pytest.approx(np.log(1 + np.sum(wrong)), rel=1e-5)
+    assert mean_loss("distillation", pairs, scores=scores) == mean_loss("cosine", pairs, scores=scores)
+
+
+def test_triplets_without_a_negative_do_not_count():
+    distances = np.linalg.norm(VECTORS[:, 1:] - VECTORS[:, :1], axis=-1)
+    losses = np.maximum(distances[:, 0] - distances[:, 1] + 0.7, 0)[NUMBERS[:, 2] != 0]
+    assert mean_loss("triplet", options=LossOptions(margin=0.7)) == pytest.approx(losses.mean(), rel=1e-5)
+
+
+def test_distillation_ends_where_the_similarities_are_the_scores():
+    cosines = (unit(VECTORS)[:, :1] * unit(VECTORS)[:, 1:]).sum(-1)
+    assert mean_loss("distillation", scores=cosines) == pytest.approx(0, abs=1e-5)
+    assert mean_loss("distillation", scores=cosines[:, ::-1].copy()) > 0.1
+
+
+def test_the_loss_of_first_components_is_that_of_shorter_vectors():
+    batch = {"text_numbers": tf.constant(NUMBERS, tf.int32)}
+    losses = of_all_sizes(lambda v: LOSSES["contrastive"](v, batch, LossOptions()), "contrastive", VECTORS, (2, 4, D))
+    assert list(losses) == ["contrastive", "contrastive_2", "contrastive_4"]
+    shorter = losses["contrastive_4"]
+    assert float(shorter.total / shorter.weight) == pytest.approx(mean_loss("contrastive", VECTORS[..., :4]), rel=1e-6)
+
+
+def test_classes_of_pairs():
+    logits = RNG.normal(size=(B, 3)).astype(np.float32)
+    loss = softmax(tf.constant(logits), {"label_ids": tf.constant([0, 1, 2, 0, 1, 2, 0, 1])})
+    expected = -np.mean([log_softmax(row)[number % 3] for number, row in enumerate(logits)])
+    assert float(loss.total / loss.weight) == pytest.approx(expected, rel=1e-5)
+
+
+def examples():
+    """A batch of two steps, in which an example is the texts one after the other."""
+    lengths = RNG.integers(3, LENGTH + 1, (2 * B, K))
+    mask = np.arange(K * LENGTH) < lengths.sum(axis=1, keepdims=True)
+    values = {
+        "input_ids": np.where(mask, RNG.integers(5, 50, mask.shape), 0),
+        "input_mask": mask,
+        "segment_ids": np.zeros_like(mask),
+        "text_lengths": lengths,
+        "text_numbers": np.concatenate([NUMBERS, NUMBERS]),
+    }
+    tensors = {name: tf.constant(array, tf.int32) for name, array in values.items()}
+    return {**tensors, "scores": tf.constant(np.tile(SCORES, 2)[:, None])}
+
+
+BATCHES = examples()
+
+
+def trained(loss, strategy=None, num_parts=1):
+    """The losses and the gradient norms of two steps, and the weights after them."""
+    strategy = strategy or tf.distribute.get_strategy()
+    num_texts = 2 if loss == "cosent" else K
+    schema = example_schema(LENGTH, num_texts, 50, 2, num_scores=loss == "cosent")
+    task = SentenceEncoderTask(
+        CONFIG, schema, loss=loss, max_seq_length=LENGTH, num_texts=num_texts, vector_sizes=(5,), layers_after=[None],
+        loss_options=LossOptions(is_symmetric=True),
+    )  # fmt: skip
+    keras.utils.set_random_seed(5)
+    with strategy.scope():
+        model = task.build_model()
+    plan = TrainingPlan(
+        train_batch_size=B, num_train_steps=2, num_warmup_steps=0, learning_rate=1e-3,
+        gradient_accumulation_steps=num_parts,
+    )  # fmt: skip
+    batches = {**BATCHES, "text_lengths": BATCHES["text_lengths"][:, :num_texts]}
+    batches["text_numbers"] = BATCHES["text_numbers"][:, :num_texts]
+    dataset = tf.data.Dataset.from_tensor_slices(batches).batch(B)
+    history = TrainingSteps(task, model, strategy, plan).take(
+        iter(strategy.experimental_distribute_dataset(dataset)), 2
+    )
+    return history["loss"], history["gradient_norm"], [np.asarray(weight) for weight in model.trainable_weights]
+
+
+@pytest.mark.parametrize("loss", ["contrastive", "cosent"])
+def test_two_devices_of_two_parts_each_take_the_steps_of_one(loss, two_devices):
+    """Every example is compared with all others of the batch, wherever these are computed."""
+    losses, norms, weights = trained(loss)
+    other_losses, other_norms, other_weights = trained(loss, two_devices, num_parts=2)
+    np.testing.assert_allclose(other_losses, losses, rtol=1e-5)
+    np.testing.assert_allclose(other_norms, norms, rtol=1e-4)
+    for ours, expected in zip(other_weights, weights, strict=True):
+        np.testing.assert_allclose(ours, expected, atol=1e-5)

@@ -159,7 +159,7 @@ def test_teachers_that_do_not_fit_are_refused(student, teacher, tmp_path, files_
 
     refuse({"teacher": str(tmp_path)}, f"teacher {tmp_path} is a folder without a readable `checkpoint` file")
     headless = {"teacher": str(GOLDEN / "pretraining_model/bert_model.ckpt"), "output_dir": str(tmp_path / "out")}
-    refuse(headless, "bert_model.ckpt lacks output_weights, output_bias: it is of another model, or was not fine-tuned")
+    refuse(headless, "bert_model.ckpt lacks output_weights, output_bias: it belongs to another model, or was not")
     vocabulary_mismatch = tmp_path / "vocab.txt"
     tokens = open(files_of_model["vocab_file"]).read().splitlines()
     vocabulary_mismatch.write_text("\n".join([*tokens[:-2], tokens[-1], tokens[-2]]) + "\n")

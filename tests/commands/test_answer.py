@@ -45,6 +45,7 @@ def give_input(monkeypatch, data):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
 
 
+@pytest.mark.slow
 def test_the_model_is_loaded_once_and_answers_stand_on_one_line_with_their_place(flags, monkeypatch, capsys):
     loads = []
     load = servable.load

@@ -41,16 +41,16 @@ def test_the_ids_are_those_of_the_tokenizer(vocab_file):
     assert_same(alone[0], tokenizer(TEXTS[:3], **length))
     assert_same(alone[1], tokenizer(TEXTS[3:], **length))
     padded = tokenizer(TEXTS, PAIRS, **length, padding="max_length")
-    for number, single in enumerate(mapped(texts, tokenize)):
-        assert_same(single, {name: values[number] for name, values in padded.items()})
-    assert texts.map(tokenize).batch(2).element_spec["input_ids"].shape.as_list() == [None, 16]
+    single = texts.map(tokenize)
+    for number, found in enumerate(single.as_numpy_iterator()):
+        assert_same(found, {name: values[number] for name, values in padded.items()})
+    assert single.batch(2).element_spec["input_ids"].shape.as_list() == [None, 16]
     tokenize = DatasetTokenizer(tokenizer, **length, padding="max_length")
     assert_same(mapped(texts.batch(4), tokenize)[0], padded)
 
-    for dataset in (texts.map(_first), texts.map(_first).batch(2)):
-        for function in (tokenizer, tokenizer.encode):
-            with pytest.raises(Exception, match="use the graph tokenizer: tokenize = official_bert.DatasetTokenizer"):
-                dataset.map(function)
+    for dataset, function in ((texts.map(_first), tokenizer), (texts.map(_first).batch(2), tokenizer.encode)):
+        with pytest.raises(Exception, match="use the graph tokenizer: tokenize = official_bert.DatasetTokenizer"):
+            dataset.map(function)
     with pytest.raises(UserError, match=r"reads strings of shape \[B\] or \[\], not int32 \(\); if the dataset also"):
         tokenize(TEXTS[0], tf.constant(1))
     for wrong, message in (

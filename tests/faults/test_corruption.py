@@ -109,7 +109,7 @@ class Target(NamedTuple):
     names: tuple[str, ...]
     read: Callable
     is_noticed: bool
-    num_damages: int = 12
+    num_damages: int = len(DAMAGES)
 
 
 TARGETS = {

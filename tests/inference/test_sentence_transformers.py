@@ -83,6 +83,7 @@ def vectors_of(version, texts):
     return tf.saved_model.load(str(version)).signatures["text"](text=tf.constant(texts))["vectors"].numpy()
 
 
+@pytest.mark.slow
 def test_exports_follow_the_folder_and_its_default_prompt(folder, tmp_path):
     texts, unprompted = golden("older")
     prompts = folder / "config_sentence_transformers.json"

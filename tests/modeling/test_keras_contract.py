@@ -34,6 +34,7 @@ VARIANTS = (
     "ClassificationModel, windows",
     "ClassificationModel, BiLSTM",
     "SpanModel, BiLSTM",
+    "TaggingModel",
     "TaggingModel, BiLSTM on a weighted sum",
 )  # models that are checked in every run
 

@@ -250,13 +250,9 @@ def test_information_health_and_metrics(server):
 PASSAGES = ["a river", "the town", "", "bright word " * 40, "the town a river"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "labels", "relevant"),
-    [
-        (2, ("entailment", "not_entailment"), 0),
-        pytest.param(3, ("0", "1"), 1, marks=pytest.mark.slow),
-        pytest.param(4, (), None, marks=pytest.mark.slow),
-    ],
+    ("number", "labels", "relevant"), [(2, ("entailment", "not_entailment"), 0), (3, ("0", "1"), 1), (4, (), None)]
 )
 def test_ranking_by_a_classifier_of_pairs(number, labels, relevant, server, export_dir, write_export):
     """Also that each new version is asked again how it reads; these are the last tests of the server."""

@@ -102,7 +102,8 @@ def test_the_masks_of_a_visit_are_those_of_its_number_in_batches_of_any_size(tra
     assert_equal([joined], [{name: np.concatenate([batch[name] for batch in large]) for name in large[0]}])
 
 
-@pytest.mark.parametrize("whole_word", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("whole_word", [True, False])
 def test_shorter_batches_within_a_budget_have_the_masks_of_whole_ones(make, unmasked_records_file, whole_word):
     masking = make(do_whole_word_mask=whole_word)
     selection = {"num_records": NUM_RECORDS, "lengths": [32, 48, 64]}

@@ -30,7 +30,7 @@ from tests.conftest import script_environment
 from tests.record_files import read_records
 from tests.tasks.question_answering.plain_squad import plain_best_span, plain_features, plain_spans
 from tests.tasks.question_answering.question_files import HARD_WORDS, golden, random_content
-from tests.tokenization.hard_texts import ALL_SETTINGS
+from tests.tokenization.hard_texts import SETTINGS
 
 NAMES = ("squad_v1", "squad_v2")
 OPTIONS = WindowOptions(max_seq_length=24, doc_stride=6, max_query_length=8)
@@ -143,7 +143,10 @@ def test_prediction_records_come_in_the_order_of_the_file(tokenizer, tmp_path):
     assert_same_arrays(read_records(tmp_path / "p"), expected)
 
 
-@ALL_SETTINGS
+@pytest.mark.parametrize(
+    "settings",
+    [pytest.param(it, marks=[pytest.mark.slow] * (name != "uncased"), id=name) for name, it in SETTINGS.items()],
+)
 def test_windows_are_those_of_the_plain_rules_for_any_options(settings, vocab_file, tmp_path):
     vocab, tokenizer = load_vocab(vocab_file), FullTokenizer(vocab_file, **settings._asdict())
     words = [piece for piece in vocab if piece.isalpha()][:300] + HARD_WORDS * 10

@@ -88,6 +88,7 @@ def test_sizes_and_types(model, tokenizer, encoder):
         servable_of(model, tokenizer, size=14)
 
 
+@pytest.mark.slow
 def test_a_new_process_answers_every_signature(model, tokenizer, tmp_path):
     servable = servable_of(model, tokenizer, prefix=PREFIX, vector_types=("int8", "binary"))
     expected = servable.answer(text=tf.constant(AWKWARD_TEXTS))

@@ -65,6 +65,7 @@ class GraphMasker:
         ids = range(vocabulary.size)
         self._is_kept = np.array([index in wordpieces.kept for index in ids])  # [V]
         self._continues_word = np.array([index in wordpieces.continues_word for index in ids])  # [V]
+        self._parts_texts = wordpieces.parts_texts
         self._wordpieces = np.array(wordpieces.wordpieces, np.int32)
         self._below_mask, self._below_kept = replacements.mask, 1 - replacements.random
         self._numbers = np.array(numbers, np.int32)  # [S + 1]
@@ -85,10 +86,13 @@ class GraphMasker:
         uniform = uniform_numbers(self._key, visits, 2 * num_slots + num_positions)
         kind, replacement, order = tf.split(uniform, [num_slots, num_slots, num_positions], axis=1)
 
-        is_candidate = (input_mask == 1) & ~tf.gather(self._is_kept, ids)  # [B, S]
+        is_kept = tf.gather(self._is_kept, ids)  # [B, S]
+        is_candidate = (input_mask == 1) & ~is_kept
         num_to_predict = tf.gather(self._numbers, tf.reduce_sum(input_mask, axis=1))  # [B]
         if self._whole_word:
             continues_word = tf.gather(self._continues_word, ids)
+            if self._parts_texts:
+                continues_word &= ~tf.roll(is_kept, 1, axis=1)
             positions = _choose_words(is_candidate, continues_word, num_to_predict, order, num_slots)
         else:
             positions = _choose_pieces(is_candidate, num_to_predict, order, num_slots)

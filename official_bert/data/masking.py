@@ -32,12 +32,14 @@ class MaskingVocabulary(NamedTuple):
       mask: [MASK].
       wordpieces: candidates for random replacement, in file order without duplicates.
       continues_word: wordpieces that continue the preceding word.
+      parts_texts: whether a word begins after [CLS] and [SEP], whatever the wordpiece there.
     """
 
     kept: list[int]
     mask: int
     wordpieces: list[int]
     continues_word: set[int]
+    parts_texts: bool
 
     @classmethod
     def from_vocabulary(cls, vocabulary: Vocabulary) -> "MaskingVocabulary":
@@ -48,7 +50,8 @@ class MaskingVocabulary(NamedTuple):
         """
         *kept, mask = vocabulary.require(vocab.CLS, vocab.SEP, vocab.MASK)
         continues_word = {index for piece, index in vocabulary.token_to_id.items() if vocabulary.continues_word(piece)}
-        return cls(kept, mask, list(vocabulary.token_to_id.values()), continues_word)
+        wordpieces = list(vocabulary.token_to_id.values())
+        return cls(kept, mask, wordpieces, continues_word, not vocabulary.marks_first_word)
 
 
 class Replacements(NamedTuple):
@@ -112,7 +115,9 @@ class Masker:
         Raises:
           UserError: the vocabulary lacks [CLS], [SEP] or [MASK].
         """
-        self._kept, self._mask, self._wordpieces, self._continues_word = MaskingVocabulary.from_vocabulary(vocabulary)
+        (self._kept, self._mask, self._wordpieces, self._continues_word, self._parts_texts) = (
+            MaskingVocabulary.from_vocabulary(vocabulary)
+        )
         self._masked_share, self._kept_share = replacements.mask, replacements.keep_probability
         self._limits = {"masked_lm_prob": masked_lm_prob, "max_predictions_per_seq": max_predictions_per_seq}
         self._whole_word = whole_word
@@ -157,7 +162,8 @@ class Masker:
         for position, index in enumerate(ids):
             if index in self._kept:
                 continue
-            if words and index in self._continues_word:
+            begins = self._parts_texts and position > 0 and ids[position - 1] in self._kept
+            if words and index in self._continues_word and not begins:
                 words[-1].append(position)
             else:
                 words.append([position])

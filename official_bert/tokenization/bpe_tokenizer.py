@@ -41,6 +41,7 @@ class BpeVocabulary(Vocabulary):
     file_name: ClassVar[str] = BPE_FILE
     their_file_name: ClassVar[str] = TOKENIZER_FILE
     changes_text: ClassVar[bool] = False
+    marks_first_word: ClassVar[bool] = False
 
     def __init__(
         self, token_to_id: dict[str, int], merges: Sequence[tuple[str, str]], source: str, *, adds_prefix_space: bool

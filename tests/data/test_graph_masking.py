@@ -17,6 +17,14 @@ PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range
 # As from a file with a repeated line: the piece has the number of its last line.
 TOKEN_TO_ID = {piece: index for index, piece in enumerate(PIECES)} | {"w7": len(PIECES)}
 VOCABULARY = Vocabulary(TOKEN_TO_ID)
+
+
+class BareFirstWords(Vocabulary):
+    """As of a byte-level BPE: nothing marks the first word of a text."""
+
+    marks_first_word = False
+
+
 CLS, SEP, MASK = 2, 3, 4
 FIRST_WORD, FIRST_SUFFIX = 5, 55
 LENGTH = 64
@@ -30,9 +38,9 @@ def options(whole_word=False, masked_lm_prob=0.15, max_predictions_per_seq=12):
     }
 
 
-def graph_masker(length=LENGTH, random_seed=1, purpose="training", **changes):
+def graph_masker(length=LENGTH, random_seed=1, purpose="training", vocabulary=VOCABULARY, **changes):
     limits = {**options(**changes), "max_seq_length": length, "random_seed": random_seed, "purpose": purpose}
-    return GraphMasker(VOCABULARY, **limits)
+    return GraphMasker(vocabulary, **limits)
 
 
 def sequence(rng, num_wordpieces, share_of_suffixes=0.5):
@@ -58,7 +66,7 @@ def masked(masker, sequences, first_visit=0, length=LENGTH):
     return {name: value.numpy() for name, value in compiled(batch_of(sequences, length), visits).items()}
 
 
-def masked_by_plain_rules(ids, uniform, *, whole_word, masked_lm_prob, max_predictions_per_seq):
+def masked_by_plain_rules(ids, uniform, *, whole_word, masked_lm_prob, max_predictions_per_seq, parts_texts=False):
     """Return ids, positions and labels of one record, using loops and lists."""
     num_slots = max_predictions_per_seq
     kind, replacement, order = uniform[:num_slots], uniform[num_slots : 2 * num_slots], uniform[2 * num_slots :]
@@ -66,7 +74,8 @@ def masked_by_plain_rules(ids, uniform, *, whole_word, masked_lm_prob, max_predi
     for position, index in enumerate(ids):
         if index in (CLS, SEP):
             continue
-        if whole_word and words and FIRST_SUFFIX <= index < len(PIECES):
+        begins = parts_texts and ids[position - 1] in (CLS, SEP)
+        if whole_word and words and FIRST_SUFFIX <= index < len(PIECES) and not begins:
             words[-1].append(position)
         else:
             words.append([position])
@@ -110,17 +119,28 @@ def test_the_random_numbers_are_those_of_the_published_generator():
 
 
 @pytest.mark.parametrize("whole_word", [False, True])
-@pytest.mark.parametrize(("share", "num_slots"), [(0.15, 12), (0.5, 20), (0.01, 3), (1.0, LENGTH + 6), (0.3, 1)])
-def test_masks_are_those_of_the_plain_rules(whole_word, share, num_slots):
+@pytest.mark.parametrize(
+    ("share", "num_slots", "kind"),
+    [
+        (0.15, 12, Vocabulary),
+        (0.5, 20, BareFirstWords),
+        (0.01, 3, Vocabulary),
+        (1.0, LENGTH + 6, Vocabulary),
+        (0.3, 1, Vocabulary),
+    ],
+)
+def test_masks_are_those_of_the_plain_rules(whole_word, share, num_slots, kind):
     rng = random.Random(4)
     changes = options(whole_word, share, num_slots)
-    masker = graph_masker(**changes)
+    masker = graph_masker(**changes, vocabulary=kind(TOKEN_TO_ID))
     sequences = [sequence(rng, rng.randint(4, LENGTH), rng.choice([0.1, 0.6, 0.95])) for _ in range(300)]
     sequences.append([CLS, SEP, SEP])  # nothing to mask
     uniform = uniform_numbers(masker._key, tf.range(len(sequences), dtype=tf.int64), 2 * num_slots + LENGTH).numpy()
     found = masked(masker, sequences)
     for row, ids in enumerate(sequences):
-        expected, positions, labels = masked_by_plain_rules(ids, uniform[row].tolist(), **changes)
+        expected, positions, labels = masked_by_plain_rules(
+            ids, uniform[row].tolist(), **changes, parts_texts=not kind.marks_first_word
+        )
         unused = [0] * (num_slots - len(positions))
         assert found["input_ids"][row].tolist() == expected + [0] * (LENGTH - len(ids)), row
         assert found["masked_lm_positions"][row].tolist() == positions + unused, row

@@ -11,13 +11,21 @@ from official_bert.tokenization import FullTokenizer, Vocabulary
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(50)), *(f"##s{n}" for n in range(50))]
 VOCABULARY = Vocabulary({piece: index for index, piece in enumerate(PIECES)})
+
+
+class BareFirstWords(Vocabulary):
+    """As of a byte-level BPE: nothing marks the first word of a text."""
+
+    marks_first_word = False
+
+
 CLS, SEP, MASK = 2, 3, 4
 FIRST_WORD, FIRST_SUFFIX = 5, 55
 
 
-def masker(**changes):
+def masker(vocabulary=VOCABULARY, **changes):
     options = {"masked_lm_prob": 0.15, "max_predictions_per_seq": 20, "whole_word": False}
-    return Masker(VOCABULARY, **{**options, **changes})
+    return Masker(vocabulary, **{**options, **changes})
 
 
 def sequence(rng, length=100):
@@ -77,23 +85,28 @@ def test_80_10_10():
         assert abs(count / total - share) < 3 * math.sqrt(share * (1 - share) / total)
 
 
-def test_whole_words_stay_whole():
-    rng = random.Random(4)
+@pytest.mark.parametrize("kind", [Vocabulary, BareFirstWords])
+def test_whole_words_stay_whole(kind):
+    rng, vocabulary = random.Random(4), kind(VOCABULARY.token_to_id)
+    across = 0
     for _ in range(300):
         ids = sequence(rng)
-        masked = masker(whole_word=True).mask(ids, rng)
+        masked = masker(vocabulary, whole_word=True).mask(ids, rng)
         hidden = set(masked.positions)
         assert len(hidden) <= 15
         words = []
         for position, index in enumerate(ids):
             if index in (CLS, SEP):
                 continue
-            if words and index >= FIRST_SUFFIX:
+            if words and index >= FIRST_SUFFIX and (kind is Vocabulary or ids[position - 1] not in (CLS, SEP)):
                 words[-1].append(position)
             else:
                 words.append([position])
         for word in words:
             assert set(word) <= hidden or not set(word) & hidden
+        middle = ids.index(SEP)
+        across += ids[middle + 1] >= FIRST_SUFFIX and len({middle - 1, middle + 1} & hidden) == 1
+    assert (across > 0) == (kind is BareFirstWords)  # the first word of the second text is another one
 
 
 def test_ngrams_are_whole_neighbouring_words_of_one_text():

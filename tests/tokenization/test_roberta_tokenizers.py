@@ -12,10 +12,11 @@ import sentencepiece
 import tensorflow as tf
 from sentencepiece import sentencepiece_model_pb2
 
-from official_bert.families.roberta import RobertaConfig
+from official_bert.families.roberta import CamembertConfig, RobertaConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
+from official_bert.serving.saved_model import write_export
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.servable import PretrainingServable
 from official_bert.tokenization import FullTokenizer, load_tokenizer, read_vocabulary_file
@@ -96,6 +97,9 @@ def test_bpe_finds_masks_as_transformers_does(bpe, expected):
     text, ids = expected["masked"], expected["masked_ids"]
     parts = [bpe.encode(part) for part in bpe.mask_pattern.split(text.replace("<mask>", "[MASK]", 1))]
     assert [bpe.cls_id, *parts[0], bpe.mask_id, *parts[1], bpe.mask_id, *parts[2], bpe.sep_id] == ids
+    special = {bpe.cls_id, bpe.sep_id, bpe.pad_id, bpe.unk_id, bpe.mask_id}
+    assert special.isdisjoint(bpe.encode("the </s> <s> <pad> <unk> <mask> smith"))  # they are text
+    assert not bpe.vocabulary.marks_first_word
 
 
 def test_a_bpe_is_the_same_from_either_file_and_in_another_process(bpe, expected, tmp_path):
@@ -194,3 +198,17 @@ def test_a_model_with_a_bpe_answers_texts_and_its_export_would_read_ids(bpe, exp
         assert [word.probability for word in mask[:5]] == pytest.approx(row[best].tolist(), abs=1e-6)
     words = {word.word for word in found[0][0]}
     assert {" the", "<mask>"} <= words and not any("\u0120" in word for word in words)
+
+
+@pytest.mark.slow
+def test_an_export_of_a_camembert_reads_texts(shifted, tmp_path):
+    tokenizer = shifted[1][CamembertTokenizer]
+    config = CamembertConfig(len(tokenizer), 8, 1, 2, 12, max_position_embeddings=20, type_vocab_size=1)
+    servable = PretrainingServable(PretrainingModel(BertEncoder(config)), config, tokenizer, max_seq_length=18, top_k=3)
+    write_export(str(tmp_path / "export"), servable)
+    predictors = Predictor(tmp_path / "export"), Predictor.from_servable(servable)
+    texts = ["the <mask> iron", "a [MASK]"]
+    for found, expected in zip(*(predict(texts) for predict in predictors), strict=True):
+        assert [word.word for word in found[0]] == [word.word for word in expected[0]]
+        probabilities = [[word.probability for word in words[0]] for words in (found, expected)]
+        assert probabilities[0] == pytest.approx(probabilities[1], abs=1e-6)

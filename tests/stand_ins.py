@@ -148,7 +148,6 @@ STAND_INS = (
     ),
     StandIn("docs/tour.md", "--log_steps=500", "--log_steps=2"),
     StandIn("docs/tour.md", "--num_train_epochs=10", "--num_train_epochs=1"),
-    StandIn("docs/tour.md", "--num_train_epochs=8", "--num_train_epochs=1"),
     StandIn("docs/attention.md", "demo_output", _make_demo_output),
     StandIn("docs/attention.md", "encoder", make_encoder),
     StandIn("docs/models.md", "demo_output", _make_demo_output),

@@ -94,8 +94,12 @@ def letter_pair(path, letters, settings):
 
 @pytest.fixture(
     scope="module",
-    # Uncased text is changed most.
-    params=[pytest.param(it, marks=[pytest.mark.slow] * (it != UNCASED)) for it in SETTINGS.values()],
+    params=[
+        UNCASED,  # with the most normalization
+        pytest.param(CASED, marks=pytest.mark.slow),
+        pytest.param(ACCENTED, marks=[pytest.mark.slow, pytest.mark.endurance]),
+        pytest.param(PRESPLIT, marks=pytest.mark.slow),
+    ],
     ids=list(SETTINGS),
 )
 def settings(request):

@@ -1,6 +1,6 @@
 """`export_embeddings`: export an encoder as a model that reads texts and returns their vectors."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from official_bert.commands.shared.file_checks import check_model
 from official_bert.config.sentence_modules import MODEL
@@ -32,10 +32,12 @@ class EmbeddingExportConfig(VectorOptions, VersionOptions, ModelOptions):
         maximum=MAX_AXIS,
         sizes_run_with="always",
     )
-    pooling: str = redeclared(
+    pooling: str | None = redeclared(
         VectorOptions,
         "pooling",
-        help=f"{POOLING_HELP} {MODEL}: as a sentence-transformers folder says; its default.",
+        default=None,
+        help=f"{POOLING_HELP} {MODEL}: as a sentence-transformers folder says. By default {MODEL} for such a folder, "
+        "the trained vectors for a run of run_sentence_encoder, and otherwise mean.",
         from_checkpoint=True,
     )
     prefix: str | None = redeclared(
@@ -43,13 +45,26 @@ class EmbeddingExportConfig(VectorOptions, VersionOptions, ModelOptions):
         "prefix",
         default=None,
         help='Text that the export puts before every text, such as "query: ". By default the default prompt of a '
-        "sentence-transformers folder, if it has one.",
+        "sentence-transformers folder, or the prefix of the anchors of a run.",
     )
+
+    @property
+    def poolings(self) -> list[str]:
+        """See `VectorOptions`."""
+        return (self.pooling or "mean").split(",")
 
     @property
     def known_poolings(self) -> list[str]:
         """See `VectorOptions`."""
         return [*POOLINGS, MODEL]
+
+    @property
+    def changes_of_run(self) -> dict[str, Any]:
+        """The flags that an export of a run of `run_sentence_encoder` does not take from the run."""
+        changes = {"do_export": True, "export_dir": self.export_dir, "vector_types": self.vector_types}
+        given = {"vector_size": self.vector_size, "max_seq_length": self.max_seq_length, "normalize": self.normalize}
+        changes |= {name: value for name, value in given.items() if value}
+        return changes if self.prefix is None else {**changes, "prefix": self.prefix, "query_prefix": ""}
 
     def __post_init__(self):
         super().__post_init__()
@@ -91,11 +106,22 @@ def _servable(
 ) -> "SentenceServable":
     from official_bert.checkpoints.loading import load
     from official_bert.checkpoints.opening import open_checkpoint
+    from official_bert.checkpoints.state_file import find_checkpoint, model_folders
     from official_bert.inference.sentence_head import find_head
     from official_bert.modeling.encoder import create_encoder, is_needed
     from official_bert.modeling.sentence import SentenceModel
-    from official_bert.tasks.sentence_encoder.servable import SentenceServable
+    from official_bert.options.saved_flags import config_from_saved
+    from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
+    from official_bert.tasks.sentence_encoder.servable import SentenceServable, servable_of_run
+    from official_bert.training.run_folder import read_run_config
 
+    run = read_run_config(model_folders(checkpoint)[-1])
+    if run and run.task == SentenceServable.task and config.pooling is None:
+        flags = {**run.flags, **config.changes_of_run, "bert_config_file": config.bert_config_file}
+        of_run = config_from_saved(SentenceEncoderConfig, flags, run.path)
+        return servable_of_run(
+            of_run, bert_config, tokenizer, find_checkpoint(checkpoint, "init_checkpoint"), encoder_options
+        )
     encoder = create_encoder(bert_config, encoder_options)
     load(open_checkpoint(checkpoint, "init_checkpoint"), encoder.weights, required=is_needed)
     head = find_head(checkpoint, bert_config.hidden_size) if config.pooling == MODEL else None

@@ -12,6 +12,8 @@ pytest.importorskip("apache_beam")
 from official_bert.commands import beam_predict, run_ner, run_squad
 from official_bert.commands.beam_predict import BeamPredictionConfig
 from official_bert.data import beam_jobs
+from official_bert.data.beam_shards import shard_paths
+from official_bert.data.vector_parts import TextId, read_parts
 from official_bert.inference import beam_prediction
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
@@ -118,6 +120,34 @@ def test_vectors_are_those_of_predictor(reviews, tmp_path):
         beam_predict.run, BeamPredictionConfig, {**flags, "model_dir": reviews["export_dir"], "pooling": "cls"},
         "an export only predicts its task",
     )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_vectors_of_a_sentence_encoder_in_any_number_of_parts(one_layer_config_file, vocab_file, tmp_path):
+    from tests.serving.tiny_exports import write_tiny_export
+
+    files = {"bert_config_file": one_layer_config_file, "vocab_file": vocab_file}
+    model_dir = write_tiny_export(tmp_path / "serving", "sentence_encoder", **files)
+    texts = ["a bright town", "", "the town of the baker " * 30, "one"] * 40
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
+    expected = Predictor(model_dir).embed([text.strip() for text in texts])
+    flags = {"input_file": str(tmp_path / "texts.txt"), "model_dir": str(tmp_path / "serving")}
+    threads = "--direct_running_mode=multi_threading --direct_num_workers=3"
+    found = {}
+    for output_format, num_shards, beam_args in (("npy", 1, ""), ("npy", 5, threads), ("tfrecord", 2, threads)):
+        output = str(tmp_path / f"found.{output_format}")
+        changes = {"output_format": output_format, "num_shards": num_shards, "beam_args": beam_args}
+        beam_predict.run(BeamPredictionConfig(**flags, output_file=output, **changes))
+        blocks = list(read_parts(shard_paths(output, num_shards)))
+        rows = {text: vector for block in blocks for text, vector in zip(block.ids, block.vectors, strict=True)}
+        assert set(rows) == {TextId(flags["input_file"], number) for number in range(len(texts))}
+        found[output_format, num_shards] = np.array([rows[text] for text in sorted(rows)])
+        np.testing.assert_allclose(found[output_format, num_shards], expected, atol=1e-5)
+    np.testing.assert_array_equal(found["npy", 1], found["npy", 5])
+    np.testing.assert_array_equal(found["npy", 1], found["tfrecord", 2])
+    beam_predict.run(BeamPredictionConfig(**flags, output_file=str(tmp_path / "found.jsonl")))
+    found = [row["vector"] for row in lines_of(tmp_path / "found.jsonl")]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -6,9 +6,8 @@ import random
 import numpy as np
 import pytest
 
-from official_bert.commands import run_sentence_encoder
-from official_bert.inference.exports import load_export
-from official_bert.inference.finished_runs import export
+from official_bert.commands import export_embeddings, run_sentence_encoder
+from official_bert.commands.export_embeddings import EmbeddingExportConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from tests.conftest import assert_refused
@@ -78,12 +77,17 @@ def test_a_run_learns_resumes_predicts_and_exports(settings, data_dir, tmp_path,
     assert vectors.shape == (24, 3, 24)
     cosines = np.loadtxt(f"{settings['output_dir']}/similarities.tsv")
     np.testing.assert_allclose(cosines, np.einsum("nd,nkd->nk", vectors[:, 0], vectors[:, 1:]), atol=1e-5)
-    # What is exported, and what Python gives, is what training computes, with the prefix of anchors.
-    anchors = [line.split("\t")[0] for line in (data_dir / "triplets.dev.tsv").read_text().splitlines()[1:]]
-    np.testing.assert_allclose(Predictor(settings["output_dir"])(anchors), vectors[:, 0], atol=1e-5)
-    version = export(settings["output_dir"], tmp_path / "exported")
-    exported = load_export(version).signatures["text"]
-    np.testing.assert_allclose(exported(text=anchors)["vectors"], vectors[:, 0], atol=1e-5)
+    # Python gives what training computes, with the prefix of anchors; an export, with a prefix and a size of its own.
+    rows = [line.split("\t") for line in (data_dir / "triplets.dev.tsv").read_text().splitlines()[1:]]
+    anchors, positives, _ = zip(*rows, strict=True)
+    predict = Predictor(settings["output_dir"])
+    np.testing.assert_allclose(predict(list(anchors[:1])), vectors[:1, 0], atol=1e-5)
+    np.testing.assert_allclose(predict.embed(list(anchors)), vectors[:, 0], atol=1e-5)
+    given = {"init_checkpoint": settings["output_dir"], "export_dir": str(tmp_path / "serving")}
+    model_files = {name: settings[name] for name in ("bert_config_file", "vocab_file")}
+    export_embeddings.run(EmbeddingExportConfig(**given, **model_files, prefix="", vector_size=8))
+    expected = vectors[:, 1, :8] / np.linalg.norm(vectors[:, 1, :8], axis=1, keepdims=True)
+    np.testing.assert_allclose(Predictor(given["export_dir"]).embed(list(positives)), expected, atol=1e-5)
 
 
 def test_order_of_scored_pairs_is_learned(settings):

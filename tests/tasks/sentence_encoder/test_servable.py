@@ -1,4 +1,4 @@
-"""Vectors of an exported sentence encoder, compared with `TextEncoder` and NumPy."""
+"""Vectors of the export of a sentence encoder, against `TextEncoder` and NumPy."""
 
 import base64
 
@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
+from official_bert.inference.predictor import Predictor
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
@@ -29,7 +30,7 @@ def tokenizer(vocab_file):
 
 @pytest.fixture(scope="module")
 def encoder(one_layer_config_file):
-    """An encoder with random weights, large enough that texts matter."""
+    """An encoder of random weights, large enough for the texts to matter."""
     tf.keras.utils.set_random_seed(1)
     encoder = BertEncoder(BertConfig.from_json_file(one_layer_config_file), layout=UnpaddedLayout)
     for variable in encoder.trainable_variables:
@@ -110,3 +111,13 @@ def test_a_new_process_answers_every_signature(model, tokenizer, tmp_path):
         np.testing.assert_allclose(answer["vectors"], expected["vectors"], atol=TOLERANCE)
         np.testing.assert_allclose(answer["int8_vectors"], expected["int8_vectors"], atol=1)
     assert ids.keys() == set(IDS_SCHEMA.names)
+
+    predict = Predictor(path)
+    np.testing.assert_allclose(predict(AWKWARD_TEXTS), expected["vectors"], atol=TOLERANCE)
+    np.testing.assert_allclose(predict.embed(AWKWARD_TEXTS, batch_size=2), expected["vectors"], atol=TOLERANCE)
+    np.testing.assert_allclose(predict.embed(AWKWARD_TEXTS[0]), expected["vectors"][0], atol=TOLERANCE)
+    assert predict.embed([]).shape == (0, WIDTH)
+    with pytest.raises(UserError, match="pooling: this export has only its own vectors"):
+        predict.embed("a", pooling="mean")
+    with pytest.raises(UserError, match="max_seq_length=5 needs pooling"):
+        predict.embed("a", max_seq_length=5)

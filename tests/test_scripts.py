@@ -200,7 +200,7 @@ class TestExtractFeatures:
 
     def test_a_pipe_that_brings_nothing_is_a_mistake(self, flags):
         result = run_script("extract_features.py", piped=b"", **flags)
-        assert_fails(result, "extract_features.py: error: /dev/stdin is empty; give a text a line")
+        assert_fails(result, "extract_features.py: error: /dev/stdin is empty; give one text per line")
         assert result.output == ""
 
 

@@ -1,4 +1,4 @@
-"""What docs/security.md promises of the code itself; hostile files and requests are in the tests that it names."""
+"""The guarantees of docs/security.md about the code; for hostile files and requests see the tests named there."""
 
 import ast
 
@@ -9,7 +9,7 @@ from tests.conftest import ROOT
 PROGRAMS = [*ROOT.glob("*.py"), *(ROOT / "official_bert").rglob("*.py"), *(ROOT / "tools").glob("*.py")]
 # Sends work to its own processes through pipes that nobody else can write to.
 MAY_UNPICKLE = ROOT / "official_bert" / "support" / "processes.py"
-# Knows the names of tensors alone, see `tests/checkpoints/test_pytorch_pickle.py`.
+# Supports only the globals of tensors, see `tests/checkpoints/test_pytorch_pickle.py`.
 MAY_DERIVE = ROOT / "official_bert" / "checkpoints" / "pytorch_pickle.py"
 RUNS_CODE = {"eval", "exec", "compile", "__import__", "os.system", "os.popen"}
 UNPICKLES = {"pickle.load", "pickle.loads", "torch.load", "joblib.load", "marshal.loads", "yaml.load"}

@@ -39,25 +39,24 @@ class AblationConfig(CorpusOptions, TextOptions):
 
     heldout_file: str | None = option(
         None,
-        "Files with other text, on which masked words are predicted; as --input_file.",
+        "Held-out text files for the masked-LM evaluation; same syntax as --input_file.",
         required=True,
         is_path=True,
     )
     bert_config_file: str | None = option(
-        None, "Model configuration of the model that is varied, a bert_config.json.", required=True, is_path=True
+        None, "Model configuration (bert_config.json) of the baseline model.", required=True, is_path=True
     )
     vocab_file: str | None = option(None, "Vocabulary file, one wordpiece per line.", required=True, is_path=True)
     task_name: str | None = option(
-        None, "Data set to fine-tune on: cola, sst-2, mrpc, ..., as of run_classifier.", required=True
+        None, "Data set to fine-tune on: cola, sst-2, mrpc, ..., as in run_classifier.", required=True
     )
-    data_dir: str | None = option(None, "Folder with the files of that data set.", required=True, is_path=True)
+    data_dir: str | None = option(None, "Folder with the files of the data set.", required=True, is_path=True)
     output_dir: str | None = option(
         None, "Folder for ablation.tsv and for one folder per run.", required=True, is_path=True
     )
     tables: str = option(
         ",".join(TABLES),
-        "Comma-separated list. tasks: with and without next sentences and attention to the right; masking: what "
-        "becomes of the chosen wordpieces; size: layers and hidden size.",
+        "Comma-separated list. tasks: with and without next sentences and attention to the right; masking: replacement of the chosen wordpieces; size: layers and hidden size.",
     )
     random_seed: str = option("1,2,3", "Comma-separated list: random seeds; each variant is run with each of them.")
     max_seq_length: int = option(
@@ -461,7 +460,7 @@ COMMAND = Command(
   {command} --input_file=corpus.txt --heldout_file=heldout.txt --vocab_file=vocab.txt \
       --bert_config_file=bert_config.json --task_name=SST-2 --data_dir=glue/SST-2 --output_dir=out/ablation
 
-Prints tables of means over the seeds. The same command goes on where it was stopped.
+Prints tables of means over the seeds. The same command resumes an interrupted run.
 """,
     check=check,
     run=run,

@@ -32,8 +32,7 @@ class BeamPredictionConfig(BeamOptions):
     )
     input_file: str | None = option(
         None,
-        "Files to read: comma-separated list of names, globs, folders (all files below) and @list.txt (a file with one "
-        "of these a line). One text per line, or `text ||| text` for a pair or for question and context.",
+        "Files to read: comma-separated list of names, globs, folders (all files below) and @list.txt (a file with one of these per line). One text per line, or `text ||| text` for a pair or for question and context.",
         required=True,
         is_path=True,
     )
@@ -45,14 +44,14 @@ class BeamPredictionConfig(BeamOptions):
     )
     output_format: str = option(
         "jsonl",
-        "jsonl: JSON lines. For vectors also npy: one array per file, with the ids of its rows in NAME.ids.jsonl; or "
+        "jsonl: JSON Lines. For vectors also npy: one array per file, with the ids of its rows in NAME.ids.jsonl; or "
         "tfrecord: one Example per text.",
         group="output",
         choices=("jsonl", "npy", "tfrecord"),
     )
     num_shards: int = option(1, "Number of files to write.", group="output", minimum=1, maximum=MAX_PARTS)
     text_column: str | None = option(
-        None, "Read tables: name or number (from 0) of the text column; in JSON lines its key, in Parquet its name."
+        None, "Read tables: name or number (from 0) of the text column; in JSON Lines its key, in Parquet its name."
     )
     text_b_column: str | None = option(
         None,
@@ -180,8 +179,8 @@ COMMAND = Command(
   {command} --model_dir=serving/reviews --input_file='reviews/*.txt' --output_file=predictions.jsonl \
       --num_shards=8 --beam_args='--direct_running_mode=multi_processing --direct_num_workers=4'
 
-Needs the extra "beam". Each line of the output has the file and the number of its text there, counted from 0. The
-workers read and write the same paths as this process. docs/beam.md has the options for clusters.
+Needs the extra "beam". Each output line has the file and the index of the text in it, from 0. The
+workers read and write the same paths as this process. See docs/beam.md for the options for clusters.
 """,
     check=check,
     run=run,

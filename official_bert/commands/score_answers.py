@@ -91,7 +91,7 @@ def _read(path: str, what: str, kind: type | tuple[type, ...], kind_name: str) -
 COMMAND = Command(
     name="score_answers",
     config_class=AnswerScoringConfig,
-    summary="Scores predicted answers as SQuAD's own scripts do: exact match and F1.",
+    summary="Scores predicted answers as SQuAD's official scripts do: exact match and F1.",
     usage="""
   {command} --squad_file=dev-v1.1.json --predictions_file=predictions.json
 

@@ -38,12 +38,12 @@ class SimilarityConfig(CandidateOptions):
     pooling: str = redeclared(CandidateOptions, "pooling", from_checkpoint=("candidates_file",))
     projector_dir: str | None = option(
         None,
-        "Folder for the candidates and their vectors as TensorBoard's Embedding Projector reads them; needs no query.",
+        "Folder for the candidates and their vectors in the format of TensorBoard's Embedding Projector; needs no query.",
         group="output",
         is_path=True,
     )
     sts_file: str | None = option(
-        None, "Instead of candidates: lines of a score and two sentences, with tabs between them.", is_path=True
+        None, "Instead of candidates: lines with a score and two sentences, separated by tabs.", is_path=True
     )
     output_format: str = option(
         "tsv",
@@ -228,9 +228,9 @@ COMMAND = Command(
   {command} --sts_file=sts-dev.tsv --vocab_file=vocab.txt \
       --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt
 
-The first command prints the candidates with the largest cosine similarity to the query; --projector_dir keeps their
-vectors for TensorBoard. The second reads lines of a score and two sentences with tabs between them, and prints for each
-layer and pooling how the cosine similarities correlate with the scores (Spearman and Pearson).
+The first command prints the candidates with the largest cosine similarity to the query; --projector_dir writes their
+vectors for TensorBoard. The second reads lines with a score and two sentences, separated by tabs, and prints for each
+layer and pooling the correlation of the cosine similarities with the scores (Spearman and Pearson).
 """,
     check=check,
     run=run,

@@ -21,7 +21,7 @@ class ServeConfig(Options):
     export_dir: str | None = option(
         None, "Folder of the exported versions of a model; the highest number is served.", required=True, is_path=True
     )
-    model_name: str | None = option(None, "Name of the model in the addresses; by default that of --export_dir.")
+    model_name: str | None = option(None, "Name of the model in the URLs; by default that of --export_dir.")
     port: int = option(8501, "Port of the REST API.", minimum=1, maximum=_MAX_PORT)
     grpc_port: int = option(8500, "Port of gRPC; 0 for REST only.", minimum=0, maximum=_MAX_PORT)
     ui: bool = option(False, "Also serve a page at /ui to try the model in a browser.")
@@ -33,7 +33,7 @@ class ServeConfig(Options):
     )
     max_execution_batch_size: int = option(
         BatchingSettings.max_execution_batch_size,
-        "Maximum number of examples that the model computes together; 1 turns batching off.",
+        "Maximum number of examples per batch; 1 turns batching off.",
         group="rarely needed",
         minimum=1,
         maximum=MAX_BATCH_SIZE,
@@ -46,7 +46,7 @@ class ServeConfig(Options):
     )
     max_enqueued_batches: int = option(
         BatchingSettings.max_enqueued_batches,
-        "Maximum number of batches that wait; further requests are refused with 503.",
+        "Maximum number of waiting batches; further requests get 503.",
         group="rarely needed",
         minimum=1,
     )
@@ -60,8 +60,7 @@ class ServeConfig(Options):
 
     tensorflow_intra_op_parallelism: int = option(
         1,
-        "Number of threads that share one operation; 0 for the number of cores. With 1, requests that come at the same "
-        "time are answered by different cores, which is faster.",
+        "Number of threads per operation; 0 for the number of cores. With 1, different cores answer concurrent requests, which is faster.",
         group="rarely needed",
         minimum=0,
         maximum=MAX_PARTS,
@@ -72,7 +71,7 @@ class ServeConfig(Options):
         if not re.fullmatch(r"[\w.-]+", self.served_name, re.ASCII):
             raise UserError(f"--model_name={self.served_name}: must consist of letters, digits, '_', '-' and '.'")
         if self.port == self.grpc_port:
-            raise UserError(f"--port and --grpc_port are both {self.port}; each needs a port of its own")
+            raise UserError(f"--port and --grpc_port are both {self.port}; each needs its own port")
 
     @property
     def served_name(self) -> str:
@@ -136,8 +135,8 @@ COMMAND = Command(
   curl http://localhost:8501/v1/models/reviews:predict \
       -d '{"signature_name": "text", "inputs": {"text_a": ["a gem"]}}'
 
-Needs the extra "serve". A version that is exported while the server runs replaces the one before. SIGTERM and Ctrl-C
-end the server after the requests that it has begun. docs/serving.md has more.
+Needs the extra "serve". A version exported while the server runs replaces the previous one. SIGTERM and Ctrl-C stop the
+server after it has finished the requests in progress. See docs/servers.md.
 """,
     check=check,
     run=run,

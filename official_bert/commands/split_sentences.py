@@ -27,7 +27,7 @@ class SplitSentencesConfig(CorpusOptions):
     input_format: str = option(
         "auto",
         "text: paragraphs, blank lines between documents; lines: one document per line; jsonl, parquet: one document "
-        "per object or row, one paragraph per line of its text; auto: by the file names, otherwise text.",
+        "per object or row, one paragraph per line of its text; auto: chosen by file name, text if unknown.",
         choices=("auto", "text", "lines", "jsonl", "parquet"),
     )
     one_document_per_file: bool = option(

@@ -34,8 +34,7 @@ class SweepConfig(Options):
 
     command: str | None = option(
         None,
-        "Command that each run is, run_classifier or run_ner with its flags, as one quoted value; or give it at the "
-        "end, after --.",
+        "Command of each run: run_classifier or run_ner with its flags, as one quoted value; or give it at the end, after --.",
         required=True,
     )
     output_dir: str | None = option(
@@ -261,7 +260,7 @@ def _best(combinations: Sequence[_Combination]) -> _Combination:
 COMMAND = Command(
     name="sweep",
     config_class=SweepConfig,
-    summary="Runs a command that fine-tunes with every combination of some settings, and names the best.",
+    summary="Runs a fine-tuning command with every combination of some settings, and reports the best.",
     usage=r"""
   {command} --output_dir=sweep --random_seed=1,2,3 -- run_classifier --task_name=mrpc --data_dir=MRPC \
       --init_checkpoint=uncased_L-12_H-768_A-12
@@ -271,8 +270,8 @@ COMMAND = Command(
 --train_batch_size, --learning_rate, --num_train_epochs and --random_seed take lists, by default the values in the BERT
 paper and one seed. The command after -- takes all its other flags; --do_train and --do_eval are added.
 Each run is a process of that command with its own folder in --output_dir; sweep.tsv there lists the dev scores so far.
-The same command resumes an unfinished sweep; finished runs are not repeated. A run that fails ends the sweep. Taggers
-are compared by the F1 of the entities or, where the tags mark none, by accuracy.
+The same command resumes an unfinished sweep; finished runs are not repeated. If a run fails, the sweep ends. Taggers
+are compared by entity F1, or by accuracy if the tags do not mark entities.
 """,
     run=run,
     uses_tensorflow=False,

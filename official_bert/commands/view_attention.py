@@ -21,19 +21,18 @@ _SHOWS_ATTENTION = {"format": ("html", "png")}
 class AttentionConfig(ModelOptions):
     """Flags of `view_attention`."""
 
-    text: str | None = option(None, "Text to read: a sentence, or a question.", required=True)
+    text: str | None = option(None, "First text: a sentence, or a question.", required=True)
     text_b: str | None = option(None, "Second text: another sentence, or the context of the question.", group="input")
     output_file: str | None = option(None, "File to write.", required=True, is_path=True)
     format: str = option(
         "html",
-        "html: a page for the browser, of one file; json: all numbers, exactly; png: an image of the head that --layer "
+        "html: a self-contained page; json: all numbers, exactly; png: an image of the head that --layer "
         "and --head choose, or of all heads.",
         choices=("html", "json", "png"),
     )
     max_seq_length: int = option(
         128,
-        "Maximum number of wordpieces, including [CLS] and [SEP]; longer texts are truncated, also to what the model "
-        "takes.",
+        "Maximum number of wordpieces, including [CLS] and [SEP]; longer texts are truncated, also to the maximum length of the model.",
         group="text",
         minimum=5,
         maximum=MAX_AXIS,
@@ -46,7 +45,7 @@ class AttentionConfig(ModelOptions):
     )
     head: int | None = option(None, "Number of the head in its layer, from 0.", only_with=_SHOWS_ATTENTION)
     merge_words: bool = option(
-        False, "Merge wordpieces to words: in the image, at first in the page, and in addition in the JSON."
+        False, "Merge wordpieces to words: in the image, initially in the page, and additionally in the JSON."
     )
     top_k: int = option(
         5, "Number of words to predict at each position, with a pretrained checkpoint.", minimum=1, maximum=MAX_AXIS
@@ -116,12 +115,12 @@ def _fitting(config: AttentionConfig) -> AttentionConfig:
 COMMAND = Command(
     name="view_attention",
     config_class=AttentionConfig,
-    summary="Shows what each attention head attends to in a text: a page for the browser, an image or JSON.",
+    summary="Shows what each attention head attends to in a text, as an HTML page, an image or JSON.",
     usage=r"""
   {command} --bert_config_file=bert_config.json --vocab_file=vocab.txt --init_checkpoint=bert_model.ckpt \
       --text="Who keeps the bees?" --text_b="In spring Marta keeps the bees." --output_file=attention.html
 
-The page is one file that needs no network. With a pretrained checkpoint it also shows which words the model expects at
+The page is one file that needs no network. With a pretrained checkpoint it also shows the masked-LM predictions at
 each position. --format=png needs the extra "plots".
 """,
     check=check,

@@ -27,7 +27,7 @@ class WordVectorConfig(SentenceOptions):
     input_file: str | None = option(None, "Sentences, one per line; - for standard input.", required=True, is_path=True)
     image_file: str | None = option(
         None,
-        "PNG file to draw: the occurrences, by the first two principal components of their vectors.",
+        "PNG file to write: the occurrences, by the first two principal components of their vectors.",
         group="output",
         is_path=True,
     )
@@ -106,12 +106,12 @@ def _write_table(occurrences: "list[Occurrence]", cosines: "np.ndarray") -> None
 COMMAND = Command(
     name="word_vectors",
     config_class=WordVectorConfig,
-    summary="Compares the vectors that a word has in several sentences: a table, and a picture.",
+    summary="Compares the vectors of a word in several sentences, as a table and an image.",
     usage=r"""
   {command} --word=bank --input_file=sentences.txt --image_file=bank.png --vocab_file=vocab.txt \
       --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt
 
-The picture needs the extra "plots".
+The image needs the extra "plots".
 """,
     check=check,
     run=run,

@@ -29,7 +29,7 @@ class Passage(NamedTuple):
 
 
 class BeirCorpus:
-    """A corpus that is read anew, and checked, each time it is iterated over; it is never held in memory."""
+    """Corpus that is read and checked in each iteration, and never held in memory."""
 
     def __init__(self, path: str, judged: Mapping[str, str]):
         """Read nothing yet.

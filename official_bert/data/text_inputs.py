@@ -99,7 +99,7 @@ class TextSource(NamedTuple):
             yield text
             is_empty = False
         if is_empty:
-            raise UserError(f"{self.readable_path} is empty; give a text a line")
+            raise UserError(f"{self.readable_path} is empty; give one text per line")
 
     def count(self) -> int | None:
         """Estimate the number of texts from the file's lines or rows; None if unknown before reading."""
@@ -126,8 +126,8 @@ class TextSource(NamedTuple):
         table_format = format_of(self.path)
         if table_format is None:
             raise UserError(
-                f"{self.parameter}={self.path}: the name must end in one of {', '.join(ENDINGS)}, which tells the "
-                f"format; or give input_format, one of {', '.join(FORMATS)}"
+                f"{self.parameter}={self.path}: the file name must end in one of {', '.join(ENDINGS)}; "
+                f"otherwise give input_format, one of {', '.join(FORMATS)}"
             )
         return table_format
 

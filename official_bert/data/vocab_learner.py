@@ -1,6 +1,6 @@
 """Learn a wordpiece vocabulary from text, with the learner of tensorflow-text.
 
-Words are counted as the tokenizer splits them; otherwise the vocabulary would not fit its later use.
+Words are counted after the tokenizer has split them, so that the vocabulary matches its later use.
 """
 
 import importlib.util

@@ -80,4 +80,6 @@ def _check_content(model: str, file: str, blob: str) -> None:
         return
     with open(blob, "rb") as source:
         if hashlib.file_digest(source, "sha256").hexdigest() != wanted:
-            raise UserError(f"{model}: {file} is damaged, as its SHA-256 shows; delete {blob} to download it anew")
+            raise UserError(
+                f"{model}: {file} is damaged: its SHA-256 does not match; delete {blob} to download it again"
+            )

@@ -27,7 +27,7 @@ class LineReader:
     r"""The lines of a UTF-8 text file, as the reference reads them.
 
     Only `\n` ends a line (U+2028, form feed and so on are part of it). It is removed, as is every `\r`.
-    Iterating raises UserError if the file is missing, unreadable or not UTF-8; with the line.
+    Iterating raises UserError, with the line number, if the file is missing, unreadable or not UTF-8.
 
     Attributes:
       first: start of the first line returned, in bytes of text.
@@ -119,7 +119,7 @@ def read_text(path: str, what: str = "", max_bytes: int | None = None) -> str:
       max_bytes: maximum size; None for any size.
 
     Raises:
-      UserError: the file is missing, unreadable, too large or not UTF-8; with the line.
+      UserError: the file is missing, unreadable, too large or not UTF-8; the message states the line.
     """
     lines = []
     with (

@@ -43,7 +43,7 @@ def test_a_worker_that_fails_is_named():
     fails = 'case "$TF_CONFIG" in *\'"index": 1\'*) exit 3;; esac'
     result = run_script(TOOL, "--", "sh", "-c", fails)
     assert result.code == 1
-    assert "worker 1 failed with exit code 3; its own lines, which begin with [1], say why" in result.last_error_line
+    assert "worker 1 failed with exit code 3; see its output lines, which begin with [1]" in result.last_error_line
 
 
 def test_sigterm_reaches_the_workers():

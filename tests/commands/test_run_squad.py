@@ -446,7 +446,7 @@ def test_the_best_threshold_is_that_of_brute_force(run_of_2_0, tmp_path, caplog)
     assert f"null_score_diff_threshold=auto: {threshold} gives the best F1" in caplog.text
     assert {"HasAns_f1", "NoAns_f1", "total"} <= scores.keys()
     assert 60 < scores["f1"] <= 100 and "" in chosen.values() and set(ANSWERS) & set(chosen.values())
-    # A threshold given by the user decides, and the scores reflect it.
+    # A threshold given by the user takes precedence, and the scores reflect it.
     threshold = sorted(odds.values())[5]
     run(settings, **flags, null_score_diff_threshold=threshold)
     assert content_of(settings, "predictions.json") == predictions_at(threshold)

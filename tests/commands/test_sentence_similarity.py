@@ -254,7 +254,7 @@ def test_mistakes_are_one_message(flags, tmp_path):
         (tmp_path / "file.txt").write_text(text)
         return str(tmp_path / "file.txt")
 
-    refused("is empty; give a text a line", candidates_file=file(""))
+    refused("is empty; give one text per line", candidates_file=file(""))
     refused("--candidates_file=" + file("\n \n"), candidates_file=str(tmp_path / "file.txt"))
     refused("--layers=3: there is no layer 3 in a model of 3 layers", layers="3")
     refused("--layers=last: give whole numbers", layers="last")

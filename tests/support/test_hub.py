@@ -135,8 +135,8 @@ def test_half_a_download_is_not_taken_for_a_model_and_neither_is_a_damaged_one(h
     hub.damaged.add(WEIGHTS_FILE)
     home = {"HF_HOME": str(tmp_path / "other")}
     (message,) = folders(hub, "hf://own/model", **home)
-    said, blob = message.removesuffix(" to download it anew").split("; delete ")
-    assert said == f"hf://own/model: {WEIGHTS_FILE} is damaged, as its SHA-256 shows"
+    said, blob = message.removesuffix(" to download it again").split("; delete ")
+    assert said == f"hf://own/model: {WEIGHTS_FILE} is damaged: its SHA-256 does not match"
     hub.damaged.clear()
     os.remove(blob)
     assert folders(hub, "hf://own/model", **home) == [f"config.json {WEIGHTS_FILE} vocab.txt"]

@@ -80,7 +80,9 @@ def test_bpe_gives_the_ids_and_places_of_transformers(bpe, expected):
         assert bpe.encode(text) == encoding.ids == ids, text
         assert bpe.encode(text.encode()) == ids
         for start, end, place in zip(encoding.starts, encoding.ends, offsets, strict=True):
-            assert [start, end] == place or not text[start:end].strip(), text  # an empty place there, for white space
+            assert [start, end] == place or not text[start:end].strip(), (
+                text
+            )  # transformers has an empty range for white space
             assert 0 <= start < end <= len(text)
         assert encoding.starts == sorted(encoding.starts) and encoding.ends == sorted(encoding.ends)
     first, second = expected["pair"]

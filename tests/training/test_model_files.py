@@ -120,6 +120,6 @@ def test_another_casing_than_that_of_the_checkpoint_is_refused(files_of_model, t
     with pytest.raises(UserError, match=message):
         read_model_files(FillMaskConfig(**flags, do_lower_case=False))
     read_model_files(FillMaskConfig(**flags, do_lower_case=False, basic_tokenize=False))  # lowercased words
-    # A run that did not use the flag has no say about it.
+    # A run without the flag does not restrict it.
     (tmp_path / "run" / "run_config.json").write_text(json.dumps(run | {"task": "pretraining"}))
     read_model_files(FillMaskConfig(**flags, do_lower_case=False))

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 class EditedModelOptions(Options):
     """Flags for the source model and the output folder."""
 
-    init_checkpoint: str | None = option(
-        None, "Checkpoint to read, or a folder that holds it.", required=True, is_path=True
-    )
+    init_checkpoint: str | None = option(None, "Checkpoint, or its folder.", required=True, is_path=True)
     bert_config_file: str | None = option(
         None, "Model configuration, a bert_config.json; by default the one beside the checkpoint.", is_path=True
     )

@@ -228,7 +228,7 @@ class PretrainingConfig(TeacherOptions, EvaluationOptions, TokenizerOptions, Tra
     teacher: str | None = redeclared(
         TeacherOptions,
         "teacher",
-        help="Folder of a larger pretrained model; also learns its predictions of the masked words and its last layer "
+        help="Folder of a larger pretrained model; the student also learns its predictions of the masked words and its last layer "
         "(knowledge distillation).",
     )
     soft_target_weight: float = redeclared(

@@ -2,7 +2,7 @@
 
 The corpus is tokenized to disk. For each copy of the data, its documents are divided at random into groups that fit
 into memory. The records of a group are created together, and its random next sentences come from its other documents.
-A group is a random sample of the whole corpus, drawn anew for each copy, so every document is equally likely to supply
+A group is a random sample of the whole corpus, drawn again for each copy, so every document is equally likely to supply
 a random next sentence. Finally, the records are shuffled across all output files.
 
 All randomness is derived from the seed, the copy number and the document id: its file and its position there.

@@ -21,7 +21,7 @@ def custom_metrics(problem: Problem, is_ranking: bool) -> tuple[str, ...]:
     """Return the names of the metrics of a custom data set, the primary one first; binary classification adds F1."""
     if not is_ranking:
         return _METRICS[problem]
-    from official_bert.metrics.retrieval import RERANKING_METRICS  # imports NumPy, which --help waits for
+    from official_bert.metrics.retrieval import RERANKING_METRICS  # imports NumPy, which would slow --help down
 
     return (*RERANKING_METRICS, *_METRICS[problem])
 

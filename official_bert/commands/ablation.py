@@ -56,7 +56,8 @@ class AblationConfig(CorpusOptions, TextOptions):
     )
     tables: str = option(
         ",".join(TABLES),
-        "Comma-separated list. tasks: with and without next sentences and attention to the right; masking: replacement of the chosen wordpieces; size: layers and hidden size.",
+        "Comma-separated list. tasks: with and without next sentences and attention to the right; masking: replacement "
+        "of the chosen wordpieces; size: layers and hidden size.",
     )
     random_seed: str = option("1,2,3", "Comma-separated list: random seeds; each variant is run with each of them.")
     max_seq_length: int = option(

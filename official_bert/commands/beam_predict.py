@@ -32,7 +32,8 @@ class BeamPredictionConfig(BeamOptions):
     )
     input_file: str | None = option(
         None,
-        "Files to read: comma-separated list of names, globs, folders (all files below) and @list.txt (a file with one of these per line). One text per line, or `text ||| text` for a pair or for question and context.",
+        "Files to read: comma-separated list of names, globs, folders (all files below) and @list.txt (a file with one "
+        "of these per line). One text per line, or `text ||| text` for a pair or for question and context.",
         required=True,
         is_path=True,
     )

@@ -17,7 +17,8 @@ class EditCheckpointConfig(EditedModelOptions):
     init_checkpoint: str | None = redeclared(
         EditedModelOptions,
         "init_checkpoint",
-        help="Checkpoint, or its folder; a comma-separated list of checkpoints of the same architecture averages their weights.",
+        help="Checkpoint, or its folder; a comma-separated list of checkpoints of the same architecture averages their "
+        "weights.",
     )
     num_layers: int | None = option(
         None,

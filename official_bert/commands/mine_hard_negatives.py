@@ -149,8 +149,8 @@ COMMAND = Command(
   {command} --pairs_file=pairs.tsv --corpus_file=passages.txt --output_file=triplets.tsv --num_negatives=3 \
       --range_min=5 --margin=0.05 --init_checkpoint=all-MiniLM-L6-v2 --index_dir=index
 
-The passages of the pairs are part of the corpus; without --corpus_file they are the whole corpus. The output has the columns
-anchor, positive, negative_1, negative_2 and so on.
+The passages of the pairs are part of the corpus; without --corpus_file they are the whole corpus. The output has the
+columns anchor, positive, negative_1, negative_2 and so on.
 """,
     check=check,
     run=run,

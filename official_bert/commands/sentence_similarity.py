@@ -38,7 +38,8 @@ class SimilarityConfig(CandidateOptions):
     pooling: str = redeclared(CandidateOptions, "pooling", from_checkpoint=("candidates_file",))
     projector_dir: str | None = option(
         None,
-        "Folder for the candidates and their vectors in the format of TensorBoard's Embedding Projector; needs no query.",
+        "Folder for the candidates and their vectors in the format of TensorBoard's Embedding Projector; needs no "
+        "query.",
         group="output",
         is_path=True,
     )

@@ -60,7 +60,8 @@ class ServeConfig(Options):
 
     tensorflow_intra_op_parallelism: int = option(
         1,
-        "Number of threads per operation; 0 for the number of cores. With 1, different cores answer concurrent requests, which is faster.",
+        "Number of threads per operation; 0 for the number of cores. With 1, different cores answer concurrent "
+        "requests, which is faster.",
         group="rarely needed",
         minimum=0,
         maximum=MAX_PARTS,

@@ -34,7 +34,8 @@ class SweepConfig(Options):
 
     command: str | None = option(
         None,
-        "Command of each run: run_classifier or run_ner with its flags, as one quoted value; or give it at the end, after --.",
+        "Command of each run: run_classifier or run_ner with its flags, as one quoted value; or give it at the end, "
+        "after --.",
         required=True,
     )
     output_dir: str | None = option(

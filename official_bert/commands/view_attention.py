@@ -32,7 +32,8 @@ class AttentionConfig(ModelOptions):
     )
     max_seq_length: int = option(
         128,
-        "Maximum number of wordpieces, including [CLS] and [SEP]; longer texts are truncated, also to the maximum length of the model.",
+        "Maximum number of wordpieces, including [CLS] and [SEP]; longer texts are truncated, also to the maximum "
+        "length of the model.",
         group="text",
         minimum=5,
         maximum=MAX_AXIS,

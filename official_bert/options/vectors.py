@@ -30,8 +30,8 @@ class VectorOptions(Options):
     )
     vector_types: str = option(
         FLOAT32,
-        "Comma-separated list of the vectors that the export returns: float32, which is always included; int8, scaled to "
-        "the largest component of each vector; binary, one bit per component.",
+        "Comma-separated list of the vectors that the export returns: float32, which is always included; int8, scaled "
+        "to the largest component of each vector; binary, one bit per component.",
         group="export",
         affects="nothing",
     )

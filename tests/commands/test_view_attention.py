@@ -116,7 +116,7 @@ def test_without_matplotlib_the_message_says_what_to_install(flags, monkeypatch)
         ({"text": "  "}, "--text is empty; give a text"),
         ({"text_b": ""}, "--text_b is empty; give a text"),
         ({"text": "\u0000"}, "--text='\\x00' has no wordpieces"),
-        ({"text": None}, "--text (Text to read: a sentence, or a question) is missing"),
+        ({"text": None}, "--text (First text: a sentence, or a question) is missing"),
         ({"format": "pdf"}, "--format=pdf: must be one of html, json, png"),
         ({"max_seq_length": 4}, "--max_seq_length=4: must be at least 5"),
     ],

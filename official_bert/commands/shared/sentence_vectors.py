@@ -32,7 +32,8 @@ class CandidateOptions(SentenceOptions):
         "mean",
         "The vector of a sentence: that of [CLS], or the mean or maximum over the wordpieces, including [CLS] and "
         "[SEP]; mean_no_special and max_no_special exclude these, and so does bm25, a mean in which rare wordpieces "
-        "weigh more, by their frequency in the candidates. model: as specified by a sentence-transformers folder, for which it is the default.",
+        "weigh more, by their frequency in the candidates. model: as specified by a sentence-transformers folder, for "
+        "which it is the default.",
         choices=(*POOLINGS, MODEL),
         from_checkpoint=True,
     )

@@ -228,8 +228,8 @@ class PretrainingConfig(TeacherOptions, EvaluationOptions, TokenizerOptions, Tra
     teacher: str | None = redeclared(
         TeacherOptions,
         "teacher",
-        help="Folder of a larger pretrained model; the student also learns its predictions of the masked words and its last layer "
-        "(knowledge distillation).",
+        help="Folder of a larger pretrained model; the student also learns its predictions of the masked words and its "
+        "last layer (knowledge distillation).",
     )
     soft_target_weight: float = redeclared(
         TeacherOptions,

@@ -89,8 +89,10 @@ class _Protocol(NamedTuple):
     def refuse(self, error: Exception) -> Response:
         """Return the answer to a request that failed."""
         message = error.detail if isinstance(error, HTTPException) else str(error)
-        status, kind = next(value for group, value in self.statuses.items() if isinstance(error, group))
-        if isinstance(error, HTTPException):
+        is_overload = isinstance(error, HTTPException) and error.status_code == 503
+        shown = QueueFullError() if is_overload else error
+        status, kind = next(value for group, value in self.statuses.items() if isinstance(shown, group))
+        if isinstance(error, HTTPException) and not is_overload:
             status = error.status_code
         return JSONResponse(self.body(error, message, kind), status)
 
@@ -102,7 +104,7 @@ def _openai_body(error: Exception, message: str, kind: str) -> dict[str, Any]:
     return {"error": {"message": message, "type": kind, "param": name, "code": code}}
 
 
-_OPENAI_ERRORS = _Protocol(
+OPENAI_ERRORS = _Protocol(
     {
         _UnknownModelError: (404, "invalid_request_error"),
         QueueFullError: (503, "server_error"),
@@ -110,7 +112,7 @@ _OPENAI_ERRORS = _Protocol(
     },
     _openai_body,
 )
-_TEI_ERRORS = _Protocol(
+TEI_ERRORS = _Protocol(
     {
         EmptyError: (400, "empty"),
         TooManyError: (413, "validation"),
@@ -155,7 +157,7 @@ def add_embedding_endpoints(app: Starlette, served: Callable[[], tuple[str, Serv
     async def health(request: Request) -> Response:
         return Response()
 
-    app.add_route("/v1/embeddings", endpoint(_answer_openai, _OPENAI_ERRORS), methods=["POST"])
+    app.add_route("/v1/embeddings", endpoint(_answer_openai, OPENAI_ERRORS), methods=["POST"])
     app.add_route("/v1/models", models, methods=["GET"])
     for path, answer in (
         ("/embed", _answer_embed),
@@ -163,7 +165,7 @@ def add_embedding_endpoints(app: Starlette, served: Callable[[], tuple[str, Serv
         ("/rerank", _answer_rerank),
         ("/", _answer_any),
     ):
-        app.add_route(path, endpoint(answer, _TEI_ERRORS), methods=["POST"])
+        app.add_route(path, endpoint(answer, TEI_ERRORS), methods=["POST"])
     app.add_route("/info", info, methods=["GET"])
     app.add_route("/health", health, methods=["GET"])
 

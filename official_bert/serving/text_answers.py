@@ -157,7 +157,8 @@ async def embed(
     if isinstance(inputs[0], str):
         ids = await _read_texts(version, reading, [[text] for text in inputs], truncate)
     else:
-        ids = _add_special_tokens(reading, inputs, truncate)
+        size = sum(map(len, inputs))
+        ids = await version.aside(size, lambda: _add_special_tokens(reading, inputs, truncate))
     values = (await version.predict_ids(ids))[VECTORS][:, :dimensions].astype(np.float32)
     if normalize:
         values /= np.maximum(np.linalg.norm(values, axis=1, keepdims=True), _SMALLEST_LENGTH)

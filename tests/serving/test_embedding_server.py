@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_bert.serving.batching import QueueFullError
 from tests.exports import TOLERANCE
 from tests.serving.server_process import Server
 
@@ -18,12 +19,13 @@ huggingface_hub = pytest.importorskip("huggingface_hub")
 # Of different lengths, not sorted; one is longer than the 32 tokens that the models read.
 TEXTS = ["the town", "Zoë’s ﬁne café, 東京 tower", "bright word " * 40, "a", " ", "the river " * 10, "the town"]
 LENGTH, WIDTH = 32, 16
+PREFIX = "the "  # one token
 
 
 @pytest.fixture(scope="module")
 def export_dir(tmp_path_factory, write_export):
     folder = tmp_path_factory.mktemp("serving") / "sentences"
-    write_export(folder, "sentence_encoder")
+    write_export(folder, "sentence_encoder", prefix=PREFIX)
     return str(folder)
 
 
@@ -93,7 +95,7 @@ def test_the_client_of_openai(client, expected):
 
 def test_the_client_of_openai_may_send_tokens(client, export_dir, expected):
     ids = signature(export_dir, 1, "tokenize", text=TEXTS[:2])
-    tokens = [row[1 : number - 1].tolist() for row, number in zip(ids["input_ids"], expected[1], strict=False)]
+    tokens = [row[2 : number - 1].tolist() for row, number in zip(ids["input_ids"], expected[1], strict=False)]
     answer = client.embeddings.create(model="sentences", input=[*tokens, tokens[1] * 20])
     assert_close([row.embedding for row in answer.data[:2]], expected[0][:2])
     assert answer.usage.prompt_tokens == expected[1][:2].sum() + LENGTH
@@ -118,7 +120,7 @@ def test_the_client_of_openai_may_send_tokens(client, export_dir, expected):
         ({"input": [5, 2**70]}, 400, None, "must be ids from 0"),
         ({"input": ["a"] * 100_000}, 400, "input", "the request has 100000 inputs; at most 200 are allowed"),
         ({"input": TEXTS, "extra_body": {"truncate": False}}, 400, "input", "number 2 of the inputs has more than 32"),
-        ({"input": [[5] * 31], "extra_body": {"truncate": False}}, 400, "input", "has more than 32 tokens"),
+        ({"input": [[5] * 30], "extra_body": {"truncate": False}}, 400, "input", "has more than 32 tokens"),
         ({"input": "a", "extra_body": {"extra": 1}}, 400, "extra", "the request has an unknown key: 'extra'"),
     ],
 )  # fmt: skip
@@ -175,8 +177,20 @@ def test_mistakes_reach_clients_of_text_embeddings_inference(server, path, conte
     assert message in answer["error"]
 
 
+def test_too_many_requests_are_for_clients_to_try_again():
+    from starlette.exceptions import HTTPException
+
+    from official_bert.serving.embedding_endpoints import OPENAI_ERRORS, TEI_ERRORS
+
+    for error in (QueueFullError("9 examples are waiting"), HTTPException(503, "many large requests")):
+        answer = OPENAI_ERRORS.refuse(error)
+        assert answer.status_code == 503 and json.loads(answer.body)["error"]["type"] == "server_error"
+        answer = TEI_ERRORS.refuse(error)
+        assert answer.status_code == 429 and json.loads(answer.body)["error_type"] == "overloaded"
+
+
 def test_texts_that_just_fit_are_not_too_long(server):
-    for text in ("a " * (LENGTH - 2), "東" * (LENGTH - 2)):
+    for text in ("a " * (LENGTH - 3), "東" * (LENGTH - 3)):
         status, answer = post(server, "/embed", {"inputs": text, "truncate": False})
         assert status == 200 and np.shape(answer) == (1, WIDTH)
         assert post(server, "/embed", {"inputs": f"{text} a", "truncate": False})[0] == 413

@@ -92,6 +92,7 @@ def test_what_does_not_go_together_is_refused(settings, tmp_path, changes, messa
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_a_bilstm_is_trained_evaluated_and_served(settings, tmp_path):
     options = {"head": "bilstm", "lstm_units": 16}
     trained = run(settings, tmp_path / "out", **options, do_export=True, export_dir=str(tmp_path / "export"))

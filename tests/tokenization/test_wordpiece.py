@@ -45,8 +45,11 @@ def test_random_strings_of_all_planes_give_what_the_plain_rules_give(tokenizers,
         assert tokenizer.tokenize(text) == plain_pieces(text, tokenizer.vocab, settings), ascii(text)
 
 
-@ALL_SETTINGS
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [pytest.param(it, marks=[pytest.mark.endurance] * (name == "accented"), id=name) for name, it in SETTINGS.items()],
+)
 def test_every_single_character_gives_what_the_plain_rules_give(settings):
     tokenizer = word_tokenizer(settings)
     for first in range(0, 0x110000, 64):

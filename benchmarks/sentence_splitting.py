@@ -2,7 +2,7 @@
 
   python benchmarks/sentence_splitting.py --text books/*.txt
 
-The splitters are the one of `official-bert split_sentences` (blingfire, and what is added to it), syntok and pysbd.
+The splitters are that of `official-bert split_sentences` (blingfire with additions), syntok and pysbd.
 Speed is text per second of processor time, in one process, one paragraph per call, without loading. Only pysbd gets the
 language as an argument, if it supports it.
 """

@@ -14,9 +14,9 @@ MAX_SEQ_LENGTH = 40
 
 
 def pretrained_folder() -> str:
-    """Return the folder of the model that 1_pretraining.ipynb leaves, with its vocabulary and config.
+    """Return the folder of the model trained by 1_pretraining.ipynb, with its vocabulary and config.
 
-    If it is not there, the commands of that notebook make it, in one to two minutes.
+    If it is missing, the notebook's commands create it, in one to two minutes.
     Their log is output/pretraining.log.
 
     Raises:

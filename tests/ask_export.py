@@ -1,15 +1,15 @@
-"""Asks an export with nothing but TensorFlow in the process: requests as JSON on standard input, answers as JSON out.
+"""Calls an export in a process with only TensorFlow: JSON requests on standard input, JSON responses on output.
 
   python -I ask_export.py EXPORT < requests.json
 
-A request is [signature, {input: values}]; a value {"b64": ...} stands for bytes, as in TensorFlow Serving's REST API.
+A request is [signature, {input: values}]; a value {"b64": ...} represents bytes, as in TensorFlow Serving's REST API.
 """
 
 import base64
 import json
 import sys
 
-# TensorFlow's import takes these along where they are, which costs two seconds.
+# TensorFlow imports these if installed, which takes two seconds.
 sys.modules.update(dict.fromkeys(("jax", "pandas", "sklearn")))
 import tensorflow as tf  # noqa: E402
 

@@ -1,11 +1,11 @@
-"""Made attention, for tests of what shows it."""
+"""Generated attention, for tests of its visualization."""
 
 import numpy as np
 import pytest
 
 from official_bert.visualization.attention import AttentionView
 
-# A page is opened for each of them; together they are opened in every test run.
+# One page per option; the combination is opened in every test run.
 HOSTILE_PARTS = (
     "<img src=x onerror=document.title='owned'>",
     "</script><script>document.title='owned'</script>",
@@ -18,7 +18,7 @@ HOSTILE = (" ".join(HOSTILE_PARTS), *(pytest.param(part, marks=pytest.mark.slow)
 def make_view(
     *, num_layers=3, num_heads=4, num_words=9, word="harbour", notes=(), guess="the", has_predictions=True
 ) -> AttentionView:
-    """Random attention of a pair: each third word has two pieces, the first word is the given one."""
+    """Return random attention of a pair: each third word has two pieces, and the first word is given."""
     rng = np.random.default_rng(1)
     tokens, segments, words, indices = ["[CLS]"], [0], ["[CLS]"], [0]
 

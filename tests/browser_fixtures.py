@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def browser():
-    """A headless Chromium; skips where it or playwright is not installed."""
+    """A headless Chromium; skips if it or playwright is not installed."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if not find_chromium():
         pytest.skip("neither chromium nor google-chrome is on the PATH")
@@ -27,12 +27,12 @@ def launch_browser(driver):
 
 
 class OpenedPage:
-    """A page that was opened from a file, and what is seen there.
+    """A page opened from a file.
 
     Attributes:
       page: Playwright's page.
-      seconds: how long it took to open.
-      errors: what went wrong in it.
+      seconds: time it took to open.
+      errors: errors in the page.
     """
 
     def __init__(self, browser, path, text, *, width=1400, **options):
@@ -51,7 +51,7 @@ class OpenedPage:
         return self.page.evaluate("getComputedStyle(document.body).backgroundColor")
 
     def close(self):
-        """Closes it; nothing may have gone wrong, and nothing been loaded from elsewhere."""
+        """Close the page; assert that there were no errors and no external requests."""
         self.page.close()
         assert self.errors == []
         assert self._requests == [self._url]

@@ -1,4 +1,4 @@
-"""The formats of compression that text inputs may have, by the usual ending of a file's name."""
+"""Compression formats of text inputs, by usual file extension."""
 
 import bz2
 import gzip

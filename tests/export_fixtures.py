@@ -1,4 +1,4 @@
-"""An export of the real script, for all tests of a process."""
+"""An export by the real script, shared by all tests of a process."""
 
 import os
 import random
@@ -18,7 +18,7 @@ AWKWARD_TEXTS = [
 
 
 def write_reviews(path, rng, count):
-    # Here, as the process that only distributes the tests reads this file, too: these import TensorFlow.
+    # Imported here because they import TensorFlow, and the process that distributes the tests reads this file too.
     from tests.exports import LABELS
     from tests.sentences import sentence
 
@@ -31,7 +31,7 @@ def write_reviews(path, rng, count):
 
 @pytest.fixture(scope="session")
 def reviews(tmp_path_factory, files_of_model, one_layer_config_file):
-    """Flags of a run on pairs of texts that trained, predicted and exported, by the real script."""
+    """Flags of a run of the real script that trained, predicted and exported on pairs of texts."""
     from official_bert.serving.servable import SIGNATURES
 
     folder = tmp_path_factory.mktemp("reviews")

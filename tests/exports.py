@@ -1,4 +1,4 @@
-"""What the tests of exports share: asking them, and what the scripts said."""
+"""Shared by tests of exports: calling them, and the scripts' predictions."""
 
 import functools
 import json
@@ -18,13 +18,13 @@ LABELS = ("bad", "good", "mixed")
 
 
 def traced_once(servable):
-    """Makes a servable keep the signatures that it has traced, for all tests that ask it; gives it back."""
+    """Make a servable cache its traced signatures for all tests; return it."""
     servable.signature = functools.cache(servable.signature)
     return servable
 
 
 def ask(export, requests, folder):
-    """Sends requests to an export in a process of its own, in an empty folder, without this project's path."""
+    """Send requests to an export in a separate process, in an empty folder, without this project's path."""
     folder = folder / "empty"
     folder.mkdir(exist_ok=True)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -39,7 +39,7 @@ def ask(export, requests, folder):
 
 
 def assert_same(found, expected):
-    """The same results as JSON, but for the last digits of numbers, which depend on what is computed together.
+    """Assert equal JSON results, except the last digits of numbers, which depend on batching.
 
     Args:
       found: lists and dicts of strings and numbers.
@@ -60,7 +60,7 @@ def assert_same(found, expected):
 
 
 def predicted_pairs(reviews):
-    """The texts that were predicted."""
+    """Return the predicted texts."""
     lines = pathlib.Path(reviews["data_dir"], "test.tsv").read_text().splitlines()[1:]
     return [line.split("\t")[:2] for line in lines]
 
@@ -70,7 +70,7 @@ def predicted(folder):
 
 
 def assert_are_records(ids, path, length):
-    """What `tokenize` gives is what the records of the script hold; returns these."""
+    """Assert that `tokenize` gives the ids in the script's records; return the records."""
     records = list(tf.data.TFRecordDataset([path]).as_numpy_iterator())
     for name, values in IDS_SCHEMA.sized(S=length, V=1182, T=2).decode(records).items():
         tokenized = np.array(ids[name])

@@ -1,11 +1,11 @@
-"""Reads TFRecord files with TensorFlow's own parser."""
+"""Reads TFRecord files with TensorFlow's parser."""
 
 import numpy as np
 import tensorflow as tf
 
 
 def read_records(path):
-    """Every record of a file, in order: one array [records, length] for each feature."""
+    """Return all records of a file, in order: one array [records, length] per feature."""
     columns = {}
     for record in tf.data.TFRecordDataset([str(path)]).as_numpy_iterator():
         for name, feature in tf.train.Example.FromString(record).features.feature.items():

@@ -1,10 +1,10 @@
-"""Records which functions of `os` are called, and in which order."""
+"""Records calls of functions of `os`, in order."""
 
 import os
 
 
 def recorded(monkeypatch, *names):
-    """What is called of `os`, in order: the name and the last part of the path, that of the file on the disk."""
+    """Return the list of calls, in order: function name and base name of the real path."""
     calls = []
 
     def record(name):

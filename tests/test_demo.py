@@ -1,4 +1,4 @@
-"""The demo and what it stands on; the whole of it, some four minutes, is `make demo`."""
+"""Parts of the demo; the whole demo is `make demo`, which takes about four minutes."""
 
 import filecmp
 import subprocess
@@ -33,7 +33,7 @@ def test_the_vocabulary_is_made_again_byte_for_byte(tmp_path):
         "build_vocab", input_file=CORPUS / "train.txt", vocab_file=tmp_path / "vocab.txt", vocab_size=1200
     )
     assert result.code == 0, result
-    assert all(" INFO " in line for line in result.errors.splitlines()), result  # none of TensorFlow's notes
+    assert all(" INFO " in line for line in result.errors.splitlines()), result  # no TensorFlow notes
     assert (tmp_path / "vocab.txt").read_bytes() == (ROOT / "vocab" / "demo_uncased.txt").read_bytes()
 
 
@@ -60,7 +60,7 @@ def test_what_comes_with_the_package_is_that_of_the_pages():
 
 
 def test_a_failing_step_stops_the_demo(tmp_path):
-    # A folder in the place of the first file that is made.
+    # A folder in place of the first file.
     (tmp_path / "vocab.txt").mkdir()
     result = run_script("demo", output_dir=tmp_path)
     assert_fails(result, "failed with exit code 1; its message is above")

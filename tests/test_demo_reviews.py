@@ -1,4 +1,4 @@
-"""The sentences that the classification demo learns from."""
+"""The sentences of the classification demo."""
 
 import collections
 import filecmp
@@ -69,7 +69,7 @@ def test_every_sentence_to_predict_holds_a_word_that_training_lacks():
 
 
 def test_a_pattern_says_nothing_by_itself():
-    """The words that make up a pattern occur with either label equally often."""
+    """The words of each pattern occur equally often with either label."""
     counts = collections.defaultdict(collections.Counter)
     for sentence, label in read("train.tsv"):
         for pattern in (

@@ -1,4 +1,4 @@
-"""The questions in data/many_scripts, and the benchmark that counts which answers come out as they stand there."""
+"""The questions in data/many_scripts, and the benchmark that counts exactly extracted answers."""
 
 import json
 import subprocess
@@ -27,7 +27,7 @@ def test_every_answer_stands_where_the_file_says():
 
 
 def write_letters(path, is_uncased):
-    """Writes a vocabulary of the single letters of all contexts."""
+    """Write a vocabulary of the single letters of all contexts."""
     contexts = [article["paragraphs"][0]["context"] for article in articles()]
     letters = sorted(set("".join(BasicTokenizer(is_uncased).tokenize(" ".join(contexts)))))
     path.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *letters, *(f"##{one}" for one in letters)]))

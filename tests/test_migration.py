@@ -1,4 +1,4 @@
-"""The table of docs/migration.md for those who come from other libraries: each row is run."""
+"""The table for users of other libraries in docs/migration.md: each row is run."""
 
 import pathlib
 import re
@@ -11,7 +11,7 @@ from tests.conftest import GOLDEN
 
 PAGE = pathlib.Path(official_bert.__file__).parents[1] / "docs" / "migration.md"
 FAMILIES = GOLDEN / "families"
-# The model of each row, by how what one had begins, and what it answers with: keys of what transformers computed.
+# The model of each row, by the start of its first cell, and its results: keys of the outputs of transformers.
 MODELS = {
     "TFBertModel": "bert/Model",
     "TFBertForMaskedLM": "answers/bert_masks",

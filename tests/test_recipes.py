@@ -1,4 +1,4 @@
-"""The recipes: each holds flags of its command, and runs for a few steps with a toy model."""
+"""The recipes: each contains valid flags of its command, and runs for a few steps with a toy model."""
 
 import shlex
 
@@ -14,7 +14,7 @@ NAMES = sorted(path.name for path in (ROOT / "recipes").glob("*.flags"))
 
 
 def command_of(name):
-    """The command that a recipe shows in its second line: its name, and flags to values; of a sweep what it runs."""
+    """Return the command in the second line of a recipe: its name and flags; for a sweep, the swept command."""
     line = (ROOT / "recipes" / name).read_text().splitlines()[1]
     line = line.removeprefix("# official-bert sweep --output_dir=OUTPUT -- ").removeprefix("# official-bert ")
     command, *arguments = shlex.split(line)
@@ -34,7 +34,7 @@ def test_a_recipe_has_flags_of_its_command_and_is_in_the_page(name, monkeypatch)
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory):
-    """What stands in a recipe's command, and a toy in its place."""
+    """Replacements of paths in a recipe's command by toys."""
     folder = tmp_path_factory.mktemp("recipes")
     make_encoder(folder / "model")
     make_mrpc(folder / "mrpc")
@@ -57,7 +57,7 @@ RECORDS_OF = {
     "domain.flags": "whole_word_data.flags",
     "roberta.flags": "roberta_data.flags",
 }
-# Three steps instead of days, and batches that the toys fill.
+# Three steps instead of days, and batch sizes for the toys.
 AT_TOY_SIZE = {
     "create_pretraining_data": {"num_shards": 2, "num_processes": 1},
     "run_pretraining": {"train_batch_size": 4, "num_train_steps": 3, "num_warmup_steps": 1},
@@ -67,7 +67,7 @@ AT_TOY_SIZE = {
 }
 
 
-# As others run, with other lengths or data.
+# Like others, except for lengths or data.
 REPEATED = ("korquad.flags", "nsmc.flags", "pretraining_phase2.flags", "squad1.flags")
 
 
@@ -76,7 +76,7 @@ REPEATED = ("korquad.flags", "nsmc.flags", "pretraining_phase2.flags", "squad1.f
     "name",
     [
         pytest.param(name, marks=[pytest.mark.endurance] * (name in REPEATED))
-        for name in sorted({*NAMES} - {*RECORDS_OF.values()})  # those are made by the others
+        for name in sorted({*NAMES} - {*RECORDS_OF.values()})  # records are made by other recipes
     ],
 )
 def test_a_recipe_runs(name, paths, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from tests.conftest import ROOT
 
 PROGRAMS = [*ROOT.glob("*.py"), *(ROOT / "official_bert").rglob("*.py"), *(ROOT / "tools").glob("*.py")]
-# Sends work to its own processes through pipes that nobody else can write to.
+# Sends work to its own processes through private pipes.
 MAY_UNPICKLE = ROOT / "official_bert" / "support" / "processes.py"
 # Supports only the globals of tensors, see `tests/checkpoints/test_pytorch_pickle.py`.
 MAY_DERIVE = ROOT / "official_bert" / "checkpoints" / "pytorch_pickle.py"
@@ -16,7 +16,7 @@ UNPICKLES = {"pickle.load", "pickle.loads", "torch.load", "joblib.load", "marsha
 
 
 def dangers(tree):
-    """The calls of a program that could run what somebody else wrote."""
+    """Return the calls of a program that could run foreign code."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
             yield from (name for name in map(ast.unparse, node.bases) if name.endswith("Unpickler"))

@@ -1,4 +1,4 @@
-"""The process that forks the scripts of the tests: what they see is what they see in a new Python."""
+"""The process that forks the scripts of the tests: they run like in a new Python."""
 
 import os
 import subprocess

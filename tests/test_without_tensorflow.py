@@ -1,4 +1,4 @@
-"""What makes records needs no TensorFlow, whose import takes longer than a small job and ten times the memory."""
+"""Making records does not import TensorFlow, which takes longer than a small job and ten times its memory."""
 
 import json
 import subprocess
@@ -56,7 +56,7 @@ assert write_prediction_records(RecordFile(folder + "/eval", schema), tokenized,
 
 
 def run_fresh(code, *arguments):
-    """Runs code in a new process; returns which large packages it imported, and its peak of memory in MB."""
+    """Run code in a new process; return its imported large packages and its peak memory in MB."""
     process = subprocess.run(
         [sys.executable, "-c", code + _REPORT, *map(str, arguments)],
         capture_output=True,

@@ -921,11 +921,11 @@ def draw_words(subject: Subject, rng: Random) -> dict[str, str]:
     """Draw the words of a document.
 
     Args:
-      subject: what it is about.
-      rng: the source of chance.
+      subject: the subject.
+      rng: random generator.
 
     Returns:
-      Name of a slot to its word.
+      Slot name to word.
     """
     name = rng.choice(WOMEN + MEN)
     pronouns = FEMALE_PRONOUNS if name in WOMEN else MALE_PRONOUNS
@@ -935,14 +935,11 @@ def draw_words(subject: Subject, rng: Random) -> dict[str, str]:
 
 
 def write_document(subject: Subject, rng: Random) -> tuple[str, ...]:
-    """Write one document.
+    """Return the sentences of a document.
 
     Args:
-      subject: what it is about.
-      rng: the source of chance.
-
-    Returns:
-      Its sentences.
+      subject: the subject.
+      rng: random generator.
     """
     words = draw_words(subject, rng)
     inner_stages = range(1, len(subject.stages) - 1)
@@ -952,13 +949,12 @@ def write_document(subject: Subject, rng: Random) -> tuple[str, ...]:
 
 
 def write_corpus(rng: Random) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    """Write all documents, no two alike.
+    """Return the training documents and the held-out ones, without duplicates.
+
+    In both, all subjects have the same number of documents.
 
     Args:
-      rng: the source of chance.
-
-    Returns:
-      The training documents and the held-out ones; in both, each subject has its share.
+      rng: random generator.
     """
     train, heldout, known = [], [], set()
     for subject in SUBJECTS:
@@ -976,10 +972,10 @@ def write_corpus(rng: Random) -> tuple[list[tuple[str, ...]], list[tuple[str, ..
 
 
 def check_lengths(documents: Sequence[Sequence[str]]) -> None:
-    """Raise unless every sentence has a fair length.
+    """Check the lengths of all sentences.
 
     Args:
-      documents: their sentences.
+      documents: the sentences of each document.
 
     Raises:
       ValueError: a sentence is too short or too long.
@@ -991,7 +987,7 @@ def check_lengths(documents: Sequence[Sequence[str]]) -> None:
 
 
 def main() -> None:
-    """Write both files and say what is in them."""
+    """Write both files and print their sizes."""
     parser = argparse.ArgumentParser(description="Writes the demo corpus.")
     parser.add_argument("--output_dir", type=Path, default=Path(__file__).parent, help="folder for the two files")
     folder = parser.parse_args().output_dir

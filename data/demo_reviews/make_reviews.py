@@ -1,8 +1,8 @@
-r"""Writes the demo reviews: train.tsv, dev.tsv and test.tsv, short English sentences that praise or blame.
+r"""Write the demo reviews: train.tsv, dev.tsv and test.tsv, short English sentences of praise or criticism.
 
-The text is made from the words and sentences below and nothing else. The words that praise or blame are two sets: one
-is for training, the other for dev and test alone. Python's standard library is all it needs, and each run writes the
-same bytes.
+The text is made only from the words and sentences below. The words of praise and criticism are divided into two sets,
+one for training, the other for dev and test. It needs only Python's standard library, and each run writes the same
+bytes.
 
   python data/demo_reviews/make_reviews.py
 """
@@ -22,11 +22,11 @@ CLAUSE_SHARE = 0.25
 
 
 class Words(NamedTuple):
-    """Adjectives; the position of a list is the label, as in `LABELS`.
+    """Adjectives; the index of a list is the label, as in `LABELS`.
 
     Attributes:
-      blame: what is bad is called.
-      praise: what is good is called.
+      blame: negative adjectives.
+      praise: positive adjectives.
     """
 
     blame: tuple[str, ...]
@@ -34,15 +34,15 @@ class Words(NamedTuple):
 
 
 class Topic(NamedTuple):
-    """What sentences may be about.
+    """A topic of sentences.
 
     Attributes:
-      things: what is judged, in all files.
-      new_things: what is judged in dev and test alone.
-      words: adjectives for training, beside `TRAIN_WORDS`.
-      new_words: adjectives for dev and test, beside `NEW_WORDS`.
-      blame: clauses that tell of something bad; the last `NUM_NEW_CLAUSES` are for dev and test.
-      praise: clauses that tell of something good, divided alike.
+      things: nouns for all files.
+      new_things: nouns only for dev and test.
+      words: adjectives for training, in addition to `TRAIN_WORDS`.
+      new_words: adjectives for dev and test, in addition to `NEW_WORDS`.
+      blame: negative clauses; the last `NUM_NEW_CLAUSES` are for dev and test.
+      praise: positive clauses, divided in the same way.
     """
 
     things: tuple[str, ...]
@@ -254,9 +254,9 @@ TOPICS = (
     ),
 )
 
-# Sentences with adjectives. {good} stands for a word of the label, {bad} for one of the other label, {a_good} and
-# {a_bad} for one with its article; {thing} and {other} for two things. Each occurs with either label, so that it says
-# nothing by itself: with the label "negative" {good} is a word of blame.
+# Sentences with adjectives. {good} stands for a word of the label, {bad} for a word of the other label, {a_good} and
+# {a_bad} for a word with its article; {thing} and {other} for two things. Each sentence occurs with either label, so it
+# is no clue by itself: with the label "negative" {good} is a negative word.
 PLAIN = (
     "The {thing} was {good}.",
     "What {a_good} {thing}!",
@@ -285,7 +285,7 @@ CONTRASTED = (
     "Who calls the {thing} {bad}? To me the {thing} was {good}!",
 )
 TEMPLATES = (*PLAIN, *NEGATED, *CONTRASTED)
-# What may stand before a clause; it says nothing by itself either.
+# Openings of clauses, which are no clue either.
 OPENINGS = ("", "In short, ", "On Saturday we went again: ", "I will be honest: ", "Here is my report: ")
 
 
@@ -295,17 +295,14 @@ def with_article(word: str) -> str:
 
 
 def write_judgement(topic: Topic, template: str, label: int, *, is_new: bool, rng: Random) -> str:
-    """Write a sentence that praises or blames with adjectives.
+    """Return a sentence with adjectives of praise or criticism.
 
     Args:
-      topic: what it is about.
-      template: its pattern.
-      label: 0 for blame, 1 for praise.
-      is_new: whether it is for dev or test.
-      rng: the source of chance.
-
-    Returns:
-      The sentence.
+      topic: the topic.
+      template: the pattern.
+      label: 0 for negative, 1 for positive.
+      is_new: whether the sentence is for dev or test.
+      rng: random generator.
     """
     own, shared = (topic.new_words, NEW_WORDS) if is_new else (topic.words, TRAIN_WORDS)
     good, good2 = rng.sample((*own[label], *shared[label]), 2)
@@ -316,7 +313,7 @@ def write_judgement(topic: Topic, template: str, label: int, *, is_new: bool, rn
 
 
 def write_clause(topic: Topic, label: int, *, is_new: bool, rng: Random) -> str:
-    """Write a sentence that tells what happened instead; arguments and result as those of `write_judgement`."""
+    """Return a sentence that describes an event; see `write_judgement` for the arguments."""
     clauses = (topic.blame, topic.praise)[label]
     clause = rng.choice(clauses[-NUM_NEW_CLAUSES:] if is_new else clauses[:-NUM_NEW_CLAUSES])
     text = rng.choice(OPENINGS) + clause
@@ -324,13 +321,13 @@ def write_clause(topic: Topic, label: int, *, is_new: bool, rng: Random) -> str:
 
 
 def write_reviews(size: int, *, is_new: bool, known: set[str], rng: Random) -> list[tuple[str, str]]:
-    """Write the sentences of one file, half of them with each label.
+    """Return the sentences of a file, half of them with each label.
 
     Args:
-      size: how many.
+      size: number of sentences.
       is_new: whether they are for dev or test.
-      known: sentences that other files hold; the new ones are added.
-      rng: the source of chance.
+      known: sentences of the other files; new ones are added.
+      rng: random generator.
 
     Returns:
       Sentences and labels, shuffled.
@@ -338,7 +335,7 @@ def write_reviews(size: int, *, is_new: bool, known: set[str], rng: Random) -> l
     num_clauses = round(size * CLAUSE_SHARE / 2)
     reviews: list[tuple[str, str]] = []
     for label, name in enumerate(LABELS):
-        # Every pattern and every topic comes as often as any other, with either label; None is for a clause.
+        # Patterns and topics occur equally often with either label; None stands for a clause.
         templates = [*islice(cycle(TEMPLATES), size // 2 - num_clauses), *[None] * num_clauses]
         for template, topic in zip(templates, cycle(TOPICS), strict=False):
             sentence = None
@@ -354,12 +351,12 @@ def write_reviews(size: int, *, is_new: bool, known: set[str], rng: Random) -> l
 
 
 def write_table(path: Path, rows: Sequence[Sequence[str]]) -> None:
-    """Write a tab-separated file; the sentences hold neither tabs nor quotes."""
+    """Write a tab-separated file; the sentences contain no tabs or quotes."""
     path.write_bytes("".join("\t".join(row) + "\n" for row in rows).encode("ascii"))
 
 
 def main() -> None:
-    """Write the three files and say what is in them."""
+    """Write the three files and print their sizes."""
     parser = argparse.ArgumentParser(description="Writes the demo reviews.")
     parser.add_argument("--output_dir", type=Path, default=Path(__file__).parent, help="folder for the three files")
     folder = parser.parse_args().output_dir
@@ -368,7 +365,7 @@ def main() -> None:
         reviews = write_reviews(size, is_new=split != "train", known=known, rng=rng)
         num_words = sum(len(sentence.split()) for sentence, _ in reviews)
         sys.stdout.write(f"{split}.tsv: {len(reviews)} sentences, {num_words} words\n")
-        if split == "test":  # without labels: it is there to be predicted
+        if split == "test":  # without labels, to be predicted
             write_table(folder / "test.tsv", [("sentence",), *((sentence,) for sentence, _ in reviews)])
         else:
             write_table(folder / f"{split}.tsv", [("sentence", "label"), *reviews])

@@ -35,7 +35,12 @@ class CheckpointReader:
       prefix: the checkpoint's name.
       name: the prefix, preceded by the parameter that named it, for messages.
       shapes: variable name to shape, for every array.
+      new_names: names among them that the model itself lacks.
+      lacking: the head that its own files promise and its weights lack, for messages.
     """
+
+    new_names: frozenset[str] = frozenset()
+    lacking: str = ""
 
     def __init__(self, path: str, what: str = _RESUMED, *, of_objects: bool = False):
         """Open a checkpoint.

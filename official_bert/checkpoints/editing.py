@@ -16,8 +16,13 @@ _LAYER = re.compile(r"(.*/layer_)(\d+)(/.*)")
 
 
 def read_model(reader: CheckpointReader) -> dict[str, np.ndarray]:
-    """Read the arrays of a checkpoint, without those only needed to resume training."""
-    return {name: reader.read(name) for name in sorted(reader.shapes) if not is_training_state(name, reader.shapes)}
+    """Read the arrays of a checkpoint, without those only needed to resume training or newly initialized."""
+    return {name: reader.read(name) for name in _names(reader)}
+
+
+def _names(reader: CheckpointReader) -> list[str]:
+    names = sorted(reader.shapes.keys() - reader.new_names)
+    return [name for name in names if not is_training_state(name, reader.shapes)]
 
 
 def averaged(readers: Sequence[CheckpointReader]) -> dict[str, np.ndarray]:
@@ -37,7 +42,7 @@ def averaged(readers: Sequence[CheckpointReader]) -> dict[str, np.ndarray]:
     sums = {name: array.astype(np.float64) for name, array in read_model(first).items()}
     shapes = {name: array.shape for name, array in sums.items()}
     for reader in readers[1:]:
-        other = {name: shape for name, shape in reader.shapes.items() if not is_training_state(name, reader.shapes)}
+        other = {name: reader.shapes[name] for name in _names(reader)}
         if other != shapes:
             name = min(name for name in other.keys() | shapes.keys() if other.get(name) != shapes.get(name))
             raise UserError(

@@ -116,7 +116,7 @@ def read_model(folder: str, config: BertConfig) -> dict[str, np.ndarray]:
     """Read the weights of a preset under our names.
 
     Raises:
-      UserError: a file is missing or damaged, or contains another model; with the file's name.
+      UserError: a file is missing or damaged, or contains another model; the message names the file.
     """
     config_file = os.path.join(folder, _CONFIG_FILE)
     config_values(config_file)  # raises for another class

@@ -16,7 +16,7 @@ def check_kind(source: str, missing: Collection[str], there: Collection[str]) ->
       there: names of variables that it has.
 
     Raises:
-      UserError: the families differ; with the required config.
+      UserError: the families differ; the message names the required config.
     """
     given, wanted = _family_of_names(there), _family_of_names(missing)
     if given and wanted and given != wanted:

@@ -66,7 +66,7 @@ def load(
     """Set variables to the arrays of the same name; see `check_fits` for arguments and errors."""
     named = _by_name(groups)
     report = check_fits(reader, named, required=required, makes_new_head=makes_new_head)
-    for name in report.matched:
+    for name in (*report.matched, *reader.new_names.intersection(named)):
         named[name].assign(reader.read(name))
     return report
 
@@ -89,14 +89,15 @@ def check_fits(
       A report.
 
     Raises:
-      UserError: a required variable is missing, or a variable has another shape; with its name.
+      UserError: a required variable is missing, or a variable has another shape; the message names it.
     """
     named, shapes = _by_name(groups), reader.shapes
     missing = [name for name in named if name not in shapes]
     required_missing = [name for name in missing if required is None or required(name)]
     if required_missing:
         check_kind(reader.name, required_missing, shapes)
-        raise UserError(f"{reader.name} lacks {_some(required_missing)}: {_advice(required_missing, named, shapes)}")
+        advice = _advice(required_missing, named, shapes)
+        raise UserError(f"{reader.name} lacks {_some(required_missing)}: {reader.lacking or advice}")
     if required is None and any("/lstm_" in name for name in shapes) and not any("/lstm_" in name for name in named):
         raise UserError(f"{reader.name} has a bidirectional LSTM; give head=bilstm, as in training")
     matched = [name for name in named if name in shapes]
@@ -112,6 +113,8 @@ def check_fits(
         logging.warning("%s: its head has another size, so a new one is initialized: %s", reader.name, sizes)
         missing = [name for name in named if name in missing or name in wrong]
         matched = [name for name in matched if name not in wrong]
+    missing += [name for name in matched if name in reader.new_names]
+    matched = [name for name in matched if name not in reader.new_names]
     unused = sorted(name for name in set(shapes) - set(named) if not is_training_state(name, shapes))
     return LoadReport(reader.prefix, matched, missing, unused)
 

@@ -132,7 +132,7 @@ def read_model(prefix: str, config: BertConfig) -> dict[str, np.ndarray]:
     """Read the weights under our names.
 
     Raises:
-      UserError: the checkpoint is damaged or is not such a model; with the name of an array.
+      UserError: the checkpoint is damaged or is not such a model; the message names an array.
     """
     found, reader = _find_variables(prefix), CheckpointReader(prefix, KIND, of_objects=True)
     names, numbers = layer_variables(config.family), config.layer_numbers
@@ -157,7 +157,7 @@ def _find_variables(prefix: str) -> dict[str | _Layer, _Array]:
     """Find the variables of a model in a checkpoint, by our names.
 
     Raises:
-      UserError: the checkpoint is damaged, or has unknown variables; with the name of one.
+      UserError: the checkpoint is damaged, or has unknown variables; the message names one.
     """
     reader = CheckpointReader(prefix, KIND, of_objects=True)
     if OBJECT_GRAPH not in reader.shapes:

@@ -29,10 +29,11 @@ def open_checkpoint(path: str, what: str, bert_config: BertConfig | None = None)
     """
     place = find_checkpoint(path, what)
     if hugging_face_folder(place) is not None:
-        return _ConvertingReader(place, what, bert_config, lambda *model: safetensors.read_model(*model).arrays)
+        return _ConvertingReader(place, what, bert_config, safetensors.read_model)
     row = model_formats.format_of(place)
     if row is not None:
-        return _ConvertingReader(place, what, bert_config, model_formats.load_module(row).read_model)
+        read = model_formats.load_module(row).read_model
+        return _ConvertingReader(place, what, bert_config, lambda *model: safetensors.Weights(read(*model), []))
     return CheckpointReader(path, what)
 
 
@@ -44,23 +45,33 @@ class _ConvertingReader(CheckpointReader):
         place: str,
         what: str,
         bert_config: BertConfig | None,
-        read_model: Callable[[str, BertConfig], dict[str, np.ndarray]],
+        read_model: Callable[[str, BertConfig], safetensors.Weights],
     ):
         self.prefix, self.name = place, f"{what} {place}"
         self._bert_config, self._read_model = bert_config, read_model
 
     @functools.cached_property
-    def _arrays(self) -> dict[str, np.ndarray]:
+    def _weights(self) -> safetensors.Weights:
         config_file = None if self._bert_config else find_config(self.prefix)
         if self._bert_config is None and config_file is None:
             raise UserError(f"{self.name} has no config.json, so its architecture is unknown; download all its files")
         return self._read_model(self.prefix, self._bert_config or BertConfig.from_json_file(config_file))
 
+    @property
+    def new_names(self) -> frozenset[str]:
+        """Names of arrays that the model lacks, which are newly initialized."""
+        return self._weights.new
+
+    @property
+    def lacking(self) -> str:
+        """A head that the model's own files promise and its weights lack, for messages."""
+        return self._weights.lacking
+
     @functools.cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name to shape, for every array."""
-        return {name: array.shape for name, array in self._arrays.items()}
+        return {name: array.shape for name, array in self._weights.arrays.items()}
 
     def read(self, name: str) -> np.ndarray:
         """Return one array."""
-        return self._arrays[name]
+        return self._weights.arrays[name]

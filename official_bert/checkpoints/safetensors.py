@@ -38,10 +38,14 @@ class Weights(NamedTuple):
     Attributes:
       arrays: name to float32 array.
       parts: parts of the model, for the log: encoder, pooler, heads.
+      new: names of arrays that the model lacks and that may be needed; they are newly initialized.
+      lacking: what the class in `config.json` has and the weights lack, for messages; usually empty.
     """
 
     arrays: dict[str, np.ndarray]
     parts: list[str]
+    new: frozenset[str] = frozenset()
+    lacking: str = ""
 
 
 class HfWeights(NamedTuple):
@@ -88,7 +92,7 @@ def from_hf(
       Arrays for `write_checkpoint`.
 
     Raises:
-      UserError: an array is unknown, missing or has another shape; with its name.
+      UserError: an array is unknown, missing or has another shape; the message names it.
     """
     theirs = config.family.hugging_face
     parts, constants = theirs.parts_with(theirs.heads_of(arrays, architecture)), theirs.constants(config)
@@ -98,18 +102,15 @@ def from_hf(
     for name, array in constants.arrays.items():
         if not np.array_equal(weights.arrays.pop(name), array):
             raise UserError(f"{source}: {constants.otherwise}")
+    lacking = [head for head in theirs.heads_of_class(architecture) if head not in weights.parts]
+    if lacking:
+        file = os.path.join(source, "config.json")
+        weights = weights._replace(lacking=f"{file} says {architecture}, but the weights lack its {lacking[0]}")
     if "pooler" not in weights.parts:
         pooler = _new_pooler(config)
         weights.arrays.update(pooler)
-        is_complete = len(weights.parts) > 1 and _NEED_POOLER.isdisjoint(weights.parts)  # its heads do not use a pooler
-        logging.log(
-            logging.INFO if is_complete else logging.WARNING,
-            "%s has no pooler; %s and %s are newly initialized (seed %d): the output at each position is correct, but "
-            "anything that uses the pooled output, such as a classifier, must be trained first",
-            source,
-            *pooler,
-            _POOLER_SEED,
-        )
+        if len(weights.parts) == 1 or not _NEED_POOLER.isdisjoint(weights.parts):  # other heads do not use a pooler
+            weights = weights._replace(new=frozenset(pooler))
     return weights
 
 

@@ -128,6 +128,13 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
     if labels:
         write_labels(output_dir, labels)
     logging.info("wrote %s: %s; %d arrays", prefix, ", ".join(weights.parts), len(weights.arrays))
+    if weights.new:
+        logging.warning(
+            "%s has no pooler; %s are newly initialized: anything that uses the pooled output, such as a classifier, "
+            "must be trained first",
+            hf_dir,
+            " and ".join(sorted(weights.new)),
+        )
     logging.info("wrote %s (hidden_act %s) and %s", config_file, bert_config.hidden_act, vocab_file)
     if has_modules(config.hf_dir):
         logging.warning("the modules of %s after its encoder, such as its pooling, are not converted", config.hf_dir)

@@ -317,14 +317,19 @@ class BertConfig:
         sizes = f"{vocab_file} has {num_tokens} wordpieces, {config_file} a vocab_size of {self.vocab_size}"
         if not 0 < num_tokens <= self.vocab_size:
             raise UserError(f"{sizes}; use a vocabulary and a model that belong together")
-        has_few = 2 * num_tokens < self.vocab_size
-        if not is_of_model and (has_few or self.vocab_size - num_tokens > _MOST_SPARE_ROWS):
+        num_spare = self.vocab_size - num_tokens
+        if num_spare <= min(_MOST_SPARE_ROWS, num_tokens):
+            return
+        if not is_of_model:
             raise UserError(
                 f"{sizes}; use a vocabulary and a model that belong together (if these do, put the vocabulary beside "
                 "the checkpoint)"
             )
-        if has_few:
-            logging.warning("%s; is this the vocabulary of the checkpoint?", sizes)
+        logging.warning(
+            "%s: %d ids have no wordpiece; is this the vocabulary of the checkpoint, and is it complete?",
+            sizes,
+            num_spare,
+        )
 
 
 def _made(family: Family, values: Mapping[str, Any]) -> BertConfig:

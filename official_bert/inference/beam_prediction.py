@@ -167,7 +167,7 @@ def _results(predictor: Predictor, block: Block, settings: PredictionSettings) -
     """Return the results of a block.
 
     Raises:
-      UserError: the model cannot read a text or record; with its number.
+      UserError: the model cannot read a text or record; the message gives its number.
     """
     if settings.pooling is not None:
         return predictor.embed(block.inputs, pooling=settings.pooling, max_seq_length=settings.max_seq_length)

@@ -1,4 +1,4 @@
-"""Training examples found in a corpus by the similarity of vectors: hard negatives and paraphrases."""
+"""Mining of training examples by vector similarity: hard negatives and paraphrases."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +11,7 @@ from official_bert.inference.sentence_index import SentenceSearch, sentence_vect
 from official_bert.metrics.similarity import nearest, normalized
 
 _QUERIES_AT_A_TIME = 256
-# Rows of vectors compared with as many others: 16 MB of products, and at most 80 MB of pairs.
+# Rows per block; comparing two blocks takes 16 MB of products and at most 80 MB of pairs.
 _BLOCK_ROWS = 1 << 11
 # Upper bound of the float32 rounding error of a product of two vectors of length 1.
 _FLOAT32_ERROR = 1e-5
@@ -25,13 +25,13 @@ class AnchoredPair(NamedTuple):
 
 
 class NegativeRule(NamedTuple):
-    """Limits of what is taken as a negative.
+    """Rules for selecting negatives.
 
     Attributes:
-      num_negatives: negatives of a pair.
-      range_min: number of nearest passages that are skipped.
-      range_max: number of nearest passages of which the rest are taken.
-      margin: at least so much nearer than a negative is the positive to the anchor; None for any distance.
+      num_negatives: number of negatives per pair.
+      range_min: number of nearest passages to skip.
+      range_max: number of nearest passages to consider, including skipped ones.
+      margin: minimum by which the positive is more similar to the anchor than a negative; None for no minimum.
     """
 
     num_negatives: int = 1
@@ -50,22 +50,22 @@ def hard_negatives(
 ) -> Iterator[list[str]]:
     """Find for each pair the passages nearest to its anchor that are not known to answer it.
 
-    The anchor itself and all its positives are left out, and so are passages that differ from these in case and
-    whitespace alone.
+    The anchor itself and all its positives are excluded, as are passages that differ from these only in case and white
+    space.
 
     Args:
       pairs: the pairs; an anchor may have several.
-      search: the passages, each with its prefix, the positives among them.
-      rule: what is taken.
-      query_prefix: begins each anchor when its vector is computed.
-      passage_prefix: what the passages begin with, which negatives do not.
+      search: the passages with their prefix, including the positives.
+      rule: the selection rules.
+      query_prefix: prefix of each anchor for its vector.
+      passage_prefix: prefix of the passages, which is removed from negatives.
 
     Yields:
       The negatives of each pair, nearest first; fewer than `num_negatives` if there are no others.
     """
     passages = [text.text_a.removeprefix(passage_prefix) for text in search.lines]
     row_of = {passage: row for row, passage in enumerate(passages)}
-    known: dict[str, set[str]] = defaultdict(set)  # what is no negative of an anchor
+    known: dict[str, set[str]] = defaultdict(set)  # texts that are not negatives of an anchor
     for anchor, positive in pairs:
         known[anchor] |= {_key(anchor), _key(positive)}
     rows_of: dict[str, list[int]] = {key: [] for keys in known.values() for key in keys}
@@ -110,10 +110,10 @@ def similar_pairs(
     """Find the most similar of all pairs of vectors, block by block.
 
     Args:
-      vectors: float32 [N, D] of length 1 but for rounding; may be mapped from a file.
-      min_cosine: the smallest cosine similarity.
-      max_pairs: keep so many, the most similar ones.
-      report: is told how many vectors have been compared with all.
+      vectors: float32 [N, D], of length 1 up to rounding; may be memory-mapped.
+      min_cosine: minimum cosine similarity.
+      max_pairs: maximum number of pairs, the most similar ones.
+      report: called with the number of vectors compared with all others.
 
     Returns:
       The pairs; equal cosine similarities in row order.
@@ -124,7 +124,7 @@ def similar_pairs(
         block = vectors[start : start + _BLOCK_ROWS]
         for other in range(start, len(vectors), _BLOCK_ROWS):
             compared = block @ vectors[other : other + _BLOCK_ROWS].T
-            if other == start:  # each pair once, and no vector with itself
+            if other == start:  # each pair once, without pairs of a vector with itself
                 compared[np.tril_indices(len(compared))] = -np.inf
             new = np.stack(np.nonzero(compared >= limit))
             products = np.concatenate([products, compared[tuple(new)]])
@@ -148,5 +148,5 @@ def similar_pairs(
 
 
 def _key(text: str) -> str:
-    """Return what texts have in common that are duplicates of each other."""
+    """Return a key that is equal for duplicate texts."""
     return " ".join(text.casefold().split())

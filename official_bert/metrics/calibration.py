@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 
 class ConfidenceBin(NamedTuple):
-    """The predictions whose confidence lies in an interval.
+    """The predictions with a confidence in an interval.
 
     Attributes:
       low: lower bound, exclusive except for 0.

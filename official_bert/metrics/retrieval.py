@@ -1,7 +1,7 @@
-"""Scores of rankings: how high the relevant documents stand.
+"""Retrieval metrics: recall, reciprocal rank and nDCG of ranked documents.
 
-The gain of a document says how relevant it is to a query: 0 or less for one that is not. Documents that nobody judged
-have none. A query without a relevant document has the score 0.0.
+The gain of a document is its relevance to a query: above 0 for relevant documents, and 0 for documents without a
+judgment. A query without a relevant document has the score 0.0.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -9,7 +9,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-_DEPTH = 10  # ranks that these scores take into account
+_DEPTH = 10  # number of ranks for MRR and nDCG
 RERANKING_METRICS = (f"mrr@{_DEPTH}", f"ndcg@{_DEPTH}")
 
 
@@ -17,9 +17,9 @@ def recall(gains: npt.ArrayLike, judged: npt.ArrayLike, depth: int) -> float:
     """Return the fraction of the relevant documents that are among the first ranks.
 
     Args:
-      gains: float [R], of the ranked documents, best rank first.
-      judged: float [J], of all judged documents of the query, in any order.
-      depth: number of ranks taken into account.
+      gains: float [R], gains of the ranked documents, best rank first.
+      judged: float [J], gains of all judged documents of the query, in any order.
+      depth: number of ranks.
     """
     found, relevant = (np.count_nonzero(np.asarray(each) > 0) for each in (gains[:depth], judged))
     return found / max(relevant, 1)
@@ -29,21 +29,21 @@ def reciprocal_rank(gains: npt.ArrayLike, depth: int | None = None) -> float:
     """Return 1 / rank of the first relevant document; 0.0 if none is among the first ranks.
 
     Args:
-      gains: float [R], of the ranked documents, best rank first.
-      depth: number of ranks taken into account; None for all.
+      gains: float [R], gains of the ranked documents, best rank first.
+      depth: number of ranks; None for all.
     """
     ranks = np.flatnonzero(np.asarray(gains)[:depth] > 0) + 1
     return 1 / float(ranks[0]) if len(ranks) else 0.0
 
 
 def ndcg(gains: npt.ArrayLike, judged: npt.ArrayLike, depth: int | None = None) -> float:
-    """Return the normalized discounted cumulative gain, which is 1.0 if no other order is better.
+    """Return the normalized discounted cumulative gain, which is 1.0 for the best possible order.
 
     Args:
-      gains: float [R], of the ranked documents, best rank first.
-      judged: float [J], of all judged documents of the query, in any order.
-      depth: number of ranks taken into account; None for all.
-    Source: Järvelin and Kekäläinen 2002, with the gains themselves, as trec_eval and BEIR compute it.
+      gains: float [R], gains of the ranked documents, best rank first.
+      judged: float [J], gains of all judged documents of the query, in any order.
+      depth: number of ranks; None for all.
+    Source: Järvelin and Kekäläinen 2002, with linear gains, as in trec_eval and BEIR.
     """
     best = _discounted(np.sort(np.asarray(judged, np.float64))[::-1], depth)
     return _discounted(np.asarray(gains, np.float64), depth) / best if best else 0.0
@@ -57,9 +57,9 @@ def retrieval_scores(
     """Score the rankings of many queries.
 
     Args:
-      ranked: for each query the documents found, best first; a query that is missing found none.
-      qrels: for each query the gains of its judged documents.
-      recall_at: numbers of ranks for the recall.
+      ranked: the retrieved documents of each query, best first; a missing query has none.
+      qrels: the gains of the judged documents of each query.
+      recall_at: depths for recall.
 
     Returns:
       The means over the queries of `qrels`: "recall@1", "recall@10", "mrr@10", "ndcg@10".
@@ -83,15 +83,15 @@ def retrieval_scores(
 
 
 def reranking_scores(queries: Sequence[Hashable], gains: npt.ArrayLike, scores: npt.ArrayLike) -> dict[str, float]:
-    """Score how a model orders the candidates of each query.
+    """Score a model's ranking of the candidates of each query.
 
     Args:
-      queries: N, the query of each pair of a query and a candidate.
-      gains: float [N], of the candidates.
-      scores: float [N], by which the candidates are ranked; those with equal scores get the worst possible order.
+      queries: the query of each of N pairs of a query and a candidate.
+      gains: float [N], gains of the candidates.
+      scores: float [N], scores to rank the candidates by; ties are ranked in the worst order.
 
     Returns:
-      For each of `RERANKING_METRICS` the mean over the queries that have a relevant candidate; 0.0 if there are none.
+      The mean of each of `RERANKING_METRICS` over the queries with a relevant candidate; 0.0 if there are none.
     """
     numbers: dict[Hashable, int] = {}
     groups = np.array([numbers.setdefault(query, len(numbers)) for query in queries], np.int64)
@@ -107,7 +107,7 @@ def triplet_accuracy(positive: npt.ArrayLike, negative: npt.ArrayLike) -> float:
 
     Args:
       positive: float [N], similarities of the anchors to their positives.
-      negative: float [N], similarities of the anchors to their negatives; an equal one counts as not nearer.
+      negative: float [N], similarities of the anchors to their negatives; ties count as not nearer.
     """
     positive, negative = np.asarray(positive), np.asarray(negative)
     if positive.shape != negative.shape:

@@ -1,4 +1,4 @@
-"""The sentence model: an encoder, pooling, and the layers that make one vector of a text."""
+"""The sentence model: an encoder, pooling, and further layers that compute one vector per text."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -42,8 +42,8 @@ class SentenceModel(EncoderModel):
 
         Args:
           encoder: the encoder.
-          poolings: some of `POOLINGS`, whose vectors are concatenated. "mean", "cls", "max" and "bm25" read the last
-            layer, the others are means over the positions of other layers.
+          poolings: some of `POOLINGS`, whose vectors are concatenated. "mean", "cls", "max" and "bm25" use the last
+            layer; the others are means over the positions of other layers.
           layers_after: for each further layer the units and activation of a dense layer, or None for normalization to
             length 1.
           name: name of the model.
@@ -91,7 +91,7 @@ class SentenceModel(EncoderModel):
     def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
         """Symbolic outputs; see `call`."""
         inputs = symbolic_inputs(input_ids, input_mask, segment_ids)
-        self.encoder.compute_output_spec(inputs)  # which checks the length
+        self.encoder.compute_output_spec(inputs)  # checks the length
         return keras.KerasTensor((inputs.input_ids.shape[0], self.width), "float32")
 
     def call(self, input_ids, input_mask=None, segment_ids=None, training=False):
@@ -99,8 +99,8 @@ class SentenceModel(EncoderModel):
 
         Args:
           input_ids: int32 [B, S]; or all three inputs, as a dict by name or as a list in this order.
-          input_mask: int32 [B, S], 1 for a real position and 0 for padding; all real if not given.
-          segment_ids: int32 [B, S]; all 0 if not given.
+          input_mask: int32 [B, S], 1 for a real position and 0 for padding; default: all real.
+          segment_ids: int32 [B, S]; default: all 0.
           training: whether to apply dropout.
 
         Returns:
@@ -137,7 +137,7 @@ class SentenceModel(EncoderModel):
 
 
 class SentenceGroupModel(EncoderModel):
-    """A sentence model that reads the K texts of an example together, for training alone: Keras cannot save it.
+    """A sentence model that takes the K texts of an example together, only for training: Keras cannot save it.
 
     Attributes:
       sentence: the sentence model.
@@ -157,9 +157,9 @@ class SentenceGroupModel(EncoderModel):
 
         Args:
           sentence: the sentence model.
-          max_seq_length: maximum number of positions of a text.
+          max_seq_length: maximum number of positions per text.
           num_classes: outputs of a linear layer on (u, v, |u - v|) of the first two texts; 0 for no layer.
-          is_padded_to_longest: pad the texts of a batch to its longest, not to `max_seq_length`.
+          is_padded_to_longest: whether to pad the texts of a batch to its longest instead of `max_seq_length`.
           name: name of the model.
           **kwargs: see `keras.Model`: dtype, trainable.
         """
@@ -206,7 +206,7 @@ class SentenceGroupModel(EncoderModel):
         return {"vectors": vectors, "logits": self.classify(vectors[:, 0], vectors[:, 1])}
 
     def classify(self, u, v):
-        """Score the classes of pairs: two vectors, float32 [B, D], to logits, float32 [B, num_classes]."""
+        """Map pairs of vectors, float32 [B, D], to logits of their classes, float32 [B, num_classes]."""
         return self.classifier(ops.concatenate([u, v, ops.abs(u - v)], axis=-1))
 
 

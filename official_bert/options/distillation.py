@@ -45,7 +45,7 @@ class DistillationOptions(TeacherOptions):
     hidden_state_weight: float = option(
         0.0,
         "With --teacher: weight of the mean squared difference between the hidden states of student and teacher, "
-        "the student's projected to the teacher's size; the teacher then reads every batch anew. 0 for none.",
+        "the student's projected to the teacher's size; the teacher then reads every batch again. 0 for none.",
         minimum=0,
         only_with=WITH_TEACHER,
         affects="learning",

@@ -258,7 +258,7 @@ def find(patterns: str) -> list[str]:
       Paths, at least one per pattern.
 
     Raises:
-      UserError: a pattern matches no file; with the pattern.
+      UserError: a pattern matches no file; the message names it.
     """
     return [path for pattern in patterns.split(",") for path in find_one(pattern.strip(), patterns)]
 
@@ -271,7 +271,7 @@ def find_one(pattern: str, given: str | None = None) -> list[str]:
       given: the list that it belongs to, for messages.
 
     Raises:
-      UserError: no file matches; with the pattern.
+      UserError: no file matches; the message names the pattern.
     """
     matches = find_any(pattern)
     for path in matches or [pattern]:

@@ -25,7 +25,7 @@ def find_inputs(patterns: str, *, is_input: Callable[[str], bool] | None = None)
       Paths, in the order of the list, at least one for each part of it.
 
     Raises:
-      UserError: a pattern matches no file, or a folder or list is empty; with its name and, in a list, the line.
+      UserError: a pattern matches no file, or a folder or list is empty; the message names it, and in a list the line.
     """
     found = []
     for pattern in patterns.split(","):

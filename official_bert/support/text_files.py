@@ -159,7 +159,7 @@ def read_json(
       Its keys and values.
 
     Raises:
-      UserError: the file is missing, too large, not JSON, or not an object; with its name.
+      UserError: the file is missing, too large, not JSON, or not an object; the message names it.
     """
     values = _json_values(path, what, finite, max_bytes)
     if not isinstance(values, dict):

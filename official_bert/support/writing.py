@@ -304,7 +304,7 @@ def check_writable_folder(path: str, name: str) -> None:
     """Raise unless files can be created in the folder that will hold `path`.
 
     Raises:
-      UserError: the folder is missing or not writable, or `path` must not be replaced; with the parameter's name.
+      UserError: the folder is missing or not writable, or `path` must not be replaced; the message names the parameter.
     """
     try:
         files.check_name(path)
@@ -329,7 +329,7 @@ def check_disk_space(path: str, num_bytes: int, what: str) -> None:
       what: description of the file for the message.
 
     Raises:
-      UserError: there is not enough space; with the amounts.
+      UserError: there is not enough space; the message gives the amounts.
     """
     if files.is_remote(path):
         return

@@ -1,7 +1,7 @@
-"""The SentencePiece model of a `tokenizer.json` of the type Unigram, which `transformers` 5 writes in its place.
+"""SentencePiece models from a `tokenizer.json` of type Unigram, which `transformers` 5 writes instead of them.
 
-The file has the pieces with their scores and the normalization rules. What it does not say is the same in all models of
-fairseq: which pieces are special, and how spaces are written.
+The file has the pieces with their scores and the normalization rules. It lacks the special pieces and the treatment of
+spaces, which are the same in all models of fairseq.
 """
 
 import base64
@@ -13,12 +13,12 @@ from official_bert.support.errors import UserError
 from official_bert.support.extras import require
 
 UNIGRAM = "Unigram"
-_OWN_PIECES = ("<unk>", "<s>", "</s>")  # the first of every model of fairseq
-_SPACES = {"Strip", "Replace"}  # of a text's ends and of several spaces, as every model does
+_OWN_PIECES = ("<unk>", "<s>", "</s>")  # the first pieces of every fairseq model
+_SPACES = {"Strip", "Replace"}  # strip ends and collapse spaces, as in every model
 
 
 class Unigram(NamedTuple):
-    """The content of a `tokenizer.json`.
+    """The contents of a `tokenizer.json`.
 
     Attributes:
       pieces: all tokens with their scores, in the order of their ids.
@@ -32,8 +32,9 @@ class Unigram(NamedTuple):
         """Return the SentencePiece model.
 
         Args:
-          num_specials: the number of tokens before the model's pieces.
-          own_pieces: how many of the model's first pieces are among these. The last token is none of the model's.
+          num_specials: number of tokens before the model's pieces.
+          own_pieces: number of the model's first pieces that are among these. The last token is not a piece of the
+            model.
         """
         require("sentencepiece", "sentencepiece")
         from sentencepiece.sentencepiece_model_pb2 import ModelProto
@@ -52,7 +53,7 @@ def read_unigram(tokenizer_file: str) -> Unigram:
     """Read a `tokenizer.json` of this type.
 
     Raises:
-      UserError: the file is damaged, or the tokenizer does something that a SentencePiece model of fairseq does not.
+      UserError: the file is damaged, or the tokenizer differs from fairseq's SentencePiece models.
     """
     content = text_files.read_json(tokenizer_file, "tokenizer", max_bytes=text_files.MAX_VOCAB_BYTES)
     try:
@@ -69,22 +70,22 @@ def read_unigram(tokenizer_file: str) -> Unigram:
             and all(token["id"] < len(pieces) for token in content.get("added_tokens", []))
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{tokenizer_file} is damaged, or no tokenizer of the type {UNIGRAM}: {error!r:.80}") from error
+        raise UserError(f"{tokenizer_file} is damaged, or not a tokenizer of type {UNIGRAM}: {error!r:.80}") from error
     if not is_usual:
         raise not_supported(tokenizer_file)
     return Unigram(pieces, charsmap)
 
 
 def not_supported(tokenizer_file: str) -> UserError:
-    """Return the error for a tokenizer of which no SentencePiece model can be made."""
+    """Return the error for a tokenizer that cannot be converted to a SentencePiece model."""
     return UserError(
-        f"{tokenizer_file} is a tokenizer of the type {UNIGRAM}, but not as XLM-RoBERTa's or CamemBERT's; put the "
-        "SentencePiece model that it was made of beside it: spiece.model or sentencepiece.bpe.model"
+        f"{tokenizer_file} is a {UNIGRAM} tokenizer, but unlike those of XLM-RoBERTa and CamemBERT; put the "
+        "SentencePiece model that it was made from beside it: spiece.model or sentencepiece.bpe.model"
     )
 
 
 def _steps(part: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
-    """Return the steps of a part of a tokenizer by their types."""
+    """Return the steps of a part of a tokenizer, by type."""
     if part is None:
         return {}
     steps = part.get("normalizers") or part.get("pretokenizers") or [part]

@@ -207,15 +207,15 @@ def matched_layers(given: Sequence[int] | None, num_student: int, num_teacher: i
     if given is None:
         if num_student > num_teacher:
             raise UserError(
-                f"the student has {num_student} layers and its teacher {num_teacher}; choose with teacher_layers the "
-                f"teacher's layer for each layer of the student"
+                f"the student has {num_student} layers and its teacher {num_teacher}; list one teacher layer "
+                f"per student layer in teacher_layers"
             )
         return [num_teacher * (layer + 1) // num_student - 1 for layer in range(num_student)]
     shown = ",".join(map(str, given))
     if len(given) != num_student:
         raise UserError(
-            f"teacher_layers={shown} names {len(given)} layers; name one of the teacher's for each of the "
-            f"{num_student} of the student"
+            f"teacher_layers={shown} lists {len(given)} layers, but the student has {num_student}; list one "
+            f"teacher layer per student layer"
         )
     wrong = [layer for layer in given if not -num_teacher <= layer < num_teacher]
     if wrong:

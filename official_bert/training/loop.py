@@ -142,7 +142,8 @@ class Trainer:
         """Load an initial checkpoint and log the loaded variables; see `checkpoints.loading.LoadReport`."""
         reader = open_checkpoint(path, "init_checkpoint")
         report = load(reader, self.model.weights, required=is_needed, makes_new_head=is_trained_next)
-        report.log(is_trained_next=is_trained_next)
+        is_frozen = any(variable.path in report.missing for variable in self.model.non_trainable_weights)
+        report.log(is_trained_next=is_trained_next and not is_frozen)
 
     def restore(self, path: str) -> int:
         """Restore the weights of a training checkpoint, without optimizer state.

@@ -1,8 +1,8 @@
-"""Beam's job service with several workers a job, as a process: `python job_service.py POOL_ADDRESS...`.
+"""Beam's job service with several workers per job, as a process: `python job_service.py POOL_ADDRESS...`.
 
-Beam's own `local_job_service_main` gives each job one worker, and every worker of a job has the same address. Here a
-job has as many workers as there are pools, and what answers at that address asks the pools in turn, as a service of a
-cluster does. Prints the addresses of both as JSON.
+Beam's `local_job_service_main` gives each job one worker, and all workers of a job have the same address. Here a job
+has one worker per pool, and the service at that address forwards to the pools in turn, like the service of a cluster.
+Prints both addresses as JSON.
 """
 
 import itertools

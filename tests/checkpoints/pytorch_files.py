@@ -1,4 +1,4 @@
-"""Files as `torch.save` writes them, made without PyTorch."""
+"""Files in the format of `torch.save`, made without PyTorch."""
 
 import io
 import zipfile
@@ -7,7 +7,7 @@ REBUILD = b"ctorch._utils\n_rebuild_tensor_v2\n"
 
 
 def zipped(program, **storages):
-    """A file of PyTorch around a pickle."""
+    """Return a PyTorch file with a pickle."""
     sink = io.BytesIO()
     with zipfile.ZipFile(sink, "w") as archive:
         archive.writestr("archive/data.pkl", program)
@@ -25,7 +25,7 @@ def _numbers(values):
 
 
 def pickled_tensor(size, offset, shape, strides, *, key="0", kind="storage", dtype="FloatStorage"):
-    """The part of a pickle that makes a tensor."""
+    """Return the part of a pickle that creates a tensor."""
     storage = b"(" + _text(kind) + b"ctorch\n" + dtype.encode() + b"\n" + _text(key) + _text("cpu") + b"I%d\nt" % size
     return REBUILD + b"(" + storage + b"QI%d\n" % offset + _numbers(shape) + _numbers(strides) + b"I00\nNtR"
 

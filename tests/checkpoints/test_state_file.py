@@ -1,4 +1,4 @@
-"""The state file of a run's folder, against TensorFlow's own reader."""
+"""The state file of a run's folder, compared with TensorFlow's reader."""
 
 import pytest
 import tensorflow as tf
@@ -9,7 +9,7 @@ from official_bert.support.errors import UserError
 
 @pytest.mark.parametrize("name", ["model.ckpt-7", 'Zoë\'s "best" model', "back\\slash", "tab\there", "雪.ckpt-1"])
 def test_it_is_read_as_tensorflow_reads_it(tmp_path, name):
-    # With the time stamps that TensorFlow adds, and with its own way of escaping.
+    # With TensorFlow's timestamps and its escapes.
     tf.compat.v1.train.update_checkpoint_state(
         str(tmp_path),
         name,

@@ -1,4 +1,4 @@
-"""Models of `transformers`: saved, converted in both directions, and run on a batch."""
+"""Saves, converts and runs models of `transformers`."""
 
 import numpy as np
 
@@ -32,7 +32,7 @@ def to_hf(folder, output_dir):
 
 
 def make_batch(vocab_size):
-    """Sequences of 2 to 11 pieces in 11 positions, most with a second segment."""
+    """Return sequences of 2 to 11 pieces in 11 positions, most with a second segment."""
     rng = np.random.default_rng(3)
     lengths = np.arange(2, 12)[:, None]
     position = np.arange(11)[None]
@@ -45,7 +45,7 @@ def make_batch(vocab_size):
 
 
 def run_transformers(model, batch):
-    import torch  # of the `bench` extra
+    import torch  # from the `bench` extra
 
     names = {"input_ids": "input_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
     with torch.no_grad():
@@ -55,7 +55,7 @@ def run_transformers(model, batch):
 
 
 def assert_same_encoder(outputs, encoded, tolerance=TOLERANCE):
-    """Compares all positions, padding included: it too looks at the real positions alone."""
+    """Compare all positions, including padding, which also attends only to real positions."""
     ours = [encoded["embedding_output"], *encoded["encoder_layers"]]
     assert len(ours) == len(outputs.hidden_states)
     for layer, expected in zip(ours, outputs.hidden_states, strict=True):

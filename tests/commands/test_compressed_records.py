@@ -1,4 +1,4 @@
-"""Records of fine-tuning that are compressed: the same numbers from fewer bytes."""
+"""Compressed records of fine-tuning: same results, fewer bytes."""
 
 import os
 import random
@@ -14,7 +14,7 @@ from tests.sentences import sentence
 @pytest.mark.slow
 @pytest.mark.endurance
 def test_compressed_records_give_the_same_numbers(model_dir, one_layer_config_file, vocab_file, tmp_path):
-    """The records of examples, and of what a frozen encoder computes of them."""
+    """Records of examples, and of features from a frozen encoder."""
     rng = random.Random(1)
     for split, count in (("train", 24), ("dev", 11)):
         labels = [rng.randrange(2) for _ in range(count)]

@@ -207,7 +207,7 @@ def test_layers_are_learned_through_projections(student, teacher, tmp_path):
     for changes, message in (
         (
             {"teacher_layers": "0,1"},
-            "--teacher_layers=0,1 names 2 layers; name one of the teacher's for each of the 1 of",
+            "--teacher_layers=0,1 lists 2 layers, but the student has 1; list one teacher layer",
         ),
         ({"teacher_layers": "7"}, "--teacher_layers=7: there is no layer 7; the teacher's are 0 to 2"),
     ):
@@ -314,6 +314,7 @@ def test_pretraining_learns_the_teacher_s_words_and_its_last_layer(pretraining, 
     assert lines[-1]["cosine_loss"] < 0.8 * lines[0]["cosine_loss"]
 
 
+@pytest.mark.slow
 def test_the_loss_of_the_teacher_s_words_is_a_divergence(pretraining, model_dir, tmp_path, records_file):
     """Computed here for one batch, from the outputs of two models."""
 

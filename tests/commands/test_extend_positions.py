@@ -1,4 +1,4 @@
-"""`extend_positions`: a model with more positions than its pretraining knew."""
+"""`extend_positions`: a model with more positions than in pretraining."""
 
 import numpy as np
 import pytest

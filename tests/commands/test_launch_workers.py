@@ -1,4 +1,4 @@
-"""`launch_workers` with commands of the shell as workers."""
+"""`launch_workers` with shell commands as workers."""
 
 import json
 import os

@@ -25,7 +25,7 @@ def corpus(tmp_path):
 
 @pytest.fixture
 def mined(files_of_model, corpus, tmp_path):
-    """A function that runs a command on the corpus and returns the text of its output."""
+    """Return a function that runs a command on the corpus and returns its output."""
 
     def run(command, **flags):
         target = tmp_path / "mined"
@@ -39,7 +39,7 @@ def mined(files_of_model, corpus, tmp_path):
 
 @pytest.fixture
 def cosines(files_of_model, tmp_path, capsys):
-    """The cosine similarity of each passage to each other text, as `sentence_similarity` prints it."""
+    """The cosine similarity of each passage to each other text, as printed by `sentence_similarity`."""
 
     def of(query):
         (tmp_path / "passages.txt").write_text("\n".join(PASSAGES))
@@ -59,13 +59,13 @@ def test_pairs_get_the_negatives_that_sentence_similarity_ranks_first(mined, cos
     flags = {**columns, "num_negatives": 2, "output_format": "jsonl", "index_dir": str(tmp_path / "index")}
     found = [json.loads(line) for line in mined(mine_hard_negatives, **flags).splitlines()]
     of_crates, of_before = cosines("the crates"), cosines("before")
-    # No duplicates of the anchor's two positives, nor passages of another case.
+    # No duplicates of the anchor's two positives, and no passages that differ in case.
     first = [text for text in of_crates if text in (PASSAGES[1], PASSAGES[4])]
     assert found[0] == dict(zip(("anchor", "positive", "negative_1", "negative_2"), (*pairs[0], *first), strict=True))
     assert [row["positive"] for row in found] == [positive for _, positive in pairs]
     nearest = [text for text in of_before if text != PASSAGES[1]]
     assert found[1]["negative_1"].casefold() == nearest[0].casefold()
-    # Fewer texts than that are no negatives: the pair is left out, and whitespace within a text of a table is a space.
+    # With too few negatives a pair is omitted; white space within texts of a table becomes a space.
     table = mined(mine_hard_negatives, **columns, num_negatives=4).splitlines()
     header = ["anchor", "positive", *(f"negative_{number}" for number in range(1, 5))]
     assert table[0].split("\t") == header and [row.split("\t")[0] for row in table[1:]] == ["before"]

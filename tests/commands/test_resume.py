@@ -140,6 +140,7 @@ def test_what_changes_a_resumed_run_is_warned_of(resumed, caplog):
     assert flags["train_batch_size"] == 4
 
 
+@pytest.mark.slow
 def test_what_changes_nothing_is_not_warned_of(resumed, caplog):
     run(resumed, log_steps=3, save_checkpoints_steps=4, init_checkpoint=None)
     assert "differs from an uninterrupted one" not in caplog.text

@@ -151,6 +151,7 @@ def test_training_evaluation_and_prediction(settings, data_dir):
         assert json.load(source)["flags"]["do_train"]  # evaluation does not overwrite what training wrote
 
 
+@pytest.mark.slow
 def test_padding_only_as_far_as_needed_changes_no_result(settings):
     run(settings, do_eval=True, do_predict=True)
     dynamic, dynamic_scores = probabilities(settings), results(settings)
@@ -205,6 +206,7 @@ def test_the_best_checkpoint_is_kept_and_training_stops_early(settings):
     assert results(settings)["eval_accuracy"] == pytest.approx(max(scores), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_frozen_encoder_is_run_once(settings, files_of_model, capfd):
     more = {"trainable_encoder": False, "feature_layers": "weighted_sum", "learning_rate": 2e-2}
     settings = {**settings, **files_of_model, **more}

@@ -198,6 +198,7 @@ def test_padding_changes_no_prediction(trained, copied):
     assert results(copied) == pytest.approx(results(trained[0]), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_sentences_per_line_are_as_good_as_columns(trained, copied, corpus, tmp_path):
     for split, sentences in corpus.items():
         lines = [f"{' '.join(words)}\t{' '.join(tags)}\n" for words, tags in sentences]

@@ -57,6 +57,7 @@ def test_evaluation_of_a_given_checkpoint_covers_the_first_batches_in_file_order
     assert scores[2]["masked_lm_loss"] != scores[0]["masked_lm_loss"]
 
 
+@pytest.mark.slow
 def test_a_folder_of_records_may_hold_other_files(flags, tmp_path, model_dir, records_file):
     folder = tmp_path / "records" / "more"
     folder.mkdir(parents=True)

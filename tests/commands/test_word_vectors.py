@@ -1,4 +1,4 @@
-"""What `word_vectors` prints and draws; principal components: tests/inference/test_similarity.py."""
+"""`word_vectors`: output and plots; for principal components see tests/metrics/test_similarity.py."""
 
 import importlib.util
 

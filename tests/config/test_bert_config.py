@@ -195,7 +195,9 @@ def test_a_vocabulary_must_fit_and_should_not_be_far_too_small(caplog):
         config.check_vocab_size(size, "vocab.txt", "c.json")
     assert not caplog.text
     config.check_vocab_size(499, "vocab.txt", "c.json")
-    assert "vocab.txt has 499 wordpieces, c.json a vocab_size of 1000; is this the vocabulary of" in caplog.text
+    assert "vocab.txt has 499 wordpieces, c.json a vocab_size of 1000: 501 ids have no wordpiece; is" in caplog.text
+    BertConfig(vocab_size=30522).check_vocab_size(20000, "vocab.txt", "c.json")  # half a download
+    assert "10522 ids have no wordpiece" in caplog.text
     for size, num_tokens in ((1000, 499), (30522, 29497)):  # the latter would be 28996 for a cased vocabulary
         config = BertConfig(vocab_size=size)
         with pytest.raises(

@@ -1,4 +1,4 @@
-"""What is done to text, as one value and as flags."""
+"""Text settings, as one value and as flags."""
 
 import dataclasses
 
@@ -33,7 +33,7 @@ CONFIGS = (
 
 
 def make(config_class, **flags):
-    """A config with its required flags, and those without which flags of texts have no effect."""
+    """Return a config with its required flags, and those that text flags need."""
     values = {"layers": "-1", "task_name": "cola"}
     needed = {
         field.name: values.get(field.name, "somewhere") if field.default is None else field.default

@@ -1,4 +1,4 @@
-"""Collections in BEIR's layout, and each way a file of one can be bad."""
+"""Collections in BEIR's layout, and every kind of invalid file."""
 
 import itertools
 import json
@@ -19,7 +19,7 @@ QRELS = "query-id\tcorpus-id\tscore\nq2\td2\t1\n\nq2\td1\t0\nq1\td1\t2\n"
 
 @pytest.fixture
 def collection(tmp_path):
-    """A function that writes a collection, some files with other contents, and returns its folder."""
+    """Return a function that writes a collection, with changed files, and returns its folder."""
 
     def write(**contents):
         (tmp_path / "qrels").mkdir()

@@ -1,4 +1,4 @@
-"""`DatasetTokenizer` against the Python tokenizer, as `dataset.map` calls it."""
+"""`DatasetTokenizer` in `dataset.map`, compared with the Python tokenizer."""
 
 import gc
 
@@ -33,7 +33,7 @@ def test_the_ids_are_those_of_the_tokenizer(vocab_file):
 
     def mapped(dataset, function):
         dataset = dataset.map(function)
-        gc.collect()  # a dataset keeps what it needs
+        gc.collect()  # a dataset keeps its tables alive
         return list(dataset.as_numpy_iterator())
 
     assert_same(mapped(texts.batch(4), tokenize)[0], tokenizer(TEXTS, PAIRS, **length))

@@ -1,4 +1,4 @@
-"""Texts from lines, as the reference's feature extraction reads them, and from columns of tables."""
+"""Texts from lines, as in the reference's feature extraction, and from table columns."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,7 +18,7 @@ def test_lines_are_texts_or_pairs(tmp_path):
     content = " one text \n\na ||| b\nc ||| d ||| e\nf |||\n||| g\nh|||i\n\u2028j\x0ck\r\nno line end"
     assert list(source(tmp_path / "t.csv", content)) == [
         ("one text", None),
-        ("", None),  # a blank line is a text, so that the numbers are those of the lines
+        ("", None),  # a blank line is a text, so that text numbers are line numbers
         ("a", "b"),
         ("c ||| d", "e"),
         ("f |||", None),

@@ -1,4 +1,4 @@
-"""TFRecord files without TensorFlow: written as TensorFlow writes them, read with every checksum."""
+"""TFRecord files without TensorFlow: written like TensorFlow's, and read with all checksums."""
 
 import gzip
 import random

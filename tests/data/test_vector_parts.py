@@ -1,4 +1,4 @@
-"""Parts of tables of vectors: what is written is read, and damage is told."""
+"""Parts of vector tables: round trips, and damaged files."""
 
 import json
 import re
@@ -14,7 +14,7 @@ WIDTH = 3
 
 
 def block(*numbers):
-    """Texts of a file with vectors of their own."""
+    """Return texts of a file with distinct vectors."""
     ids = [TextId("texts/ä.txt", number) for number in numbers]
     return VectorBlock(ids, np.random.default_rng(numbers).standard_normal((len(numbers), WIDTH)).astype(np.float32))
 
@@ -22,7 +22,7 @@ def block(*numbers):
 @pytest.mark.parametrize(("name", "write"), [("a.npy", write_npy), ("a.tfrecord", write_tfrecord)])
 def test_parts_are_read_as_written(tmp_path, monkeypatch, name, write):
     monkeypatch.setattr(vector_parts, "_ROWS_AT_ONCE", 2)
-    parts = [[block(0, 1), block(5)], [], [block(2, 3, 4)]]  # more shards than blocks leave empty ones
+    parts = [[block(0, 1), block(5)], [], [block(2, 3, 4)]]  # with more shards than blocks, some are empty
     paths = [str(tmp_path / f"{number}-{name}") for number in range(len(parts))]
     for path, blocks in zip(paths, parts, strict=True):
         write(path, blocks)

@@ -1,4 +1,4 @@
-"""Vocabularies with the wordpieces of a domain, and without those that a text does not use."""
+"""Vocabularies extended for a domain, or reduced to the wordpieces of a text."""
 
 from collections import Counter
 
@@ -16,7 +16,7 @@ WORDS = Counter({"cabbed": 5, "ache": 4, "dad": 3, "zed": 2, "bad": 9})
 
 
 def test_what_saves_most_is_added_first():
-    """cabbed is cab ##bed: one saved each time; ache is four letters: three; zed is unknown: three characters."""
+    """cabbed is cab ##bed: saves one; ache is four letters: saves three; zed is unknown: three characters."""
     learned = ["bad", "cabbed", "ache", "zed", "##xyz"]
     change = extended(VOCABULARY, learned, WORDS, num_new_tokens=2, use_unused=False)
     assert change.tokens == [*TOKENS, "ache", "zed"]
@@ -67,5 +67,5 @@ def test_coverage_counts_words_and_their_pieces():
 
 
 def test_a_repeated_line_keeps_its_id():
-    repeated = Vocabulary({"[PAD]": 0, "b": 2, "a": 3})  # line 2 of the file was b, too
+    repeated = Vocabulary({"[PAD]": 0, "b": 2, "a": 3})  # line 2 of the file was b as well
     assert tokens_by_id(repeated) == ["[PAD]", "[unused_line_2]", "b", "a"]

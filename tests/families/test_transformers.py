@@ -147,7 +147,7 @@ def test_a_folder_that_names_no_class_has_a_sequence_classifier(tmp_path):
 @pytest.mark.parametrize(
     ("case", "changes", "message"),
     [
-        ("electra/Model", {"embedding_size": 12}, r"holds electra\.embeddings_project.* an ELECTRA with num_hidden"),
+        ("electra/Model", {"embedding_size": 12}, r"contains electra\.embeddings_project.* an ELECTRA with num_hidden"),
         ("electra/ForPreTraining", {"embedding_size": 8}, r"lacks electra\.embeddings_project\.\w+ of the encoder"),
         ("distilbert/Model", {"n_layers": 2}, r"lacks distilbert\.transformer\.layer\.1\."),
         (
@@ -158,10 +158,10 @@ def test_a_folder_that_names_no_class_has_a_sequence_classifier(tmp_path):
         (
             "distilbert/Model",
             {"model_type": "bert"},
-            "holds transformer.layer.0.* which a BERT with num_hidden_layers=12 does",
+            "contains transformer.layer.0.* which a BERT with num_hidden_layers=12 does",
         ),
         ("distilbert/Model", {"activation": "silu"}, "activation is 'silu'; only gelu"),
-        ("bert/Model", {"model_type": "electra"}, "holds pooler.dense.bias .* which an ELECTRA"),
+        ("bert/Model", {"model_type": "electra"}, "contains pooler.dense.bias .* which an ELECTRA"),
     ],
 )
 def test_a_config_that_contradicts_the_weights_is_refused(tmp_path, case, changes, message):

@@ -1,4 +1,4 @@
-"""Runs of scripts that are killed at named points or after some time, and started again until they finish."""
+"""Runs scripts, kills them at named points or after some time, and restarts them until they finish."""
 
 import collections
 import json
@@ -16,7 +16,7 @@ _RATES = ("examples_per_second", "tokens_per_second")
 
 
 def run(script, flags, kill_at=None):
-    """Runs a script to its end, or until it is killed: "PLACE:NUMBER" as of `fault_points`; returns a `Result`."""
+    """Run a script until it ends or is killed at "PLACE:NUMBER", see `fault_points`; return a `Result`."""
     previous = os.environ.pop(VARIABLE, None)
     try:
         if kill_at:
@@ -29,7 +29,7 @@ def run(script, flags, kill_at=None):
 
 
 def is_killed_after(script, flags, seconds):
-    """Runs a script for so long; whether it was killed then, not finished before."""
+    """Run a script for some seconds; return True if it had to be killed then."""
     command = script_command(script, flags)
     try:
         if run_warm(command, script_environment(), timeout=seconds) is None:
@@ -40,7 +40,7 @@ def is_killed_after(script, flags, seconds):
 
 
 def places(script, flags, folder):
-    """Runs a script to its end; returns the names of the places that it passes, and how often it does."""
+    """Run a script to its end; return the names of the fault points passed, with counts."""
     trace = folder / "trace"
     result = run(script, flags, f"trace:{trace}")
     assert result.code == 0, result
@@ -52,7 +52,7 @@ def assert_killed(result):
 
 
 def arrays(folder):
-    """Name to array of the last checkpoint of a folder, as bytes."""
+    """Return the arrays of the last checkpoint of a folder by name, as bytes."""
     reader = CheckpointReader(str(folder))
     return {name: reader.read(name).tobytes() for name in sorted(reader.shapes)}
 
@@ -63,12 +63,12 @@ def scalars(folder):
 
 
 def stray_files(folder):
-    """What a kill left that no later start has cleaned up."""
+    """Return files of killed runs that no later start cleaned up."""
     return sorted(str(path.relative_to(folder)) for path in pathlib.Path(folder).rglob("*.partial-*"))
 
 
 def end_of(folder):
-    """What a run ends with: the arrays of its last and best checkpoint, the log's numbers, and its results."""
+    """Return the final state of a run: arrays of its last and best checkpoint, logged numbers, and results."""
     results = {
         name: (folder / name).read_bytes()
         for name in (

@@ -1,8 +1,8 @@
-"""Asks an export, or a `Predictor`, many times from many threads; prints as JSON what came of it.
+"""Calls an export or a `Predictor` many times from many threads; prints statistics as JSON.
 
   python -m tests.faults.service_life EXPORT NUM_REQUESTS signature|predictor
 
-Hostile requests come between the others. Not a test itself: it runs in a process of its own, whose memory is measured.
+Hostile requests are mixed in. This is not a test: it runs in a separate process, whose memory is measured.
 """
 
 import json
@@ -88,7 +88,7 @@ def main():
             worst[0] = max(worst[0], difference)
 
     with ThreadPoolExecutor(NUM_THREADS) as threads:
-        list(threads.map(request, range(num_requests // 2)))  # until memory has its usual size
+        list(threads.map(request, range(num_requests // 2)))  # until memory use is stable
         before, operations = resident_bytes(), size_of_graph()
         list(threads.map(request, range(num_requests // 2)))
         after = resident_bytes()

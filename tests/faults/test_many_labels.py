@@ -1,4 +1,4 @@
-"""Ten thousand labels: trained, evaluated and predicted, in memory that does not grow with their square."""
+"""Ten thousand labels: training, evaluation and prediction, without memory quadratic in their number."""
 
 import json
 
@@ -26,6 +26,6 @@ def test_ten_thousand_labels(tmp_path, one_layer_config_file, files_of_model):
     assert "no " in result.errors and "confusion_matrix.tsv: it would have 100,000,000 cells" in result.errors
     scores = read_results(str(tmp_path / "out" / "eval_results.txt"))
     assert 0 <= scores["eval_accuracy"] <= 1 and scores["eval_count_label 499"] == 1 and len(scores) > 4 * NUM_LABELS
-    assert "eval_count_label" not in result.errors  # of so many labels the file alone has the scores
+    assert "eval_count_label" not in result.errors  # only the file has the scores of so many labels
     assert (tmp_path / "out" / "report.html").stat().st_size < 3_000_000
     assert len((tmp_path / "out" / "test_results.tsv").read_text().splitlines()) == 20

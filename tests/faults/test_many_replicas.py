@@ -1,6 +1,6 @@
-"""16 replicas, virtual devices of the processor: a training step is that of one replica with the same global batch.
+"""16 replicas on virtual CPU devices: a training step equals that of one replica with the same global batch.
 
-With 32 of them TensorFlow's own reduction over devices does not come to an end on two cores.
+With 32 replicas, TensorFlow's reduction over devices does not finish on two cores.
 """
 
 import json
@@ -13,7 +13,7 @@ from tests.conftest import ROOT, script_environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.endurance]
 
-# In a process of its own, which has that many devices from the start.
+# In a separate process, which has that many devices from the start.
 _PROGRAM = """
 import json, sys
 import tensorflow as tf

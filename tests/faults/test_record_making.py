@@ -1,4 +1,4 @@
-"""Making records, killed and interrupted: no half-written file gets its name, and the same command completes it."""
+"""Making records, killed and interrupted: no incomplete file gets its final name, and a rerun completes it."""
 
 import random
 import signal
@@ -14,7 +14,7 @@ SIGNALS = (
     signal.SIGTERM,
     signal.SIGINT,
     signal.SIGKILL,
-    pytest.param(signal.SIGHUP, marks=pytest.mark.endurance),  # as SIGTERM
+    pytest.param(signal.SIGHUP, marks=pytest.mark.endurance),  # like SIGTERM
 )
 
 
@@ -51,17 +51,17 @@ def test_killed_at_any_place_it_is_completed_by_the_same_command(corpus, vocab_f
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     passed = killing.places(SCRIPT, flags_of(whole, corpus, vocab_file, **how), tmp_path)
     expected, rng = contents(whole), random.Random(num_kills)
-    # At the end all files have their names in turn; a kill between two of them leaves whole files.
+    # At the end all files are renamed in turn; a kill between two renames leaves complete files.
     assert passed["rename 2.tfrecord"] == 1
     flags = flags_of(broken, corpus, vocab_file, **how)
-    # The places where the first process, or one of the others, certainly comes by again.
+    # Fault points that the first process or a worker certainly passes again.
     places = [place for place in sorted(passed) if place.startswith(("write", "rename", "published"))]
     places = [place for place in places if place.endswith(".tfrecord")] if not how else places
     for place in ["rename 1.tfrecord", *rng.sample(places, min(num_kills, len(places)) - 1)]:
         result = killing.run(SCRIPT, flags, f"{place}:1")
-        if result.code == 0:  # what was complete already is not made again
+        if result.code == 0:  # complete files are not made again
             continue
-        assert result.code in (-signal.SIGKILL, 1), result  # 1: a process that the first one had started was killed
+        assert result.code in (-signal.SIGKILL, 1), result  # 1: a worker of the first process was killed
         assert "Traceback" not in result.errors, result
         assert all(expected[name] == content for name, content in contents_of_records(broken).items())
     result = killing.run(SCRIPT, flags)
@@ -89,12 +89,12 @@ def test_a_signal_to_the_first_process_leaves_neither_processes_nor_half_files(c
     for _ in range(3):
         command = killing.script_command(SCRIPT, flags)
         process = subprocess.Popen(command, env=script_environment(), stderr=subprocess.PIPE, start_new_session=True)
-        time.sleep(rng.uniform(1, 3.5))  # before, Python is importing what handles it
+        time.sleep(rng.uniform(1, 3.5))  # before that, Python is still importing the handler
         process.send_signal(sign)
         errors = process.communicate(timeout=60)[1].decode()
         if process.returncode:
             assert process.returncode in (-sign, 128 + sign, 1), errors
-        if sign != signal.SIGKILL:  # it cannot wait until a process that was being started has all it reads
+        if sign != signal.SIGKILL:  # it does not wait until a starting process has its input
             assert "Traceback" not in errors
         for _ in range(100):
             if not (left := processes_of_group(process.pid)):

@@ -1,4 +1,4 @@
-"""A model that is asked for a long time: the same answers, no more memory, nothing traced, hostile requests or not."""
+"""A model under long use: constant results and memory, no retracing, with and without hostile requests."""
 
 import json
 import subprocess

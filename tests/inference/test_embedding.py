@@ -1,4 +1,4 @@
-"""Vectors for texts, as `Predictor.embed` gives them."""
+"""Vectors of texts by `Predictor.embed`."""
 
 import shutil
 
@@ -17,7 +17,7 @@ TEXTS = ["the baker woke before the town did .", "the town", ("the baker woke ."
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, model_dir, vocab_file):
-    """A pretrained model as it is published: without a task, and without a state file."""
+    """A pretrained model as published: without a task and without a state file."""
     folder = tmp_path_factory.mktemp("published")
     for path in model_dir.glob("bert_*"):
         shutil.copy(path, folder)

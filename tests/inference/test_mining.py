@@ -1,4 +1,4 @@
-"""Hard negatives and similar pairs against a search by hand."""
+"""Hard negatives and similar pairs, compared with a plain search."""
 
 import itertools
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from official_bert.metrics.similarity import normalized
 def test_similar_pairs_are_those_of_all_pairs_of_any_block(monkeypatch):
     rng = np.random.default_rng(1)
     vectors = rng.standard_normal((60, 4))
-    vectors[[20, 50]] = vectors[7]  # equal ones
+    vectors[[20, 50]] = vectors[7]  # duplicates
     vectors = normalized(vectors).astype(np.float32)
     cosines = normalized(vectors) @ normalized(vectors).T
     expected = [(a, b) for a, b in itertools.combinations(range(60), 2) if cosines[a, b] >= 0.5]
@@ -30,7 +30,7 @@ def test_similar_pairs_are_those_of_all_pairs_of_any_block(monkeypatch):
         best = similar_pairs(vectors, 0.5, max_pairs)
         assert list(zip(best.first, best.second, strict=True)) == expected[:max_pairs]
         assert best.are_all == (max_pairs == len(expected))
-    assert len(similar_pairs(vectors, found.cosines[9] + 1e-6, 1000).cosines) == 9  # less than the rounding of float32
+    assert len(similar_pairs(vectors, found.cosines[9] + 1e-6, 1000).cosines) == 9  # below float32 rounding
     assert similar_pairs(vectors[:1], -1, 5).cosines.shape == similar_pairs(vectors, 1.1, 5).cosines.shape == (0,)
 
 
@@ -39,7 +39,7 @@ PLACES = {"query": 0, "QUERY": 1, "answer": 10, " ANSWER": 11, "answer two": 5, 
 
 @pytest.fixture
 def search(monkeypatch):
-    """A search over passages whose angle to the query is given in degrees."""
+    """A search over passages given by their angle to the query, in degrees."""
 
     def vectors_of(texts):
         angles = np.radians([PLACES[text.text_a.partition(": ")[2]] for text in texts])

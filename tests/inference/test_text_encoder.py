@@ -136,6 +136,7 @@ def test_bm25_weights_are_kept_in_a_file(tmp_path):
         Bm25Weights.load(path, 5)
 
 
+@pytest.mark.slow
 def test_float16_is_the_rounded_vector(unpadded, tokenizer):
     for pooling in ("none", "mean"):
         exact = extracted(unpadded, tokenizer, pooling=pooling)

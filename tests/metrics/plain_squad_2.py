@@ -1,7 +1,7 @@
-"""The rules of SQuAD's evaluate-v2.0.py, as plainly as they can be said; shares no code with the library.
+"""A plain version of SQuAD's evaluate-v2.0.py; shares no code with the library.
 
-Dictionaries keep their order, which decides where odds are equal; numbers are added up one by one, as `sum` did before
-Python 3.12.
+Dictionaries keep their order, which decides ties between odds; numbers are added one by one, like `sum` before Python
+3.12.
 """
 
 import string
@@ -11,7 +11,7 @@ ARTICLES = ("a", "an", "the")
 
 
 def counted(text):
-    """What of a text counts, here of ASCII words between spaces only."""
+    """Normalize a text, here only of ASCII words between spaces."""
     kept = "".join(character for character in text.lower() if character not in string.punctuation)
     return " ".join(word for word in kept.split() if word not in ARTICLES)
 
@@ -41,7 +41,7 @@ def mean_percent(scores):
 
 
 def plain_best(golds, texts, odds, scores):
-    """The best score that a threshold gives, and the threshold."""
+    """Return the best score of any threshold, and that threshold."""
     score = len([question for question in golds if not golds[question]])
     best, threshold = score, 0.0
     for question in sorted(odds, key=odds.get):
@@ -57,13 +57,13 @@ def plain_best(golds, texts, odds, scores):
 
 
 def plain_squad_2(golds, texts, odds=None, threshold=1.0):
-    """All that the script prints.
+    """Return all scores that the script prints.
 
     Args:
-      golds: question to right texts, none where there is no answer.
+      golds: question to right texts; empty if unanswerable.
       texts: question to prediction.
-      odds: question to the probability of no answer, if there is such a file.
-      threshold: probabilities above it count as a prediction of no answer.
+      odds: question to the probability of no answer, if given.
+      threshold: probabilities above it count as predictions of no answer.
     """
     results, best = {}, {}
     for name, score_of in (("exact", plain_exact), ("f1", plain_f1)):

@@ -1,4 +1,4 @@
-"""Confidence and accuracy by interval, against counting one prediction at a time."""
+"""Confidence and accuracy by interval, compared with counting one prediction at a time."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ def test_bins_and_error_are_those_of_counting_one_by_one():
     is_correct = rng.random(len(confidences)) < confidences**2
     members = [[] for _ in range(10)]
     for confidence, hit in zip(confidences, is_correct, strict=True):
-        # An upper end belongs to its interval; 0 lies in the first one.
+        # An upper end belongs to its interval; 0 belongs to the first one.
         members[max(0, int(np.ceil(round(100 * confidence) / 10)) - 1)].append((confidence, hit))
     bins = confidence_bins(confidences, is_correct)
     assert [part.count for part in bins] == [len(part) for part in members]

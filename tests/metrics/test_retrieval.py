@@ -1,4 +1,4 @@
-"""Scores of rankings against scikit-learn, against sums done by hand, and where their formulas divide by zero."""
+"""Scores of rankings, compared with scikit-learn and manual sums, and divisions by zero in their formulas."""
 
 import math
 

@@ -166,6 +166,7 @@ def test_embeddings_as_wide_as_the_layers_are_not_projected():
     assert encoder(*INPUTS)["embedding_output"].shape == (*IDS.shape, D)
 
 
+@pytest.mark.slow
 def test_every_way_of_computing_gives_the_same_numbers():
     encoder = randomized(BertEncoder(CONFIG))
     expected = encoder(*INPUTS)
@@ -196,6 +197,7 @@ def gradients_of(encoder):
     return tape.gradient(loss, [variable.value for variable in encoder.trainable_variables])
 
 
+@pytest.mark.slow
 def test_recomputed_layers_give_the_same_gradients_dropout_included():
     config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
     plain, recomputed = (

@@ -1,4 +1,4 @@
-"""Attention from left to right: what comes later changes nothing."""
+"""Left-to-right attention: later positions have no effect."""
 
 import contextlib
 import dataclasses

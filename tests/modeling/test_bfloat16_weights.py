@@ -1,4 +1,4 @@
-"""Models whose weights are bfloat16, as in exports with `--export_precision=bfloat16`, beside those in float32."""
+"""Models with bfloat16 weights, as exported with `--export_precision=bfloat16`, compared with float32."""
 
 import keras
 import numpy as np
@@ -28,7 +28,9 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "tagging with LSTM")) for name in MODELS]
+)
 def test_outputs_are_float32_and_near_those_of_float32_weights(name):
     keras.utils.set_random_seed(1)
     rng = np.random.default_rng(1)

@@ -1,4 +1,4 @@
-"""Leaving padding out, all vectors in one matrix, the last layer at [CLS] alone: the same numbers."""
+"""Without padding, with all vectors in one matrix, or the last layer only at [CLS]: same results."""
 
 import keras
 import numpy as np
@@ -14,7 +14,7 @@ TOLERANCE = 1e-6
 
 @pytest.fixture(scope="module")
 def encoders():
-    """Encoders of the same random weights: a padded one, one that leaves padding out, and one with a matrix."""
+    """Encoders with the same random weights: padded, without padding, and with one matrix."""
     config = BertConfig(
         vocab_size=50, hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=48,
         max_position_embeddings=20, type_vocab_size=2,
@@ -54,7 +54,7 @@ def test_tokens_are_what_they_are_with_padding(encoders, mask):
         np.testing.assert_allclose(encoder.pool(*inputs), expected["pooled_output"], atol=TOLERANCE)
     if len(mask):
         for tensor, other in zip(keras.tree.flatten(flat(*inputs)), keras.tree.flatten(expected), strict=True):
-            np.testing.assert_allclose(tensor, other, atol=TOLERANCE)  # at padding, too
+            np.testing.assert_allclose(tensor, other, atol=TOLERANCE)  # also at padding
 
 
 def test_a_sequence_without_any_token_does_not_disturb_the_others(encoders):

@@ -1,4 +1,4 @@
-"""Computing activations twice instead of storing them: the same losses and gradients, dropout included."""
+"""Recomputing activations instead of storing them: same losses and gradients, including dropout."""
 
 import keras
 import numpy as np
@@ -24,7 +24,7 @@ def encoder_of(**options):
 
 
 def loss_and_gradients(encoder, seed, compiled):
-    """The loss of an encoder, its gradients, and the seeds that its layers would draw next."""
+    """Return the loss of an encoder, its gradients, and the next seeds of its layers."""
     states = [state for state in encoder.non_trainable_variables if "seed_generator" in state.path]
     seeds = [(state, tf.constant([seed + index, 7], tf.int64)) for index, state in enumerate(states)]
 
@@ -76,7 +76,7 @@ def test_without_a_scope_each_call_drops_out_something_else():
 
 
 def test_only_what_enters_a_layer_is_stored():
-    """The backward pass reads nothing that the first forward pass computed inside a layer."""
+    """The backward pass uses no intermediate result of a layer's first forward pass."""
 
     def num_softmax(recompute_layers):
         encoder = encoder_of(recompute_layers=recompute_layers)

@@ -1,4 +1,4 @@
-"""The question-answering model against the reference's activations."""
+"""The question-answering model, compared with the reference's activations."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def test_variables_and_logits_are_those_of_the_reference(model, batch):
     golden, logits = golden_arrays("squad/activations.npz"), model(batch)
     for name in NAMES:
         np.testing.assert_allclose(logits[name], golden[name], atol=TOLERANCE)
-    assert np.abs(golden["start_logits"] - golden["end_logits"]).max() > 0.01  # so they cannot be exchanged unseen
+    assert np.abs(golden["start_logits"] - golden["end_logits"]).max() > 0.01  # so that swapping them is noticed
 
 
 def test_padding_changes_no_logit_of_a_real_position(model, batch):
@@ -68,6 +68,6 @@ def test_a_new_head_begins_with_the_references_spread_and_no_bias(config):
     head = SpanModel(BertEncoder(config)).head
     weights = np.asarray(head.output_weights)
     assert weights.shape == (2, config.hidden_size)
-    assert 0 < np.abs(weights).max() <= 0.04  # a normal distribution of 0.02, cut at twice that
+    assert 0 < np.abs(weights).max() <= 0.04  # a normal distribution of 0.02, truncated at twice that
     assert abs(weights.std() - 0.0176) < 0.004
     np.testing.assert_array_equal(head.output_bias, [0, 0])

@@ -1,4 +1,4 @@
-"""LAMB against its formula, in Keras's `fit`, and on several devices and backends."""
+"""LAMB, compared with its formula, in Keras's `fit`, and on several devices and backends."""
 
 import keras
 import numpy as np
@@ -34,13 +34,13 @@ def test_updates_follow_the_paper_s_algorithm(backend, monkeypatch):
         gradients = [3 * rng.normal(size=w.shape).astype(np.float32) for w in expected]
         optimizer.apply([tf.constant(gradient) for gradient in gradients], variables)
         norm = np.sqrt(sum(np.sum(gradient**2) for gradient in gradients))
-        assert norm > 2  # so that clipping acts
+        assert norm > 2  # so that clipping takes effect
         for index, gradient in enumerate(gradients):
             first[index] = 0.9 * first[index] + 0.1 * gradient / norm
             second[index] = 0.999 * second[index] + 0.001 * (gradient / norm) ** 2
             update = first[index] / (1 - 0.9**step) / (np.sqrt(second[index] / (1 - 0.999**step)) + 1e-6)
             ratio = 1
-            if index == 0:  # the kernel alone decays and is scaled; bias and LayerNorm are not
+            if index == 0:  # only the kernel decays and is scaled, not bias and LayerNorm
                 update += 0.01 * expected[index]
                 ratio = np.linalg.norm(expected[index]) / np.linalg.norm(update)
                 assert abs(ratio - 1) > 0.5

@@ -1,4 +1,4 @@
-"""Rates that differ from layer to layer, in both optimizers."""
+"""Layer-wise learning rates, in both optimizers."""
 
 import keras
 import numpy as np
@@ -52,7 +52,8 @@ def test_a_variable_moves_as_with_the_rate_of_its_layer(model, optimizer_class):
     def moved(**options):
         for variable, start in zip(variables, starts, strict=True):
             variable.assign(start)
-        # Without decay of weights, and with a rate so low that LAMB's ratio of norms stays, the way goes with the rate.
+        # Without weight decay, and at a rate so low that LAMB's ratio of norms is constant, updates are proportional to
+        # it.
         optimizer = optimizer_class(1e-5, weight_decay_rate=0.0, **options)
         for gradients in steps:
             optimizer.apply([tf.constant(gradient) for gradient in gradients], variables)
@@ -71,7 +72,7 @@ def test_decay_of_weights_follows_the_rate_of_the_layer(model):
         start = np.asarray(kernel)
         optimizer = optimizer_class(0.1, weight_decay_rate=0.5, layer_wise_lr_decay=0.9)
         optimizer.apply([tf.zeros(variable.shape) for variable in variables], variables)
-        lost = 0.5 if optimizer_class is AdamWeightDecay else 1  # LAMB's way is as long as the weights
+        lost = 0.5 if optimizer_class is AdamWeightDecay else 1  # LAMB's updates are proportional to the weights
         np.testing.assert_allclose(kernel, start * (1 - 0.1 * 0.9**8 * lost), rtol=1e-5)
         kernel.assign(start)
 

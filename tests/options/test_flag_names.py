@@ -1,4 +1,4 @@
-"""Messages of the library, as scripts print them."""
+"""Messages of the library, as printed by scripts."""
 
 import pytest
 

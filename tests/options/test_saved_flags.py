@@ -1,4 +1,4 @@
-"""Flags that a run wrote down, read again."""
+"""Reading the recorded flags of a run."""
 
 import dataclasses
 import json

@@ -5,7 +5,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def write_export(one_layer_config_file, vocab_file):
-    # Here, as pytest may read this file before `tests/conftest.py` sets TensorFlow up: this imports it.
+    # Imported here because it imports TensorFlow, which `tests/conftest.py` may not have set up yet.
     from tests.serving.tiny_exports import write_tiny_export
 
     def write(folder, task="classification", **options):

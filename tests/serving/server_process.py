@@ -1,4 +1,4 @@
-"""A process of `serve`, and requests to it."""
+"""Runs a process of `serve` and sends requests to it."""
 
 import contextlib
 import http.client
@@ -14,7 +14,7 @@ from tests.conftest import script_command, script_environment
 
 
 class Server:
-    """A process of the tool, and a connection to it."""
+    """A server process and a connection to it."""
 
     def __init__(self, export_dir, log_file, **flags):
         self.name = flags.get("model_name", os.path.basename(export_dir))
@@ -38,7 +38,7 @@ class Server:
         return pathlib.Path(self.log_file).read_text()
 
     def send(self, method, path, body=None, headers=None):
-        """Status and answer of one request, over a connection of its own."""
+        """Return status and response of one request, over a new connection."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         with contextlib.closing(connection):
             connection.request(method, path, body, headers or {})
@@ -70,12 +70,12 @@ class Server:
             time.sleep(0.1)
 
     def end(self):
-        """Ends it as an orchestrator does; returns the exit code."""
+        """Stop the process like an orchestrator; return the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=60)
 
 
 def resident_kilobytes(pid):
-    """Memory that a process holds."""
+    """Return the resident memory of a process."""
     status = pathlib.Path(f"/proc/{pid}/status").read_text()
     return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])

@@ -1,4 +1,4 @@
-"""Vectors and rankings as their clients see them: a process of the real tool that serves exports of tiny models."""
+"""Vectors and rankings from their clients' view: a real server process with exports of tiny models."""
 
 import concurrent.futures
 import json
@@ -16,7 +16,7 @@ pytest.importorskip("kserve")
 openai = pytest.importorskip("openai")
 huggingface_hub = pytest.importorskip("huggingface_hub")
 
-# Of different lengths, not sorted; one is longer than the 32 tokens that the models read.
+# Of different lengths, unsorted; one exceeds the models' 32 tokens.
 TEXTS = ["the town", "Zoë’s ﬁne café, 東京 tower", "bright word " * 40, "a", " ", "the river " * 10, "the town"]
 LENGTH, WIDTH = 32, 16
 PREFIX = "the "  # one token
@@ -224,7 +224,7 @@ def test_concurrent_requests_are_computed_together_and_a_wrong_one_fails_alone(c
 
 
 def test_a_request_is_filled_by_tokens_into_batches(client, server, export_dir):
-    """200 texts of at most 32 tokens: more than the 32 examples that a batch of other requests may have."""
+    """200 texts of at most 32 tokens, more than the 32 examples per batch of other requests."""
     texts = [f"{'the town ' * (number % 14)}a" for number in range(200)]
     before = metrics(server)
     answer = client.embeddings.create(model="sentences", input=texts)
@@ -269,7 +269,7 @@ PASSAGES = ["a river", "the town", "", "bright word " * 40, "the town a river"]
     ("number", "labels", "relevant"), [(2, ("entailment", "not_entailment"), 0), (3, ("0", "1"), 1), (4, (), None)]
 )
 def test_ranking_by_a_classifier_of_pairs(number, labels, relevant, server, export_dir, write_export):
-    """Also that each new version is asked again how it reads; these are the last tests of the server."""
+    """Each new version is also inspected again; these must be the last tests of the server."""
     number = int(os.path.basename(write_export(export_dir, labels=labels, seed=number)))
     server.wait_for_version(str(number))
     pairs = {"text_a": ["the town"] * len(PASSAGES), "text_b": PASSAGES}

@@ -1,4 +1,4 @@
-"""The layers as an export computes them: the same numbers, whatever the number of parts."""
+"""The layers of an export give the same results for any number of parts."""
 
 import keras
 import numpy as np
@@ -45,7 +45,7 @@ def test_parts_give_the_same_numbers(num_parts):
     for layer, other in zip(found["encoder_layers"], expected["encoder_layers"], strict=True):
         np.testing.assert_allclose(
             layer[MASK == 1], other[MASK == 1], atol=1e-5
-        )  # three layers of sums in other orders
+        )  # three layers, summed in different orders
     assert found["attention_probabilities"] == [None] * CONFIG.num_hidden_layers
     assert len(encoder.weights) == num_weights == len(encoder.checkpoint_variables())
 

@@ -62,7 +62,7 @@ def answers_without_padding(path, ids):
 
 
 @pytest.mark.parametrize(
-    "precision", ["int8", *(pytest.param(name, marks=pytest.mark.slow) for name in ("float32", "float16"))]
+    "precision", [pytest.param(name, marks=pytest.mark.slow) for name in ("int8", "float32", "float16")]
 )
 def test_a_classifier_gives_the_probabilities_of_the_saved_model(reviews, version, tmp_path, precision):
     export = {"export_dir": str(tmp_path / "lite"), "export_format": "tflite", "export_precision": precision}

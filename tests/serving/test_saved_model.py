@@ -233,6 +233,7 @@ def session_signature(session, model, name):
     return lambda **tensors: call(*(tensors[name] for name in definition.inputs))
 
 
+@pytest.mark.slow
 def test_requests_of_another_rank_are_refused_in_python_and_in_the_server(version, signatures):
     requests = []
     for signature in SIGNATURES:

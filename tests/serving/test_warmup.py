@@ -1,4 +1,4 @@
-"""Warm-up requests, read back as they were written."""
+"""Warm-up requests, read back after writing."""
 
 import numpy as np
 import pytest

@@ -24,7 +24,7 @@ _LENGTH = 32
 
 
 def _classifier(encoder, labels=LABELS, **common):
-    """A classifier of pairs; without labels one with a score."""
+    """Return a classifier of pairs, or a regression without labels."""
     model = ClassificationModel(encoder, num_outputs=len(labels) or 1)
     problem = "single_label" if labels else "regression"
     return model, ClassificationServable(
@@ -63,11 +63,11 @@ TASKS = {
 
 
 def write_tiny_export(folder, task, *, bert_config_file, vocab_file, seed=1, **options):
-    """Writes the next version of a model of random weights into a folder; returns the version's folder."""
+    """Write the next version of a model with random weights into a folder; return the version's folder."""
     config = BertConfig.from_json_file(bert_config_file)
     tf.keras.utils.set_random_seed(seed)
     encoder = BertEncoder(config, layout=UnpaddedLayout)
     model, servable = TASKS[task](encoder, config=config, tokenizer=FullTokenizer(vocab_file), **options)
-    for variable in model.trainable_variables:  # large enough for the texts to matter
+    for variable in model.trainable_variables:  # large enough that texts matter
         variable.assign(variable + tf.random.normal(variable.shape, stddev=0.1))
     return write_export(str(folder), servable)

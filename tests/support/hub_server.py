@@ -1,4 +1,4 @@
-"""A Hugging Face hub on loopback: the few routes that its client asks for, from folders."""
+"""A local Hugging Face hub with the few routes that its client uses."""
 
 import contextlib
 import hashlib
@@ -11,9 +11,9 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    """Serves `server.models`, name to a dict of files, those with weights as large files, which have a SHA-256.
+    """Serves `server.models`, name to a dict of files; weights are served as large files with a SHA-256.
 
-    Files of the names in `server.broken` end halfway, those in `server.damaged` have another last byte.
+    Files named in `server.broken` are cut off halfway, those in `server.damaged` have a wrong last byte.
     """
 
     protocol_version = "HTTP/1.1"
@@ -64,14 +64,14 @@ class Hub(http.server.BaseHTTPRequestHandler):
 
 
 def etag_of(path, content):
-    """Returns the hash by which the hub names a file's content."""
+    """Return the hash by which the hub identifies a file's content."""
     hashed = hashlib.sha256 if path.endswith((".safetensors", ".bin")) else hashlib.sha1
     return hashed(content).hexdigest()
 
 
 @contextlib.contextmanager
 def serving(models):
-    """Yields the server, whose `url` is for HF_ENDPOINT."""
+    """Yield the server, whose `url` is for HF_ENDPOINT."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     server.models, server.private, server.requests = models, set(), []
     server.broken, server.damaged = set(), set()

@@ -1,4 +1,4 @@
-"""Packages that are there, or taken for absent."""
+"""Packages that are installed, or treated as missing."""
 
 import sys
 

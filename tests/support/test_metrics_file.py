@@ -1,4 +1,4 @@
-"""What is read of a `metrics.jsonl`."""
+"""Reading `metrics.jsonl`."""
 
 import json
 

@@ -9,12 +9,12 @@ from official_bert.config.text_settings import TextSettings
 from tests.conftest import GOLDEN
 
 TORTURE = json.loads((GOLDEN / "tokenization" / "tokenization_torture.json").read_text())
-UNCASED, CASED = TextSettings(), TextSettings(do_lower_case=False)  # the reference's
+UNCASED, CASED = TextSettings(), TextSettings(do_lower_case=False)  # the reference's settings
 ACCENTED, PRESPLIT = TextSettings(strip_accents=False), TextSettings(do_lower_case=False, basic_tokenize=False)
 SETTINGS = {"uncased": UNCASED, "cased": CASED, "accented": ACCENTED, "presplit": PRESPLIT}
 ALL_SETTINGS = pytest.mark.parametrize("settings", SETTINGS.values(), ids=list(SETTINGS))
 
-# Where the rules depend on neighbours, or where str.split and the tokenizer disagree about white space.
+# Characters with rules that depend on neighbours, or about which str.split and the tokenizer disagree.
 AWKWARD = "ΣσςΑα.'’:\u00ad\u0345\u1fb3ΌςİıẞßǅﬁÅ \x0b\x0c\x1c\x1d\x1e\x1f\x85\u2028\u2029\u200b\u3000\ufeff\ufffd\x00"
 SPACING_MARKS = "".join(
     character
@@ -40,7 +40,7 @@ SCRIPTS = (
 
 
 def random_text(rng, alphabet_kind):
-    """A random text of one of four kinds, 0 to 3."""
+    """Return a random text of one of four kinds, 0 to 3."""
     length = rng.randint(1, 14)
     if alphabet_kind == 0:  # all planes
         return "".join(chr(rng.randrange(0x110000)) for _ in range(length))
@@ -52,6 +52,6 @@ def random_text(rng, alphabet_kind):
 
 
 def write_vocabulary(path, wordpieces):
-    """Writes a vocabulary of the special tokens and these wordpieces; returns its path."""
+    """Write a vocabulary of the special tokens and these wordpieces; return its path."""
     path.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *wordpieces]))
     return str(path)

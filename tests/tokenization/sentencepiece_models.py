@@ -7,7 +7,7 @@ import sentencepiece
 
 SPECIALS = {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1, "control_symbols": ["[CLS]", "[SEP]", "[MASK]"]}
 ACROSS_SCRIPTS = {"split_by_number": False, "split_by_unicode_script": False}  # for pieces such as "2000,"
-# ALBERT's, its rival's, and what changes how spaces are written.
+# ALBERT's type, its alternative, and options that change the treatment of spaces.
 VARIANTS = {
     "albert": {**ACROSS_SCRIPTS, "user_defined_symbols": ["(", ")", '"', "-", ".", "–", "£", "€"]},
     "bpe": {**ACROSS_SCRIPTS, "model_type": "bpe"},
@@ -23,7 +23,7 @@ _TEXT = Path(__file__).parents[2] / "data" / "demo" / "train.txt"
 
 
 def training_lines():
-    """Lowercase lines of the demo, and lines with numbers and other scripts."""
+    """Return lowercase lines of the demo, and lines with numbers and other scripts."""
     rng = random.Random(1)
     lines = [line for line in _TEXT.read_text().lower().splitlines()[:1500] if line]
     for _ in range(800):
@@ -34,7 +34,7 @@ def training_lines():
 
 
 def write_model(path, variant="albert", **flags):
-    """Trains a model and writes it to a file; returns its path as a string."""
+    """Train a model and write it to a file; return its path as a string."""
     options = {**SPECIALS, **VARIANTS[variant], **flags}
     with open(path, "wb") as sink:
         sentencepiece.SentencePieceTrainer.train(
@@ -45,7 +45,7 @@ def write_model(path, variant="albert", **flags):
 
 
 def random_texts(rng, count):
-    """Texts of odd characters, and lines of the training text with some in between."""
+    """Return texts of odd characters, and lines of the training text with odd characters inserted."""
     odd = "aAbΣσİé \u0301\u0345¨  \n\t\u00a0\x1c\u2028ﬁﬃ가½ª\u302e\u0327\u2581\u2581,,0123456789\0①²٣,\u3000[CLS]"
     lines = training_lines()
     for _ in range(count):

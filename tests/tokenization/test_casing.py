@@ -1,4 +1,4 @@
-"""`do_lower_case` against vocabulary and checkpoint."""
+"""Checks of `do_lower_case` against vocabulary and checkpoint."""
 
 import pytest
 

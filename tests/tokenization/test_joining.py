@@ -1,4 +1,4 @@
-"""One or two texts joined into a sequence."""
+"""Joining one or two texts into a sequence."""
 
 import random
 
@@ -16,7 +16,7 @@ def test_pairs_lose_wordpieces_one_by_one_from_the_longer_text():
         limit = rng.randrange(24)
         expected = list(first), list(second)
         while len(expected[0]) + len(expected[1]) > limit:
-            max(reversed(expected), key=len).pop()  # of equals the second
+            max(reversed(expected), key=len).pop()  # on ties the second
         assert truncate_pair(first, second, limit) == expected
 
 
@@ -41,7 +41,7 @@ def test_sequences_by_hand():
         ([11, 12, 13], [], 4, [2, 11, 12, 3]),
         ([11, 12, 13], [21], 6, [2, 11, 12, 3, 21, 3]),
         ([11, 12], [21, 22], 6, [2, 11, 12, 3, 21, 3]),
-        ([11], [21], 4, [2, 11, 3]),  # of the second nothing is left, so there is none
+        ([11], [21], 4, [2, 11, 3]),  # nothing is left of the second text, so it is omitted
         ([11], [21], 3, [2, 3]),
         ([], [], 3, [2, 3]),
     ],

@@ -18,7 +18,7 @@ def test_a_line_is_a_piece_and_its_number_the_id(tmp_path):
 
 
 def test_only_newline_ends_a_line(tmp_path):
-    # The released Chinese vocabulary holds a line that is only U+2028.
+    # The released Chinese vocabulary contains a line that is only U+2028.
     path = write(tmp_path, "a\n\u2028\nb\x0cc\n".encode())
     assert load_vocab(path) == {"a": 0, "": 1, "b\x0cc": 2}
 

@@ -1,4 +1,4 @@
-"""Texts that are cut into windows, in Python and in the graph; with ids in `test_graph_joining.py`."""
+"""Windows of texts, in Python and in the graph; for ids see `test_graph_joining.py`."""
 
 import itertools
 

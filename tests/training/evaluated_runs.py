@@ -1,4 +1,4 @@
-"""Whole runs of the `Trainer` with evaluations and early stopping, and how two of them are compared."""
+"""Whole runs of the `Trainer` with evaluations and early stopping, and their comparison."""
 
 import json
 import os
@@ -13,12 +13,12 @@ from official_bert.training.summaries import ScalarLog
 from tests.training.sum_task import PLAN, SumTask, batches
 
 ENDS = ("data-00000-of-00001", "index")
-# Of the evaluations, every second step; the third one is not better, so training stops early, at step 6.
+# Scores of the evaluations, every second step; the third is not better, so training stops early, at step 6.
 SCORES = {2: 0.5, 4: 0.7, 6: 0.6}
 
 
 def train(folder, *, during_tracing=lambda: None, during_evaluation=lambda step: None):
-    """Trains as the scripts that fine-tune do; returns whether training came to its end, and the evaluated steps."""
+    """Train like the fine-tuning scripts; return whether training finished, and the evaluated steps."""
     os.makedirs(folder, exist_ok=True)
     config = FinetuningOptions(
         output_dir=str(folder),
@@ -28,7 +28,7 @@ def train(folder, *, during_tracing=lambda: None, during_evaluation=lambda step:
     )
     if has_stopped_early(config):
         return True, []
-    keras.backend.clear_session()  # names count from the start, as in a process of its own
+    keras.backend.clear_session()  # numbering of names restarts, as in a new process
     trainer = Trainer(SumTask(during_tracing), tf.distribute.get_strategy(), seed=1)
     evaluated = []
 
@@ -54,7 +54,7 @@ def bytes_of(folder, names):
 
 
 def assert_same_end(folder, whole):
-    """Both hold the same, bit for bit: checkpoints, which of them is the best, evaluations, and the log's numbers."""
+    """Assert bitwise equality of checkpoints, the best checkpoint, evaluations, and logged numbers."""
     assert metrics(folder) == metrics(whole)
     best = os.listdir(whole / "best")
     assert sorted(best) == ["checkpoint", "evaluations.json", *(f"model.ckpt-4.{end}" for end in ENDS)]

@@ -1,4 +1,4 @@
-"""Short runs of `run_pretraining.py`: their flags, and what their checkpoints hold."""
+"""Short runs of `run_pretraining.py`: their flags, and the contents of their checkpoints."""
 
 import json
 import random
@@ -9,7 +9,7 @@ _WORDS = ("the", "rain", "snow", "warm", "broken", "committees", "harbour", "bri
 
 
 def pretraining_flags(records_file, model_dir, **more):
-    """Flags of a run with dropout."""
+    """Return the flags of a run with dropout."""
     return {
         "input_file": records_file,
         "bert_config_file": model_dir / "bert_config.json",
@@ -24,7 +24,7 @@ def pretraining_flags(records_file, model_dir, **more):
 
 
 def arrays_of(folder, step):
-    """Name to array of a checkpoint."""
+    """Return the arrays of a checkpoint by name."""
     reader = CheckpointReader(str(folder / f"model.ckpt-{step}"))
     return {name: reader.read(name) for name in reader.shapes}
 
@@ -34,14 +34,14 @@ def _texts(rng, count):
 
 
 def runs_of_all_tasks(data, model, records_file, vocab_file, head_dropout=0.1):
-    """A short run of each task, with training data in a folder: name to script and flags, without the output folder.
+    """Return a short run of each task, with training data in a folder: name to script and flags, except output_dir.
 
     Args:
       data: the folder.
-      model: flags that name the architecture and the initial checkpoint.
-      records_file: of pretraining.
+      model: flags for the architecture and the initial checkpoint.
+      records_file: records for pretraining.
       vocab_file: the vocabulary.
-      head_dropout: of the runs that have the flag.
+      head_dropout: value for the runs that have the flag.
     """
     rng = random.Random(1)
     for name, count in (("train", 50), ("dev", 21)):

@@ -1,4 +1,4 @@
-"""Runs of the `Trainer` on the smallest task, without a script: how to start one, and what it saved."""
+"""Runs of the `Trainer` on the smallest task, without a script: starting them and reading their checkpoints."""
 
 import dataclasses
 import os
@@ -15,8 +15,8 @@ SHORT = dataclasses.replace(PLAN, eval_steps=None, num_train_steps=14, keep_chec
 
 
 def train(folder, make_batches=batches, evaluate=None, **changes):
-    """Trains; returns whether training came to its end."""
-    keras.backend.clear_session()  # names count from the start, as in a process of its own
+    """Train; return whether training finished."""
+    keras.backend.clear_session()  # numbering of names restarts, as in a new process
     trainer = Trainer(SumTask(), tf.distribute.get_strategy(), seed=1)
     plan = dataclasses.replace(SHORT, **changes)
     return trainer.train(plan, make_batches, output_dir=str(folder), init_checkpoint=None, evaluate=evaluate)

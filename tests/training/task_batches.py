@@ -18,7 +18,7 @@ CONFIG = BertConfig(
     max_position_embeddings=LENGTH, type_vocab_size=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
 )  # fmt: skip
 
-# What heads drop out is constant, and such gradients cannot be compared.
+# Dropout in heads is constant, and such gradients cannot be compared.
 TASKS = {
     "pretraining": lambda options: PretrainingTask(
         CONFIG,
@@ -54,7 +54,7 @@ def _classification(options: EncoderOptions, **others) -> ClassificationTask:
 
 
 def batch_of(name: str) -> dict[str, tf.Tensor]:
-    """A batch for a task of the table."""
+    """Return a batch for a task of the table."""
     rng = np.random.default_rng(1)
     mask = np.arange(LENGTH) < LENGTHS[:, None]
     batch = {

@@ -92,6 +92,7 @@ def test_sigterm_stops_an_evaluation_which_the_next_start_makes(whole, tmp_path,
     assert_same_end(tmp_path, whole[0])
 
 
+@pytest.mark.slow
 def test_sigterm_before_the_first_step_and_again_while_saving(whole, tmp_path, restored_handler, caplog, monkeypatch):
     caplog.set_level("INFO", logger="absl")
 

@@ -39,7 +39,7 @@ def test_damaged_labels_are_refused(tmp_path, text, message):
 
 
 def test_other_labels_than_those_of_the_checkpoints_are_refused(tmp_path):
-    check_same_labels(str(tmp_path), ["O", "B-PER"])  # nothing is known of them
+    check_same_labels(str(tmp_path), ["O", "B-PER"])  # the labels are unknown
     write_labels(str(tmp_path), ["O", "B-PER"])
     check_same_labels(str(tmp_path), ("O", "B-PER"))
     for other in (["B-PER", "O"], ["O"]):
@@ -51,10 +51,10 @@ def test_weights_that_are_not_trained_further_keep_their_labels(tmp_path):
     output_dir, init_checkpoint = str(tmp_path / "out"), str(tmp_path / "other" / "model.ckpt-3")
     assert read_trained_labels(output_dir, None) is None
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "config.json").write_text('{"id2label": {"1": "b", "0": "a"}}')  # of Hugging Face
+    (tmp_path / "other" / "config.json").write_text('{"id2label": {"1": "b", "0": "a"}}')  # from Hugging Face
     assert read_trained_labels(output_dir, init_checkpoint) == ["a", "b"]
     check_label_order(init_checkpoint, ["a", "b"])
-    check_label_order(init_checkpoint, ["yes", "no"])  # other names for the same, or other labels: nobody knows
+    check_label_order(init_checkpoint, ["yes", "no"])  # either other names or other labels
     with pytest.raises(UserError, match=r"the labels are 'b', 'a', but .* the order 'a', 'b'; give them in that order"):
         check_label_order(init_checkpoint, ["b", "a"])
     (tmp_path / "out").mkdir()

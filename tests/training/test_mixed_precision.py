@@ -29,10 +29,8 @@ def make_steps(model_dir, golden, dtype, strategy=None, num_parts=1):
     return model, TrainingSteps(task, model, strategy, plan)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "num_parts"),
-    [("mixed_bfloat16", 1), pytest.param("mixed_float16", 3, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "num_parts"), [("mixed_bfloat16", 1), ("mixed_float16", 3)])
 def test_steps_stay_near_the_reference(model_dir, golden, dtype, num_parts):
     model, steps = make_steps(model_dir, golden, dtype, num_parts=num_parts)
     history = steps.take(iter(golden_batches(golden)), 5)

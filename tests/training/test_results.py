@@ -1,4 +1,4 @@
-"""The scores that runs leave behind, read again."""
+"""Reading the scores of finished runs."""
 
 import numpy as np
 import pytest

@@ -32,7 +32,7 @@ def losses(folder):
 
 
 def interrupt(flags, sign, *wanted):
-    """Starts a run, sends a signal whenever one of the lines appears in its log; returns its exit code and log."""
+    """Start a run, send a signal whenever one of the lines appears in its log; return its exit code and log."""
     command = script_command("run_pretraining.py", flags)
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=script_environment()) as process:
         log = []
@@ -45,9 +45,8 @@ def interrupt(flags, sign, *wanted):
 
 @pytest.mark.endurance
 def test_a_run_killed_and_resumed_equals_one_uninterrupted(flags, tmp_path, unmasked_records_file, vocab_file):
-    # Masked while it trains (tests/faults/test_kills.py has records that are masked), with dropout, over several
-    # epochs, killed between two checkpoints, of which one lies between two lines of the log; the seed alone makes two
-    # processes equal.
+    # Dynamic masking (tests/faults/test_kills.py has masked records), with dropout, over several epochs, killed between
+    # two checkpoints, one of which is between two log lines; only the seed makes the two processes equal.
     flags.update(
         num_train_steps=60, save_checkpoints_steps=20, log_steps=15,
         input_file=unmasked_records_file, dynamic_masking=True, vocab_file=vocab_file,
@@ -57,7 +56,7 @@ def test_a_run_killed_and_resumed_equals_one_uninterrupted(flags, tmp_path, unma
     code, log = interrupt({**flags, "output_dir": broken}, signal.SIGKILL, "step 30:")
     assert code == -signal.SIGKILL
     assert "model.ckpt-60.index" not in os.listdir(broken)
-    # However many steps a compiled call takes.
+    # For any number of steps per compiled call.
     result = run_script("run_pretraining.py", **flags, output_dir=broken, iterations_per_loop=3)
     assert result.code == 0, result
     assert "resuming from" in result.errors and "model.ckpt-20" in result.errors
@@ -69,7 +68,7 @@ def test_a_run_killed_and_resumed_equals_one_uninterrupted(flags, tmp_path, unma
 def test_sigterm_saves_and_exits_cleanly(flags, tmp_path):
     flags.update(num_train_steps=100_000, save_checkpoints_steps=50_000, log_steps=10, do_eval=True)
     out = tmp_path / "out"
-    # Again while it saves, and on its way out.
+    # Again while it saves, and while it exits.
     code, log = interrupt({**flags, "output_dir": out}, signal.SIGTERM, "step 10:", "saved", "SIGTERM:")
     assert code == 0
     assert "Traceback" not in log

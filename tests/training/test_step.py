@@ -81,6 +81,7 @@ def test_reported_scalars_belong_together(twelve_steps, golden):
     np.testing.assert_allclose(history["learning_rate"], expected_rates, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_ends_the_call(model_dir, golden):
     model, steps = make_steps(model_dir, golden)
     bad = np.array(model.encoder.word_embeddings)

@@ -1,4 +1,4 @@
-"""Where a run computes."""
+"""The devices that a run uses."""
 
 import functools
 

@@ -11,12 +11,12 @@ from official_bert.training.plan import TrainingPlan
 from tests.conftest import golden_arrays
 
 NUM_STEPS = 12
-# The gradient of a key bias is 0 but for rounding (softmax does not see it), so its slots are noise below this.
+# The gradient of a key bias is zero up to rounding (softmax ignores it), so its slots are noise below this.
 NOISE = 1e-9
 
 
 def golden_trajectory():
-    """Name to array: batches, losses, norms, and the numbers of the schedule."""
+    """Return batches, losses, norms, and the values of the schedule: name to array."""
     return golden_arrays("pretraining_model/trajectory.npz")
 
 
@@ -39,7 +39,7 @@ def golden_plan(golden, **changes):
 def golden_batches(golden):
     names = sorted({name.split("/")[1] for name in golden if name.startswith("batch")})
     columns = {name: np.stack([golden[f"batch{number:02d}/{name}"] for number in range(NUM_STEPS)]) for name in names}
-    columns["next_sentence_labels"] = columns["next_sentence_labels"][:, :, 0]  # as RecordSchema.decode gives it
+    columns["next_sentence_labels"] = columns["next_sentence_labels"][:, :, 0]  # as returned by RecordSchema.decode
     columns = {
         name: values.astype(np.float32 if name == "masked_lm_weights" else np.int32) for name, values in columns.items()
     }

@@ -2,8 +2,8 @@
 
   python worker_runs.py RUNS
 
-RUNS is a JSON file, [[script, {flag: value}], ...]. A cluster is joined once; the worker is in the variable TF_CONFIG.
-A worker that is not the first one ends with an error when it changes something in an output folder.
+RUNS is a JSON file, [[script, {flag: value}], ...]. A cluster is joined once, as the worker in the variable TF_CONFIG.
+Workers other than the first fail if they change anything in an output folder.
 """
 
 import json
@@ -20,7 +20,7 @@ def run_all(runs):
 
 
 def refuse_changes(folders):
-    """Raises at every change in these folders from now on."""
+    """Make every later change in these folders raise."""
 
     def look(event, arguments):
         is_change = event in ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod")

@@ -1,4 +1,4 @@
-"""Made runs, for tests of what shows their curves."""
+"""Generated runs, for tests of their curves."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ TRAINING = ("loss", "masked_lm_loss", "next_sentence_loss", "gradient_norm", "le
 
 
 def make_run(number=0, *, num_lines=30, name=None, names=TRAINING, step=10) -> Run:
-    """Falling curves with noise; the first metric is the loss."""
+    """Return falling curves with noise; the first metric is the loss."""
     rng = np.random.default_rng(number)
     steps = [step * line for line in range(1, num_lines + 1)]
     series = {

@@ -1,4 +1,4 @@
-"""Made sections of a report, for tests of what shows it."""
+"""Generated sections of a report, for tests of its pages."""
 
 from official_bert.visualization.report_page import (
     Bar,
@@ -18,7 +18,7 @@ KOREAN, HEBREW = "따뜻한 항구의 마을", "הנמל החם של העיר"
 
 
 def made_sections(text="warm harbour", *, num_mistakes=2, context="The harbour. " * 200):
-    """One section of each kind, with a text wherever one of the user's may be."""
+    """Return one section of each kind, with a text wherever user text may occur."""
     parts = [Part(context), Part(text, "gold", "PLACE"), Part(context), Part("bridge", "gold predicted"), Part(context)]
     mistake = Mistake({"gold": text, "predicted": KOREAN}, [Text("question", [Part(text)]), Text("", parts)])
     return [
@@ -39,7 +39,7 @@ def made_sections(text="warm harbour", *, num_mistakes=2, context="The harbour. 
 
 
 def largest_sections():
-    """As large as a report gets: long contexts, and 2,000 points."""
+    """Return sections of maximum size: long contexts and 2,000 points."""
     sections = made_sections(num_mistakes=25, context="따뜻한 항구 " * 3_000)
     sections[5] = Scatter(title="Scatter", points=[(number % 77, number % 91) for number in range(2_000)])
     return sections

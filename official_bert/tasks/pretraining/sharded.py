@@ -288,7 +288,7 @@ class ShardedRun:
                 num_records += made.num_records
                 rate = num_records / (progress.seconds or 1)
                 progress.update(num_documents + sum(kept), f"{num_records:,} records", f"{rate:,.0f} records/s")
-        self._log_kept(len(kept), len(runs), "groups of records were there already")
+        self._log_kept(len(kept), len(runs), "groups of records already existed")
         return runs
 
     def _groups(self, table: DocumentTable, num_groups: int) -> Iterator["_Group"]:

@@ -12,7 +12,7 @@ torch.manual_seed(0)
 table = torch.arange(24.0).reshape(4, 6)
 tensors = collections.OrderedDict(
     table=table,
-    transposed=table.T,  # views of one storage
+    transposed=table.T,  # two views of one storage
     part=table[1:, 2:4],
     float64=torch.randn(3, dtype=torch.float64),
     float16=torch.randn(2, 2).half(),

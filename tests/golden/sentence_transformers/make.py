@@ -38,7 +38,7 @@ def save(name, modules):
 
 
 def make_older(folder):
-    """Turn a saved model into one of early versions: other names, another place of the encoder, pickles."""
+    """Convert a saved model to the layout of early versions: other names, another encoder folder, pickles."""
     inner = folder / "0_Transformer"
     inner.mkdir()
     for file in [path for path in folder.iterdir() if path.is_file() and "modules" not in path.name]:

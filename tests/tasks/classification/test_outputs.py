@@ -1,4 +1,4 @@
-"""The scores of each class, whatever the labels are called, and the readable table of predictions."""
+"""The scores of each class, for any label names, and the readable table of predictions."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ def test_labels_of_any_characters_have_scores_that_can_be_read_back(tmp_path):
     labels = ("a = b", "a\tb", "a\\tb", "two\nlines", "zu h\xe4ufig", "\x1b[31m", " ", "f1")
     shown = ("a = b", r"a\tb", r"a\\tb", r"two\nlines", "zu h\xe4ufig", r"\x1b[31m", " ", "f1")
     gold = np.arange(len(labels))
-    probabilities = np.eye(len(labels), dtype=np.float32)[[0, 0, *gold[2:]]]  # all right but the second
+    probabilities = np.eye(len(labels), dtype=np.float32)[[0, 0, *gold[2:]]]  # all right except the second
     predictions = {"label_ids": gold, "probabilities": probabilities}
     scores = class_scores(Dataset("custom", {}, labels), predictions, "_mismatched")
     path = str(tmp_path / "eval_results.txt")

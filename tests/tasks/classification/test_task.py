@@ -1,4 +1,4 @@
-"""The classification task: losses against the reference's, scores against plain arithmetic."""
+"""The classification task: losses compared with the reference's, scores with plain arithmetic."""
 
 import numpy as np
 import pytest

@@ -270,7 +270,7 @@ def test_a_corpus_of_one_document_is_no_problem_in_order(tmp_path, vocab_file, c
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
-@pytest.mark.parametrize("sampling", ["serial", "sharded"])
+@pytest.mark.parametrize("sampling", ["serial", pytest.param("sharded", marks=pytest.mark.slow)])
 def test_ngrams_are_masked_in_records(tmp_path, corpus_file, vocab_file, sampling):
     lengths = {}
     for max_ngram_length in (1, 3):

@@ -155,6 +155,7 @@ class TestTool:
         ):
             assert_refused(fill_mask.run, FillMaskConfig, {**flags, "text": text}, message)
 
+    @pytest.mark.slow
     def test_a_text_that_just_fits_is_not_cut(self, flags, plain, capsys):
         text = "the " * 60 + "[MASK] ."
         assert len(plain.encode(text)) == 64

@@ -89,6 +89,7 @@ def in_one(records):
     return [str([records[name][row].tolist() for name in sorted(records)]) for row in range(len(records["input_ids"]))]
 
 
+@pytest.mark.slow
 def test_records_do_not_depend_on_processes_and_memory(make, corpus, many_parts, monkeypatch):
     alone = open(make(corpus, "alone", num_processes=1), "rb").read()
     monkeypatch.setattr(Resources, "slice_bytes", 2000)
@@ -146,7 +147,7 @@ def test_random_next_sentences_come_from_all_files(make, tmp_path, vocab_file, m
     num_random = pairs[True, True] + pairs[True, False]
     assert num_random > 2000
     share = pairs[True, True] / num_random
-    expected = 99 / 299  # of the other documents, those of the same file
+    expected = 99 / 299  # fraction of the other documents that are in the same file
     assert abs(share - expected) < 4 * np.sqrt(expected * (1 - expected) / num_random)
 
 
@@ -160,7 +161,7 @@ def test_groups_are_samples_of_the_corpus():
     together = group_numbers(keys, 10) == group_numbers(again, 10)
     assert abs(together.mean() - 0.1) < 0.015
     assert document_keys(7, 0, files, positions)[0] != keys[0]
-    one = document_keys(12345, 0, np.array([1]), np.array([37]))  # as a worker of a cluster computes it
+    one = document_keys(12345, 0, np.array([1]), np.array([37]))  # as computed by a cluster's worker
     assert one[0] == keys[5001]
 
 
@@ -330,7 +331,7 @@ class TestInterrupted:
         assert (tmp_path / "out").read_bytes() == b"good"
         errors = self.finish(start())
         assert re.search(r"out.work: (\d+) of \1 parts of the text were tokenized already", errors)
-        assert int(re.search(r"out.work: (\d+) of \d+ groups of records were there already", errors)[1]) >= 3
+        assert int(re.search(r"out.work: (\d+) of \d+ groups of records already existed", errors)[1]) >= 3
         assert (tmp_path / "out").read_bytes() == expected
         assert not (tmp_path / "out.work").exists()
 

@@ -1,4 +1,4 @@
-"""The vocabulary of a pretraining run: which one its records, its flags and its output folder name."""
+"""The vocabulary of a pretraining run, as given by records, flags and the output folder."""
 
 import os
 import pathlib
@@ -21,7 +21,7 @@ SHARDED = {"sampling": "sharded", "num_processes": 1, "num_shards": 2}
 
 @pytest.fixture
 def make(tmp_path, corpus_file, vocab_file):
-    """Makes records with some flags; returns their paths, found as training finds them."""
+    """Return a function that makes records with some flags and returns their paths, found as in training."""
 
     def run(name, **changes):
         flags = {"input_file": corpus_file, "vocab_file": vocab_file, "max_seq_length": 64, "dupe_factor": 1}
@@ -93,5 +93,5 @@ def test_the_folder_of_the_first_weights_is_asked_last(tmp_path):
     names = {"bert_config_file": "b", "output_dir": str(tmp_path / "out"), "init_checkpoint": str(tmp_path)}
     config = with_vocabulary(PretrainingConfig(**names, do_export=True, export_dir="e"), [])
     assert (config.vocab_file, config.do_lower_case) == (str(tmp_path / "vocab.txt"), False)
-    config = PretrainingConfig(**names, do_eval=True, input_file="r")  # which needs none
+    config = PretrainingConfig(**names, do_eval=True, input_file="r")  # needs no vocabulary
     assert with_vocabulary(config, []) == config

@@ -1,4 +1,4 @@
-"""Files of questions: what the reference made of the golden ones, and random ones with odd words."""
+"""Question files: golden ones with the reference's results, and random ones with odd words."""
 
 import json
 
@@ -21,14 +21,14 @@ HARD_WORDS = [
 
 
 def golden(name):
-    """What the reference printed for a file, the options it ran with, and the file's path."""
+    """Return the reference's results for a file, its options, and the file's path."""
     case = json.loads((GOLDEN / "squad" / f"{name}.json").read_text())
     options = WindowOptions(*(case["config"][key] for key in ("max_seq_length", "doc_stride", "max_query_length")))
     return case, options, str(GOLDEN / "inputs" / f"{name}.json")
 
 
 def random_content(rng, words):
-    """A file of questions whose answers are parts of odd contexts, cut anywhere."""
+    """Return the contents of a file whose answers are arbitrary parts of odd contexts."""
     paragraphs = []
     for number in range(6):
         spaces = [" ", " ", " ", "  ", "\n", "\t", "\u202f", "\u3000", "-", ""]

@@ -1,4 +1,4 @@
-"""Random sentences of words that are hard to keep apart, to count or to tokenize."""
+"""Random sentences of words that are hard to separate, count or tokenize."""
 
 HARD_WORDS = (
     "harbour", "town", "The", "bridge", "mirrors", "quay", "x", "2,000", "it's", "(rain)", "...", "!?", "½", "ﬁre",
@@ -12,7 +12,7 @@ HARD_WORDS = (
 
 
 def random_sentences(rng, count, most_words=14):
-    """Sentences of at least one word; one in four is long."""
+    """Return sentences of at least one word; one in four is long."""
     sizes = [rng.randint(1, most_words * (5 if rng.random() < 0.25 else 1)) for _ in range(count)]
     return [[random_word(rng) for _ in range(size)] for size in sizes]
 
@@ -20,7 +20,7 @@ def random_sentences(rng, count, most_words=14):
 def random_word(rng):
     if rng.random() < 0.8:
         return rng.choice(HARD_WORDS)
-    # Any characters but the blanks that separate words, and surrogates.
+    # Any characters except separators of words and surrogates.
     ranges = ((0x0E, 0x1F), (0x21, 0x7E), (0x80, 0x24F), (0x300, 0x36F), (0x600, 0x6FF), (0x2000, 0x206F))
     ranges += ((0x4E00, 0x4E80), (0xAC00, 0xAC80), (0xFE00, 0xFFFD), (0x1F600, 0x1F64F))
     letters = [chr(rng.randint(*rng.choice(ranges))) for _ in range(rng.randint(1, 6))]

@@ -1,4 +1,4 @@
-"""Predictions are written as the file that was read, with one more column."""
+"""Predictions are written like the input file, with one more column."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from official_bert.tasks.tagging.outputs import write_predictions
 
 
 def predictions(tmp_path, content, tags, **arguments):
-    """The file that is written for a file's content and predicted tags, a text for each sentence."""
+    """Return the file written for a file's content and predicted tags, one string per sentence."""
     (tmp_path / "words.txt").write_bytes(content.encode())
     tagged_file = read_tagged_file(str(tmp_path / "words.txt"), **arguments)
     target = tmp_path / "predictions.conll"

@@ -138,7 +138,7 @@ def check_task_name(name: str) -> None:
     """Raise unless a data set has this name, ignoring case.
 
     Raises:
-      UserError: none has; the message suggests the closest names.
+      UserError: the name is unknown; the message suggests similar ones.
     """
     if name.lower() in TASK_NAMES:
         return

@@ -134,7 +134,7 @@ def loaded(path):
 
 @pytest.fixture(scope="module")
 def output(tmp_path_factory):
-    """What notebooks leave: the second and the third begin with the model of the first, if that ran before."""
+    """Output folder of the notebooks: the second and third start from the model of the first, if it has run."""
     return tmp_path_factory.mktemp("output")
 
 

@@ -74,7 +74,7 @@ def longest_text(folder: str) -> int | None:
 
 
 def default_prompt(folder: str) -> str:
-    """Return the text that the model puts before every text; "" for none.
+    """Return the prefix that the model adds to every text; "" for none.
 
     Raises:
       UserError: the settings of the prompts are damaged, or the pooling leaves the prompt out.

@@ -87,7 +87,7 @@ class SentenceHead:
 
     @functools.cached_property
     def prompt(self) -> str:
-        """Text that the model puts before every text; "" for none."""
+        """Prefix that the model adds to every text; "" for none."""
         return default_prompt(self._folder)
 
     @property

@@ -36,7 +36,7 @@ class VectorOptions(Options):
         affects="nothing",
     )
     prefix: str = option(
-        "", 'Text that the export puts before every text, such as "query: ".', group="export", affects="nothing"
+        "", 'Prefix that the export adds to every text, such as "query: ".', group="export", affects="nothing"
     )
 
     def __post_init__(self):

@@ -59,7 +59,7 @@ def read_open_request(body: bytes, json_length: str | None, model_name: str, mos
         else:
             size = tensor.parameters.get("binary_data_size")
             if type(size) is not int or not 0 <= size <= len(body) - end:
-                raise RequestError(f"{quoted(tensor.name)} has no data, neither as JSON nor as binary_data_size says")
+                raise RequestError(f"{quoted(tensor.name)} has no data, neither as JSON nor as binary data")
             tensor._raw_data = body[end : end + size]
             end += size
         tensors.append(tensor)
@@ -109,7 +109,7 @@ def _array(tensor: kserve.InferInput, input_type: InputType, most_examples: int)
         strings = [text if isinstance(text, bytes) else as_bytes(name, text) for text in values]
     elif dtype != np.dtype(object):
         if len(raw) % dtype.itemsize:
-            raise RequestError(f"{name} has {len(raw)} bytes, which are no whole number of values")
+            raise RequestError(f"{name} has {len(raw)} bytes, which is not a whole number of values")
         _check_number(name, len(raw) // dtype.itemsize, shape)
         return as_integers(name, np.frombuffer(raw, dtype), dtype).reshape(shape)
     else:

@@ -273,7 +273,7 @@ def test_binary_values_of_the_open_protocol(server, expected):
         ((texts + bytes(4), None, {}), "does not have 4 strings"),
         ((texts[:-1], None, {}), "does not have 4 strings"),
         ((texts, None, {"datatype": "INT32"}), "must have the datatype BYTES, not 'INT32'"),
-        ((texts, None, too_long), "has no data, neither as JSON nor as binary_data_size says"),
+        ((texts, None, too_long), "has no data, neither as JSON nor as binary data"),
         ((b"", None, too_long), "has no data"),
         *(((texts, length, {}), "must be a number of at most") for length in ("1000000000", "abc", "9" * 5000)),
         ((texts, "7", {}), "the request is not JSON"),

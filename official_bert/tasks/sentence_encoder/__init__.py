@@ -1,1 +1,1 @@
-"""Sentence encoders: make one vector of each text, to compare texts by."""
+"""Sentence encoders: map each text to one vector, for comparing texts."""

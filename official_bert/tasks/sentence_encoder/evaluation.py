@@ -30,11 +30,11 @@ def scores(
     """Score the vectors of the texts of examples.
 
     Args:
-      examples: scored pairs, for which cosine similarities are correlated with scores; anchors with positives and
-        perhaps negatives, for which anchors search among all other texts; single texts with classes, for which the
-        nearest other text should have the class; or pairs with classes.
+      examples: scored pairs, for the correlation of cosine similarities with scores; anchors with positives and
+        optional negatives, for retrieval among all other texts; single texts with classes, for the class of the
+        nearest other text; or pairs with classes.
       vectors: computes the vectors.
-      classify: maps the vectors of pairs, float32 [N, D] each, to logits, float32 [N, C]; None if the model does not.
+      classify: maps the vectors of pairs, float32 [N, D] each, to logits, float32 [N, C]; None without a classifier.
 
     Returns:
       pearson and spearman; recall@1, recall@10, mrr@10 and ndcg@10, and for negatives triplet_accuracy; or accuracy.
@@ -93,7 +93,7 @@ def _ranking_scores(
 
 
 def _nearest_accuracy(table: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> float:
-    """Return how often the nearest other text has the same class."""
+    """Return the fraction of texts whose nearest other text has the same class."""
     vectors = table[rows]
     found, _ = nearest(vectors, vectors, 2)
     others = np.where(found[:, 0] == np.arange(len(rows)), found[:, 1], found[:, 0])

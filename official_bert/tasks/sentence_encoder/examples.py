@@ -27,10 +27,10 @@ class Example(NamedTuple):
 
     Attributes:
       texts: an anchor, its positive and negatives; or two texts of a scored pair; or one text. A negative may be "".
-      numbers: equal for texts that are no negatives of each other: for equal texts or, of a text with a class, for
-        texts of that class; 0 for a missing text.
-      scores: of the pair; or of each candidate.
-      label: number of the class.
+      numbers: ids of the texts. Texts with equal ids are not negatives of each other: equal texts, or texts of the same
+        class. 0 for a missing text.
+      scores: score of the pair, or scores of the candidates.
+      label: index of the class.
     """
 
     texts: tuple[str, ...]
@@ -44,12 +44,12 @@ class Layout:
     """The columns of a data set.
 
     Attributes:
-      texts: the columns of the texts, names or numbers from 0.
-      scores: the columns of the scores.
-      label: the column of the class; None if there is none.
-      max_score: the scores are divided by it.
-      keeps: the only class whose rows are read, which then have none; None for all.
-      files: the file of each split in the data folder.
+      texts: columns of the texts, names or numbers from 0.
+      scores: columns of the scores.
+      label: column of the class; None if there is none.
+      max_score: divisor of the scores.
+      keeps: class to select: only its rows are read, as examples without a class; None for all rows.
+      files: file of each split in the data folder.
       has_header: whether the first row of TSV and CSV names the columns.
     """
 
@@ -79,7 +79,7 @@ def find_table(path: str) -> str:
     """Return the format of a table.
 
     Raises:
-      UserError: it does not exist, or its name has another ending.
+      UserError: it does not exist, or its name has another extension.
     """
     table_format = format_of(path)
     if table_format is None:
@@ -93,7 +93,7 @@ def read_rows(path: str, layout: Layout) -> Iterator[tuple[str, dict[str, str]]]
     """Read the columns of a table.
 
     Yields:
-      Of each row, file and line for messages, and the cells by column.
+      The file and line of each row, for messages, and its cells by column.
 
     Raises:
       UserError: the file is missing or empty, or a row cannot be read; the message names the line.
@@ -130,16 +130,16 @@ class ExampleReader:
     """Reader of examples; the same texts get the same numbers in all files.
 
     Attributes:
-      labels: the classes in order, found in what was read with `is_training`.
+      labels: the classes in order, collected from files read with `is_training`.
     """
 
     def __init__(self, layout: Layout, *, query_prefix: str = "", passage_prefix: str = ""):
-        """Read nothing yet.
+        """Create the reader; nothing is read yet.
 
         Args:
           layout: the columns.
-          query_prefix: put before each first text.
-          passage_prefix: put before each other text.
+          query_prefix: prefix of each first text.
+          passage_prefix: prefix of all other texts.
         """
         self._layout = layout
         self._prefixes = query_prefix, passage_prefix
@@ -151,8 +151,8 @@ class ExampleReader:
 
         Args:
           path: the file.
-          is_training: whether classes are collected from it.
-          is_predicted: whether only the texts are read.
+          is_training: whether to collect classes from it.
+          is_predicted: whether to read only the texts.
 
         Raises:
           UserError: a file or row is invalid; the message names the line.
@@ -191,11 +191,11 @@ class ExampleReader:
 
 
 def paired_by_class(examples: Sequence[Example], seed: int) -> list[Example]:
-    """Pair each text with another of its class, so that the others of its class are no negatives.
+    """Pair each text with another text of its class.
 
     Args:
       examples: single texts with classes.
-      seed: decides which texts become pairs.
+      seed: random seed of the pairing.
 
     Raises:
       UserError: a class has a single text.

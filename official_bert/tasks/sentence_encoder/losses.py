@@ -28,7 +28,7 @@ class LossOptions(NamedTuple):
 
     Attributes:
       temperature: divisor of the cosine similarities that a softmax reads.
-      margin: of the triplet loss.
+      margin: margin of the triplet loss.
       is_symmetric: whether the contrastive loss also finds the anchor of each positive.
     """
 
@@ -92,7 +92,7 @@ def cosent(vectors: tf.Tensor, batch: Batch, options: LossOptions) -> WeightedSu
 
 
 def triplet(vectors: tf.Tensor, batch: Batch, options: LossOptions) -> WeightedSum:
-    """Return by how much a positive is not closer than each negative by the margin, in Euclidean distance.
+    """Return the triplet loss: each negative should be farther than the positive by the margin (Euclidean distance).
 
     Source: Reimers and Gurevych, "Sentence-BERT" (2019), section 3.
     """

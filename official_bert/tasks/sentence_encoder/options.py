@@ -83,10 +83,8 @@ class SentenceEncoderConfig(VectorOptions, EvaluationOptions, FinetuningOptions)
         only_with=_CUSTOM,
         affects="data",
     )
-    query_prefix: str = option("", "Text put before each anchor, such as 'query: '.", group="text", affects="model")
-    passage_prefix: str = option(
-        "", "Text put before each text that is no anchor, such as 'passage: '.", group="text", affects="model"
-    )
+    query_prefix: str = option("", "Prefix of each anchor, such as 'query: '.", group="text", affects="model")
+    passage_prefix: str = option("", "Prefix of all other texts, such as 'passage: '.", group="text", affects="model")
     max_seq_length: int = option(
         128,
         "Maximum number of wordpieces per text, including [CLS] and [SEP]; longer ones are truncated.",
@@ -116,7 +114,7 @@ class SentenceEncoderConfig(VectorOptions, EvaluationOptions, FinetuningOptions)
     )
     temperature: float = option(
         0.05,
-        "Divisor of the similarities, for --loss=contrastive or distillation.",
+        "Temperature: divisor of the similarities, for --loss=contrastive or distillation.",
         minimum=1e-4,
         maximum=1000,
         affects="learning",

@@ -50,7 +50,7 @@ class SentenceServable(Servable):
             normalization has its shorter vectors normalized again.
           normalize: scale the vectors to length 1, even if the model does not.
           vector_types: some of "float32", "int8" and "binary"; vectors in float32 are always returned.
-          prefix: put before every text, such as "query: ".
+          prefix: prefix of every text, such as "query: ".
 
         Raises:
           UserError: the model's vectors have fewer components than `size`; or see `Servable`.

@@ -190,6 +190,7 @@ STAND_INS = (
     StandIn("docs/serving.md", "glue/MRPC", make_mrpc),
     StandIn("docs/similarity.md", "encoder", make_encoder),
     StandIn("docs/retrieval.md", "encoder", make_encoder),
+    StandIn("docs/sentence_encoders.md", "encoder", make_encoder),
     StandIn("docs/squad.md", "encoder", make_encoder),
     StandIn("docs/squad.md", "squad/dev-v1.1.json", _make_squad),
     StandIn("docs/squad.md", "squad/train.json", _make_squad),

@@ -99,6 +99,7 @@ def test_the_pages_need_no_other_import():
         for page in pages
         for path in re.findall(r"(?<![\w/.-])official_bert\.(\w+(?:\.\w+)?)", page.read_text())
         + re.findall(r"from official_bert\.? ?import (\w+)", page.read_text())
-        if path.split(".")[0] not in NAMES and path not in ("inference", "metrics", "visualization")  # for their modules
+        if path.split(".")[0] not in NAMES
+        and path not in ("inference", "metrics", "visualization")  # for their modules
     }
     assert used == set()

@@ -61,6 +61,7 @@ def results(settings):
         return {name: float(value) for name, value in (line.split(" = ") for line in source)}
 
 
+@pytest.mark.slow
 def test_a_run_learns_resumes_predicts_and_exports(settings, data_dir, tmp_path, vocab_file):
     columns = {"text_columns": "anchor,positive,negative", **files("triplets"), "query_prefix": "query: "}
     options = {"matryoshka_sizes": "8", "dense_size": 24, "pooling": "mean,bm25", "gradient_accumulation_steps": 2}

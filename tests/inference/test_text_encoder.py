@@ -150,6 +150,7 @@ def test_long_texts_are_truncated_as_the_tokenizer_does(plain, unpadded, tokeniz
         np.testing.assert_allclose(found.vectors, alone(plain, tokenizer, text, 6), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_windows_keep_every_wordpiece_and_average(plain, unpadded, tokenizer):
     text = TEXTS[6]  # 28 words or more wordpieces
     (found,) = extracted(unpadded, tokenizer, [text], max_seq_length=12, use_windows=True)

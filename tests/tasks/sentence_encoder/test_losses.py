@@ -147,7 +147,8 @@ def trained(loss, strategy=None, num_parts=1):
     return history["loss"], history["gradient_norm"], [np.asarray(weight) for weight in model.trainable_weights]
 
 
-@pytest.mark.parametrize("loss", ["contrastive", "cosent"])
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["contrastive", pytest.param("cosent", marks=pytest.mark.endurance)])
 def test_two_devices_of_two_parts_each_take_the_steps_of_one(loss, two_devices):
     """Every example is compared with all others of the batch, wherever these are computed."""
     losses, norms, weights = trained(loss)

@@ -69,6 +69,7 @@ def test_vectors_are_those_of_the_text_encoder(encoder, tokenizer):
     np.testing.assert_allclose(found["vectors"], unit(expected), atol=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_sizes_and_types(model, tokenizer, encoder):
     whole = vectors_of(model, tokenizer, AWKWARD_TEXTS)["vectors"]
     assert whole.shape == (len(AWKWARD_TEXTS), WIDTH)

@@ -2,7 +2,7 @@
 
 import json
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
@@ -16,6 +16,13 @@ from official_bert.options.option import option, options, redeclared
 from official_bert.options.text import TextOptions
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+
+    from official_bert.commands.shared.sentence_folder import SentenceFolder
 
 # Flags that other flags need.
 _TO_HF = {"to_hf": (True,)}
@@ -155,13 +162,18 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
     from official_bert.checkpoints import safetensors
     from official_bert.checkpoints.opening import open_checkpoint
     from official_bert.commands.shared.model_card import model_card
+    from official_bert.commands.shared.sentence_folder import SCOPE
     from official_bert.tokenization import read_tokenizer
     from official_bert.training.model_files import check_fits
 
     bert_config = BertConfig.from_json_file(config.bert_config_file)
     check_memory(bert_config, config.bert_config_file, for_training=False)
     reader = open_checkpoint(config.init_checkpoint, "init_checkpoint")
-    weights = safetensors.to_hf({name: reader.read(name) for name in reader.shapes}, bert_config, reader.prefix)
+    arrays = {name: reader.read(name) for name in reader.shapes}
+    modules = _sentence_modules(config.init_checkpoint, arrays, bert_config.hidden_size)
+    if modules:
+        arrays = {name: array for name, array in arrays.items() if not name.startswith(SCOPE)}
+    weights = safetensors.to_hf(arrays, bert_config, reader.prefix)
     tokenizer = read_tokenizer(config)
     vocabulary = tokenizer.vocabulary
     check_fits(vocabulary, bert_config, config)
@@ -183,14 +195,20 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
         _HF_CONFIG_FILE: _json(hf_config),
         _CARD_FILE: card.encode(),
     }
-    paths = [os.path.join(config.output_dir, name) for name in (*contents, safetensors.WEIGHTS_FILE)]
-    for path in paths:
+    tensors = {safetensors.WEIGHTS_FILE: weights.arrays}
+    if modules:
+        contents |= {name: _json(values) for name, values in modules.values.items()}
+        tensors |= modules.arrays
+    paths = {name: os.path.join(config.output_dir, name) for name in (*contents, *tensors)}
+    for path in paths.values():
         if files.exists(path):
             raise UserError(f"output_dir={config.output_dir}: {path} exists already; give another folder")
-    writing.make_folders(config.output_dir)
-    safetensors.write_file(paths[-1], weights.arrays)  # first, so that no other file is left behind if the disk is full
-    for path, content in zip(paths, contents.values(), strict=False):
-        with writing.atomic_write(path, "wb") as sink:
+    for folder in dict.fromkeys(os.path.dirname(path) for path in paths.values()):
+        writing.make_folders(folder)
+    for name, of_file in tensors.items():  # first, so that no other file is left behind if the disk is full
+        safetensors.write_file(paths[name], of_file)
+    for name, content in contents.items():
+        with writing.atomic_write(paths[name], "wb") as sink:
             sink.write(content)
     if not config.basic_tokenize:
         logging.warning(
@@ -199,6 +217,22 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
             os.path.join(config.output_dir, _HF_TOKENIZER_FILE),
         )
     logging.info("wrote %s: a %s with %d tensors", config.output_dir, weights.architecture, len(weights.arrays))
+
+
+def _sentence_modules(
+    init_checkpoint: str, arrays: "Mapping[str, np.ndarray]", hidden_size: int
+) -> "SentenceFolder | None":
+    """Return the modules of a trained sentence encoder; None for other models."""
+    from official_bert.checkpoints.state_file import model_folders
+    from official_bert.commands.shared.sentence_folder import sentence_folder
+    from official_bert.options.saved_flags import config_from_saved
+    from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
+    from official_bert.training.run_folder import read_run_config
+
+    run = read_run_config(model_folders(init_checkpoint)[-1])
+    if run is None or run.task != SentenceEncoderConfig.task:
+        return None
+    return sentence_folder(config_from_saved(SentenceEncoderConfig, run.flags, run.path), arrays, hidden_size)
 
 
 def _labels(init_checkpoint: str, num_classes: int | None) -> dict[str, Any]:
@@ -243,7 +277,7 @@ def _training(init_checkpoint: str) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-def _json(values: dict[str, Any]) -> bytes:
+def _json(values: Any) -> bytes:
     return (json.dumps(values, indent=2, sort_keys=True) + "\n").encode()
 
 

@@ -6,9 +6,12 @@ import random
 import numpy as np
 import pytest
 
-from official_bert.commands import export_embeddings, run_sentence_encoder
+from official_bert.commands import convert_hf_checkpoint, export_embeddings, run_sentence_encoder
+from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.commands.export_embeddings import EmbeddingExportConfig
+from official_bert.commands.shared.sentence_folder import sentence_folder
 from official_bert.inference.predictor import Predictor
+from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from tests.conftest import assert_refused
 
@@ -99,10 +102,26 @@ def test_order_of_scored_pairs_is_learned(settings):
     assert scores["eval_spearman"] > 0.7
 
 
-def test_the_nearest_text_is_of_the_same_class(settings):
+def test_the_nearest_text_is_of_the_same_class_and_sentence_transformers_get_the_model(settings, tmp_path):
     columns = {"text_columns": "text", "label_column": "class", **files("classes")}
+    columns |= {"pooling": "mean,cls", "dense_size": 24, "query_prefix": "the ", "passage_prefix": "the "}
     run(settings, **columns, do_train=True, do_eval=True, num_train_epochs=4.0)
     assert results(settings)["eval_accuracy"] > 0.8
+
+    given = {"init_checkpoint": settings["output_dir"], "to_hf": True, "output_dir": str(tmp_path / "theirs")}
+    model_files = {name: settings[name] for name in ("bert_config_file", "vocab_file")}
+    convert_hf_checkpoint.run(HfConversionConfig(**given, **model_files))
+    texts = ["the bees", "", "the town of the baker " * 10]
+    expected = Predictor(settings["output_dir"]).embed(texts)
+    np.testing.assert_allclose(Predictor(given["output_dir"]).embed(texts), expected, atol=1e-5)
+    assert expected.shape == (3, 24) and np.ptp(expected, axis=0).max() > 0.1
+    with pytest.raises(UserError, match="sentence-transformers has no pooling=bm25; only cls, max, mean can be"):
+        sentence_folder(SentenceEncoderConfig(**settings, **columns | {"pooling": "bm25"}, do_eval=True), {}, 8)
+    config = SentenceEncoderConfig(**settings, **columns | {"pooling": "cls,mean", "dense_size": 0}, do_eval=True)
+    pooling = sentence_folder(config, {}, 8).values["1_Pooling/config.json"]  # as all versions read it
+    assert {name for name, value in pooling.items() if value is True} == {
+        "pooling_mode_cls_token", "pooling_mode_mean_tokens"
+    }  # fmt: skip
 
 
 def test_classes_of_pairs_and_retrieval_of_a_collection(settings, tmp_path, data_dir, vocab_file):

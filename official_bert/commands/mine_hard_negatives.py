@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from absl import logging
 
 from official_bert.commands.shared.sentence_vectors import (
+    ApproximateOptions,
     MiningOptions,
+    check_approximate,
     check_mining,
     load_sentence_encoder,
     note_long,
@@ -27,7 +29,7 @@ _COLUMNS = ("anchor", "positive")
 
 
 @options(group="input")
-class HardNegativeConfig(MiningOptions):
+class HardNegativeConfig(ApproximateOptions, MiningOptions):
     """Flags of `mine_hard_negatives`."""
 
     pairs_file: str | None = option(
@@ -66,6 +68,7 @@ class HardNegativeConfig(MiningOptions):
 
 def check(config: HardNegativeConfig) -> None:
     """Check the files before TensorFlow is imported."""
+    check_approximate(config)
     check_mining(config, [_pairs_source(config), *([config.corpus] if config.corpus_file is not None else [])])
 
 
@@ -90,7 +93,7 @@ def run(config: HardNegativeConfig) -> None:
         Sentence(number, TextOrPair(config.passage_prefix + text.text_a))
         for number, text in itertools.chain(corpus, positives)
     )
-    search = SentenceSearch(texts, encoder, config.index_dir)
+    search = SentenceSearch(texts, encoder, config.index_dir, is_approximate=config.approximate)
     note_long(search.encoder.num_long, "passages", config.max_seq_length)
     num_long = search.encoder.num_long
     rule = NegativeRule(config.num_negatives, config.range_min, config.range_max, config.margin)

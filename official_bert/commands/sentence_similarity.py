@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 from absl import logging
 
 from official_bert.commands.shared.file_checks import check_model
-from official_bert.commands.shared.sentence_vectors import POOLINGS, CandidateOptions, load_sentence_encoder, note_long
+from official_bert.commands.shared.sentence_vectors import (
+    POOLINGS,
+    ApproximateOptions,
+    CandidateOptions,
+    check_approximate,
+    load_sentence_encoder,
+    note_long,
+)
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
 from official_bert.options.option import MAX_AXIS, option, options, redeclared
@@ -24,11 +31,11 @@ if TYPE_CHECKING:
 # Flags that conflict with `--sts_file`.
 _FOR_RANKING = ("query", "query_file", "top_k", "layers", "pooling", "index_dir", "projector_dir")
 # Flags that need a query.
-_FOR_QUERIES = ("top_k", "output_format")
+_FOR_QUERIES = ("top_k", "output_format", "approximate")
 
 
 @options(group="input")
-class SimilarityConfig(CandidateOptions):
+class SimilarityConfig(ApproximateOptions, CandidateOptions):
     """Flags of `sentence_similarity`."""
 
     candidates_file: str | None = option(None, "Sentences to rank, one per line.", is_path=True)
@@ -88,6 +95,7 @@ def check(config: SimilarityConfig) -> None:
     for name in ("candidates_file", "query_file", "sts_file"):
         if getattr(config, name) is not None:
             TextSource(getattr(config, name), parameter=name).check()
+    check_approximate(config)
     check_model(config).check_layers(config.layer_indices, config.bert_config_file)
 
 
@@ -121,7 +129,12 @@ def _rank(config: SimilarityConfig, bert_config: BertConfig, tokenizer: "Tokeniz
     candidates = list(read_sentences(config.candidates_file, "candidates_file"))
     if config.query is not None:
         _check_words(Sentence(1, TextOrPair(config.query)), tokenizer)
-    search = SentenceSearch(candidates, load_sentence_encoder(config, bert_config, tokenizer), config.index_dir)
+    search = SentenceSearch(
+        candidates,
+        load_sentence_encoder(config, bert_config, tokenizer),
+        config.index_dir,
+        is_approximate=config.approximate,
+    )
     num_long = search.encoder.num_long
     note_long(num_long, "candidates", config.max_seq_length)
     if config.projector_dir is not None:

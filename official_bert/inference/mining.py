@@ -8,7 +8,7 @@ import numpy as np
 
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.sentence_index import SentenceSearch, sentence_vectors
-from official_bert.metrics.similarity import nearest, normalized
+from official_bert.metrics.similarity import normalized
 
 _QUERIES_AT_A_TIME = 256
 # Rows per block; comparing two blocks takes 16 MB of products and at most 80 MB of pairs.
@@ -77,7 +77,7 @@ def hard_negatives(
         queries = (TextOrPair(query_prefix + pair.anchor) for pair in some)
         vectors = np.stack(list(sentence_vectors(queries, search.encoder)))
         left_out = [{row for key in known[pair.anchor] for row in rows_of[key]} for pair in some]
-        found = nearest(search.vectors, vectors, rule.range_max + max(map(len, left_out)))
+        found = search.nearest_rows(vectors, rule.range_max + max(map(len, left_out)))
         for pair, vector, without, rows, cosines in zip(some, vectors, left_out, *found, strict=True):
             limit = np.inf
             if rule.margin is not None:

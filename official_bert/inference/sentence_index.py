@@ -1,7 +1,7 @@
 """Sentence vectors stored in a folder (`SentenceIndex`) and nearest-neighbour search over them (`SentenceSearch`).
 
-The folder contains `vectors.npy`, unit vectors of shape float32 [N, 1, D]; `index.json`, their manifest; and, with the
-pooling "bm25", `bm25.npz`, the weights of the wordpieces.
+The folder contains `vectors.npy`, unit vectors of shape float32 [N, 1, D]; `index.json`, their manifest; with the
+pooling "bm25", `bm25.npz`, the weights of the wordpieces; and for approximate search the files of a `NeighbourGraph`.
 """
 
 import hashlib
@@ -16,6 +16,7 @@ from absl import logging
 from official_bert.data.bm25 import BM25, Bm25Weights
 from official_bert.data.feature_files import FeatureLayout, TextFeatures, feature_writer
 from official_bert.data.text_inputs import TextOrPair, TextSource
+from official_bert.inference.approximate_search import NeighbourGraph, neighbour_graph
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.metrics.similarity import nearest, normalized
 from official_bert.modeling.pooling import BM25_B, BM25_K1
@@ -89,14 +90,19 @@ def sentence_vectors(texts: Iterable[TextOrPair], encoder: TextEncoder) -> Itera
 class SentenceIndex:
     """A folder of sentence vectors."""
 
-    def __init__(self, folder: str, provenance: Mapping[str, Any]):
-        """Store the arguments; nothing is read yet.
+    def __init__(self, folder: str, provenance: Mapping[str, Any] | None):
+        """Store the arguments; nothing is read yet, except a manifest without `provenance`.
 
         Args:
           folder: created on the first write.
-          provenance: everything that determines the vectors, as in a `Manifest`.
+          provenance: everything that determines the vectors, as in a `Manifest`; None for vectors that are there, of
+            whatever origin.
         """
-        self._folder, self._provenance = folder, provenance
+        self._folder = folder
+        if provenance is None:
+            known = Manifest.read_or_none(self._manifest_path)
+            provenance = known.provenance if known else {}
+        self._provenance = provenance
 
     @property
     def weights_path(self) -> str:
@@ -107,12 +113,12 @@ class SentenceIndex:
     def _manifest_path(self) -> str:
         return os.path.join(self._folder, _MANIFEST)
 
-    def open(self, num_sentences: int, width: int) -> np.ndarray | None:
+    def open(self, num_sentences: int | None = None, width: int | None = None) -> np.ndarray | None:
         """Memory-map the vectors if they exist and are up to date; otherwise log the reason.
 
         Args:
-          num_sentences: N.
-          width: D.
+          num_sentences: N, if known.
+          width: D, if known.
 
         Returns:
           float32 [N, D], read-only, or None.
@@ -122,7 +128,8 @@ class SentenceIndex:
             return None
         try:
             vectors = np.load(os.path.join(self._folder, _VECTORS), mmap_mode="r")
-            if vectors.shape == (num_sentences, 1, width) and vectors.dtype == np.float32:
+            expected = (num_sentences or len(vectors), 1, width or vectors.shape[-1])
+            if vectors.shape == expected and vectors.dtype == np.float32:
                 return vectors[:, 0]
             reason = f"{vectors.dtype} {list(vectors.shape)}"
         except (OSError, ValueError) as error:
@@ -130,8 +137,23 @@ class SentenceIndex:
         logging.info("%s is damaged: %s: %s; rebuilding it", what, _VECTORS, reason)
         return None
 
+    def graph(self, vectors: np.ndarray) -> NeighbourGraph:
+        """Return the graph for approximate search in the vectors that `open` gave; made and kept here if needed.
+
+        Raises:
+          UserError: see `neighbour_graph`.
+        """
+        with Progress("making the graph", len(vectors), "candidates") as progress:
+            return neighbour_graph(self._folder, vectors, self._provenance, progress.update)
+
     def write(
-        self, vectors: Iterable[np.ndarray], width: int, bm25: Bm25Weights | None, report: Callable[[int], None]
+        self,
+        vectors: Iterable[np.ndarray],
+        width: int,
+        bm25: Bm25Weights | None,
+        report: Callable[[int], None],
+        *,
+        more_files: Sequence[str] = (),
     ) -> None:
         """Write the vectors, and last the manifest that makes them valid.
 
@@ -140,13 +162,14 @@ class SentenceIndex:
           width: D.
           bm25: the BM25 weights used for the vectors.
           report: called with the number of finished vectors.
+          more_files: names of files in the folder that are complete when the last vector has been given.
 
         Raises:
           UserError: the folder cannot be written to.
         """
         writing.make_folders(self._folder)
         writing.remove(self._manifest_path)
-        written = [_VECTORS]
+        written = [_VECTORS, *more_files]
         if bm25 is not None:
             bm25.save(self.weights_path)
             written.append(_WEIGHTS)
@@ -167,16 +190,24 @@ class SentenceSearch:
       encoder: computes the vectors of queries.
     """
 
-    def __init__(self, sentences: Iterable[Sentence], encoder: TextEncoder, index_dir: str | None = None):
+    def __init__(
+        self,
+        sentences: Iterable[Sentence],
+        encoder: TextEncoder,
+        index_dir: str | None = None,
+        *,
+        is_approximate: bool = False,
+    ):
         """Compute the vectors, unless the index has them.
 
         Args:
           sentences: the sentences.
           encoder: has a single pooling; the weights of "bm25" are computed from the sentences.
           index_dir: the folder of a `SentenceIndex`.
+          is_approximate: search with a `NeighbourGraph`, which is kept in `index_dir`.
 
         Raises:
-          UserError: the index cannot be read or written.
+          UserError: the index cannot be read or written, or an optional package is missing.
         """
         self.lines: dict[TextOrPair, list[int]] = {}
         for line, text in sentences:
@@ -196,6 +227,7 @@ class SentenceSearch:
         else:
             vectors = self._computed(index, weights, size, width)
         self.vectors: np.ndarray = vectors
+        self._graph = index.graph(vectors) if is_approximate else None
 
     def _computed(self, index: SentenceIndex | None, weights: Bm25Weights | None, size: int, width: int) -> np.ndarray:
         computed = sentence_vectors(self.lines, self.encoder)
@@ -226,9 +258,13 @@ class SentenceSearch:
             "max_seq_length": settings.max_seq_length,
         }
 
+    def nearest_rows(self, queries: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Find the rows of `vectors` that are nearest to each query; see `metrics.similarity.nearest`."""
+        return self._graph.nearest(queries, top_k) if self._graph else nearest(self.vectors, queries, top_k)
+
     def nearest(self, queries: Sequence[TextOrPair], top_k: int) -> list[list[tuple[Sentence, float]]]:
         """Find for each query the sentences with the largest cosine similarity, and the similarities."""
-        rows, cosines = nearest(self.vectors, np.stack(list(sentence_vectors(queries, self.encoder))), top_k)
+        rows, cosines = self.nearest_rows(np.stack(list(sentence_vectors(queries, self.encoder))), top_k)
         distinct = list(self.lines)
         ranked = [
             [

@@ -1,5 +1,6 @@
 """Hard negatives and similar pairs, compared with a plain search."""
 
+import functools
 import itertools
 from types import SimpleNamespace
 
@@ -9,7 +10,7 @@ import pytest
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference import mining
 from official_bert.inference.mining import AnchoredPair, NegativeRule, hard_negatives, similar_pairs
-from official_bert.metrics.similarity import normalized
+from official_bert.metrics.similarity import nearest, normalized
 
 
 def test_similar_pairs_are_those_of_all_pairs_of_any_block(monkeypatch):
@@ -47,7 +48,9 @@ def search(monkeypatch):
 
     monkeypatch.setattr(mining, "sentence_vectors", lambda texts, encoder: vectors_of(texts))
     lines = {TextOrPair(f"p: {place}"): [1] for place in PLACES}
-    return SimpleNamespace(lines=lines, vectors=vectors_of(lines), encoder=None)
+    vectors = vectors_of(lines)
+    rows = functools.partial(nearest, vectors)
+    return SimpleNamespace(lines=lines, vectors=vectors, nearest_rows=rows, encoder=None)
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,11 @@ from absl import logging
 from official_bert.commands.shared.file_checks import check_model
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.sentence_modules import MODEL
-from official_bert.options.option import layer_numbers, option, options
+from official_bert.options.option import GIVEN, Options, layer_numbers, option, options
 from official_bert.options.sentences import SentenceOptions
 from official_bert.support import writing
 from official_bert.support.errors import UserError
+from official_bert.support.extras import check_installed
 
 if TYPE_CHECKING:
     from official_bert.data.text_inputs import TextSource
@@ -49,6 +50,18 @@ class CandidateOptions(SentenceOptions):
         layer_numbers(self.layers)
 
 
+@options(group="output")
+class ApproximateOptions(Options):
+    """The flag of commands that search, and have those of `CandidateOptions`."""
+
+    approximate: bool = option(
+        False,
+        "Search with a graph of neighbours, which is kept in --index_dir: for millions of candidates, some of which it "
+        "may miss.",
+        only_with={"index_dir": GIVEN},
+    )
+
+
 @options(group="input")
 class MiningOptions(CandidateOptions):
     """Flags of the commands that look for training examples in a corpus."""
@@ -73,6 +86,12 @@ class MiningOptions(CandidateOptions):
 
         columns = None if self.corpus_column is None else [self.corpus_column]
         return TextSource(self.corpus_file, columns, has_header=self.has_header, parameter="corpus_file")
+
+
+def check_approximate(config: ApproximateOptions) -> None:
+    """Check that the package for approximate search is installed, if it is needed."""
+    if config.approximate:
+        check_installed("faiss", extra="search")
 
 
 def check_mining(config: MiningOptions, sources: "Sequence[TextSource]") -> None:

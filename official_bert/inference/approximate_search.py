@@ -1,0 +1,120 @@
+"""Approximate search in many vectors with a graph that lies beside them in a folder: `NeighbourGraph`.
+
+The folder gets `graph.faiss`, a graph (HNSW) with the vectors in float16, and its manifest `graph.json`. The graph only
+proposes candidates: their similarities are computed from the vectors themselves.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import google_crc32c
+import numpy as np
+from absl import logging
+
+from official_bert.metrics.similarity import nearest
+from official_bert.support import writing
+from official_bert.support.errors import UserError
+from official_bert.support.extras import require
+from official_bert.support.manifest import Manifest
+
+if TYPE_CHECKING:
+    from faiss import Index
+
+PACKAGE, EXTRA = "faiss", "search"
+_GRAPH, _MANIFEST = "graph.faiss", "graph.json"
+_KIND = "HNSW16_SQfp16"  # 16 neighbours of each vector, and the vectors in float16
+_EXPANSION = 128  # neighbours in view when a vector is added
+_LEAST_CANDIDATES = 128  # proposed for each query; more of them take longer and miss less
+_ROWS_AT_A_TIME = 10_000
+_READ_BYTES = 1 << 20
+
+
+class NeighbourGraph:
+    """A graph over unit vectors; both may be mapped from files."""
+
+    def __init__(self, vectors: np.ndarray, graph: "Index"):
+        """Combine the vectors with their graph; see `neighbour_graph`."""
+        self._vectors, self._graph = vectors, graph
+
+    def nearest(self, queries: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Find vectors with large cosine similarities to each query, most of them those with the largest.
+
+        For arguments and results see `metrics.similarity.nearest`.
+        """
+        from faiss import SearchParametersHNSW
+
+        number = min(max(2 * top_k, _LEAST_CANDIDATES), len(self._vectors))
+        # [Q, candidates]; -1 where the search ended before
+        _, proposed = self._graph.search(queries, number, params=SearchParametersHNSW(efSearch=number))
+        found = []
+        for query, candidates in zip(queries, np.sort(proposed), strict=True):
+            candidates = candidates[candidates >= 0]
+            if len(candidates) < top_k:
+                candidates = np.arange(len(self._vectors))
+            rows, cosines = nearest(self._vectors[candidates], query[np.newaxis], top_k)
+            found.append((candidates[rows[0]], cosines[0]))
+        rows, cosines = zip(*found, strict=True)
+        return np.stack(rows), np.stack(cosines)
+
+
+def neighbour_graph(
+    folder: str, vectors: np.ndarray, provenance: Mapping[str, Any], report: Callable[[int], None]
+) -> NeighbourGraph:
+    """Map the graph of vectors into memory; make it first if it is missing, damaged or that of other vectors.
+
+    Args:
+      folder: has the vectors.
+      vectors: float32 [N, D] of length 1 but for rounding.
+      provenance: everything that determines the vectors, as in a `Manifest`.
+      report: is told how many vectors are in the graph, if it is made.
+
+    Raises:
+      UserError: faiss is not installed, or the folder cannot be written to.
+    """
+    require(PACKAGE, extra=EXTRA)
+    import faiss
+
+    path, manifest_path = os.path.join(folder, _GRAPH), os.path.join(folder, _MANIFEST)
+    provenance = {**provenance, "graph": [_KIND, _EXPANSION]}
+    if not _is_current(path, manifest_path, provenance):
+        writing.remove(manifest_path)
+        graph = faiss.index_factory(vectors.shape[1], _KIND, faiss.METRIC_INNER_PRODUCT)
+        graph.hnsw.efConstruction = _EXPANSION
+        for start in range(0, len(vectors), _ROWS_AT_A_TIME):
+            graph.add(np.array(vectors[start : start + _ROWS_AT_A_TIME]))
+            report(graph.ntotal)
+        partial = writing.partial_name(path)
+        try:
+            faiss.write_index(graph, partial)
+            writing.publish([partial], [path])
+        except RuntimeError as error:  # faiss's, of a full disk, say
+            raise UserError(f"cannot write {path}: {error}") from error
+        finally:
+            writing.discard([partial])
+        Manifest.write(manifest_path, {**provenance, "checksum": _checksum(path)}, [_GRAPH])
+    return NeighbourGraph(vectors, faiss.read_index(path, faiss.IO_FLAG_MMAP_IFC))
+
+
+def _is_current(path: str, manifest_path: str, provenance: Mapping[str, Any]) -> bool:
+    """Return True if the graph can be used again; otherwise log the reason.
+
+    faiss trusts what it reads, so a file that is not byte for byte as it was written is not given to it.
+    """
+    what = f"the graph {path}"
+    known = Manifest.read_or_none(manifest_path)
+    checksum = known and known.provenance.get("checksum")
+    if Manifest.read_if_current(manifest_path, {**provenance, "checksum": checksum}, what) is None:
+        return False
+    if _checksum(path) != checksum:
+        logging.info("%s is damaged: its checksum is another; rebuilding it", what)
+        return False
+    return True
+
+
+def _checksum(path: str) -> int:
+    checksum = 0
+    with open(path, "rb") as source:
+        while data := source.read(_READ_BYTES):
+            checksum = google_crc32c.extend(checksum, data)
+    return checksum

@@ -1,0 +1,99 @@
+"""Graphs for approximate search: what they find, and when one is used again."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from official_bert.commands import mine_hard_negatives, sentence_similarity
+from official_bert.inference import approximate_search
+from official_bert.inference.approximate_search import NeighbourGraph, neighbour_graph
+from official_bert.metrics.similarity import nearest, normalized
+from official_bert.support.errors import UserError
+from tests.conftest import assert_refused
+
+
+def test_the_package_and_the_folder_are_asked_for(files_of_model, corpus_file, tmp_path, monkeypatch):
+    flags = {**files_of_model, "candidates_file": corpus_file, "query": "a town", "approximate": True}
+    config_class = sentence_similarity.SimilarityConfig
+    assert_refused(sentence_similarity.run, config_class, flags, "--approximate needs --index_dir")
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(UserError, match=r"faiss is not installed; run: pip install .*\[search\]"):
+        neighbour_graph(str(tmp_path), np.eye(3, dtype=np.float32), {}, print)
+
+
+@pytest.fixture
+def vectors():
+    pytest.importorskip("faiss")
+    rng = np.random.default_rng(1)
+    vectors = rng.standard_normal((3000, 16))
+    vectors[7:9] = vectors[6]
+    vectors[5] = 0  # a text in which nothing was pooled
+    return normalized(vectors).astype(np.float32)
+
+
+def test_nearly_all_of_the_nearest_are_found_and_their_similarities_are_exact(vectors, tmp_path):
+    done = []
+    graph = neighbour_graph(str(tmp_path), vectors, {}, done.append)
+    assert done[-1] == 3000
+    queries = vectors[6:1000:10]
+    rows, cosines = graph.nearest(queries, 10)
+    exact_rows, exact_cosines = nearest(vectors, queries, 10)
+    assert np.mean([len({*some} & {*best}) for some, best in zip(rows, exact_rows, strict=True)]) > 9.8
+    same = (rows == exact_rows).all(axis=1)
+    np.testing.assert_array_equal(cosines[same], exact_cosines[same])
+    assert same.mean() > 0.8 and rows[0][:3].tolist() == [6, 7, 8] and len(set(cosines[0][:3])) == 1
+    one = graph.nearest(queries[:1], 10)
+    np.testing.assert_array_equal(one[0][0], rows[0])
+    (tmp_path / "few").mkdir()
+    few = neighbour_graph(str(tmp_path / "few"), vectors[:4], {}, done.append).nearest(queries[:2], 10)
+    np.testing.assert_array_equal(few[0], nearest(vectors[:4], queries[:2], 10)[0])
+    lost = SimpleNamespace(search=lambda queries, number, params: (None, np.full((len(queries), number), -1)))
+    rows = NeighbourGraph(vectors, lost).nearest(queries, 10)[0]  # a graph from which nothing is reached
+    np.testing.assert_array_equal(rows, exact_rows)
+
+
+def test_a_graph_is_used_again_unless_it_is_damaged_or_of_other_vectors(vectors, tmp_path, monkeypatch):
+    reasons, path = [], tmp_path / "graph.faiss"
+    monkeypatch.setattr("absl.logging.info", lambda text, *values: reasons.append(text % values))
+
+    def is_made(provenance):
+        done = []
+        rows, _ = neighbour_graph(str(tmp_path), vectors, provenance, done.append).nearest(vectors[20:21], 1)
+        assert rows.tolist() == [[20]]
+        return bool(done)
+
+    assert [is_made({"a": 1}), is_made({"a": 1}), is_made({"a": 2}), is_made({"a": 2})] == [True, False, True, False]
+    assert reasons == [f"the graph {path} was built with different a; rebuilding it"]
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
+    assert is_made({"a": 2}) and "graph.faiss is missing or has" in reasons[-1]
+    path.write_bytes(content[:1000] + bytes([content[1000] ^ 1]) + content[1001:])
+    assert is_made({"a": 2}) and "is damaged: its checksum is another" in reasons[-1]
+    monkeypatch.setattr(approximate_search, "_EXPANSION", 40)
+    assert is_made({"a": 2}) and "was built with different graph" in reasons[-1]
+    assert not is_made({"a": 2})
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["graph.faiss", "graph.json"]
+
+
+def test_commands_find_the_same_with_a_graph(vectors, files_of_model, tmp_path, capsys):
+    (tmp_path / "texts.txt").write_text("the harbour woke\nthe town\nMarta counted the crates\nthe town\n")
+    model = {**files_of_model, "max_seq_length": 24, "index_dir": str(tmp_path / "index")}
+    outputs = []
+    for approximate in (False, True, True):
+        flags = {**model, "candidates_file": str(tmp_path / "texts.txt"), "approximate": approximate}
+        sentence_similarity.run(sentence_similarity.SimilarityConfig(**flags, query="a town", output_format="jsonl"))
+        outputs.append(json.loads(capsys.readouterr().out))
+    assert outputs[0] == outputs[1] == outputs[2] and (tmp_path / "index" / "graph.faiss").exists()
+    (tmp_path / "pairs.tsv").write_text("anchor\tpositive\nthe crates\tthe town\n")
+    found = []
+    for approximate in (False, True):
+        flags = {**model, "pairs_file": str(tmp_path / "pairs.tsv"), "corpus_file": str(tmp_path / "texts.txt")}
+        config = mine_hard_negatives.HardNegativeConfig(
+            **flags, output_file=str(tmp_path / "out.tsv"), num_negatives=2, approximate=approximate
+        )
+        mine_hard_negatives.run(config)
+        found.append((tmp_path / "out.tsv").read_text())
+    assert found[0] == found[1]

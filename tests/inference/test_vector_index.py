@@ -1,0 +1,67 @@
+"""Indexes of vectors made elsewhere: what is found in them, and when one is used again."""
+
+import numpy as np
+import pytest
+
+from official_bert.data.vector_parts import TextId, VectorBlock, write_npy, write_tfrecord
+from official_bert.inference.vector_index import VectorIndex
+from official_bert.metrics.similarity import normalized
+from official_bert.support.errors import UserError
+
+
+@pytest.fixture
+def parts(tmp_path):
+    """Two parts of seven vectors in all, one of them empty, and a third in another format."""
+    vectors = np.random.default_rng(1).standard_normal((9, 6)).astype(np.float32)
+    ids = [TextId("b.txt", 1), TextId("b.txt", 0), *(TextId("a.txt", number) for number in range(7))]
+    paths = [str(tmp_path / name) for name in ("p-0.npy", "p-1.npy", "p-2.npy", "p-3.tfrecord")]
+    blocks = [VectorBlock(ids[start:end], vectors[start:end]) for start, end in ((0, 2), (2, 6), (6, 9))]
+    write_npy(paths[0], blocks[:1])
+    write_npy(paths[1], [])
+    write_npy(paths[2], blocks[1:2])
+    write_tfrecord(paths[3], blocks[2:])
+    return paths, ids, vectors
+
+
+def test_texts_are_found_by_their_ids_and_an_index_is_used_again(parts, tmp_path, monkeypatch):
+    paths, ids, vectors = parts
+    folder, queries = tmp_path / "index", 3 * vectors[[0, 7]]
+    cosines = normalized(queries) @ normalized(vectors).T
+    expected = [[ids[row] for row in np.argsort(-row_of)[:4]] for row_of in cosines]
+
+    def time_of(index):
+        found = index.nearest(queries, 4)
+        assert [[text for text, _ in best] for best in found] == expected
+        np.testing.assert_allclose(
+            [[cosine for _, cosine in best] for best in found], -np.sort(-cosines)[:, :4], atol=1e-6
+        )
+        assert index.nearest(queries[:1], 99)[0][:4] == found[0]
+        return (folder / "vectors.npy").stat().st_mtime_ns
+
+    made = time_of(VectorIndex(str(folder), paths))
+    assert time_of(VectorIndex(str(folder), paths)) == time_of(VectorIndex(str(folder))) == made
+    ids_file = folder / "ids.npz"
+    content = ids_file.read_bytes()
+    ids_file.write_bytes(content.replace(b"numbers", b"numberz"))
+    with pytest.raises(UserError, match="has no index with the ids of texts; give the parts"):
+        VectorIndex(str(folder))
+    again = time_of(VectorIndex(str(folder), paths))
+    assert again != made
+    write_npy(paths[1], [VectorBlock([TextId("c.txt", 5)], -vectors[:1])])
+    assert VectorIndex(str(folder), paths).nearest(-vectors[:1], 1)[0][0][0] == TextId("c.txt", 5)
+    pytest.importorskip("faiss")
+    found = VectorIndex(str(folder), is_approximate=True).nearest(queries, 4)
+    assert found == VectorIndex(str(folder)).nearest(queries, 4) and (folder / "graph.faiss").exists()
+
+
+def test_mistakes_are_one_message(parts, tmp_path):
+    paths, _, vectors = parts
+    folder = str(tmp_path / "index")
+    with pytest.raises(UserError, match="the parts have no vectors"):
+        VectorIndex(folder, paths[1:2])
+    with pytest.raises(UserError, match="has no index with the ids of texts"):
+        VectorIndex(folder)
+    write_npy(paths[1], [VectorBlock([TextId("c.txt", 5)], vectors[:1, :5])])
+    with pytest.raises(UserError, match=r"p-1\.npy has vectors of 5 numbers, an earlier part of 6"):
+        VectorIndex(folder, paths)
+    assert not (tmp_path / "index" / "index.json").exists()

@@ -206,6 +206,7 @@ def mutated(values, rng):
     return rng.choice(odd) if rng.random() < 0.02 else values
 
 
+@pytest.mark.slow
 def test_damaged_json_files_end_in_a_message_or_a_model(checkpoint_flags, hf_dir, tmp_path):
     wordpieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the"]
     rng, names = random.Random(1), {name: f"bert.{name}" for name in "abc"}

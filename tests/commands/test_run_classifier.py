@@ -253,6 +253,7 @@ def test_long_texts_are_read_in_windows(settings, tmp_path):
     assert "model.ckpt-2.index" in os.listdir(settings["output_dir"])
 
 
+@pytest.mark.slow
 def test_two_evaluation_parts_are_scored_together(settings, tmp_path):
     rng = random.Random(3)
     labels = ("contradiction", "entailment", "neutral")
@@ -472,7 +473,8 @@ def test_a_part_for_evaluation_and_prediction_is_read_once(settings, tmp_path, c
     assert len(probabilities(settings)) == 2
 
 
-@pytest.mark.parametrize("trainable_encoder", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("trainable_encoder", [True, False])
 def test_damaged_records_are_named_and_made_again(settings, tmp_path, trainable_encoder):
     settings |= {"do_eval": True, "trainable_encoder": trainable_encoder}
     run(settings)

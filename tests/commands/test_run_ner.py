@@ -283,6 +283,7 @@ def test_the_best_checkpoint_is_kept_and_training_stops_early(settings):
     assert results(settings)["eval_f1"] == pytest.approx(max(scores), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_document_context_fills_the_windows_of_a_document(trained, copied, corpus, caplog):
     run(copied, do_eval=True)
     assert "document_context" not in caplog.text
@@ -408,6 +409,7 @@ def test_unknown_tags_are_warned_of_and_count_as_errors(copied, tmp_path, caplog
     assert (records["label_ids"] > 0).sum() == 4  # the loss covers only words with known tags
 
 
+@pytest.mark.slow
 def test_tags_that_break_their_scheme_are_warned_of(copied, tmp_path, caplog):
     text = "the O\nharbour B-LOC\ntown I-LOC\nsnow O\nbridge B-LOC\n\nrain O\ntown I-LOC\n\n"
     path = file_of(tmp_path, text * 8)

@@ -621,6 +621,7 @@ def test_strange_but_readable_files_are_answered(golden_settings, tmp_path, capl
     assert content_of(settings, "null_odds.json").keys() == predictions.keys()
 
 
+@pytest.mark.slow
 def test_files_of_an_earlier_prediction_are_named(golden_settings, data, caplog):
     run(golden_settings, predict_file=str(data / "dev2.json"), version_2_with_negative=True)
     assert "earlier" not in caplog.text

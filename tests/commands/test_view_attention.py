@@ -96,6 +96,7 @@ class TestImages:
             np.testing.assert_array_equal(tile, np.sqrt(view.attention[layer, number]))
 
 
+@pytest.mark.slow
 def test_without_matplotlib_the_message_says_what_to_install(flags, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     message = f"matplotlib is not installed; run: {install_command('plots')}"

@@ -70,6 +70,7 @@ def test_damaged_exports_are_named(version, tmp_path):
         Predictor(tmp_path / "flipped")
 
 
+@pytest.mark.slow
 def test_damaged_exports_without_checksums_are_named(version, tmp_path):
     def replace_first(folder, old, new):
         path = folder / "saved_model.pb"

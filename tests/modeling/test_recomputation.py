@@ -75,6 +75,7 @@ def test_without_a_scope_each_call_drops_out_something_else():
     assert encoder(IDS, MASK, training=True)["attention_probabilities"] == [None] * 3
 
 
+@pytest.mark.slow
 def test_only_what_enters_a_layer_is_stored():
     """The backward pass uses no intermediate result of a layer's first forward pass."""
 

@@ -18,8 +18,8 @@ from absl import logging
 from official_bert.checkpoints import pytorch_pickle
 from official_bert.checkpoints.bundle import is_training_state
 from official_bert.checkpoints.kinds import check_kind
-from official_bert.checkpoints.state_file import HF_WEIGHTS
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.model_formats import HF_WEIGHTS
 from official_bert.families.hugging_face import HuggingFace, Rule
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names

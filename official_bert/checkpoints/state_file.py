@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from official_bert.checkpoints.checkpoint_files import BEST_FOLDER, CHECKPOINT_NAME, STATE_FILE
 from official_bert.config import model_formats
+from official_bert.config.model_formats import HF_WEIGHTS, UNSUPPORTED
 from official_bert.config.sentence_modules import encoder_folder
 from official_bert.families.family_registry import all_families
 from official_bert.support import files, text_files
@@ -20,15 +21,7 @@ from official_bert.support.errors import UserError, format_names
 
 DATA_SUFFIX = ".data-00000-of-00001"
 
-# The weights of a Hugging Face folder: one file or several with an index, as safetensors or as pickles.
-HF_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 _HF_CONFIG = "config.json"
-# Files that identify folders with other kinds of weights.
-_OTHER_KINDS = {
-    "tf_model.h5": "a Hugging Face model only for Keras",
-    "flax_model.msgpack": "a Hugging Face model only for Flax",
-}
-
 _NOT_DOWNLOADED = (
     "; give the folder of a released model, a run or a Hugging Face model, or a model of the Hugging Face Hub as "
     "hf://owner/name"
@@ -208,7 +201,7 @@ def _only_or_latest(folder: str, what: str) -> str:
         return os.path.join(folder, names[0])
     if model_formats.folder_format(folder) is not None:
         return folder
-    for name, kind in _OTHER_KINDS.items():
+    for name, kind in UNSUPPORTED.items():
         if name in entries:
             raise UserError(
                 f"{what} {folder} contains {name} and is {kind}, which cannot be read; give the folder of the model's "

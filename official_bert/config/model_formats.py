@@ -1,4 +1,4 @@
-"""Table of TensorFlow 2 model formats: the files that identify a format, and the module that reads it.
+"""The files by which model formats are identified, and the table of the formats of TensorFlow 2 with their modules.
 
 The modules need TensorFlow or h5py and are imported when a model is read. Each has these functions: `config_values`
 translates the format's config file to our keys; `read_model` reads the weights of a path from `find_checkpoint`; and
@@ -39,6 +39,14 @@ FOLDERS = (
     Format("saved_model.pb", "saved_model.pb", "assets", "official_bert.checkpoints.hub_saved_model"),
     Format("model.weights.h5", "config.json", "assets/tokenizer", "official_bert.checkpoints.keras_hub"),
 )
+
+# The weights of a Hugging Face folder: one file or several with an index, as safetensors or as pickles.
+HF_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+# Files that identify folders with other kinds of weights.
+UNSUPPORTED = {
+    "tf_model.h5": "a Hugging Face model only for Keras",
+    "flax_model.msgpack": "a Hugging Face model only for Flax",
+}
 
 
 def folder_format(path: str) -> Format | None:

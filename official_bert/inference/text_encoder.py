@@ -6,9 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from official_bert.checkpoints.loading import load
 from official_bert.checkpoints.opening import open_checkpoint
+from official_bert.checkpoints.state_file import model_folders
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.sentence_modules import MODEL, MODULES_FILE
 from official_bert.data.bm25 import BM25, Bm25Weights
@@ -22,11 +24,13 @@ from official_bert.modeling.encoder_options import EncoderOptions, UnpaddedLayou
 from official_bert.modeling.transformer import PaddedLayout
 from official_bert.options.sentences import ExtractionOptions
 from official_bert.support.errors import UserError
+from official_bert.tasks.sentence_encoder.servable import SentenceServable
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.batch import Text, check_max_seq_length, paired_texts
 from official_bert.tokenization.joining import JoinedSequence, join_texts, truncate_pair
 from official_bert.tokenization.windows import split_windows
 from official_bert.training.precision import dtype_policy
+from official_bert.training.run_folder import read_run_config
 from official_bert.training.strategy import create_strategy
 
 POOLER = "pooler"  # the pooling that returns the encoder's pooled output
@@ -353,6 +357,7 @@ def load_text_encoder(
         )
     report = load(open_checkpoint(options.init_checkpoint, "init_checkpoint"), encoder.weights, required=is_needed)
     report.log(is_trained_next=settings.pooling != POOLER)  # the checkpoint may lack it
+    _warn_of_other_vectors(options.init_checkpoint, settings, report.unused)
     fixed_shape = (options.batch_size, options.max_seq_length) if options.use_tpu else None
     return TextEncoder(
         encoder,
@@ -363,3 +368,19 @@ def load_text_encoder(
         fixed_shape=fixed_shape,
         head=find_head(options.init_checkpoint, bert_config.hidden_size),
     )
+
+
+def _warn_of_other_vectors(init_checkpoint: str, settings: VectorSettings, unused: Sequence[str]) -> None:
+    """Warn if a trained sentence encoder computes other vectors than these settings."""
+    run = read_run_config(model_folders(init_checkpoint)[-1])
+    if run is None or run.task != SentenceServable.task:
+        return
+    layers = [name for name in unused if name.startswith("sentence/")]
+    if layers or list(settings.poolings) != run.flags["pooling"].split(","):
+        logging.warning(
+            "%s was trained as a sentence encoder with pooling=%s%s, and this run computes other vectors; for its own, "
+            "give the folder that convert_hf_checkpoint writes with to_hf",
+            init_checkpoint,
+            run.flags["pooling"],
+            f" and {', '.join(layers)}" if layers else "",
+        )

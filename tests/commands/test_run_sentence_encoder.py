@@ -9,10 +9,13 @@ import pytest
 from official_bert.commands import convert_hf_checkpoint, export_embeddings, run_sentence_encoder
 from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.commands.export_embeddings import EmbeddingExportConfig
+from official_bert.commands.sentence_similarity import SimilarityConfig
 from official_bert.commands.shared.sentence_folder import sentence_folder
 from official_bert.inference.predictor import Predictor
+from official_bert.inference.text_encoder import VectorSettings, load_text_encoder
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
+from official_bert.training.model_files import read_model_files
 from tests.conftest import assert_refused
 
 
@@ -102,7 +105,7 @@ def test_order_of_scored_pairs_is_learned(settings):
     assert scores["eval_spearman"] > 0.7
 
 
-def test_the_nearest_text_is_of_the_same_class_and_sentence_transformers_get_the_model(settings, tmp_path):
+def test_the_nearest_text_is_of_the_same_class_and_sentence_transformers_get_the_model(settings, tmp_path, caplog):
     columns = {"text_columns": "text", "label_column": "class", **files("classes")}
     columns |= {"pooling": "mean,cls", "dense_size": 24, "query_prefix": "the ", "passage_prefix": "the "}
     run(settings, **columns, do_train=True, do_eval=True, num_train_epochs=4.0)
@@ -115,6 +118,10 @@ def test_the_nearest_text_is_of_the_same_class_and_sentence_transformers_get_the
     expected = Predictor(settings["output_dir"]).embed(texts)
     np.testing.assert_allclose(Predictor(given["output_dir"]).embed(texts), expected, atol=1e-5)
     assert expected.shape == (3, 24) and np.ptp(expected, axis=0).max() > 0.1
+    flags = {"init_checkpoint": settings["output_dir"], **model_files, "max_seq_length": 16}
+    config = SimilarityConfig(**flags, candidates_file="a", query="b")
+    load_text_encoder(config, *read_model_files(config), VectorSettings(pooling="mean", max_seq_length=16))
+    assert "trained as a sentence encoder with pooling=mean,cls and sentence/dense_0/bias, " in caplog.text
     with pytest.raises(UserError, match="sentence-transformers has no pooling=bm25; only cls, max, mean can be"):
         sentence_folder(SentenceEncoderConfig(**settings, **columns | {"pooling": "bm25"}, do_eval=True), {}, 8)
     config = SentenceEncoderConfig(**settings, **columns | {"pooling": "cls,mean", "dense_size": 0}, do_eval=True)

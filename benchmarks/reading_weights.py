@@ -1,8 +1,9 @@
-"""Speed of reading 434 MB of weights from `pytorch_model.bin` and from `model.safetensors`, alternating.
+"""Speed and memory of reading 434 MB of weights from `pytorch_model.bin` and from `model.safetensors`, alternating.
 
 python benchmarks/reading_weights.py
 """
 
+import multiprocessing
 import pathlib
 import sys
 import tempfile
@@ -35,6 +36,19 @@ def megabytes_per_second(folder: pathlib.Path) -> float:
     return size / 1e6 / (time.perf_counter() - start)
 
 
+def peak_megabytes(folder: pathlib.Path) -> float:
+    """Read all weights of a folder; return the memory that this took at its peak, weights included."""
+    before = memory_of_process()["VmRSS"]
+    arrays = dict(read_tensors(str(folder)))
+    return (memory_of_process()["VmHWM"] - before) / 1e3 if arrays else 0.0
+
+
+def memory_of_process() -> dict[str, int]:
+    """Return what Linux says of this process' memory, in kB."""
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    return {name: int(value.split()[0]) for name, _, value in (line.partition(":") for line in lines) if "kB" in value}
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         pickled, safe = (pathlib.Path(name, kind) for kind in ("pickled", "safe"))
@@ -43,6 +57,9 @@ def main() -> None:
         write_file(str(safe / WEIGHTS_FILE), arrays)
         (pickled / "pytorch_model.bin").write_bytes(pytorch_file(arrays))
         del arrays
+        with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+            for folder in (pickled, safe):
+                print(f"Peak memory of reading, {folder.name}: {pool.apply(peak_megabytes, [folder]):,.0f} MB")
         compare("MB/s", lambda: megabytes_per_second(pickled), lambda: megabytes_per_second(safe), "safetensors")
 
 

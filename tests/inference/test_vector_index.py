@@ -49,9 +49,14 @@ def test_texts_are_found_by_their_ids_and_an_index_is_used_again(parts, tmp_path
     assert again != made
     write_npy(paths[1], [VectorBlock([TextId("c.txt", 5)], -vectors[:1])])
     assert VectorIndex(str(folder), paths).nearest(-vectors[:1], 1)[0][0][0] == TextId("c.txt", 5)
+
+
+def test_a_graph_may_lie_beside_it(parts, tmp_path):
     pytest.importorskip("faiss")
-    found = VectorIndex(str(folder), is_approximate=True).nearest(queries, 4)
-    assert found == VectorIndex(str(folder)).nearest(queries, 4) and (folder / "graph.faiss").exists()
+    paths, _, vectors = parts
+    folder = tmp_path / "index"
+    found = VectorIndex(str(folder), paths, is_approximate=True).nearest(vectors[:3], 4)
+    assert found == VectorIndex(str(folder)).nearest(vectors[:3], 4) and (folder / "graph.faiss").exists()
 
 
 def test_mistakes_are_one_message(parts, tmp_path):

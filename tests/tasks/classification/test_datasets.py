@@ -490,7 +490,9 @@ def test_given_labels_keep_their_order_and_are_the_only_ones(boats):
     dataset = custom_dataset(**arguments, labels=["steam", "sail"])
     assert dataset.check_labels(dataset.examples(None, "dev")) == [0, 1]
     assert custom_dataset(**arguments, labels=["steam", "sail"], is_ranking=True).primary_metric == "mrr@10"
-    with pytest.raises(UserError, match="ranking needs regression, or two labels .*; the labels are 'a', 'b', 'c'"):
+    with pytest.raises(
+        UserError, match="ranking=True needs regression=True, or two labels .*; the labels are 'a', 'b', 'c'"
+    ):
         custom_dataset(**arguments, labels=["a", "b", "c"], is_ranking=True)
     strict = custom_dataset(**arguments, labels=["steam", "row"])
     with pytest.raises(UserError, match=r"boats\.CSV, line 3: label 'sail' is not one of 'steam', 'row'$"):

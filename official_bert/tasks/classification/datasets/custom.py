@@ -96,8 +96,8 @@ def custom_dataset(
         raise UserError(f"the labels {format_names(dataset.labels)} name a class twice")
     if is_ranking and len(dataset.labels) != 2:
         raise UserError(
-            f"ranking needs regression, or two labels of which the second is that of a relevant text; the labels are "
-            f"{format_names(dataset.labels)}"
+            f"ranking=True needs regression=True, or two labels of which the second is that of a relevant text; "
+            f"the labels are {format_names(dataset.labels)}"
         )
     if problem == "single_label" and len(dataset.labels) == 2:
         return dataclasses.replace(dataset, metrics=(*dataset.metrics, "f1"))

@@ -69,7 +69,7 @@ def test_what_does_not_belong_together_is_refused(pairs, encoder, tokenizer, tmp
         (classifier, {"max_seq_length": 65}, "max_seq_length=65 exceeds max_position_embeddings=64 of the model"),
         (span, {}, "the outputs of a SpanModel have no labels; leave them out"),
         (span, {"labels": None}, "no part of a context fits beside a question"),  # found when reading it back
-        (encoder, {}, "ClassificationModel, SpanModel, TaggingModel, PretrainingModel, not BertEncoder"),
+        (encoder, {}, "ClassificationModel, SpanModel, TaggingModel, PretrainingModel, SentenceModel, not BertEncoder"),
     ):
         with pytest.raises(UserError, match=message):
             save_model(tmp_path / "out", model, tokenizer, **{"labels": LABELS, **changes})

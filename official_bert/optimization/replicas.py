@@ -44,19 +44,11 @@ def gather_over_replicas(values: tf.Tensor) -> tf.Tensor:
     """
     if num_replicas() == 1:
         return values
-    context = tf.distribute.get_replica_context()
     own_rows = tf.shape(values)[0]
-
-    @tf.custom_gradient
-    def gathered(values):
-        def gradient(upstream):
-            total = context.all_reduce(tf.distribute.ReduceOp.SUM, upstream)
-            start = context.replica_id_in_sync_group * own_rows
-            return total[start : start + own_rows]
-
-        return context.all_gather(values, axis=0), gradient
-
-    return gathered(values)
+    start = tf.distribute.get_replica_context().replica_id_in_sync_group * own_rows
+    rows_after = num_replicas() * own_rows - start - own_rows
+    # A sum, as `all_gather` fails on workers with a single device.
+    return sum_over_replicas(tf.pad(values, [[start, rows_after], *[[0, 0]] * (values.shape.rank - 1)]))
 
 
 def take_step(

@@ -11,7 +11,7 @@ import zlib
 import pytest
 
 from official_bert.serving.versions import check_whole, complete_versions
-from tests.conftest import run_cold
+from tests.conftest import ROOT, run_cold
 from tests.faults import killing
 from tests.training.short_runs import runs_of_all_tasks
 
@@ -24,6 +24,7 @@ VARIANTS = {
     "classification": EXPORTING,
     "question answering": {"mixed_precision": "bfloat16"},
     "tagging": {"mixed_precision": "bfloat16"},
+    "sentence encoder": EXPORTING,
 }
 STARTS_IN_A_FOLDER = 5  # after these a run may finish
 
@@ -33,7 +34,10 @@ def runs(tmp_path_factory, one_layer_config_file, model_dir, records_file, vocab
     """A short run with dropout for each task: name to script and flags."""
     model = {"bert_config_file": one_layer_config_file, "init_checkpoint": str(model_dir / "bert_model.ckpt")}
     short = runs_of_all_tasks(tmp_path_factory.mktemp("data"), model, records_file, vocab_file)
-    return {task: (f"{script}.py", {**flags, **SAVING, **VARIANTS[task]}) for task, (script, flags) in short.items()}
+    return {
+        task: (f"{script}.py" if (ROOT / f"{script}.py").exists() else script, {**flags, **SAVING, **VARIANTS[task]})
+        for task, (script, flags) in short.items()
+    }
 
 
 def in_folder(flags, folder):
@@ -113,7 +117,9 @@ def test_a_short_run_killed_once_ends_as_a_whole_one(runs, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("num_kills", "num_by_time"), [(3, 1), pytest.param(12, 3, marks=pytest.mark.endurance)])
-@pytest.mark.parametrize("task", VARIANTS)
+@pytest.mark.parametrize(
+    "task", [pytest.param(task, marks=[pytest.mark.endurance] * (task == "sentence encoder")) for task in VARIANTS]
+)
 def test_runs_killed_at_any_place_or_moment_end_as_whole_ones(runs, tmp_path, task, num_kills, num_by_time):
     killed_at = kill_and_resume(*runs[task], tmp_path, seed=2, num_kills=num_kills, num_by_time=num_by_time)
     assert len(killed_at) == num_kills

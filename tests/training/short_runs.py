@@ -52,6 +52,8 @@ def runs_of_all_tasks(data, model, records_file, vocab_file, head_dropout=0.1):
             for text in _texts(rng, count)
         ]
         (data / f"{name}.conll").write_text("\n".join("".join(lines) for lines in sentences))
+        pairs = [f"{text}\t{text.split()[0]} {_texts(rng, 1)[0]}\n" for text in _texts(rng, count)]
+        (data / f"{name}.pairs.tsv").write_text("question\tanswer\n" + "".join(pairs))
         paragraphs = []
         for number, text in enumerate(_texts(rng, count)):
             context, answer = f"the {text} quay", text.split()[0]
@@ -83,5 +85,10 @@ def runs_of_all_tasks(data, model, records_file, vocab_file, head_dropout=0.1):
         "question answering": ("run_squad", {
             **tuning, "train_file": str(data / "train.json"), "predict_file": str(data / "dev.json"), "doc_stride": 8,
             "max_query_length": 6,
+        }),
+        "sentence encoder": ("run_sentence_encoder", {
+            **tuning, "data_dir": str(data), "train_file": "train.pairs.tsv", "eval_file": "dev.pairs.tsv",
+            "predict_file": "dev.pairs.tsv", "text_columns": "question,answer", "do_eval": True, "eval_batch_size": 4,
+            "eval_steps": 3, "gradient_accumulation_steps": 2,
         }),
     }  # fmt: skip

@@ -31,6 +31,7 @@ What is here:
     save_model             what Keras's fit has trained, saved for the Predictor and the scripts
     export                 what a run or save_model left in a folder, exported for TensorFlow Serving or LiteRT
     load_export            an exported model with its signatures
+    VectorIndex            an index of vectors that beam_predict wrote
     retrieval_scores       recall, MRR and nDCG of rankings
     Trainer                trains a Task of your own on any devices, with exact resumes
     Task                   what a Trainer needs of a task
@@ -83,6 +84,7 @@ _PUBLIC = {
     "load_export": "official_bert.inference.exports",
     "load_tokenizer": "official_bert.tokenization",
     "retrieval_scores": "official_bert.metrics.retrieval",
+    "VectorIndex": "official_bert.inference.vector_index",
     "save_model": "official_bert.inference.saving",
 }
 

@@ -34,6 +34,7 @@ NAMES = {
     "Task",
     "Trainer",
     "TrainingPlan",
+    "VectorIndex",
     "WeightedSum",
     "__version__",
     "corpus_parts",

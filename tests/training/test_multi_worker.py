@@ -134,7 +134,8 @@ def check_same_results(one_folder, other_folder):
         if (one_folder / name).exists():
             assert (other_folder / name).read_bytes() == (one_folder / name).read_bytes()
     if (one_folder / "vectors.npy").exists():
-        np.testing.assert_allclose(*(np.load(folder / "vectors.npy") for folder in (other_folder, one_folder)), atol=1e-5)
+        vectors = [np.load(folder / "vectors.npy") for folder in (one_folder, other_folder)]
+        np.testing.assert_allclose(vectors[1], vectors[0], atol=1e-5)
     if (one_folder / "test_results.tsv").exists():
         tables = [np.loadtxt(folder / "test_results.tsv") for folder in (one_folder, other_folder)]
         assert len(tables[0]) == 21

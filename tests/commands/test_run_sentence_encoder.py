@@ -160,6 +160,7 @@ def test_classes_of_pairs_and_retrieval_of_a_collection(settings, tmp_path, data
     [
         ({}, "--text_columns"),
         ({"text_columns": "a", "train_file": "x"}, "needs --label_column"),
+        ({"task_name": "qnli", "train_file": None, "loss": "cosine"}, "--task_name=qnli has no --loss=cosine"),
         ({"text_columns": "a,b", "loss": "cosine"}, "--loss=cosine needs --score_columns"),
         ({"text_columns": "a,b", "loss": "triplet"}, "needs three --text_columns"),
         ({"text_columns": "a,b", "loss": "softmax"}, "--loss=softmax needs two --text_columns and --label_column"),

@@ -9,7 +9,9 @@ from official_bert.options.vectors import VectorOptions
 from official_bert.support.errors import UserError
 
 LOSSES = ("contrastive", "cosine", "cosent", "triplet", "softmax", "distillation")
-TASK_NAMES = ("sts-b", "qnli", "custom")
+PUBLISHED = {"sts-b": ("cosent", "cosine"), "qnli": ("contrastive",)}
+"""The losses of each published data set, the default first."""
+TASK_NAMES = (*PUBLISHED, "custom")
 
 # Flags that other flags need.
 _CUSTOM = {"task_name": ("custom",)}
@@ -154,7 +156,10 @@ class SentenceEncoderConfig(VectorOptions, EvaluationOptions, FinetuningOptions)
         if self.hidden_state_weight:
             raise UserError("--hidden_state_weight cannot be used for sentence encoders; leave it out")
         _ = self.vector_sizes  # raises if they are no numbers
-        if self.task_name.lower() != "custom":
+        allowed = PUBLISHED.get(self.task_name.lower())
+        if allowed:
+            if self.loss_name not in allowed:
+                raise UserError(f"--task_name={self.task_name} has no --loss={self.loss}; it has {', '.join(allowed)}")
             return
         if not self.text_names:
             raise UserError("--task_name=custom needs --text_columns, the columns of the texts")
@@ -190,8 +195,8 @@ class SentenceEncoderConfig(VectorOptions, EvaluationOptions, FinetuningOptions)
         """The loss: --loss, or what the columns suggest."""
         if self.loss:
             return self.loss
-        if self.task_name.lower() != "custom":
-            return {"sts-b": "cosent", "qnli": "contrastive"}[self.task_name.lower()]
+        if self.task_name.lower() in PUBLISHED:
+            return PUBLISHED[self.task_name.lower()][0]
         if self.score_names:
             return "cosent" if len(self.text_names) == 2 else "distillation"
         return "softmax" if self.label_column and len(self.text_names) > 1 else "contrastive"

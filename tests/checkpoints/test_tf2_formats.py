@@ -71,6 +71,7 @@ def test_the_vocabulary_and_the_casing_are_those_of_the_folder(tmp_path):
     assert load_tokenizer(preset).tokenize("the dog runs") == pieces.tokenize("the dog runs")
 
 
+@pytest.mark.slow
 def test_a_finished_head_answers_with_the_labels_beside_it(tmp_path):
     text = "the dog ."
     for case, model_class in (("keras_hub_bert", ClassificationModel), ("garden_tags", TaggingModel)):

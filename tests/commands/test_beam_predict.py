@@ -166,6 +166,7 @@ def test_a_process_loads_the_model_once(reviews, texts, tmp_path, monkeypatch, m
     assert counted[0] == {beam_prediction.NUM_MODELS: 1, beam_prediction.NUM_INPUTS: len(pairs)}
 
 
+@pytest.mark.slow
 def test_mistakes_are_told_in_one_line(reviews, texts, tmp_path, monkeypatch):
     names, _ = texts
     flags = flags_for(names, tmp_path, model_dir=reviews["export_dir"])

@@ -153,6 +153,7 @@ def test_a_teacher_without_weight_changes_nothing(student, tmp_path):
     assert not np.allclose(taught["output_bias"], alone["output_bias"], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_teachers_that_do_not_fit_are_refused(student, teacher, tmp_path, files_of_model):
     def refuse(changes, *parts):
         assert_refused(run_classifier.run, ClassifierConfig, {**student, **changes}, *parts)

@@ -97,6 +97,7 @@ def test_a_run_learns_resumes_predicts_and_exports(settings, data_dir, tmp_path,
     np.testing.assert_allclose(Predictor(given["export_dir"]).embed(list(positives)), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_order_of_scored_pairs_is_learned(settings):
     columns = {"text_columns": "a,b", "score_columns": "score", "max_score": 4.0, **files("scored")}
     run(settings, **columns, do_train=True, do_eval=True, num_train_epochs=4.0)
@@ -105,6 +106,7 @@ def test_order_of_scored_pairs_is_learned(settings):
     assert scores["eval_spearman"] > 0.7
 
 
+@pytest.mark.slow
 def test_the_nearest_text_is_of_the_same_class_and_sentence_transformers_get_the_model(settings, tmp_path, caplog):
     columns = {"text_columns": "text", "label_column": "class", **files("classes")}
     columns |= {"pooling": "mean,cls", "dense_size": 24, "query_prefix": "the ", "passage_prefix": "the "}

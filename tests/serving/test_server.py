@@ -487,6 +487,7 @@ def test_the_page_to_try_the_model_takes_nothing_from_elsewhere(server):
     assert server.send("GET", "/ui/../ui_page.py")[0] == 404 == server.send("GET", "/ui/index.html")[0]
 
 
+@pytest.mark.slow
 def test_requests_that_have_begun_are_answered_after_sigterm(server):
     """This must be the last test of the server, since it stops it."""
     before, answers = metric(server, "request_preprocess_seconds_count"), []

@@ -187,7 +187,7 @@ def test_every_single_character(tmp_path, settings):
     pair.assert_same(f"a{'b a'.join(shown[start : start + 16])}b" for start in range(0, len(shown), 16))
 
 
-@pytest.mark.parametrize("num_wordpieces", [1, 3])
+@pytest.mark.parametrize("num_wordpieces", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_beginnings_are_those_of_the_whole_texts(word_pair, letters_pair, num_wordpieces):
     texts = [text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass") for text in BEGINNINGS]
     for pair in (word_pair, letters_pair):

@@ -237,6 +237,7 @@ def test_bytes_that_cannot_be_decoded_are_dropped_before_all_else(program):
         assert (values.numpy() == expected[name].numpy()).all(), name
 
 
+@pytest.mark.slow
 def test_an_answer_is_found_wherever_it_stands_in_a_long_text(chooser, ask_chooser, tokenizer):
     chooser.choose({"lamp": 5.0}, {"bridge": 5.0})
     for place in (0, 45, 500, 999):

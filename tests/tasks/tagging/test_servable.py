@@ -298,6 +298,7 @@ def test_bytes_that_cannot_be_decoded_are_dropped_before_all_else(signatures_for
     assert found["words"].numpy()[0].tolist() == ["Zoë".encode(), b"keeps", b"bees", b"in"]
 
 
+@pytest.mark.slow
 def test_many_long_sentences_are_read_some_at_a_time_and_answers_are_bounded(config, tokenizer, monkeypatch):
     for module in (graph_operations, servable_module):
         monkeypatch.setattr(module, "MOST_BYTES", 1_000)

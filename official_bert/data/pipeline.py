@@ -37,6 +37,7 @@ def training_batches(
     seed: int,
     start_record: int = 0,
     lengths: Sequence[int] | None = None,
+    is_repeated_late: bool = False,
 ) -> tf.data.Dataset:
     """Shuffle and repeat records without end; each epoch contains each record exactly once.
 
@@ -53,6 +54,8 @@ def training_batches(
       start_record: number of records already used, over all epochs.
       lengths: from `padded_lengths`, for batches of similar lengths, each truncated to the shortest of these that
         holds it; None truncates nothing.
+      is_repeated_late: choose batches of similar lengths among at most an epoch, so that they seldom hold a record
+        twice; of small files they otherwise hold copies of few records.
 
     Returns:
       A dataset of dicts, name to tensor [batch_size, ...].
@@ -61,7 +64,10 @@ def training_batches(
         batches = _batches_within(batch_size, paths, schema, num_records, seed, start_record, lengths)
         return batches.prefetch(tf.data.AUTOTUNE)
     if lengths:
-        pool_size = _fitting(_POOLED_BATCHES, batch_size, schema) * batch_size
+        num_batches = _fitting(_POOLED_BATCHES, batch_size, schema)
+        if is_repeated_late:
+            num_batches = max(min(num_batches, num_records // batch_size), 1)
+        pool_size = num_batches * batch_size
         first_pool, num_used = divmod(start_record, pool_size)
         pools = _training_batches(paths, schema, pool_size, num_records, seed, first_pool * pool_size)
 

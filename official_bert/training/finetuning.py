@@ -48,6 +48,7 @@ from official_bert.training.run_setup import (
     write_run_files,
 )
 from official_bert.training.strategy import create_strategy
+from official_bert.training.task import compares_examples
 from official_bert.training.teacher import Teacher, find_teacher, teacher_file, write_teacher_records
 
 
@@ -158,6 +159,7 @@ def _train(job: FinetuningJob, trainer: Trainer, strategy: tf.distribute.Strateg
             seed=config.random_seed,
             start_record=start_record,
             lengths=file.lengths,
+            is_repeated_late=compares_examples(job.task),
         )
 
     with reporting_damaged_records([learned.path], learned.schema):

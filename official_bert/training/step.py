@@ -252,15 +252,18 @@ class TrainingSteps:
 
         # Inside two nested loops, TensorFlow's graph optimizer turns sums into temporary variables that it then
         # confuses; it does not touch a function that is not inlined.
-        of_part = tf.function(of_part, experimental_attributes={"_noinline": True}, autograph=False)
+        @tf.function(experimental_attributes={"_noinline": True}, autograph=False)
+        def dense_of_part(part, number):
+            gradients, sums = of_part(part, number)
+            return replicas.dense(gradients), sums  # XLA needs the shape of sparse gradients, which calls hide
 
         def add_part(number, gradients, sums):
             part = {name: tensor[number] for name, tensor in parts.items()}
-            added, added_sums = of_part(part, tf.cast(number, tf.int64))
+            added, added_sums = dense_of_part(part, tf.cast(number, tf.int64))
             unused.update(index for index, gradient in enumerate(added) if gradient is None)
             gradients = [
                 total if gradient is None else total + gradient
-                for total, gradient in zip(gradients, replicas.dense(added), strict=True)
+                for total, gradient in zip(gradients, added, strict=True)
             ]
             return number + 1, gradients, {name: total + added_sums[name] for name, total in sums.items()}
 

@@ -374,7 +374,12 @@ def test_text_that_is_split_already(settings, tmp_path):
     assert wordpieces == ["[CLS]", "배/NNG", "밝/VA", "Zoë", "##,", "밝/VA", "##/VA", "[SEP]"]
 
     description = json.loads((tmp_path / "serving" / "1" / "official_bert.json").read_text())
-    assert description == {"task": "classification", "text_names": ["text_a"], **PRESPLIT._asdict()}
+    assert description == {
+        "task": "classification",
+        "text_names": ["text_a"],
+        "max_seq_length": 32,
+        **PRESPLIT._asdict(),
+    }
     inputs = {"text_a": [text for text, _ in rows]}
     ids, answer = ask(str(tmp_path / "serving" / "1"), [["tokenize", inputs], ["text", inputs]], tmp_path)
     assert ids["input_ids"] == joined["input_ids"][:, : len(ids["input_ids"][0])].tolist()

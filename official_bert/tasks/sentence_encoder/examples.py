@@ -173,21 +173,21 @@ class ExampleReader:
         return [self._example(where, cells, layout, has_classes) for where, cells in rows]
 
     def _example(self, where: str, cells: Mapping[str, str], layout: Layout, has_classes: bool) -> Example:
-        texts = []
+        texts, numbers = [], []
         for place, column in enumerate(layout.texts):
             text = cells[column].strip()
             if not text and place < 2:
                 raise UserError(f"{where}: the text {column!r} is empty; every example needs it")
             texts.append(self._prefixes[min(place, 1)] + text if text else "")
+            numbers.append(self._numbers.setdefault(text, len(self._numbers) + 1) if text else 0)
         label = 0
         if has_classes:
             name = cells[layout.label]
             if name not in self.labels:
                 raise UserError(f"{where}: the class {name!r} is not one of training: {format_names(self.labels)}")
             label = self.labels.index(name)
-        numbers = tuple(self._numbers.setdefault(text, len(self._numbers) + 1) if text else 0 for text in texts)
         scores = tuple(parse_score(cells[column], where) / layout.max_score for column in layout.scores)
-        return Example(tuple(texts), numbers, scores, label)
+        return Example(tuple(texts), tuple(numbers), scores, label)
 
 
 def paired_by_class(examples: Sequence[Example], seed: int) -> list[Example]:

@@ -17,6 +17,7 @@ from official_bert.metrics.similarity import normalized
 from official_bert.serving.run_export import export_run
 from official_bert.serving.versions import check_export_dir
 from official_bert.support import writing
+from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder import evaluation
 from official_bert.tasks.sentence_encoder.examples import Example, ExampleReader, layout_of_flags, paired_by_class
 from official_bert.tasks.sentence_encoder.losses import LossOptions
@@ -26,6 +27,7 @@ from official_bert.tasks.sentence_encoder.servable import servable_of_run
 from official_bert.tasks.sentence_encoder.task import SentenceEncoderTask
 from official_bert.tokenization import Tokenizer
 from official_bert.training.job import FinetuningJob
+from official_bert.training.labels_file import read_trained_labels
 from official_bert.training.loop import Trainer
 from official_bert.training.predicting import predictions
 from official_bert.training.results import RESULTS_FILE
@@ -68,14 +70,18 @@ class SentenceEncoderJob(FinetuningJob):
         def read(split: str, **options) -> list[Example]:
             return reader.read(os.path.join(config.data_dir, layout.files[split]), **options)
 
-        has_classes = layout.label is not None and layout.keeps is None
-        needs_classes = has_classes and (config.do_train or (config.is_evaluated and "train" in layout.files))
-        train = read("train", is_training=True) if config.do_train or needs_classes else None
-        if has_classes:
+        train = read("train", is_training=True) if config.do_train else None
+        if config.loss_name == "softmax":
+            if not train:
+                reader.labels = tuple(read_trained_labels(config.output_dir, config.init_checkpoint) or ())
             self.labels = reader.labels
-        dev = read("dev") if config.is_evaluated and "dev" in layout.files else None
+        # Classes of single texts need not be those of training.
+        is_single = len(layout.texts) == 1
+        dev = read("dev", is_training=is_single) if config.is_evaluated and "dev" in layout.files else None
+        if train and config.loss_name == "triplet" and not any(any(example.numbers[2:]) for example in train):
+            raise UserError(f"{layout.files['train']}: no example has a negative, which loss=triplet needs")
         test = read("test", is_predicted=True) if config.do_predict else None
-        if train and len(layout.texts) == 1:
+        if train and is_single:
             train = paired_by_class(train, config.random_seed)
         return train if config.do_train else None, dev, test
 

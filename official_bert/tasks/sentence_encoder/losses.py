@@ -153,7 +153,7 @@ def of_all_sizes(
       The losses, named NAME and NAME_SIZE.
     Source: Kusupati et al., "Matryoshka Representation Learning" (2022).
     """
-    losses = {f"{name}_{size}": loss(vectors[..., :size]) for size in sizes if size < vectors.shape[-1]}
+    losses = {f"{name}_{size}": loss(vectors[..., :size]) for size in sizes}
     return {name: loss(vectors), **losses}
 
 

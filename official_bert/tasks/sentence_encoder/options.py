@@ -140,13 +140,13 @@ class SentenceEncoderConfig(VectorOptions, EvaluationOptions, FinetuningOptions)
         "Folder in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/) to evaluate retrieval on.",
         group="evaluation",
         is_path=True,
-        affects="nothing",
+        affects="learning",
     )
     retrieval_split: str = option(
         "test",
         "Split of --retrieval_dir: the name of the file in qrels/.",
         group="evaluation",
-        affects="nothing",
+        affects="learning",
     )
 
     def __post_init__(self):
@@ -155,12 +155,15 @@ class SentenceEncoderConfig(VectorOptions, EvaluationOptions, FinetuningOptions)
             raise UserError("nothing to do: give at least one of --do_train, --do_eval, --do_predict and --do_export")
         if self.hidden_state_weight:
             raise UserError("--hidden_state_weight cannot be used for sentence encoders; leave it out")
-        _ = self.vector_sizes  # raises if they are no numbers
+        if self.vector_sizes and self.loss_name == "softmax":
+            raise UserError("--matryoshka_sizes cannot be used with --loss=softmax; leave it out")
         allowed = PUBLISHED.get(self.task_name.lower())
         if allowed:
             if self.loss_name not in allowed:
                 raise UserError(f"--task_name={self.task_name} has no --loss={self.loss}; it has {', '.join(allowed)}")
             return
+        if not (self.do_train or self.is_evaluated or self.do_predict):
+            return  # nothing is read
         if not self.text_names:
             raise UserError("--task_name=custom needs --text_columns, the columns of the texts")
         for name, flag in self.required_files.items():
@@ -170,6 +173,8 @@ class SentenceEncoderConfig(VectorOptions, EvaluationOptions, FinetuningOptions)
 
     def _check_columns(self) -> None:
         num_texts, num_scores = len(self.text_names), len(self.score_names)
+        if len(set(self.text_names)) < num_texts:
+            raise UserError(f"--text_columns={self.text_columns} names a column twice")
         if self.loss_name in _NEED_SCORES and not num_scores:
             raise UserError(f"--loss={self.loss_name} needs --score_columns")
         if self.loss_name not in _NEED_SCORES and num_scores:

@@ -10,6 +10,7 @@ from official_bert.data.schema import Field, RecordSchema
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
 from official_bert.modeling.sentence import SentenceGroupModel, SentenceModel
+from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.losses import (
     LOSSES,
     LossOptions,
@@ -80,6 +81,11 @@ class SentenceEncoderTask:
     def build_model(self) -> keras.Model:
         """Create the model and its variables."""
         sentence = SentenceModel(create_encoder(self._config, self._encoder_options), **self._model_options)
+        too_large = [size for size in self._vector_sizes if size >= sentence.width]
+        if too_large:
+            raise UserError(
+                f"matryoshka_sizes={too_large[0]} must be below the {sentence.width} components of the vectors"
+            )
         for name, value in (self._bm25 or {}).items():
             sentence.bm25[name].assign(value)
         return SentenceGroupModel(sentence, **self._group_options)

@@ -23,9 +23,11 @@ def test_equal_texts_have_equal_numbers_and_a_missing_negative_has_none(tmp_path
 
 
 def test_prefixes_are_part_of_the_texts(tmp_path):
-    (tmp_path / "a.csv").write_text("q,p\n")
+    (tmp_path / "a.csv").write_text("q,p\np,q\n")
     reader = ExampleReader(Layout(("0", "1"), has_header=False), query_prefix="query: ", passage_prefix="passage: ")
-    assert reader.read(str(tmp_path / "a.csv"))[0].texts == ("query: q", "passage: p")
+    first, second = reader.read(str(tmp_path / "a.csv"))
+    assert first.texts == ("query: q", "passage: p")
+    assert second.numbers == (first.numbers[1], first.numbers[0])  # of equal texts, whatever comes before them
 
 
 def test_several_scores_in_json_lines(tmp_path):

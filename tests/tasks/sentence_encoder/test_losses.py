@@ -91,7 +91,7 @@ def test_distillation_ends_where_the_similarities_are_the_scores():
 
 def test_the_loss_of_first_components_is_that_of_shorter_vectors():
     batch = {"text_numbers": tf.constant(NUMBERS, tf.int32)}
-    losses = of_all_sizes(lambda v: LOSSES["contrastive"](v, batch, LossOptions()), "contrastive", VECTORS, (2, 4, D))
+    losses = of_all_sizes(lambda v: LOSSES["contrastive"](v, batch, LossOptions()), "contrastive", VECTORS, (2, 4))
     assert list(losses) == ["contrastive", "contrastive_2", "contrastive_4"]
     shorter = losses["contrastive_4"]
     assert float(shorter.total / shorter.weight) == pytest.approx(mean_loss("contrastive", VECTORS[..., :4]), rel=1e-6)

@@ -1,0 +1,42 @@
+"""Scores of vectors: what counts as another text."""
+
+import numpy as np
+import pytest
+
+from official_bert.tasks.sentence_encoder.evaluation import retrieval, scores
+from official_bert.tasks.sentence_encoder.examples import Example
+
+TEXTS = {"a": [1, 0], "b": [1.8, 0.2], "c": [0, 1], "d": [0.1, 0.9]}
+
+
+def vectors(texts):
+    return np.array([TEXTS[text] for text in texts], np.float32)
+
+
+def test_an_anchor_does_not_find_itself():
+    pairs = [("a", "b"), ("b", "a"), ("c", "d"), ("d", "c")]
+    numbers = {text: number for number, text in enumerate(TEXTS, start=1)}
+    examples = [Example(pair, tuple(numbers[text] for text in pair)) for pair in pairs]
+    assert scores(examples, vectors, None)["recall@1"] == 1.0
+
+
+def test_equal_texts_are_one_where_classes_are_compared():
+    examples = [
+        Example((text,), (1,), label=label) for text, label in [("a", 0), ("a", 0), ("b", 1), ("c", 1), ("d", 1)]
+    ]
+    assert scores(examples, vectors, None)["accuracy"] == pytest.approx(2 / 4)  # of a, b, c and d
+
+
+def test_a_classifier_of_pairs_reads_vectors_as_they_are():
+    examples = [Example(("b", "c"), (1, 2), label=0)]
+
+    def classify(u, v):
+        np.testing.assert_allclose([u, v], [[TEXTS["b"]], [TEXTS["c"]]], rtol=1e-6)
+        return np.array([[1.0, 0.0]])
+
+    assert scores(examples, vectors, classify)["accuracy"] == 1.0
+
+
+def test_a_query_may_have_the_id_of_a_document():
+    found = retrieval({"1": "a"}, {"1": "b", "2": "c"}, {"1": {"1": 1.0}}, vectors)
+    assert found["recall@1"] == 1.0

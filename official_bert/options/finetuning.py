@@ -92,7 +92,40 @@ class FinetuningOptions(DistillationOptions, RecordFileOptions, TokenizerOptions
 
 
 @options(group="evaluation")
-class LabellingOptions(EvaluationOptions, FinetuningOptions):
+class EvaluatedOptions(EvaluationOptions, FinetuningOptions):
+    """Flags of the scripts that train, evaluate and predict with a file each.
+
+    Each of these has also the flags `train_file`, `eval_file` and `predict_file`, which `required_files` names.
+    """
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not (self.do_train or self.do_eval or self.do_predict or self.do_export):
+            raise UserError("nothing to do: give at least one of --do_train, --do_eval, --do_predict and --do_export")
+
+    @property
+    def batch_sizes(self) -> dict[str, int]:
+        """See `FinetuningOptions`."""
+        return {**super().batch_sizes, "eval_batch_size": self.eval_batch_size}
+
+    @property
+    def is_evaluated(self) -> bool:
+        """True if the dev set is evaluated, during training or after it."""
+        return self.do_eval or (self.do_train and self.eval_steps > 0)
+
+    @property
+    def required_files(self) -> dict[str, str]:
+        """The flags whose input file is needed, each with the flag that requires it."""
+        required_by = {
+            "train_file": "do_train" if self.do_train else None,
+            "eval_file": ("do_eval" if self.do_eval else "eval_steps") if self.is_evaluated else None,
+            "predict_file": "do_predict" if self.do_predict else None,
+        }
+        return {name: flag for name, flag in required_by.items() if flag}
+
+
+@options(group="evaluation")
+class LabellingOptions(EvaluatedOptions):
     """Flags of commands that label texts or words.
 
     Each command also has the flags `train_file`, `eval_file` and `predict_file`, which `required_files` refers to.
@@ -133,34 +166,12 @@ class LabellingOptions(EvaluationOptions, FinetuningOptions):
 
     def __post_init__(self):
         super().__post_init__()
-        if not (self.do_train or self.do_eval or self.do_predict or self.do_export):
-            raise UserError("nothing to do: give at least one of --do_train, --do_eval, --do_predict and --do_export")
         if not self.trainable_encoder and self.do_train and not self.init_checkpoint:
             raise UserError(
                 "--notrainable_encoder needs --init_checkpoint: the outputs of an untrained encoder are useless"
             )
 
     @property
-    def batch_sizes(self) -> dict[str, int]:
-        """See `FinetuningOptions`."""
-        return {**super().batch_sizes, "eval_batch_size": self.eval_batch_size}
-
-    @property
     def trains_encoder(self) -> bool:
         """See `FinetuningOptions`."""
         return self.do_train and self.trainable_encoder
-
-    @property
-    def is_evaluated(self) -> bool:
-        """True if the dev set is evaluated, during training or after it."""
-        return self.do_eval or (self.do_train and self.eval_steps > 0)
-
-    @property
-    def required_files(self) -> dict[str, str]:
-        """The flags whose input file is needed, each with the flag that requires it."""
-        required_by = {
-            "train_file": "do_train" if self.do_train else None,
-            "eval_file": ("do_eval" if self.do_eval else "eval_steps") if self.is_evaluated else None,
-            "predict_file": "do_predict" if self.do_predict else None,
-        }
-        return {name: flag for name, flag in required_by.items() if flag}

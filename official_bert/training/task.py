@@ -28,7 +28,7 @@ class Task(Protocol):
     """The record schema on disk, also passed to the step."""
 
     compares_examples: bool = False
-    """Whether losses compare the examples of a batch, so that those of its parts do not add up to that of the whole."""
+    """True if losses compare the examples of a batch, so that those of its parts do not add up to that of the whole."""
 
     def build_model(self) -> keras.Model:
         """Create the model and its variables; inputs and outputs are dicts of tensors."""

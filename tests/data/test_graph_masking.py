@@ -20,7 +20,7 @@ VOCABULARY = Vocabulary(TOKEN_TO_ID)
 
 
 class BareFirstWords(Vocabulary):
-    """As of a byte-level BPE: nothing marks the first word of a text."""
+    """A vocabulary like that of a byte-level BPE, in which nothing marks the first word of a text."""
 
     marks_first_word = False
 

@@ -14,7 +14,7 @@ VOCABULARY = Vocabulary({piece: index for index, piece in enumerate(PIECES)})
 
 
 class BareFirstWords(Vocabulary):
-    """As of a byte-level BPE: nothing marks the first word of a text."""
+    """A vocabulary like that of a byte-level BPE, in which nothing marks the first word of a text."""
 
     marks_first_word = False
 

@@ -1,4 +1,4 @@
-"""How scripts end: broken and closed streams, interruptions, too little memory; processes only where needed."""
+"""The end of scripts: broken and closed streams, interruptions, too little memory; processes only where needed."""
 
 import os
 import resource

@@ -2,8 +2,7 @@
 
 from typing import Any, ClassVar
 
-from official_bert.options.evaluation import EvaluationOptions
-from official_bert.options.finetuning import FinetuningOptions
+from official_bert.options.finetuning import EvaluatedOptions
 from official_bert.options.option import MAX_AXIS, option, options, redeclared
 from official_bert.options.vectors import VectorOptions
 from official_bert.support.errors import UserError
@@ -19,7 +18,7 @@ _NEED_SCORES = ("cosine", "cosent", "distillation")
 
 
 @options(group="training")
-class SentenceEncoderConfig(VectorOptions, EvaluationOptions, FinetuningOptions):
+class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
     """Flags of `run_sentence_encoder`."""
 
     task: ClassVar[str] = "sentence_encoder"
@@ -151,8 +150,6 @@ class SentenceEncoderConfig(VectorOptions, EvaluationOptions, FinetuningOptions)
 
     def __post_init__(self):
         super().__post_init__()
-        if not (self.do_train or self.do_eval or self.do_predict or self.do_export):
-            raise UserError("nothing to do: give at least one of --do_train, --do_eval, --do_predict and --do_export")
         if self.hidden_state_weight:
             raise UserError("--hidden_state_weight cannot be used for sentence encoders; leave it out")
         if self.vector_sizes and self.loss_name == "softmax":
@@ -238,25 +235,10 @@ class SentenceEncoderConfig(VectorOptions, EvaluationOptions, FinetuningOptions)
         return [*([(self.dense_size, "tanh")] if self.dense_size else []), *([None] if self.normalize else [])]
 
     @property
-    def batch_sizes(self) -> dict[str, int]:
-        """See `FinetuningOptions`."""
-        return {**super().batch_sizes, "eval_batch_size": self.eval_batch_size}
-
-    @property
-    def is_evaluated(self) -> bool:
-        """True if the dev set is evaluated, during training or after it."""
-        return self.do_eval or (self.do_train and self.eval_steps > 0)
-
-    @property
     def required_files(self) -> dict[str, str]:
-        """The flags that name a file to read, each with the flag that requires it."""
-        reads_dev = self.is_evaluated and not self.retrieval_dir
-        required_by = {
-            "train_file": "do_train" if self.do_train else None,
-            "eval_file": ("do_eval" if self.do_eval else "eval_steps") if reads_dev else None,
-            "predict_file": "do_predict" if self.do_predict else None,
-        }
-        return {name: flag for name, flag in required_by.items() if flag}
+        """See `EvaluatedOptions`; retrieval needs no evaluation file."""
+        needed = super().required_files
+        return {name: flag for name, flag in needed.items() if name != "eval_file" or not self.retrieval_dir}
 
     @property
     def model_options(self) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def servable_for(model, config, tokenizer):
 
 @pytest.fixture(scope="module")
 def servable(servable_for):
-    """What most tests ask."""
+    """Ask the question of most tests."""
     return servable_for(*LENGTHS.values(), version_2=False)
 
 

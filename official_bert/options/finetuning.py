@@ -93,9 +93,9 @@ class FinetuningOptions(DistillationOptions, RecordFileOptions, TokenizerOptions
 
 @options(group="evaluation")
 class EvaluatedOptions(EvaluationOptions, FinetuningOptions):
-    """Flags of the scripts that train, evaluate and predict with a file each.
+    """Flags of commands that train, evaluate and predict with a file each.
 
-    Each of these has also the flags `train_file`, `eval_file` and `predict_file`, which `required_files` names.
+    Each command also has the flags `train_file`, `eval_file` and `predict_file`, which `required_files` refers to.
     """
 
     def __post_init__(self):
@@ -126,10 +126,7 @@ class EvaluatedOptions(EvaluationOptions, FinetuningOptions):
 
 @options(group="evaluation")
 class LabellingOptions(EvaluatedOptions):
-    """Flags of commands that label texts or words.
-
-    Each command also has the flags `train_file`, `eval_file` and `predict_file`, which `required_files` refers to.
-    """
+    """Flags of commands that label texts or words."""
 
     feature_layers: ClassVar[str | None] = None  # a flag in commands whose head can read several layers
     max_seq_length: int = option(

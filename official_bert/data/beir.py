@@ -1,7 +1,7 @@
-"""Collections for retrieval in the layout of the BEIR benchmark: `read_beir`.
+"""`read_beir`: a reader for retrieval collections in the layout of the BEIR benchmark.
 
-A folder holds `corpus.jsonl` (`_id`, `text` and possibly `title` on each line), `queries.jsonl` (`_id`, `text`) and
-`qrels/<split>.tsv`, a table of judgments with the columns `query-id`, `corpus-id` and `score`.
+A collection is a folder with `corpus.jsonl` (`_id`, `text` and optionally `title` on each line), `queries.jsonl`
+(`_id`, `text`) and `qrels/<split>.tsv`, the relevance judgments with the columns `query-id`, `corpus-id` and `score`.
 """
 
 import os
@@ -20,8 +20,8 @@ class Passage(NamedTuple):
     """A document of a corpus.
 
     Attributes:
-      id: its name in the judgments.
-      text: its title, if it has one, and its text.
+      id: the id that the judgments use.
+      text: the title, if there is one, followed by the text.
     """
 
     id: str
@@ -29,14 +29,15 @@ class Passage(NamedTuple):
 
 
 class BeirCorpus:
-    """Corpus that is read and checked in each iteration, and never held in memory."""
+    """A corpus that is read and checked anew in each iteration, without keeping it in memory."""
 
     def __init__(self, path: str, judged: Mapping[str, str]):
-        """Read nothing yet.
+        """Create the corpus; nothing is read yet.
 
         Args:
           path: `corpus.jsonl`.
-          judged: the ids that must occur, once, each with the place of its first judgment for messages.
+          judged: the ids of judged documents, each of which must occur once, with the location of its first judgment
+            for error messages.
         """
         self._path, self._judged = path, judged
 
@@ -49,7 +50,7 @@ class BeirCorpus:
         missing = dict(self._judged)
         for row, passage in _texts(self._path):
             if passage.id in self._judged and missing.pop(passage.id, None) is None:
-                raise UserError(f"{row.where}: another document has the _id {passage.id!r} above; remove one of them")
+                raise UserError(f"{row.where}: an earlier document also has the _id {passage.id!r}; remove one of them")
             yield passage
         for document, where in missing.items():
             raise UserError(f"{where}: {self._path} has no document with the _id {document!r}")
@@ -59,33 +60,33 @@ def read_beir(folder: str, split: str) -> tuple[dict[str, str], BeirCorpus, dict
     """Read a collection.
 
     Args:
-      folder: the collection.
-      split: the name of the judgments, such as "test".
+      folder: folder of the collection.
+      split: split of the judgments, such as "test".
 
     Returns:
-      queries: the text of each judged query by its id.
-      corpus: the documents as an iterable; memory does not grow with their number.
-      qrels: for each query, in the order of the file, the scores of its judged documents by their ids.
+      queries: the text of each judged query, by id.
+      corpus: an iterable of the documents; memory use does not grow with their number.
+      qrels: for each query, in file order, the scores of its judged documents, by id.
 
     Raises:
-      UserError: a file is missing, or a line cannot be read or has an unknown query, a score that is not a number or a
-        judgment that is there already.
+      UserError: a file is missing, a line cannot be read, a query is unknown, a score is not a number, or two judgments
+        of a document disagree.
     """
     qrels_path = os.path.join(folder, "qrels", f"{split}.tsv")
     if not files.exists(qrels_path):
-        raise UserError(f"there is no file {qrels_path}; in BEIR's layout it has the judgments of the split {split!r}")
+        raise UserError(f"{qrels_path} does not exist; the BEIR layout keeps the judgments of split {split!r} there")
     texts: dict[str, str] = {}
     queries_path = os.path.join(folder, "queries.jsonl")
     for row, query in _texts(queries_path):
         if texts.setdefault(query.id, query.text) != query.text:
-            raise UserError(f"{row.where}: another query has the _id {query.id!r} above; remove one of them")
+            raise UserError(f"{row.where}: an earlier query also has the _id {query.id!r}; remove one of them")
     qrels: dict[str, dict[str, float]] = {}
     judged: dict[str, str] = {}
     for row, query, document, score in _judgments(qrels_path):
         if query not in texts:
             raise UserError(f"{row.where}: {queries_path} has no query with the _id {query!r}")
         if qrels.setdefault(query, {}).setdefault(document, score) != score:
-            raise UserError(f"{row.where}: the query {query!r} and the document {document!r} have another score above")
+            raise UserError(f"{row.where}: query {query!r} and document {document!r} have a different score above")
         judged.setdefault(document, row.where)
     if not qrels:
         raise UserError(f"{qrels_path} has no judgments")
@@ -106,12 +107,12 @@ def _judgments(path: str) -> Iterator[tuple[Row, str, str, float]]:
     rows = read_tsv(path)
     header = next(rows, None)
     if header is None:
-        raise UserError(f"{path} is empty; its first line must be the names of its columns: {format_names(_COLUMNS)}")
+        raise UserError(f"{path} is empty; its first line must name the columns: {format_names(_COLUMNS)}")
     columns = [column_number(name, header) for name in _COLUMNS]
     for row in rows:
         if not row.cells:
             continue
         if len(row.cells) != len(header.cells):
-            raise UserError(f"{row.where}: {len(row.cells)} columns; the first line has {len(header.cells)}")
+            raise UserError(f"{row.where}: found {len(row.cells)} columns; the header has {len(header.cells)}")
         query, document, score = (row.cells[column] for column in columns)
         yield row, query, document, parse_score(score, row.where)

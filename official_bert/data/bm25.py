@@ -1,4 +1,4 @@
-"""`Bm25Weights`: BM25 weights of wordpieces, for weighted means of vectors."""
+"""`Bm25Weights`: BM25 weights of wordpieces, for a weighted mean over positions."""
 
 import math
 from collections import Counter
@@ -22,13 +22,13 @@ class Bm25Weights(NamedTuple):
         idf(w) * count * (k1 + 1) / (count + k1 * (1 - b + b * length / average_length))
         idf(w) = ln(1 + (N - n + 0.5) / (n + 0.5))
 
-    for w, where k1 = 1.2 and b = 0.75. It is divided equally among the `count` occurrences of w, so that a repeated
-    word counts more, but not in proportion. The 1 in the logarithm keeps the weights of frequent wordpieces positive.
-    [CLS] and [SEP] are not counted and have weight 0.
+    for w, where k1 = 1.2 and b = 0.75. It is divided equally among the `count` occurrences of w, so the weight of a
+    repeated word grows, but less than in proportion to its count. The 1 in the logarithm keeps the weights of frequent
+    wordpieces positive. [CLS] and [SEP] are not counted and have weight 0.
 
     Attributes:
       idf: float32 [V].
-      average_length: mean number of wordpieces per sentence, at least 1.
+      average_length: average number of wordpieces per sentence, at least 1.
 
     Source: S. Robertson and H. Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009.
     """
@@ -41,7 +41,7 @@ class Bm25Weights(NamedTuple):
         """Compute the weights by counting the wordpieces of sentences.
 
         Args:
-          sentences: the ids of each, without [CLS] and [SEP].
+          sentences: the ids of each sentence, without [CLS] and [SEP].
           vocab_size: V.
         """
         num_sentences = total_length = 0
@@ -59,7 +59,7 @@ class Bm25Weights(NamedTuple):
         """Write an NPZ file.
 
         Raises:
-          UserError: it cannot be written.
+          UserError: the file cannot be written.
         """
         with writing.atomic_write(path, "wb") as sink:
             np.savez(sink, idf=self.idf, average_length=self.average_length)

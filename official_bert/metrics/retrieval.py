@@ -1,7 +1,7 @@
 """Retrieval metrics: recall, reciprocal rank and nDCG of ranked documents.
 
-The gain of a document is its relevance to a query: above 0 for relevant documents, and 0 for documents without a
-judgment. A query without a relevant document has the score 0.0.
+The gain of a document is its relevance to a query: positive for relevant documents, 0 for documents without a
+judgment. A query without relevant documents scores 0.0.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -14,7 +14,7 @@ RERANKING_METRICS = (f"mrr@{_DEPTH}", f"ndcg@{_DEPTH}")
 
 
 def recall(gains: npt.ArrayLike, judged: npt.ArrayLike, depth: int) -> float:
-    """Return the fraction of the relevant documents that are among the first ranks.
+    """Return the fraction of the relevant documents that are ranked within `depth`.
 
     Args:
       gains: float [R], gains of the ranked documents, best rank first.
@@ -26,7 +26,7 @@ def recall(gains: npt.ArrayLike, judged: npt.ArrayLike, depth: int) -> float:
 
 
 def reciprocal_rank(gains: npt.ArrayLike, depth: int | None = None) -> float:
-    """Return 1 / rank of the first relevant document; 0.0 if none is among the first ranks.
+    """Return 1 / rank of the first relevant document; 0.0 if none is ranked within `depth`.
 
     Args:
       gains: float [R], gains of the ranked documents, best rank first.
@@ -37,7 +37,7 @@ def reciprocal_rank(gains: npt.ArrayLike, depth: int | None = None) -> float:
 
 
 def ndcg(gains: npt.ArrayLike, judged: npt.ArrayLike, depth: int | None = None) -> float:
-    """Return the normalized discounted cumulative gain, which is 1.0 for the best possible order.
+    """Return the normalized discounted cumulative gain, which is 1.0 for the ideal ranking.
 
     Args:
       gains: float [R], gains of the ranked documents, best rank first.
@@ -57,9 +57,9 @@ def retrieval_scores(
     """Score the rankings of many queries.
 
     Args:
-      ranked: the retrieved documents of each query, best first; a missing query has none.
+      ranked: the retrieved documents of each query, best first; a query that is absent retrieved none.
       qrels: the gains of the judged documents of each query.
-      recall_at: depths for recall.
+      recall_at: depths at which to compute recall.
 
     Returns:
       The means over the queries of `qrels`: "recall@1", "recall@10", "mrr@10", "ndcg@10".
@@ -83,12 +83,12 @@ def retrieval_scores(
 
 
 def reranking_scores(queries: Sequence[Hashable], gains: npt.ArrayLike, scores: npt.ArrayLike) -> dict[str, float]:
-    """Score a model's ranking of the candidates of each query.
+    """Score a model's ranking of each query's candidates.
 
     Args:
       queries: the query of each of N pairs of a query and a candidate.
       gains: float [N], gains of the candidates.
-      scores: float [N], scores to rank the candidates by; ties are ranked in the worst order.
+      scores: float [N], scores by which to rank the candidates; ties are broken in the worst order.
 
     Returns:
       The mean of each of `RERANKING_METRICS` over the queries with a relevant candidate; 0.0 if there are none.
@@ -111,7 +111,7 @@ def triplet_accuracy(positive: npt.ArrayLike, negative: npt.ArrayLike) -> float:
     """
     positive, negative = np.asarray(positive), np.asarray(negative)
     if positive.shape != negative.shape:
-        raise ValueError(f"positive is of shape {positive.shape}, negative of shape {negative.shape}")
+        raise ValueError(f"positive has shape {positive.shape}, but negative has shape {negative.shape}")
     return float(np.count_nonzero(positive > negative) / max(len(positive), 1))
 
 

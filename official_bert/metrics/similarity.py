@@ -2,9 +2,9 @@
 
 import numpy as np
 
-# Rows compared at a time: 25 MB for 384 float32 numbers per row, independent of the total.
+# Rows per block: 25 MB at 384 float32 components per row, regardless of the total number of rows.
 _BLOCK_ROWS = 1 << 14
-# Upper bound of the float32 rounding error of a product of two vectors of length 1.
+# Upper bound of the float32 rounding error of the dot product of two unit vectors.
 _FLOAT32_ERROR = 1e-5
 
 
@@ -15,7 +15,7 @@ def normalized(vectors: np.ndarray) -> np.ndarray:
       vectors: float [..., D].
 
     Returns:
-      float64 [..., D]; a zero vector stays zero, so that its cosine similarity with any other is 0.
+      float64 [..., D]; a zero vector stays zero, so its cosine similarity to any other is 0.
     """
     vectors = np.asarray(vectors, np.float64)
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
@@ -25,8 +25,8 @@ def normalized(vectors: np.ndarray) -> np.ndarray:
 def nearest(vectors: np.ndarray, queries: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
     """Find the vectors with the largest cosine similarity to each query.
 
-    Blocks of vectors are multiplied with all queries in float32; candidates for the best are compared again in float64,
-    so that equal vectors have equal similarities regardless of position, and nearly equal ones differ.
+    Blocks of vectors are multiplied with all queries in float32. The best candidates are then compared again in
+    float64, so that equal vectors have equal similarities at any position and nearly equal vectors differ.
 
     Args:
       vectors: float32 [N, D], of length 1 up to rounding, N > 0; may be memory-mapped.
@@ -34,8 +34,8 @@ def nearest(vectors: np.ndarray, queries: np.ndarray, top_k: int) -> tuple[np.nd
       top_k: number of vectors to find; all if there are fewer.
 
     Returns:
-      For each query the best rows, int64 [Q, K], best first with ties in row order, and their cosine similarities,
-      float64 [Q, K]; K is the smaller of `top_k` and N.
+      For each query the nearest rows, int64 [Q, K], best first and ties in row order, and their cosine similarities,
+      float64 [Q, K]. K is the smaller of `top_k` and N.
     """
     rows = [np.zeros(0, np.int64)] * len(queries)
     cosines = [np.zeros(0)] * len(queries)
@@ -54,7 +54,7 @@ def nearest(vectors: np.ndarray, queries: np.ndarray, top_k: int) -> tuple[np.nd
 
 
 def _above(products: np.ndarray, best_so_far: np.ndarray, top_k: int) -> np.ndarray:
-    """Return the rows of a block, in order, that may be among the best within the rounding error."""
+    """Return the rows of a block that may be among the best, given the rounding error, in row order."""
     limit = best_so_far[-1] if len(best_so_far) == top_k else -np.inf
     if len(products) > top_k:
         limit = max(limit, np.partition(products, -top_k)[-top_k])
@@ -62,7 +62,7 @@ def _above(products: np.ndarray, best_so_far: np.ndarray, top_k: int) -> np.ndar
 
 
 def cosine_table(vectors: np.ndarray) -> np.ndarray:
-    """Return the cosine similarity of all pairs of vectors: float [N, D] in, float64 [N, N] out."""
+    """Return the cosine similarities of all pairs of vectors: float [N, D] in, float64 [N, N] out."""
     vectors = normalized(vectors)
     return vectors @ vectors.T
 
@@ -72,11 +72,12 @@ def principal_components(vectors: np.ndarray, num_components: int = 2) -> tuple[
 
     Args:
       vectors: float [N, D].
-      num_components: K.
+      num_components: K, number of components.
 
     Returns:
-      The coordinates, float64 [N, K], and the fraction of the variance that each component explains, float64 [K]. Each
-      component's sign makes its largest absolute coordinate positive; components beyond the rank are zero.
+      The coordinates, float64 [N, K], and the fraction of the variance that each component explains, float64 [K]. The
+      sign of each component is chosen so that its largest absolute coordinate is positive; components beyond the rank
+      are zero.
     """
     centred = np.asarray(vectors, np.float64) - np.mean(vectors, axis=0, dtype=np.float64)
     left, singular, _ = np.linalg.svd(centred, full_matrices=False)

@@ -1,4 +1,4 @@
-"""The sentence model: an encoder, pooling, and further layers that compute one vector per text."""
+"""The sentence model: an encoder, pooling and optional dense layers, with one vector per text as output."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,12 +20,12 @@ TEXT_LENGTHS = "text_lengths"  # input of `SentenceGroupModel`
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class SentenceModel(EncoderModel):
-    """Encoder, pooling, dense layers and normalization.
+    """A model of an encoder, pooling, dense layers and normalization.
 
     Attributes:
       width: D, the size of a vector.
       bm25: with the pooling "bm25", the variables `idf`, float32 [V], and `average_length`; set them before use.
-        A wordpiece with an idf of 0 is not counted, as [CLS] and [SEP] should be.
+        Wordpieces with an idf of 0 are ignored; set that of [CLS] and [SEP] to 0.
     Source: Reimers and Gurevych, "Sentence-BERT" (2019), section 3.
     """
 
@@ -44,8 +44,8 @@ class SentenceModel(EncoderModel):
           encoder: the encoder.
           poolings: some of `POOLINGS`, whose vectors are concatenated. "mean", "cls", "max" and "bm25" use the last
             layer; the others are means over the positions of other layers.
-          layers_after: for each further layer the units and activation of a dense layer, or None for normalization to
-            length 1.
+          layers_after: the layers after pooling: the units and activation of each dense layer, or None for
+            normalization to length 1.
           name: name of the model.
           **kwargs: see `keras.Model`: dtype, trainable.
 
@@ -89,7 +89,7 @@ class SentenceModel(EncoderModel):
         return {**super().get_config(), "poolings": self._poolings, "layers_after": self._layers_after}
 
     def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
-        """Symbolic outputs; see `call`."""
+        """Return symbolic outputs; see `call`."""
         inputs = symbolic_inputs(input_ids, input_mask, segment_ids)
         self.encoder.compute_output_spec(inputs)  # checks the length
         return keras.KerasTensor((inputs.input_ids.shape[0], self.width), "float32")
@@ -122,7 +122,7 @@ class SentenceModel(EncoderModel):
         return vector
 
     def _pooled(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], pooling: str):
-        """Pool the layers of an encoder: float [B, hidden size * K]."""
+        """Pool the outputs of the encoder's layers: float [B, hidden size * K]."""
         sequence, input_mask = encoded["sequence_output"], inputs["input_mask"]
         if pooling in _OF_LAYERS:
             features = layer_pooling.sequence_features(encoded["encoder_layers"], input_mask, pooling)  # [B, K, H]
@@ -137,7 +137,7 @@ class SentenceModel(EncoderModel):
 
 
 class SentenceGroupModel(EncoderModel):
-    """A sentence model that takes the K texts of an example together, only for training: Keras cannot save it.
+    """A model for training that applies a sentence model to the K texts of each example; Keras cannot save it.
 
     Attributes:
       sentence: the sentence model.
@@ -158,8 +158,9 @@ class SentenceGroupModel(EncoderModel):
         Args:
           sentence: the sentence model.
           max_seq_length: maximum number of positions per text.
-          num_classes: outputs of a linear layer on (u, v, |u - v|) of the first two texts; 0 for no layer.
-          is_padded_to_longest: whether to pad the texts of a batch to its longest instead of `max_seq_length`.
+          num_classes: outputs of a linear classifier on (u, v, |u - v|) for the vectors u and v of the first two texts;
+            0 for no classifier.
+          is_padded_to_longest: whether to pad texts to the longest of the batch instead of `max_seq_length`.
           name: name of the model.
           **kwargs: see `keras.Model`: dtype, trainable.
         """
@@ -179,8 +180,8 @@ class SentenceGroupModel(EncoderModel):
         """Compute the vectors of the texts of examples.
 
         Args:
-          inputs: `input_ids`, `input_mask` and `segment_ids`, int32 [B, S], the texts of an example one after the
-            other; and `text_lengths`, int32 [B, K], the number of positions of each.
+          inputs: `input_ids`, `input_mask` and `segment_ids`, int32 [B, S], with the texts of an example one after
+            another; and `text_lengths`, int32 [B, K], the number of positions of each text.
           training: whether to apply dropout.
 
         Returns:

@@ -1,4 +1,4 @@
-"""`run_sentence_encoder` on small data of its own: training, evaluation, vectors, export, and mistakes."""
+"""`run_sentence_encoder` on small generated data: training, evaluation, vectors, export, and invalid flags."""
 
 import json
 import random
@@ -26,7 +26,7 @@ def words(vocab_file):
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory, vocab_file):
-    """Anchors, positives that share most words with them, and negatives; scored pairs; texts with classes."""
+    """Folder of triplets whose anchor and positive share most words, scored pairs, and texts with classes."""
     folder, rng, known = tmp_path_factory.mktemp("pairs"), random.Random(2), words(vocab_file)
     for split, count in (("train", 64), ("dev", 24)):
         rows, scored, classes = ["anchor\tpositive\tnegative\n"], ["a\tb\tscore\n"], ["text\tclass\n"]
@@ -84,7 +84,8 @@ def test_a_run_learns_resumes_predicts_and_exports(settings, data_dir, tmp_path,
     assert vectors.shape == (24, 3, 24)
     cosines = np.loadtxt(f"{settings['output_dir']}/similarities.tsv")
     np.testing.assert_allclose(cosines, np.einsum("nd,nkd->nk", vectors[:, 0], vectors[:, 1:]), atol=1e-5)
-    # Python gives what training computes, with the prefix of anchors; an export, with a prefix and a size of its own.
+    # `Predictor` adds the prefix of anchors and reproduces the vectors of training; an export may have its own prefix
+    # and vector size.
     rows = [line.split("\t") for line in (data_dir / "triplets.dev.tsv").read_text().splitlines()[1:]]
     anchors, positives, _ = zip(*rows, strict=True)
     predict = Predictor(settings["output_dir"])
@@ -127,7 +128,7 @@ def test_the_nearest_text_is_of_the_same_class_and_sentence_transformers_get_the
     with pytest.raises(UserError, match="sentence-transformers has no pooling=bm25; only cls, max, mean can be"):
         sentence_folder(SentenceEncoderConfig(**settings, **columns | {"pooling": "bm25"}, do_eval=True), {}, 8)
     config = SentenceEncoderConfig(**settings, **columns | {"pooling": "cls,mean", "dense_size": 0}, do_eval=True)
-    pooling = sentence_folder(config, {}, 8).values["1_Pooling/config.json"]  # as all versions read it
+    pooling = sentence_folder(config, {}, 8).values["1_Pooling/config.json"]  # the format that all versions read
     assert {name for name, value in pooling.items() if value is True} == {
         "pooling_mode_cls_token", "pooling_mode_mean_tokens"
     }  # fmt: skip
@@ -166,12 +167,12 @@ def test_classes_of_pairs_and_retrieval_of_a_collection(settings, tmp_path, data
         ({"text_columns": "a,b", "loss": "cosine"}, "--loss=cosine needs --score_columns"),
         ({"text_columns": "a,b", "loss": "triplet"}, "needs three --text_columns"),
         ({"text_columns": "a,b", "loss": "softmax"}, "--loss=softmax needs two --text_columns and --label_column"),
-        ({"text_columns": "a,b", "loss": "contrastive", "score_columns": "s"}, "reads no scores"),
-        ({"text_columns": "a,b,c", "score_columns": "s"}, "a column of --score_columns for each"),
-        ({"text_columns": "a,a"}, "names a column twice"),
+        ({"text_columns": "a,b", "loss": "contrastive", "score_columns": "s"}, "does not use scores"),
+        ({"text_columns": "a,b,c", "score_columns": "s"}, "needs one score column for each text column after"),
+        ({"text_columns": "a,a"}, "lists a column twice"),
         (
             {"text_columns": "anchor,positive", "matryoshka_sizes": "24,64"},
-            "--matryoshka_sizes=64 must be below the 32",
+            "--matryoshka_sizes: 64 must be less than the vector size, 32",
         ),
         ({"text_columns": "a,b", "label_column": "c", "matryoshka_sizes": "8"}, "cannot be used with --loss=softmax"),
         ({"text_columns": "a,b", "matryoshka_sizes": "8,x"}, "'x' is not a size"),

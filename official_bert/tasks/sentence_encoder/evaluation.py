@@ -1,4 +1,4 @@
-"""Scores of vectors on evaluation data: correlation with scores, retrieval, triplets, classes."""
+"""Evaluation of sentence vectors: correlation with gold scores, retrieval, and accuracy on triplets and classes."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -12,11 +12,11 @@ from official_bert.tasks.sentence_encoder.examples import Example
 _DEPTH = 10  # ranks
 
 Vectors = Callable[[Sequence[str]], np.ndarray]
-"""Function from N distinct texts to vectors, float32 [N, D]."""
+"""A function that maps N distinct texts to their vectors, float32 [N, D]."""
 
 
 def primary_metric(examples: Sequence[Example], loss: str) -> str:
-    """Return the name of the score of `scores` that selects a checkpoint."""
+    """Return the name of the score that selects the best checkpoint."""
     if examples[0].scores and len(examples[0].texts) == 2:
         return "spearman"
     if loss == "softmax" or len(examples[0].texts) == 1:
@@ -27,17 +27,19 @@ def primary_metric(examples: Sequence[Example], loss: str) -> str:
 def scores(
     examples: Sequence[Example], vectors: Vectors, classify: Callable[[np.ndarray, np.ndarray], np.ndarray] | None
 ) -> dict[str, float]:
-    """Score the vectors of the texts of examples.
+    """Evaluate sentence vectors on examples of one kind.
 
     Args:
-      examples: scored pairs, for the correlation of cosine similarities with scores; anchors with positives and
-        optional negatives, for retrieval among all other texts; single texts with classes, for the class of the
-        nearest other text; or pairs with classes.
+      examples: scored pairs, to correlate cosine similarities with the scores; anchors with positives and optional
+        negatives, to retrieve the positives among all other texts; single texts with classes, to predict the class of
+        each text from its nearest neighbour; or pairs with classes, to classify.
       vectors: computes the vectors.
-      classify: maps the vectors of pairs, float32 [N, D] each, to logits, float32 [N, C]; None without a classifier.
+      classify: maps the vectors of the pairs, float32 [N, D] twice, to logits, float32 [N, C]; None if the model has no
+        classifier.
 
     Returns:
-      pearson and spearman; recall@1, recall@10, mrr@10 and ndcg@10, and for negatives triplet_accuracy; or accuracy.
+      The scores by name: pearson and spearman for scored pairs; recall@1, recall@10, mrr@10 and ndcg@10 for anchors,
+      and triplet_accuracy if there are negatives; accuracy for classes.
     """
     numbers = {
         text: number for example in examples for text, number in zip(example.texts, example.numbers, strict=True)
@@ -82,11 +84,11 @@ def retrieval(
     qrels: Mapping[str, Mapping[str, float]],
     vectors: Vectors,
 ) -> dict[str, float]:
-    """Score the retrieval of a collection: documents, queries and judgments by their ids."""
+    """Evaluate retrieval on a collection, whose queries, documents and judgments are keyed by id."""
     texts = list(dict.fromkeys((*queries.values(), *documents.values())))
     table = dict(zip(texts, normalized(vectors(texts)).astype(np.float32), strict=True))
     corpus = np.stack([table[text] for text in documents.values()])
-    # Ids of queries and documents are independent of each other.
+    # A query and a document may have the same id.
     names = [("document", name) for name in documents]
     judged = {query: {("document", name): gain for name, gain in of_query.items()} for query, of_query in qrels.items()}
     return _ranking_scores(corpus, names, {query: table[queries[query]] for query in qrels}, judged)
@@ -95,9 +97,9 @@ def retrieval(
 def _ranking_scores(
     corpus: np.ndarray, names: Sequence, queries: Mapping, qrels: Mapping[object, Mapping[object, float]]
 ) -> dict[str, float]:
-    """Rank a corpus, float32 [N, D], with a name for each row, for queries, float32 [D] each.
+    """Rank the rows of a corpus, float32 [N, D], for each query, float32 [D], and score the rankings.
 
-    A query that is part of the corpus, under the same name, does not find itself.
+    `names` names the rows. A query that is in the corpus under its own name is left out of its ranking.
     """
     rows, _ = nearest(corpus, np.stack(list(queries.values())), _DEPTH + 1)
     ranked = {
@@ -108,7 +110,7 @@ def _ranking_scores(
 
 
 def _nearest_accuracy(vectors: np.ndarray, labels: np.ndarray) -> float:
-    """Return the fraction of distinct texts, float32 [N, D], whose nearest other text has the same class."""
+    """Return the fraction of the vectors, float32 [N, D], whose nearest neighbour has the same class."""
     found, _ = nearest(vectors, vectors, 2)
     others = np.where(found[:, 0] == np.arange(len(vectors)), found[:, 1], found[:, 0])
     return accuracy(labels, labels[others])

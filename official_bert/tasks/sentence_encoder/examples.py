@@ -1,4 +1,4 @@
-"""Examples of sentence encoders: their layouts, and reading them from tables."""
+"""Training and evaluation examples of sentence encoders: their column layouts, and a reader for table files."""
 
 import dataclasses
 import random
@@ -23,13 +23,14 @@ CUSTOM = "custom"
 
 
 class Example(NamedTuple):
-    """Texts that belong together.
+    """One example: texts with their scores or class.
 
     Attributes:
-      texts: an anchor, its positive and negatives; or two texts of a scored pair; or one text. A negative may be "".
-      numbers: ids of the texts. Texts with equal ids are not negatives of each other: equal texts, or texts of the same
-        class. 0 for a missing text.
-      scores: score of the pair, or scores of the candidates.
+      texts: an anchor, its positive and any negatives; the two texts of a pair; or a single text. A missing negative
+        is "".
+      numbers: the id of each text. Equal texts, or texts of the same class, share an id and are never negatives of
+        each other. 0 for a missing text.
+      scores: the score of the pair, or one score for each candidate.
       label: index of the class.
     """
 
@@ -41,15 +42,15 @@ class Example(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The columns of a data set.
+    """The columns and files of a data set.
 
     Attributes:
-      texts: columns of the texts, names or numbers from 0.
-      scores: columns of the scores.
-      label: column of the class; None if there is none.
+      texts: text columns, by name or by number from 0.
+      scores: score columns.
+      label: class column; None if there is none.
       max_score: divisor of the scores.
-      keeps: class to select: only its rows are read, as examples without a class; None for all rows.
-      files: file of each split in the data folder.
+      keeps: only rows of this class are read, as examples without a class; None to read all rows.
+      files: file name of each split in the data folder.
       has_header: whether the first row of TSV and CSV names the columns.
     """
 
@@ -79,7 +80,7 @@ def find_table(path: str) -> str:
     """Return the format of a table.
 
     Raises:
-      UserError: it does not exist, or its name has another extension.
+      UserError: the file does not exist or has an unknown extension.
     """
     table_format = format_of(path)
     if table_format is None:
@@ -93,7 +94,7 @@ def read_rows(path: str, layout: Layout) -> Iterator[tuple[str, dict[str, str]]]
     """Read the columns of a table.
 
     Yields:
-      The file and line of each row, for messages, and its cells by column.
+      The location of each row (file and line, for error messages) and its cells by column.
 
     Raises:
       UserError: the file is missing or empty, or a row cannot be read; the message names the line.
@@ -127,10 +128,10 @@ def _cells(row: Row, places: Sequence[int], columns: Sequence[str]) -> list[str]
 
 
 class ExampleReader:
-    """Reader of examples; the same texts get the same numbers in all files.
+    """Reader of examples that gives equal texts the same number across files.
 
     Attributes:
-      labels: the classes in order, collected from files read with `is_training`.
+      labels: sorted classes of the last file that was read with `is_training`.
     """
 
     def __init__(self, layout: Layout, *, query_prefix: str = "", passage_prefix: str = ""):
@@ -138,8 +139,8 @@ class ExampleReader:
 
         Args:
           layout: the columns.
-          query_prefix: prefix of each first text.
-          passage_prefix: prefix of all other texts.
+          query_prefix: prefix of the first text of each example.
+          passage_prefix: prefix of the other texts.
         """
         self._layout = layout
         self._prefixes = query_prefix, passage_prefix
@@ -151,8 +152,8 @@ class ExampleReader:
 
         Args:
           path: the file.
-          is_training: whether to collect classes from it.
-          is_predicted: whether to read only the texts.
+          is_training: whether to take the classes from this file.
+          is_predicted: whether to read only the texts, without scores and classes.
 
         Raises:
           UserError: a file or row is invalid; the message names the line.
@@ -164,12 +165,12 @@ class ExampleReader:
             if layout.keeps is None or layout.label is None or cells[layout.label] == layout.keeps
         ]
         if not rows:
-            raise UserError(f"{path} has no row of the class {layout.keeps!r}")
+            raise UserError(f"{path} has no rows of class {layout.keeps!r}")
         has_classes = layout.label is not None and layout.keeps is None
         if is_training and has_classes:
             self.labels = tuple(sorted({cells[layout.label] for _, cells in rows}))
             if len(self.labels) < 2:
-                raise UserError(f"{path}: all examples have the class {self.labels[0]!r}; give examples of several")
+                raise UserError(f"{path}: all examples have the class {self.labels[0]!r}; give at least two classes")
         return [self._example(where, cells, layout, has_classes) for where, cells in rows]
 
     def _example(self, where: str, cells: Mapping[str, str], layout: Layout, has_classes: bool) -> Example:
@@ -177,14 +178,14 @@ class ExampleReader:
         for place, column in enumerate(layout.texts):
             text = cells[column].strip()
             if not text and place < 2:
-                raise UserError(f"{where}: the text {column!r} is empty; every example needs it")
+                raise UserError(f"{where}: the text in column {column!r} is empty; only negatives may be empty")
             texts.append(self._prefixes[min(place, 1)] + text if text else "")
             numbers.append(self._numbers.setdefault(text, len(self._numbers) + 1) if text else 0)
         label = 0
         if has_classes:
             name = cells[layout.label]
             if name not in self.labels:
-                raise UserError(f"{where}: the class {name!r} is not one of training: {format_names(self.labels)}")
+                raise UserError(f"{where}: the training data has no class {name!r}, only {format_names(self.labels)}")
             label = self.labels.index(name)
         scores = tuple(parse_score(cells[column], where) / layout.max_score for column in layout.scores)
         return Example(tuple(texts), tuple(numbers), scores, label)
@@ -198,7 +199,7 @@ def paired_by_class(examples: Sequence[Example], seed: int) -> list[Example]:
       seed: random seed of the pairing.
 
     Raises:
-      UserError: a class has a single text.
+      UserError: a class has only one text.
     """
     rng = random.Random(seed)
     by_class: dict[int, list[Example]] = {}
@@ -207,7 +208,7 @@ def paired_by_class(examples: Sequence[Example], seed: int) -> list[Example]:
     pairs = []
     for label, members in by_class.items():
         if len(members) == 1:
-            raise UserError(f"only one text has the class of {members[0].texts[0]!r:.80}; a class needs two texts")
+            raise UserError(f"{members[0].texts[0]!r:.80} is the only text of its class; each class needs at least two")
         order = rng.sample(members, len(members))
         number = (label + 1,) * 2
         pairs += [Example((a.texts[0], b.texts[0]), number) for a, b in zip(order, order[1:] + order[:1], strict=True)]
@@ -215,7 +216,7 @@ def paired_by_class(examples: Sequence[Example], seed: int) -> list[Example]:
 
 
 def layout_of_flags(config: Any) -> Layout:
-    """Return the columns that the flags of `run_sentence_encoder` name; `config` is a `SentenceEncoderConfig`."""
+    """Return the layout given by the flags of `run_sentence_encoder`; `config` is a `SentenceEncoderConfig`."""
     name = config.task_name.lower()
     if name != CUSTOM:
         return LAYOUTS[name]

@@ -1,4 +1,4 @@
-"""`run_sentence_encoder` as a `FinetuningJob`: its examples, records and output files."""
+"""The `FinetuningJob` of `run_sentence_encoder`: its examples, records and output files."""
 
 import os
 from collections.abc import Sequence
@@ -75,11 +75,11 @@ class SentenceEncoderJob(FinetuningJob):
             if not train:
                 reader.labels = tuple(read_trained_labels(config.output_dir, config.init_checkpoint) or ())
             self.labels = reader.labels
-        # Classes of single texts need not be those of training.
+        # Evaluation on single texts compares vectors, so its classes may differ from those of training.
         is_single = len(layout.texts) == 1
         dev = read("dev", is_training=is_single) if config.is_evaluated and "dev" in layout.files else None
         if train and config.loss_name == "triplet" and not any(any(example.numbers[2:]) for example in train):
-            raise UserError(f"{layout.files['train']}: no example has a negative, which loss=triplet needs")
+            raise UserError(f"{layout.files['train']}: no example has a negative; loss=triplet needs them")
         test = read("test", is_predicted=True) if config.do_predict else None
         if train and is_single:
             train = paired_by_class(train, config.random_seed)
@@ -125,10 +125,10 @@ class SentenceEncoderJob(FinetuningJob):
         )
 
     def _bm25(self, vocab_size: int) -> dict[str, Any]:
-        """Return the values of `SentenceModel.bm25`, from all training texts."""
+        """Compute the values of `SentenceModel.bm25` from the distinct training texts."""
         texts = {text: None for example in self._train for text in example.texts if text}
         weights = Bm25Weights.fit(map(self._converter.words, texts), vocab_size)
-        weights.idf[[self.tokenizer.specials.cls_id, self.tokenizer.specials.sep_id]] = 0  # these are not counted
+        weights.idf[[self.tokenizer.specials.cls_id, self.tokenizer.specials.sep_id]] = 0  # excluded from the mean
         return weights._asdict()
 
     def training_source(self) -> tuple[str, dict[str, Any]]:
@@ -144,7 +144,7 @@ class SentenceEncoderJob(FinetuningJob):
         return write_examples(self.training_file(trainer), self._train, self._converter)
 
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
-        """Evaluate and log the evaluation data."""
+        """Evaluate on the evaluation data and log the scores."""
         scores = {}
         if self._dev:
 
@@ -167,14 +167,14 @@ class SentenceEncoderJob(FinetuningJob):
             write_results(os.path.join(self.config.output_dir, RESULTS_FILE), {GLOBAL_STEP: step, **scores})
 
     def predict(self, trainer: Trainer, step: int) -> None:
-        """Write the vectors of the texts, float32 [N, K, D], and of several texts their similarities to the first."""
+        """Write the vectors, float32 [N, K, D], and for K > 1 the cosine similarity of the first text to each other."""
         del step
         texts = list({text: None for example in self._test for text in example.texts if text})
         vectors = self._vectors(trainer, "predict", texts)
         if not self.folder(trainer).is_written:
             return
         rows = {"": len(texts), **{text: row for row, text in enumerate(texts)}}
-        vectors = np.concatenate([vectors, np.zeros_like(vectors[:1])])  # of a missing text
+        vectors = np.concatenate([vectors, np.zeros_like(vectors[:1])])  # the last row stands for a missing text
         of_examples = vectors[[[rows[text] for text in example.texts] for example in self._test]]
         path = os.path.join(self.config.output_dir, VECTORS_FILE)
         with writing.atomic_write(path, "wb") as sink:
@@ -187,7 +187,7 @@ class SentenceEncoderJob(FinetuningJob):
                 sink.writelines("\t".join(f"{cosine:.6f}" for cosine in row) + "\n" for row in cosines)
 
     def export(self, checkpoint: str) -> None:
-        """Export a checkpoint."""
+        """Export a checkpoint as a SavedModel."""
         export_run(servable_of_run, self.config, self.bert_config, self.tokenizer, checkpoint)
 
     def _file(self, name: str, *, is_example: bool = True) -> RecordFile:
@@ -201,7 +201,7 @@ class SentenceEncoderJob(FinetuningJob):
         return RecordFile(os.path.join(config.output_dir, f"{name}.tf_record"), schema, lengths, config.compression)
 
     def _vectors(self, trainer: Trainer, purpose: str, texts: Sequence[str]) -> np.ndarray:
-        """Compute the vectors of distinct texts, float32 [N, D]; `purpose` is part of the name of their file."""
+        """Compute the vectors of distinct texts, float32 [N, D]; `purpose` names the record file."""
         file = self._file(f"{purpose}_texts", is_example=False)
         file = file._replace(is_written=self.folder(trainer).is_written)
         num_records = write_examples(file, [Example((text,), (1,)) for text in texts], self._converter)

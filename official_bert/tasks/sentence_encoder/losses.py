@@ -1,10 +1,11 @@
-"""Losses of sentence encoders, over the vectors of a batch.
+"""Losses of sentence encoders.
 
-Each takes the vectors of this replica's examples, float32 [b, K, D] (an anchor, its positive and K - 2 negatives), and
-the batch. Losses that compare examples gather the vectors of all replicas, so that their sum over the replicas is the
-loss of the whole batch on one device.
+Each loss takes the vectors of this replica's examples, float32 [b, K, D] (an anchor, its positive and K - 2 negatives),
+and the batch. Losses that compare examples with each other gather the vectors of all replicas, so the sum over the
+replicas equals the loss of the whole batch on one device.
 
-B: examples of all replicas, b: of one, K: texts of an example, C: B * (K - 1) candidates, D: size of a vector.
+B: examples on all replicas, b: examples on this replica, K: texts per example, C = B * (K - 1): candidates, D: vector
+size.
 """
 
 import functools
@@ -27,9 +28,9 @@ class LossOptions(NamedTuple):
     """Hyperparameters of the losses.
 
     Attributes:
-      temperature: divisor of the cosine similarities that a softmax reads.
+      temperature: divisor of the cosine similarities before the softmax.
       margin: margin of the triplet loss.
-      is_symmetric: whether the contrastive loss also finds the anchor of each positive.
+      is_symmetric: whether the contrastive loss also ranks all anchors for each positive.
     """
 
     temperature: float = 0.05
@@ -38,9 +39,9 @@ class LossOptions(NamedTuple):
 
 
 def contrastive(vectors: tf.Tensor, batch: Batch, options: LossOptions) -> WeightedSum:
-    """Return the cross entropy of finding each anchor's positive among the candidates of the whole batch.
+    """Return the cross-entropy of picking each anchor's positive from all candidates of the batch (InfoNCE).
 
-    A candidate with the text (or class) of the anchor or of its positive is not a negative.
+    A candidate with the same text or class as the anchor or its positive does not count as a negative.
 
     Source: van den Oord et al., "Representation Learning with Contrastive Predictive Coding" (2018); Henderson et al.,
     "Efficient Natural Language Response Suggestion for Smart Reply" (2017).
@@ -60,7 +61,10 @@ def contrastive(vectors: tf.Tensor, batch: Batch, options: LossOptions) -> Weigh
 
 
 def _ranked(queries, candidates, own_numbers, candidate_numbers, targets, options: LossOptions) -> tf.Tensor:
-    """Return the cross entropy of each query, float32 [b]; `own_numbers`, [b, 2], are those of no negatives."""
+    """Return the cross-entropy of each query, float32 [b].
+
+    Candidates with one of the query's `own_numbers`, [b, 2], are no negatives.
+    """
     logits = tf.matmul(queries, candidates, transpose_b=True) / options.temperature  # [b, C]
     is_own = tf.reduce_any(own_numbers[:, :, tf.newaxis] == candidate_numbers, axis=1)  # [b, C]
     is_left_out = is_own | (candidate_numbers == 0)
@@ -70,48 +74,48 @@ def _ranked(queries, candidates, own_numbers, candidate_numbers, targets, option
 
 
 def cosine(vectors: tf.Tensor, batch: Batch, options: LossOptions) -> WeightedSum:
-    """Return the squared difference of the cosine similarity of a pair from its score."""
+    """Return the squared error of the cosine similarity of each pair, compared with its score."""
     del options
     return _mean_of(tf.math.squared_difference(similarities(vectors)[:, 0], batch[SCORES][:, 0]))
 
 
 def cosent(vectors: tf.Tensor, batch: Batch, options: LossOptions) -> WeightedSum:
-    """Return a soft count of the pairs of the whole batch whose order by similarity contradicts their scores.
+    """Return the CoSENT loss: a smooth penalty for pairs whose similarities are ordered against their scores.
 
     Source: Su, "CoSENT: A more efficient sentence vector scheme than Sentence-BERT" (2022).
     """
     del options
     scores = gather_over_replicas(batch[SCORES][:, 0])  # [B]
     cosines = gather_over_replicas(similarities(vectors)[:, 0]) * COSENT_SCALE
-    differences = cosines[tf.newaxis, :] - cosines[:, tf.newaxis]  # [i, j]: by how much j is more similar than i
+    differences = cosines[tf.newaxis, :] - cosines[:, tf.newaxis]  # [i, j]: similarity of pair j minus that of pair i
     is_wrong_way = scores[:, tf.newaxis] > scores[tf.newaxis, :]
     terms = tf.where(is_wrong_way, differences, differences.dtype.min)
     loss = tf.reduce_logsumexp(tf.concat([[0.0], tf.reshape(terms, [-1])], axis=0))
-    share = 1.0 / num_replicas()  # every replica computes the same number
+    share = 1.0 / num_replicas()  # every replica computes the same loss
     return WeightedSum(loss * share, tf.constant(share))
 
 
 def triplet(vectors: tf.Tensor, batch: Batch, options: LossOptions) -> WeightedSum:
-    """Return the triplet loss: each negative should be farther than the positive by the margin (Euclidean distance).
+    """Return the triplet loss: the Euclidean distance of each negative should exceed the positive's by the margin.
 
     Source: Reimers and Gurevych, "Sentence-BERT" (2019), section 3.
     """
     squares = tf.reduce_sum(tf.square(vectors[:, 1:] - vectors[:, :1]), axis=-1)
-    distances = tf.sqrt(tf.maximum(squares, 1e-12))  # [b, K - 1]; the gradient of a root at 0 is not finite
+    distances = tf.sqrt(tf.maximum(squares, 1e-12))  # [b, K - 1]; the gradient of sqrt at 0 is infinite
     is_real = tf.cast(batch[TEXT_NUMBERS][:, 2:] != 0, tf.float32)  # [b, K - 2]
     losses = tf.nn.relu(distances[:, :1] - distances[:, 1:] + options.margin) * is_real
     return WeightedSum(tf.reduce_sum(losses), tf.reduce_sum(is_real))
 
 
 def distillation(vectors: tf.Tensor, batch: Batch, options: LossOptions) -> WeightedSum:
-    """Return the distance of an example's similarities from the scores of its candidates; see `soft_targets`."""
+    """Return the loss of the similarities against the scores of another model; see `soft_targets`."""
     return soft_targets(vectors, batch[SCORES], batch, options.temperature)
 
 
 def soft_targets(vectors: tf.Tensor, scores: tf.Tensor, batch: Batch, temperature: float) -> WeightedSum:
-    """Return the distance of an example's similarities from given scores, float32 [b, K - 1].
+    """Return the loss of the similarities of each example against target scores, float32 [b, K - 1].
 
-    For pairs that is the squared difference; for several candidates the KL divergence of their distributions.
+    Pairs use the squared error, examples with several candidates the KL divergence of their softmax distributions.
     """
     cosines = similarities(vectors)
     if vectors.shape[1] == 2:
@@ -122,7 +126,7 @@ def soft_targets(vectors: tf.Tensor, scores: tf.Tensor, batch: Batch, temperatur
 
 
 def softmax(logits: tf.Tensor, batch: Batch) -> WeightedSum:
-    """Return the cross entropy of the classes of pairs.
+    """Return the cross-entropy of the classes of pairs.
 
     Source: Reimers and Gurevych, "Sentence-BERT" (2019), section 3.
     """
@@ -141,13 +145,13 @@ LOSSES: dict[str, Callable[[tf.Tensor, Batch, LossOptions], WeightedSum]] = {
 def of_all_sizes(
     loss: Callable[[tf.Tensor], WeightedSum], name: str, vectors: tf.Tensor, sizes: tuple[int, ...]
 ) -> dict[str, WeightedSum]:
-    """Return a loss of whole vectors and of their first components.
+    """Compute a loss on full vectors and on vectors truncated to each size.
 
     Args:
-      loss: a function of vectors, [b, K, D].
+      loss: a function of vectors, float32 [b, K, D].
       name: its name.
-      vectors: the vectors.
-      sizes: numbers of first components.
+      vectors: float32 [b, K, D].
+      sizes: numbers of leading components to keep.
 
     Returns:
       The losses, named NAME and NAME_SIZE.
@@ -167,7 +171,7 @@ _unit = functools.partial(tf.math.l2_normalize, axis=-1)
 
 
 def _first_row(values: tf.Tensor) -> tf.Tensor:
-    """Return the index of this replica's first example among all."""
+    """Return the index of this replica's first example in the whole batch."""
     return tf.distribute.get_replica_context().replica_id_in_sync_group * tf.shape(values)[0]
 
 

@@ -12,7 +12,7 @@ PUBLISHED = {"sts-b": ("cosent", "cosine"), "qnli": ("contrastive",)}
 """The losses of each published data set, the default first."""
 TASK_NAMES = (*PUBLISHED, "custom")
 
-# Flags that other flags need.
+# Values of other flags that a flag needs.
 _CUSTOM = {"task_name": ("custom",)}
 _NEED_SCORES = ("cosine", "cosent", "distillation")
 
@@ -41,7 +41,7 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
     )
     predict_file: str | None = option(
         None,
-        "Custom: file in --data_dir with texts whose vectors to compute.",
+        "Custom: file in --data_dir with the texts to compute vectors of.",
         group="input",
         only_with=_CUSTOM,
         is_path=True,
@@ -49,29 +49,30 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
     )
     text_columns: str | None = option(
         None,
-        "Custom: comma-separated names or numbers (from 0) of the columns of texts: one text with a class, two texts "
-        "that belong together or have a score, or an anchor, its positive and one or more hard negatives.",
+        "Custom: comma-separated names or numbers (from 0) of the text columns: one for texts with a class; two for "
+        "an anchor and its positive or for scored pairs; three or more for an anchor, its positive and hard negatives.",
         group="input",
         only_with=_CUSTOM,
         affects="data",
     )
     score_columns: str | None = option(
         None,
-        "Custom: columns of scores: one for pairs or, with --loss=distillation, one for each text but the anchor.",
+        "Custom: comma-separated score columns: one for pairs or, with --loss=distillation, one for each text after "
+        "the anchor.",
         group="input",
         only_with=_CUSTOM,
         affects="data",
     )
     label_column: str | None = option(
         None,
-        "Custom: column of the class, of a text or with --loss=softmax of a pair.",
+        "Custom: column of the class: that of each text or, with --loss=softmax, of each pair.",
         group="input",
         only_with=_CUSTOM,
         affects="data",
     )
     max_score: float = option(
         1.0,
-        "Custom: divisor of the scores, which are compared with cosine similarities.",
+        "Custom: highest possible score; scores are divided by it to compare them with cosine similarities.",
         group="input",
         minimum=1e-6,
         only_with=_CUSTOM,
@@ -79,16 +80,16 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
     )
     has_header: bool = option(
         True,
-        "Custom: the first row of a TSV or CSV file names its columns.",
+        "Custom: the first row of each TSV or CSV file names the columns.",
         group="input",
         only_with=_CUSTOM,
         affects="data",
     )
-    query_prefix: str = option("", "Prefix of each anchor, such as 'query: '.", group="text", affects="model")
+    query_prefix: str = option("", "Prefix of every anchor, such as 'query: '.", group="text", affects="model")
     passage_prefix: str = option("", "Prefix of all other texts, such as 'passage: '.", group="text", affects="model")
     max_seq_length: int = option(
         128,
-        "Maximum number of wordpieces per text, including [CLS] and [SEP]; longer ones are truncated.",
+        "Maximum number of wordpieces per text, including [CLS] and [SEP]; longer texts are truncated.",
         group="text",
         minimum=4,
         maximum=MAX_AXIS,
@@ -97,7 +98,7 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
     )
     dense_size: int = option(
         0,
-        "Size of a dense layer with tanh after pooling; 0 for no such layer.",
+        "Units of a dense layer with tanh after pooling; 0 for none.",
         group="model",
         minimum=0,
         maximum=MAX_AXIS,
@@ -106,23 +107,23 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
     normalize: bool = redeclared(VectorOptions, "normalize", default=True)
     loss: str | None = option(
         None,
-        "contrastive: find the positive among all texts of the batch (in-batch negatives); cosine: squared error of "
-        "the cosine similarity; cosent: order of the similarities; triplet: distances with a margin; softmax: classes "
-        "of pairs; distillation: another model's scores. By default cosent for scored pairs, softmax for pairs with "
-        "classes, otherwise contrastive.",
+        "contrastive: pick the positive from all texts of the batch (in-batch negatives); cosine: squared error of "
+        "the cosine similarity; cosent: order pairs by their scores; triplet: margin between distances; softmax: "
+        "classify pairs; distillation: match another model's scores. Default: cosent for scored pairs, distillation "
+        "for more scores, softmax for pairs with classes, otherwise contrastive.",
         choices=LOSSES,
         affects="learning",
     )
     temperature: float = option(
         0.05,
-        "Temperature: divisor of the similarities, for --loss=contrastive or distillation.",
+        "Divisor of the similarities before the softmax, for --loss=contrastive or distillation.",
         minimum=1e-4,
         maximum=1000,
         affects="learning",
     )
     symmetric: bool = option(
         False,
-        "Contrastive: also find the anchor of each positive.",
+        "For --loss=contrastive: also pick the anchor of each positive from all anchors.",
         affects="learning",
     )
     margin: float = option(
@@ -130,20 +131,20 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
     )
     matryoshka_sizes: str | None = option(
         None,
-        "Comma-separated sizes: the loss is also computed for that many first components of the vectors, which can "
-        "then be truncated.",
+        "Comma-separated vector sizes: the loss is also computed on vectors truncated to each size, so that "
+        "the trained model's vectors can be truncated to them.",
         affects="learning",
     )
     retrieval_dir: str | None = option(
         None,
-        "Folder in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/) to evaluate retrieval on.",
+        "Folder in the BEIR layout (corpus.jsonl, queries.jsonl, qrels/) on which to evaluate retrieval.",
         group="evaluation",
         is_path=True,
         affects="learning",
     )
     retrieval_split: str = option(
         "test",
-        "Split of --retrieval_dir: the name of the file in qrels/.",
+        "Split of --retrieval_dir: name of the file in qrels/, without .tsv.",
         group="evaluation",
         affects="learning",
     )
@@ -157,7 +158,7 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
         allowed = PUBLISHED.get(self.task_name.lower())
         if allowed:
             if self.loss_name not in allowed:
-                raise UserError(f"--task_name={self.task_name} has no --loss={self.loss}; it has {', '.join(allowed)}")
+                raise UserError(f"--task_name={self.task_name} has no --loss={self.loss}, only {' and '.join(allowed)}")
             return
         if not (self.do_train or self.is_evaluated or self.do_predict):
             return  # nothing is read
@@ -171,30 +172,30 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
     def _check_columns(self) -> None:
         num_texts, num_scores = len(self.text_names), len(self.score_names)
         if len(set(self.text_names)) < num_texts:
-            raise UserError(f"--text_columns={self.text_columns} names a column twice")
+            raise UserError(f"--text_columns={self.text_columns} lists a column twice")
         if self.loss_name in _NEED_SCORES and not num_scores:
             raise UserError(f"--loss={self.loss_name} needs --score_columns")
         if self.loss_name not in _NEED_SCORES and num_scores:
-            raise UserError(f"--loss={self.loss_name} reads no scores; leave --score_columns out")
+            raise UserError(f"--loss={self.loss_name} does not use scores; leave out --score_columns")
         if self.loss_name in ("cosine", "cosent") and (num_texts, num_scores) != (2, 1):
-            raise UserError(f"--loss={self.loss_name} needs two --text_columns and one of --score_columns")
+            raise UserError(f"--loss={self.loss_name} needs two --text_columns and one score column")
         if self.loss_name == "distillation" and (num_texts < 2 or num_scores != num_texts - 1):
             raise UserError(
-                "--loss=distillation needs a column of --score_columns for each of --text_columns but the first, the "
-                f"anchor; there are {num_texts} and {num_scores}"
+                "--loss=distillation needs one score column for each text column after the first, the anchor; "
+                f"there are {num_texts} --text_columns and {num_scores} --score_columns"
             )
         if self.loss_name == "softmax" and (num_texts != 2 or not self.label_column):
             raise UserError("--loss=softmax needs two --text_columns and --label_column")
         if self.loss_name == "triplet" and num_texts < 3:
             raise UserError("--loss=triplet needs three --text_columns: anchor, positive and negative")
         if num_texts == 1 and not self.label_column and (self.do_train or self.is_evaluated):
-            raise UserError("one of --text_columns needs --label_column: texts of a class belong together")
+            raise UserError("a single text column needs --label_column: texts of the same class are paired")
         if num_texts > 1 and self.label_column and self.loss_name != "softmax":
-            raise UserError(f"--loss={self.loss_name} reads no classes of pairs; leave --label_column out")
+            raise UserError(f"--loss={self.loss_name} does not use classes of pairs; leave out --label_column")
 
     @property
     def loss_name(self) -> str:
-        """The loss: --loss, or what the columns suggest."""
+        """The loss: --loss, or the default for the columns."""
         if self.loss:
             return self.loss
         if self.task_name.lower() in PUBLISHED:
@@ -215,7 +216,7 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
 
     @property
     def vector_sizes(self) -> tuple[int, ...]:
-        """The numbers that --matryoshka_sizes lists."""
+        """The sizes listed in --matryoshka_sizes."""
         names = _names(self.matryoshka_sizes)
         wrong = next((name for name in names if not name.isdecimal() or not int(name)), None)
         if wrong is not None:
@@ -236,7 +237,7 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
 
     @property
     def required_files(self) -> dict[str, str]:
-        """See `EvaluatedOptions`; retrieval needs no evaluation file."""
+        """See `EvaluatedOptions`; --retrieval_dir replaces the evaluation file."""
         needed = super().required_files
         return {name: flag for name, flag in needed.items() if name != "eval_file" or not self.retrieval_dir}
 

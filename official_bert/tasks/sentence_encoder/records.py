@@ -1,4 +1,4 @@
-"""Records of sentence encoders: the texts of an example one after the other, and single texts."""
+"""TFRecords of sentence encoders: the texts of an example one after another, or single texts."""
 
 import functools
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from official_bert.tokenization.joining import join_texts
 
 TEXT_LENGTHS, TEXT_NUMBERS, SCORES, LABEL = "text_lengths", "text_numbers", "scores", "label_ids"
 
-_TEXTS_WORTH_A_PROCESS = 30_000  # one process handles these in a second or two
+_TEXTS_WORTH_A_PROCESS = 30_000  # one or two seconds of work for a process
 _EXAMPLES_IN_A_BATCH = 500
 
 
@@ -29,20 +29,20 @@ def example_schema(
     num_scores: int = 0,
     num_classes: int = 0,
 ) -> RecordSchema:
-    """Return the schema of examples.
+    """Return the record schema of an example.
 
     Args:
-      max_seq_length: maximum number of positions of a text.
-      num_texts: K.
+      max_seq_length: maximum number of positions per text.
+      num_texts: K, number of texts per example.
       vocab_size: size of the vocabulary.
       num_segments: number of segment types.
-      num_scores: number of scores of an example.
+      num_scores: number of scores per example.
       num_classes: number of classes; 0 if examples have none.
     """
     fields = [
         *ENCODER_FIELDS,
         Field(TEXT_LENGTHS, (num_texts,), "int32", below="L"),
-        Field(TEXT_NUMBERS, (num_texts,), "int32"),  # equal for equal texts, 0 for a text that is missing
+        Field(TEXT_NUMBERS, (num_texts,), "int32"),  # equal for equal texts, 0 for a missing text
     ]
     if num_scores:
         fields.append(Field(SCORES, (num_scores,), "float32"))
@@ -64,14 +64,14 @@ class TextsToIds:
 
         Args:
           tokenizer: converts texts to ids.
-          max_seq_length: maximum number of positions of a text, including [CLS] and [SEP].
+          max_seq_length: maximum number of positions per text, including [CLS] and [SEP].
         """
         self._tokenizer, self._specials = tokenizer, tokenizer.specials
         self._max_tokens = self._specials.room(max_seq_length, is_pair=False)
         self.identity = {**tokenizer.identity, "max_seq_length": max_seq_length}
 
     def __call__(self, texts: Sequence[str]) -> tuple[dict[str, Sequence[int]], int]:
-        """Convert the texts of an example; one that is missing, "", has no positions.
+        """Convert the texts of an example; a missing text, "", gets no positions.
 
         Returns:
           input_ids, input_mask, segment_ids and text_lengths; and the number of truncated texts.
@@ -87,20 +87,20 @@ class TextsToIds:
         return {"input_ids": input_ids, "input_mask": ones, "segment_ids": zeros, TEXT_LENGTHS: lengths}, num_truncated
 
     def words(self, text: str) -> list[int]:
-        """Return the ids of a text without [CLS] and [SEP]."""
+        """Return the ids of a text, truncated and without [CLS] and [SEP]."""
         return self._tokenizer.encode(text)[: self._max_tokens]
 
 
 def provenance(examples: Sequence[Example], converter: TextsToIds, schema: RecordSchema) -> dict[str, Any]:
-    """Return everything that determines the records of examples, as in a `Manifest`."""
+    """Return everything that determines the records, for a `Manifest`."""
     return {**converter.identity, "fields": schema.names, "examples": fingerprint(examples)}
 
 
 def write_examples(file: RecordFile, examples: Sequence[Example], converter: TextsToIds) -> int:
-    """Write records, unless an existing file is up to date; return their number.
+    """Write the records unless an existing file is up to date, and return their number.
 
     Args:
-      file: the output file; fields that its schema lacks are left out.
+      file: the output file; only the fields of its schema are written.
       examples: the examples.
       converter: converts texts to ids.
     """

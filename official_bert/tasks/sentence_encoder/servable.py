@@ -1,4 +1,4 @@
-"""Servable sentence encoders: map a text to its vector."""
+"""The servable of sentence encoders, which maps each text to a vector."""
 
 from collections.abc import Mapping, Sequence
 
@@ -22,7 +22,7 @@ _LARGEST_INT8 = 127
 
 
 class SentenceServable(Servable):
-    """A sentence model whose vectors may be cut, normalized and quantized."""
+    """A sentence model with its tokenizer; its vectors can be truncated, normalized and quantized."""
 
     task = "sentence_encoder"
     text_names = ("text",)
@@ -46,14 +46,14 @@ class SentenceServable(Servable):
           config: the model's architecture.
           tokenizer: the tokenizer that the model was trained with.
           max_seq_length: maximum number of positions per text, including [CLS] and [SEP]; longer texts are truncated.
-          size: D, the number of components to keep of each vector, from the first; None for all. A model that ends in
-            normalization has its shorter vectors normalized again.
-          normalize: scale the vectors to length 1, even if the model does not.
-          vector_types: some of "float32", "int8" and "binary"; vectors in float32 are always returned.
+          size: D, the number of leading components to keep of each vector; None for all. If the model ends in
+            normalization, the truncated vectors are normalized again.
+          normalize: whether to scale the vectors to length 1 even if the model does not.
+          vector_types: any of "float32", "int8" and "binary"; float32 vectors are always returned.
           prefix: prefix of every text, such as "query: ".
 
         Raises:
-          UserError: the model's vectors have fewer components than `size`; or see `Servable`.
+          UserError: `size` is larger than the model's vectors, or see `Servable`.
         """
         super().__init__(model, config, tokenizer, max_seq_length=max_seq_length, name="sentence_encoder")
         check_vector_size(size or 0, model.width)
@@ -66,7 +66,7 @@ class SentenceServable(Servable):
         """Convert texts to model inputs.
 
         Args:
-          text: string [B], UTF-8; the prefix is added here.
+          text: string [B], UTF-8, without the prefix.
 
         Returns:
           input_ids, input_mask and segment_ids, int32 [B, S].
@@ -83,10 +83,10 @@ class SentenceServable(Servable):
           inputs: input_ids, input_mask and segment_ids, int32 [B, S].
 
         Returns:
-          `vectors`, float32 [B, D]. If asked for, `int8_vectors`, int8 [B, D]: each vector times 127 / its largest
-          absolute component, rounded, so cosines stay the same up to rounding; and `binary_vectors`, uint8
-          [B, ceil(D / 8)]: a bit per component, 1 for those above 0, the first in the highest bit of a byte, as
-          `numpy.packbits` packs them.
+          `vectors`, float32 [B, D]. On request also `int8_vectors`, int8 [B, D]: each vector scaled so that its largest
+          absolute component is 127, and rounded, which preserves cosine similarities up to rounding; and
+          `binary_vectors`, uint8 [B, ceil(D / 8)]: one bit per component, 1 if it is positive, packed as by
+          `numpy.packbits` with the first component in the highest bit of a byte.
         """
         vectors = self._run_model(inputs)[:, : self.width]
         if self._normalizes:
@@ -106,7 +106,7 @@ def servable_of_run(
     checkpoint: str,
     encoder_options: EncoderOptions = UNPADDED,
 ) -> SentenceServable:
-    """Load a model trained by `run_sentence_encoder`; see `TaskRow`."""
+    """Load a model that `run_sentence_encoder` trained; see `TaskRow`."""
     model = SentenceModel(create_encoder(bert_config, encoder_options), **config.model_options)
     load(open_checkpoint(checkpoint, "checkpoint"), model.weights)
     return SentenceServable(
@@ -127,7 +127,7 @@ def _as_int8(vectors: tf.Tensor) -> tf.Tensor:
 
 
 def _packed_bits(vectors: tf.Tensor) -> tf.Tensor:
-    """Pack the signs of vectors, float32 [B, D], into uint8 [B, ceil(D / 8)]; the last byte ends in zeros."""
+    """Pack the signs of vectors, float32 [B, D], into uint8 [B, ceil(D / 8)], padded with 0 bits."""
     width = vectors.shape[1]
     bits = tf.pad(tf.cast(vectors > 0, tf.int32), [[0, 0], [0, -width % 8]])
     bits = tf.reshape(bits, [-1, bits.shape[1] // 8, 8])
@@ -135,5 +135,5 @@ def _packed_bits(vectors: tf.Tensor) -> tf.Tensor:
 
 
 def results(outputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """Convert outputs of the signature `text` to one vector, float32 [D], per text."""
+    """Convert the outputs of the signature `text` to one vector, float32 [D], per text."""
     return list(outputs[VECTORS])

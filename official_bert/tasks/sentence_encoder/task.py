@@ -26,12 +26,12 @@ _DEFAULTS = LossOptions()
 
 
 class SentenceEncoderTask:
-    """Vectors of texts, learned from texts that belong together.
+    """The task of learning vectors of texts from pairs, triplets, scores or classes.
 
     Attributes:
       schema: the record schema, with lengths and limits.
-      teacher_field: the teacher's similarities in a record.
-      compares_examples: losses depend on the whole batch.
+      teacher_field: the record field with the teacher's similarities.
+      compares_examples: True, since the loss of an example depends on the other examples of the batch.
     """
 
     compares_examples = True
@@ -59,12 +59,12 @@ class SentenceEncoderTask:
           schema: the record schema; see `records.example_schema`.
           loss: a key of `LOSSES`, or "softmax".
           loss_options: its hyperparameters.
-          vector_sizes: numbers of first components for which the loss is also computed.
-          max_seq_length: maximum number of positions of a text.
-          num_texts: K, texts of an example.
-          num_classes: classes of pairs, for "softmax".
+          vector_sizes: sizes of truncated vectors on which the loss is also computed.
+          max_seq_length: maximum number of positions per text.
+          num_texts: K, number of texts per example.
+          num_classes: number of classes of pairs, for "softmax".
           is_padded_to_longest: see `SentenceGroupModel`.
-          bm25: values of `SentenceModel.bm25`, with the pooling "bm25".
+          bm25: values of `SentenceModel.bm25`, for the pooling "bm25".
           encoder_options: computation options of the encoder.
           **model_options: see `SentenceModel`.
         """
@@ -83,15 +83,13 @@ class SentenceEncoderTask:
         sentence = SentenceModel(create_encoder(self._config, self._encoder_options), **self._model_options)
         too_large = [size for size in self._vector_sizes if size >= sentence.width]
         if too_large:
-            raise UserError(
-                f"matryoshka_sizes={too_large[0]} must be below the {sentence.width} components of the vectors"
-            )
+            raise UserError(f"matryoshka_sizes: {too_large[0]} must be less than the vector size, {sentence.width}")
         for name, value in (self._bm25 or {}).items():
             sentence.bm25[name].assign(value)
         return SentenceGroupModel(sentence, **self._group_options)
 
     def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
-        """Return the loss, and that of the first components of the vectors for each size."""
+        """Return the loss on full vectors and on vectors truncated to each of `vector_sizes`."""
         if self._loss == "softmax":
             return {"softmax": softmax(outputs["logits"], batch)}
 
@@ -111,7 +109,7 @@ class SentenceEncoderTask:
         batch: Mapping[str, tf.Tensor],
         temperature: float,
     ) -> WeightedSum:
-        """See `DistillableTask`; the temperature is that of the contrastive loss."""
+        """See `DistillableTask`; the temperature of `loss_options` is used."""
         del temperature
         return soft_targets(outputs["vectors"], teacher_logits, batch, self._loss_options.temperature)
 

@@ -1,4 +1,4 @@
-"""Scores of vectors: what counts as another text."""
+"""Evaluation of sentence vectors: equal texts, self-matches and ids."""
 
 import numpy as np
 import pytest
@@ -13,21 +13,21 @@ def vectors(texts):
     return np.array([TEXTS[text] for text in texts], np.float32)
 
 
-def test_an_anchor_does_not_find_itself():
+def test_an_anchor_is_not_its_own_result():
     pairs = [("a", "b"), ("b", "a"), ("c", "d"), ("d", "c")]
     numbers = {text: number for number, text in enumerate(TEXTS, start=1)}
     examples = [Example(pair, tuple(numbers[text] for text in pair)) for pair in pairs]
     assert scores(examples, vectors, None)["recall@1"] == 1.0
 
 
-def test_equal_texts_are_one_where_classes_are_compared():
+def test_duplicate_texts_count_once_in_the_accuracy():
     examples = [
         Example((text,), (1,), label=label) for text, label in [("a", 0), ("a", 0), ("b", 1), ("c", 1), ("d", 1)]
     ]
     assert scores(examples, vectors, None)["accuracy"] == pytest.approx(2 / 4)  # of a, b, c and d
 
 
-def test_a_classifier_of_pairs_reads_vectors_as_they_are():
+def test_a_pair_classifier_gets_unnormalized_vectors():
     examples = [Example(("b", "c"), (1, 2), label=0)]
 
     def classify(u, v):
@@ -37,6 +37,6 @@ def test_a_classifier_of_pairs_reads_vectors_as_they_are():
     assert scores(examples, vectors, classify)["accuracy"] == 1.0
 
 
-def test_a_query_may_have_the_id_of_a_document():
+def test_a_query_and_a_document_may_share_an_id():
     found = retrieval({"1": "a"}, {"1": "b", "2": "c"}, {"1": {"1": 1.0}}, vectors)
     assert found["recall@1"] == 1.0

@@ -1,4 +1,4 @@
-"""Examples of sentence encoders: layouts of tables, and what is wrong with them."""
+"""Examples of sentence encoders: table layouts and invalid rows."""
 
 import json
 
@@ -27,7 +27,7 @@ def test_prefixes_are_part_of_the_texts(tmp_path):
     reader = ExampleReader(Layout(("0", "1"), has_header=False), query_prefix="query: ", passage_prefix="passage: ")
     first, second = reader.read(str(tmp_path / "a.csv"))
     assert first.texts == ("query: q", "passage: p")
-    assert second.numbers == (first.numbers[1], first.numbers[0])  # of equal texts, whatever comes before them
+    assert second.numbers == (first.numbers[1], first.numbers[0])  # equal texts share a number with any prefix
 
 
 def test_several_scores_in_json_lines(tmp_path):
@@ -47,7 +47,7 @@ def test_published_layouts(tmp_path):
     assert example.texts == ("Who?", "He.")
 
 
-def test_texts_of_a_class_become_pairs_that_are_no_negatives(tmp_path):
+def test_texts_of_a_class_are_paired_and_never_negatives(tmp_path):
     layout = Layout(("text",), label="class")
     rows = "text\tclass\n" + "".join(f"{name}{number}\t{name}\n" for name in "xyz" for number in range(4))
     pairs = paired_by_class(read(tmp_path, rows, layout, is_training=True), seed=1)
@@ -65,14 +65,14 @@ SCORED, CLASSES = Layout(("a", "b"), ("s",)), Layout(("a",), label="s")
 @pytest.mark.parametrize(
     ("rows", "layout", "message"),
     [
-        ("a\tb\ts\nx\t\t1\n", SCORED, "line 2: the text 'b' is empty"),
+        ("a\tb\ts\nx\t\t1\n", SCORED, "line 2: the text in column 'b' is empty"),
         ("a\tb\ts\nx\ty\n", SCORED, "line 2: there is no column 's'; it has 2 columns"),
         ("a\tb\ts\nx\ty\thigh\n", SCORED, "line 2: the score 'high' is not a number"),
         ("a\tb\ts\nx\ty\tnan\n", SCORED, "line 2: the score 'nan' is not finite"),
         ("a\tb\n", SCORED, "no column 's'; the columns are"),
         ("a\tb\ts\n", SCORED, "has no examples"),
         ("a\ts\nx\t1\ny\t1\n", CLASSES, "all examples have the class '1'"),
-        ("question\tsentence\tlabel\nx\ty\tno\n", LAYOUTS["qnli"], "no row of the class 'entailment'"),
+        ("question\tsentence\tlabel\nx\ty\tno\n", LAYOUTS["qnli"], "no rows of class 'entailment'"),
     ],
 )
 def test_mistakes_are_named_with_their_line(rows, layout, message, tmp_path):
@@ -82,5 +82,5 @@ def test_mistakes_are_named_with_their_line(rows, layout, message, tmp_path):
 
 def test_a_class_of_a_single_text_is_refused(tmp_path):
     examples = read(tmp_path, "a\ts\nx\t1\ny\t1\nz\t2\n", CLASSES, is_training=True)
-    with pytest.raises(UserError, match="only one text has the class of 'z'"):
+    with pytest.raises(UserError, match="'z' is the only text of its class"):
         paired_by_class(examples, seed=1)

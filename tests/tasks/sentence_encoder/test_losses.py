@@ -1,4 +1,4 @@
-"""Losses of sentence encoders: against plain NumPy, over parts of a batch, and over two devices."""
+"""Losses of sentence encoders: compared with NumPy, with gradient accumulation, and on two devices."""
 
 import keras
 import numpy as np
@@ -15,7 +15,7 @@ from official_bert.training.step import TrainingSteps
 B, K, D, LENGTH = 8, 3, 6, 7
 RNG = np.random.default_rng(3)
 VECTORS = RNG.normal(size=(B, K, D)).astype(np.float32)
-# The texts 2 and 5 have the same positive, 3 has the anchor of 0 as its negative, and 6 has no negative.
+# Examples 2 and 5 have the same positive, the negative of 3 is the anchor of 0, and 6 has no negative.
 NUMBERS = np.arange(1, B * K + 1).reshape(B, K)
 NUMBERS[5, 1], NUMBERS[3, 2], NUMBERS[6, 2] = NUMBERS[2, 1], NUMBERS[0, 0], 0
 SCORES = np.array([0.1, 0.9, 0.5, 0.5, 0.2, 0.8, 0.3, 1.0], np.float32)
@@ -44,7 +44,7 @@ def log_softmax(logits):
 
 
 def ranked_by_hand(row, query, candidates, target, temperature):
-    """The cross entropy of a text of an example among candidates, pairs of an example and a place in it."""
+    """Return the cross-entropy of a text over candidates, each given by its example and its index in the example."""
     vectors = unit(VECTORS.astype(np.float64))
     own = NUMBERS[row, :2]
     kept = [(i, k) for i, k in candidates if (i, k) == target or (NUMBERS[i, k] and NUMBERS[i, k] not in own)]
@@ -63,7 +63,7 @@ def contrastive_by_hand(temperature, *, is_symmetric):
 
 
 @pytest.mark.parametrize("is_symmetric", [False, True])
-def test_in_batch_negatives_are_all_but_texts_that_are_none(is_symmetric):
+def test_contrastive_loss_leaves_out_false_and_missing_negatives(is_symmetric):
     found = mean_loss("contrastive", options=LossOptions(temperature=0.2, is_symmetric=is_symmetric))
     assert found == pytest.approx(contrastive_by_hand(0.2, is_symmetric=is_symmetric), rel=1e-5)
 
@@ -77,19 +77,19 @@ def test_losses_of_scored_pairs():
     assert mean_loss("distillation", pairs, scores=scores) == mean_loss("cosine", pairs, scores=scores)
 
 
-def test_triplets_without_a_negative_do_not_count():
+def test_triplets_without_a_negative_are_ignored():
     distances = np.linalg.norm(VECTORS[:, 1:] - VECTORS[:, :1], axis=-1)
     losses = np.maximum(distances[:, 0] - distances[:, 1] + 0.7, 0)[NUMBERS[:, 2] != 0]
     assert mean_loss("triplet", options=LossOptions(margin=0.7)) == pytest.approx(losses.mean(), rel=1e-5)
 
 
-def test_distillation_ends_where_the_similarities_are_the_scores():
+def test_distillation_loss_is_zero_if_similarities_equal_scores():
     cosines = (unit(VECTORS)[:, :1] * unit(VECTORS)[:, 1:]).sum(-1)
     assert mean_loss("distillation", scores=cosines) == pytest.approx(0, abs=1e-5)
     assert mean_loss("distillation", scores=cosines[:, ::-1].copy()) > 0.1
 
 
-def test_the_loss_of_first_components_is_that_of_shorter_vectors():
+def test_the_loss_on_truncated_vectors():
     batch = {"text_numbers": tf.constant(NUMBERS, tf.int32)}
     losses = of_all_sizes(lambda v: LOSSES["contrastive"](v, batch, LossOptions()), "contrastive", VECTORS, (2, 4))
     assert list(losses) == ["contrastive", "contrastive_2", "contrastive_4"]
@@ -105,7 +105,7 @@ def test_classes_of_pairs():
 
 
 def examples():
-    """A batch of two steps, in which an example is the texts one after the other."""
+    """Return the examples of two steps."""
     lengths = RNG.integers(3, LENGTH + 1, (2 * B, K))
     mask = np.arange(K * LENGTH) < lengths.sum(axis=1, keepdims=True)
     values = {
@@ -123,7 +123,7 @@ BATCHES = examples()
 
 
 def trained(loss, strategy=None, num_parts=1):
-    """The losses and the gradient norms of two steps, and the weights after them."""
+    """Return the losses and the gradient norms of two steps, and the weights after them."""
     strategy = strategy or tf.distribute.get_strategy()
     num_texts = 2 if loss == "cosent" else K
     schema = example_schema(LENGTH, num_texts, 50, 2, num_scores=loss == "cosent")
@@ -149,8 +149,8 @@ def trained(loss, strategy=None, num_parts=1):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["contrastive", pytest.param("cosent", marks=pytest.mark.endurance)])
-def test_two_devices_of_two_parts_each_take_the_steps_of_one(loss, two_devices):
-    """Every example is compared with all others of the batch, wherever these are computed."""
+def test_two_devices_with_gradient_accumulation_match_one_device(loss, two_devices):
+    """Each example is compared with the whole batch, across devices and accumulated parts."""
     losses, norms, weights = trained(loss)
     other_losses, other_norms, other_weights = trained(loss, two_devices, num_parts=2)
     np.testing.assert_allclose(other_losses, losses, rtol=1e-5)

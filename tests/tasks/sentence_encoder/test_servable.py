@@ -1,4 +1,4 @@
-"""Vectors of the export of a sentence encoder, against `TextEncoder` and NumPy."""
+"""Vectors of exported sentence encoders, compared with `TextEncoder` and NumPy."""
 
 import base64
 
@@ -30,7 +30,7 @@ def tokenizer(vocab_file):
 
 @pytest.fixture(scope="module")
 def encoder(one_layer_config_file):
-    """An encoder of random weights, large enough for the texts to matter."""
+    """An encoder with random weights, large enough that the vectors depend on the text."""
     tf.keras.utils.set_random_seed(1)
     encoder = BertEncoder(BertConfig.from_json_file(one_layer_config_file), layout=UnpaddedLayout)
     for variable in encoder.trainable_variables:
@@ -40,7 +40,7 @@ def encoder(one_layer_config_file):
 
 @pytest.fixture(scope="module")
 def model(encoder):
-    """Mean and [CLS], a dense layer, normalization."""
+    """A model with mean and [CLS] pooling, a dense layer and normalization."""
     return SentenceModel(encoder, poolings=("mean", "cls"), layers_after=[(WIDTH, "tanh"), None])
 
 
@@ -57,7 +57,7 @@ def unit(vectors):
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def test_vectors_are_those_of_the_text_encoder(encoder, tokenizer):
+def test_vectors_equal_those_of_the_text_encoder(encoder, tokenizer):
     model = SentenceModel(encoder)
     texts = [PREFIX + text for text in AWKWARD_TEXTS]  # one text is longer than the limit
     expected = TextEncoder(encoder, tokenizer).embed(texts, pooling="mean", max_seq_length=LENGTH, batch_size=4)
@@ -91,7 +91,7 @@ def test_sizes_and_types(model, tokenizer, encoder):
 
 
 @pytest.mark.slow
-def test_a_new_process_answers_every_signature(model, tokenizer, tmp_path):
+def test_all_signatures_work_in_a_new_process(model, tokenizer, tmp_path):
     servable = servable_of(model, tokenizer, prefix=PREFIX, vector_types=("int8", "binary"))
     expected = servable.answer(text=tf.constant(AWKWARD_TEXTS))
     servable.use_export_stack(2)

@@ -1,6 +1,7 @@
 """`export_embeddings`: export an encoder as a model that reads texts and returns their vectors."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from official_bert.commands.shared.file_checks import check_model
 from official_bert.config.sentence_modules import MODEL
@@ -8,7 +9,7 @@ from official_bert.options.command import Command
 from official_bert.options.export import VersionOptions
 from official_bert.options.model import ModelOptions
 from official_bert.options.option import MAX_AXIS, option, options, redeclared
-from official_bert.options.vectors import POOLING_HELP, POOLINGS, VectorOptions
+from official_bert.options.vectors import POOLINGS, VectorOptions, pooling_help
 from official_bert.support.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 @options(group="model")
 class EmbeddingExportConfig(VectorOptions, VersionOptions, ModelOptions):
     """Flags of `export_embeddings`."""
+
+    known_poolings: ClassVar[Sequence[str]] = (*POOLINGS, MODEL)
 
     max_seq_length: int = option(
         0,
@@ -36,8 +39,8 @@ class EmbeddingExportConfig(VectorOptions, VersionOptions, ModelOptions):
         VectorOptions,
         "pooling",
         default=None,
-        help=f"{POOLING_HELP} {MODEL}: as a sentence-transformers folder says. By default {MODEL} for such a folder, "
-        "the trained vectors for a run of run_sentence_encoder, and otherwise mean.",
+        help=f"{pooling_help(known_poolings)} {MODEL}: as a sentence-transformers folder says. By default "
+        f"{MODEL} for such a folder, the trained vectors for a run of run_sentence_encoder, and otherwise mean.",
         from_checkpoint=True,
     )
     prefix: str | None = redeclared(
@@ -52,11 +55,6 @@ class EmbeddingExportConfig(VectorOptions, VersionOptions, ModelOptions):
     def poolings(self) -> list[str]:
         """See `VectorOptions`."""
         return (self.pooling or "mean").split(",")
-
-    @property
-    def known_poolings(self) -> list[str]:
-        """See `VectorOptions`."""
-        return [*POOLINGS, MODEL]
 
     @property
     def changes_of_run(self) -> dict[str, Any]:

@@ -1,23 +1,34 @@
 """The flags of commands that make one vector of each text."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from official_bert.options.option import MAX_AXIS, Options, option, options
 from official_bert.support.errors import UserError
 
 VECTOR_TYPES = FLOAT32, INT8, BINARY = ("float32", "int8", "binary")
 POOLINGS = ("mean", "cls", "max", "second_to_last", "sum_last_four", "concat_last_four")
-POOLING_HELP = (
-    "The vector of a text: the mean or maximum of the last layer over the wordpieces, the last layer at [CLS], or the "
-    f"mean of other layers: {', '.join(POOLINGS)}. A comma-separated list concatenates several."
-)
+
+
+def pooling_help(poolings: Sequence[str]) -> str:
+    """Return the help text of --pooling for the poolings that a command knows."""
+    return (
+        f"The vector of a text, one of {', '.join(poolings)}: the mean or maximum of the last layer over the "
+        "wordpieces, the last layer at [CLS], or the mean of other layers. A comma-separated list concatenates several."
+    )
 
 
 @options(group="model")
 class VectorOptions(Options):
-    """Flags for the vector of a text, and for its export."""
+    """Flags for the vector of a text, and for its export.
 
-    pooling: str = option("mean", POOLING_HELP, affects="model")
+    Attributes:
+      known_poolings: the poolings that the command knows.
+    """
+
+    known_poolings: ClassVar[Sequence[str]] = POOLINGS
+
+    pooling: str = option("mean", pooling_help(POOLINGS), affects="model")
     normalize: bool = option(False, "Scale the vectors to length 1.", affects="model")
     vector_size: int = option(
         0,
@@ -43,11 +54,6 @@ class VectorOptions(Options):
         super().__post_init__()
         _check_listed("pooling", self.poolings, self.known_poolings)
         _check_listed("vector_types", self.listed_vector_types, VECTOR_TYPES)
-
-    @property
-    def known_poolings(self) -> Sequence[str]:
-        """The poolings that the command knows."""
-        return POOLINGS
 
     @property
     def poolings(self) -> list[str]:

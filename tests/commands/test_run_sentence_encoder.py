@@ -2,6 +2,8 @@
 
 import json
 import random
+import re
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -158,6 +160,12 @@ def test_classes_of_pairs_and_retrieval_of_a_collection(settings, tmp_path, data
     assert scores["eval_recall@1"] == 1.0  # a query is the document itself
 
 
+@pytest.mark.parametrize("config_class", [SentenceEncoderConfig, EmbeddingExportConfig])
+def test_the_help_names_every_pooling(config_class):
+    (help_text,) = (field.metadata["help"] for field in fields(config_class) if field.name == "pooling")
+    assert set(config_class.known_poolings) <= set(re.findall(r"\w+", help_text))
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -169,6 +177,16 @@ def test_classes_of_pairs_and_retrieval_of_a_collection(settings, tmp_path, data
         ({"text_columns": "a,b", "loss": "softmax"}, "--loss=softmax needs two --text_columns and --label_column"),
         ({"text_columns": "a,b", "loss": "contrastive", "score_columns": "s"}, "does not use scores"),
         ({"text_columns": "a,b,c", "score_columns": "s"}, "needs one score column for each text column after"),
+        (
+            {"text_columns": "a,b", "score_columns": "s", "symmetric": True},
+            "--symmetric has no effect on --loss=cosent",
+        ),
+        ({"text_columns": "a,b,c", "score_columns": "s,t", "margin": 2.0}, "--margin has no effect on --loss=distill"),
+        (
+            {"text_columns": "a,b", "loss": "distillation", "score_columns": "s", "temperature": 1.0},
+            "--temperature has no effect on --loss=distillation",  # of pairs
+        ),
+        ({"text_columns": "a,b", "teacher": "t", "distillation_temperature": 1.0}, "--distillation_temperature cannot"),
         ({"text_columns": "a,a"}, "lists a column twice"),
         (
             {"text_columns": "anchor,positive", "matryoshka_sizes": "24,64"},

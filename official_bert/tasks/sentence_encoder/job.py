@@ -20,7 +20,6 @@ from official_bert.support import writing
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder import evaluation
 from official_bert.tasks.sentence_encoder.examples import Example, ExampleReader, layout_of_flags, paired_by_class
-from official_bert.tasks.sentence_encoder.losses import LossOptions
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from official_bert.tasks.sentence_encoder.records import TextsToIds, example_schema, provenance, write_examples
 from official_bert.tasks.sentence_encoder.servable import servable_of_run
@@ -113,7 +112,8 @@ class SentenceEncoderJob(FinetuningJob):
             bert_config,
             schema,
             loss=config.loss_name,
-            loss_options=LossOptions(config.temperature, config.margin, config.symmetric),
+            loss_options=config.loss_options,
+            soft_target_options=config.soft_target_options,
             vector_sizes=config.vector_sizes,
             max_seq_length=config.max_seq_length,
             num_texts=self._num_texts,

@@ -1,8 +1,8 @@
 """Losses of sentence encoders.
 
 Each loss takes the vectors of this replica's examples, float32 [b, K, D] (an anchor, its positive and K - 2 negatives),
-and the batch. Losses that compare examples with each other gather the vectors of all replicas, so the sum over the
-replicas equals the loss of the whole batch on one device.
+the batch, and as keywords the flags in `options.LOSSES`. Losses that compare examples with each other gather the
+vectors of all replicas, so the sum over the replicas equals the loss of the whole batch on one device.
 
 B: examples on all replicas, b: examples on this replica, K: texts per example, C = B * (K - 1): candidates, D: vector
 size.
@@ -10,7 +10,6 @@ size.
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -24,24 +23,11 @@ COSENT_SCALE = 20.0
 Batch = Mapping[str, tf.Tensor]
 
 
-class LossOptions(NamedTuple):
-    """Hyperparameters of the losses.
-
-    Attributes:
-      temperature: divisor of the cosine similarities before the softmax.
-      margin: margin of the triplet loss.
-      is_symmetric: whether the contrastive loss also ranks all anchors for each positive.
-    """
-
-    temperature: float = 0.05
-    margin: float = 1.0
-    is_symmetric: bool = False
-
-
-def contrastive(vectors: tf.Tensor, batch: Batch, options: LossOptions) -> WeightedSum:
+def contrastive(vectors: tf.Tensor, batch: Batch, *, temperature: float, symmetric: bool) -> WeightedSum:
     """Return the cross-entropy of picking each anchor's positive from all candidates of the batch (InfoNCE).
 
-    A candidate with the same text or class as the anchor or its positive does not count as a negative.
+    A candidate with the same text or class as the anchor or its positive does not count as a negative. If `symmetric`,
+    the anchor of each positive is also picked from all anchors.
 
     Source: van den Oord et al., "Representation Learning with Contrastive Predictive Coding" (2018); Henderson et al.,
     "Efficient Natural Language Response Suggestion for Smart Reply" (2017).
@@ -53,19 +39,19 @@ def contrastive(vectors: tf.Tensor, batch: Batch, options: LossOptions) -> Weigh
     candidate_numbers = tf.reshape(all_numbers[:, 1:], [-1])
     rows = _first_row(vectors) + tf.range(tf.shape(vectors)[0])  # [b], among all examples
     targets = rows * (num_texts - 1)
-    losses = _ranked(vectors[:, 0], candidates, numbers[:, :2], candidate_numbers, targets, options)
-    if options.is_symmetric:
-        back = _ranked(vectors[:, 1], all_vectors[:, 0], numbers[:, :2], all_numbers[:, 0], rows, options)
+    losses = _ranked(vectors[:, 0], candidates, numbers[:, :2], candidate_numbers, targets, temperature)
+    if symmetric:
+        back = _ranked(vectors[:, 1], all_vectors[:, 0], numbers[:, :2], all_numbers[:, 0], rows, temperature)
         losses = (losses + back) / 2
     return _mean_of(losses)
 
 
-def _ranked(queries, candidates, own_numbers, candidate_numbers, targets, options: LossOptions) -> tf.Tensor:
+def _ranked(queries, candidates, own_numbers, candidate_numbers, targets, temperature: float) -> tf.Tensor:
     """Return the cross-entropy of each query, float32 [b].
 
     Candidates with one of the query's `own_numbers`, [b, 2], are no negatives.
     """
-    logits = tf.matmul(queries, candidates, transpose_b=True) / options.temperature  # [b, C]
+    logits = tf.matmul(queries, candidates, transpose_b=True) / temperature  # [b, C]
     is_own = tf.reduce_any(own_numbers[:, :, tf.newaxis] == candidate_numbers, axis=1)  # [b, C]
     is_left_out = is_own | (candidate_numbers == 0)
     is_target = tf.range(tf.shape(candidates)[0]) == targets[:, tf.newaxis]
@@ -73,18 +59,16 @@ def _ranked(queries, candidates, own_numbers, candidate_numbers, targets, option
     return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
 
 
-def cosine(vectors: tf.Tensor, batch: Batch, options: LossOptions) -> WeightedSum:
+def cosine(vectors: tf.Tensor, batch: Batch) -> WeightedSum:
     """Return the squared error of the cosine similarity of each pair, compared with its score."""
-    del options
     return _mean_of(tf.math.squared_difference(similarities(vectors)[:, 0], batch[SCORES][:, 0]))
 
 
-def cosent(vectors: tf.Tensor, batch: Batch, options: LossOptions) -> WeightedSum:
+def cosent(vectors: tf.Tensor, batch: Batch) -> WeightedSum:
     """Return the CoSENT loss: a smooth penalty for pairs whose similarities are ordered against their scores.
 
     Source: Su, "CoSENT: A more efficient sentence vector scheme than Sentence-BERT" (2022).
     """
-    del options
     scores = gather_over_replicas(batch[SCORES][:, 0])  # [B]
     cosines = gather_over_replicas(similarities(vectors)[:, 0]) * COSENT_SCALE
     differences = cosines[tf.newaxis, :] - cosines[:, tf.newaxis]  # [i, j]: similarity of pair j minus that of pair i
@@ -95,7 +79,7 @@ def cosent(vectors: tf.Tensor, batch: Batch, options: LossOptions) -> WeightedSu
     return WeightedSum(loss * share, tf.constant(share))
 
 
-def triplet(vectors: tf.Tensor, batch: Batch, options: LossOptions) -> WeightedSum:
+def triplet(vectors: tf.Tensor, batch: Batch, *, margin: float) -> WeightedSum:
     """Return the triplet loss: the Euclidean distance of each negative should exceed the positive's by the margin.
 
     Source: Reimers and Gurevych, "Sentence-BERT" (2019), section 3.
@@ -103,19 +87,22 @@ def triplet(vectors: tf.Tensor, batch: Batch, options: LossOptions) -> WeightedS
     squares = tf.reduce_sum(tf.square(vectors[:, 1:] - vectors[:, :1]), axis=-1)
     distances = tf.sqrt(tf.maximum(squares, 1e-12))  # [b, K - 1]; the gradient of sqrt at 0 is infinite
     is_real = tf.cast(batch[TEXT_NUMBERS][:, 2:] != 0, tf.float32)  # [b, K - 2]
-    losses = tf.nn.relu(distances[:, :1] - distances[:, 1:] + options.margin) * is_real
+    losses = tf.nn.relu(distances[:, :1] - distances[:, 1:] + margin) * is_real
     return WeightedSum(tf.reduce_sum(losses), tf.reduce_sum(is_real))
 
 
-def distillation(vectors: tf.Tensor, batch: Batch, options: LossOptions) -> WeightedSum:
+def distillation(vectors: tf.Tensor, batch: Batch, *, temperature: float | None = None) -> WeightedSum:
     """Return the loss of the similarities against the scores of another model; see `soft_targets`."""
-    return soft_targets(vectors, batch[SCORES], batch, options.temperature)
+    return soft_targets(vectors, batch[SCORES], batch, temperature=temperature)
 
 
-def soft_targets(vectors: tf.Tensor, scores: tf.Tensor, batch: Batch, temperature: float) -> WeightedSum:
+def soft_targets(
+    vectors: tf.Tensor, scores: tf.Tensor, batch: Batch, *, temperature: float | None = None
+) -> WeightedSum:
     """Return the loss of the similarities of each example against target scores, float32 [b, K - 1].
 
-    Pairs use the squared error, examples with several candidates the KL divergence of their softmax distributions.
+    Pairs use the squared error, examples with several candidates the KL divergence of their softmax distributions, at
+    the temperature.
     """
     cosines = similarities(vectors)
     if vectors.shape[1] == 2:
@@ -133,7 +120,7 @@ def softmax(logits: tf.Tensor, batch: Batch) -> WeightedSum:
     return _mean_of(tf.nn.sparse_softmax_cross_entropy_with_logits(batch[LABEL], logits))
 
 
-LOSSES: dict[str, Callable[[tf.Tensor, Batch, LossOptions], WeightedSum]] = {
+LOSSES: dict[str, Callable[..., WeightedSum]] = {
     "contrastive": contrastive,
     "cosine": cosine,
     "cosent": cosent,

@@ -1,13 +1,23 @@
 """Flags of `run_sentence_encoder`."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from official_bert.options.finetuning import EvaluatedOptions
 from official_bert.options.option import MAX_AXIS, option, options, redeclared
-from official_bert.options.vectors import VectorOptions
+from official_bert.options.vectors import POOLINGS, VectorOptions, pooling_help
 from official_bert.support.errors import UserError
 
-LOSSES = ("contrastive", "cosine", "cosent", "triplet", "softmax", "distillation")
+_LOSS_OPTIONS = ("temperature", "symmetric", "margin")
+LOSSES: dict[str, tuple[str, ...]] = {
+    "contrastive": ("temperature", "symmetric"),
+    "cosine": (),
+    "cosent": (),
+    "triplet": ("margin",),
+    "softmax": (),
+    "distillation": (),  # see `soft_target_options`
+}
+"""The losses, each with the flags that it reads, of `_LOSS_OPTIONS`."""
 PUBLISHED = {"sts-b": ("cosent", "cosine"), "qnli": ("contrastive",)}
 """The losses of each published data set, the default first."""
 TASK_NAMES = (*PUBLISHED, "custom")
@@ -22,6 +32,7 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
     """Flags of `run_sentence_encoder`."""
 
     task: ClassVar[str] = "sentence_encoder"
+    known_poolings: ClassVar[Sequence[str]] = (*POOLINGS, "bm25")
 
     data_dir: str | None = option(
         None, "Folder with the files of the data set.", group="input", required=True, is_path=True, affects="data"
@@ -104,6 +115,11 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
         maximum=MAX_AXIS,
         affects="model",
     )
+    pooling: str = redeclared(
+        VectorOptions,
+        "pooling",
+        help=f"{pooling_help(known_poolings)} bm25: a mean in which rare wordpieces weigh more.",
+    )
     normalize: bool = redeclared(VectorOptions, "normalize", default=True)
     loss: str | None = option(
         None,
@@ -111,12 +127,13 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
         "the cosine similarity; cosent: order pairs by their scores; triplet: margin between distances; softmax: "
         "classify pairs; distillation: match another model's scores. Default: cosent for scored pairs, distillation "
         "for more scores, softmax for pairs with classes, otherwise contrastive.",
-        choices=LOSSES,
+        choices=tuple(LOSSES),
         affects="learning",
     )
     temperature: float = option(
         0.05,
-        "Divisor of the similarities before the softmax, for --loss=contrastive or distillation.",
+        "Divisor of the similarities before the softmax, for --loss=contrastive, distillation of several scores, or "
+        "--teacher with negatives.",
         minimum=1e-4,
         maximum=1000,
         affects="learning",
@@ -126,9 +143,7 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
         "For --loss=contrastive: also pick the anchor of each positive from all anchors.",
         affects="learning",
     )
-    margin: float = option(
-        1.0, "Margin of --loss=triplet.", minimum=0, only_with={"loss": ("triplet",)}, affects="learning"
-    )
+    margin: float = option(1.0, "Margin of --loss=triplet.", minimum=0, affects="learning")
     matryoshka_sizes: str | None = option(
         None,
         "Comma-separated vector sizes: the loss is also computed on vectors truncated to each size, so that "
@@ -151,8 +166,13 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.hidden_state_weight:
-            raise UserError("--hidden_state_weight cannot be used for sentence encoders; leave it out")
+        for name in ("hidden_state_weight", "distillation_temperature"):
+            if getattr(self, name) != getattr(SentenceEncoderConfig, name):
+                raise UserError(f"--{name} cannot be used for sentence encoders; leave it out")
+        read = {**self.loss_options, **(self.soft_target_options if self.teacher else {})}
+        for name in _LOSS_OPTIONS:
+            if getattr(self, name) != getattr(SentenceEncoderConfig, name) and name not in read:
+                raise UserError(f"--{name} has no effect on --loss={self.loss_name}; leave it out")
         if self.vector_sizes and self.loss_name == "softmax":
             raise UserError("--matryoshka_sizes cannot be used with --loss=softmax; leave it out")
         allowed = PUBLISHED.get(self.task_name.lower())
@@ -205,6 +225,18 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
         return "softmax" if self.label_column and len(self.text_names) > 1 else "contrastive"
 
     @property
+    def loss_options(self) -> dict[str, Any]:
+        """The flags that the loss reads, with their values."""
+        if self.loss_name == "distillation":
+            return self.soft_target_options
+        return {name: getattr(self, name) for name in LOSSES[self.loss_name]}
+
+    @property
+    def soft_target_options(self) -> dict[str, Any]:
+        """The flags that distillation reads, with their values; the squared error of pairs needs none."""
+        return {"temperature": self.temperature} if len(self.text_names) > 2 else {}
+
+    @property
     def text_names(self) -> tuple[str, ...]:
         """The columns of --text_columns."""
         return _names(self.text_columns)
@@ -224,11 +256,6 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
                 f"--matryoshka_sizes={self.matryoshka_sizes}: {wrong!r} is not a size; give numbers above 0"
             )
         return tuple(map(int, names))
-
-    @property
-    def known_poolings(self) -> list[str]:
-        """See `VectorOptions`."""
-        return [*super().known_poolings, "bm25"]
 
     @property
     def layers_after(self) -> list[tuple[int, str] | None]:

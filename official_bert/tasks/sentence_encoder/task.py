@@ -1,6 +1,7 @@
 """The sentence encoder task: model, losses and predictions."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -13,7 +14,6 @@ from official_bert.modeling.sentence import SentenceGroupModel, SentenceModel
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.losses import (
     LOSSES,
-    LossOptions,
     of_all_sizes,
     similarities,
     soft_targets,
@@ -21,8 +21,6 @@ from official_bert.tasks.sentence_encoder.losses import (
 )
 from official_bert.training.distillation import TEACHER_LOGITS
 from official_bert.training.task import WeightedSum
-
-_DEFAULTS = LossOptions()
 
 
 class SentenceEncoderTask:
@@ -42,7 +40,8 @@ class SentenceEncoderTask:
         schema: RecordSchema,
         *,
         loss: str,
-        loss_options: LossOptions = _DEFAULTS,
+        loss_options: Mapping[str, Any] | None = None,
+        soft_target_options: Mapping[str, Any] | None = None,
         vector_sizes: Sequence[int] = (),
         max_seq_length: int,
         num_texts: int,
@@ -58,7 +57,8 @@ class SentenceEncoderTask:
           config: the architecture.
           schema: the record schema; see `records.example_schema`.
           loss: a key of `LOSSES`, or "softmax".
-          loss_options: its hyperparameters.
+          loss_options: keyword arguments of the loss.
+          soft_target_options: keyword arguments of `soft_targets`.
           vector_sizes: sizes of truncated vectors on which the loss is also computed.
           max_seq_length: maximum number of positions per text.
           num_texts: K, number of texts per example.
@@ -69,7 +69,8 @@ class SentenceEncoderTask:
           **model_options: see `SentenceModel`.
         """
         self._config, self.schema = config, schema
-        self._loss, self._loss_options, self._vector_sizes = loss, loss_options, tuple(vector_sizes)
+        self._loss, self._loss_options, self._vector_sizes = loss, loss_options or {}, tuple(vector_sizes)
+        self._soft_target_options = soft_target_options or {}
         self._encoder_options, self._model_options, self._bm25 = encoder_options, model_options, bm25
         self._group_options = {
             "max_seq_length": max_seq_length,
@@ -94,7 +95,7 @@ class SentenceEncoderTask:
             return {"softmax": softmax(outputs["logits"], batch)}
 
         def loss(vectors):
-            return LOSSES[self._loss](vectors, batch, self._loss_options)
+            return LOSSES[self._loss](vectors, batch, **self._loss_options)
 
         return of_all_sizes(loss, self._loss, outputs["vectors"], self._vector_sizes)
 
@@ -109,9 +110,9 @@ class SentenceEncoderTask:
         batch: Mapping[str, tf.Tensor],
         temperature: float,
     ) -> WeightedSum:
-        """See `DistillableTask`; the temperature of `loss_options` is used."""
+        """See `DistillableTask`; the temperature of `soft_target_options` is used."""
         del temperature
-        return soft_targets(outputs["vectors"], teacher_logits, batch, self._loss_options.temperature)
+        return soft_targets(outputs["vectors"], teacher_logits, batch, **self._soft_target_options)
 
     def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Return the vectors, float32 [B, K, D]."""

@@ -1,21 +1,22 @@
-"""KerasHub presets of BERT, ALBERT and DistilBERT, including classifier and masked-LM heads.
+"""KerasHub presets of all families but CamemBERT, including classifier and masked-LM heads.
 
 A preset is a folder with `config.json`, `model.weights.h5` and the tokenizer; the head of a task is in `task.json` and
 `task.weights.h5`. Names in weight files are the class names of layers, numbered if a class occurs several times.
 """
 
+import collections
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 from absl import logging
 
-from official_bert.checkpoints.keras_layers import layer_variables, without_heads
+from official_bert.checkpoints.keras_layers import find_layer_variable, to_ours
 from official_bert.config.bert_config import BertConfig
-from official_bert.families.family_registry import FAMILY_KEY
+from official_bert.families.family_registry import FAMILY_KEY, family_of_keys
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 
@@ -24,6 +25,7 @@ _TASK_FILE, _TASK_WEIGHTS_FILE = "task.json", "task.weights.h5"
 _TOKENIZER_FILE = "tokenizer.json"
 _KEYS = {
     "vocabulary_size": "vocab_size",
+    "vocab_size": "vocab_size",
     "num_layers": "num_hidden_layers",
     "num_heads": "num_attention_heads",
     "hidden_dim": "hidden_size",
@@ -34,55 +36,82 @@ _KEYS = {
     "num_groups": "num_hidden_groups",
     "num_inner_repetitions": "inner_group_num",
 }
-_EMBEDDINGS, _POOLER = "bert/embeddings/", "bert/pooler/dense"
-_TABLES = {
-    "layers/reversible_embedding": f"{_EMBEDDINGS}word_embeddings",
-    "layers/position_embedding": f"{_EMBEDDINGS}position_embeddings",
-    "layers/embedding": f"{_EMBEDDINGS}token_type_embeddings",
-    "layers/layer_normalization": f"{_EMBEDDINGS}LayerNorm",
-}
+_WORDS, _POSITIONS, _SEGMENTS = (f"bert/embeddings/{name}_embeddings" for name in ("word", "position", "token_type"))
+_NORM = "bert/embeddings/LayerNorm"
+_PROJECTION, _POOLER = "bert/encoder/embedding_hidden_mapping_in", "bert/pooler/dense"
+_LEFT_OUT = ""
+
+# Layers outside of the transformer's, in the order of their numbers: class and our name.
+_Layers = Sequence[tuple[str, str]]
+_TABLES: _Layers = (
+    ("reversible_embedding", _WORDS),
+    ("position_embedding", _POSITIONS),
+    ("embedding", _SEGMENTS),
+    ("layer_normalization", _NORM),
+)
+_TWO_TABLES: _Layers = (
+    ("token_and_position_embedding/token_embedding", _WORDS),
+    ("token_and_position_embedding/position_embedding", _POSITIONS),
+    ("layer_normalization", _NORM),
+)
 
 
 class _Backbone(NamedTuple):
-    """A backbone class: config keys with fixed values, and layers other than the transformer's."""
+    """A backbone class.
+
+    Attributes:
+      values: config keys with fixed values.
+      layers: layers other than the transformer's.
+      zeros: tables that are zero in the released model, and missing here.
+    """
 
     values: Mapping[str, Any]
-    layers: Mapping[str, str]
+    layers: _Layers
+    zeros: tuple[str, ...] = ()
+
+
+def _roberta(family: str) -> _Backbone:
+    values = {FAMILY_KEY: family, "hidden_act": "gelu_erf", "layer_norm_eps": 1e-5, "type_vocab_size": 1}
+    return _Backbone(values, _TWO_TABLES, (_SEGMENTS,))
 
 
 _BACKBONES = {
-    "BertBackbone": _Backbone({"hidden_act": "gelu"}, _TABLES | {"layers/dense": _POOLER}),
+    "BertBackbone": _Backbone({"hidden_act": "gelu"}, (*_TABLES, ("dense", _POOLER))),
     "AlbertBackbone": _Backbone(
-        {FAMILY_KEY: "albert", "hidden_act": "gelu"},
-        _TABLES | {"layers/dense": "bert/encoder/embedding_hidden_mapping_in", "layers/dense_1": _POOLER},
+        {FAMILY_KEY: "albert", "hidden_act": "gelu"}, (*_TABLES, ("dense", _PROJECTION), ("dense", _POOLER))
     ),
     "DistilBertBackbone": _Backbone(
-        {FAMILY_KEY: "distilbert", "hidden_act": "gelu_erf", "type_vocab_size": 0},
-        {
-            "layers/token_and_position_embedding/token_embedding": f"{_EMBEDDINGS}word_embeddings",
-            "layers/token_and_position_embedding/position_embedding": f"{_EMBEDDINGS}position_embeddings",
-            "layers/layer_normalization": f"{_EMBEDDINGS}LayerNorm",
-        },
+        {FAMILY_KEY: "distilbert", "hidden_act": "gelu_erf", "type_vocab_size": 0}, _TWO_TABLES
     ),
+    # Released ELECTRAs have no pooler, and ours ends in another activation.
+    "ElectraBackbone": _Backbone(
+        {FAMILY_KEY: "electra", "hidden_act": "gelu"}, (*_TABLES, ("dense", _PROJECTION), ("dense", _LEFT_OUT))
+    ),
+    "RobertaBackbone": _roberta("roberta"),
+    "XLMRobertaBackbone": _roberta("xlm-roberta"),
 }
-_MASKED_LM = {
-    "layers/masked_lm_head/_intermediate_dense": "cls/predictions/transform/dense",
-    "layers/masked_lm_head/_intermediate_layer_norm": "cls/predictions/transform/LayerNorm",
-    "layers/masked_lm_head": "cls/predictions/output_bias",
-}
-_CLASSIFIER = {"layers/dense": "output"}
+_MASKED_LM: _Layers = (
+    ("masked_lm_head/_intermediate_dense", "cls/predictions/transform/dense"),
+    ("masked_lm_head/_intermediate_layer_norm", "cls/predictions/transform/LayerNorm"),
+    ("masked_lm_head", "cls/predictions/output_bias"),
+)
+_CLASSIFIER: _Layers = (("dense", "output"),)
 _TASKS = {
     "BertTextClassifier": _CLASSIFIER,
     "AlbertTextClassifier": _CLASSIFIER,
-    "DistilBertTextClassifier": {"layers/dense": _POOLER, "layers/dense_1": "output"},
-    "BertMaskedLM": _MASKED_LM,
-    "AlbertMaskedLM": _MASKED_LM,
-    "DistilBertMaskedLM": _MASKED_LM,
+    **dict.fromkeys(
+        ("DistilBertTextClassifier", "RobertaTextClassifier", "XLMRobertaTextClassifier"),
+        (("dense", _POOLER), *_CLASSIFIER),
+    ),
+    **{name.replace("Backbone", "MaskedLM"): _MASKED_LM for name in _BACKBONES},
 }
-_VARIABLE = re.compile(r"(.+)/vars/([01])")
-_LAYER = re.compile(r"layers/transformer_encoder(?:_(\d+))?/_(?:self_attention_layer/(\w+)_dense|(\w+))")
+_VARIABLE = re.compile(r"layers/(.+)/vars/([01])")
+_LAYER = re.compile(r"layers/transformer_encoder(?:_(\d+))?/_([\w/]+)/vars/([01])")
 _PARTS = {
-    "output": "attention_output",
+    "self_attention_layer/query_dense": "query",
+    "self_attention_layer/key_dense": "key",
+    "self_attention_layer/value_dense": "value",
+    "self_attention_layer/output_dense": "attention_output",
     "self_attention_layer_norm": "attention_norm",
     "feedforward_intermediate_dense": "intermediate",
     "feedforward_output_dense": "output",
@@ -107,6 +136,8 @@ def config_values(path: str) -> dict[str, Any]:
             "give the original release of the model (bert_model.ckpt) or its Hugging Face folder"
         )
     values = {ours: theirs[key] for key, ours in _KEYS.items() if key in theirs} | _BACKBONES[name].values
+    if isinstance(length := values.get("max_position_embeddings"), int):
+        values["max_position_embeddings"] = length + family_of_keys(values).config_class.first_position
     if "dropout" in theirs:
         values |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), theirs["dropout"])
     return values
@@ -120,8 +151,12 @@ def read_model(folder: str, config: BertConfig) -> dict[str, np.ndarray]:
     """
     config_file = os.path.join(folder, _CONFIG_FILE)
     config_values(config_file)  # raises for another class
-    layers = _BACKBONES[_class_of(config_file)].layers
-    arrays = _read_weights(os.path.join(folder, _WEIGHTS_FILE), layers, config)
+    backbone = _BACKBONES[_class_of(config_file)]
+    arrays = _read_weights(os.path.join(folder, _WEIGHTS_FILE), backbone.layers, config)
+    for name in backbone.zeros:
+        arrays[name] = np.zeros([config.type_vocab_size, config.embedding_width], np.float32)
+    if _POSITIONS in arrays:  # the first rows belong to no text and are zero in released models, too
+        arrays[_POSITIONS] = np.pad(arrays[_POSITIONS], ((config.first_position, 0), (0, 0)))
     head = os.path.join(folder, _TASK_WEIGHTS_FILE)
     if files.exists(head):
         task_file = os.path.join(folder, _TASK_FILE)
@@ -155,21 +190,25 @@ def _class_of(path: str) -> Any:
     return text_files.read_json(path, "part of a preset").get("class_name") if files.exists(path) else None
 
 
-def _read_weights(path: str, layers: Mapping[str, str], config: BertConfig) -> dict[str, np.ndarray]:
+def _read_weights(path: str, layers: _Layers, config: BertConfig) -> dict[str, np.ndarray]:
     """Read the arrays of one file under our names."""
     arrays: dict[str, np.ndarray] = {}
+    names = _numbered(layers, config)
 
     def take(place: str, item: h5py.Group | h5py.Dataset) -> None:
         if not isinstance(item, h5py.Dataset) or place.startswith("optimizer/"):
             return
-        found = _our_name(place, layers, config)
+        variable = find_layer_variable(place, _LAYER, _PARTS) or _our_name(place, names)
+        if variable == _LEFT_OUT:
+            logging.info("%s: left out %s, the pooler, which the released model does not have", path, place)
+            return
+        found = variable and to_ours(variable, item[()], config)
         if found is None:
             raise UserError(f"{path} has {place}, which {config.family.title} does not have; is it of another class?")
-        name, part = found
-        array = without_heads(item[()], part)
+        name, array = found
         if array.dtype.kind != "f" or not np.isfinite(array).all():
             raise UserError(f"{path}: {place} is not finite floating-point data; is it quantized or damaged?")
-        arrays[name] = (array.T if name == "output_weights" else array).astype(np.float32)
+        arrays[name] = array.astype(np.float32)
 
     with files.open_file(path, "rb") as source:
         try:
@@ -179,22 +218,25 @@ def _read_weights(path: str, layers: Mapping[str, str], config: BertConfig) -> d
     return arrays
 
 
-def _our_name(place: str, layers: Mapping[str, str], config: BertConfig) -> tuple[str, str] | None:
-    """Return our name of an array and its part of the layer; None if the model has no such array."""
+def _numbered(layers: _Layers, config: BertConfig) -> dict[str, str]:
+    """Return our name of each layer, keyed by its name in the file; embeddings of full width may be unprojected."""
+    numbers, names = collections.Counter(), {}
+    for kind, name in layers:
+        if name != _PROJECTION or config.embedding_width != config.hidden_size:
+            names[f"{kind}_{numbers[kind]}" if numbers[kind] else kind] = name
+            numbers[kind] += 1
+    return names
+
+
+def _our_name(place: str, names: Mapping[str, str]) -> str | None:
+    """Return our name of a variable outside of the transformer; None if the model has no such variable."""
     variable = _VARIABLE.fullmatch(place)
-    if variable is None:
-        return None
-    owner, index = variable[1], int(variable[2])
-    if match := _LAYER.fullmatch(owner):
-        part, number = _PARTS.get(match[2] or match[3], match[2]), int(match[1] or 0)
-        name = layer_variables(config.family).get((part, index))
-        known = name is not None and number < len(config.layer_numbers)
-        return (name.format(*config.layer_numbers[number]), part) if known else None
-    name = layers.get(owner)
-    if name is None:
-        return None
-    if name.endswith("LayerNorm"):
-        return f"{name}/{('gamma', 'beta')[index]}", ""
+    name = names.get(variable[1]) if variable else None
+    if not name:
+        return name
+    index = int(variable[2])
     if name == "output":
-        return f"{name}_{('weights', 'bias')[index]}", ""
-    return (f"{name}/{('kernel', 'bias')[index]}" if "dense" in name or "mapping" in name else name), ""
+        return f"{name}_{('weights', 'bias')[index]}"
+    if name.endswith("LayerNorm"):
+        return f"{name}/{('gamma', 'beta')[index]}"
+    return f"{name}/{('kernel', 'bias')[index]}" if "dense" in name or name == _PROJECTION else name

@@ -1,30 +1,58 @@
-"""Maps variables of transformers built from Keras layers to our names and layout."""
+"""Translates variables of transformers built from Keras layers to our names and layout."""
 
 import itertools
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
-from official_bert.families.family import Family
+from official_bert.config.bert_config import BertConfig
 
 # In the order of every family's table, each with its two variables.
 _PARTS = ("query", "key", "value", "attention_output", "attention_norm", "intermediate", "output", "output_norm")
 
 
-def layer_variables(family: Family) -> dict[tuple[str, int], str]:
-    """Return our names of a layer's variables, keyed by part and 0 for kernel or gamma, 1 for bias or beta."""
-    names = [rule.source for rule in family.hugging_face.parts["encoder"] if "{}" in rule.source]
-    return dict(zip(itertools.product(_PARTS, (0, 1)), names, strict=True))
+class LayerVariable(NamedTuple):
+    """A variable of a layer: the layer's number (None if the name has none), its part, and 1 for a bias or beta."""
+
+    number: int | None
+    part: str
+    index: int
 
 
-def without_heads(array: np.ndarray, part: str) -> np.ndarray:
-    """Merge the head axes of an attention variable: [width, heads, size] becomes [width, width].
+def find_layer_variable(name: str, pattern: re.Pattern, parts: Mapping[str, str]) -> LayerVariable | None:
+    """Return the variable of a layer that a name denotes; None for another name.
 
     Args:
-      array: a variable of a layer.
-      part: the part of the layer; the projection after attention is [heads, size, width].
+      name: a name in a file.
+      pattern: matches layer number, part and variable.
+      parts: the names of the parts in the file, with ours.
     """
-    if part == "attention_output":
-        return array.reshape(-1, array.shape[-1]) if array.ndim == 3 else array
+    match = pattern.fullmatch(name)
+    if match is None or match[2] not in parts:
+        return None
+    return LayerVariable(match[1] and int(match[1]), parts[match[2]], int(match[3] in ("1", "bias", "beta")))
+
+
+def to_ours(variable: str | LayerVariable, array: np.ndarray, config: BertConfig) -> tuple[str, np.ndarray] | None:
+    """Return a variable under our name and in our layout; None if the model has no such layer.
+
+    Args:
+      variable: a variable of a layer, or our name.
+      array: its value. Attention projections have axes for the heads, [width, heads, size], and the projection after
+        attention [heads, size, width]; classes are the last axis.
+      config: the architecture.
+    """
+    if isinstance(variable, str):
+        return variable, array.T if variable.endswith("output_weights") else array
+    number, part, index = variable
+    names = [rule.source for rule in config.family.hugging_face.parts["encoder"] if "{}" in rule.source]
+    layers = config.layer_numbers[number or 0 :]
+    if not layers:
+        return None
     if part in ("query", "key", "value"):
-        return array.reshape(*array.shape[:-2], -1)
-    return array
+        array = array.reshape(*array.shape[:-2], -1)
+    elif part == "attention_output" and array.ndim == 3:
+        array = array.reshape(-1, array.shape[-1])
+    return dict(zip(itertools.product(_PARTS, (0, 1)), names, strict=True))[part, index].format(*layers[0]), array

@@ -16,7 +16,7 @@ from absl import logging
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from official_bert.checkpoints.bundle import OBJECT_GRAPH, CheckpointReader
-from official_bert.checkpoints.keras_layers import layer_variables, without_heads
+from official_bert.checkpoints.keras_layers import LayerVariable, find_layer_variable, to_ours
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.family_registry import FAMILY_KEY, all_families
 from official_bert.support.errors import UserError
@@ -71,14 +71,6 @@ class _Array(NamedTuple):
     shape: tuple[int, ...]
 
 
-class _Layer(NamedTuple):
-    """A variable of a layer: the layer's number, None for shared weights, and the keys of `layer_variables`."""
-
-    number: int | None
-    part: str
-    index: int
-
-
 def config_values(path: str, num_hidden_layers: int | None = None) -> dict[str, Any]:
     """Derive the architecture from the shapes of the variables.
 
@@ -93,9 +85,9 @@ def config_values(path: str, num_hidden_layers: int | None = None) -> dict[str, 
       UserError: the checkpoint is damaged, is not such a model, or leaves the number of layers open.
     """
     found = _find_variables(path.removesuffix(".index"))
-    numbers = {slot.number for slot in found if isinstance(slot, _Layer)}
+    numbers = {slot.number for slot in found if isinstance(slot, LayerVariable)}
     number = next(iter(numbers))
-    wanted = [*_TABLES, *(_Layer(number, part, 0) for part in ("query", "intermediate"))]
+    wanted = [*_TABLES, *(LayerVariable(number, part, 0) for part in ("query", "intermediate"))]
     if missing := [slot for slot in wanted if slot not in found]:
         raise UserError(f"it lacks {missing[0]}, so the sizes are unknown; {_ADVICE}")
     words, positions, segments, query, inner = (found[slot].shape for slot in wanted)
@@ -135,8 +127,8 @@ def read_model(prefix: str, config: BertConfig) -> dict[str, np.ndarray]:
       UserError: the checkpoint is damaged or is not such a model; the message names an array.
     """
     found, reader = _find_variables(prefix), CheckpointReader(prefix, KIND, of_objects=True)
-    names, numbers = layer_variables(config.family), config.layer_numbers
-    layers = {slot.number for slot in found if isinstance(slot, _Layer)}
+    numbers = config.layer_numbers
+    layers = {slot.number for slot in found if isinstance(slot, LayerVariable)}
     if layers != ({None} if config.family.shares_layers else set(range(len(numbers)))):
         what = "layers that share their weights" if None in layers else f"{len(layers)} layers"
         raise UserError(f"{prefix} has {what}, but the model config is {config.family.title} with {len(numbers)}")
@@ -145,15 +137,12 @@ def read_model(prefix: str, config: BertConfig) -> dict[str, np.ndarray]:
         array = reader.read(key)
         if not np.isfinite(array).all():
             raise UserError(f"{prefix}: {key} contains NaN or infinity; did the training diverge?")
-        if isinstance(slot, _Layer):
-            name = names[slot.part, slot.index].format(*numbers[slot.number or 0])
-            arrays[name] = without_heads(array, slot.part)
-        else:
-            arrays[slot] = array.T if slot.endswith("output_weights") else array
+        name, array = to_ours(slot, array, config)
+        arrays[name] = array
     return arrays
 
 
-def _find_variables(prefix: str) -> dict[str | _Layer, _Array]:
+def _find_variables(prefix: str) -> dict[str | LayerVariable, _Array]:
     """Find the variables of a model in a checkpoint, by our names.
 
     Raises:
@@ -183,21 +172,18 @@ def _find_variables(prefix: str) -> dict[str | _Layer, _Array]:
             unknown.append(f"{item.full_name} ({key})")
         elif found.setdefault(slot, _Array(key, shape)).key != key:
             raise UserError(f"{prefix} has {item.full_name} twice: {found[slot].key} and {key}; are there two models?")
-    if not any(isinstance(slot, _Layer) for slot in found):
+    if not any(isinstance(slot, LayerVariable) for slot in found):
         raise UserError(f"{prefix} has no transformer layers with the Model Garden's names; {_ADVICE}")
     if unknown:
         raise UserError(f"{prefix} has {unknown[0]}, which belongs to neither an encoder nor a known head; {_ADVICE}")
     return _settled(found, prefix)
 
 
-def _slot_of(name: str) -> str | _Layer | None:
+def _slot_of(name: str) -> str | LayerVariable | None:
     for pattern, ours in _NAMES.items():
         if match := re.fullmatch(f"(?:.*/)?{pattern}", name):
             return match.expand(ours)
-    match = _LAYER.fullmatch(name)
-    if match is None or match[2] not in _PARTS:
-        return None
-    return _Layer(match[1] and int(match[1]), _PARTS[match[2]], int(match[3] in ("bias", "beta")))
+    return find_layer_variable(name, _LAYER, _PARTS)
 
 
 def _head_of_output(variable: int, owners: Mapping[int, list[tuple[int, str]]]) -> str | None:
@@ -209,7 +195,7 @@ def _head_of_output(variable: int, owners: Mapping[int, list[tuple[int, str]]]) 
     return next(found, None)
 
 
-def _settled(found: dict[str | _Layer, _Array], prefix: str) -> dict[str | _Layer, _Array]:
+def _settled(found: dict[str | LayerVariable, _Array], prefix: str) -> dict[str | LayerVariable, _Array]:
     """Resolve ambiguous variables by the other variables present."""
     head = {slot: found.pop(slot) for slot in list(found) if str(slot).startswith(("head/", "nameless/"))}
     for slot, array in head.items():

@@ -14,7 +14,8 @@ from official_bert.families.hugging_face import is_config
 from official_bert.support import files, text_files
 
 _GRAPH_NAME = b"_CHECKPOINTABLE_OBJECT_GRAPH"  # first key of an object checkpoint's index, so uncompressed
-_VOCABULARY_SUFFIXES = (".txt", ".model", ".spm")
+PRESET_PIECES_FILE, MERGES_FILE = "vocabulary.json", "merges.txt"  # the tokens of a byte-level BPE in a preset
+_VOCABULARY_SUFFIXES = (".txt", ".model", ".spm", PRESET_PIECES_FILE)
 
 
 class Format(NamedTuple):
@@ -95,8 +96,18 @@ def find_vocabulary(folder: str) -> str | None:
     row = folder_format(folder) if files.is_folder(folder) else None
     assets = os.path.join(folder, row.vocabulary) if row else ""
     names = files.list_folder(assets) if row and files.is_folder(assets) else []
-    found = sorted(name for name in names if name.endswith(_VOCABULARY_SUFFIXES))
+    found = [name for name in names if name.endswith(_VOCABULARY_SUFFIXES) and name != MERGES_FILE]
     return os.path.join(assets, found[0]) if len(found) == 1 else None
+
+
+def model_folder(vocab_file: str) -> str:
+    """Return the folder of the model that a vocabulary belongs to: the file's, unless a format has a subfolder."""
+    folder = os.path.dirname(vocab_file)
+    for row in FOLDERS:
+        parent = folder.removesuffix(row.vocabulary)
+        if parent != folder and folder_format(parent or os.curdir) is row:
+            return os.path.dirname(parent)
+    return folder
 
 
 def vocabulary_folders(folder: str) -> list[str]:

@@ -5,12 +5,13 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
+from official_bert.config.model_formats import MERGES_FILE, model_folder
 from official_bert.config.text_settings import TextSettings
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 from official_bert.support.extras import require
 from official_bert.tokenization.alignment import EncodingWithOffsets
-from official_bert.tokenization.hf_tokenizer import BPE_FILE, MERGES_FILE, TOKENIZER_CONFIG_FILE, TOKENIZER_FILE
+from official_bert.tokenization.hf_tokenizer import BPE_FILE, TOKENIZER_CONFIG_FILE, TOKENIZER_FILE
 from official_bert.tokenization.roberta_sequences import NAMES, RobertaSequences
 from official_bert.tokenization.tokenizer import Tokenizer
 from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabulary
@@ -59,9 +60,8 @@ class BpeVocabulary(Vocabulary):
         limit = {"max_bytes": text_files.MAX_VOCAB_BYTES}
         values = text_files.read_json(vocab_file, "vocabulary", **limit)
         folder = os.path.dirname(vocab_file)
-        if "model" in values:
-            model, before = values["model"], values.get("pre_tokenizer") or {}
-            model = model if isinstance(model, dict) else {}
+        if isinstance(model := values.get("model"), dict):  # else the id of a token
+            before = values.get("pre_tokenizer") or {}
             merges, pieces = model.get("merges"), dict(model.get("vocab") or {})
             parts = before.get("pretokenizers", [before])
             adds_prefix_space = any(part.get(_PREFIX_KEY, False) for part in parts if part.get("type") == "ByteLevel")
@@ -76,9 +76,10 @@ class BpeVocabulary(Vocabulary):
                 raise UserError(f"{vocab_file} needs {path}, which is missing; models are published with both files")
             content = text_files.read_limited(path, "list of merges", text_files.MAX_VOCAB_BYTES).decode()
             merges = [line.split(" ") for line in content.split("\n") if line and not line.startswith("#version")]
-            config = os.path.join(folder, TOKENIZER_CONFIG_FILE)
+            model = model_folder(vocab_file)
+            config = os.path.join(model, TOKENIZER_CONFIG_FILE if model == folder else TOKENIZER_FILE)  # or a preset's
             said = text_files.read_json(config, "tokenizer config") if files.exists(config) else {}
-            pieces, adds_prefix_space = values, bool(said.get(_PREFIX_KEY, False))
+            pieces, adds_prefix_space = values, bool(said.get("config", said).get(_PREFIX_KEY, False))
         _check(vocab_file, pieces, merges)
         return cls(pieces, merges, vocab_file, adds_prefix_space=adds_prefix_space)
 

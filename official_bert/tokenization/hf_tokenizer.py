@@ -10,7 +10,7 @@ from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 
 TOKENIZER_CONFIG_FILE, TOKENIZER_FILE = "tokenizer_config.json", "tokenizer.json"
-PIECES_FILE, MERGES_FILE = "vocab.json", "merges.txt"  # used by older folders instead of `tokenizer.json`
+PIECES_FILE = "vocab.json"  # used by older folders, with `merges.txt`, instead of `tokenizer.json`
 BPE = "BPE"  # model type of a byte-level tokenizer
 BPE_FILE = "bpe.json"  # its `tokenizer.json` beside one of our models
 

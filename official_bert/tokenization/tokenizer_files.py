@@ -11,7 +11,7 @@ from absl import logging
 
 from official_bert.config import model_formats
 from official_bert.config.text_settings import TextSettings
-from official_bert.families.family_registry import FAMILIES, all_families, load_class, load_family
+from official_bert.families.family_registry import FAMILIES, FAMILY_KEY, all_families, load_class, load_family
 from official_bert.families.hugging_face import MODEL_TYPE
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
@@ -60,15 +60,18 @@ def kind_of_file(vocab_file: str, flag: str | None = None) -> Any:
         ]
         family = _family_beside(vocab_file) if theirs else None
         return family if family in theirs else named
-    if vocab_file.endswith((".model", ".spm")):  # names that other programs give a SentencePiece model
-        flag = flag or "spm_model_file"
-    of_flag = (kind for kind in kinds.values() if kind.vocabulary_class.flag == flag)
-    return next(of_flag, kinds[Vocabulary.file_name])
+    is_sentencepiece = vocab_file.endswith((".model", ".spm"))  # names that other programs give such a model
+    flag = flag or ("spm_model_file" if is_sentencepiece else Vocabulary.flag)
+    of_flag = [kind for kind in kinds.values() if kind.vocabulary_class.flag == flag]
+    family = _family_beside(vocab_file) if flag != Vocabulary.flag else None
+    return family if family in of_flag else of_flag[0]
 
 
 def _kind_of_json(vocab_file: str) -> str:
     """Return the file name that identifies the kind of a `tokenizer.json` or `vocab.json`."""
     model = text_files.read_json(vocab_file, "tokenizer", max_bytes=text_files.MAX_VOCAB_BYTES).get("model", {})
+    if isinstance(model, int):  # a token of a vocab.json
+        return BPE_FILE
     kind = model.get("type", BPE) if isinstance(model, dict) else None
     if kind == UNIGRAM:
         tokens = [piece for piece, _ in read_unigram(vocab_file).pieces]
@@ -81,15 +84,17 @@ def _kind_of_json(vocab_file: str) -> str:
 
 
 def _family_beside(vocab_file: str) -> Any:
-    """Return the tokenizer class of the family given by the `config.json` beside a file, or None."""
-    path = os.path.join(os.path.dirname(vocab_file), "config.json")
-    name = text_files.read_json(path, "model config").get(MODEL_TYPE) if files.exists(path) else None
+    """Return the tokenizer class of the family given by the `config.json` of a file's model, or None."""
+    path = os.path.join(model_formats.model_folder(vocab_file), "config.json")
+    values = text_files.read_json(path, "model config") if files.exists(path) else {}
+    row = model_formats.config_format(path)
+    name = model_formats.load_module(row).config_values(path).get(FAMILY_KEY) if row else values.get(MODEL_TYPE)
     return load_class(load_family(name).tokenizer) if name in FAMILIES else None
 
 
 def content_of_copy(path: str) -> bytes:
     """Return the content for the copy of a model file; a Hugging Face tokenizer is rewritten as our vocabulary."""
-    if os.path.basename(path) in (TOKENIZER_FILE, PIECES_FILE):
+    if os.path.basename(path) in (TOKENIZER_FILE, PIECES_FILE, model_formats.PRESET_PIECES_FILE):
         return kind_of_file(path).vocabulary_class.from_file(path).file_content
     with files.open_file(path, "rb") as source:
         return source.read()

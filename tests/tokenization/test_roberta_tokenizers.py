@@ -115,6 +115,11 @@ def test_a_bpe_is_the_same_from_either_file_and_in_another_process(bpe, expected
     theirs = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     assert theirs.encode(*expected["pair"]).ids == expected["pair_ids"]
     assert theirs.encode(expected["masked"]).ids == expected["masked_ids"]
+    pieces = json.loads((BPE / "vocab.json").read_text())
+    (tmp_path / "older").mkdir()
+    shutil.copy(BPE / "merges.txt", tmp_path / "older")
+    (tmp_path / "older" / "vocab.json").write_text(json.dumps({**pieces, "model": len(pieces)}))  # RoBERTa's has it
+    assert load_tokenizer(tmp_path / "older").encode(expected["texts"][-1]) == expected["ids"][-1]
     assert not bpe.vocabulary.continues_word("\u0120the") and bpe.vocabulary.continues_word("ing")
 
 

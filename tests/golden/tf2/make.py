@@ -35,10 +35,8 @@ def fill(variables):
 
 
 def keep(folder, **expected):
-    inputs = {"ids": IDS, "mask": MASK, "segments": SEGMENTS}
-    np.savez_compressed(
-        folder / "expected.npz", **inputs, **{name: np.array(value) for name, value in expected.items()}
-    )
+    arrays = {"ids": IDS, "mask": MASK, "segments": SEGMENTS, **expected}
+    np.savez_compressed(folder / "expected.npz", **{name: np.array(value) for name, value in arrays.items()})
 
 
 def new_folder(name):
@@ -186,24 +184,27 @@ def garden():
         keep(folder, **outputs_of(encoder), **({"tag_logits": outputs["logits"]} if arguments else {"spans": outputs}))
 
 
-def make_sentencepiece(prefix, scratch):
+def make_sentencepiece(prefix, scratch, **options):
     import sentencepiece
 
     text = os.path.join(scratch, "text.txt")
     pathlib.Path(text).write_text("the dog runs . a dog and a cat are running .\n" * 5)
+    options = options or {
+        "pad_id": 0,
+        "unk_id": 1,
+        "bos_id": -1,
+        "eos_id": -1,
+        "control_symbols": ["[CLS]", "[SEP]", "[MASK]"],
+        "normalization_rule_name": "identity",
+    }
     sentencepiece.SentencePieceTrainer.train(
-        input=text,
-        model_prefix=prefix,
-        vocab_size=26,
-        pad_id=0,
-        unk_id=1,
-        bos_id=-1,
-        eos_id=-1,
-        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-        normalization_rule_name="identity",
-        hard_vocab_limit=False,
-        minloglevel=2,
+        input=text, model_prefix=prefix, vocab_size=26, hard_vocab_limit=False, minloglevel=2, **options
     )
+
+
+def unpadded(inputs, backbone):
+    """Return the results of a RoBERTa without those at padding, whose positions differ from the released models'."""
+    return {"ids": inputs["token_ids"], "sequence_output": np.where(MASK[..., None], backbone(inputs), np.nan)}
 
 
 def keras_hub():
@@ -254,6 +255,44 @@ def keras_hub():
     model.save_to_preset(str(folder))
     inputs.pop("segment_ids")
     keep(folder, sequence_output=backbone(inputs), logits=model(inputs), text_ids=tokenizer(TEXT))
+
+    sizes["num_layers"] = 1
+    # Padding is 1 in the vocabularies of RoBERTa and XLM-RoBERTa.
+    inputs["token_ids"] = np.where(MASK, IDS, 1)
+    folder = new_folder("keras_hub_roberta")
+    files = HERE.parent / "families" / "roberta" / "tokenizer"
+    tokenizer = hub.models.RobertaTokenizer(str(files / "vocab.json"), str(files / "merges.txt"), add_prefix_space=True)
+    preprocessor = hub.models.RobertaTextClassifierPreprocessor(tokenizer, sequence_length=12)
+    backbone = hub.models.RobertaBackbone(**{**sizes, "vocabulary_size": tokenizer.vocabulary_size()})
+    model = hub.models.RobertaTextClassifier(backbone=backbone, num_classes=3, preprocessor=preprocessor)
+    fill(model.variables)
+    model.save_to_preset(str(folder))
+    keep(folder, **unpadded(inputs, backbone), logits=model(inputs), text_ids=tokenizer(TEXT))
+
+    folder = new_folder("keras_hub_xlm_roberta")
+    with tempfile.TemporaryDirectory() as scratch:
+        prefix = os.path.join(scratch, "vocabulary")
+        make_sentencepiece(prefix, scratch, unk_id=0, bos_id=1, eos_id=2, normalization_rule_name="identity")
+        tokenizer = hub.models.XLMRobertaTokenizer(prefix + ".model")
+    preprocessor = hub.models.XLMRobertaMaskedLMPreprocessor(tokenizer, sequence_length=12)
+    backbone = hub.models.XLMRobertaBackbone(**{**sizes, "vocabulary_size": tokenizer.vocabulary_size()})
+    model = hub.models.XLMRobertaMaskedLM(backbone=backbone, preprocessor=preprocessor)
+    fill(model.variables)
+    model.save_to_preset(str(folder))
+    logits = model({**inputs, "mask_positions": positions})
+    expected = {"positions": positions, "masked_lm_logits": logits, "text_ids": tokenizer(TEXT)}
+    keep(folder, **unpadded(inputs, backbone), **expected)
+
+    sizes["vocab_size"] = sizes.pop("vocabulary_size")
+    inputs = {"token_ids": IDS, "padding_mask": MASK, "segment_ids": SEGMENTS}
+    for name, width in (("keras_hub_electra", 8), ("keras_hub_electra_unprojected", sizes["hidden_dim"])):
+        folder = new_folder(name)
+        tokenizer = hub.models.ElectraTokenizer(WORDS, lowercase=False)
+        backbone = hub.models.ElectraBackbone(**sizes, embedding_dim=width)
+        fill(backbone.variables)
+        backbone.save_to_preset(str(folder))
+        tokenizer.save_to_preset(str(folder))
+        keep(folder, sequence_output=backbone(inputs)["sequence_output"], text_ids=tokenizer(TEXT))
 
 
 if __name__ == "__main__":

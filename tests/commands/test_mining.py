@@ -52,6 +52,7 @@ def cosines(files_of_model, tmp_path, capsys):
     return of
 
 
+@pytest.mark.slow
 def test_pairs_get_the_negatives_that_sentence_similarity_ranks_first(mined, cosines, tmp_path):
     pairs = [("the crates", "The Town"), ("before", "Marta counted the crates"), ("the crates", "the harbour woke.")]
     (tmp_path / "pairs.csv").write_text("query,passage\n" + "".join(f"{a},{b}\n" for a, b in pairs))

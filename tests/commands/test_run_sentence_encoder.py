@@ -136,6 +136,7 @@ def test_the_nearest_text_is_of_the_same_class_and_sentence_transformers_get_the
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_classes_of_pairs_and_retrieval_of_a_collection(settings, tmp_path, data_dir, vocab_file):
     rng, known = random.Random(4), words(vocab_file)
     beir, rows = tmp_path / "beir", ["a\tb\tclass\n"]

@@ -78,6 +78,7 @@ def test_a_graph_is_used_again_unless_it_is_damaged_or_of_other_vectors(vectors,
     assert sorted(file.name for file in tmp_path.iterdir()) == ["graph.faiss", "graph.json"]
 
 
+@pytest.mark.slow
 def test_commands_find_the_same_with_a_graph(vectors, files_of_model, tmp_path, capsys):
     (tmp_path / "texts.txt").write_text("the harbour woke\nthe town\nMarta counted the crates\nthe town\n")
     model = {**files_of_model, "max_seq_length": 24, "index_dir": str(tmp_path / "index")}

@@ -75,6 +75,7 @@ def test_a_word_that_looks_like_a_continuation_is_a_word(files_of_model, bert_co
     assert view.tokens[1:5] == view.words[1:5] == ["the", "##s", "[MASK]", "town"]
 
 
+@pytest.mark.slow
 def test_each_position_is_predicted_when_it_alone_is_masked(read, model, tokenizer):
     view = read(*PAIR)
     for position, token in enumerate(view.tokens):

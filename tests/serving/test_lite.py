@@ -131,6 +131,7 @@ def test_other_tasks(task, vocab_file, tmp_path):
             np.testing.assert_allclose(values[0], same, atol=tolerance, err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_classifier_of_windows_reads_all_of_them(vocab_file, tmp_path):
     keras.utils.set_random_seed(1)
     model = ClassificationModel(create_encoder(CONFIG, FLAT), num_outputs=2, window_length=12)

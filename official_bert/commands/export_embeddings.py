@@ -1,4 +1,4 @@
-"""`export_embeddings`: export an encoder as a model that reads texts and returns their vectors."""
+"""`export_embeddings`: export an encoder as a model that maps texts to vectors."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -27,8 +27,8 @@ class EmbeddingExportConfig(VectorOptions, VersionOptions, ModelOptions):
 
     max_seq_length: int = option(
         0,
-        "Maximum number of wordpieces per text, including [CLS] and [SEP]; longer ones are truncated. 0 for the "
-        "model's.",
+        "Maximum number of wordpieces per text, including [CLS] and [SEP]; longer texts are truncated. 0 for the "
+        "model's maximum.",
         group="text",
         from_checkpoint=True,
         minimum=0,
@@ -39,16 +39,16 @@ class EmbeddingExportConfig(VectorOptions, VersionOptions, ModelOptions):
         VectorOptions,
         "pooling",
         default=None,
-        help=f"{pooling_help(known_poolings)} {MODEL}: as a sentence-transformers folder says. By default "
-        f"{MODEL} for such a folder, the trained vectors for a run of run_sentence_encoder, and otherwise mean.",
+        help=f"{pooling_help(known_poolings)} {MODEL}: as configured in a sentence-transformers folder. "
+        f"Default: {MODEL} for such a folder, the trained pooling for a run of run_sentence_encoder, otherwise mean.",
         from_checkpoint=True,
     )
     prefix: str | None = redeclared(
         VectorOptions,
         "prefix",
         default=None,
-        help='Text that the export puts before every text, such as "query: ". By default the default prompt of a '
-        "sentence-transformers folder, or the prefix of the anchors of a run.",
+        help='Prefix that the export adds to every text, such as "query: ". Default: the default prompt of a '
+        "sentence-transformers folder, or --query_prefix of a run.",
     )
 
     @property
@@ -58,7 +58,7 @@ class EmbeddingExportConfig(VectorOptions, VersionOptions, ModelOptions):
 
     @property
     def changes_of_run(self) -> dict[str, Any]:
-        """The flags that an export of a run of `run_sentence_encoder` does not take from the run."""
+        """The flags that replace those saved with a run of `run_sentence_encoder`."""
         changes = {"do_export": True, "export_dir": self.export_dir, "vector_types": self.vector_types}
         given = {"vector_size": self.vector_size, "max_seq_length": self.max_seq_length, "normalize": self.normalize}
         changes |= {name: value for name, value in given.items() if value}
@@ -67,7 +67,7 @@ class EmbeddingExportConfig(VectorOptions, VersionOptions, ModelOptions):
     def __post_init__(self):
         super().__post_init__()
         if MODEL in self.poolings and self.poolings != [MODEL]:
-            raise UserError(f"--pooling={self.pooling}: {MODEL} cannot be combined with others")
+            raise UserError(f"--pooling={self.pooling}: {MODEL} cannot be combined with other poolings")
 
 
 def check(config: EmbeddingExportConfig) -> None:
@@ -141,12 +141,12 @@ def _servable(
 COMMAND = Command(
     name="export_embeddings",
     config_class=EmbeddingExportConfig,
-    summary="Exports an encoder as a model that reads texts and returns their vectors.",
+    summary="Exports an encoder as a model that maps texts to vectors.",
     usage=r"""
   {command} --init_checkpoint=all-MiniLM-L6-v2 --export_dir=serving/minilm
 
-For a sentence-transformers folder all modules are exported; for other encoders --pooling and --normalize determine the
-vector of a text. See docs/serving.md for servers that read the export.
+For a sentence-transformers folder, all its modules are exported. For other encoders, --pooling and --normalize define
+the vector of a text. See docs/serving.md for servers that load the export.
 """,
     check=check,
     run=run,

@@ -1,4 +1,4 @@
-"""`mine_hard_negatives`: add passages to pairs of queries and answers that are near the query and do not answer it."""
+"""`mine_hard_negatives`: add hard negatives, passages similar to a query that are not its answer, to training pairs."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -33,22 +33,26 @@ class HardNegativeConfig(ApproximateOptions, MiningOptions):
     """Flags of `mine_hard_negatives`."""
 
     pairs_file: str | None = option(
-        None, "Table of pairs: .tsv, .csv, .jsonl or .parquet, or compressed.", required=True, is_path=True
+        None, "Table of pairs: .tsv, .csv, .jsonl or .parquet, possibly compressed.", required=True, is_path=True
     )
     anchor_column: str = option("anchor", "Name or number (from 0) of the column with the queries.")
-    positive_column: str = option("positive", "Name or number of the column with the passages that answer them.")
-    query_prefix: str = option("", 'What the encoder expects before a query, such as "query: ".')
-    passage_prefix: str = option("", 'What the encoder expects before a passage, such as "passage: ".')
+    positive_column: str = option("positive", "Name or number of the column with the answers.")
+    query_prefix: str = option("", 'Prefix that the encoder expects before a query, such as "query: ".')
+    passage_prefix: str = option("", 'Prefix that the encoder expects before a passage, such as "passage: ".')
     num_negatives: int = option(
-        1, "Number of negatives per pair; pairs with fewer are left out.", group="output", minimum=1, maximum=1000
+        1,
+        "Number of negatives per pair; pairs with fewer negatives are dropped.",
+        group="output",
+        minimum=1,
+        maximum=1000,
     )
     range_min: int = option(
-        0, "Number of nearest passages to skip; they may be answers.", group="output", minimum=0, maximum=MAX_AXIS
+        0, "Number of nearest passages to skip, since they may be answers.", group="output", minimum=0, maximum=MAX_AXIS
     )
     range_max: int = option(100, "Number of nearest passages to consider.", group="output", minimum=1, maximum=MAX_AXIS)
     margin: float | None = option(
         None,
-        "Minimum difference between the cosine similarities of the positive and a negative to the query.",
+        "Minimum margin by which the positive must be more similar to the query (in cosine) than a negative.",
         group="output",
         minimum=-2,
         maximum=2,
@@ -101,7 +105,7 @@ def run(config: HardNegativeConfig) -> None:
 
     def rows() -> Iterator[Sequence[str]]:
         mined = hard_negatives(pairs, search, rule, **prefixes)
-        with Progress("looking for negatives", len(pairs), "pairs") as progress:
+        with Progress("mining negatives", len(pairs), "pairs") as progress:
             for number, (pair, negatives) in enumerate(zip(pairs, mined, strict=True), start=1):
                 progress.update(number)
                 if len(negatives) == config.num_negatives:
@@ -112,13 +116,13 @@ def run(config: HardNegativeConfig) -> None:
     num_written = write_rows(config, columns, rows(), if_empty=_no_negatives(len(search.lines)))
     logging.info("%s: %s of %s pairs", config.output_file, f"{num_written:,}", f"{len(pairs):,}")
     if num_written < len(pairs):
-        logging.info("the others have fewer than %d negatives among the passages looked at", config.num_negatives)
+        logging.info("the other pairs have fewer than %d negatives among the passages considered", config.num_negatives)
 
 
 def _no_negatives(num_passages: int) -> str:
     return (
-        f"no pair has enough negatives among {num_passages:,} passages; give corpus_file with more passages, or a "
-        "larger range_max or smaller margin"
+        f"no pair has enough negatives among {num_passages:,} passages; add passages with --corpus_file, raise "
+        "--range_max, or lower --margin"
     )
 
 
@@ -138,7 +142,7 @@ def _read_pairs(config: HardNegativeConfig) -> "list[AnchoredPair]":
             pairs.append(AnchoredPair(anchor, positive))
         elif anchor or positive:
             missing = config.positive_column if anchor else config.anchor_column
-            raise UserError(f"pairs_file={config.pairs_file}: pair {number} has no text in the column {missing!r}")
+            raise UserError(f"pairs_file={config.pairs_file}: pair {number} has no text in column {missing!r}")
     if not pairs:
         raise UserError(f"pairs_file={config.pairs_file} has no pairs")
     return pairs
@@ -147,13 +151,13 @@ def _read_pairs(config: HardNegativeConfig) -> "list[AnchoredPair]":
 COMMAND = Command(
     name="mine_hard_negatives",
     config_class=HardNegativeConfig,
-    summary="Adds hard negatives to pairs of queries and passages, as examples to train a sentence encoder.",
+    summary="Adds hard negatives to pairs of queries and answers, to train a sentence encoder.",
     usage=r"""
   {command} --pairs_file=pairs.tsv --corpus_file=passages.txt --output_file=triplets.tsv --num_negatives=3 \
       --range_min=5 --margin=0.05 --init_checkpoint=all-MiniLM-L6-v2 --index_dir=index
 
-The passages of the pairs are part of the corpus; without --corpus_file they are the whole corpus. The output has the
-columns anchor, positive, negative_1, negative_2 and so on.
+The answers in the pairs are always part of the corpus, and without --corpus_file they are the whole corpus. The output
+has the columns anchor, positive, negative_1, negative_2 and so on.
 """,
     check=check,
     run=run,

@@ -1,4 +1,4 @@
-"""`mine_paraphrases`: the pairs of sentences of a corpus that are most similar."""
+"""`mine_paraphrases`: find the most similar pairs of sentences in a corpus."""
 
 from absl import logging
 
@@ -22,9 +22,9 @@ class ParaphraseConfig(MiningOptions):
     """Flags of `mine_paraphrases`."""
 
     corpus_file: str | None = redeclared(MiningOptions, "corpus_file", required=True)
-    min_cosine: float = option(0.8, "Smallest cosine similarity of a pair.", group="output", minimum=-1, maximum=1)
+    min_cosine: float = option(0.8, "Minimum cosine similarity of a pair.", group="output", minimum=-1, maximum=1)
     max_pairs: int = option(
-        100_000, "Maximum number of pairs to keep, the most similar ones.", group="output", minimum=1, maximum=10**8
+        100_000, "Maximum number of pairs; the most similar ones are kept.", group="output", minimum=1, maximum=10**8
     )
 
 
@@ -57,22 +57,24 @@ def run(config: ParaphraseConfig) -> None:
             cells = ((lines[0], text.text_a) for text, lines in (sentences[first], sentences[second]))
             yield (round(float(cosine), 6), *(cell for pair in cells for cell in pair))
 
-    nothing = f"no two of {len(sentences):,} sentences are as similar as min_cosine={config.min_cosine}; lower it"
+    nothing = f"no pair among {len(sentences):,} sentences reaches min_cosine={config.min_cosine}; lower it"
     num_pairs = write_rows(config, _COLUMNS, rows(), if_empty=nothing)
     logging.info("%s: %s pairs", config.output_file, f"{num_pairs:,}")
     if not found.are_all:
-        logging.info("more pairs are as similar as that; --max_pairs=%d keeps the most similar ones", config.max_pairs)
+        logging.info(
+            "more pairs are that similar; only the --max_pairs=%d most similar ones were written", config.max_pairs
+        )
 
 
 COMMAND = Command(
     name="mine_paraphrases",
     config_class=ParaphraseConfig,
-    summary="Finds paraphrases in a corpus: pairs of sentences by cosine similarity, best first.",
+    summary="Finds paraphrases in a corpus: the sentence pairs with the highest cosine similarity.",
     usage=r"""
   {command} --corpus_file=sentences.txt --output_file=pairs.tsv --min_cosine=0.8 \
       --init_checkpoint=all-MiniLM-L6-v2 --index_dir=index
 
-Duplicate sentences are used once, with the number of their first line.
+Duplicate sentences count once, with the number of the first line.
 """,
     check=check,
     run=run,

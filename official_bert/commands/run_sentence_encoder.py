@@ -1,4 +1,4 @@
-"""`run_sentence_encoder`: train, evaluate and export sentence encoders, and compute vectors."""
+"""`run_sentence_encoder`: train, evaluate and export a sentence encoder, and compute its vectors."""
 
 import os
 
@@ -40,7 +40,7 @@ def run(config: SentenceEncoderConfig) -> None:
 COMMAND = Command(
     name="run_sentence_encoder",
     config_class=SentenceEncoderConfig,
-    summary="Trains a sentence encoder: vectors of texts whose cosine similarity says how alike they are.",
+    summary="Trains a sentence encoder, which maps texts to vectors so that similar texts have similar vectors.",
     usage=r"""
   {command} --data_dir=faq --train_file=train.tsv --eval_file=dev.tsv --text_columns=question,answer \
       --output_dir=out --init_checkpoint=uncased_L-4_H-512_A-8 --do_train --do_eval

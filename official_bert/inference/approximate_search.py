@@ -1,7 +1,7 @@
-"""Approximate search in many vectors with a graph that lies beside them in a folder: `NeighbourGraph`.
+"""`NeighbourGraph`: approximate nearest-neighbour search in many vectors with an HNSW graph from faiss.
 
-The folder gets `graph.faiss`, a graph (HNSW) with the vectors in float16, and its manifest `graph.json`. The graph only
-proposes candidates: their similarities are computed from the vectors themselves.
+The graph is stored in the folder of the vectors: `graph.faiss`, which contains the vectors in float16, and its manifest
+`graph.json`. The graph only proposes candidates; their similarities are computed from the original vectors.
 """
 
 import os
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
 
 PACKAGE, EXTRA = "faiss", "search"
 _GRAPH, _MANIFEST = "graph.faiss", "graph.json"
-_KIND = "HNSW16_SQfp16"  # 16 neighbours of each vector, and the vectors in float16
-_EXPANSION = 128  # neighbours in view when a vector is added
-_LEAST_CANDIDATES = 128  # proposed for each query; more of them take longer and miss less
+_KIND = "HNSW16_SQfp16"  # 16 neighbours per vector, vectors stored in float16
+_EXPANSION = 128  # size of the candidate list when a vector is added (efConstruction)
+_LEAST_CANDIDATES = 128  # minimum number of candidates per query; more are slower and miss less
 _ROWS_AT_A_TIME = 10_000
 _READ_BYTES = 1 << 20
 
 
 class NeighbourGraph:
-    """A graph over unit vectors; both may be mapped from files."""
+    """A graph over unit vectors; both may be memory-mapped."""
 
     def __init__(self, vectors: np.ndarray, graph: "Index"):
         """Combine the vectors with their graph; see `neighbour_graph`."""
         self._vectors, self._graph = vectors, graph
 
     def nearest(self, queries: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Find vectors with large cosine similarities to each query, most of them those with the largest.
+        """Find nearly all of the vectors with the largest cosine similarity to each query.
 
-        For arguments and results see `metrics.similarity.nearest`.
+        Arguments and results are those of `metrics.similarity.nearest`.
         """
         from faiss import SearchParametersHNSW
 
         number = min(max(2 * top_k, _LEAST_CANDIDATES), len(self._vectors))
-        # [Q, candidates]; -1 where the search ended before
+        # [Q, candidates]; -1 if the search found fewer
         _, proposed = self._graph.search(queries, number, params=SearchParametersHNSW(efSearch=number))
         found = []
         for query, candidates in zip(queries, np.sort(proposed), strict=True):
@@ -61,13 +61,13 @@ class NeighbourGraph:
 def neighbour_graph(
     folder: str, vectors: np.ndarray, provenance: Mapping[str, Any], report: Callable[[int], None]
 ) -> NeighbourGraph:
-    """Map the graph of vectors into memory; make it first if it is missing, damaged or that of other vectors.
+    """Memory-map the graph of vectors; build it first if it is missing, damaged or was built from other vectors.
 
     Args:
-      folder: has the vectors.
-      vectors: float32 [N, D] of length 1 but for rounding.
-      provenance: everything that determines the vectors, as in a `Manifest`.
-      report: is told how many vectors are in the graph, if it is made.
+      folder: the folder of the vectors.
+      vectors: float32 [N, D], of length 1 up to rounding.
+      provenance: everything that determines the vectors, for a `Manifest`.
+      report: called with the number of vectors added so far, if the graph is built.
 
     Raises:
       UserError: faiss is not installed, or the folder cannot be written to.
@@ -88,7 +88,7 @@ def neighbour_graph(
         try:
             faiss.write_index(graph, partial)
             writing.publish([partial], [path])
-        except RuntimeError as error:  # faiss's, of a full disk, say
+        except RuntimeError as error:  # raised by faiss, for example if the disk is full
             raise UserError(f"cannot write {path}: {error}") from error
         finally:
             writing.discard([partial])
@@ -97,9 +97,9 @@ def neighbour_graph(
 
 
 def _is_current(path: str, manifest_path: str, provenance: Mapping[str, Any]) -> bool:
-    """Return True if the graph can be used again; otherwise log the reason.
+    """Return True if the graph can be reused; otherwise log the reason.
 
-    faiss trusts what it reads, so a file that is not byte for byte as it was written is not given to it.
+    faiss does not validate the files it reads, so the checksum must match first.
     """
     what = f"the graph {path}"
     known = Manifest.read_or_none(manifest_path)
@@ -107,7 +107,7 @@ def _is_current(path: str, manifest_path: str, provenance: Mapping[str, Any]) ->
     if Manifest.read_if_current(manifest_path, {**provenance, "checksum": checksum}, what) is None:
         return False
     if _checksum(path) != checksum:
-        logging.info("%s is damaged: its checksum is another; rebuilding it", what)
+        logging.info("%s is damaged: its checksum does not match; rebuilding it", what)
         return False
     return True
 

@@ -13,12 +13,12 @@ from official_bert.metrics.similarity import normalized
 _QUERIES_AT_A_TIME = 256
 # Rows per block; comparing two blocks takes 16 MB of products and at most 80 MB of pairs.
 _BLOCK_ROWS = 1 << 11
-# Upper bound of the float32 rounding error of a product of two vectors of length 1.
+# Upper bound of the float32 rounding error of the dot product of two unit vectors.
 _FLOAT32_ERROR = 1e-5
 
 
 class AnchoredPair(NamedTuple):
-    """A query and a passage that answers it, or two texts that mean the same."""
+    """A query and a passage that answers it, or two texts with the same meaning."""
 
     anchor: str
     positive: str
@@ -48,10 +48,10 @@ def hard_negatives(
     query_prefix: str = "",
     passage_prefix: str = "",
 ) -> Iterator[list[str]]:
-    """Find for each pair the passages nearest to its anchor that are not known to answer it.
+    """Find for each pair the passages nearest to its anchor that are not known answers.
 
-    The anchor itself and all its positives are excluded, as are passages that differ from these only in case and white
-    space.
+    The anchor itself and all its positives are excluded, as are passages that differ from these only in case and
+    whitespace.
 
     Args:
       pairs: the pairs; an anchor may have several.
@@ -61,7 +61,7 @@ def hard_negatives(
       passage_prefix: prefix of the passages, which is removed from negatives.
 
     Yields:
-      The negatives of each pair, nearest first; fewer than `num_negatives` if there are no others.
+      The negatives of each pair, nearest first; fewer than `num_negatives` if there are not enough.
     """
     passages = [text.text_a.removeprefix(passage_prefix) for text in search.lines]
     row_of = {passage: row for row, passage in enumerate(passages)}
@@ -95,7 +95,7 @@ class SimilarPairs(NamedTuple):
       first: int64 [P], the smaller row of each pair.
       second: int64 [P], the larger row.
       cosines: float64 [P].
-      are_all: False if there were more.
+      are_all: False if more pairs were similar enough.
     """
 
     first: np.ndarray
@@ -107,16 +107,16 @@ class SimilarPairs(NamedTuple):
 def similar_pairs(
     vectors: np.ndarray, min_cosine: float, max_pairs: int, report: Callable[[int], None] = lambda number: None
 ) -> SimilarPairs:
-    """Find the most similar of all pairs of vectors, block by block.
+    """Find the most similar pairs among all vectors, block by block.
 
     Args:
       vectors: float32 [N, D], of length 1 up to rounding; may be memory-mapped.
       min_cosine: minimum cosine similarity.
       max_pairs: maximum number of pairs, the most similar ones.
-      report: called with the number of vectors compared with all others.
+      report: called with the number of vectors that have been compared with all others.
 
     Returns:
-      The pairs; equal cosine similarities in row order.
+      The pairs; ties are in row order.
     """
     rows, products = np.zeros((2, 0), np.int64), np.zeros(0, np.float32)
     limit, are_all = min_cosine - _FLOAT32_ERROR, True
@@ -124,7 +124,7 @@ def similar_pairs(
         block = vectors[start : start + _BLOCK_ROWS]
         for other in range(start, len(vectors), _BLOCK_ROWS):
             compared = block @ vectors[other : other + _BLOCK_ROWS].T
-            if other == start:  # each pair once, without pairs of a vector with itself
+            if other == start:  # count each pair once and no vector with itself
                 compared[np.tril_indices(len(compared))] = -np.inf
             new = np.stack(np.nonzero(compared >= limit))
             products = np.concatenate([products, compared[tuple(new)]])
@@ -148,5 +148,5 @@ def similar_pairs(
 
 
 def _key(text: str) -> str:
-    """Return a key that is equal for duplicate texts."""
+    """Return a key that is equal for texts that differ only in case and whitespace."""
     return " ".join(text.casefold().split())

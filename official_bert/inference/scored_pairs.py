@@ -1,4 +1,4 @@
-"""Scored sentence pairs, as in the STS benchmark, and the correlation of cosine similarities with the scores."""
+"""Sentence pairs with similarity scores, as in the STS benchmark, and correlations of cosine similarities with them."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -16,10 +16,10 @@ from official_bert.support.errors import UserError
 
 
 class ScoredPair(NamedTuple):
-    """Two sentences and how similar they are.
+    """Two sentences and their similarity score.
 
     Attributes:
-      score: larger means more similar.
+      score: higher for more similar sentences.
       texts: the two sentences.
     """
 
@@ -42,7 +42,7 @@ def read_scored_pairs(path: str) -> list[ScoredPair]:
         score = parse_score(row.cells[0], row.where, "; remove the header, if any")
         pairs.append(ScoredPair(score, tuple(TextOrPair(text.strip()) for text in row.cells[1:])))
     if len({pair.score for pair in pairs}) < 2:
-        raise UserError(f"{path}: all scores of the {len(pairs)} pairs are equal, so a correlation is undefined")
+        raise UserError(f"{path}: all {len(pairs)} pairs have the same score, so the correlation is undefined")
     return pairs
 
 
@@ -58,12 +58,12 @@ class LayerScore(NamedTuple):
 def compare_layers(
     pairs: Sequence[ScoredPair], encoder: TextEncoder, poolings: Sequence[str], report: Callable[[int], None]
 ) -> tuple[list[LayerScore], int]:
-    """Compare all layers and some poolings.
+    """Compare the vectors of all layers with each of some poolings.
 
     Args:
       pairs: see `correlations`.
-      encoder: the encoder; of its settings, only `max_seq_length` is used.
-      poolings: see `VectorSettings`; the weights of "bm25" are computed from the sentences.
+      encoder: the encoder; only `max_seq_length` of its settings is used.
+      poolings: see `VectorSettings`; the weights for "bm25" are computed from the sentences.
       report: called with the number of finished pairs.
 
     Returns:
@@ -85,11 +85,11 @@ def correlations(
 
     Args:
       pairs: pairs with at least two different scores.
-      encoder: computes K vectors per sentence.
+      encoder: an encoder that computes K vectors per sentence.
       report: called with the number of finished pairs.
 
     Returns:
-      K pairs of Spearman's and Pearson's correlation.
+      Spearman's and Pearson's correlation for each of the K vectors.
     """
     cosines = []  # N arrays [K]
     features = encoder.features(text for pair in pairs for text in pair.texts)

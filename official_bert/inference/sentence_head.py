@@ -1,4 +1,4 @@
-"""`SentenceHead`: the modules of a sentence-transformers folder after the encoder."""
+"""`SentenceHead`: the modules of a sentence-transformers model that follow the encoder."""
 
 import functools
 import hashlib
@@ -29,7 +29,7 @@ _VECTOR = "sentence_embedding"  # default input and output of a dense layer
 
 
 class _Dense(NamedTuple):
-    """A layer, with `weight` float32 [out, in] and `bias` float32 [out]; `activation_name` is that of Keras."""
+    """A dense layer: `weight` float32 [out, in], `bias` float32 [out], and its activation with the name in Keras."""
 
     weight: np.ndarray
     bias: np.ndarray
@@ -41,7 +41,7 @@ class _Dense(NamedTuple):
 
 
 class SentenceHead:
-    """Computes the vector of a text from poolings of the last layer; its files are read when needed.
+    """The head that computes the vector of a text from poolings of the last layer; its files are read when needed.
 
     Its properties and methods raise UserError if a file is missing or damaged, a module is not supported, or sizes do
     not match.
@@ -51,7 +51,7 @@ class SentenceHead:
         """Store the arguments; nothing is read yet.
 
         Args:
-          folder: a folder with a `modules.json`.
+          folder: a folder that contains `modules.json`.
           hidden_size: hidden size of the encoder.
         """
         self._folder, self._hidden_size = folder, hidden_size
@@ -76,13 +76,13 @@ class SentenceHead:
 
     @property
     def width(self) -> int:
-        """The width D of the vector."""
+        """D, the size of the vector."""
         widths = [len(layer.bias) for layer in self._layers if layer]
         return widths[-1] if widths else self._hidden_size * len(self.poolings)
 
     @functools.cached_property
     def max_seq_length(self) -> int | None:
-        """Number of wordpieces to which the model truncates texts; None if not recorded."""
+        """Maximum number of wordpieces per text; None if the folder does not say."""
         return longest_text(self._folder)
 
     @functools.cached_property
@@ -100,7 +100,7 @@ class SentenceHead:
         return digest.hexdigest()
 
     def on_encoder(self, encoder: BertEncoder) -> SentenceModel:
-        """Create the model of an encoder and this head, with the head's weights."""
+        """Create a sentence model from an encoder and the weights of this head."""
         layers_after = [layer and (len(layer.bias), layer.activation_name) for layer in self._layers]
         model = SentenceModel(encoder, poolings=self.poolings, layers_after=layers_after)
         for variables, layer in zip(model.dense_layers, filter(None, self._layers), strict=True):
@@ -123,20 +123,20 @@ def find_head(path: str, hidden_size: int) -> SentenceHead | None:
 
 def _read_dense(folder: str, width: int) -> _Dense:
     file = os.path.join(folder, "config.json")
-    config = text_files.read_json(file, "settings of a dense layer")
+    config = text_files.read_json(file, "the settings of a dense layer")
     named = config.get("activation_function", "Tanh")
     name = named.rpartition(".")[2] if isinstance(named, str) else None
     if name not in _ACTIVATIONS:
         raise UserError(f"{file}: the activation_function is {named!r:.80}; it must be {', '.join(_ACTIVATIONS)}")
     sides = {config.get(f"module_{side}_name") or _VECTOR for side in ("input", "output")}
     if config.get("use_residual") or sides != {_VECTOR}:
-        raise UserError(f"{file}: only layers on the {_VECTOR} without residual are supported")
+        raise UserError(f"{file}: only layers from {_VECTOR} to {_VECTOR} without residual are supported")
     arrays = dict(read_tensors(folder))
     weight = arrays.pop("linear.weight", np.zeros((0, 0), np.float32))
     bias = arrays.pop("linear.bias", np.zeros(len(weight), np.float32))
     if arrays or weight.ndim != 2 or not len(weight) or weight.shape[1] != width or bias.shape != weight.shape[:1]:
         raise UserError(
-            f"{folder} must have one layer of {width} inputs: linear.weight is {list(weight.shape)}, linear.bias "
-            f"{list(bias.shape)}"
+            f"{folder} must contain one dense layer with {width} inputs; linear.weight has shape {list(weight.shape)} "
+            f"and linear.bias {list(bias.shape)}"
         )
     return _Dense(weight, bias, _ACTIVATIONS[name], _KERAS_NAMES[name])

@@ -1,7 +1,7 @@
 """Sentence vectors stored in a folder (`SentenceIndex`) and nearest-neighbour search over them (`SentenceSearch`).
 
-The folder contains `vectors.npy`, unit vectors of shape float32 [N, 1, D]; `index.json`, their manifest; with the
-pooling "bm25", `bm25.npz`, the weights of the wordpieces; and for approximate search the files of a `NeighbourGraph`.
+The folder contains `vectors.npy`, unit vectors, float32 [N, 1, D]; `index.json`, their manifest; with the pooling
+"bm25" also `bm25.npz`, the weights of the wordpieces; and for approximate search the files of a `NeighbourGraph`.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ def read_sentences(path: str, parameter: str) -> Iterator[Sentence]:
 
     Args:
       path: the file; "-" for standard input.
-      parameter: the user's name for it, for messages.
+      parameter: name of the parameter that holds the path, for messages.
 
     Raises:
       UserError: the file is missing, not UTF-8, or has no sentence.
@@ -81,7 +81,7 @@ def sentence_vectors(texts: Iterable[TextOrPair], encoder: TextEncoder) -> Itera
     """Compute one vector per sentence: the mean of its pooled vectors over the chosen layers.
 
     Yields:
-      float32 [D], normalized to length 1; zeros if nothing was pooled.
+      float32 [D], normalized to length 1; zeros for a text without wordpieces to pool.
     """
     for features in encoder.features(texts):
         yield normalized(features.vectors.mean(axis=0, dtype=np.float64)).astype(np.float32)
@@ -94,9 +94,9 @@ class SentenceIndex:
         """Store the arguments; nothing is read yet, except a manifest without `provenance`.
 
         Args:
-          folder: created on the first write.
-          provenance: everything that determines the vectors, as in a `Manifest`; None for vectors that are there, of
-            whatever origin.
+          folder: the folder, created on the first write.
+          provenance: everything that determines the vectors, for a `Manifest`; None to accept the existing vectors
+            whatever their origin.
         """
         self._folder = folder
         if provenance is None:
@@ -106,7 +106,7 @@ class SentenceIndex:
 
     @property
     def weights_path(self) -> str:
-        """The file of the BM25 weights."""
+        """Path of the BM25 weights."""
         return os.path.join(self._folder, _WEIGHTS)
 
     @property
@@ -138,12 +138,12 @@ class SentenceIndex:
         return None
 
     def graph(self, vectors: np.ndarray) -> NeighbourGraph:
-        """Return the graph for approximate search in the vectors that `open` gave; made and kept here if needed.
+        """Return the graph for approximate search in the vectors from `open`; build and store it if needed.
 
         Raises:
           UserError: see `neighbour_graph`.
         """
-        with Progress("making the graph", len(vectors), "candidates") as progress:
+        with Progress("building the graph", len(vectors), "candidates") as progress:
             return neighbour_graph(self._folder, vectors, self._provenance, progress.update)
 
     def write(
@@ -155,14 +155,14 @@ class SentenceIndex:
         *,
         more_files: Sequence[str] = (),
     ) -> None:
-        """Write the vectors, and last the manifest that makes them valid.
+        """Write the vectors, then the manifest that marks them as complete.
 
         Args:
           vectors: one float32 [D] per sentence.
-          width: D.
+          width: D, the size of a vector.
           bm25: the BM25 weights used for the vectors.
           report: called with the number of finished vectors.
-          more_files: names of files in the folder that are complete when the last vector has been given.
+          more_files: names of other files in the folder that are complete once the last vector has been consumed.
 
         Raises:
           UserError: the folder cannot be written to.
@@ -202,9 +202,9 @@ class SentenceSearch:
 
         Args:
           sentences: the sentences.
-          encoder: has a single pooling; the weights of "bm25" are computed from the sentences.
-          index_dir: the folder of a `SentenceIndex`.
-          is_approximate: search with a `NeighbourGraph`, which is kept in `index_dir`.
+          encoder: an encoder with a single pooling; the weights for "bm25" are computed from the sentences.
+          index_dir: the folder of a `SentenceIndex`; None to keep the vectors in memory.
+          is_approximate: whether to search with a `NeighbourGraph`, which is kept in `index_dir`.
 
         Raises:
           UserError: the index cannot be read or written, or an optional package is missing.
@@ -242,7 +242,7 @@ class SentenceSearch:
             return vectors
 
     def _provenance(self, encoder: TextEncoder) -> dict[str, Any]:
-        """Return everything that determines the vectors, by names for messages."""
+        """Return everything that determines the vectors, by its name in messages."""
         digest = hashlib.sha256()
         for item in self.lines.items():
             digest.update(json.dumps(item).encode() + b"\n")
@@ -263,7 +263,7 @@ class SentenceSearch:
         return self._graph.nearest(queries, top_k) if self._graph else nearest(self.vectors, queries, top_k)
 
     def nearest(self, queries: Sequence[TextOrPair], top_k: int) -> list[list[tuple[Sentence, float]]]:
-        """Find for each query the sentences with the largest cosine similarity, and the similarities."""
+        """Return the sentences with the largest cosine similarity to each query, with their similarities."""
         rows, cosines = self.nearest_rows(np.stack(list(sentence_vectors(queries, self.encoder))), top_k)
         distinct = list(self.lines)
         ranked = [

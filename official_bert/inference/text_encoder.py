@@ -1,4 +1,4 @@
-"""`TextEncoder`: computes vectors of texts from any layers of an encoder."""
+"""`TextEncoder`: vectors of texts, computed from any layers of an encoder."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,12 +35,12 @@ from official_bert.training.strategy import create_strategy
 
 POOLER = "pooler"  # the pooling that returns the encoder's pooled output
 
-# Texts are computed in pools, in which those of similar length are batched: the texts of this many batches, or fewer if
-# their vectors take this many bytes.
+# Texts are read in pools and those of similar length are batched together. A pool holds the texts of this many batches,
+# or fewer if their vectors take this many bytes.
 _POOLED_BATCHES = 64
 _POOLED_BYTES = 1 << 27
 
-# Poolings of `TextEncoder.embed`: the layers, and the pooling of each.
+# The poolings of `TextEncoder.embed`: the layers, and how each layer is pooled.
 _EMBEDDINGS = {
     "mean": ((-1,), "mean"),
     "cls": ((-1,), "cls"),
@@ -60,13 +60,13 @@ class VectorSettings(NamedTuple):
 
     Attributes:
       layers: the K layers; 0 is the first, -1 the last.
-      pooling: "none" for the vectors of all wordpieces. For one vector per layer "cls", "mean", "max", or, without
-        [CLS] and [SEP] (zeros for an empty text), "mean_no_special", "max_no_special" and "bm25", a mean weighted by
-        `Bm25Weights`. Several of these give the K vectors of the first, then of the next, and so on: [P * K, D].
-        "pooler" must be alone, with one layer, which is not used: the encoder's pooled output. "model" must be alone,
-        with the last layer: the poolings of a sentence-transformers model.
+      pooling: "none" for the vectors of all wordpieces. For one vector per layer: "cls", "mean", "max"; or without
+        [CLS] and [SEP] (zeros for an empty text) "mean_no_special", "max_no_special" and "bm25", a mean weighted by
+        `Bm25Weights`. Several of these give the K vectors of the first pooling, then those of the next, and so on:
+        [P * K, D]. "pooler", the encoder's pooled output, must be the only pooling; it ignores the one layer given.
+        "model", the poolings of a sentence-transformers model, must be the only pooling, with the last layer.
       max_seq_length: maximum number of positions per sequence.
-      use_windows: whether to read longer texts in overlapping windows and average the results (for "max", take the
+      use_windows: whether to split longer texts into overlapping windows and average the results (for "max", take the
         maximum) instead of truncating them.
       dtype: "float32" or "float16".
     """
@@ -79,7 +79,7 @@ class VectorSettings(NamedTuple):
 
     @property
     def poolings(self) -> Sequence[str]:
-        """The poolings, even if only one; empty if all wordpieces keep their vectors."""
+        """The poolings as a sequence; empty for "none"."""
         if self.pooling == "none":
             return ()
         return (self.pooling,) if isinstance(self.pooling, str) else tuple(self.pooling)
@@ -91,7 +91,7 @@ class VectorSettings(NamedTuple):
 
 
 class _EncodedText(NamedTuple):
-    """A text as model inputs.
+    """A text converted to model inputs.
 
     Attributes:
       input_ids: ids of the whole text.
@@ -105,15 +105,15 @@ class _EncodedText(NamedTuple):
 
 
 class TextEncoder:
-    """Computes vectors of texts, in order, holding one pool of texts in memory.
+    """An encoder of texts, which keeps their order and one pool of them in memory.
 
     Attributes:
       encoder: the encoder.
       tokenizer: the tokenizer.
       settings: the settings of the vectors.
-      num_texts: number of texts so far.
+      num_texts: number of texts encoded so far.
       num_wordpieces: number of their wordpieces, including [CLS] and [SEP].
-      num_long: number of texts that were truncated or read in windows.
+      num_long: number of texts that were truncated or split into windows.
     """
 
     def __init__(
@@ -133,15 +133,16 @@ class TextEncoder:
         Args:
           encoder: the encoder.
           tokenizer: the tokenizer.
-          settings: the settings of the vectors; by default those of the last layer.
+          settings: the settings of the vectors; by default all vectors of the last layer.
           batch_size: see `SequenceFunction`.
           strategy: see `SequenceFunction`.
           fixed_shape: see `SequenceFunction`.
-          bm25: the weights, if "bm25" is among the poolings.
-          head: the implementation of the pooling "model"; None if the model has none.
+          bm25: the weights for the pooling "bm25".
+          head: the head for the pooling "model"; None if the model has none.
 
         Raises:
-          UserError: the pooling is "model", but there is no head, it is unsupported, or other layers are chosen.
+          UserError: the pooling is "model", but there is no head, the head is unsupported, or a layer other than the
+            last is chosen.
         """
         self.encoder, self.tokenizer, self.settings = encoder, tokenizer, settings or VectorSettings()
         self.head, self._computed, self._prompt = head, self.settings, ""
@@ -151,7 +152,7 @@ class TextEncoder:
                     f"pooling={MODEL} needs the folder of a sentence-transformers model, with {MODULES_FILE}"
                 )
             if [layer % encoder.config.num_layers for layer in self.settings.layers] != [encoder.config.num_layers - 1]:
-                raise UserError(f"pooling={MODEL} takes the last layer; leave layers out, or choose another pooling")
+                raise UserError(f"pooling={MODEL} uses the last layer; leave out layers, or choose another pooling")
             self._computed = self.settings._replace(pooling=head.poolings, dtype="float32")
             self._prompt = head.prompt
         self._batch_size, self._bm25 = batch_size, bm25
@@ -163,7 +164,7 @@ class TextEncoder:
     def with_settings(
         self, settings: VectorSettings, *, batch_size: int | None = None, bm25: Bm25Weights | None = None
     ) -> "TextEncoder":
-        """Return the same encoder on the same devices with other settings and new counts."""
+        """Return the same encoder on the same devices with other settings and its counts at 0."""
         batch_size = batch_size or self._batch_size
         other = TextEncoder(
             self.encoder, self.tokenizer, settings, batch_size=batch_size, bm25=bm25, head=self.head, **self._devices
@@ -174,12 +175,12 @@ class TextEncoder:
 
     @property
     def width(self) -> int:
-        """The width D of the vectors."""
+        """D, the size of a vector."""
         return self.head.width if self.settings.pooling == MODEL else self.encoder.config.hidden_size
 
     @property
     def provenance(self) -> dict[str, str]:
-        """Everything that affects the vectors besides encoder, tokenizer and settings."""
+        """Everything that affects the vectors besides the encoder, the tokenizer and the settings."""
         return {MODULES_FILE: self.head.fingerprint} if self.settings.pooling == MODEL else {}
 
     def embed(
@@ -190,7 +191,7 @@ class TextEncoder:
         max_seq_length: int | None,
         batch_size: int,
     ) -> np.ndarray:
-        """Compute one vector per text, regardless of the settings; see `Predictor.embed`."""
+        """Compute one vector per text, ignoring `settings`; see `Predictor.embed`."""
         pooling = pooling or (MODEL if self.head else "mean")
         if pooling not in _EMBEDDINGS:
             raise UserError(f"pooling={pooling!r} is unknown; choose one of {', '.join(_EMBEDDINGS)}")
@@ -237,7 +238,7 @@ class TextEncoder:
         return self._functions[key]
 
     def _compute(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Return float [B, P * K, D], or without pooling [B, S, K, D]."""
+        """Compute the vectors of a batch: float [B, P * K, D], or without pooling [B, S, K, D]."""
         if self._computed.pooling == POOLER:
             return tf.cast(self.encoder.pool(**batch)[:, tf.newaxis], self._computed.dtype)
         encoder_layers = self.encoder(batch)["encoder_layers"]
@@ -286,7 +287,7 @@ class TextEncoder:
 
     def _windowed(self, first: list[int], second: list[int], max_tokens: int) -> _EncodedText:
         parts = split_windows(len(first), len(second), max_tokens)
-        # All windows contain the same part of the shorter text.
+        # Each window contains the same part of the shorter text.
         first, second = first[: max(a.stop for a, _ in parts)], second[: max(b.stop for _, b in parts)]
         whole = join_texts(first, second, self._specials)
         windows, positions = [], []
@@ -300,7 +301,7 @@ class TextEncoder:
         return _EncodedText(whole.input_ids, windows, positions)
 
     def _joined(self, text: _EncodedText, vectors: Sequence[np.ndarray]) -> np.ndarray:
-        """Combine the results of a text's windows, without padding."""
+        """Combine the vectors of a text's windows, without padding."""
         if self._computed.pooling == "none":
             vectors = [rows[: len(places)] for rows, places in zip(vectors, text.positions, strict=True)]
         if len(vectors) == 1:
@@ -318,7 +319,7 @@ class TextEncoder:
         return (total / count).astype(self._computed.dtype)
 
     def _over_windows(self, pooling: str, vectors: np.ndarray) -> np.ndarray:
-        """Pool the results of windows, [windows, K, D], to [K, D]."""
+        """Pool the vectors of windows, [windows, K, D], to [K, D]."""
         if pooling.startswith("max"):
             return np.max(vectors, axis=0)
         return np.mean(vectors, axis=0, dtype=np.float32).astype(self._computed.dtype)
@@ -342,7 +343,7 @@ def load_text_encoder(
       use_one_hot_embeddings: see `EncoderOptions`.
 
     Raises:
-      UserError: the checkpoint does not fit, or there are no such devices.
+      UserError: the checkpoint does not match, or the devices are not available.
     """
     strategy = create_strategy(options, allows_workers=False)
     with strategy.scope():
@@ -350,13 +351,13 @@ def load_text_encoder(
             bert_config,
             EncoderOptions(
                 use_one_hot_embeddings=use_one_hot_embeddings,
-                # A TPU compiles for fixed shapes, but the number of tokens varies.
+                # TPUs need fixed shapes, and the number of unpadded tokens varies.
                 layout=PaddedLayout if options.use_tpu else UnpaddedLayout,
                 dtype=dtype_policy(options.mixed_precision, use_tpu=options.use_tpu),
             ),
         )
     report = load(open_checkpoint(options.init_checkpoint, "init_checkpoint"), encoder.weights, required=is_needed)
-    report.log(is_trained_next=settings.pooling != POOLER)  # the checkpoint may lack it
+    report.log(is_trained_next=settings.pooling != POOLER)  # the checkpoint may have no pooler
     _warn_of_other_vectors(options.init_checkpoint, settings, report.unused)
     fixed_shape = (options.batch_size, options.max_seq_length) if options.use_tpu else None
     return TextEncoder(
@@ -371,15 +372,15 @@ def load_text_encoder(
 
 
 def _warn_of_other_vectors(init_checkpoint: str, settings: VectorSettings, unused: Sequence[str]) -> None:
-    """Warn if a trained sentence encoder computes other vectors than these settings."""
+    """Warn if the checkpoint is a sentence encoder that was trained for other vectors than these settings give."""
     run = read_run_config(model_folders(init_checkpoint)[-1])
     if run is None or run.task != SentenceServable.task:
         return
     layers = [name for name in unused if name.startswith("sentence/")]
     if layers or list(settings.poolings) != run.flags["pooling"].split(","):
         logging.warning(
-            "%s was trained as a sentence encoder with pooling=%s%s, and this run computes other vectors; for its own, "
-            "give the folder that convert_hf_checkpoint writes with to_hf",
+            "%s was trained as a sentence encoder with pooling=%s%s, but this run computes other vectors; to get the "
+            "trained ones, convert the model with convert_hf_checkpoint --to_hf and give its folder",
             init_checkpoint,
             run.flags["pooling"],
             f" and {', '.join(layers)}" if layers else "",

@@ -1,4 +1,4 @@
-"""An index of vectors that were computed elsewhere: `VectorIndex`, over the parts that `beam_predict` writes."""
+"""`VectorIndex`: an index of precomputed vectors, such as those that `beam_predict` writes."""
 
 import os
 import zipfile
@@ -19,7 +19,7 @@ _IDS = "ids.npz"
 
 
 class _Ids(NamedTuple):
-    """The ids of N texts: int32 [N], the places of their files in `names`, and int64 [N], their numbers there."""
+    """The ids of N texts: the index of each file in `names`, int32 [N], and the number in that file, int64 [N]."""
 
     files: np.ndarray
     numbers: np.ndarray
@@ -27,19 +27,19 @@ class _Ids(NamedTuple):
 
 
 class VectorIndex:
-    """Unit vectors with the ids of their texts, in a folder; memory grows by 12 bytes a vector.
+    """Unit vectors with the ids of their texts, stored in a folder; uses 12 bytes of memory per vector.
 
     Attributes:
-      vectors: float32 [N, D] of length 1 but for rounding, mapped from a file.
+      vectors: float32 [N, D], of length 1 up to rounding, memory-mapped.
     """
 
     def __init__(self, folder: str, parts: Sequence[str] | None = None, *, is_approximate: bool = False):
-        """Open an index; make it first if it is missing, damaged or that of other parts.
+        """Open an index; build it first if it is missing, damaged or was built from other parts.
 
         Args:
-          folder: the folder of the index; it also has the files of a `SentenceIndex`.
-          parts: files of `data.vector_parts`, in the order of the rows; None for an index that was made before.
-          is_approximate: search with a `NeighbourGraph`, which is kept in the folder.
+          folder: the folder of the index, which also contains the files of a `SentenceIndex`.
+          parts: files of `data.vector_parts`, in row order; None to open an existing index.
+          is_approximate: whether to search with a `NeighbourGraph`, which is kept in the folder.
 
         Raises:
           UserError: a part cannot be read, there are no vectors, or the index cannot be read or written.
@@ -55,7 +55,7 @@ class VectorIndex:
         ids = None if vectors is None else _read_ids(path, len(vectors))
         if ids is None:
             if parts is None:
-                raise UserError(f"{folder} has no index with the ids of texts; give the parts to make it from")
+                raise UserError(f"{folder} has no index with text ids; give the parts to build it from")
             _make(index, parts, path)
             vectors = index.open()
             ids = _read_ids(path, len(vectors))
@@ -64,14 +64,14 @@ class VectorIndex:
         self._graph = index.graph(vectors) if is_approximate else None
 
     def nearest(self, queries: np.ndarray, top_k: int) -> list[list[tuple[TextId, float]]]:
-        """Find the texts with the largest cosine similarity to each query, and the similarities.
+        """Find the texts with the largest cosine similarity to each query.
 
         Args:
           queries: float [Q, D].
           top_k: number of texts to find.
 
         Returns:
-          For each query its texts, best first.
+          For each query, the ids of the texts and their similarities, best first.
         """
         unit = normalized(queries).astype(np.float32)
         rows, cosines = self._graph.nearest(unit, top_k) if self._graph else nearest(self.vectors, unit, top_k)
@@ -85,7 +85,7 @@ class VectorIndex:
 
 
 def _read_ids(path: str, number: int) -> _Ids | None:
-    """Read the ids of so many texts; None if the file is missing or, with a log line, if it is damaged."""
+    """Read the ids of `number` texts; return None if the file is missing or damaged, and log the damage."""
     if not files.exists(path):
         return None
     try:
@@ -101,7 +101,7 @@ def _read_ids(path: str, number: int) -> _Ids | None:
 
 
 def _make(index: SentenceIndex, parts: Sequence[str], path: str) -> None:
-    """Copy the vectors of the parts, one block at a time, and write their ids to a file."""
+    """Build the index from the vectors of the parts, block by block, and write their ids to a file."""
     blocks = read_parts(parts)
     first = next(blocks, None)
     if first is None:

@@ -1,4 +1,4 @@
-"""The flags of commands that make one vector of each text."""
+"""Flags of the commands that compute one vector per text."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -14,7 +14,8 @@ def pooling_help(poolings: Sequence[str]) -> str:
     """Return the help text of --pooling for the poolings that a command knows."""
     return (
         f"The vector of a text, one of {', '.join(poolings)}: the mean or maximum of the last layer over the "
-        "wordpieces, the last layer at [CLS], or the mean of other layers. A comma-separated list concatenates several."
+        "wordpieces, the last layer at [CLS], or the mean of other layers. The vectors of a comma-separated list are "
+        "concatenated."
     )
 
 
@@ -32,8 +33,9 @@ class VectorOptions(Options):
     normalize: bool = option(False, "Scale the vectors to length 1.", affects="model")
     vector_size: int = option(
         0,
-        "Number of components to export of each vector, from the first, for models that were trained with such sizes; "
-        "0 for all. Shorter vectors of a model that normalizes are normalized again.",
+        "Number of leading components of each vector to export, for models trained for shorter vectors "
+        "(--matryoshka_sizes of run_sentence_encoder); 0 for all. If the model normalizes, truncated vectors are "
+        "normalized again.",
         group="export",
         minimum=0,
         maximum=MAX_AXIS,
@@ -41,8 +43,8 @@ class VectorOptions(Options):
     )
     vector_types: str = option(
         FLOAT32,
-        "Comma-separated list of the vectors that the export returns: float32, which is always included; int8, scaled "
-        "to the largest component of each vector; binary, one bit per component.",
+        "Comma-separated types of the vectors that the export returns: float32, which is always included; int8, scaled "
+        "by the largest component of each vector; binary, one bit per component.",
         group="export",
         affects="nothing",
     )
@@ -57,17 +59,17 @@ class VectorOptions(Options):
 
     @property
     def poolings(self) -> list[str]:
-        """The poolings that --pooling lists."""
+        """The poolings listed in --pooling."""
         return self.pooling.split(",")
 
     @property
     def listed_vector_types(self) -> list[str]:
-        """The types that --vector_types lists."""
+        """The types listed in --vector_types."""
         return self.vector_types.split(",")
 
 
 def check_vector_size(size: int, width: int) -> None:
-    """Raise if vectors of a model are shorter than the size to cut them to.
+    """Raise an error if a model's vectors are shorter than the size to truncate them to.
 
     Args:
       size: the number of components to keep; 0 for all.

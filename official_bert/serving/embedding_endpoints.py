@@ -1,7 +1,7 @@
-"""URLs for clients of vectors and rankings: those of OpenAI's embeddings and of text-embeddings-inference.
+"""HTTP endpoints for vectors and rankings, compatible with OpenAI's embeddings API and text-embeddings-inference.
 
-The forms are documented at https://platform.openai.com/docs/api-reference/embeddings and
-https://huggingface.github.io/text-embeddings-inference. The errors of each have its own form and status codes.
+The APIs are documented at https://platform.openai.com/docs/api-reference/embeddings and
+https://huggingface.github.io/text-embeddings-inference. Each has its own error format and status codes.
 """
 
 import asyncio
@@ -37,14 +37,14 @@ _REQUIRED = object()
 _ANY = object
 _KINDS = {bool: "true or false", int: "a whole number", str: "a string", dict: "an object"}
 
-# Fields of requests: the type, and the value if it is missing or null.
+# The fields of requests: their type, and their value if they are missing or null.
 _OPENAI = {
     "input": (_ANY, _REQUIRED),
     "model": (str, _REQUIRED),
     "encoding_format": (str, "float"),
     "dimensions": (int, None),
     "user": (str, None),
-    "truncate": (bool, True),  # an addition
+    "truncate": (bool, True),  # not part of OpenAI's API
 }
 _READING = {"truncate": (bool, True), "truncation_direction": (str, "right"), "prompt_name": (str, None)}
 _EMBED = {"inputs": (_ANY, _REQUIRED), **_READING, "normalize": (bool, True), "dimensions": (int, None)}
@@ -64,7 +64,7 @@ Answer = Callable[[ServedVersion, str, dict[str, Any]], Awaitable[Response]]
 
 
 class _FieldError(RequestError):
-    """A field of the request is wrong; `name` is its name."""
+    """The field `name` of the request is invalid."""
 
     def __init__(self, name: str, message: str):
         super().__init__(message)
@@ -72,22 +72,22 @@ class _FieldError(RequestError):
 
 
 class _UnknownModelError(_FieldError):
-    """The request names another model."""
+    """The request asks for a model that is not served."""
 
 
 class _Protocol(NamedTuple):
-    """The errors of a protocol.
+    """The error responses of an API.
 
     Attributes:
-      statuses: status and type of each kind of error; the first that fits counts.
-      body: makes the body of an answer from the error, its message, status and type.
+      statuses: HTTP status and error type for each class of exceptions; the first match is used.
+      body: creates the response body from the exception, its message and its error type.
     """
 
     statuses: Mapping[type[Exception], tuple[int, str]]
     body: Callable[[Exception, str, str], dict[str, Any]]
 
     def refuse(self, error: Exception) -> Response:
-        """Return the answer to a request that failed."""
+        """Return the response to a failed request."""
         message = error.detail if isinstance(error, HTTPException) else str(error)
         is_overload = isinstance(error, HTTPException) and error.status_code == 503
         shown = QueueFullError() if is_overload else error
@@ -126,11 +126,11 @@ TEI_ERRORS = _Protocol(
 
 
 def add_embedding_endpoints(app: Starlette, served: Callable[[], tuple[str, ServedVersion]]) -> None:
-    """Add the URLs to an application.
+    """Add the endpoints to an application.
 
     Args:
       app: the application, Starlette or FastAPI.
-      served: returns the name of the served model, and its current version.
+      served: returns the name of the served model and its current version.
     """
 
     def endpoint(answer: Answer, errors: _Protocol) -> Callable[[Request], Awaitable[Response]]:
@@ -148,7 +148,7 @@ def add_embedding_endpoints(app: Starlette, served: Callable[[], tuple[str, Serv
     async def models(request: Request) -> Response:
         name, version = served()
         model = {"id": name, "object": "model", "created": version.load_time, "owned_by": official_bert.__name__}
-        return JSONResponse({"object": "list", "data": [model], "models": [name]})  # the last as in KServe
+        return JSONResponse({"object": "list", "data": [model], "models": [name]})  # "models" is that of KServe's API
 
     async def info(request: Request) -> Response:
         name, version = served()
@@ -173,7 +173,7 @@ def add_embedding_endpoints(app: Starlette, served: Callable[[], tuple[str, Serv
 async def _answer_openai(version: ServedVersion, name: str, content: dict[str, Any]) -> Response:
     fields = _read_fields(content, _OPENAI)
     if fields["model"] != name:
-        raise _UnknownModelError("model", f"the model {quoted(fields['model'])} does not exist; {name} is served")
+        raise _UnknownModelError("model", f"the model {quoted(fields['model'])} does not exist; this server has {name}")
     if fields["encoding_format"] not in ("float", "base64"):
         shown = quoted(fields["encoding_format"])
         raise _FieldError("encoding_format", f"encoding_format must be 'float' or 'base64', not {shown}")
@@ -202,7 +202,7 @@ async def _answer_openai(version: ServedVersion, name: str, content: dict[str, A
 
 
 async def _answer_any(version: ServedVersion, name: str, content: dict[str, Any]) -> Response:
-    """Answer at the root, where `huggingface_hub` sends all requests: their fields tell them apart."""
+    """Answer requests to "/", where `huggingface_hub` sends all of its requests; the fields determine the kind."""
     if isinstance(content.get("inputs"), dict):
         return await _answer_similarity(version, name, content)
     return await (_answer_rerank if "query" in content else _answer_embed)(version, name, content)
@@ -281,7 +281,7 @@ async def _info(name: str, version: ServedVersion) -> dict[str, Any]:
 
 
 def _read_fields(content: Mapping[str, Any], fields: Fields, where: str = "the request") -> dict[str, Any]:
-    """Check the fields of a request, and fill in those that are missing."""
+    """Check the fields of a request and fill in the missing ones."""
     if unknown := [name for name in content if name not in fields]:
         raise _FieldError(unknown[0], f"{where} has an unknown key: {quoted_names(unknown)}")
     found = {}
@@ -299,9 +299,11 @@ def _read_fields(content: Mapping[str, Any], fields: Fields, where: str = "the r
 
 def _check_reading(fields: Mapping[str, Any]) -> None:
     if fields["truncation_direction"].lower() != "right":
-        raise _FieldError("truncation_direction", "truncation_direction must be 'right': texts lose their ends")
+        raise _FieldError(
+            "truncation_direction", "truncation_direction must be 'right'; texts are truncated at the end"
+        )
     if fields.get("prompt_name") is not None:
-        raise _FieldError("prompt_name", "the model has no prompts; put the prompt before each text")
+        raise _FieldError("prompt_name", "the model has no prompts; add the prompt to each text")
 
 
 def _texts(name: str, value: Any) -> list[str]:
@@ -311,7 +313,7 @@ def _texts(name: str, value: Any) -> list[str]:
 
 
 def _inputs(name: str, value: Any) -> list[str] | list[list[int]]:
-    """Return the texts, or the ids of each text."""
+    """Return the texts, or the token ids of each text."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Metrics of a server for Prometheus: its requests, its queue and its batches. Used by the servers of this package."""
+"""Prometheus metrics of the servers of this package: requests, queue and batches."""
 
 import time
 
@@ -10,13 +10,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from official_bert.serving.batching import BatchObserver
 
-_REQUESTS = Counter("requests", "answered requests over REST", ["method", "path", "status"])
-_SECONDS = Histogram("request_seconds", "time from a request over REST to the end of its answer", ["method", "path"])
-_QUEUE = Gauge("queue_examples", "examples that wait to be computed")
-_BATCH_EXAMPLES = Histogram("batch_examples", "examples computed together", buckets=[2**power for power in range(11)])
+_REQUESTS = Counter("requests", "Number of answered REST requests", ["method", "path", "status"])
+_SECONDS = Histogram("request_seconds", "Time from a REST request to the end of its response", ["method", "path"])
+_QUEUE = Gauge("queue_examples", "Number of examples waiting in the queue")
+_BATCH_EXAMPLES = Histogram("batch_examples", "Number of examples per batch", buckets=[2**power for power in range(11)])
 _BATCH_POSITIONS = Histogram(
     "batch_positions",
-    "positions computed together, with padding; estimated for texts",
+    "Number of positions per batch, including padding; estimated for texts",
     buckets=[2**power for power in range(4, 16)],
 )
 _OTHER, _WRONG_METHOD, _CLIENT_LEFT = "other", 405, 499
@@ -26,7 +26,7 @@ class BatchMetrics(BatchObserver):
     """Metrics of all batches of the process."""
 
     def wait(self, change: int) -> None:
-        """Count the examples that wait."""
+        """Update the number of waiting examples."""
         _QUEUE.inc(change)
 
     def compute(self, num_examples: int, num_positions: int) -> None:
@@ -36,14 +36,14 @@ class BatchMetrics(BatchObserver):
 
 
 class RequestMetrics:
-    """ASGI middleware: counts requests and their status, and measures their time."""
+    """ASGI middleware that counts requests by status and measures their duration."""
 
     def __init__(self, app: ASGIApp):
         """Wrap an application."""
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Handle a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -57,7 +57,7 @@ class RequestMetrics:
         try:
             await self._app(scope, receive, send_some)
         finally:
-            # Clients may not create labels, neither by addresses nor by methods.
+            # Clients must not be able to create labels with arbitrary paths or methods.
             path = _template(scope) if "endpoint" in scope else _OTHER
             method = scope["method"] if path != _OTHER and status != _WRONG_METHOD else _OTHER
             _SECONDS.labels(method, path).observe(time.perf_counter() - start)
@@ -65,7 +65,7 @@ class RequestMetrics:
 
 
 def _template(scope: Scope) -> str:
-    """Return the path of a request with its parameters replaced by their names: "/v1/models/{model_name}:predict"."""
+    """Return the path of a request with parameters replaced by their names: "/v1/models/{model_name}:predict"."""
     names = {str(value): f"{{{name}}}" for name, value in scope.get("path_params", {}).items()}
 
     def named(part: str) -> str:
@@ -76,7 +76,7 @@ def _template(scope: Scope) -> str:
 
 
 def add_metrics(app: Starlette) -> None:
-    """Measure the requests to an application, and add `/metrics`."""
+    """Record metrics of an application's requests, and add the endpoint `/metrics`."""
 
     async def metrics(request: Request) -> Response:
         encode, content_type = exposition.choose_encoder(request.headers.get("accept", ""))

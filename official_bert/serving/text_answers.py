@@ -1,6 +1,6 @@
-"""Vectors of texts, and the relevance of texts for a query, from a served version. The protocols are elsewhere.
+"""Vectors of texts and the relevance of texts to a query, computed by a served model; independent of the HTTP APIs.
 
-Texts are tokenized first, so that batches can be filled by tokens, and tokens can be counted.
+Texts are tokenized first, so that batches can be filled by tokens and the tokens can be counted.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from official_bert.tokenization import Tokenizer, load_tokenizer
 
 VECTORS = "vectors"
 _SCORES, _CLASSES = "scores", ("logits", "probabilities", "classes")
-_PROBE = "a " * (1 << 15)  # longer than any model reads
-_PARTS = re.compile(r".{1,4000}\S{0,65536}", re.DOTALL)  # of a text, between words
-_SMALLEST_LENGTH = 1e-12  # of a vector
+_PROBE = "a " * (1 << 15)  # longer than the maximum of any model
+_PARTS = re.compile(r".{1,4000}\S{0,65536}", re.DOTALL)  # splits a text between words
+_SMALLEST_LENGTH = 1e-12  # avoids a division by zero when a vector is normalized
 _MOST_IDS = 1 << 31
 
 
@@ -34,7 +34,7 @@ class TooManyError(RequestError):
 
 
 class TooLongError(RequestError):
-    """A text is longer than the model reads, and may not be truncated."""
+    """A text exceeds the model's maximum length and may not be truncated."""
 
 
 class EmptyError(RequestError):
@@ -42,7 +42,7 @@ class EmptyError(RequestError):
 
 
 class WrongModelError(RequestError):
-    """The served model does not compute such answers."""
+    """The served model does not support this kind of request."""
 
 
 class Vectors(NamedTuple):
@@ -50,7 +50,7 @@ class Vectors(NamedTuple):
 
     Attributes:
       values: float32 [B, D].
-      num_tokens: number of tokens that the model read, in all.
+      num_tokens: total number of tokens that the model processed.
     """
 
     values: np.ndarray
@@ -58,14 +58,14 @@ class Vectors(NamedTuple):
 
 
 class ModelReading(NamedTuple):
-    """The way a version reads texts.
+    """The input format of a served version.
 
     Attributes:
-      text_names: names of the texts of an example.
+      text_names: names of the text inputs of an example.
       max_length: maximum number of tokens of an example, including special tokens.
-      before: the arrays of the tokens that are added before a text, by name.
-      middle: the value of a token of the text, by name.
-      after: the arrays of the tokens that are added after it.
+      before: arrays of the special tokens before a text, by input name.
+      middle: value for each token of the text, by input name.
+      after: arrays of the special tokens after the text, by input name.
       labels: the classes of a classifier of pairs, in the order of its outputs; empty for others.
       tokenizer: a tokenizer that does not truncate; None if the version's files do not describe it.
     """
@@ -83,13 +83,13 @@ _READINGS: weakref.WeakKeyDictionary[ServedVersion, ModelReading] = weakref.Weak
 
 
 def vector_size(version: ServedVersion) -> int | None:
-    """Return the size of a version's vectors; None if it computes none."""
+    """Return the size of a version's vectors; None if it does not compute vectors."""
     vectors = _outputs(version).get(VECTORS)
     return None if vectors is None else vectors.shape[-1]
 
 
 def ranks_texts(version: ServedVersion) -> bool:
-    """Return True if a version judges pairs of texts by one number, or by the probabilities of two classes."""
+    """Return True if a version scores pairs of texts with one number, or classifies them into two classes."""
     outputs = _outputs(version)
     is_classifier = all(name in outputs and outputs[name].shape[-1] == 2 for name in _CLASSES)
     return (_SCORES in outputs or is_classifier) and len(version.signature(TOKENIZE).inputs) == 2
@@ -100,7 +100,7 @@ def _outputs(version: ServedVersion) -> dict[str, Any]:
 
 
 async def read_model(version: ServedVersion) -> ModelReading:
-    """Find out how a version reads texts, by having it read some."""
+    """Determine the input format of a version by tokenizing sample texts with it."""
     if version not in _READINGS:
         said = description(version.folder)
         names = said.get("text_names") or sorted(version.signature(TOKENIZE).inputs)
@@ -138,13 +138,13 @@ async def embed(
 
     Args:
       version: the served version.
-      inputs: texts, or the ids of their tokens without special tokens.
-      truncate: whether to shorten what is longer than the model reads; otherwise it is an error.
+      inputs: texts, or their token ids without special tokens.
+      truncate: whether to truncate inputs that exceed the model's maximum length instead of raising an error.
       dimensions: number of leading dimensions to keep; None for all.
       normalize: whether to divide each vector by its length.
 
     Raises:
-      RequestError: the model has no vectors, or the inputs are too many, empty or too long.
+      RequestError: the model has no vectors, or there are too many inputs, or inputs that are empty or too long.
       QueueFullError: too many requests are queued.
     """
     if vector_size(version) is None:
@@ -152,7 +152,7 @@ async def embed(
     _check_number(version, len(inputs))
     for number, text in enumerate(inputs):
         if not len(text):
-            raise EmptyError(f"the inputs must not be empty, but number {number} is")
+            raise EmptyError(f"input {number} is empty; every input needs text")
     reading = await read_model(version)
     if isinstance(inputs[0], str):
         ids = await _read_texts(version, reading, [[text] for text in inputs], truncate)
@@ -166,25 +166,26 @@ async def embed(
 
 
 async def relevance(version: ServedVersion, query: str, texts: Sequence[str], *, truncate: bool) -> np.ndarray:
-    """Compute the relevance of texts for a query.
+    """Compute the relevance of texts to a query.
 
     Args:
       version: the served version.
       query: the first text of each pair.
-      texts: the second ones.
-      truncate: whether to shorten what is longer than the model reads; otherwise it is an error.
+      texts: the second text of each pair.
+      truncate: whether to truncate pairs that exceed the model's maximum length instead of raising an error.
 
     Returns:
-      float32 [B]: the score of a model with one output; for two classes, the difference of their logits, whose sigmoid
-      is the probability of the class for relevant texts: the second, or the first if the second is called `not_` first.
+      float32 [B]: the score of a model with one output; for a model with two classes, the difference of their logits,
+      whose sigmoid is the probability of the relevant class. That is the second class, unless the classes are named
+      "x" and "not_x".
 
     Raises:
-      RequestError: the model does not judge pairs, or the texts are too many or too long.
+      RequestError: the model does not score pairs, or the texts are too many or too long.
       QueueFullError: too many requests are queued.
     """
     if not ranks_texts(version):
         raise WrongModelError(
-            "the served model does not rank texts; it must read two texts and have one output or two classes"
+            "the served model cannot rank texts; it needs two text inputs and either one output or two classes"
         )
     _check_number(version, len(texts))
     reading = await read_model(version)
@@ -224,7 +225,7 @@ async def _tokenize(version: ServedVersion, names: Sequence[str], rows: Sequence
 
 
 def _are_longer(tokenizer: Tokenizer | None, texts: Sequence[str], most: int) -> bool:
-    """Return True if texts have more tokens than this in all; read them only up to there."""
+    """Return True if the texts have more than `most` tokens in total; tokenize only as far as needed."""
     if tokenizer is None:
         return True
     parts = itertools.chain.from_iterable(_PARTS.findall(text) for text in texts)
@@ -238,7 +239,7 @@ def _add_special_tokens(reading: ModelReading, inputs: Sequence[Sequence[int]], 
         if len(tokens) > most and not truncate:
             raise _too_long(number, reading.max_length)
         if not all(0 <= token < _MOST_IDS for token in tokens):
-            raise RequestError(f"the tokens of number {number} must be ids from 0")
+            raise RequestError(f"the tokens of input {number} must be ids from 0")
         rows.append(tokens[:most])
     length = max(map(len, rows)) + reading.max_length - most
     ids = {name: np.zeros([len(rows), length], np.int32) for name in reading.before}
@@ -251,7 +252,7 @@ def _add_special_tokens(reading: ModelReading, inputs: Sequence[Sequence[int]], 
 
 
 def _too_long(number: int, max_length: int) -> TooLongError:
-    return TooLongError(f"number {number} of the inputs has more than {max_length} tokens; the model reads no more")
+    return TooLongError(f"input {number} has more than {max_length} tokens, the maximum of the model")
 
 
 def _of_row(ids: Arrays, row: int) -> Arrays:
@@ -259,6 +260,6 @@ def _of_row(ids: Arrays, row: int) -> Arrays:
 
 
 def _common_length(first: np.ndarray, second: np.ndarray) -> int:
-    """Return the number of leading values that are equal."""
+    """Return the length of the common prefix of two arrays."""
     pairs = zip(first.tolist(), second.tolist(), strict=False)
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -1,4 +1,4 @@
-"""`mine_hard_negatives` and `mine_paraphrases` from files to files, with a tiny encoder."""
+"""`mine_hard_negatives` and `mine_paraphrases`, from input files to output files, with a tiny encoder."""
 
 import itertools
 import json
@@ -39,7 +39,7 @@ def mined(files_of_model, corpus, tmp_path):
 
 @pytest.fixture
 def cosines(files_of_model, tmp_path, capsys):
-    """The cosine similarity of each passage to each other text, as printed by `sentence_similarity`."""
+    """Return a function that maps a query to the cosine similarities that `sentence_similarity` prints."""
 
     def of(query):
         (tmp_path / "passages.txt").write_text("\n".join(PASSAGES))
@@ -73,7 +73,7 @@ def test_pairs_get_the_negatives_that_sentence_similarity_ranks_first(mined, cos
     assert "the harbour before the town" in table[1].split("\t")
 
 
-def test_paraphrases_are_each_pair_once_and_best_first(mined, cosines):
+def test_paraphrases_list_each_pair_once_best_first(mined, cosines):
     rows = [line.split("\t") for line in mined(mine_paraphrases, min_cosine=-1.0).splitlines()]
     assert rows.pop(0) == ["cosine", "line_1", "sentence_1", "line_2", "sentence_2"]
     assert rows[0] == ["1.0", "3", "the town", "4", "The town"]
@@ -102,18 +102,23 @@ def test_mistakes_are_one_message_and_leave_no_file(files_of_model, corpus, tmp_
         return {"pairs_file": str(tmp_path / "pairs.tsv")}
 
     negatives = (mine_hard_negatives, HardNegativeConfig)
-    refused(*negatives, "pair 2 has no text in the column 'positive'", **pairs("a\tb\nc\t \n"))
-    refused(*negatives, "pair 1 has no text in the column 'anchor'", **pairs("\tb\n"))
+    refused(*negatives, "pair 2 has no text in column 'positive'", **pairs("a\tb\nc\t \n"))
+    refused(*negatives, "pair 1 has no text in column 'anchor'", **pairs("\tb\n"))
     refused(*negatives, "has no pairs", **pairs("\t\n"))
     refused(*negatives, "no column 'query'", anchor_column="query", **pairs("a\tb\n"))
     refused(*negatives, "leave 3 passages for --num_negatives=4", num_negatives=4, range_max=3, **pairs("a\tb\n"))
     refused(*negatives, "--corpus_column needs --corpus_file", corpus_file=None, **pairs("a\tb\n"))
     refused(*negatives, "is also an input", **{**pairs("a\tb\n"), "output_file": str(tmp_path / "pairs.tsv")})
     nothing = {"corpus_file": None, "corpus_column": None}
-    refused(*negatives, "enough negatives among 1 passages; give --corpus_file", **nothing, **pairs("a\tb\na\tb\n"))
+    refused(
+        *negatives,
+        "enough negatives among 1 passages; add passages with --corpus_file",
+        **nothing,
+        **pairs("a\tb\na\tb\n"),
+    )
     paraphrases = (mine_paraphrases, ParaphraseConfig)
     refused(*paraphrases, "no key 'passage'", corpus_column="passage")
     (tmp_path / "two.txt").write_text("the town\nMarta counted\n")
     two = {"corpus_file": str(tmp_path / "two.txt"), "corpus_column": None, "min_cosine": 1.0}
-    refused(*paraphrases, "no two of 2 sentences are as similar as --min_cosine=1.0; lower it", **two)
+    refused(*paraphrases, "no pair among 2 sentences reaches --min_cosine=1.0; lower it", **two)
     refused(*paraphrases, "corpus_file: there is no", corpus_file=str(tmp_path / "absent.txt"), corpus_column=None)

@@ -127,7 +127,7 @@ def test_the_nearest_text_is_of_the_same_class_and_sentence_transformers_get_the
     config = SimilarityConfig(**flags, candidates_file="a", query="b")
     load_text_encoder(config, *read_model_files(config), VectorSettings(pooling="mean", max_seq_length=16))
     assert "trained as a sentence encoder with pooling=mean,cls and sentence/dense_0/bias, " in caplog.text
-    with pytest.raises(UserError, match="sentence-transformers has no pooling=bm25; only cls, max, mean can be"):
+    with pytest.raises(UserError, match="sentence-transformers does not support pooling=bm25, only cls, max, mean"):
         sentence_folder(SentenceEncoderConfig(**settings, **columns | {"pooling": "bm25"}, do_eval=True), {}, 8)
     config = SentenceEncoderConfig(**settings, **columns | {"pooling": "cls,mean", "dense_size": 0}, do_eval=True)
     pooling = sentence_folder(config, {}, 8).values["1_Pooling/config.json"]  # the format that all versions read

@@ -275,7 +275,7 @@ def test_mistakes_are_one_message(flags, tmp_path):
     refused("line 1: the score 'score' is not a number", **sts, sts_file=file("score\ta\tb\n"))
     refused("line 1: the score 'nan' is not finite", **sts, sts_file=file("nan\ta\tb\n"))
     refused("--projector_dir cannot be used with --sts_file", **sts, sts_file="a", projector_dir="b")
-    refused("pairs are equal", **sts, sts_file=file("1\ta\tb\n1\ta\tc\n"))
+    refused("all 2 pairs have the same score", **sts, sts_file=file("1\ta\tb\n1\ta\tc\n"))
 
 
 def test_the_index_folder_cannot_be_a_file(flags, tmp_path):

@@ -1,4 +1,4 @@
-"""Graphs for approximate search: what they find, and when one is used again."""
+"""Graphs for approximate search: their results, and when an existing graph is reused."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ from official_bert.support.errors import UserError
 from tests.conftest import assert_refused
 
 
-def test_the_package_and_the_folder_are_asked_for(files_of_model, corpus_file, tmp_path, monkeypatch):
+def test_a_missing_package_or_folder_is_reported(files_of_model, corpus_file, tmp_path, monkeypatch):
     flags = {**files_of_model, "candidates_file": corpus_file, "query": "a town", "approximate": True}
     config_class = sentence_similarity.SimilarityConfig
     assert_refused(sentence_similarity.run, config_class, flags, "--approximate needs --index_dir")
@@ -30,7 +30,7 @@ def vectors():
     rng = np.random.default_rng(1)
     vectors = rng.standard_normal((3000, 16))
     vectors[7:9] = vectors[6]
-    vectors[5] = 0  # a text in which nothing was pooled
+    vectors[5] = 0  # the vector of an empty text
     return normalized(vectors).astype(np.float32)
 
 
@@ -51,11 +51,11 @@ def test_nearly_all_of_the_nearest_are_found_and_their_similarities_are_exact(ve
     few = neighbour_graph(str(tmp_path / "few"), vectors[:4], {}, done.append).nearest(queries[:2], 10)
     np.testing.assert_array_equal(few[0], nearest(vectors[:4], queries[:2], 10)[0])
     lost = SimpleNamespace(search=lambda queries, number, params: (None, np.full((len(queries), number), -1)))
-    rows = NeighbourGraph(vectors, lost).nearest(queries, 10)[0]  # a graph from which nothing is reached
+    rows = NeighbourGraph(vectors, lost).nearest(queries, 10)[0]  # a graph whose search finds no candidates
     np.testing.assert_array_equal(rows, exact_rows)
 
 
-def test_a_graph_is_used_again_unless_it_is_damaged_or_of_other_vectors(vectors, tmp_path, monkeypatch):
+def test_a_graph_is_reused_unless_damaged_or_built_from_other_vectors(vectors, tmp_path, monkeypatch):
     reasons, path = [], tmp_path / "graph.faiss"
     monkeypatch.setattr("absl.logging.info", lambda text, *values: reasons.append(text % values))
 
@@ -71,7 +71,7 @@ def test_a_graph_is_used_again_unless_it_is_damaged_or_of_other_vectors(vectors,
     path.write_bytes(content[:-1])
     assert is_made({"a": 2}) and "graph.faiss is missing or has" in reasons[-1]
     path.write_bytes(content[:1000] + bytes([content[1000] ^ 1]) + content[1001:])
-    assert is_made({"a": 2}) and "is damaged: its checksum is another" in reasons[-1]
+    assert is_made({"a": 2}) and "is damaged: its checksum does not match" in reasons[-1]
     monkeypatch.setattr(approximate_search, "_EXPANSION", 40)
     assert is_made({"a": 2}) and "was built with different graph" in reasons[-1]
     assert not is_made({"a": 2})
@@ -79,7 +79,7 @@ def test_a_graph_is_used_again_unless_it_is_damaged_or_of_other_vectors(vectors,
 
 
 @pytest.mark.slow
-def test_commands_find_the_same_with_a_graph(vectors, files_of_model, tmp_path, capsys):
+def test_commands_give_the_same_results_with_a_graph(vectors, files_of_model, tmp_path, capsys):
     (tmp_path / "texts.txt").write_text("the harbour woke\nthe town\nMarta counted the crates\nthe town\n")
     model = {**files_of_model, "max_seq_length": 24, "index_dir": str(tmp_path / "index")}
     outputs = []

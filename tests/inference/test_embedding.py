@@ -52,7 +52,7 @@ def test_vectors_are_those_of_each_text_alone(folder, predictor):
         np.testing.assert_allclose(vectors, [pooled(output) for output in outputs], atol=1e-5)
 
 
-def test_one_text_gives_one_vector_and_no_text_none(predictor):
+def test_one_text_gives_one_vector_and_an_empty_list_none(predictor):
     np.testing.assert_allclose(predictor.embed("the town"), predictor.embed(["the town"])[0], atol=1e-6)
     width = len(predictor.embed("the town"))
     assert predictor.embed(("the town", "woke")).shape == (width,)
@@ -66,7 +66,7 @@ def test_long_texts_are_truncated_as_asked_for(predictor):
         predictor.embed("a", max_seq_length=65)
 
 
-def test_what_cannot_be_done_is_said(predictor, tmp_path):
+def test_invalid_arguments_are_errors(predictor, tmp_path):
     with pytest.raises(UserError, match=f"pooling='max' is unknown; choose one of {EMBEDDINGS[0]}, {EMBEDDINGS[1]}"):
         predictor.embed("a", pooling="max")
     with pytest.raises(UserError, match="pooling=concat_last_four needs 4 layers, but the model has 3"):
@@ -80,7 +80,7 @@ def test_what_cannot_be_done_is_said(predictor, tmp_path):
 
 
 @pytest.mark.parametrize("gives_vocabulary", [False, True])
-def test_what_is_done_to_text_may_be_given(folder, predictor, vocab_file, gives_vocabulary):
+def test_text_settings_may_be_given(folder, predictor, vocab_file, gives_vocabulary):
     given = {"basic_tokenize": False, **({"vocab_file": vocab_file} if gives_vocabulary else {})}
     presplit = Predictor(folder, **given)
     lowercased, capital, unknown, punctuated = presplit.embed(["the town", "The town", "[UNK] town", "the [UNK]"])
@@ -91,7 +91,7 @@ def test_what_is_done_to_text_may_be_given(folder, predictor, vocab_file, gives_
         Predictor(folder, do_lower_case=True, **given)
 
 
-def test_a_run_has_vectors_too_and_an_export_has_not(reviews, version):
+def test_embed_works_for_a_run_but_not_for_an_export(reviews, version):
     run = Predictor(reviews["output_dir"])
     encoder = BertEncoder.from_checkpoint(reviews["output_dir"])
     batch = FullTokenizer(reviews["vocab_file"])(["the warm town"])

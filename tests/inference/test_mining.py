@@ -1,4 +1,4 @@
-"""Hard negatives and similar pairs, compared with a plain search."""
+"""Hard negatives and similar pairs, compared with a brute-force search."""
 
 import functools
 import itertools
@@ -13,7 +13,7 @@ from official_bert.inference.mining import AnchoredPair, NegativeRule, hard_nega
 from official_bert.metrics.similarity import nearest, normalized
 
 
-def test_similar_pairs_are_those_of_all_pairs_of_any_block(monkeypatch):
+def test_similar_pairs_are_found_across_blocks(monkeypatch):
     rng = np.random.default_rng(1)
     vectors = rng.standard_normal((60, 4))
     vectors[[20, 50]] = vectors[7]  # duplicates
@@ -65,7 +65,7 @@ def search(monkeypatch):
         ({"num_negatives": 3, "margin": 0.6}, []),
     ],
 )
-def test_negatives_are_the_nearest_passages_but_the_anchor_its_positives_and_their_duplicates(search, rule, negatives):
+def test_negatives_are_the_nearest_passages_without_anchor_positives_and_duplicates(search, rule, negatives):
     pairs = [AnchoredPair("query", "answer"), AnchoredPair("query", "answer two")]
     found = list(hard_negatives(pairs, search, NegativeRule(**rule), query_prefix="q: ", passage_prefix="p: "))
     assert found[0] == negatives

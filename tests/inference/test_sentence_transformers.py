@@ -1,4 +1,4 @@
-"""Models from sentence-transformers folders give the same vectors as the original."""
+"""Models from sentence-transformers folders give the same vectors as sentence-transformers itself."""
 
 import dataclasses
 import json
@@ -89,7 +89,7 @@ def test_exports_follow_the_folder_and_its_default_prompt(folder, tmp_path):
     prompts = folder / "config_sentence_transformers.json"
     prompts.write_text(json.dumps({"prompts": {"query": "Find: "}, "default_prompt_name": "query"}))
     expected = Predictor(OLDER).embed([f"Find: {text}" for text in texts])
-    found = vectors_of(exported(folder, tmp_path / "serving"), texts)  # a text is longer than the folder's limit
+    found = vectors_of(exported(folder, tmp_path / "serving"), texts)  # one text exceeds the folder's max_seq_length
     np.testing.assert_allclose(found, expected, atol=1e-5)
     np.testing.assert_allclose(Predictor(folder).embed(texts), expected, atol=1e-5)
     assert np.abs(expected - unprompted).max() > 0.01
@@ -102,7 +102,7 @@ def test_exports_follow_the_folder_and_its_default_prompt(folder, tmp_path):
         Predictor(folder).embed(texts)
     flags = {"init_checkpoint": str(OLDER), "export_dir": str(tmp_path / "none")}
     for pooling, message in {
-        "max,model": "--pooling=max,model: model cannot be combined with others",
+        "max,model": "--pooling=max,model: model cannot be combined with other poolings",
         "bm25": "--pooling: 'bm25' is unknown; choose from mean, cls, max, second_to_last",
         "sum_last_four": "--pooling=sum_last_four needs 4 layers, but the model has 2",
     }.items():
@@ -123,7 +123,7 @@ def test_an_export_of_an_encoder_in_bfloat16(tmp_path):
     np.testing.assert_allclose(found, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=0.02)
 
 
-def test_the_encoder_may_lie_in_a_folder_of_its_own():
+def test_the_encoder_may_be_in_a_subfolder():
     assert encoder_folder(str(OLDER)) == str(OLDER / "0_Transformer")
     tokenizer = load_tokenizer(OLDER)
     assert (tokenizer.settings.do_lower_case, tokenizer.settings.strip_accents) == (True, False)
@@ -180,18 +180,20 @@ POOLING, DENSE, TEXTS = "1_Pooling/config.json", "2_Dense/config.json", "0_Trans
         ("modules.json", 2, MODULE | {"type": "models.Dense", "path": "5_Dense"}, "5_Dense/config.json"),
         (DENSE, "activation_function", "torch.os.system", "the activation_function is 'torch.os.system'"),
         (DENSE, "use_residual", True, "without residual"),
-        (DENSE, "module_input_name", "token_embeddings", "only layers on the sentence_embedding"),
+        (DENSE, "module_input_name", "token_embeddings", "only layers from sentence_embedding to sentence_embedding"),
         (TEXTS, "max_seq_length", "8", "number of wordpieces is '8'"),
     ],
 )
-def test_what_is_damaged_or_not_supported_is_told(folder, file, key, value, message):
+def test_damaged_and_unsupported_files_are_errors(folder, file, key, value, message):
     edit(folder / file, key, value)
     with pytest.raises(UserError, match=message):
         _ = [find_head(str(folder), 8).width, find_head(str(folder), 8).max_seq_length]
 
 
-def test_weights_that_do_not_fit_are_told(folder):
-    with pytest.raises(UserError, match=r"2_Dense must have one layer of 27 inputs: linear\.weight is \[7, 24\]"):
+def test_weights_of_wrong_shapes_are_errors(folder):
+    with pytest.raises(
+        UserError, match=r"2_Dense must contain one dense layer with 27 inputs; linear\.weight has shape \[7, 24\]"
+    ):
         _ = find_head(str(folder), 9).width
     (folder / "2_Dense" / "pytorch_model.bin").unlink()
     with pytest.raises(UserError, match=r"2_Dense has no model\.safetensors"):

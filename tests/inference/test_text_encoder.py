@@ -80,7 +80,7 @@ def test_poolings(plain, unpadded, tokenizer):
 
 
 @pytest.mark.slow
-def test_several_poolings_stand_one_after_the_other(unpadded, tokenizer):
+def test_several_poolings_are_concatenated(unpadded, tokenizer):
     names = ("cls", "max_no_special", "mean")
     for windows in (False, True):
         settings = {"max_seq_length": 12, "use_windows": windows}
@@ -90,7 +90,7 @@ def test_several_poolings_stand_one_after_the_other(unpadded, tokenizer):
             np.testing.assert_allclose(found.vectors, np.concatenate([part.vectors for part in parts]), atol=1e-6)
 
 
-def test_four_layers_are_summed_or_stand_side_by_side(tokenizer, one_layer_config_file):
+def test_four_layers_are_summed_or_concatenated(tokenizer, one_layer_config_file):
     config = BertConfig.from_json_file(one_layer_config_file)
     encoder = TextEncoder(BertEncoder(dataclasses.replace(config, num_hidden_layers=4)), tokenizer)
     texts, settings = ["the town", ("woke", "")], {"max_seq_length": None, "batch_size": 2}
@@ -152,7 +152,7 @@ def test_long_texts_are_truncated_as_the_tokenizer_does(plain, unpadded, tokeniz
 
 @pytest.mark.slow
 def test_windows_keep_every_wordpiece_and_average(plain, unpadded, tokenizer):
-    text = TEXTS[6]  # 28 words or more wordpieces
+    text = TEXTS[6]  # 28 words, at least as many wordpieces
     (found,) = extracted(unpadded, tokenizer, [text], max_seq_length=12, use_windows=True)
     ids = tokenizer.encode(text.text_a)
     assert found.input_ids == [tokenizer.cls_id, *ids, tokenizer.sep_id]
@@ -178,7 +178,7 @@ def test_windows_keep_every_wordpiece_and_average(plain, unpadded, tokenizer):
         np.testing.assert_allclose(found.vectors, wanted, atol=1e-5)
 
 
-def test_windows_of_a_pair_hold_the_shorter_text_each(unpadded, tokenizer):
+def test_each_window_of_a_pair_contains_the_shorter_text(unpadded, tokenizer):
     text = TextOrPair("the town", TEXTS[6].text_a)
     (found,) = extracted(unpadded, tokenizer, [text], max_seq_length=16, use_windows=True)
     first, second = map(tokenizer.encode, text)
@@ -187,7 +187,7 @@ def test_windows_of_a_pair_hold_the_shorter_text_each(unpadded, tokenizer):
     assert found.vectors.shape == (len(found.input_ids), 3, 32)
 
 
-def test_what_fits_is_the_same_with_windows(unpadded, tokenizer):
+def test_windows_do_not_change_short_texts(unpadded, tokenizer):
     for found, other in zip(
         extracted(unpadded, tokenizer, use_windows=True), extracted(unpadded, tokenizer), strict=True
     ):

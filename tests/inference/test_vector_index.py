@@ -1,4 +1,4 @@
-"""Indexes of vectors made elsewhere: what is found in them, and when one is used again."""
+"""Indexes of precomputed vectors: their results, and when an existing index is reused."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from official_bert.support.errors import UserError
 
 @pytest.fixture
 def parts(tmp_path):
-    """Two parts of seven vectors in all, one of them empty, and a third in another format."""
+    """Parts with seven vectors in total, one of them empty and one in another format."""
     vectors = np.random.default_rng(1).standard_normal((9, 6)).astype(np.float32)
     ids = [TextId("b.txt", 1), TextId("b.txt", 0), *(TextId("a.txt", number) for number in range(7))]
     paths = [str(tmp_path / name) for name in ("p-0.npy", "p-1.npy", "p-2.npy", "p-3.tfrecord")]
@@ -23,7 +23,7 @@ def parts(tmp_path):
     return paths, ids, vectors
 
 
-def test_texts_are_found_by_their_ids_and_an_index_is_used_again(parts, tmp_path, monkeypatch):
+def test_search_returns_text_ids_and_an_index_is_reused(parts, tmp_path, monkeypatch):
     paths, ids, vectors = parts
     folder, queries = tmp_path / "index", 3 * vectors[[0, 7]]
     cosines = normalized(queries) @ normalized(vectors).T
@@ -43,7 +43,7 @@ def test_texts_are_found_by_their_ids_and_an_index_is_used_again(parts, tmp_path
     ids_file = folder / "ids.npz"
     content = ids_file.read_bytes()
     ids_file.write_bytes(content.replace(b"numbers", b"numberz"))
-    with pytest.raises(UserError, match="has no index with the ids of texts; give the parts"):
+    with pytest.raises(UserError, match="has no index with text ids; give the parts"):
         VectorIndex(str(folder))
     again = time_of(VectorIndex(str(folder), paths))
     assert again != made
@@ -51,7 +51,7 @@ def test_texts_are_found_by_their_ids_and_an_index_is_used_again(parts, tmp_path
     assert VectorIndex(str(folder), paths).nearest(-vectors[:1], 1)[0][0][0] == TextId("c.txt", 5)
 
 
-def test_a_graph_may_lie_beside_it(parts, tmp_path):
+def test_an_index_with_a_graph(parts, tmp_path):
     pytest.importorskip("faiss")
     paths, _, vectors = parts
     folder = tmp_path / "index"
@@ -64,7 +64,7 @@ def test_mistakes_are_one_message(parts, tmp_path):
     folder = str(tmp_path / "index")
     with pytest.raises(UserError, match="the parts have no vectors"):
         VectorIndex(folder, paths[1:2])
-    with pytest.raises(UserError, match="has no index with the ids of texts"):
+    with pytest.raises(UserError, match="has no index with text ids"):
         VectorIndex(folder)
     write_npy(paths[1], [VectorBlock([TextId("c.txt", 5)], vectors[:1, :5])])
     with pytest.raises(UserError, match=r"p-1\.npy has vectors of 5 numbers, an earlier part of 6"):

@@ -1,4 +1,4 @@
-"""Scores of rankings, compared with scikit-learn and manual sums, and divisions by zero in their formulas."""
+"""Retrieval metrics, compared with scikit-learn and hand-computed values, and their divisions by zero."""
 
 import math
 
@@ -16,7 +16,7 @@ from official_bert.metrics.retrieval import (
 
 
 @pytest.mark.parametrize("depth", [None, 3, 10])
-def test_ndcg_is_that_of_scikit_learn(depth):
+def test_ndcg_equals_that_of_scikit_learn(depth):
     rng = np.random.default_rng(1)
     for _ in range(100):
         gains, scores = rng.integers(0, 4, 12), rng.permutation(12)
@@ -24,7 +24,7 @@ def test_ndcg_is_that_of_scikit_learn(depth):
         assert ndcg(gains[np.argsort(-scores)], gains, depth) == pytest.approx(expected, abs=1e-12)
 
 
-def test_rankings_of_several_queries_are_scored_as_by_hand():
+def test_scores_of_several_queries_equal_hand_computed_values():
     qrels = {"a": {1: 2, 2: 1, 3: 0, 4: -1}, "b": {9: 1}, "nothing found": {7: 1}, "nothing relevant": {1: 0}}
     ranked = {"a": [4, 3, 2, 8, 1], "b": [*range(20, 29), 9, 10], "nothing relevant": [1], "not judged": [1]}
     ndcg_a = (1 / math.log2(4) + 2 / math.log2(6)) / (2 + 1 / math.log2(3))
@@ -51,7 +51,7 @@ def test_a_document_ranked_twice_is_an_error():
         retrieval_scores({1: [5, 6, 5]}, {1: {5: 1}})
 
 
-def test_candidates_are_ranked_for_each_query_and_equal_scores_count_as_the_worst_order():
+def test_ties_between_candidates_count_as_the_worst_order():
     queries = ["x", "y", "x", "nothing relevant", "y", "x", "y"]
     gains, scores = [0, 1, 2, 0, 0, 1, 0], [0.9, 0.5, 0.3, 0.1, 0.5, 0.1, 0.2]
     # x: 0, 2, 1; y: 0, 1, 0, since two of its scores are equal

@@ -31,7 +31,7 @@ def rounded(vectors):
 
 @pytest.mark.parametrize("top_k", [1, 7, 500])
 @pytest.mark.parametrize("spread", [1.0, 1e-3])  # 1e-3: cosine similarities between 1 - 1e-6 and 1
-def test_the_nearest_are_those_of_a_plain_sort(top_k, spread, monkeypatch):
+def test_nearest_equals_a_full_sort(top_k, spread, monkeypatch):
     rng = np.random.default_rng(3)
     centre = (1 - spread) * rng.normal(size=16)
     vectors, queries = (rounded(centre + spread * rng.normal(size=(count, 16))) for count in (300, 4))
@@ -58,7 +58,7 @@ def test_equal_vectors_are_ordered_by_their_row(monkeypatch):
             assert len(np.unique(cosines[query])) == len(np.unique(which[wanted]))
 
 
-def test_vectors_have_length_one_but_for_zeros():
+def test_normalized_vectors_have_length_one_except_zeros():
     vectors = normalized(np.array([[3.0, 4.0], [0.0, 0.0], [1e-30, 0.0]]))
     np.testing.assert_allclose(vectors, [[0.6, 0.8], [0, 0], [1, 0]], atol=1e-7)
     np.testing.assert_allclose(cosine_table([[1, 0], [1, 1], [0, -2]])[0], [1, 0.5**0.5, 0], atol=1e-7)

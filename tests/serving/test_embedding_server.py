@@ -1,4 +1,4 @@
-"""Vectors and rankings from their clients' view: a real server process with exports of tiny models."""
+"""Vectors and rankings as their clients get them, from a real server process with exports of tiny models."""
 
 import concurrent.futures
 import json
@@ -16,7 +16,7 @@ pytest.importorskip("kserve")
 openai = pytest.importorskip("openai")
 huggingface_hub = pytest.importorskip("huggingface_hub")
 
-# Of different lengths, unsorted; one exceeds the models' 32 tokens.
+# Texts of different lengths, unsorted; one exceeds the models' 32 tokens.
 TEXTS = ["the town", "Zoë’s ﬁne café, 東京 tower", "bright word " * 40, "a", " ", "the river " * 10, "the town"]
 LENGTH, WIDTH = 32, 16
 PREFIX = "the "  # one token
@@ -56,7 +56,7 @@ def signature(export_dir, number, name, **texts):
 
 @pytest.fixture(scope="module")
 def expected(export_dir):
-    """The vectors of `TEXTS`, of length 1, and the number of tokens of each."""
+    """Return the unit vectors of `TEXTS` and the number of tokens of each."""
     vectors = signature(export_dir, 1, "text", text=TEXTS)["vectors"]
     assert np.abs(vectors[0] - vectors[1:6]).max(axis=1).min() > 1e-2  # the texts matter
     return vectors, signature(export_dir, 1, "tokenize", text=TEXTS)["input_mask"].sum(axis=1)
@@ -109,22 +109,22 @@ def test_the_client_of_openai_may_send_tokens(client, export_dir, expected):
         ({"input": "a", "encoding_format": "int8"}, 400, "encoding_format", "must be 'float' or 'base64', not 'int8'"),
         ({"input": "a", "dimensions": 0}, 400, "dimensions", "dimensions must be from 1 to 16, not '0'"),
         ({"input": "a", "dimensions": 17}, 400, "dimensions", "dimensions must be from 1 to 16"),
-        ({"input": "a", "model": "other"}, 404, "model", "the model 'other' does not exist; sentences is served"),
+        ({"input": "a", "model": "other"}, 404, "model", "the model 'other' does not exist; this server has sentences"),
         ({"input": []}, 400, "input", "the inputs must not be empty"),
-        ({"input": ["a", ""]}, 400, "input", "the inputs must not be empty, but number 1 is"),
-        ({"input": [[5], []]}, 400, "input", "but number 1 is"),
+        ({"input": ["a", ""]}, 400, "input", "input 1 is empty"),
+        ({"input": [[5], []]}, 400, "input", "input 1 is empty"),
         ({"input": ["a", 1]}, 400, "input", "must be a string, a list of strings, or a list of token ids"),
         ({"input": [[5], [True]]}, 400, "input", "must be a string, a list of strings, or a list of token ids"),
         ({"input": [5, 1182]}, 400, None, "input_ids must be from 0 to 1181, but is from"),
         ({"input": [5, -1]}, 400, None, "must be ids from 0"),
         ({"input": [5, 2**70]}, 400, None, "must be ids from 0"),
         ({"input": ["a"] * 100_000}, 400, "input", "the request has 100000 inputs; at most 200 are allowed"),
-        ({"input": TEXTS, "extra_body": {"truncate": False}}, 400, "input", "number 2 of the inputs has more than 32"),
+        ({"input": TEXTS, "extra_body": {"truncate": False}}, 400, "input", "input 2 has more than 32"),
         ({"input": [[5] * 30], "extra_body": {"truncate": False}}, 400, "input", "has more than 32 tokens"),
         ({"input": "a", "extra_body": {"extra": 1}}, 400, "extra", "the request has an unknown key: 'extra'"),
     ],
 )  # fmt: skip
-def test_mistakes_reach_the_client_of_openai(client, request_, status, name, message):
+def test_the_openai_client_gets_errors(client, request_, status, name, message):
     with pytest.raises(openai.APIStatusError) as caught:
         client.embeddings.create(**{"model": "sentences", **request_})
     error = caught.value
@@ -153,7 +153,7 @@ def test_the_client_of_hugging_face(hub_client, server, expected):
     ("path", "content", "status", "kind", "message"),
     [
         ("/embed", {"inputs": []}, 400, "empty", "the inputs must not be empty"),
-        ("/embed", {"inputs": ""}, 400, "empty", "but number 0 is"),
+        ("/embed", {"inputs": ""}, 400, "empty", "input 0 is empty"),
         ("/embed", {"inputs": ["a"] * 100_000}, 413, "validation", "has 100000 inputs; at most 200 are allowed"),
         ("/embed", {"inputs": "a b " * 250_000, "truncate": False}, 413, "validation", "has more than 32 tokens"),
         ("/embed", {"inputs": "東京" * 500, "truncate": False}, 413, "validation", "has more than 32 tokens"),
@@ -168,16 +168,16 @@ def test_the_client_of_hugging_face(hub_client, server, expected):
         ("/similarity", {"inputs": {"source_sentence": "a"}}, 422, "validation", 'inputs must have "sentences"'),
         ("/similarity", {"inputs": {"source_sentence": "a", "sentences": []}}, 400, "empty", "must not be empty"),
         ("/similarity", {"inputs": "a"}, 422, "validation", "inputs must be an object"),
-        ("/rerank", {"query": "a", "texts": ["b"]}, 424, "backend", "does not rank texts"),
+        ("/rerank", {"query": "a", "texts": ["b"]}, 424, "backend", "cannot rank texts"),
     ],
 )  # fmt: skip
-def test_mistakes_reach_clients_of_text_embeddings_inference(server, path, content, status, kind, message):
+def test_clients_of_text_embeddings_inference_get_errors(server, path, content, status, kind, message):
     found, answer = post(server, path, content)
     assert (found, set(answer), answer["error_type"]) == (status, {"error", "error_type"}, kind), answer
     assert message in answer["error"]
 
 
-def test_too_many_requests_are_for_clients_to_try_again():
+def test_an_overload_has_a_status_that_clients_retry():
     from starlette.exceptions import HTTPException
 
     from official_bert.serving.embedding_endpoints import OPENAI_ERRORS, TEI_ERRORS
@@ -189,7 +189,7 @@ def test_too_many_requests_are_for_clients_to_try_again():
         assert answer.status_code == 429 and json.loads(answer.body)["error_type"] == "overloaded"
 
 
-def test_texts_that_just_fit_are_not_too_long(server):
+def test_texts_of_the_maximum_length_are_not_too_long(server):
     for text in ("a " * (LENGTH - 3), "東" * (LENGTH - 3)):
         status, answer = post(server, "/embed", {"inputs": text, "truncate": False})
         assert status == 200 and np.shape(answer) == (1, WIDTH)
@@ -203,8 +203,8 @@ def test_a_million_characters_are_truncated(server):
     assert_close(answer[0], answer[1])
 
 
-def test_concurrent_requests_are_computed_together_and_a_wrong_one_fails_alone(client, server, expected):
-    post(server, "/embed", {"inputs": "a"})  # the first request finds out how the model reads
+def test_concurrent_requests_share_batches_and_an_invalid_one_fails_alone(client, server, expected):
+    post(server, "/embed", {"inputs": "a"})  # the first request determines the model's input format
     before = metrics(server)
     numbers = [number % len(TEXTS) for number in range(40)]
 
@@ -224,8 +224,8 @@ def test_concurrent_requests_are_computed_together_and_a_wrong_one_fails_alone(c
     assert num_positions > 0 and after["queue_examples"] == 0
 
 
-def test_a_request_is_filled_by_tokens_into_batches(client, server, export_dir):
-    """200 texts of at most 32 tokens, more than the 32 examples per batch of other requests."""
+def test_batches_of_a_large_request_are_filled_by_tokens(client, server, export_dir):
+    """Send 200 texts of at most 32 tokens, more than the 32 examples per batch of other requests."""
     post(server, "/embed", {"inputs": "a"})
     texts = [f"{'the town ' * (number % 14)}a" for number in range(200)]
     before = metrics(server)
@@ -271,7 +271,7 @@ PASSAGES = ["a river", "the town", "", "bright word " * 40, "the town a river"]
     ("number", "labels", "relevant"), [(2, ("entailment", "not_entailment"), 0), (3, ("0", "1"), 1), (4, (), None)]
 )
 def test_ranking_by_a_classifier_of_pairs(number, labels, relevant, server, export_dir, write_export):
-    """Each new version is also inspected again; these must be the last tests of the server."""
+    """Serve new versions, whose input formats are determined again; these must be the last tests of the server."""
     number = int(os.path.basename(write_export(export_dir, labels=labels, seed=number)))
     server.wait_for_version(str(number))
     pairs = {"text_a": ["the town"] * len(PASSAGES), "text_b": PASSAGES}
@@ -292,7 +292,7 @@ def test_ranking_by_a_classifier_of_pairs(number, labels, relevant, server, expo
             assert row.get("text") == (PASSAGES[row["index"]] if options else None)
     assert post(server, "/", request)[0] == 200
     status, answer = post(server, "/rerank", {**request, "truncate": False})
-    assert status == 413 and "number 3 of the inputs has more than 32 tokens" in answer["error"]
+    assert status == 413 and "input 3 has more than 32 tokens" in answer["error"]
     assert post(server, "/rerank", {"query": "a", "texts": []})[0] == 400
     assert post(server, "/rerank", {"query": "a", "texts": "b"})[1]["error"] == "texts must be a list of strings"
     for path, content, wrong in (

@@ -1,4 +1,4 @@
-"""README of a Hugging Face folder: a description of the model from its files."""
+"""README of a Hugging Face folder: a model card generated from the model's files."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,7 @@ import official_bert
 from official_bert.config.bert_config import BertConfig
 from official_bert.tokenization import Tokenizer
 
-# Purpose of models with heads, in the terms of the Hugging Face Hub.
+# `pipeline_tag` on the Hugging Face Hub for models with each head.
 _PURPOSES = {
     "classifier": "text-classification",
     "tagger": "token-classification",
@@ -32,7 +32,7 @@ def model_card(
       bert_config: its architecture.
       tokenizer: its tokenizer.
       labels: class names, if any.
-      training: known facts about its training: name to value.
+      training: known facts about its training, by name.
     """
     heads = bert_config.family.hugging_face.heads_of_class(architecture)
     purpose = next((_PURPOSES[head] for head in heads if head in _PURPOSES), "feature-extraction")
@@ -66,8 +66,8 @@ pipeline_tag: {purpose}
 
 Written by official_bert {official_bert.__version__} (`official-bert convert_hf_checkpoint --to_hf`).
 
-This card states what the files say. It says nothing about the license, the training data, the scores, or what the model
-should not be used for: add them before you publish it.
+This card was generated from the model's files. Before you publish the model, add its license, training data, evaluation
+scores and limitations.
 """
 
 

@@ -1,4 +1,4 @@
-"""The modules of a sentence-transformers folder, for a run of `run_sentence_encoder`."""
+"""Conversion of a `run_sentence_encoder` model to the module files of a sentence-transformers folder."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -9,16 +9,16 @@ from official_bert.config.sentence_modules import MODULES_FILE
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 
-SCOPE = "sentence/"  # of the variables after the encoder
-_POOLINGS = ("cls", "max", "mean")  # in the order in which older versions concatenate them
+SCOPE = "sentence/"  # prefix of the variables after the encoder
+_POOLINGS = ("cls", "max", "mean")  # the order in which sentence-transformers before version 6 concatenates them
 
 
 class SentenceFolder(NamedTuple):
-    """Files beside those of the encoder.
+    """The files of the folder besides those of the encoder.
 
     Attributes:
-      values: the contents of JSON files, by path in the folder.
-      arrays: the contents of safetensors files, likewise.
+      values: the contents of the JSON files, by path in the folder.
+      arrays: the contents of the safetensors files, by path in the folder.
     """
 
     values: dict[str, Any]
@@ -33,15 +33,15 @@ def sentence_folder(
     Args:
       config: the flags of the run.
       arrays: the arrays of its checkpoint.
-      hidden_size: of the encoder.
+      hidden_size: hidden size of the encoder.
 
     Raises:
-      UserError: sentence-transformers has no such pooling.
+      UserError: sentence-transformers does not support the pooling.
     """
     unknown = next((pooling for pooling in config.poolings if pooling not in _POOLINGS), None)
     if unknown is not None:
-        raise UserError(f"sentence-transformers has no pooling={unknown}; only {', '.join(_POOLINGS)} can be converted")
-    if config.poolings == [name for name in _POOLINGS if name in config.poolings]:  # as versions before 6 read them
+        raise UserError(f"sentence-transformers does not support pooling={unknown}, only {', '.join(_POOLINGS)}")
+    if config.poolings == [name for name in _POOLINGS if name in config.poolings]:  # versions before 6 need this form
         modes = {f"pooling_mode_{name}{'_token' if name == 'cls' else '_tokens'}": name for name in _POOLINGS}
         pooling = {key: name in config.poolings for key, name in modes.items()}
     else:

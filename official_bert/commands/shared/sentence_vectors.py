@@ -1,4 +1,4 @@
-"""Flags and outputs of the commands that compare the vectors of many sentences."""
+"""Flags and output files of the commands that compare the vectors of many sentences."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
     from official_bert.inference.text_encoder import TextEncoder
     from official_bert.tokenization import Tokenizer
 
-# The poolings that give one vector per sentence, whatever the model is.
+# Poolings that give one vector per sentence with any model.
 POOLINGS = ("cls", "mean", "mean_no_special", "max", "max_no_special", "bm25")
 
 
 @options(group="model")
 class CandidateOptions(SentenceOptions):
-    """Flags that decide on the vectors of sentences, and where they are kept."""
+    """Flags for the vectors of sentences and the folder in which to keep them."""
 
     pooling: str = option(
         "mean",
-        "The vector of a sentence: that of [CLS], or the mean or maximum over the wordpieces, including [CLS] and "
-        "[SEP]; mean_no_special and max_no_special exclude these, and so does bm25, a mean in which rare wordpieces "
-        "weigh more, by their frequency in the candidates. model: as specified by a sentence-transformers folder, for "
-        "which it is the default.",
+        "The vector of a sentence: cls for that of [CLS]; mean or max over all wordpieces, including [CLS] and [SEP]; "
+        "mean_no_special or max_no_special without them; bm25 for a mean without them that weights rare wordpieces "
+        "more, by their frequency in the candidates; model for the pooling of a sentence-transformers folder, its "
+        "default.",
         choices=(*POOLINGS, MODEL),
         from_checkpoint=True,
     )
     index_dir: str | None = option(
         None,
-        "Folder for the vectors of the candidates, which are computed again only after a change.",
+        "Folder in which to keep the vectors of the candidates; they are recomputed only after a change.",
         group="output",
         is_path=True,
     )
@@ -52,29 +52,29 @@ class CandidateOptions(SentenceOptions):
 
 @options(group="output")
 class ApproximateOptions(Options):
-    """The flag of commands that search, and have those of `CandidateOptions`."""
+    """The flag of commands that search, in addition to those of `CandidateOptions`."""
 
     approximate: bool = option(
         False,
-        "Search with a graph of neighbours, which is kept in --index_dir: for millions of candidates, some of which it "
-        "may miss.",
+        "Approximate search with a neighbour graph (HNSW), which is kept in --index_dir: fast for millions of "
+        "candidates, but it may miss some.",
         only_with={"index_dir": GIVEN},
     )
 
 
 @options(group="input")
 class MiningOptions(CandidateOptions):
-    """Flags of the commands that look for training examples in a corpus."""
+    """Flags of the commands that mine training examples from a corpus."""
 
     corpus_file: str | None = option(None, "The corpus: a sentence or passage per line, or a table.", is_path=True)
     corpus_column: str | None = option(
-        None, "Name or number (from 0) of the column with the passages; by default, each line is one."
+        None, "Name or number (from 0) of the column with the passages; by default, each line is a passage."
     )
-    has_header: bool = option(True, "The first row of a TSV or CSV file names its columns.")
+    has_header: bool = option(True, "The first row of each TSV or CSV file names the columns.")
     output_file: str | None = option(None, "File to write.", group="output", required=True, is_path=True)
     output_format: str = option(
         "tsv",
-        "tsv: columns with a header; jsonl: one JSON object per row.",
+        "tsv: a table with a header; jsonl: one JSON object per row.",
         group="output",
         choices=("tsv", "jsonl"),
     )
@@ -89,7 +89,7 @@ class MiningOptions(CandidateOptions):
 
 
 def check_approximate(config: ApproximateOptions) -> None:
-    """Check that the package for approximate search is installed, if it is needed."""
+    """Check that the package for approximate search is installed if it is needed."""
     if config.approximate:
         check_installed("faiss", extra="search")
 
@@ -110,13 +110,13 @@ def passages(config: MiningOptions) -> "Iterator[Sentence]":
     from official_bert.inference.sentence_index import Sentence
 
     for number, text in enumerate(config.corpus, start=1):
-        passage = " ||| ".join(filter(None, text))  # a passage is one text, whatever it holds
+        passage = " ||| ".join(filter(None, text))  # a separator does not split a passage
         if passage:
             yield Sentence(number, TextOrPair(passage))
 
 
 def load_sentence_encoder(config: CandidateOptions, bert_config: BertConfig, tokenizer: "Tokenizer") -> "TextEncoder":
-    """Load the encoder that the flags name, with one vector per sentence."""
+    """Load the encoder given by the flags, which computes one vector per sentence."""
     from official_bert.inference.text_encoder import VectorSettings, load_text_encoder
 
     settings = VectorSettings(config.layer_indices, config.pooling, config.max_seq_length)
@@ -130,19 +130,19 @@ def note_long(num_long: int, what: str, max_seq_length: int) -> None:
 
 
 def write_rows(config: MiningOptions, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, if_empty: str) -> int:
-    """Write a table, of which nothing is left if an error ends it.
+    """Write a table; an error leaves no partial file.
 
     Args:
-      config: the flags of the output.
-      columns: their names.
-      rows: the cells; in TSV, whitespace within a text becomes one space.
-      if_empty: the message if there are no rows.
+      config: the output flags.
+      columns: the names of the columns.
+      rows: the cells of each row; in TSV, whitespace within a cell becomes a single space.
+      if_empty: the error message if there are no rows.
 
     Returns:
       The number of rows.
 
     Raises:
-      UserError: there are none, or the file cannot be written.
+      UserError: there are no rows, or the file cannot be written.
     """
     number = 0
     with writing.atomic_write(config.output_file) as sink:

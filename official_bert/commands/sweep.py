@@ -14,7 +14,7 @@ from absl import logging
 from official_bert.commands import load_command
 from official_bert.options.binding import from_arguments
 from official_bert.options.command import Command, split_command
-from official_bert.options.flag_names import with_dashes
+from official_bert.options.flag_names import on_behalf_of
 from official_bert.options.option import Options, option, options
 from official_bert.support import writing
 from official_bert.support.errors import UserError
@@ -117,10 +117,8 @@ def _combinations(config: SweepConfig) -> list[_Combination]:
     seeds = _parse_list(config, "random_seed", int)
     values = {name: values[0] for name, values in zip(_SETTINGS, grid, strict=True)}
     script, run_config = _read_command(config, {**values, "random_seed": seeds[0]})
-    try:
+    with on_behalf_of(script, type(run_config)):
         primary_metric = f"eval_{_METRICS[script](run_config)}"
-    except UserError as error:
-        raise UserError(f"{script}: {with_dashes(str(error), type(run_config))}") from error
     combinations = []
     for values in itertools.product(*grid):
         settings = dict(zip(_SETTINGS, values, strict=True))
@@ -167,10 +165,8 @@ def _read_command(config: SweepConfig, settings: Mapping[str, float]) -> "tuple[
         swept = {**settings, "output_dir": config.output_dir, "do_train": True, "do_eval": True}
         return complete_model_flags(config_class, {**values, **swept}, given)
 
-    try:
+    with on_behalf_of(name, config_class):
         run_config = from_arguments(config_class, arguments, complete)
-    except UserError as error:
-        raise UserError(f"{name}: {with_dashes(str(error), config_class)}") from error
     if run_config.do_export:
         raise UserError(f"a sweep does not export; export the winner with {name} --do_export")
     return name, run_config

@@ -380,7 +380,7 @@ def _warn_of_other_vectors(init_checkpoint: str, settings: VectorSettings, unuse
     if layers or list(settings.poolings) != run.flags["pooling"].split(","):
         logging.warning(
             "%s was trained as a sentence encoder with pooling=%s%s, but this run computes other vectors; to get the "
-            "trained ones, convert the model with convert_hf_checkpoint --to_hf and give its folder",
+            "trained ones, give the folder that convert_hf_checkpoint writes with to_hf=true",
             init_checkpoint,
             run.flags["pooling"],
             f" and {', '.join(layers)}" if layers else "",

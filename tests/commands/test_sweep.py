@@ -197,12 +197,15 @@ def test_data_of_the_users_own_is_ranked_by_its_problem(paper_grid, tmp_path, mo
 
 
 @pytest.mark.slow
-def test_a_sweep_goes_on_where_it_ended(flags, tmp_path):
+def test_a_sweep_resumes(flags, tmp_path, model_dir):
+    flags = {name: value for name, value in flags.items() if name != "bert_config_file"}
+    flags["init_checkpoint"] = model_dir / "bert_model.ckpt"
     result = run_script("sweep", **swept({**flags, "output_dir": tmp_path, "keep_checkpoint_max": 1}))
     assert result.code == 0, result
     first = tmp_path / "batch_8-rate_0.001-epochs_1-seed_1"
     assert "run 1 of 1: batch_8-rate_0.001-epochs_1-seed_1" in result.errors
     assert "training examples" not in result.errors  # only warnings of the run itself
+    assert "--bert_config_file=" in result.errors and "from the folder of --init_checkpoint" in result.errors
     results = read_results(str(first / "eval_results.txt"))
     assert results["global_step"] == 2
     score = f"{results['eval_matthews_correlation']:.4f}"

@@ -2,7 +2,9 @@
 
 import pytest
 
-from official_bert.options.flag_names import with_dashes
+from official_bert.commands.sweep import SweepConfig
+from official_bert.options.flag_names import on_behalf_of, with_dashes
+from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
 
 
@@ -23,3 +25,14 @@ from official_bert.tasks.classification.options import ClassifierConfig
 )
 def test_parameters_become_flags_where_they_are_no_part_of_something_else(message, printed):
     assert with_dashes(message, ClassifierConfig) == printed
+
+
+def test_messages_on_behalf_of_another_command_have_its_flags_too():
+    message = "keep_only_best with vocab_file"
+    with (
+        pytest.raises(UserError, match="run_classifier: --vocab_file"),
+        on_behalf_of("run_classifier", ClassifierConfig),
+    ):
+        assert with_dashes(message, SweepConfig) == "--keep_only_best with --vocab_file"
+        raise UserError("vocab_file")
+    assert with_dashes(message, SweepConfig) == "--keep_only_best with vocab_file"

@@ -49,7 +49,7 @@ from official_bert.training.run_setup import (
 )
 from official_bert.training.strategy import create_strategy
 from official_bert.training.task import compares_examples
-from official_bert.training.teacher import Teacher, find_teacher, teacher_file, write_teacher_records
+from official_bert.training.teacher import Teacher, find_teacher, load_teacher, teacher_file, write_teacher_records
 
 
 def finetune(job_class: type[FinetuningJob], config: FinetuningOptions) -> None:
@@ -140,6 +140,8 @@ def _train(job: FinetuningJob, trainer: Trainer, strategy: tf.distribute.Strateg
     _check_same_examples(config, *job.training_source())
     if has_stopped_early(config):
         return True
+    # Loaded before anything is written, to raise if it does not fit; a resumed run may not need it.
+    loaded = [load_teacher(job, teacher, strategy)] if teacher and not latest_checkpoint(config.output_dir) else []
     file = job.training_file(trainer)
     batch_size = training_batch_size(config, trainer.num_replicas, file.lengths[-1] if file.lengths else 0)
     plan = _plan(config, _num_steps(job, trainer, file, batch_size), trainer.num_replicas)
@@ -149,7 +151,10 @@ def _train(job: FinetuningJob, trainer: Trainer, strategy: tf.distribute.Strateg
         write_run_files(job.folder(trainer), config, job.bert_config, job.tokenizer.vocabulary, trainer.num_replicas)
         num_records = _write_training_records(job, trainer)
         if teacher:
-            write_teacher_records(job, teacher, strategy, file, num_records)
+            write_teacher_records(
+                job, teacher, lambda: loaded.pop() if loaded else load_teacher(job, teacher, strategy), file, num_records
+            )
+            loaded.clear()
             trainer.cluster.wait()
         return training_batches(
             [learned.path],

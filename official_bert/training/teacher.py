@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,8 +76,27 @@ def teacher_file(file: RecordFile, task: DistillableTask) -> RecordFile:
     return file._replace(path=path, schema=file.schema.with_fields(task.teacher_field))
 
 
+class TeacherModel(NamedTuple):
+    """A teacher's task, and a trainer with its model."""
+
+    task: DistillableTask
+    trainer: Trainer
+
+
+def load_teacher(job: FinetuningJob, teacher: Teacher, strategy: tf.distribute.Strategy) -> TeacherModel:
+    """Create the model of a teacher, with its weights.
+
+    Raises:
+      UserError: the checkpoint does not match the run's flags.
+    """
+    task = job.create_task(dataclasses.replace(job.config, **teacher.head), teacher.bert_config)
+    trainer = Trainer(task, strategy, seed=job.config.random_seed)
+    load(teacher.reader, trainer.model.weights)
+    return TeacherModel(task, trainer)
+
+
 def write_teacher_records(
-    job: FinetuningJob, teacher: Teacher, strategy: tf.distribute.Strategy, file: RecordFile, num_records: int
+    job: FinetuningJob, teacher: Teacher, load_model: Callable[[], TeacherModel], file: RecordFile, num_records: int
 ) -> None:
     """Write the training records with a teacher's logits, unless an existing file is up to date.
 
@@ -86,21 +105,20 @@ def write_teacher_records(
     Args:
       job: the task to train.
       teacher: the teacher.
-      strategy: the devices to use.
+      load_model: function to `load_teacher`.
       file: the records without logits, readable by all workers.
       num_records: number of records.
 
     Raises:
-      UserError: the checkpoint does not match the run's flags.
+      UserError: see `load_teacher`.
     """
     config = job.config
-    task = job.create_task(dataclasses.replace(config, **teacher.head), teacher.bert_config)
-    target = teacher_file(file, task)
+    target = teacher_file(file, job.task)
     schema = RecordSchema(target.schema.fields[-1])
 
     def records() -> Iterator[bytes]:
         logging.info("teacher: using the weights of %s", teacher.reader.prefix)
-        logits = _logits(task, teacher, strategy, file, num_records, config)
+        logits = _logits(load_model(), file, num_records, config)
         for record, of_record in zip(tfrecord.read_records(file.path), logits, strict=True):
             # Two concatenated serialized tf.train.Examples are an Example with the features of both.
             if teacher.label_order:
@@ -129,16 +147,10 @@ def _fingerprint(reader: CheckpointReader) -> str:
 
 
 def _logits(
-    task: DistillableTask,
-    teacher: Teacher,
-    strategy: tf.distribute.Strategy,
-    file: RecordFile,
-    num_records: int,
-    config: FinetuningOptions,
+    model: TeacherModel, file: RecordFile, num_records: int, config: FinetuningOptions
 ) -> Iterator[np.ndarray]:
     """Return the logits of each record, in record order."""
-    trainer = Trainer(task, strategy, seed=config.random_seed)
-    load(teacher.reader, trainer.model.weights)
+    task, trainer = model
     with reporting_damaged_records([file.path], file.schema):
         yield from trainer.compute_by_record(
             lambda batch: task.logits(trainer.model(batch, training=False)),

@@ -161,6 +161,11 @@ def test_teachers_that_do_not_fit_are_refused(student, teacher, tmp_path, files_
     refuse({"teacher": str(tmp_path)}, f"teacher {tmp_path} is a folder without a readable `checkpoint` file")
     headless = {"teacher": str(GOLDEN / "pretraining_model/bert_model.ckpt"), "output_dir": str(tmp_path / "out")}
     refuse(headless, "bert_model.ckpt lacks output_weights, output_bias: it belongs to another model, or was not")
+    other_size = shutil.copytree(teacher, tmp_path / "other_size")
+    sizes = json.loads((other_size / "bert_config.json").read_text())
+    (other_size / "bert_config.json").write_text(json.dumps(sizes | {"intermediate_size": 7}))
+    refuse({**headless, "teacher": str(other_size)}, "other_size", "does not fit the model", "intermediate/dense")
+    assert {path.name for path in (tmp_path / "out").glob("*")} <= {".lock"}  # nothing was written before
     vocabulary_mismatch = tmp_path / "vocab.txt"
     tokens = open(files_of_model["vocab_file"]).read().splitlines()
     vocabulary_mismatch.write_text("\n".join([*tokens[:-2], tokens[-1], tokens[-2]]) + "\n")

@@ -151,9 +151,8 @@ def _train(job: FinetuningJob, trainer: Trainer, strategy: tf.distribute.Strateg
         write_run_files(job.folder(trainer), config, job.bert_config, job.tokenizer.vocabulary, trainer.num_replicas)
         num_records = _write_training_records(job, trainer)
         if teacher:
-            write_teacher_records(
-                job, teacher, lambda: loaded.pop() if loaded else load_teacher(job, teacher, strategy), file, num_records
-            )
+            load_model = loaded.pop if loaded else lambda: load_teacher(job, teacher, strategy)
+            write_teacher_records(job, teacher, load_model, file, num_records)
             loaded.clear()
             trainer.cluster.wait()
         return training_batches(

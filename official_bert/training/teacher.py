@@ -146,9 +146,7 @@ def _fingerprint(reader: CheckpointReader) -> str:
     return digest.hexdigest()
 
 
-def _logits(
-    model: TeacherModel, file: RecordFile, num_records: int, config: FinetuningOptions
-) -> Iterator[np.ndarray]:
+def _logits(model: TeacherModel, file: RecordFile, num_records: int, config: FinetuningOptions) -> Iterator[np.ndarray]:
     """Return the logits of each record, in record order."""
     task, trainer = model
     with reporting_damaged_records([file.path], file.schema):

@@ -1,10 +1,10 @@
-r"""Approximate search in many vectors by usearch and faiss: recall@10, queries per second, time to build, size.
+r"""Approximate nearest-neighbour search with usearch and faiss: recall@10, queries per second, build time and size.
 
   python benchmarks/approximate_search.py --num_vectors 100000
 
-The vectors are of length 1 and lie around random centres, and the queries near vectors, as those of texts do. The exact
-search is that of `official-bert sentence_similarity`. Packages that are not installed are left out; each index is built
-and asked in a process of its own.
+The unit vectors lie in clusters around random centres and each query is close to a vector, as for texts. The exact
+search is that of `official-bert sentence_similarity`. Packages that are not installed are skipped. Each index is built
+and queried in a process of its own.
 """
 
 import argparse
@@ -21,9 +21,9 @@ from common import measure_in_process
 from official_bert.metrics.similarity import nearest, normalized
 
 WIDTH, TOP_K, NUM_QUERIES, NUM_EXACT = 384, 10, 1000, 100
-EXPANSION = 128  # neighbours that a graph (HNSW) keeps in view, when it is built and when it is asked
+EXPANSION = 128  # size of an HNSW graph's candidate list, in building (efConstruction) and in search (efSearch)
 _ROWS_AT_A_TIME = 10_000
-_CLUSTER_ROWS, _SPREAD = 100, 0.04  # vectors around a centre, and their deviation from it in each direction
+_CLUSTER_ROWS, _SPREAD = 100, 0.04  # vectors per cluster, and their standard deviation in each component
 
 
 def write_vectors(folder: pathlib.Path, num_vectors: int) -> None:
@@ -54,7 +54,7 @@ def of_usearch(dtype):
             index.add(np.arange(start, start + len(rows)), np.array(rows))
         index.save(path)
         index.view(path)
-        return lambda queries: index.search(queries, TOP_K).keys.reshape(-1, TOP_K)  # one query has no axis of its own
+        return lambda queries: index.search(queries, TOP_K).keys.reshape(-1, TOP_K)  # a single query has no batch axis
 
     return build
 
@@ -84,7 +84,7 @@ SIDES = {
 
 
 def measure(folder: str, side: str) -> None:
-    """Print the recall, queries per second of a core, seconds of a core to build it, and MB of the file, as JSON."""
+    """Print as JSON the recall, queries per second of CPU time, seconds of CPU time to build, and MB of the file."""
     vectors, queries, exact = (
         np.load(f"{folder}/{name}.npy", mmap_mode="r") for name in ("vectors", "queries", "exact")
     )

@@ -1,13 +1,13 @@
-r"""Training of sentence encoders, compared with sentence-transformers: quality and speed.
+r"""Training of sentence encoders, compared with sentence-transformers: scores and speed.
 
   python benchmarks/sentence_encoders.py --task=sts-b --data_dir=glue/STS-B --init_checkpoint=all-MiniLM-L6-v2
   python benchmarks/sentence_encoders.py --task=squad --data_dir=squad --init_checkpoint=all-MiniLM-L6-v2
 
 Both sides train the same encoder for the same number of steps of 32 examples with the same learning rate: on the scored
 pairs of STS-B with the CoSENT loss, or on questions and paragraphs of SQuAD (`train.json`, `dev.json`) with in-batch
-negatives. The peer is `SentenceTransformerTrainer` with its other settings as they are, and for SQuAD its sampler
-without duplicates. Scores are those of our evaluation of the dev set, for the vectors of both sides. Speed is that of
-whole trainings, without loading. `--peer_python` is a Python with sentence-transformers, datasets and accelerate.
+negatives. The peer is `SentenceTransformerTrainer` with default settings otherwise, except that it samples batches
+without duplicates for SQuAD. The vectors of both sides are scored by our evaluation on the dev set. Speed is that of
+the whole training, without loading. `--peer_python` is a Python with sentence-transformers, datasets and accelerate.
 """
 
 import argparse
@@ -26,7 +26,7 @@ SETTINGS = {"sts-b": ("cosent", 2e-5, "eval_spearman"), "squad": ("contrastive",
 
 
 def write_squad(data_dir: str, folder: str) -> None:
-    """Write questions and their paragraphs as tables."""
+    """Write the questions and their paragraphs as TSV files."""
     for split in ("train", "dev"):
         articles = json.loads(pathlib.Path(data_dir, f"{split}.json").read_text())["data"]
         rows = [
@@ -58,12 +58,12 @@ def our_run(options: argparse.Namespace, folder: str, seed: int) -> dict[str, fl
     lines = [json.loads(line) for line in pathlib.Path(output_dir, "metrics.jsonl").read_text().splitlines()]
     speeds = [line["examples_per_second"] for line in lines if "examples_per_second" in line]
     results = (line.split(" = ") for line in pathlib.Path(output_dir, "eval_results.txt").read_text().splitlines())
-    # The first lines count the steps after compilation.
+    # Even the first line excludes the time of compilation.
     return {**{name: float(value) for name, value in results}, "examples/s": statistics.harmonic_mean(speeds)}
 
 
 def peer_run(options: argparse.Namespace, folder: str, seed: int) -> dict[str, float]:
-    """Train with sentence-transformers in its own process; score the vectors that it gives."""
+    """Train with sentence-transformers in a process of its own; return the scores of its vectors and examples/s."""
     import numpy as np
 
     from official_bert.tasks.sentence_encoder import evaluation

@@ -11,6 +11,7 @@ import numpy as np
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
+from official_bert.commands.shared.demonstration import write_demo_data
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
@@ -129,6 +130,7 @@ _FEW_STEPS = (
 
 STAND_INS = (
     StandIn("README.md", "demo_classifier_output/encoder", make_encoder),
+    StandIn("README.md", "demo_classifier_output/data", write_demo_data),
     StandIn("README.md", "squad/train-v1.1.json", _make_squad),
     StandIn("README.md", "squad/dev-v1.1.json", _make_squad),
     StandIn("README.md", "--num_train_steps=100", "--num_train_steps=10"),
@@ -136,11 +138,10 @@ STAND_INS = (
     StandIn("README.md", "--num_train_epochs=8", "--num_train_epochs=1"),
     StandIn("docs/tour.md", "demo_output", _make_demo_output),
     StandIn("docs/tour.md", "demo_classifier_output/encoder", make_encoder),
+    StandIn("docs/tour.md", "demo_classifier_output/data", write_demo_data),
     StandIn("docs/tour.md", "books", _make_books),
     StandIn("docs/tour.md", "squad/train-v1.1.json", _make_squad),
     StandIn("docs/tour.md", "squad/dev-v1.1.json", _make_squad),
-    StandIn("README.md", ". .venv/bin/activate", ":"),
-    StandIn("docs/tour.md", ". .venv/bin/activate", ":"),
     StandIn(
         "docs/tour.md",
         "--num_train_steps=2000 --num_warmup_steps=200",

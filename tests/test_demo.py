@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from official_bert.commands.shared.demonstration import write_demo_data
 from tests.conftest import ROOT, assert_fails, run_cold, run_script
 
 CORPUS = ROOT / "data" / "demo"
@@ -53,10 +54,12 @@ def test_a_folder_with_files_of_others_is_left_alone(tmp_path, names, advice):
     assert all((tmp_path / name).read_text() == "words" for name in names)
 
 
-def test_what_comes_with_the_package_is_that_of_the_pages():
-    for name, folder in (("corpus", "demo"), ("reviews", "demo_reviews")):
-        for path in (ROOT / "official_bert" / "demo_data" / name).iterdir():
-            assert path.read_bytes() == (ROOT / "data" / folder / path.name).read_bytes()
+def test_the_data_of_the_package_is_that_of_the_repository(tmp_path):
+    write_demo_data(str(tmp_path / "data"))
+    copied = [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()]
+    assert {path.parent.name for path in copied} == {"demo", "demo_reviews", "demo_tagging"}
+    for path in copied:
+        assert not (tmp_path / path).is_symlink() and (tmp_path / path).read_bytes() == (ROOT / path).read_bytes()
 
 
 def test_a_failing_step_stops_the_demo(tmp_path):

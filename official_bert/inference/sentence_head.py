@@ -11,11 +11,12 @@ import numpy as np
 from official_bert.checkpoints.safetensors import read_tensors
 from official_bert.checkpoints.state_file import model_folders
 from official_bert.config.sentence_modules import (
+    Prompts,
     SentenceModules,
-    default_prompt,
     has_modules,
     longest_text,
     read_modules,
+    read_prompts,
 )
 from official_bert.metrics.similarity import normalized
 from official_bert.modeling.encoder import BertEncoder
@@ -86,14 +87,14 @@ class SentenceHead:
         return longest_text(self._folder)
 
     @functools.cached_property
-    def prompt(self) -> str:
-        """Prefix that the model adds to every text; "" for none."""
-        return default_prompt(self._folder)
+    def prompts(self) -> Prompts:
+        """The prefixes of texts."""
+        return read_prompts(self._folder)
 
     @property
     def fingerprint(self) -> str:
         """A digest of everything that affects the vectors."""
-        digest = hashlib.sha256(repr(self.poolings).encode() + self.prompt.encode())
+        digest = hashlib.sha256(repr(self.poolings).encode() + self.prompts.default.encode())
         for layer in self._layers:
             parts = (layer.weight.tobytes(), layer.bias.tobytes(), repr(layer.activation).encode()) if layer else ()
             digest.update(b"dense" + b"".join(parts) if layer else b"normalized")

@@ -154,7 +154,7 @@ class TextEncoder:
             if [layer % encoder.config.num_layers for layer in self.settings.layers] != [encoder.config.num_layers - 1]:
                 raise UserError(f"pooling={MODEL} uses the last layer; leave out layers, or choose another pooling")
             self._computed = self.settings._replace(pooling=head.poolings, dtype="float32")
-            self._prompt = head.prompt
+            self._prompt = head.prompts.default
         self._batch_size, self._bm25 = batch_size, bm25
         self._devices = {"strategy": strategy, "fixed_shape": fixed_shape}
         self._specials = tokenizer.specials

@@ -24,6 +24,7 @@ class SentenceModel(EncoderModel):
 
     Attributes:
       width: D, the size of a vector.
+      poolings: names of the poolings.
       bm25: with the pooling "bm25", the variables `idf`, float32 [V], and `average_length`; set them before use.
         Wordpieces with an idf of 0 are ignored; set that of [CLS] and [SEP] to 0.
     Source: Reimers and Gurevych, "Sentence-BERT" (2019), section 3.
@@ -56,7 +57,7 @@ class SentenceModel(EncoderModel):
         unknown = next((pooling for pooling in poolings if pooling not in POOLINGS), None)
         if unknown is not None:
             raise UserError(f"pooling={unknown!r} is unknown; choose one of {', '.join(POOLINGS)}")
-        self._poolings = tuple(poolings)
+        self.poolings = tuple(poolings)
         self._layers_after = [layer and tuple(layer) for layer in layers_after]
         config = encoder.config
         self.width = config.hidden_size * sum(
@@ -86,7 +87,7 @@ class SentenceModel(EncoderModel):
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor arguments in a JSON-serializable form."""
-        return {**super().get_config(), "poolings": self._poolings, "layers_after": self._layers_after}
+        return {**super().get_config(), "poolings": self.poolings, "layers_after": self._layers_after}
 
     def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
         """Return symbolic outputs; see `call`."""
@@ -114,7 +115,7 @@ class SentenceModel(EncoderModel):
 
     def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training=False):
         """See `EncoderModel.from_encoded`."""
-        vectors = [self._pooled(encoded, inputs, pooling) for pooling in self._poolings]
+        vectors = [self._pooled(encoded, inputs, pooling) for pooling in self.poolings]
         vector = ops.cast(ops.concatenate(vectors, axis=-1), "float32")  # [B, hidden size * K]
         dense_layers = iter(self.dense_layers)
         for layer in self._layers_after:

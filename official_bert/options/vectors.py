@@ -48,8 +48,12 @@ class VectorOptions(Options):
         group="export",
         affects="nothing",
     )
-    prefix: str = option(
-        "", 'Prefix that the export adds to every text, such as "query: ".', group="export", affects="nothing"
+    prefix: str | None = option(
+        None,
+        'Prefix that the export adds to every text, such as "query: "; empty for none. Default: --query_prefix of a '
+        "run of run_sentence_encoder, or the default prompt of a sentence-transformers folder.",
+        group="export",
+        affects="nothing",
     )
 
     def __post_init__(self):

@@ -44,7 +44,7 @@ _OPENAI = {
     "encoding_format": (str, "float"),
     "dimensions": (int, None),
     "user": (str, None),
-    "truncate": (bool, True),  # not part of OpenAI's API
+    "truncate": (bool, False),  # not part of OpenAI's API
 }
 _READING = {"truncate": (bool, True), "truncation_direction": (str, "right"), "prompt_name": (str, None)}
 _EMBED = {"inputs": (_ANY, _REQUIRED), **_READING, "normalize": (bool, True), "dimensions": (int, None)}
@@ -100,8 +100,8 @@ class _Protocol(NamedTuple):
 def _openai_body(error: Exception, message: str, kind: str) -> dict[str, Any]:
     is_of_input = isinstance(error, TooManyError | TooLongError | EmptyError)
     name = error.name if isinstance(error, _FieldError) else "input" if is_of_input else None
-    code = "model_not_found" if isinstance(error, _UnknownModelError) else None
-    return {"error": {"message": message, "type": kind, "param": name, "code": code}}
+    codes = {_UnknownModelError: "model_not_found", TooLongError: "context_length_exceeded"}
+    return {"error": {"message": message, "type": kind, "param": name, "code": codes.get(type(error))}}
 
 
 OPENAI_ERRORS = _Protocol(
@@ -210,11 +210,8 @@ async def _answer_any(version: ServedVersion, name: str, content: dict[str, Any]
 
 async def _answer_embed(version: ServedVersion, name: str, content: dict[str, Any]) -> Response:
     fields = _read_fields(content, _EMBED)
-    _check_reading(fields)
     inputs, dimensions = _inputs("inputs", fields["inputs"]), _dimensions(fields, version)
-    vectors = await embed(
-        version, inputs, truncate=fields["truncate"], dimensions=dimensions, normalize=fields["normalize"]
-    )
+    vectors = await embed(version, inputs, dimensions=dimensions, normalize=fields["normalize"], **_reading(fields))
     return await _respond(version, vectors.values.size, lambda: _json(vectors.values.tolist()))
 
 
@@ -222,17 +219,17 @@ async def _answer_similarity(version: ServedVersion, name: str, content: dict[st
     fields = _read_fields(content, _SIMILARITY)
     texts = _read_fields(fields["inputs"], _SENTENCES, "inputs")
     options = _read_fields(fields["parameters"], _READING, "parameters")
-    _check_reading(options)
-    truncate, sentences = options["truncate"], _texts("sentences", texts["sentences"])
+    reading, sentences = _reading(options), _texts("sentences", texts["sentences"])
     source, others = await asyncio.gather(
-        embed(version, [texts["source_sentence"]], truncate=truncate), embed(version, sentences, truncate=truncate)
+        embed(version, [texts["source_sentence"]], **reading), embed(version, sentences, **reading)
     )
     return JSONResponse((others.values @ source.values[0]).tolist())
 
 
 async def _answer_rerank(version: ServedVersion, name: str, content: dict[str, Any]) -> Response:
     fields = _read_fields(content, _RERANK)
-    _check_reading(fields)
+    if _reading(fields)["keeps_end"]:
+        raise _FieldError("truncation_direction", "truncation_direction must be 'right' for pairs of texts")
     texts = _texts("texts", fields["texts"])
     scores = await relevance(version, fields["query"], texts, truncate=fields["truncate"])
     if not fields["raw_scores"]:
@@ -297,13 +294,16 @@ def _read_fields(content: Mapping[str, Any], fields: Fields, where: str = "the r
     return found
 
 
-def _check_reading(fields: Mapping[str, Any]) -> None:
-    if fields["truncation_direction"].lower() != "right":
-        raise _FieldError(
-            "truncation_direction", "truncation_direction must be 'right'; texts are truncated at the end"
-        )
-    if fields.get("prompt_name") is not None:
-        raise _FieldError("prompt_name", "the model has no prompts; add the prompt to each text")
+def _reading(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `embed` that the fields in `_READING` give."""
+    direction = fields["truncation_direction"].lower()
+    if direction not in ("left", "right"):
+        raise _FieldError("truncation_direction", "truncation_direction must be 'left' or 'right'")
+    return {
+        "truncate": fields["truncate"],
+        "keeps_end": direction == "left",
+        "prompt_name": fields.get("prompt_name"),
+    }
 
 
 def _texts(name: str, value: Any) -> list[str]:

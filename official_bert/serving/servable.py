@@ -1,6 +1,7 @@
 """Base of all exported models: signatures and validation of requests."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -73,6 +74,11 @@ class Servable(tf.Module):
         self._variables: Sequence[tf.Variable] = ()  # to save
         self._tables = graph_tokenizer.submodules  # to save
         self._specials = tokenizer.specials
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """Further values for the description of an export, as JSON."""
+        return {}
 
     @property
     def encoder(self) -> BertEncoder:

@@ -8,14 +8,14 @@ import itertools
 import os
 import re
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from official_bert.config.text_settings import TextSettings
 from official_bert.serving.batching import Arrays
-from official_bert.serving.rest_format import RequestError
+from official_bert.serving.rest_format import RequestError, quoted, quoted_names
 from official_bert.serving.servable import SERVING_DEFAULT, TOKENIZE
 from official_bert.serving.served_model import ServedVersion
 from official_bert.serving.versions import ASSETS_FOLDER, description
@@ -68,6 +68,7 @@ class ModelReading(NamedTuple):
       after: arrays of the special tokens after the text, by input name.
       labels: the classes of a classifier of pairs, in the order of its outputs; empty for others.
       tokenizer: a tokenizer that does not truncate; None if the version's files do not describe it.
+      prompts: the prefixes that a request may choose, by name, and by None the default; empty if unknown.
     """
 
     text_names: Sequence[str]
@@ -77,6 +78,7 @@ class ModelReading(NamedTuple):
     after: Arrays
     labels: Sequence[str]
     tokenizer: Tokenizer | None
+    prompts: Mapping[str | None, str]
 
 
 _READINGS: weakref.WeakKeyDictionary[ServedVersion, ModelReading] = weakref.WeakKeyDictionary()
@@ -122,6 +124,7 @@ async def read_model(version: ServedVersion) -> ModelReading:
             after={name: values[start:] for name, values in empty.items()},
             labels=labels,
             tokenizer=await asyncio.to_thread(load_tokenizer, folder, **settings) if settings else None,
+            prompts={**said.get("prompts", {}), None: said["prefix"]} if "prefix" in said else {},
         )
     return _READINGS[version]
 
@@ -133,6 +136,8 @@ async def embed(
     truncate: bool,
     dimensions: int | None = None,
     normalize: bool = True,
+    prompt_name: str | None = None,
+    keeps_end: bool = False,
 ) -> Vectors:
     """Compute the vectors of texts.
 
@@ -142,9 +147,12 @@ async def embed(
       truncate: whether to truncate inputs that exceed the model's maximum length instead of raising an error.
       dimensions: number of leading dimensions to keep; None for all.
       normalize: whether to divide each vector by its length.
+      prompt_name: name of the prefix to use; None for that of the export.
+      keeps_end: whether truncation removes the beginning of an input, including its prefix, instead of its end.
 
     Raises:
-      RequestError: the model has no vectors, or there are too many inputs, or inputs that are empty or too long.
+      RequestError: the model has no vectors or no such prompt, or there are too many inputs, or inputs that are empty
+        or too long.
       QueueFullError: too many requests are queued.
     """
     if vector_size(version) is None:
@@ -154,11 +162,13 @@ async def embed(
         if not len(text):
             raise EmptyError(f"input {number} is empty; every input needs text")
     reading = await read_model(version)
+    size = sum(map(len, inputs))
+    if prompt_name is not None or keeps_end:
+        reading, inputs = await version.aside(size, lambda: _prompted(reading, inputs, prompt_name, keeps_end))
     if isinstance(inputs[0], str):
         ids = await _read_texts(version, reading, [[text] for text in inputs], truncate)
     else:
-        size = sum(map(len, inputs))
-        ids = await version.aside(size, lambda: _add_special_tokens(reading, inputs, truncate))
+        ids = await version.aside(size, lambda: _add_special_tokens(reading, inputs, truncate, keeps_end))
     values = (await version.predict_ids(ids))[VECTORS][:, :dimensions].astype(np.float32)
     if normalize:
         values /= np.maximum(np.linalg.norm(values, axis=1, keepdims=True), _SMALLEST_LENGTH)
@@ -225,14 +235,43 @@ async def _tokenize(version: ServedVersion, names: Sequence[str], rows: Sequence
 
 
 def _are_longer(tokenizer: Tokenizer | None, texts: Sequence[str], most: int) -> bool:
-    """Return True if the texts have more than `most` tokens in total; tokenize only as far as needed."""
-    if tokenizer is None:
-        return True
-    parts = itertools.chain.from_iterable(_PARTS.findall(text) for text in texts)
-    return any(number > most for number in itertools.accumulate(len(tokenizer.encode(part)) for part in parts))
+    """Return True if the texts have more than `most` tokens in total."""
+    return tokenizer is None or sum(len(_tokens(tokenizer, text, most)) for text in texts) > most
 
 
-def _add_special_tokens(reading: ModelReading, inputs: Sequence[Sequence[int]], truncate: bool) -> Arrays:
+def _tokens(tokenizer: Tokenizer, text: str, most: int, keeps_end: bool = False) -> list[int]:
+    """Return the token ids of a text or, from its beginning or its end, more than `most` of them."""
+    tokens: list[int] = []
+    for part in _PARTS.findall(text)[:: -1 if keeps_end else 1]:
+        read = tokenizer.encode(part)
+        tokens = [*read, *tokens] if keeps_end else [*tokens, *read]
+        if len(tokens) > most:
+            break
+    return tokens
+
+
+def _prompted(
+    reading: ModelReading, inputs: Sequence[str] | Sequence[Sequence[int]], prompt_name: str | None, keeps_end: bool
+) -> tuple[ModelReading, list[list[int]]]:
+    """Return the ids of inputs with a prompt, and a reading that adds none to them."""
+    if reading.tokenizer is None or prompt_name not in reading.prompts:
+        if prompt_name is None:
+            raise RequestError("truncation_direction must be 'right', since this export does not tell its prefix")
+        names = [name for name in reading.prompts if name is not None]
+        raise RequestError(f"the prompt_name {quoted(prompt_name)} is unknown; the model has {quoted_names(names)}")
+    prompt, tokenizer = reading.prompts[prompt_name], reading.tokenizer
+    ids = [
+        _tokens(tokenizer, prompt + text, reading.max_length, keeps_end)
+        if isinstance(text, str)
+        else [*tokenizer.encode(prompt), *text]
+        for text in inputs
+    ]
+    return reading._replace(before={name: values[:1] for name, values in reading.before.items()}), ids
+
+
+def _add_special_tokens(
+    reading: ModelReading, inputs: Sequence[Sequence[int]], truncate: bool, keeps_end: bool
+) -> Arrays:
     most = reading.max_length - len(reading.before["input_ids"]) - len(reading.after["input_ids"])
     rows = []
     for number, tokens in enumerate(inputs):
@@ -240,7 +279,7 @@ def _add_special_tokens(reading: ModelReading, inputs: Sequence[Sequence[int]], 
             raise _too_long(number, reading.max_length)
         if not all(0 <= token < _MOST_IDS for token in tokens):
             raise RequestError(f"the tokens of input {number} must be ids from 0")
-        rows.append(tokens[:most])
+        rows.append(tokens[max(len(tokens) - most, 0) :] if keeps_end else tokens[:most])
     length = max(map(len, rows)) + reading.max_length - most
     ids = {name: np.zeros([len(rows), length], np.int32) for name in reading.before}
     for name, values in ids.items():
@@ -252,7 +291,7 @@ def _add_special_tokens(reading: ModelReading, inputs: Sequence[Sequence[int]], 
 
 
 def _too_long(number: int, max_length: int) -> TooLongError:
-    return TooLongError(f"input {number} has more than {max_length} tokens, the maximum of the model")
+    return TooLongError(f"this model's maximum context length is {max_length} tokens; input {number} has more")
 
 
 def _of_row(ids: Arrays, row: int) -> Arrays:

@@ -144,6 +144,7 @@ def write_version(
                 "max_seq_length": servable.max_seq_length,
                 "text_names": servable.text_names,
                 **servable.text_settings._asdict(),
+                **servable.details,
             }
             _write_json(os.path.join(partial, DESCRIPTION_FILE), description)
             _write_checksums(partial)

@@ -20,12 +20,14 @@ huggingface_hub = pytest.importorskip("huggingface_hub")
 TEXTS = ["the town", "Zoë’s ﬁne café, 東京 tower", "bright word " * 40, "a", " ", "the river " * 10, "the town"]
 LENGTH, WIDTH = 32, 16
 PREFIX = "the "  # one token
+QUERY = "the river "
+TRUNCATED = {"extra_body": {"truncate": True}}
 
 
 @pytest.fixture(scope="module")
 def export_dir(tmp_path_factory, write_export):
     folder = tmp_path_factory.mktemp("serving") / "sentences"
-    write_export(folder, "sentence_encoder", prefix=PREFIX)
+    write_export(folder, "sentence_encoder", prefix=PREFIX, prompts={"query": QUERY})
     return str(folder)
 
 
@@ -84,7 +86,7 @@ def metrics(server):
 def test_the_client_of_openai(client, expected):
     vectors, num_tokens = expected
     assert [model.id for model in client.models.list()] == ["sentences"]
-    for options in ({}, {"encoding_format": "float"}):  # the client asks for base64 by default
+    for options in (TRUNCATED, {"encoding_format": "float", **TRUNCATED}):  # the client asks for base64 by default
         answer = client.embeddings.create(model="sentences", input=TEXTS, **options)
         assert_close([row.embedding for row in answer.data], vectors)
         assert [row.index for row in answer.data] == list(range(len(TEXTS))) and answer.model == "sentences"
@@ -96,7 +98,7 @@ def test_the_client_of_openai(client, expected):
 def test_the_client_of_openai_may_send_tokens(client, export_dir, expected):
     ids = signature(export_dir, 1, "tokenize", text=TEXTS[:2])
     tokens = [row[2 : number - 1].tolist() for row, number in zip(ids["input_ids"], expected[1], strict=False)]
-    answer = client.embeddings.create(model="sentences", input=[*tokens, tokens[1] * 20])
+    answer = client.embeddings.create(model="sentences", input=[*tokens, tokens[1] * 20], **TRUNCATED)
     assert_close([row.embedding for row in answer.data[:2]], expected[0][:2])
     assert answer.usage.prompt_tokens == expected[1][:2].sum() + LENGTH
     answer = client.embeddings.create(model="sentences", input=tokens[0])
@@ -119,8 +121,8 @@ def test_the_client_of_openai_may_send_tokens(client, export_dir, expected):
         ({"input": [5, -1]}, 400, None, "must be ids from 0"),
         ({"input": [5, 2**70]}, 400, None, "must be ids from 0"),
         ({"input": ["a"] * 100_000}, 400, "input", "the request has 100000 inputs; at most 200 are allowed"),
-        ({"input": TEXTS, "extra_body": {"truncate": False}}, 400, "input", "input 2 has more than 32"),
-        ({"input": [[5] * 30], "extra_body": {"truncate": False}}, 400, "input", "has more than 32 tokens"),
+        ({"input": TEXTS}, 400, "input", "maximum context length is 32 tokens; input 2 has more"),
+        ({"input": [[5] * 30]}, 400, "input", "maximum context length is 32 tokens"),
         ({"input": "a", "extra_body": {"extra": 1}}, 400, "extra", "the request has an unknown key: 'extra'"),
     ],
 )  # fmt: skip
@@ -130,7 +132,8 @@ def test_the_openai_client_gets_errors(client, request_, status, name, message):
     error = caught.value
     assert error.status_code == status and error.type == "invalid_request_error" and error.param == name
     assert message in error.body["message"]
-    assert (error.code == "model_not_found") == (status == 404)
+    is_long = "maximum context length" in message
+    assert error.code == ("model_not_found" if status == 404 else "context_length_exceeded" if is_long else None)
 
 
 def test_the_client_of_hugging_face(hub_client, server, expected):
@@ -155,11 +158,11 @@ def test_the_client_of_hugging_face(hub_client, server, expected):
         ("/embed", {"inputs": []}, 400, "empty", "the inputs must not be empty"),
         ("/embed", {"inputs": ""}, 400, "empty", "input 0 is empty"),
         ("/embed", {"inputs": ["a"] * 100_000}, 413, "validation", "has 100000 inputs; at most 200 are allowed"),
-        ("/embed", {"inputs": "a b " * 250_000, "truncate": False}, 413, "validation", "has more than 32 tokens"),
-        ("/embed", {"inputs": "東京" * 500, "truncate": False}, 413, "validation", "has more than 32 tokens"),
+        ("/embed", {"inputs": "a b " * 250_000, "truncate": False}, 413, "validation", "context length is 32 tokens"),
+        ("/embed", {"inputs": "東京" * 500, "truncate": False}, 413, "validation", "context length is 32 tokens"),
         ("/embed", {"inputs": "a", "truncate": "no"}, 422, "validation", "truncate must be true or false"),
-        ("/embed", {"inputs": "a", "truncation_direction": "Left"}, 422, "validation", "must be 'right'"),
-        ("/embed", {"inputs": "a", "prompt_name": "query"}, 422, "validation", "the model has no prompts"),
+        ("/embed", {"inputs": "a", "truncation_direction": "middle"}, 422, "validation", "must be 'left' or 'right'"),
+        ("/embed", {"inputs": "a", "prompt_name": "q"}, 422, "validation", "prompt_name 'q' is unknown; the model has"),
         ("/embed", {"inputs": "a", "normalise": 1}, 422, "validation", "unknown key: 'normalise'"),
         ("/embed", {}, 422, "validation", 'the request must have "inputs"'),
         ("/embed", b"{", 422, "validation", "the request is not JSON"),
@@ -196,6 +199,24 @@ def test_texts_of_the_maximum_length_are_not_too_long(server):
         assert post(server, "/embed", {"inputs": f"{text} a", "truncate": False})[0] == 413
 
 
+def test_prompts_and_the_ends_of_texts(hub_client, server, export_dir, expected):
+    """The prompt is the export's prefix and a word; truncation at the left leaves the prefix and 29 words."""
+    prompted = signature(export_dir, 1, "text", text=[f"river {text}" for text in TEXTS])["vectors"]
+    assert_close(hub_client.feature_extraction(TEXTS, prompt_name="query"), prompted)
+    assert np.abs(prompted - expected[0]).max() > 1e-2
+    end = "the town " * 14 + "a"
+    for options, vectors in (({}, expected[0]), ({"prompt_name": "query"}, prompted)):
+        kept = signature(export_dir, 1, "text", text=[end])["vectors"]
+        texts = ["a " * 100_000 + PREFIX + end, TEXTS[0]]
+        found = hub_client.feature_extraction(texts, truncation_direction="left", truncate=True, **options)
+        assert_close(found, [kept[0], vectors[0]])
+    ids = signature(export_dir, 1, "tokenize", text=["river a"])["input_ids"][0, 1:4].tolist()  # the river a
+    request = {"inputs": [ids[2:]], "prompt_name": "query"}
+    assert_close(post(server, "/embed", request)[1], signature(export_dir, 1, "text", text=["river a"])["vectors"])
+    for text in ("\ud800a", "a" * 300_000):
+        assert post(server, "/embed", {"inputs": text, "truncation_direction": "left"})[0] == 200
+
+
 def test_a_million_characters_are_truncated(server):
     whole, beginning = ("a b " * number for number in (250_000, 20))
     status, answer = post(server, "/embed", {"inputs": [whole, beginning]})
@@ -209,7 +230,9 @@ def test_concurrent_requests_share_batches_and_an_invalid_one_fails_alone(client
     numbers = [number % len(TEXTS) for number in range(40)]
 
     def ask(number):
-        return client.embeddings.create(model="sentences", input=TEXTS[number] if number >= 0 else [5, 5000])
+        return client.embeddings.create(
+            model="sentences", input=TEXTS[number] if number >= 0 else [5, 5000], **TRUNCATED
+        )
 
     with concurrent.futures.ThreadPoolExecutor(len(numbers)) as executor:
         answers = [executor.submit(ask, number) for number in [-1, *numbers]]
@@ -237,7 +260,9 @@ def test_batches_of_a_large_request_are_filled_by_tokens(client, server, export_
 
 def test_information_health_and_metrics(server):
     status, info = server.get("/info")
-    assert status == 200 and info["model_id"] == "sentences" and info["model_type"] == {"embedding": {"pooling": None}}
+    assert (
+        status == 200 and info["model_id"] == "sentences" and info["model_type"] == {"embedding": {"pooling": "mean"}}
+    )
     assert (info["max_input_length"], info["max_client_batch_size"], info["dimensions"]) == (LENGTH, 200, WIDTH)
     assert server.send("GET", "/health") == (200, b"")
     assert server.get("/v1/models")[1]["models"] == ["sentences"]
@@ -292,7 +317,7 @@ def test_ranking_by_a_classifier_of_pairs(number, labels, relevant, server, expo
             assert row.get("text") == (PASSAGES[row["index"]] if options else None)
     assert post(server, "/", request)[0] == 200
     status, answer = post(server, "/rerank", {**request, "truncate": False})
-    assert status == 413 and "input 3 has more than 32 tokens" in answer["error"]
+    assert status == 413 and "context length is 32 tokens; input 3 has" in answer["error"]
     assert post(server, "/rerank", {"query": "a", "texts": []})[0] == 400
     assert post(server, "/rerank", {"query": "a", "texts": "b"})[1]["error"] == "texts must be a list of strings"
     for path, content, wrong in (

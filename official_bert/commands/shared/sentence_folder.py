@@ -61,7 +61,6 @@ def sentence_folder(
         sizes = {"in_features": weight.shape[1], "out_features": weight.shape[0], "bias": True}
         settings.append(("Dense", {**sizes, "activation_function": "torch.nn.modules.activation.Tanh"}))
     folders = [f"{number}_{kind}" if kind else "" for number, (kind, _) in enumerate(settings)]
-    prompts = {"query": config.query_prefix, "document": config.passage_prefix}
     values = {
         MODULES_FILE: [
             {
@@ -74,7 +73,7 @@ def sentence_folder(
         ],
         "sentence_bert_config.json": {"max_seq_length": config.max_seq_length, "do_lower_case": False},
         "config_sentence_transformers.json": {
-            "prompts": prompts,
+            "prompts": config.prompts,
             "default_prompt_name": "query" if config.query_prefix else None,
         },
     }

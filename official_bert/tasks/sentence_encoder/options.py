@@ -269,6 +269,11 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
         return {name: flag for name, flag in needed.items() if name != "eval_file" or not self.retrieval_dir}
 
     @property
+    def prompts(self) -> dict[str, str]:
+        """The prefixes, by the names that sentence-transformers gives them."""
+        return {"query": self.query_prefix, "document": self.passage_prefix}
+
+    @property
     def model_options(self) -> dict[str, Any]:
         """The arguments of `SentenceModel`."""
         return {"poolings": self.poolings, "layers_after": self.layers_after}

@@ -1,6 +1,7 @@
 """The servable of sentence encoders, which maps each text to a vector."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -38,6 +39,7 @@ class SentenceServable(Servable):
         normalize: bool = False,
         vector_types: Sequence[str] = (FLOAT32,),
         prefix: str = "",
+        prompts: Mapping[str, str] | None = None,
     ):
         """Combine a sentence model with its tokenizer.
 
@@ -51,6 +53,7 @@ class SentenceServable(Servable):
           normalize: whether to scale the vectors to length 1 even if the model does not.
           vector_types: any of "float32", "int8" and "binary"; float32 vectors are always returned.
           prefix: prefix of every text, such as "query: ".
+          prompts: other prefixes, by name, which a server may use instead.
 
         Raises:
           UserError: `size` is larger than the model's vectors, or see `Servable`.
@@ -60,7 +63,14 @@ class SentenceServable(Servable):
         self.width = size or model.width
         self._vector_types = tuple(vector_types)
         self._prefix = prefix
+        details = {"pooling": ",".join(model.poolings), "prefix": prefix, "prompts": dict(prompts or {})}
+        self._details = lambda: details
         self._normalizes = normalize or (model.is_normalized and self.width < model.width)
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """See `Servable`."""
+        return self._details()
 
     def tokenize(self, text: tf.Tensor) -> Tensors:
         """Convert texts to model inputs.
@@ -116,7 +126,8 @@ def servable_of_run(
         max_seq_length=config.max_seq_length,
         size=config.vector_size or None,
         vector_types=config.listed_vector_types,
-        prefix=config.prefix or config.query_prefix,
+        prefix=config.query_prefix if config.prefix is None else config.prefix,
+        prompts=config.prompts,
     )
 
 

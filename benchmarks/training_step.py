@@ -55,8 +55,8 @@ def our_step(architecture=ARCHITECTURE, batch=None, **options):
     return step_of(task, {**tensors, "masked_lm_weights": tf.ones([batch_size, PREDICTIONS])})
 
 
-def step_of(task, batch):
-    """Return a training step of a task that reuses one batch."""
+def step_of(task, batch, **options):
+    """Return a training step of a task that reuses one batch; the options are those of `TrainingPlan`."""
     import tensorflow as tf
 
     from official_bert.training.plan import TrainingPlan
@@ -64,7 +64,12 @@ def step_of(task, batch):
 
     batch_size = batch["input_ids"].shape[0]
     plan = TrainingPlan(
-        train_batch_size=batch_size, num_train_steps=1000, num_warmup_steps=10, learning_rate=1e-4, random_seed=1
+        train_batch_size=batch_size,
+        num_train_steps=1000,
+        num_warmup_steps=10,
+        learning_rate=1e-4,
+        random_seed=1,
+        **options,
     )
     steps = TrainingSteps(task, task.build_model(), tf.distribute.get_strategy(), plan)
     iterator = iter(tf.data.Dataset.from_tensors(batch).repeat())

@@ -51,7 +51,10 @@ class SimilarityConfig(ApproximateOptions, CandidateOptions):
         is_path=True,
     )
     sts_file: str | None = option(
-        None, "Instead of candidates: lines with a score and two sentences, separated by tabs.", is_path=True
+        None,
+        "Instead of candidates: lines with a score and two sentences, separated by tabs, or a table with these columns "
+        "(score, sentence1, sentence2), such as the STS benchmark of GLUE.",
+        is_path=True,
     )
     output_format: str = option(
         "tsv",
@@ -215,15 +218,15 @@ def _compare_layers(config: SimilarityConfig, bert_config: BertConfig, tokenizer
     note_long(num_long, "sentences", config.max_seq_length)
     if config.output_format == "tsv":
         sys.stdout.write("\t".join(_STS_COLUMNS) + "\n")
-    for layer, pooling, spearman, pearson in sorted(scores):
+    for layer, pooling, spearman, pearson in scores:
         if config.output_format == "tsv":
             sys.stdout.write(f"{layer}\t{pooling}\t{spearman:.4f}\t{pearson:.4f}\n")
         else:
             row = dict(zip(_STS_COLUMNS, (layer, pooling, spearman, pearson), strict=True))
             sys.stdout.write(json.dumps(row) + "\n")
-    best = max(scores, key=lambda score: score.spearman)
+    best = max((score for score in scores if score.is_flag), key=lambda score: score.spearman)
     logging.info(
-        "%s: %s pairs; the best Spearman correlation, %.4f, has --layers=%d --pooling=%s",
+        "%s: %s pairs; the best Spearman correlation, %.4f, has --layers=%s --pooling=%s",
         config.sts_file,
         f"{len(pairs):,}",
         best.spearman,
@@ -239,12 +242,13 @@ COMMAND = Command(
     usage=r"""
   {command} --candidates_file=questions.txt --query="how do I get in" --index_dir=index --vocab_file=vocab.txt \
       --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt --pooling=mean
-  {command} --sts_file=sts-dev.tsv --vocab_file=vocab.txt \
+  {command} --sts_file=STS-B/dev.tsv --vocab_file=vocab.txt \
       --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt
 
 The first command prints the candidates with the largest cosine similarity to the query; --projector_dir writes their
 vectors for TensorBoard. The second reads lines with a score and two sentences, separated by tabs, and prints for each
-layer and pooling the correlation of the cosine similarities with the scores (Spearman and Pearson).
+layer or combination of layers and each pooling the correlation of the cosine similarities with the scores (Spearman and
+Pearson).
 """,
     check=check,
     run=run,

@@ -59,7 +59,7 @@ class VectorSettings(NamedTuple):
     """Settings for the vectors of a text.
 
     Attributes:
-      layers: the K layers; 0 is the first, -1 the last.
+      layers: the K layers; 0 is the first, -1 the last, and "embeddings" the input of the first.
       pooling: "none" for the vectors of all wordpieces. For one vector per layer: "cls", "mean", "max"; or without
         [CLS] and [SEP] (zeros for an empty text) "mean_no_special", "max_no_special" and "bm25", a mean weighted by
         `Bm25Weights`. Several of these give the K vectors of the first pooling, then those of the next, and so on:
@@ -71,7 +71,7 @@ class VectorSettings(NamedTuple):
       dtype: "float32" or "float16".
     """
 
-    layers: Sequence[int] = (-1,)
+    layers: Sequence[int | str] = (-1,)
     pooling: str = "none"
     max_seq_length: int = 128
     use_windows: bool = False
@@ -241,8 +241,11 @@ class TextEncoder:
         """Compute the vectors of a batch: float [B, P * K, D], or without pooling [B, S, K, D]."""
         if self._computed.pooling == POOLER:
             return tf.cast(self.encoder.pool(**batch)[:, tf.newaxis], self._computed.dtype)
-        encoder_layers = self.encoder(batch)["encoder_layers"]
-        layers = [encoder_layers[index] for index in self._computed.layers]
+        encoded = self.encoder(batch)
+        layers = [
+            encoded["embedding_output"] if layer == layer_pooling.EMBEDDINGS else encoded["encoder_layers"][layer]
+            for layer in self._computed.layers
+        ]
         input_ids, is_real = batch["input_ids"], batch["input_mask"]
         is_word = is_real
         for special in (self._specials.cls_id, self._specials.sep_id):

@@ -1,8 +1,10 @@
 """`run_sentence_encoder` on small generated data: training, evaluation, vectors, export, and invalid flags."""
 
 import json
+import os
 import random
 import re
+import signal
 from dataclasses import fields
 
 import numpy as np
@@ -16,9 +18,11 @@ from official_bert.commands.shared.sentence_folder import sentence_folder
 from official_bert.inference.predictor import Predictor
 from official_bert.inference.text_encoder import VectorSettings, load_text_encoder
 from official_bert.support.errors import UserError
+from official_bert.tasks.sentence_encoder.job import SentenceEncoderJob
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from official_bert.training.model_files import read_model_files
 from tests.conftest import assert_refused
+from tests.training.short_runs import arrays_of
 
 
 def words(vocab_file):
@@ -69,15 +73,36 @@ def results(settings):
         return {name: float(value) for name, value in (line.split(" = ") for line in source)}
 
 
+@pytest.fixture
+def stops_once(monkeypatch):
+    """Send SIGTERM after the first evaluation."""
+    scores, previous = SentenceEncoderJob.scores, signal.getsignal(signal.SIGTERM)
+
+    def stop(job, *given):
+        monkeypatch.setattr(SentenceEncoderJob, "scores", scores)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return scores(job, *given)
+
+    monkeypatch.setattr(SentenceEncoderJob, "scores", stop)
+    yield
+    signal.signal(signal.SIGTERM, previous)
+
+
 @pytest.mark.slow
-def test_a_run_learns_resumes_predicts_and_exports(settings, data_dir, tmp_path, vocab_file):
+def test_a_stopped_run_resumes_exactly_learns_predicts_and_exports(
+    settings, data_dir, tmp_path, stops_once, vocab_file
+):
     columns = {"text_columns": "anchor,positive,negative", **files("triplets"), "query_prefix": "query: "}
     options = {"matryoshka_sizes": "8", "dense_size": 24, "pooling": "mean,bm25", "gradient_accumulation_steps": 2}
-    run(settings, **columns, **options, do_train=True, num_train_epochs=2.0, eval_steps=4)
-    run(
-        settings, **columns, **options, do_train=True, do_eval=True, do_predict=True, num_train_epochs=10.0,
-        predict_file="triplets.dev.tsv", allow_inexact_resume=True,
-    )  # fmt: skip
+    options |= {"do_train": True, "num_train_epochs": 10.0, "eval_steps": 14}
+    run(settings, **columns, **options)
+    assert not (tmp_path / "out" / "model.ckpt-40.index").exists()
+    run(settings, **columns, **options, do_eval=True, do_predict=True, predict_file="triplets.dev.tsv")
+    run({**settings, "output_dir": str(tmp_path / "whole")}, **columns, **options)
+    stopped, whole = (arrays_of(tmp_path / folder, 40) for folder in ("out", "whole"))
+    assert stopped.keys() == whole.keys()
+    for name, values in whole.items():
+        np.testing.assert_array_equal(stopped[name], values, err_msg=name)
     scores = results(settings)
     assert scores["global_step"] == 40
     assert scores["eval_mrr@10"] > 0.8

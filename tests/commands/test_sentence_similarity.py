@@ -211,18 +211,21 @@ def test_the_table_of_layers_and_poolings_is_that_of_scipy(rank, files_of_model,
     lines = [f"{score}\t{first}\t{second}\n" for score, (first, second) in zip(scores, pairs, strict=True)]
     (tmp_path / "sts.tsv").write_text("\n".join(lines))
     rows = rank(candidates_file=None, sts_file=str(tmp_path / "sts.tsv"))
-    assert [(row["layer"], row["pooling"]) for row in rows] == [
-        (layer, pooling) for layer in range(3) for pooling in sorted(POOLINGS)
-    ]
+    names = [(layer, pooling) for layer in ("embeddings", 0, 1, 2, "0,1,2") for pooling in POOLINGS]
+    assert [(row["layer"], row["pooling"]) for row in rows] == names[1:]
+    # As in the files of GLUE.
+    lines = [f"x\t{first}\t{second}\t{score}\n" for score, (first, second) in zip(scores, pairs, strict=True)]
+    (tmp_path / "dev.tsv").write_text("".join(["index\tsentence1\tsentence2\tscore\n", *lines]))
+    assert rank(candidates_file=None, sts_file=str(tmp_path / "dev.tsv")) == rows
     flat = [sentence for pair in pairs for sentence in pair]
     for pooling in POOLINGS[:-1]:
-        vectors = extracted(files_of_model, tmp_path, flat, pooling=pooling, layers="0,1,2")
-        for layer in range(3):
-            cosines = [cosine(*vectors[number : number + 2, layer].astype(np.float64)) for number in range(0, 24, 2)]
+        vectors = extracted(files_of_model, tmp_path, flat, pooling=pooling, layers="0,1,2").astype(np.float64)
+        for layer, of_layer in zip((0, 1, 2, "0,1,2"), [*vectors.swapaxes(0, 1), vectors.sum(axis=1)], strict=True):
+            cosines = [cosine(*of_layer[number : number + 2]) for number in range(0, 24, 2)]
             (row,) = (row for row in rows if (row["layer"], row["pooling"]) == (layer, pooling))
             assert row["pearson"] == pytest.approx(scipy.stats.pearsonr(scores, cosines).statistic, abs=1e-4)
             assert row["spearman"] == pytest.approx(scipy.stats.spearmanr(scores, cosines).statistic, abs=1e-4)
-    best = max(rows, key=lambda row: row["spearman"])
+    best = max(rows[len(POOLINGS) - 1 :], key=lambda row: row["spearman"])
     assert any(f"has --layers={best['layer']} --pooling={best['pooling']}" in line for line in logged)
 
 
@@ -274,6 +277,7 @@ def test_mistakes_are_one_message(flags, tmp_path):
     refused("line 2: 2 columns", **sts, sts_file=file("1\ta\tb\n2\ta\n"))
     refused("line 1: the score 'score' is not a number", **sts, sts_file=file("score\ta\tb\n"))
     refused("line 1: the score 'nan' is not finite", **sts, sts_file=file("nan\ta\tb\n"))
+    refused("line 2: 2 columns; give 4, as line 1", **sts, sts_file=file("score\tsentence2\tsentence1\tx\n1\ta\n"))
     refused("--projector_dir cannot be used with --sts_file", **sts, sts_file="a", projector_dir="b")
     refused("all 2 pairs have the same score", **sts, sts_file=file("1\ta\tb\n1\ta\tc\n"))
 

@@ -68,7 +68,7 @@ def main() -> None:
                 check=True,
             )
             seconds = time.perf_counter() - began
-            most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024  # of the largest child so far
+            most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024  # the largest child so far
             vectors = np.load(folder / "vectors.npy", mmap_mode="r")
             print(f"{len(vectors):>9,} lines: {seconds:>5.0f} s, at most {most:,.0f} MB of memory", flush=True)
 

@@ -30,7 +30,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 LENGTH = 128
 NUM_PROCESSES = 2
 ROUNDS = 3
-LARGEST_DIFFERENCE = 0.15  # of the number of records and the masked fraction, relative to ours
+LARGEST_DIFFERENCE = 0.15  # allowed relative difference of the number of records and of the masked fraction
 
 
 def main() -> None:
@@ -80,7 +80,7 @@ def compare_with_peer(folder: str, flags: argparse.Namespace) -> None:
     for side, figures in made.items():
         print(
             f"  {side:<13} {figures['records']:>14,} records, {figures['masked']:.1%} masked, "
-            f"peak of memory {figures['peak'] / 1e6:,.0f} MB"
+            f"peak memory {figures['peak'] / 1e6:,.0f} MB"
         )
     for name in ("records", "masked"):
         if abs(made["peer"][name] / made["ours"][name] - 1) > LARGEST_DIFFERENCE:

@@ -33,7 +33,7 @@ os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 
 BATCH_SIZE, MAX_SEQ_LENGTH = 32, 128
 NUM_PARTS = 2  # parts of each layer of ours, the default
-TOLERANCE = 1e-5  # of probabilities
+TOLERANCE = 1e-5  # allowed difference of probabilities
 TIME_LIMIT = 900  # seconds per process; a compiler may hang
 OURS, LITE, ONNX, COMPILED = "ours", "ours, LiteRT", "ONNX Runtime", "torch.compile"
 INPUT_NAMES = ["input_ids", "attention_mask", "token_type_ids"]

@@ -51,7 +51,7 @@ def ours(flags: argparse.Namespace) -> tuple[float, float]:
     subprocess.run([*command, *(f"--{name}={value}" for name, value in arguments.items())], check=True)
     with open(f"{flags.output_dir}/metrics.jsonl", encoding="utf-8") as source:
         speeds = [row["examples_per_second"] for row in map(json.loads, source) if "examples_per_second" in row]
-    speed = len(speeds) / sum(1 / speed for speed in speeds)  # as many steps to each line
+    speed = len(speeds) / sum(1 / speed for speed in speeds)  # each line covers the same number of steps
     return read_results(f"{flags.output_dir}/test_results.txt")["test_f1"], speed
 
 

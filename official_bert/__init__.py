@@ -11,40 +11,40 @@
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     model.fit([input_ids, input_mask, segment_ids], labels)
 
-What is here:
-    BertConfig             the architecture, as bert_config.json describes it
-    AlbertConfig, DistilBertConfig, ElectraConfig    that of another family
+Public names:
+    BertConfig             the architecture, as in bert_config.json
+    AlbertConfig, DistilBertConfig, ElectraConfig    architectures of other families
     BertEncoder            embeddings, transformer layers and pooler: a keras.Model
-    ClassificationModel    an encoder and a classifier of texts
-    SpanModel              an encoder and the scores of where an answer starts and ends
-    TaggingModel           an encoder and the scores of the tags of each wordpiece
-    SentenceModel          an encoder and what makes one vector of each text
-    PretrainingModel       an encoder and the heads of pretraining
-    FullTokenizer          text to wordpieces and their ids
-    SentencePieceTokenizer text to the pieces of a SentencePiece model, as ALBERT reads it
-    load_tokenizer         either of them, from the folder of a model
-    DatasetTokenizer       the same for the strings of a tf.data.Dataset
-    CorpusReader           the lines of a part of a corpus
-    corpus_parts           the parts of the files of a corpus, for several processes
-    Predictor              answers and vectors of a trained or exported model
-    AttentionReader        what each attention head of a model attends to in a text
-    save_model             what Keras's fit has trained, saved for the Predictor and the scripts
-    export                 what a run or save_model left in a folder, exported for TensorFlow Serving or LiteRT
-    load_export            an exported model with its signatures
-    VectorIndex            an index of vectors that beam_predict wrote
+    ClassificationModel    an encoder with a text classifier
+    SpanModel              an encoder with scores for the start and end of an answer
+    TaggingModel           an encoder with scores for the tags of each wordpiece
+    SentenceModel          an encoder with pooling: one vector per text
+    PretrainingModel       an encoder with the pretraining heads
+    FullTokenizer          converts text to wordpieces and their ids
+    SentencePieceTokenizer converts text to the pieces of a SentencePiece model, as for ALBERT
+    load_tokenizer         loads either tokenizer from the folder of a model
+    DatasetTokenizer       tokenizes the strings of a tf.data.Dataset
+    CorpusReader           reads the lines of a part of a corpus
+    corpus_parts           divides the files of a corpus among several processes
+    Predictor              predictions and vectors of a trained or exported model
+    AttentionReader        attention probabilities of each head for a text
+    save_model             saves a model trained by Keras's fit for the Predictor and the scripts
+    export                 exports a saved model or a run for TensorFlow Serving or LiteRT
+    load_export            loads an exported model with its signatures
+    VectorIndex            a search index of vectors written by beam_predict
     retrieval_scores       recall, MRR and nDCG of rankings
-    Trainer                trains a Task of your own on any devices, with exact resumes
-    Task                   what a Trainer needs of a task
-    TrainingPlan           how long and how fast a Trainer trains, and what it saves
-    WeightedSum            a loss that batches and replicas add up exactly
+    Trainer                trains your own Task on any devices, with exact resumption
+    Task                   the interface of a task for the Trainer
+    TrainingPlan           steps, learning rate and checkpoints of a Trainer
+    WeightedSum            a loss that adds up exactly over batches and replicas
     AdamWeightDecay        the reference's optimizer, for Keras's compile
     Lamb                   an optimizer for large batches
-    LinearWarmupThenDecay  its learning rates
+    LinearWarmupThenDecay  the reference's learning rate schedule
     LinearWarmupThenCosine, LinearWarmupThenConstant    two other schedules
 
-Each is imported when it is first used, so that `import official_bert` costs nothing. Where Keras has been imported
-already, the models are too, so that `keras.models.load_model` knows them. The scripts, such as `run_classifier.py`,
-do the same work from files to files; `python -m official_bert` lists them.
+Each is imported on first use, so that `import official_bert` is cheap. If Keras is already imported, the models are
+imported too, so that `keras.models.load_model` knows them. The scripts, such as `run_classifier.py`, do the same work
+on files; `python -m official_bert` lists them.
 """
 
 import importlib

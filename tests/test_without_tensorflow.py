@@ -1,4 +1,4 @@
-"""Making records does not import TensorFlow, which takes longer than a small job and ten times its memory."""
+"""Commands that write records do not import TensorFlow, which takes more time and memory than a small job."""
 
 import json
 import subprocess

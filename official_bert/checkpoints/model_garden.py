@@ -43,7 +43,7 @@ _NAMES = {
     # Several kinds of models use this name for their output.
     r"predictions/transform/logits/(kernel|bias)": r"nameless/\1",
 }
-# The attribute of a model that holds this output, and whether that is a network around it; the head's name here.
+# The attribute that holds an output layer, whether it does so through an enclosing network, and our name of the head.
 _OUTPUTS = {
     ("classifier", False): "tagging/",
     ("span_labeling", True): "cls/squad/",
@@ -187,7 +187,7 @@ def _slot_of(name: str) -> str | LayerVariable | None:
 
 
 def _head_of_output(variable: int, owners: Mapping[int, list[tuple[int, str]]]) -> str | None:
-    """Find the head of an output by the objects that own it, parents with the attribute's name; None if unknown."""
+    """Return the head of an output layer, determined by its owners and their attribute names; None if unknown."""
     layers = {layer for layer, _ in owners[variable]}
     direct = {name for layer in layers for _, name in owners[layer]}
     through_network = {name for layer in layers for network, _ in owners[layer] for _, name in owners[network]}
@@ -201,7 +201,9 @@ def _settled(found: dict[str | LayerVariable, _Array], prefix: str) -> dict[str 
     for slot, array in head.items():
         if slot.startswith("head/"):
             found[slot.removeprefix("head/")] = array
-        elif any(str(other).startswith("cls/predictions/") for other in found):  # from the first pretrainers
+        elif any(
+            str(other).startswith("cls/predictions/") for other in found
+        ):  # a pretraining model of an early release
             found["cls/seq_relationship/output_" + ("weights" if slot.endswith("kernel") else "bias")] = array
         elif slot.endswith("kernel"):
             text = f"{prefix}: ignored the head {array.key}, since its task is unknown"

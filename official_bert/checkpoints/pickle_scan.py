@@ -3,10 +3,10 @@
 import io
 import pickletools
 
-MAX_BYTES = 2**26  # for names and shapes; the numbers are outside the pickle
+MAX_BYTES = 2**26  # enough for names and shapes; the numbers are outside the pickle
 _MAX_MEMO = 2**20  # a larger index would make Python allocate memory up to it
 _MAX_NUMBER = 2**100
-_MAX_ITEMS = 1000  # of a tuple including all nested tuples with repetitions, which hashing it visits
+_MAX_ITEMS = 1000  # size of a tuple with all nested tuples, counted as often as hashing visits them
 _REFUSED = ("DUP", "FROZENSET")  # these could nest existing objects in themselves
 _STORING = ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE")
 _MARK = -1

@@ -124,7 +124,7 @@ def check(config: AblationConfig) -> None:
 
 
 _SETTINGS_FILE, _TABLE_FILE = "settings.json", "ablation.tsv"
-_PREDICTED_SHARE = 0.16  # of the positions per record; 15% are masked, and all must have room
+_PREDICTED_SHARE = 0.16  # of the positions per record: enough for the 15% that are masked
 _MASKED_LM_LOSS = "masked_lm_loss"
 _DECIMALS = 4
 

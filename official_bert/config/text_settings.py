@@ -44,7 +44,7 @@ class TextSettings(NamedTuple):
                 raise UserError(f"{name}={given}, but {what} takes text as it is; give {name}={right}")
 
     def updated(self, **values: bool) -> "TextSettings":
-        """Return a copy with some settings changed, and with settings that then have no effect reset.
+        """Return a copy with some settings changed, and others reset to their defaults where they no longer apply.
 
         Args:
           values: new values by name. They are never reset; `check` reports conflicts among them.

@@ -32,7 +32,7 @@ class MaskingVocabulary(NamedTuple):
       mask: [MASK].
       wordpieces: candidates for random replacement, in file order without duplicates.
       continues_word: wordpieces that continue the preceding word.
-      parts_texts: whether a word begins after [CLS] and [SEP], whatever the wordpiece there.
+      parts_texts: whether any wordpiece after [CLS] or [SEP] begins a word.
     """
 
     kept: list[int]

@@ -21,7 +21,7 @@ _POOLED_BATCHES = 64  # number of batches whose records are sorted by length tog
 _POOLED_RECORDS = 8192  # minimum for batches of different sizes
 _PARSED_TOGETHER = 256  # records parsed at a time
 _SEED_RANGE = 2**31 - 1  # TensorFlow takes the seeds of a graph modulo this
-_MAX_BYTES = 2**29  # of records in a buffer, a pool or a parsing batch; only per-position vectors reach it
+_MAX_BYTES = 2**29  # limit for the records in a buffer, a pool or a parsing batch; relevant for per-position vectors
 
 IS_REAL_EXAMPLE = "is_real_example"
 RECORD_INDEX = "record_index"

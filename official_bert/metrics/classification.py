@@ -58,7 +58,7 @@ def confusion_matrix(labels: npt.ArrayLike, predictions: npt.ArrayLike, num_clas
 
 
 def matthews_correlation(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Return the correlation of true and predicted classes; chance gives 0, whatever the class balance.
+    """Return the correlation of true and predicted classes; chance gives 0 for any class balance.
 
     Args:
       labels: int [N], true classes.

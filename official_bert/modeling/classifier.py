@@ -15,7 +15,8 @@ from official_bert.modeling.pooling import WEIGHTED_SUM, num_vectors, sequence_f
 from official_bert.modeling.token_model import EncoderInputs, complete_inputs, symbolic_inputs
 from official_bert.support.errors import UserError
 
-HEAD_DROPOUT = 0.1  # reference value, whatever the config says; so is the next
+# Fixed in the reference, regardless of the config.
+HEAD_DROPOUT = 0.1
 HEAD_INITIALIZER_RANGE = 0.02
 
 
@@ -134,7 +135,9 @@ class ClassificationModel(EncoderModel):
         logits = self._logits(windows, training)  # [B * W, C]
         logits = ops.reshape(logits, (num_examples, -1, logits.shape[-1]))  # [B, W, C]
         is_real = ops.reshape(windows.input_mask[:, 0] == 1, (num_examples, -1, 1))  # [B, W, 1]
-        is_real = ops.concatenate([ops.ones_like(is_real[:, :1]), is_real[:, 1:]], axis=1)  # at least one each
+        is_real = ops.concatenate(
+            [ops.ones_like(is_real[:, :1]), is_real[:, 1:]], axis=1
+        )  # each example has at least one window
         if self._window_pooling == "max":
             return ops.max(ops.where(is_real, logits, -np.inf), axis=1)
         return ops.sum(ops.where(is_real, logits, 0), axis=1) / ops.sum(ops.cast(is_real, logits.dtype), axis=1)

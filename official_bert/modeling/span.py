@@ -10,7 +10,7 @@ from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import LINEAR, EncoderModel, OutputProjection, bilstm_layers, width_after
 from official_bert.modeling.token_model import complete_inputs, symbolic_inputs
 
-HEAD_INITIALIZER_RANGE = 0.02  # reference value, whatever the config says
+HEAD_INITIALIZER_RANGE = 0.02  # fixed in the reference, regardless of the config
 
 
 @keras.saving.register_keras_serializable(package="official_bert")

@@ -64,7 +64,7 @@ class TokenModel(keras.Model):
         super().export(filepath, format=format, verbose=verbose, input_signature=input_signature, **kwargs)
 
     def checkpoint_variables(self) -> dict[str, keras.Variable]:
-        """Return the variables under their names in a checkpoint, whatever model contains them."""
+        """Return the variables by their names in a checkpoint, which do not depend on the enclosing model."""
         raise NotImplementedError
 
     def save_checkpoint(self, path) -> str:

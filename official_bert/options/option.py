@@ -18,7 +18,7 @@ MAX_SEED = 2**32 - 1  # NumPy's
 MAX_BATCH_SIZE = 2**20
 MAX_AXIS = 2**16  # size of a tensor axis: wordpieces of a sequence, answers to a question
 MAX_PARTS = 2**12  # devices, processes, windows of a text, files of an output, layers
-_SHOWN_CHARACTERS = 80  # of a value that may be long
+_SHOWN_CHARACTERS = 80  # longer values are shortened in messages
 UNLIMITED = math.inf
 
 # The groups of flags, in the order of `--help`. Required flags are listed in the first group instead of their own.

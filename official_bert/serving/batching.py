@@ -202,7 +202,7 @@ class Batcher:
         """Return the next parts, as many as fit into a batch, one per call in turn."""
         may_be_large = self._num_large < max(self._settings.num_batch_threads - 1, 1)
         turns = [parts for parts in self._waiting if may_be_large or not self._is_large(parts[0])]
-        if self._lengths is not None and turns:  # the first is taken whatever its length, so that none waits for ever
+        if self._lengths is not None and turns:  # the first is always taken, so that none waits forever
             near = turns[1:_MOST_COMPARED]
             turns[1:] = sorted(near, key=lambda parts: abs(parts[0].length - turns[0][0].length))
         batch, num_examples, work, length = [], 0, 0, 0

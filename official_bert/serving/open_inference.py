@@ -25,7 +25,7 @@ from official_bert.serving.rest_format import (
     read_object,
 )
 
-LENGTH_HEADER = "inference-header-content-length"  # of the JSON; binary values follow it
+LENGTH_HEADER = "inference-header-content-length"  # length of the JSON, which binary values follow
 
 
 def read_open_request(body: bytes, json_length: str | None, model_name: str, most_values: int) -> kserve.InferRequest:

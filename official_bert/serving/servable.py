@@ -64,15 +64,16 @@ class Servable(tf.Module):
         ids = dict.fromkeys(IDS_SCHEMA.names, tf.TensorSpec([None, None], tf.int32))
         predict = tf.function(self.predict, input_signature=[ids], autograph=False)  # traced once for all signatures
         graph_tokenizer = tokenizer.in_graph()
-        # In lambdas: saving would trace and save each function attribute again, even if no signature calls it. What
-        # signatures call is saved with them, except variables and tables.
+        # Wrapped in lambdas: saving would trace and save each function attribute again, even if no signature calls it.
+        # Signatures are saved with everything they call, except variables and tables.
         self._run_model = lambda inputs: model(inputs, training=False)
         self._encoder = lambda: model.encoder
         self._predict = lambda inputs: predict(inputs)
         self._variables_in_use = lambda: predict.get_concrete_function().variables
         self._graph_tokenizer = lambda: graph_tokenizer
-        self._variables: Sequence[tf.Variable] = ()  # to save
-        self._tables = graph_tokenizer.submodules  # to save
+        # Attributes of a module are saved with it.
+        self._variables: Sequence[tf.Variable] = ()
+        self._tables = graph_tokenizer.submodules
         self._specials = tokenizer.specials
 
     @property
@@ -335,7 +336,7 @@ def check_text_size(texts: tf.Tensor, name: str) -> tuple[tf.Tensor, tf.Tensor]:
     sizes = tf.strings.length(texts)
     if texts.shape.rank == 2:
         sizes = tf.reduce_sum(sizes, axis=1)
-    message = f"{name} must have at most {MOST_BYTES} bytes an example, but one has"
+    message = f"{name} must have at most {MOST_BYTES} bytes per example, but one has"
     check = tf.debugging.Assert(tf.reduce_all(sizes <= MOST_BYTES), [message, tf.reduce_max(sizes)])
     with tf.control_dependencies([check]):
         return tf.identity(texts), tf.identity(sizes)
@@ -344,7 +345,7 @@ def check_text_size(texts: tf.Tensor, name: str) -> tuple[tf.Tensor, tf.Tensor]:
 def check_total_size(texts: tf.Tensor, name: str) -> tf.Tensor:
     """Fail if texts, string [B], exceed the total size limit; return the texts."""
     total = tf.reduce_sum(tf.cast(tf.strings.length(texts), tf.int64))
-    message = f"{name} must have at most {MOST_BYTES} bytes in all here, but has"
+    message = f"{name} must have at most {MOST_BYTES} bytes in total here, but has"
     with tf.control_dependencies([tf.debugging.Assert(total <= MOST_BYTES, [message, total])]):
         return tf.identity(texts)
 
@@ -363,8 +364,8 @@ def check_table_size(num_rows: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
     check = tf.debugging.Assert(
         num_rows * longest <= _MOST_CELLS,
         [
-            f"the answer must have at most {_MOST_CELLS} cells a table (examples times the length of the longest); "
-            "send fewer examples at once, for now there would be",
+            f"each table of the response is limited to {_MOST_CELLS} cells (examples times the length of the longest); "
+            "send fewer examples per request; the number of cells would be",
             num_rows * longest,
         ],
     )

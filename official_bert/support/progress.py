@@ -9,7 +9,7 @@ from absl import logging
 
 _SECONDS_BETWEEN_REDRAWS = 0.2
 _SECONDS_BETWEEN_LOG_LINES = 10
-_SECONDS_BEFORE_ESTIMATES = 1  # of the remaining time; a single unit is too little
+_SECONDS_BEFORE_ESTIMATES = 1  # a time left estimated earlier, from a unit or two, would be too inaccurate
 _BAR_WIDTH = 20
 _MAIN_DETAILS = 2  # these take precedence over bar and label on a narrow terminal
 

@@ -245,8 +245,7 @@ def new_folder(path: str) -> Iterator[str]:
 def _mark_in_use(descriptor: int) -> None:
     """Lock a partial file or folder until it is closed; see `remove_abandoned`.
 
-    Without the lock, one of two concurrent writers would lose its file: see "two writers" and "a living one" in
-    `support/test_files.py`.
+    Without the lock, one of two concurrent writers would delete the other's file as abandoned.
     """
     with contextlib.suppress(OSError):  # without locks, no file is considered abandoned
         locks.acquire(descriptor)

@@ -10,7 +10,7 @@ from official_bert.tokenization.vocab import Vocabulary
 
 # Released checkpoints whose names do not give their casing.
 _UNCASED_NAMES = ("multilingual_L-12_H-768_A-12", "chinese_L-12_H-768_A-12")
-_CASED_FRACTION = 0.01  # of the wordpieces with Latin letters; a few uppercase ones may be placeholders
+_CASED_FRACTION = 0.01  # fraction of the wordpieces with Latin letters; a few uppercase ones may be placeholders
 
 
 def check_casing(vocabulary: Vocabulary, settings: TextSettings, *, init_checkpoint: str | None) -> None:

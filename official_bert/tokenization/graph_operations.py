@@ -11,9 +11,9 @@ from official_bert.tokenization.graph_tables import PAGE_SIZE, PagedTable
 TEXTS = tf.TensorSpec([None], tf.string, name="texts")
 NUMBER = tf.TensorSpec([], tf.int64, name="num_wordpieces")
 
-MOST_BYTES = 1 << 20  # the most that is read of a text
+MOST_BYTES = 1 << 20  # maximum number of bytes read from a text
 _BYTES_PER_PIECE = 16  # read first when only the beginning of a text is needed
-_GROUP_BYTES = 1 << 18  # of texts processed together
+_GROUP_BYTES = 1 << 18  # total size of the texts that are processed together
 
 
 class RaggedEncodingWithOffsets(NamedTuple):
@@ -72,7 +72,7 @@ def final_sigmas_in(contexts: tf.Tensor, is_sigma: tf.Tensor) -> tf.Tensor:
     """
     seen = tf.where(contexts != SigmaContext.SKIPPED)[:, 0]
     is_cased = tf.gather(contexts, seen) == SigmaContext.CASED
-    # The last character is white space, so the first one has nothing cased before it either.
+    # `shifted` wraps around, so the last character precedes the first; it is white space and so not cased.
     is_final = tf.gather(is_sigma, seen) & shifted(is_cased, 1) & ~shifted(is_cased, -1)
     return tf.boolean_mask(seen, is_final)
 
@@ -154,8 +154,8 @@ def encode_beginnings(
         check = tf.debugging.Assert(
             tf.reduce_all(is_now_enough),
             [
-                f"a text may have at most {MOST_BYTES} bytes, unless its first {MOST_BYTES} bytes hold all wordpieces "
-                "that the model reads; these are needed:",
+                f"a text must have at most {MOST_BYTES} bytes, unless its first {MOST_BYTES} bytes contain all "
+                "wordpieces that the model reads; their number is",
                 num_wordpieces,
             ],
         )

@@ -4,7 +4,7 @@ from absl import logging
 
 from official_bert.tokenization.full_tokenizer import FullTokenizer
 
-_SUSPICIOUS_SHARE = 0.2  # of the wordpieces; with published vocabularies, suitable texts have below 1%
+_SUSPICIOUS_SHARE = 0.2  # fraction of the wordpieces; below 1% for texts that suit a published vocabulary
 
 
 def warn_of_unknown(path: str, tokenizer: FullTokenizer, *, num_unknown: int, num_wordpieces: int) -> None:

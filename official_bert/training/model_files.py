@@ -101,16 +101,16 @@ def check_fits(
 
 
 def check_same_casing(checkpoint: str, tokenizer: Tokenizer, parameter: str) -> None:
-    """Raise if lowercasing differs from the setting in the folder of a checkpoint, which a parameter names."""
+    """Raise an error if lowercasing differs from the setting recorded for a checkpoint, the value of `parameter`."""
     folder, settings = model_folders(checkpoint)[-1], tokenizer.settings
     said, sources = recorded_settings(folder)
     trained = said.get("do_lower_case", settings.do_lower_case)
     if trained == settings.do_lower_case or not (settings.basic_tokenize and said.get("basic_tokenize", True)):
         return
-    if not (trained and is_cased(tokenizer.vocabulary)):  # which a run that reads no text may have left undecided
+    if not (trained and is_cased(tokenizer.vocabulary)):  # runs that read no text may record true
         raise UserError(
             f"do_lower_case={str(settings.do_lower_case).lower()}, but {parameter}={checkpoint} was trained with "
-            f"{str(trained).lower()}, says {os.path.join(folder, sources['do_lower_case'])}; give "
+            f"{str(trained).lower()} according to {os.path.join(folder, sources['do_lower_case'])}; give "
             f"do_lower_case={str(trained).lower()}"
         )
 
@@ -164,7 +164,7 @@ def complete_model_flags(config_class: type, values: Mapping[str, Any], given: C
 
 
 def _find_sentence_flags(folder: str, wanted: Collection[str], *, supplies_pooling: bool) -> dict[str, Any]:
-    """Return those flags that a sentence-transformers folder supplies: the vector of a text, and where texts end."""
+    """Return the flags for pooling and maximum length that a sentence-transformers folder supplies."""
     if wanted.isdisjoint(("pooling", "max_seq_length")) or not has_modules(folder):
         return {}
     found = {"max_seq_length": longest_text(folder)}

@@ -122,7 +122,7 @@ class TrainingSteps:
     def _replica_step(self, batch: Mapping[str, tf.Tensor], step: tf.Tensor) -> tf.Tensor:
         """Run one step on one replica; `step` counts from 1."""
         gradients, sums = self._gradients(batch, step)
-        learning_rate = self._optimizer.learning_rate  # of this step, which the optimizer has not counted yet
+        learning_rate = self._optimizer.learning_rate  # that of this step: the optimizer has not counted it yet
         scalars = {**replicas.sum_over_replicas(sums), "learning_rate": learning_rate}
         if self._loss_scale:
             scale = self._loss_scale.scale.value()

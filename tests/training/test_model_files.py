@@ -116,7 +116,7 @@ def test_another_casing_than_that_of_the_checkpoint_is_refused(files_of_model, t
     folder = folder_of(tmp_path / "run", run_config__json=run)
     flags = {**files_of_model, "init_checkpoint": folder, "text": "[MASK]"}
     read_model_files(FillMaskConfig(**flags))
-    message = rf"do_lower_case=false, but init_checkpoint={folder} was trained with true, says .*run_config\.json"
+    message = rf"init_checkpoint={folder} was trained with true according to .*run_config\.json"
     with pytest.raises(UserError, match=message):
         read_model_files(FillMaskConfig(**flags, do_lower_case=False))
     read_model_files(FillMaskConfig(**flags, do_lower_case=False, basic_tokenize=False))  # lowercased words

@@ -125,7 +125,7 @@ class ClassificationServable(Servable):
         with tf.device("CPU:0"), tf.control_dependencies([same_number]):
             encoded = self._encode(tf.concat([text_a, text_b], axis=0))
             num_pairs = tf.size(text_a)
-            start = encoded.row_splits[num_pairs]  # of the second texts
+            start = encoded.row_splits[num_pairs]  # index of the first wordpiece of the second texts
             halves = (
                 (encoded.flat_values[:start], encoded.row_splits[: num_pairs + 1]),
                 (encoded.flat_values[start:], encoded.row_splits[num_pairs:] - start),

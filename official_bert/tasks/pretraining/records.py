@@ -108,7 +108,7 @@ class CorpusCounts:
         if not self.num_documents:
             raise UserError(f"no text in {', '.join(dict.fromkeys(paths))}")
         if negatives != RANDOM_NEXT:
-            pass  # the document itself is then split, whatever its content
+            pass  # both segments come from the same document, so one document is enough
         elif self.num_documents == 1:
             logging.warning(
                 'the input is a single document, so "random" next sentences come from it too and the next-sentence '

@@ -1,4 +1,4 @@
-"""Writes `zip.bin`, `legacy.bin` and `tensors.safetensors`, the same tensors: python make.py, with PyTorch 2.13."""
+"""Write the same tensors to `zip.bin`, `legacy.bin` and `tensors.safetensors`, with PyTorch 2.13: python make.py."""
 
 import collections
 import pathlib

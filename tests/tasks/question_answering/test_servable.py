@@ -341,9 +341,9 @@ def test_many_long_contexts_are_read_some_at_a_time_and_longer_ones_refused(choo
             assert values[row].numpy().tolist() == alone[name][0].numpy().tolist(), (name, context)
         assert not context or alone["answers"][0, 0].numpy() != b""
     long = {"question": tf.constant(["who?"]), "context": tf.constant(["rain " * 500])}
-    with pytest.raises(tf.errors.InvalidArgumentError, match="at most 2000 bytes an example, but one has. .2500"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at most 2000 bytes per example, but one has. .2500"):
         ask(**long)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="at most 2000 bytes in all here, but has. .2500"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at most 2000 bytes in total here, but has. .2500"):
         servable.signature("tokenize")(**long)
 
 

@@ -316,10 +316,10 @@ def test_many_long_sentences_are_read_some_at_a_time_and_answers_are_bounded(con
             for column, values in alone.items():
                 assert values.tolist() == found[column][: len(values)].tolist()
     for name, inputs, message in (
-        ("text", {"text": ["town " * 201]}, "text must have at most 1000 bytes an example, but one has. .1005"),
-        ("words", {"words": [["town"] * 251]}, "words must have at most 1000 bytes an example"),
-        ("tokenize", {"text": ["town " * 101] * 2}, "at most 1000 bytes in all"),
-        ("text", {"text": ["a " * 400, "", ""]}, "at most 1000 cells a table .* there would be. .1200"),
+        ("text", {"text": ["town " * 201]}, "text must have at most 1000 bytes per example, but one has. .1005"),
+        ("words", {"words": [["town"] * 251]}, "words must have at most 1000 bytes per example"),
+        ("tokenize", {"text": ["town " * 101] * 2}, "at most 1000 bytes in total"),
+        ("text", {"text": ["a " * 400, "", ""]}, "limited to 1000 cells .* the number of cells would be. .1200"),
         ("words", {"words": [["town"] * 200] * 6}, "at most 1000 cells"),
         ("tokenize", {"text": ["a " * 400, "", ""]}, "at most 1000 cells"),
     ):

@@ -52,6 +52,7 @@ GIVEN = _Given()  # a value of `only_with`
 # The effect of a flag on a training run; decides the checks when a run resumes and when checkpoints or teachers load.
 AFFECTS = (
     "order",  # order of the examples, and the position at which a resumed run continues
+    "selection",  # which evaluation chooses the best checkpoint
     "learning",  # how the model learns from the examples
     "data",  # the examples and the model files; their contents are compared instead of the flag
     "model",  # must be the same in training, evaluation and export, and is not visible in a checkpoint

@@ -143,7 +143,8 @@ def check_resumed_flags(config: TrainingOptions, num_train_steps: int, num_devic
         order_flags.add("gradient_accumulation_steps")
     # Ignore the batch size that is not in use.
     unused = "train_batch_size" if config.train_batch_tokens or flags["train_batch_tokens"] else None
-    for name in flags_affecting(config, "order", "learning"):
+    has_best = bool(flags.get("eval_steps")) and bool(getattr(config, "eval_steps", 0))
+    for name in flags_affecting(config, "order", "learning", *(["selection"] if has_best else [])):
         if name == unused or name not in flags:
             continue
         old, new = flags[name], getattr(config, name)
@@ -153,6 +154,11 @@ def check_resumed_flags(config: TrainingOptions, num_train_steps: int, num_devic
         if name == "optimizer" and old != new:
             raise UserError(
                 f"{change}, and its checkpoint holds that optimizer's slots; use the same one, or another output_dir"
+            )
+        if old != new and name in flags_affecting(config, "selection"):
+            raise UserError(
+                f"{change}: the best checkpoint so far was chosen by another evaluation, whose scores cannot be "
+                "compared; use the same value, or another output_dir"
             )
         if old != new:
             _refuse_or_warn(config, change, changes_order=name in order_flags)

@@ -180,10 +180,16 @@ def test_classes_of_pairs_and_retrieval_of_a_collection(settings, tmp_path, data
     (beir / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + judgments)
     settings["data_dir"] = str(tmp_path)
     columns = {"text_columns": "a,b", "label_column": "class", "train_file": "pairs.tsv", "eval_file": "pairs.tsv"}
-    run(settings, **columns, do_train=True, do_eval=True, retrieval_dir=str(beir), num_train_epochs=12.0)
+    columns |= {"do_train": True, "do_eval": True, "retrieval_dir": str(beir), "eval_steps": 24}
+    run(settings, **columns, num_train_epochs=12.0)
     scores = results(settings)
     assert scores["eval_accuracy"] > 0.75
     assert scores["eval_recall@1"] == 1.0  # a query is the document itself
+    (beir / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\n" + judgments)
+    with pytest.raises(
+        UserError, match="retrieval_split=dev, but .* with retrieval_split=test: the best checkpoint so"
+    ):
+        run(settings, **columns, num_train_epochs=13.0, retrieval_split="dev")
 
 
 @pytest.mark.parametrize("config_class", [SentenceEncoderConfig, EmbeddingExportConfig])

@@ -1,5 +1,6 @@
 """Evaluation of sentence vectors: correlation with gold scores, retrieval, and accuracy on triplets and classes."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -31,8 +32,9 @@ def scores(
 
     Args:
       examples: scored pairs, to correlate cosine similarities with the scores; anchors with positives and optional
-        negatives, to retrieve the positives among all other texts; single texts with classes, to predict the class of
-        each text from its nearest neighbour; or pairs with classes, to classify.
+        negatives, to retrieve the positives among all other texts; anchors with several scored candidates, of which the
+        best one is the positive; single texts with classes, to predict the class of each text from its nearest
+        neighbour; or pairs with classes, to classify.
       vectors: computes the vectors.
       classify: maps the vectors of the pairs, float32 [N, D] twice, to logits, float32 [N, C]; None if the model has no
         classifier.
@@ -41,6 +43,7 @@ def scores(
       The scores by name: pearson and spearman for scored pairs; recall@1, recall@10, mrr@10 and ndcg@10 for anchors,
       and triplet_accuracy if there are negatives; accuracy for classes.
     """
+    examples = [_best_first(example) for example in examples]
     numbers = {
         text: number for example in examples for text, number in zip(example.texts, example.numbers, strict=True)
     }
@@ -76,6 +79,20 @@ def scores(
         **_ranking_scores(table[candidates], names, anchors, qrels),
         **({"triplet_accuracy": float(np.mean(of_triplets))} if of_triplets else {}),
     }
+
+
+def _best_first(example: Example) -> Example:
+    """Order the candidates of an example by their scores, missing ones last; the first one is its positive."""
+    if len(example.scores) < 2:
+        return example
+    ranks = [(-score if text else math.inf) for text, score in zip(example.texts[1:], example.scores, strict=True)]
+    order = sorted(range(len(ranks)), key=ranks.__getitem__)
+    places = (0, *(place + 1 for place in order))
+    return example._replace(
+        texts=tuple(example.texts[place] for place in places),
+        numbers=tuple(example.numbers[place] for place in places),
+        scores=tuple(example.scores[place] for place in order),
+    )
 
 
 def retrieval(

@@ -187,7 +187,10 @@ class ExampleReader:
             if name not in self.labels:
                 raise UserError(f"{where}: the training data has no class {name!r}, only {format_names(self.labels)}")
             label = self.labels.index(name)
-        scores = tuple(parse_score(cells[column], where) / layout.max_score for column in layout.scores)
+        scores = tuple(
+            parse_score(cells[column], where) / layout.max_score if is_there or cells[column].strip() else 0.0
+            for column, is_there in zip(layout.scores, texts[1:], strict=False)
+        )
         return Example(tuple(texts), tuple(numbers), scores, label)
 
 

@@ -155,13 +155,13 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
         "Folder in the BEIR layout (corpus.jsonl, queries.jsonl, qrels/) on which to evaluate retrieval.",
         group="evaluation",
         is_path=True,
-        affects="learning",
+        affects="selection",
     )
     retrieval_split: str = option(
         "test",
         "Split of --retrieval_dir: name of the file in qrels/, without .tsv.",
         group="evaluation",
-        affects="learning",
+        affects="selection",
     )
 
     def __post_init__(self):

@@ -20,6 +20,17 @@ def test_an_anchor_is_not_its_own_result():
     assert scores(examples, vectors, None)["recall@1"] == 1.0
 
 
+def test_the_candidate_with_the_best_score_is_the_positive():
+    numbers = {"": 0, **{text: number for number, text in enumerate(TEXTS, start=1)}}
+
+    def found(texts, scored):
+        return scores([Example(texts, tuple(map(numbers.get, texts)), scored)], vectors, None)
+
+    assert found(("a", "c", "b", ""), (0.2, 0.9, 1.0))["triplet_accuracy"] == 1.0
+    assert found(("a", "c", "b", ""), (0.2, 0.9, 1.0))["recall@1"] == 1.0
+    assert found(("a", "c", "b", ""), (0.9, 0.2, 1.0))["triplet_accuracy"] == 0.0
+
+
 def test_duplicate_texts_count_once_in_the_accuracy():
     examples = [
         Example((text,), (1,), label=label) for text, label in [("a", 0), ("a", 0), ("b", 1), ("c", 1), ("d", 1)]

@@ -35,6 +35,8 @@ def test_several_scores_in_json_lines(tmp_path):
     layout = Layout(("a", "b", "c"), ("x", "y"), max_score=5)
     (example,) = read(tmp_path, line, layout, "train.jsonl")
     assert example.scores == (1.0, 0.5)
+    (example,) = read(tmp_path, "a\tb\tc\tx\ty\nq\tp\t\t5\t\n", layout)  # without a second candidate
+    assert (example.texts[2], example.scores) == ("", (1.0, 0.0))
 
 
 def test_published_layouts(tmp_path):
@@ -68,6 +70,7 @@ SCORED, CLASSES = Layout(("a", "b"), ("s",)), Layout(("a",), label="s")
         ("a\tb\ts\nx\t\t1\n", SCORED, "line 2: the text in column 'b' is empty"),
         ("a\tb\ts\nx\ty\n", SCORED, "line 2: there is no column 's'; it has 2 columns"),
         ("a\tb\ts\nx\ty\thigh\n", SCORED, "line 2: the score 'high' is not a number"),
+        ("a\tb\ts\nx\ty\t\n", SCORED, "line 2: the score '' is not a number"),
         ("a\tb\ts\nx\ty\tnan\n", SCORED, "line 2: the score 'nan' is not finite"),
         ("a\tb\n", SCORED, "no column 's'; the columns are"),
         ("a\tb\ts\n", SCORED, "has no examples"),

@@ -123,7 +123,7 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
     check_memory(bert_config, hf_config_file, for_training=False)
     vocabulary = read_vocabulary_file(find_vocabulary(hf_dir))
     vocabulary.require(UNK, CLS, SEP)
-    bert_config.check_vocab_size(vocabulary.size, vocabulary.source, hf_config_file)
+    bert_config.check_vocabulary(vocabulary, hf_config_file)
     settings = hf_tokenizer.read_settings(hf_dir)
     weights = safetensors.read_model(hf_dir, bert_config)
 

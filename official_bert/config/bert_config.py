@@ -5,7 +5,7 @@ import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from absl import logging
 
@@ -45,6 +45,14 @@ _NOT_DECISIVE = (
     "pooler_type",
 )
 _MOST_SPARE_ROWS = 1024  # embedding tables are padded to multiples of at most this number
+
+
+class _Vocabulary(Protocol):
+    """A vocabulary; `pad_id` is None if it has no padding."""
+
+    size: int
+    source: str
+    pad_id: int | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -299,24 +307,31 @@ class BertConfig:
             if not -count <= index < count:
                 raise UserError(f"{name}={index}: {_no_such(name, index, count, config_file)}")
 
-    def check_vocab_size(self, num_tokens: int, vocab_file: str, config_file: str, *, is_of_model: bool = True) -> None:
-        """Check that the size of a vocabulary fits the embedding table.
+    def check_vocabulary(self, vocabulary: _Vocabulary, config_file: str, *, is_of_model: bool = True) -> None:
+        """Check that the size of a vocabulary fits the embedding table, and that the model knows its padding.
 
         Some unused rows are normal: tables are padded, or reserve rows for new words.
 
         Args:
-          num_tokens: size of the vocabulary.
-          vocab_file: the vocabulary, for messages.
+          vocabulary: the vocabulary.
           config_file: this config or its model, for messages.
           is_of_model: whether the vocabulary is known to belong to the model; many unused rows then only give a
             warning.
 
         Raises:
-          UserError: the vocabulary is empty, larger than `vocab_size`, or far smaller; the message states both sizes.
+          UserError: the vocabulary is empty, larger than `vocab_size`, far smaller, or has another id for padding; the
+            message states both numbers.
         """
-        sizes = f"{vocab_file} has {num_tokens} wordpieces, {config_file} a vocab_size of {self.vocab_size}"
+        num_tokens = vocabulary.size
+        sizes = f"{vocabulary.source} has {num_tokens} wordpieces, {config_file} a vocab_size of {self.vocab_size}"
         if not 0 < num_tokens <= self.vocab_size:
             raise UserError(f"{sizes}; use a vocabulary and a model that belong together")
+        pad_id = self.first_position - 1  # if positive, padding must have this id, since it determines positions
+        if pad_id > 0 and vocabulary.pad_id not in (None, pad_id):
+            raise UserError(
+                f"{vocabulary.source} gives padding the id {vocabulary.pad_id}, but {self.family.title} needs {pad_id} "
+                f"({config_file}); use a vocabulary and a model that belong together"
+            )
         num_spare = self.vocab_size - num_tokens
         if num_spare <= min(_MOST_SPARE_ROWS, num_tokens):
             return

@@ -186,7 +186,7 @@ def load_text_encoder(
         tokenizer = load_tokenizer(path, **given)
     else:
         tokenizer = FullTokenizer(vocab_file, **TextSettings().updated(**given)._asdict())
-    encoder.config.check_vocab_size(tokenizer.vocabulary.size, tokenizer.vocabulary.source, f"the model in {path}")
+    encoder.config.check_vocabulary(tokenizer.vocabulary, f"the model in {path}")
     return TextEncoder(encoder, tokenizer, head=find_head(path, encoder.config.hidden_size))
 
 

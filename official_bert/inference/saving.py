@@ -62,7 +62,7 @@ def save_model(
         raise UserError(f"tokenizer is {tokenizer!r:.80}; give the FullTokenizer that the model was trained with")
     _check_labels(task, model, labels)
     bert_config, vocabulary = model.encoder.config, tokenizer.vocabulary
-    bert_config.check_vocab_size(vocabulary.size, vocabulary.source, "the model")
+    bert_config.check_vocabulary(vocabulary, "the model")
     config = _config(folder, task, model, tokenizer, is_regression=labels is None, given=flags)
     bert_config.check_length(config.max_seq_length, "the model")
 

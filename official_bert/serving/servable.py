@@ -56,7 +56,7 @@ class Servable(tf.Module):
           UserError: the vocabulary lacks a special token, or is larger than the model's.
         """
         super().__init__(name=name)
-        config.check_vocab_size(tokenizer.vocabulary.size, tokenizer.vocabulary.source, "the model")
+        config.check_vocabulary(tokenizer.vocabulary, "the model")
         self.max_seq_length = max_seq_length
         self.text_settings = tokenizer.settings
         self._config = config

@@ -113,6 +113,11 @@ class Vocabulary:
         return max(self.id_to_token) + 1
 
     @property
+    def pad_id(self) -> int | None:
+        """Id of [PAD]; None if the vocabulary lacks it."""
+        return self.token_to_id.get(self.name_of(PAD))
+
+    @property
     def fingerprint(self) -> str:
         """A hash of all tokens and their ids; equal hashes mean equal ids for every text."""
         return hashlib.sha256(json.dumps(self.contents).encode()).hexdigest()

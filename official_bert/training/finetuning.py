@@ -100,7 +100,7 @@ def _checked_teacher(job: FinetuningJob) -> Teacher:
     teacher, vocabulary = find_teacher(job.config), job.tokenizer.vocabulary
     if matches_vocabulary(teacher.folder, vocabulary) is False:
         raise UserError(vocabulary_mismatch(vocabulary, teacher.folder, f"teacher={teacher.folder} was trained with"))
-    teacher.bert_config.check_vocab_size(vocabulary.size, vocabulary.source, f"teacher={teacher.folder}")
+    teacher.bert_config.check_vocabulary(vocabulary, f"teacher={teacher.folder}")
     if not teacher.is_run:
         check_same_casing(teacher.folder, job.tokenizer, "teacher")
     _check_flags_of(teacher.folder, job, "use the same value, or another teacher", has_same_head=False)

@@ -97,7 +97,7 @@ def check_fits(
             whose = f"init_checkpoint={flags.init_checkpoint} was trained with"
             raise UserError(vocabulary_mismatch(vocabulary, folder, whose))
         is_known = is_known or is_same is True
-    bert_config.check_vocab_size(vocabulary.size, vocabulary.source, flags.bert_config_file, is_of_model=is_known)
+    bert_config.check_vocabulary(vocabulary, flags.bert_config_file, is_of_model=is_known)
 
 
 def check_same_casing(checkpoint: str, tokenizer: Tokenizer, parameter: str) -> None:

@@ -9,7 +9,9 @@ import pytest
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.config import machine
 from official_bert.config.bert_config import BertConfig
+from official_bert.families.roberta import RobertaConfig
 from official_bert.support.errors import UserError
+from official_bert.tokenization.vocab import Vocabulary
 
 
 def read(tmp_path, text):
@@ -183,28 +185,38 @@ def test_a_missing_file_is_refused(tmp_path):
         BertConfig.from_json_file(str(tmp_path / "absent.json"))
 
 
+def vocabulary(size, pad_id=None):
+    pad = {} if pad_id is None else {"[PAD]": pad_id}
+    return Vocabulary({"last": size - 1, **pad}, "vocab.txt")
+
+
 def test_a_vocabulary_must_fit_and_should_not_be_far_too_small(caplog):
+    roberta = RobertaConfig(vocab_size=10)
+    with pytest.raises(UserError, match=r"vocab.txt gives padding the id 0, but a RoBERTa needs 1 \(c.json\); use a"):
+        roberta.check_vocabulary(vocabulary(10, 0), "c.json")
+    for config, pad_id in ((roberta, 1), (BertConfig(vocab_size=10), 0), (BertConfig(vocab_size=10), 3)):
+        config.check_vocabulary(vocabulary(10, pad_id), "c.json")
     config = BertConfig(vocab_size=1000)
     with pytest.raises(
         UserError, match="vocab.txt has 1001 wordpieces, c.json a vocab_size of 1000; use a vocabulary and a model that"
     ):
-        config.check_vocab_size(1001, "vocab.txt", "c.json")
+        config.check_vocabulary(vocabulary(1001), "c.json")
     with pytest.raises(UserError, match="vocab.txt has 0 wordpieces, c.json a vocab_size of 1000"):
-        config.check_vocab_size(0, "vocab.txt", "c.json")
+        config.check_vocabulary(vocabulary(0), "c.json")
     for size in (1000, 500):
-        config.check_vocab_size(size, "vocab.txt", "c.json")
+        config.check_vocabulary(vocabulary(size), "c.json")
     assert not caplog.text
-    config.check_vocab_size(499, "vocab.txt", "c.json")
+    config.check_vocabulary(vocabulary(499), "c.json")
     assert "vocab.txt has 499 wordpieces, c.json a vocab_size of 1000: 501 ids have no wordpiece; is" in caplog.text
-    BertConfig(vocab_size=30522).check_vocab_size(20000, "vocab.txt", "c.json")  # half a download
+    BertConfig(vocab_size=30522).check_vocabulary(vocabulary(20000), "c.json")  # half a download
     assert "10522 ids have no wordpiece" in caplog.text
     for size, num_tokens in ((1000, 499), (30522, 29497)):  # the latter would be 28996 for a cased vocabulary
         config = BertConfig(vocab_size=size)
         with pytest.raises(
             UserError, match=rf"has {num_tokens} wordpieces, .* \(if these do, put the vocabulary beside"
         ):
-            config.check_vocab_size(num_tokens, "vocab.txt", "c.json", is_of_model=False)
-        config.check_vocab_size(num_tokens + 1, "vocab.txt", "c.json", is_of_model=False)
+            config.check_vocabulary(vocabulary(num_tokens), "c.json", is_of_model=False)
+        config.check_vocabulary(vocabulary(num_tokens + 1), "c.json", is_of_model=False)
 
 
 def test_the_parameters_are_counted(files_of_model):

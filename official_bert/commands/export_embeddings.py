@@ -69,12 +69,12 @@ class EmbeddingExportConfig(VectorOptions, VersionOptions, ModelOptions):
 
 def check(config: EmbeddingExportConfig) -> None:
     """Check the files before TensorFlow is imported."""
-    from official_bert.serving.parts import export_parts
+    from official_bert.serving.parts import check_export
     from official_bert.tokenization.batch import check_max_seq_length
 
     bert_config = check_model(config)
     check_max_seq_length(config.max_seq_length or bert_config.max_length)
-    export_parts(bert_config, config.export_parallelism, config.bert_config_file)
+    check_export(config, bert_config)
 
 
 def run(config: EmbeddingExportConfig) -> None:

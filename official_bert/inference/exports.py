@@ -7,12 +7,11 @@ from official_bert.checkpoints.hub_saved_model import signatures
 from official_bert.serving.servable import EXAMPLES, TEXT
 from official_bert.serving.versions import (
     DESCRIPTION_FILE,
-    LITE_FILE,
     SAVED_MODEL_FILE,
+    check_reads_texts,
     complete_versions,
     description,
     load_version,
-    versions,
 )
 from official_bert.support import files
 from official_bert.support.errors import UserError
@@ -35,10 +34,7 @@ def find_version(path: str) -> str | None:
     numbers = complete_versions(path)
     if numbers:
         return os.path.join(path, str(numbers[-1]))
-    for number in reversed(versions(path)):
-        folder = os.path.join(path, str(number))
-        if files.exists(os.path.join(folder, LITE_FILE)):
-            raise UserError(f"{folder} is for LiteRT and reads ids, not texts; export with export_format=saved_model")
+    check_reads_texts(path)
     return None
 
 

@@ -74,8 +74,10 @@ def export(
     Args:
       path: the output folder of a run, or a Hugging Face folder with a fine-tuned head.
       export_dir: folder for versions of the exported model; its name becomes the model's name.
-      export_format: "saved_model" for servers, which reads texts; "tflite" for LiteRT, which reads ids.
-      export_precision: number format of the weights: "float32", "bfloat16" (saved_model), "float16" or "int8" (tflite).
+      export_format: "saved_model" for servers, which reads texts; "tflite" for LiteRT, or "onnx" for ONNX Runtime and
+        OpenVINO, which read ids.
+      export_precision: number format of the weights: "float32", "bfloat16" (saved_model), "float16" (tflite) or "int8"
+        (tflite, onnx).
       export_parallelism: number of parts that each layer of a saved_model is split into; 0 for 2 where possible.
       use_best_checkpoint: whether to export the best checkpoint instead of the last.
 

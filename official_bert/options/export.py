@@ -10,7 +10,11 @@ _EXPORT = {"do_export": (True,)}
 _SAVED_MODEL = {"export_format": ("saved_model",)}
 
 # Supported values of `export_precision` for each `export_format`.
-_PRECISIONS = {"saved_model": ("float32", "bfloat16"), "tflite": ("float32", "float16", "int8")}
+_PRECISIONS = {
+    "saved_model": ("float32", "bfloat16"),
+    "tflite": ("float32", "float16", "int8"),
+    "onnx": ("float32", "int8"),
+}
 
 
 def top_k_option(what: str) -> Any:
@@ -35,14 +39,16 @@ class VersionOptions(Options):
     )
     export_format: str = option(
         "saved_model",
-        "saved_model for servers, with raw text as input; tflite for LiteRT on phones, with ids.",
-        choices=("saved_model", "tflite"),
+        "saved_model for servers, with raw text as input; with ids as input, tflite for LiteRT on phones and onnx for "
+        "ONNX Runtime and OpenVINO.",
+        choices=tuple(_PRECISIONS),
         affects="nothing",
     )
     export_precision: str = option(
         "float32",
         "Number format of the exported weights and the activations they are multiplied with; outputs stay float32. "
-        "bfloat16 is for saved_model, and fast on CPUs with AVX512-BF16 or AMX; float16 and int8 are for tflite.",
+        "bfloat16 is for saved_model, and fast on CPUs with AVX512-BF16 or AMX; float16 is for tflite, int8 for tflite "
+        "and onnx.",
         choices=("float32", "bfloat16", "float16", "int8"),
         affects="nothing",
     )

@@ -1,13 +1,9 @@
 """Export a model for LiteRT (TensorFlow Lite), for phones and small devices: ids in, predictions out."""
 
-import os
-
 import tensorflow as tf
-from absl import logging
 
 from official_bert.serving.servable import Servable
-from official_bert.serving.versions import LITE_FILE, logging_errors_only, write_version
-from official_bert.support import files
+from official_bert.serving.versions import LITE_FILE, logging_errors_only, write_model_file
 from official_bert.support.stderr_filter import filtered_stderr
 
 
@@ -15,7 +11,7 @@ def write_lite(export_dir: str, servable: Servable, precision: str = "float32") 
     """Write the next version of a model as `model.tflite`.
 
     Its signature `serving_default` takes input_ids, input_mask and segment_ids, int32 [1, S] for any S up to the
-    model's maximum, and returns the numeric outputs of `Servable.predict`; LiteRT supports neither the tokenizer nor
+    model's maximum, and returns the outputs of `Servable.numbers`; LiteRT supports neither the tokenizer nor
     string outputs.
 
     Args:
@@ -31,7 +27,7 @@ def write_lite(export_dir: str, servable: Servable, precision: str = "float32") 
     Raises:
       UserError: the folder is not writable, or the vocabulary is a pipe, which can be read only once.
     """
-    function, weights = servable.numeric_signature()
+    function, weights = servable.numeric_signature(1)
     converter = tf.lite.TFLiteConverter.from_concrete_functions([function], weights)
     if precision != "float32":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
@@ -39,11 +35,4 @@ def write_lite(export_dir: str, servable: Servable, precision: str = "float32") 
         converter.target_spec.supported_types = [tf.float16]
     with logging_errors_only(), filtered_stderr(lambda line: line.startswith(("I0000 ", "W0000 "))):
         model = converter.convert()
-
-    def save(folder: str) -> None:
-        with files.open_file(os.path.join(folder, LITE_FILE), "wb") as sink:
-            sink.write(model)
-
-    path = write_version(export_dir, servable, save=save)
-    logging.info("exported %s, %.1f MB", os.path.join(path, LITE_FILE), len(model) / 1e6)
-    return path
+    return write_model_file(export_dir, servable, LITE_FILE, model)

@@ -1,7 +1,31 @@
-"""Number of parts that split an exported model's layers, without TensorFlow. See `export_stack`."""
+"""Checks of the flags of an export, without TensorFlow, and the number of parts of its layers; see `export_stack`."""
+
+from typing import Protocol
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.support.errors import UserError
+from official_bert.support.extras import check_installed
+
+
+class ExportFlags(Protocol):
+    """Flags for an export; see `options.export.VersionOptions`."""
+
+    bert_config_file: str
+    export_dir: str
+    export_format: str
+    export_precision: str
+    export_parallelism: int
+
+
+def check_export(config: ExportFlags, bert_config: BertConfig) -> None:
+    """Check what an export needs.
+
+    Raises:
+      UserError: see `export_parts`; or the format's extra is not installed.
+    """
+    export_parts(bert_config, config.export_parallelism, config.bert_config_file)
+    if config.export_format == "onnx":
+        check_installed("tf2onnx", extra="onnx")
 
 
 def export_parts(config: BertConfig, parallelism: int, config_file: str) -> int:

@@ -2,25 +2,18 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Protocol
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder_options import FLAT, UNPADDED
 from official_bert.serving.lite import write_lite
-from official_bert.serving.parts import export_parts
+from official_bert.serving.onnx_export import write_onnx
+from official_bert.serving.parts import ExportFlags, export_parts
 from official_bert.serving.saved_model import write_export
 from official_bert.serving.servable import Servable
 from official_bert.tokenization import Tokenizer
 
-
-class ExportFlags(Protocol):
-    """Flags for an export; see `options.export.VersionOptions`."""
-
-    bert_config_file: str
-    export_dir: str
-    export_format: str
-    export_precision: str
-    export_parallelism: int
+# Functions that write models without a tokenizer, by `export_format`.
+_WRITERS = {"tflite": write_lite, "onnx": write_onnx}
 
 
 def export_run(
@@ -32,7 +25,7 @@ def export_run(
 ) -> str:
     """Write a model as the next version in `export_dir`; return the version's folder.
 
-    A bfloat16 SavedModel stores bfloat16 weights; LiteRT models are converted afterwards.
+    A bfloat16 SavedModel stores bfloat16 weights; LiteRT and ONNX models are converted afterwards.
 
     Args:
       servable_of_run: the task's function; see `tasks.task_registry`.
@@ -44,10 +37,10 @@ def export_run(
     Raises:
       UserError: the folder is not writable, or the layers cannot be split into `export_parallelism` parts.
     """
-    if config.export_format == "tflite":
+    if write := _WRITERS.get(config.export_format):
         options = dataclasses.replace(FLAT, dtype="float32")
         servable = servable_of_run(config, bert_config, tokenizer, checkpoint, options)
-        return write_lite(config.export_dir, servable, config.export_precision)
+        return write(config.export_dir, servable, config.export_precision)
     options = dataclasses.replace(UNPADDED, dtype=config.export_precision)
     servable = servable_of_run(config, bert_config, tokenizer, checkpoint, options)
     servable.use_export_stack(export_parts(bert_config, config.export_parallelism, config.bert_config_file))

@@ -151,18 +151,21 @@ class Servable(tf.Module):
 
         return tf.function(checked, autograph=False).get_concrete_function(**dict.fromkeys(inputs, specification))
 
-    def numeric_signature(self) -> tuple[Callable[..., Tensors], tf.Module]:
-        """Trace `predict` for one example, int32 [1, S], without string outputs.
+    def numbers(self, inputs: Tensors) -> Tensors:
+        """Compute the predictions for devices and programs without string tensors: the numbers of `predict`."""
+        return {name: value for name, value in self.predict(inputs).items() if value.dtype != tf.string}
+
+    def numeric_signature(self, num_examples: int | None) -> tuple[Callable[..., Tensors], tf.Module]:
+        """Trace `numbers`.
+
+        Args:
+          num_examples: B of its inputs, int32 [B, S]; None for any.
 
         Returns:
           The concrete function, and an object that holds only the weights that it needs.
         """
-        ids = {name: tf.TensorSpec([1, None], tf.int32, name=name) for name in IDS_SCHEMA.names}
-
-        def numbers(**inputs: tf.Tensor) -> Tensors:
-            return {name: value for name, value in self.predict(inputs).items() if value.dtype != tf.string}
-
-        function = tf.function(numbers, autograph=False).get_concrete_function(**ids)
+        ids = {name: tf.TensorSpec([num_examples, None], tf.int32, name=name) for name in IDS_SCHEMA.names}
+        function = tf.function(lambda **inputs: self.numbers(inputs), autograph=False).get_concrete_function(**ids)
         weights = tf.Module()
         weights.variables_in_use = function.variables
         return function, weights

@@ -18,9 +18,12 @@ from official_bert.support.extras import folder_of_tensorflow_text
 from official_bert.support.fault_points import fault_point
 from official_bert.tokenization.tokenizer_files import content_of_copy, tokenizer_kinds
 
-SAVED_MODEL_FILE, LITE_FILE = "saved_model.pb", "model.tflite"
+SAVED_MODEL_FILE, LITE_FILE, ONNX_FILE = "saved_model.pb", "model.tflite", "model.onnx"
 ASSETS_FOLDER = "assets"
 DESCRIPTION_FILE, CHECKSUMS_FILE = "official_bert.json", "checksums.json"
+
+# The programs that read the models without a tokenizer.
+_READERS_OF_IDS = {LITE_FILE: "LiteRT", ONNX_FILE: "ONNX Runtime"}
 
 # Exceptions of `tf.saved_model.load` for corrupt exports without checksums.
 _LOADING_ERRORS = (OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, tf.errors.OpError)
@@ -47,7 +50,7 @@ def check_export_dir(export_dir: str) -> None:
 
 
 def _check_is_no_version(export_dir: str) -> None:
-    if any(files.exists(os.path.join(export_dir, name)) for name in (SAVED_MODEL_FILE, LITE_FILE)):
+    if any(files.exists(os.path.join(export_dir, name)) for name in (SAVED_MODEL_FILE, *_READERS_OF_IDS)):
         raise UserError(f"export_dir={export_dir} is itself an exported version; give its parent folder")
 
 
@@ -75,12 +78,22 @@ def highest_version(export_dir: str) -> int:
     _check_is_no_version(export_dir)
     if numbers := complete_versions(export_dir):
         return numbers[-1]
-    if any(files.exists(os.path.join(export_dir, str(number), LITE_FILE)) for number in versions(export_dir)):
-        raise UserError(
-            f"export_dir={export_dir} holds models for LiteRT, which servers do not read; export the model with "
-            "export_format=saved_model"
-        )
+    check_reads_texts(export_dir)
     raise UserError(f"export_dir={export_dir} holds no exported version, a folder such as 1 with a model")
+
+
+def check_reads_texts(path: str) -> None:
+    """Check that a folder is no version that only LiteRT or ONNX Runtime can read, and that its highest one is none.
+
+    Raises:
+      UserError: it is.
+    """
+    for folder in (path, *(os.path.join(path, str(number)) for number in versions(path)[-1:])):
+        for name, reader in _READERS_OF_IDS.items():
+            if files.exists(os.path.join(folder, name)):
+                raise UserError(
+                    f"{folder} is for {reader} and reads ids, not texts; export with export_format=saved_model"
+                )
 
 
 def load_version(folder: str) -> Any:
@@ -155,6 +168,18 @@ def write_version(
             return _publish(partial, export_dir)
     except tf.errors.OpError as error:
         raise UserError(f"cannot write to export_dir={export_dir}: {plain_message(error)}") from error
+
+
+def write_model_file(export_dir: str, servable: Servable, name: str, content: bytes) -> str:
+    """Write the next version of a model that is one file; see `write_version`."""
+
+    def save(folder: str) -> None:
+        with files.open_file(os.path.join(folder, name), "wb") as sink:
+            sink.write(content)
+
+    path = write_version(export_dir, servable, save=save)
+    logging.info("exported %s, %.1f MB", os.path.join(path, name), len(content) / 1e6)
+    return path
 
 
 def check_whole(folder: str) -> None:

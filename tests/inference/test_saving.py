@@ -125,7 +125,7 @@ def test_mistakes_of_an_export_are_named(pairs, tmp_path):
     out = tmp_path / "out"
     for path, target, changes, message in (
         (tmp_path, out, {}, "contains neither an exported model nor the run_config.json of a run"),
-        (folder, out, {"export_format": "onnx"}, "--export_format=onnx: must be one of saved_model, tflite"),
+        (folder, out, {"export_format": "h5"}, "--export_format=h5: must be one of saved_model, tflite, onnx"),
         (
             folder,
             out,

@@ -531,7 +531,7 @@ def test_mistakes_at_the_start(export_dir, tmp_path):
     for name, message in (
         ("empty", "holds no exported version"),
         ("requests/1", "requests/1 is itself an exported version; give its parent folder"),
-        ("lite", "holds models for LiteRT, which servers do not read"),
+        ("lite", "lite/1 is for LiteRT and reads ids, not texts"),
         ("damaged", "saved_model.pb does not match its checksum"),
         ("requests", "tf_serving_warmup_requests"),
     ):

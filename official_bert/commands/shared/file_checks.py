@@ -4,7 +4,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.options.corpus import CorpusOptions
 from official_bert.options.finetuning import FinetuningOptions
 from official_bert.options.model import ModelOptions
-from official_bert.serving.parts import export_parts
+from official_bert.serving.parts import check_export
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.support.input_files import find_inputs
@@ -43,7 +43,7 @@ def check_finetuning(config: FinetuningOptions) -> None:
     from official_bert.training.run_folder import check_has_checkpoint
 
     bert_config, _ = read_model_files(config)
-    export_parts(bert_config, config.export_parallelism, config.bert_config_file)
+    check_export(config, bert_config)
     if config.init_checkpoint:
         find_checkpoint(config.init_checkpoint, "init_checkpoint")
     if config.teacher:

@@ -155,7 +155,8 @@ class ClassificationServable(Servable):
 
 def _whole_windows(inputs: Tensors, window_length: int) -> Tensors:
     """Pad inputs to a whole number of windows."""
-    num_missing = -tf.shape(inputs["input_ids"])[1] % window_length
+    last = (tf.shape(inputs["input_ids"])[1] - 1) % window_length  # never negative: converters divide toward zero
+    num_missing = window_length - 1 - last
     return {name: tf.pad(values, [[0, 0], [0, num_missing]]) for name, values in inputs.items()}
 
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.machine import check_memory
-from official_bert.serving.parts import export_parts
+from official_bert.serving.parts import check_export
 from official_bert.support.input_files import find_inputs, is_no_sidecar
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tasks.pretraining.vocabulary import with_vocabulary
@@ -44,7 +44,7 @@ def read_inputs(config: PretrainingConfig) -> PretrainingInputs:
     config = with_vocabulary(config, paths)
     inputs = PretrainingInputs(config, bert_config, paths)
     if config.do_export:
-        export_parts(bert_config, config.export_parallelism, config.bert_config_file)
+        check_export(config, bert_config)
         _, tokenizer = read_model_files(config, attention_direction=direction)
         return inputs._replace(vocabulary=tokenizer.vocabulary, tokenizer=tokenizer)
     if config.vocab_file or config.spm_model_file:

@@ -273,8 +273,3 @@ class PretrainingConfig(TeacherOptions, EvaluationOptions, TokenizerOptions, Tra
             raise UserError("nothing to do: give at least one of --do_train, --do_eval and --do_export")
         if (self.do_train or self.do_eval) and not self.input_file:
             raise UserError(f"--{'do_train' if self.do_train else 'do_eval'} needs --input_file")
-        if self.export_format != "saved_model":
-            raise UserError(
-                f"--export_format={self.export_format}: a pretrained model answers with words, which LiteRT does not "
-                "return; export it as saved_model"
-            )

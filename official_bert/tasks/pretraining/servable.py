@@ -106,17 +106,28 @@ class PretrainingServable(Servable):
           words, string [B, P, K], and their probabilities, float32 [B, P, K]: for each mask, from left to right, the K
           most likely wordpieces; P is the largest number of masks, and missing entries are "" and 0.
         """
-        is_mask = (inputs["input_ids"] == self._mask) & (inputs["input_mask"] == 1)
-        positions = tf.ragged.boolean_mask(tf.broadcast_to(tf.range(tf.shape(is_mask)[1]), tf.shape(is_mask)), is_mask)
-        is_real = tf.sequence_mask(positions.row_lengths())[..., tf.newaxis]  # [B, P, 1]
-        positions = positions.to_tensor()  # [B, P]
-        logits = self._run_model({**inputs, "masked_lm_positions": positions})["masked_lm_logits"]  # [B, P, V]
-        probabilities = tf.nn.softmax(logits)[..., : tf.size(self._wordpieces)]
-        best, ids = tf.math.top_k(probabilities, self._top_k)
+        is_real, best, ids = self._best(inputs)
         return {
             "words": tf.where(is_real, tf.gather(self._wordpieces, ids), ""),
             "probabilities": tf.where(is_real, best, 0.0),
         }
+
+    def numbers(self, inputs: Tensors) -> Tensors:
+        """Predict `ids`, int32 [B, P, K], instead of words; see `predict`."""
+        is_real, best, ids = self._best(inputs, fewest=1)  # ONNX Runtime cannot reshape tensors without elements
+        return {"ids": tf.where(is_real, ids, 0), "probabilities": tf.where(is_real, best, 0.0)}
+
+    def _best(self, inputs: Tensors, fewest: int = 0) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Return which masks are real, bool [B, P, 1], and the best probabilities and ids for each, [B, P, K]."""
+        is_mask = (inputs["input_ids"] == self._mask) & (inputs["input_mask"] == 1)
+        counts = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1)
+        most = tf.reduce_max(tf.concat([counts, [fewest]], axis=0))
+        length = tf.shape(is_mask)[1]
+        places = tf.sort(tf.where(is_mask, tf.range(length), length), axis=1)  # [B, S], of masks first
+        positions = places[:, :most] % length  # [B, P]
+        logits = self._run_model({**inputs, "masked_lm_positions": positions})["masked_lm_logits"]  # [B, P, V]
+        probabilities = tf.nn.softmax(logits)[..., : tf.size(self._wordpieces)]
+        return tf.sequence_mask(counts, most)[..., tf.newaxis], *tf.math.top_k(probabilities, self._top_k)
 
 
 def servable_of_run(

@@ -160,7 +160,7 @@ class QuestionAnsweringJob(FinetuningJob):
 
     def export(self, checkpoint: str) -> None:
         """Export a checkpoint."""
-        if self._options.answer_alignment != "offsets" and self.config.export_format != "tflite":
+        if self._options.answer_alignment != "offsets" and self.config.export_format == "saved_model":
             logging.warning(
                 "do_export: the export cuts answers out of the context by offsets, so its best answer differs from "
                 "that in %s for some questions; to make them equal, train, predict and export with "

@@ -15,7 +15,7 @@ NAMES = ["1_pretraining.ipynb", "2_classification.ipynb", "3_attention_and_simil
 LARGEST_KILOBYTES = 400
 ACCURACY_TOLERANCE = 0.15  # between machines, whose arithmetic differs in the last bits from the first step on
 
-COMMAND = r'^!"\{python\}" -m official_bert ((?:.*\\\n)*.*)'  # of a script, over several lines
+COMMAND = r'^!"\{python\}" -m official_bert ((?:.*\\\n)*.*)'  # a script's command line, possibly over several lines
 
 notebooks = pytest.mark.parametrize("name", NAMES)
 

@@ -169,7 +169,7 @@ def test_missing_and_damaged_checkpoints_are_refused(tmp_path):
 
 def test_training_state_is_slots_and_step():
     assert [name for name in ARRAYS if is_training_state(name, ARRAYS)] == list(ARRAYS)[1:]
-    momentum = "bert/embeddings/word_embeddings/momentum"  # of another optimizer
+    momentum = "bert/embeddings/word_embeddings/momentum"  # a slot of another optimizer
     assert is_training_state(momentum, ARRAYS) and not is_training_state(momentum, {momentum})
 
 

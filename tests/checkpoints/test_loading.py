@@ -51,7 +51,7 @@ def test_an_initial_checkpoint_sets_weights_and_reports(model, arrays, write, ca
         if variable.path in report.matched:
             np.testing.assert_array_equal(variable, arrays[variable.path])
     reader = CheckpointReader(write(arrays))
-    reader.new_names = frozenset({"bert/pooler/dense/bias"})  # as of a Hugging Face model without a pooler
+    reader.new_names = frozenset({"bert/pooler/dense/bias"})  # like a Hugging Face model without a pooler
     with_new = load(reader, model.trainable_variables, required=of_encoder)
     assert with_new.missing == [*report.missing, *reader.new_names]
     assert set(with_new.matched) == set(report.matched) - reader.new_names

@@ -37,7 +37,7 @@ def test_a_model_computes_what_its_own_library_computed(case):
     found = encoder(inputs)
     for name in ("sequence_output", "pooled_output"):
         if name in expected:
-            known = np.isfinite(expected[name])  # a RoBERTa has other positions at padding
+            known = np.isfinite(expected[name])  # positions at padding differ for a RoBERTa
             np.testing.assert_allclose(found[name][known], expected[name][known], atol=1e-5, err_msg=name)
     if "logits" in expected:
         model = ClassificationModel.from_checkpoint(MODELS / case, num_outputs=expected["logits"].shape[-1])
@@ -66,7 +66,7 @@ def test_the_vocabulary_and_the_casing_are_those_of_the_folder(tmp_path):
         assert load_tokenizer(MODELS / case).encode(text) == expected_of(case)[0]["text_ids"].tolist()
     folder = shutil.copytree(MODELS / "hub_bert", tmp_path / "hub_bert")
     (folder / "assets" / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n")
-    assert not load_tokenizer(folder).settings.do_lower_case  # though nothing in the vocabulary says so
+    assert not load_tokenizer(folder).settings.do_lower_case  # the vocabulary alone does not determine it
     pieces = load_tokenizer(MODELS / "hub_albert")
     assert (type(pieces).__name__, pieces.settings.do_lower_case) == ("SentencePieceTokenizer", True)
     preset = shutil.copytree(MODELS / "keras_hub_albert", tmp_path / "preset")
@@ -80,7 +80,7 @@ def test_a_finished_head_answers_with_the_labels_beside_it(tmp_path):
     text = "the dog ."
     for case, model_class in (("keras_hub_bert", ClassificationModel), ("garden_tags", TaggingModel)):
         folder = shutil.copytree(MODELS / case, tmp_path / case)
-        assert read_labels(str(folder)) is None  # the config.json of a preset names none
+        assert read_labels(str(folder)) is None  # the config.json of a preset has no labels
         (folder / "labels.json").write_text('["x", "y", "z"]')
         inputs = load_tokenizer(folder)(text)
         logits = model_class.from_checkpoint(folder, num_outputs=3)(inputs)[0].numpy()

@@ -33,7 +33,7 @@ def flags(one_layer_config_file, vocab_file, tmp_path):
 
 @pytest.fixture(autouse=True)
 def eager(monkeypatch):
-    """The graph is not traced, which takes longer than all that is asked here."""
+    """Run eagerly, since tracing the graph would take longer than all questions here."""
     monkeypatch.setattr(servable.QuestionAnsweringServable, "signature", lambda self, name: self.answer)
 
 

@@ -103,7 +103,7 @@ def test_bytes_that_are_not_utf8_are_located(refuse, tmp_path):
 
 
 def corpora(folder, text):
-    """Return the flags of every way to give the same corpus."""
+    """Return flags that name the same corpus in every possible way."""
     data = text.encode()
     documents = [document for document in text.split("\n\n") if document.strip()]
     (folder / "corpus.txt").write_text(text)

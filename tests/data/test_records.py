@@ -161,7 +161,9 @@ def test_a_damaged_file_that_is_kept_for_reuse_may_be_deleted(tmp_path, position
     data = bytearray(whole)
     data[position] ^= 0xFF
     path.write_bytes(data)
-    assert write_cached(RecordFile(str(path), SCHEMA), SETTINGS, lambda: records) == 3  # its size does not tell
+    assert (
+        write_cached(RecordFile(str(path), SCHEMA), SETTINGS, lambda: records) == 3
+    )  # the size of the file is unchanged
     with (
         pytest.raises(
             UserError, match=r"train\.tf_record: record [02] .* is damaged or truncated; delete it; it will be"

@@ -67,5 +67,5 @@ def test_coverage_counts_words_and_their_pieces():
 
 
 def test_a_repeated_line_keeps_its_id():
-    repeated = Vocabulary({"[PAD]": 0, "b": 2, "a": 3})  # line 2 of the file was b as well
+    repeated = Vocabulary({"[PAD]": 0, "b": 2, "a": 3})  # line 2 of the file was also b
     assert tokens_by_id(repeated) == ["[PAD]", "[unused_line_2]", "b", "a"]

@@ -22,7 +22,7 @@ from official_bert.modeling.tagging import TaggingModel
 from official_bert.support.errors import UserError
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "families"
-RATE = 0.02  # of gradient descent in `make.py`
+RATE = 0.02  # learning rate of gradient descent in `make.py`
 CASES = sorted(path.parent.relative_to(GOLDEN) for path in GOLDEN.glob("*/*/expected.npz"))
 HEADS = {
     "ForPreTraining": (PretrainingModel, {}),
@@ -88,12 +88,12 @@ def test_it_computes_what_transformers_computed(case):
     if "pooler_output" in expected:
         np.testing.assert_allclose(encoded["pooled_output"], expected["pooler_output"], atol=1e-5)
     for name, logits in scores(model, inputs).items():
-        if name in expected and case != pathlib.Path("electra", "ForPreTraining"):  # whose head is not a model here
+        if name in expected and case != pathlib.Path("electra", "ForPreTraining"):  # this head is not supported here
             np.testing.assert_allclose(logits, expected[name], atol=1e-5)
 
 
 def marked(case):
-    """The case, marked: one family by default; of the others a head each; all heads of all families by endurance."""
+    """Return the case with its marks: by default one family, with `slow` one head of each, with `endurance` all."""
     if case.name != "ForSequenceClassification":
         marks = [pytest.mark.slow, pytest.mark.endurance]
     else:

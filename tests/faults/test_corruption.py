@@ -1,7 +1,7 @@
 """Damaged files are refused by name, or the damage has no effect; never a traceback or a wrong result.
 
-In files with checksums (records, checkpoints, exports) any damage with an effect must be noticed. Text that is still
-well-formed, such as another number in a config, cannot be; there only tracebacks are wrong.
+In files with checksums (records, checkpoints, exports) any damage with an effect must be noticed. Damage that
+leaves text well-formed, such as another number in a config, cannot be; there only a traceback is an error.
 """
 
 import os

@@ -67,7 +67,7 @@ def kind_of(place):
 
 
 def chosen_places(passed, rng):
-    """Yield endlessly a place of each kind in turn, and when to kill there."""
+    """Yield places endlessly, one of each kind in turn, with the number of the pass at which to kill."""
     kinds = sorted({kind_of(place) for place in passed})
     rng.shuffle(kinds)
     for kind in itertools.cycle(kinds):

@@ -32,7 +32,7 @@ KINDS = {
     "windows of even strides": {"long_text": "window", "max_seq_length": 16},
     "features": {"trainable_encoder": False, "feature_layers": "weighted_sum"},
 }
-REPEATED = ("windows of even strides", "regression of one text")  # other tests have their parts
+REPEATED = ("windows of even strides", "regression of one text")  # their parts are covered by other tests
 
 
 # Each is trained, exported and called in a separate process.

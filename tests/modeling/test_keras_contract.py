@@ -59,7 +59,11 @@ def test_no_public_layer_is_left_out():
             and not member.__subclasses__()
         }
     in_cases = {type(case.make()) for case in CASES.values()}
-    bases = {Embeddings, TransformerLayer, TransformerStack}  # of other families', and no less layers themselves
+    bases = {
+        Embeddings,
+        TransformerLayer,
+        TransformerStack,
+    }  # layers that are also base classes of other families' layers
     others = {Dropout, SentenceGroupModel}  # one has no variables to train, the other is for training alone
     assert found | bases == in_cases | others
 

@@ -216,6 +216,6 @@ def test_large_numbers_of_real_runs_are_accepted():
     )
     for seed in (-1, 10**40):  # as in the reference
         PretrainingDataConfig(**DATA, random_seed=seed)
-    for seed in (-1, 2**32):  # of weights
+    for seed in (-1, 2**32):  # the seed of initial weights
         with pytest.raises(UserError, match=f"--random_seed={seed}: must be at"):
             PretrainingConfig(**TRAINING, do_train=True, random_seed=seed)

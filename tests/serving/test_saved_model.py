@@ -315,7 +315,7 @@ def test_another_export_has_its_own_length_and_parts_and_leaves_the_output_folde
     for folder, num_parts in ((version, 2), (tmp_path / "models" / "1", 1)):
         shapes = [tuple(shape) for _, shape in tf.train.list_variables(os.path.join(folder, "variables", "variables"))]
         projections = (num_parts * config.num_hidden_layers, config.hidden_size, 3 * config.hidden_size // num_parts)
-        assert shapes.count(projections) == 1  # of queries, keys and values
+        assert shapes.count(projections) == 1  # queries, keys and values in one matrix
         assert sum(map(np.prod, shapes)) < 1.01 * config.num_parameters
 
 

@@ -460,7 +460,7 @@ def test_a_new_version_replaces_the_old_one_under_load(
             time.sleep(seconds / 3)
             grown = resident_kilobytes(server.process.pid) / kilobytes
             assert grown < 1.1, f"memory grew from {kilobytes} kB by the factor {grown:.2f}"
-        (tmp_path / "damaged").rename(folder / "2")  # is refused without harm
+        (tmp_path / "damaged").rename(folder / "2")  # a damaged version is refused, and version 1 stays
         deadline = time.monotonic() + 30
         while "still serving version 1" not in server.log:
             assert time.monotonic() < deadline, server.log

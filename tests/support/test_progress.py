@@ -165,7 +165,7 @@ def test_a_restarted_clock_counts_from_there(monkeypatch, caplog):
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     progress = Progress("training", 100, "steps")
-    now[0] += 60.0  # for compiling
+    now[0] += 60.0  # time of compilation
     progress.restart(1)
     now[0] += 9.0
     progress.update(10, log=True)

@@ -16,7 +16,7 @@ def test_pairs_lose_wordpieces_one_by_one_from_the_longer_text():
         limit = rng.randrange(24)
         expected = list(first), list(second)
         while len(expected[0]) + len(expected[1]) > limit:
-            max(reversed(expected), key=len).pop()  # on ties the second
+            max(reversed(expected), key=len).pop()  # ties go to the second text
         assert truncate_pair(first, second, limit) == expected
 
 

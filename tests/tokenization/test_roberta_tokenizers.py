@@ -101,7 +101,7 @@ def test_bpe_finds_masks_as_transformers_does(bpe, expected):
     parts = [bpe.encode(part) for part in bpe.mask_pattern.split(text.replace("<mask>", "[MASK]", 1))]
     assert [bpe.cls_id, *parts[0], bpe.mask_id, *parts[1], bpe.mask_id, *parts[2], bpe.sep_id] == ids
     special = {bpe.cls_id, bpe.sep_id, bpe.pad_id, bpe.unk_id, bpe.mask_id}
-    assert special.isdisjoint(bpe.encode("the </s> <s> <pad> <unk> <mask> smith"))  # they are text
+    assert special.isdisjoint(bpe.encode("the </s> <s> <pad> <unk> <mask> smith"))  # spelled out, they are plain text
     assert not bpe.vocabulary.marks_first_word
 
 
@@ -119,7 +119,9 @@ def test_a_bpe_is_the_same_from_either_file_and_in_another_process(bpe, expected
     pieces = json.loads((BPE / "vocab.json").read_text())
     (tmp_path / "older").mkdir()
     shutil.copy(BPE / "merges.txt", tmp_path / "older")
-    (tmp_path / "older" / "vocab.json").write_text(json.dumps({**pieces, "model": len(pieces)}))  # RoBERTa's has it
+    (tmp_path / "older" / "vocab.json").write_text(
+        json.dumps({**pieces, "model": len(pieces)})
+    )  # RoBERTa's vocabulary contains this word
     assert load_tokenizer(tmp_path / "older").encode(expected["texts"][-1]) == expected["ids"][-1]
     assert not bpe.vocabulary.continues_word("\u0120the") and bpe.vocabulary.continues_word("ing")
 

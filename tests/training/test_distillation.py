@@ -133,7 +133,7 @@ def test_a_model_that_shows_its_layers_computes_the_same(name):
 
 def test_layers_are_compared_where_there_is_no_padding():
     rng = np.random.default_rng(1)
-    student, teacher = rng.normal(size=(2, 3, 2, 4, 5)).astype(np.float32)  # of 3 layers, [2, 4, 5] each
+    student, teacher = rng.normal(size=(2, 3, 2, 4, 5)).astype(np.float32)  # 3 layers of [2, 4, 5]
     mask = np.array([[1, 1, 1, 0], [1, 0, 0, 0]])
     loss = hidden_state_loss(student, teacher, mask)
     expected = sum(

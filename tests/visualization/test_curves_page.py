@@ -92,7 +92,7 @@ def test_pointing_shows_the_values_of_all_runs_at_the_step(opened, runs):
 def test_a_run_with_other_steps_shows_its_nearest_and_says_which(browser, tmp_path):
     other = Run(name="b", folder="b", series={("train", "loss"): Series([7, 148, 1_000], [1.0, 2.0, 3.0])})
     opened = Opened(browser, tmp_path / "page.html", [make_run(), other], smoothing=0)
-    opened.point_at(0, 0.145)  # of 7 to 1,000
+    opened.point_at(0, 0.145)  # as a fraction of the axis from 7 to 1,000
     assert opened.cursor == "training: loss at step 150"
     assert opened.page.locator("#runs p.number").nth(1).text_content() == "2 at step 148"
     opened.close()

@@ -100,7 +100,7 @@ def chooser(tokenizer):
 
 @pytest.fixture(scope="module")
 def chooser_servable(chooser, config, tokenizer):
-    """The chooser's servable, with null answers."""
+    """A servable of the chooser that may give null answers."""
     options = WindowOptions(**LENGTHS)
     return traced_once(QuestionAnsweringServable(chooser, config, tokenizer, options, version_2=True, top_k=5))
 
@@ -112,7 +112,7 @@ def ask_chooser(chooser_servable):
 
 @pytest.fixture(scope="module")
 def servable_for(model, config, tokenizer):
-    """Return a function to servables with at most 8 wordpieces and 20 answers, by window length and version."""
+    """Return a function that creates servables by window length and version, with 20 answers of up to 8 wordpieces."""
 
     @functools.cache
     def make(*lengths, version_2):
@@ -125,7 +125,7 @@ def servable_for(model, config, tokenizer):
 
 @pytest.fixture(scope="module")
 def servable(servable_for):
-    """Ask the question of most tests."""
+    """The servable of most tests."""
     return servable_for(*LENGTHS.values(), version_2=False)
 
 

@@ -35,7 +35,7 @@ def test_duplicate_texts_count_once_in_the_accuracy():
     examples = [
         Example((text,), (1,), label=label) for text, label in [("a", 0), ("a", 0), ("b", 1), ("c", 1), ("d", 1)]
     ]
-    assert scores(examples, vectors, None)["accuracy"] == pytest.approx(2 / 4)  # of a, b, c and d
+    assert scores(examples, vectors, None)["accuracy"] == pytest.approx(2 / 4)  # two of a, b, c and d
 
 
 def test_a_pair_classifier_gets_unnormalized_vectors():

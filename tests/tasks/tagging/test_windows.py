@@ -87,7 +87,7 @@ def test_each_word_is_tagged_where_its_poorer_side_is_richest(tokenizer):
                         before, after = firsts[word] - start, start + len(windows[other].ids) - 1 - firsts[word]
                         if before >= 0 and after >= 0:
                             poorer[other] = min(before, after)
-                    # On ties the first.
+                    # Ties go to the first window.
                     assert number == min(other for other, value in poorer.items() if value == max(poorer.values()))
 
 
@@ -110,7 +110,7 @@ def test_context_is_the_balanced_neighbourhood_in_the_document(tokenizer):
             document = [piece for other in same for piece in pieces_of(tokenizer, sentences[other])[0]]
             start = sum(len(pieces_of(tokenizer, sentences[other])[0]) for other in same if other < number)
             before, after = start, len(document) - start - len(ids)
-            # Brute force: no way to share the space uses more of it, and none of equal use is more even.
+            # Brute force: no split uses more of the space, and none that uses as much is more even.
             spare = max_tokens - len(ids)
             shares = [(left, min(spare - left, after)) for left in range(min(spare, before) + 1)]
             most = max(map(sum, shares))

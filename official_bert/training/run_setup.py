@@ -143,8 +143,10 @@ def check_resumed_flags(config: TrainingOptions, num_train_steps: int, num_devic
         order_flags.add("gradient_accumulation_steps")
     # Ignore the batch size that is not in use.
     unused = "train_batch_size" if config.train_batch_tokens or flags["train_batch_tokens"] else None
-    has_best = bool(flags.get("eval_steps")) and bool(getattr(config, "eval_steps", 0))
-    for name in flags_affecting(config, "order", "learning", *(["selection"] if has_best else [])):
+    selection = flags_affecting(config, "selection")
+    if selection and not (flags["eval_steps"] and config.eval_steps):
+        selection = []  # there is no best checkpoint
+    for name in [*selection, *flags_affecting(config, "order", "learning")]:
         if name == unused or name not in flags:
             continue
         old, new = flags[name], getattr(config, name)
@@ -155,7 +157,7 @@ def check_resumed_flags(config: TrainingOptions, num_train_steps: int, num_devic
             raise UserError(
                 f"{change}, and its checkpoint holds that optimizer's slots; use the same one, or another output_dir"
             )
-        if old != new and name in flags_affecting(config, "selection"):
+        if old != new and name in selection:
             raise UserError(
                 f"{change}: the best checkpoint so far was chosen by another evaluation, whose scores cannot be "
                 "compared; use the same value, or another output_dir"

@@ -465,7 +465,7 @@ def report(flags: argparse.Namespace) -> None:
     versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in packages)
     print(f"Training step on {chips[-1]['name']}; {versions}; the losses agree")
     print(f"bfloat16 products of {size.matrix_width} x {size.matrix_width}: {rate / 1e12:,.4g} TFLOP/s")
-    print(f"{size.positions:,} positions a step, {flags.padding:.0%} of them padding")
+    print(f"{size.positions:,} positions per step,  {flags.padding:.0%} of them padding")
     print(f"{'sequences/s, and share of that rate':<46}" + "".join(f"{side:>22}" for side in sides) + f"{'ratio':>8}")
     rows = []
     for number, case in enumerate(CASES[flags.preset]):
@@ -503,7 +503,7 @@ def parse_flags() -> argparse.Namespace:
         def parse(text: str) -> list:
             values = [type(known[0])(value.strip()) for value in text.split(",")]
             if not set(values) <= set(known):
-                raise argparse.ArgumentTypeError(f"{text!r}; known are {', '.join(map(str, known))}")
+                raise argparse.ArgumentTypeError(f"{text!r}; choose from {', '.join(map(str, known))}")
             return values
 
         return parse
@@ -528,7 +528,7 @@ def parse_flags() -> argparse.Namespace:
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     flags = parser.parse_args()
     if not any(case.model in flags.models and case.length in flags.lengths for case in CASES[flags.preset]):
-        parser.error("no case of --preset has one of --models and one of --lengths")
+        parser.error("--preset has no case with these --models and --lengths")
     if not 0 <= flags.padding < 0.4:
         parser.error(f"--padding={flags.padding} must be at least 0 and below 0.4")
     return flags

@@ -265,7 +265,7 @@ def check_answers(do_job: Callable) -> list[str]:
         except SystemExit:
             if engine != COMPILED:
                 raise
-            print(f"{engine} is left out: it failed, as is said above, or took more than {TIME_LIMIT} s")
+            print(f"skipping {engine}: it failed (see above) or took more than {TIME_LIMIT} s")
             continue
         difference = np.abs(found - expected).max()
         if not difference <= TOLERANCE:
@@ -325,7 +325,7 @@ def main() -> None:
         print(f"Serving: {pathlib.Path(flags.hf_dir).resolve().name}, {os.cpu_count()} cores, {flags.rounds} rounds")
         print(
             f"{num_pairs} pairs of MRPC one by one, then {sizes['num_batches']} batches of {BATCH_SIZE}, of "
-            f"{sizes['num_wordpieces']:.0f} wordpieces a pair, padded to {sizes['padded_length']:.0f} on average",
+            f"{sizes['num_wordpieces']:.0f} wordpieces per pair, padded to {sizes['padded_length']:.0f} on average",
             flush=True,
         )
         engines = check_answers(do_job)

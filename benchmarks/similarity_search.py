@@ -68,7 +68,7 @@ def main() -> None:
     for side, result in results.items():
         first, *others = result["seconds"]
         print(
-            f"  {side:<6} {statistics.median(others):>6.3f} s a query (the first: {first:.3f} s), "
+            f"  {side:<6} {statistics.median(others):>6.3f} s per query (the first: {first:.3f} s), "
             f"{result['own']:,.0f} MB of its own at the end, at most {result['peak']:,.0f} MB with mapped files"
         )
     if results["ours"]["rows"] != results["NumPy"]["rows"]:

@@ -25,7 +25,7 @@ pytest_plugins = ("tests.browser_fixtures", "tests.export_fixtures")
 
 ROOT = pathlib.Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
-UNMASKED_RECORDS = 102  # of the golden corpus, as `unmasked_records_file()` makes them
+UNMASKED_RECORDS = 102  # number of records that `unmasked_records_file()` makes of the golden corpus
 PAGE_RUNS = "tests/test_docs.py::test_commands_print_what_the_page_shows["
 LONG_FILES = (  # the longest first
     "test_scripts.py",
@@ -163,7 +163,7 @@ def run_script(script, *arguments, piped=None, **flags):
 
 
 def run_cold(script, *arguments, piped=None, **flags):
-    """Like `run_script()`, in a new Python, for tests of startup; the tests of the pages have whole runs."""
+    """Run a script like `run_script()`, but in a new Python, for tests of startup."""
     command = [*script_command(script, flags), *arguments]
     options = {"capture_output": True, "text": True, "env": script_environment(), "timeout": 300}
     with _input_of(piped) as stdin:

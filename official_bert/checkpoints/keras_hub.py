@@ -204,7 +204,9 @@ def _read_weights(path: str, layers: _Layers, config: BertConfig) -> dict[str, n
             return
         found = variable and to_ours(variable, item[()], config)
         if found is None:
-            raise UserError(f"{path} has {place}, which {config.family.title} does not have; is it of another class?")
+            raise UserError(
+                f"{path} has {place}, which {config.family.title} does not have; is it a model of another class?"
+            )
         name, array = found
         if array.dtype.kind != "f" or not np.isfinite(array).all():
             raise UserError(f"{path}: {place} is not finite floating-point data; is it quantized or damaged?")

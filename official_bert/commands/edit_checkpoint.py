@@ -87,9 +87,11 @@ def run(config: EditCheckpointConfig) -> None:
         )
         bert_config = student
     prefix = write_model(config.output_dir, arrays, bert_config, model.vocabulary)
-    logging.info("wrote %s with %d arrays; left out %d of training state", prefix, len(arrays), num_left_out)
+    logging.info("wrote %s with %d arrays, without %d arrays of training state", prefix, len(arrays), num_left_out)
     if bert_config is None:
-        logging.warning("no %s is beside the checkpoint; copy the model's to %s", BERT_CONFIG_FILE, config.output_dir)
+        logging.warning(
+            "there is no %s beside the checkpoint; copy the model's to %s", BERT_CONFIG_FILE, config.output_dir
+        )
 
 
 def _chosen_layers(config: EditCheckpointConfig, model: EditedModel) -> list[int] | None:
@@ -98,7 +100,9 @@ def _chosen_layers(config: EditCheckpointConfig, model: EditedModel) -> list[int
         return None
     bert_config, config_file = model.bert_config, model.config_file
     if bert_config is None:
-        raise UserError("to take layers, give --bert_config_file, the model's configuration; none is beside it")
+        raise UserError(
+            "selecting layers needs --bert_config_file, the model's configuration, since none is beside the checkpoint"
+        )
     bert_config.check_has_own_layers(config_file)
     count = bert_config.num_hidden_layers
     if config.layers is not None:

@@ -124,7 +124,7 @@ class FeatureConfig(DeviceOptions, ModelOptions):
             raise UserError("--output_format=npy holds one vector per text; give --pooling, or --output_format=npz")
         if self.output_file == "-" and (self.output_format != "jsonl" or self.shard_size):
             other = "--shard_size" if self.shard_size else f"--output_format={self.output_format}"
-            raise UserError(f"--output_file=-: standard output takes jsonl in one piece; leave {other} out")
+            raise UserError(f"--output_file=-: standard output supports only a single jsonl file; leave {other} out")
 
     @property
     def layer_indices(self) -> list[int]:

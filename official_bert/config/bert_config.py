@@ -157,7 +157,7 @@ class BertConfig:
         values = {} if row else text_files.read_json(path, "model config")
         is_theirs = row is None and hugging_face.is_config(values, path)
         if is_theirs and hugging_face.MODEL_TYPE not in values:
-            logging.info("%s names no %s; read as %s", path, hugging_face.MODEL_TYPE, family_of_keys(values).title)
+            logging.info("%s has no %s; reading it as %s", path, hugging_face.MODEL_TYPE, family_of_keys(values).title)
         try:
             if row is not None:
                 values = model_formats.load_module(row).config_values(path)
@@ -358,8 +358,8 @@ def _made(family: Family, values: Mapping[str, Any]) -> BertConfig:
         for other in all_families():
             if other.own_key and unknown[0] in _keys(other):
                 raise UserError(
-                    f"{unknown[0]} is a key of {other.title}, which needs {other.own_key}, too; {family.title} has "
-                    "neither"
+                    f"{unknown[0]} is a key of {other.title}, whose config also needs {other.own_key}; {family.title} "
+                    "has neither key"
                 )
         raise UserError(f"unknown key {unknown[0]!r} ({len(unknown)} in all); known keys: {', '.join(known)}")
     if "vocab_size" not in values:

@@ -101,7 +101,7 @@ def read_prompts(folder: str) -> Prompts:
     prompts = {key: value for key, value in prompts.items() if isinstance(value, str)} if is_map else {}
     default = "" if name is None else prompts.get(name) if isinstance(name, str) else None
     if default is None:
-        raise UserError(f"{file}: the default_prompt_name is {name!r:.80}, which is none of its prompts")
+        raise UserError(f"{file}: the default_prompt_name is {name!r:.80}, which is not one of its prompts")
     pooling = next(path for kind, path in _modules(folder) if kind == "Pooling")
     if not any(prompts.values()) or _read_pooling(pooling).get("include_prompt", True):
         return Prompts(prompts, default)

@@ -45,7 +45,7 @@ class FeatureLayout(NamedTuple):
     """Metadata common to the vectors of all texts.
 
     Attributes:
-      layers: the K layers, numbered as by the user.
+      layers: the K layers, as numbered by the user.
       width: D.
       is_pooled: whether there is one vector per text and layer instead of one per wordpiece.
       dtype: "float32" or "float16", for NumPy formats.

@@ -122,7 +122,7 @@ def open_parquet(path: str) -> Iterator[ParquetReader]:
     if is_compressed(path):
         raise UserError(f"{path} is a compressed Parquet file; unpack it (its columns may be compressed instead)")
     with files.open_file(path, "rb") as source:
-        with _explained(path, "at its end, where the schema stands"):
+        with _explained(path, "at its end, which contains the schema"):
             if files.is_remote(path):  # remote files lack some methods of Python files
                 source = pa.BufferReader(source.read())
             # `pre_buffer` reads whole row groups at once, which may be as large as the file.

@@ -87,12 +87,12 @@ def find_tokenizer(paths: Iterable[str]) -> RecordsTokenizer | None:
         if known is None:
             continue
         if known.sizes.get(os.path.basename(path)) != files.size(path):
-            message = "%s is not the file that %s tells of; its vocabulary is not taken from there"
+            message = "%s is not the file described by %s, so the vocabulary is not taken from there"
             logging.log_first_n(logging.WARNING, message, 1, path, known.note)
         elif made_with and made_with[0][3:5] != known[3:5]:
             raise UserError(
-                f"{known.note} names another vocabulary or another treatment of text than {made_with[0].note}; give "
-                "records of one vocabulary"
+                f"{known.note} records another vocabulary or other text settings than {made_with[0].note}; give "
+                "records with the same vocabulary"
             )
         else:
             made_with.append(known)

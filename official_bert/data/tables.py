@@ -104,7 +104,7 @@ class Keys(NamedTuple):
         except UnicodeEncodeError as error:
             half = error.object[error.start]
             raise UserError(
-                f"JSON that cannot be read: {half!a} is half of a character, as where a text was cut within an emoji; "
+                f"JSON that cannot be read: {half!a} is half of a surrogate pair, as in a cut emoji; "
                 "write the whole character, or remove this half"
             ) from error
         except (ValueError, RecursionError) as error:  # a huge number, or very deep nesting

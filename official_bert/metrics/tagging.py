@@ -138,7 +138,7 @@ def invalid_tags(tags: Sequence[str], scheme: str) -> list[int]:
       Word indices, ascending.
     """
     if scheme not in SCHEMES:
-        raise ValueError(f"scheme={scheme!r} is none of {', '.join(SCHEMES)}")
+        raise ValueError(f"scheme={scheme!r} must be one of {', '.join(SCHEMES)}")
     if scheme == "none":
         return []
     parsed = [_parse(tag) for tag in tags]

@@ -30,7 +30,7 @@ class TeacherOptions(Options):
     )
     soft_target_weight: float = option(
         0.5,
-        "With --teacher: weight of the distillation loss; the loss of the labels has the rest.",
+        "With --teacher: weight of the distillation loss; that of the labels has 1 minus this weight.",
         minimum=0,
         maximum=1,
         only_with=WITH_TEACHER,

@@ -320,7 +320,7 @@ class ServedModel:
 
 
 def _used_positions(ids: Arrays) -> np.ndarray:
-    """Return the number of positions of each row up to the last that the mask leaves, at least 1."""
+    """Return the number of positions of each row up to the last unmasked one, at least 1."""
     mask = ids["input_mask"]
     last = mask.shape[1] - np.argmax(mask[:, ::-1] != 0, axis=1)
     return np.where(mask.any(axis=1), last, 1)
@@ -331,7 +331,7 @@ def _check_examples(values: np.ndarray) -> None:
         try:
             tf.train.Example.FromString(value)
         except DecodeError as error:
-            raise RequestError(f"{EXAMPLES} has, as number {number}, bytes that are no tf.train.Example") from error
+            raise RequestError(f"item {number} of {EXAMPLES} is not a serialized tf.train.Example") from error
 
 
 def _reason(error: tf.errors.OpError) -> str:

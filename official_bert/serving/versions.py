@@ -79,7 +79,7 @@ def highest_version(export_dir: str) -> int:
     if numbers := complete_versions(export_dir):
         return numbers[-1]
     check_reads_texts(export_dir)
-    raise UserError(f"export_dir={export_dir} holds no exported version, a folder such as 1 with a model")
+    raise UserError(f"export_dir={export_dir} contains no exported version (a folder named by a number, such as 1)")
 
 
 def check_reads_texts(path: str) -> None:

@@ -1,4 +1,4 @@
-"""SentencePiece models from a `tokenizer.json` of type Unigram, which `transformers` 5 writes instead of them.
+"""Conversion of a `tokenizer.json` of type Unigram, as written by `transformers` 5, to a SentencePiece model.
 
 The file has the pieces with their scores and the normalization rules. It lacks the special pieces and the treatment of
 spaces, which are the same in all models of fairseq.
@@ -33,7 +33,7 @@ class Unigram(NamedTuple):
 
         Args:
           num_specials: number of tokens before the model's pieces.
-          own_pieces: number of the model's first pieces that are among these. The last token is not a piece of the
+          own_pieces: number of these that the model itself defines. The last token is not a piece of the
             model.
         """
         require("sentencepiece", "sentencepiece")

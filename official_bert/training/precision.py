@@ -41,7 +41,7 @@ def dtype_policy(mixed_precision: str, *, use_tpu: bool = False) -> str:
 def _chosen(use_tpu: bool) -> tuple[str, str]:
     """Return the fastest precision, and the reason."""
     if use_tpu:
-        return BFLOAT16, "a TPU computes in it"
+        return BFLOAT16, "the native format of TPUs"
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
         return _of_gpus([tf.config.experimental.get_device_details(gpu) for gpu in gpus])
@@ -61,9 +61,9 @@ def _of_gpus(details: list[dict]) -> tuple[str, str]:
 def _of_cpu(cpu_info: pathlib.Path, onednn: str | None) -> tuple[str, str]:
     """Return the choice for a CPU, from Linux's CPU flags and TF_ENABLE_ONEDNN_OPTS."""
     if onednn == "0":
-        return NONE, "TF_ENABLE_ONEDNN_OPTS=0 turns off what multiplies in bfloat16"
+        return NONE, "TF_ENABLE_ONEDNN_OPTS=0 disables bfloat16 multiplication"
     words = set(cpu_info.read_text().split()) if cpu_info.exists() else set()
     found = [instruction for instruction in _BFLOAT16_INSTRUCTIONS if instruction in words]
     if found:
-        return BFLOAT16, f"this CPU multiplies in it with {found[0]}"
-    return NONE, f"this CPU has neither of {' and '.join(_BFLOAT16_INSTRUCTIONS)}"
+        return BFLOAT16, f"this CPU supports {found[0]}"
+    return NONE, f"this CPU supports neither {' nor '.join(_BFLOAT16_INSTRUCTIONS)}"

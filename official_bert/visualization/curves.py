@@ -100,7 +100,7 @@ def check_comparable(runs: Sequence[Run]) -> None:
             if names and others and not names & others:
                 raise UserError(
                     f"{first.folder} and {second.folder} have different metrics: {format_names(sorted(names))} and "
-                    f"{format_names(sorted(others))}; draw the runs of each task by themselves"
+                    f"{format_names(sorted(others))}; draw the runs of each task separately"
                 )
 
 
@@ -181,7 +181,7 @@ def page(runs: Sequence[Run], *, smoothing: float, notes: Sequence[str] = ()) ->
     num_points = sum(len(series.steps) for run in runs for series in run.series.values())
     num_averaged = -(-num_points // _MOST_POINTS)
     if num_averaged > 1:
-        notes.append(f"The runs have {num_points:,} points; each one here is the mean of {num_averaged} neighbours.")
+        notes.append(f"The runs have {num_points:,} points; each point shown is the mean of {num_averaged} neighbours.")
     steps: dict[str, int] = {}  # most curves of a run have the same steps
 
     def curve(series: Series | None) -> dict[str, str | int] | None:

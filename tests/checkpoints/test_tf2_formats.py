@@ -148,7 +148,7 @@ def spoil_object_names(folder):
         (
             "keras_hub_bert",
             lambda folder: edit(folder / "config.json", '"num_layers": 2', '"num_layers": 1'),
-            "model.weights.h5 has layers/transformer_encoder_1/.*, which a BERT does not have; is it of another class",
+            "model.weights.h5 has layers/transformer_encoder_1/.*, which a BERT does not have; is it a model",
         ),
         ("keras_hub_bert", lambda folder: (folder / "config.json").unlink(), "there is no bert_config.json beside"),
     ],

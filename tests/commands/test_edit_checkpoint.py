@@ -154,6 +154,6 @@ def test_the_command_itself(checkpoints, model_dir, tmp_path):
     (tmp_path / "run0" / "bert_config.json").unlink()
     (tmp_path / "run1" / "bert_config.json").unlink()
     flags["output_dir"] = tmp_path / "b"
-    assert_fails(run_script("edit_checkpoint", **flags), "to take layers, give --bert_config_file")
+    assert_fails(run_script("edit_checkpoint", **flags), "selecting layers needs --bert_config_file")
     del flags["num_layers"]
-    assert "no bert_config.json is beside the checkpoint" in run_script("edit_checkpoint", **flags).errors
+    assert "there is no bert_config.json beside the checkpoint" in run_script("edit_checkpoint", **flags).errors

@@ -109,11 +109,11 @@ def test_auto_follows_the_devices(tmp_path, caplog, monkeypatch):
     cpu_info.write_text("flags : fpu avx512f avx512_bf16x\n")
     assert _of_cpu(cpu_info, None)[0] == "none"
     cpu_info.write_text("flags : fpu avx512f avx512_bf16\n")
-    assert _of_cpu(cpu_info, None) == ("bfloat16", "this CPU multiplies in it with avx512_bf16")
+    assert _of_cpu(cpu_info, None) == ("bfloat16", "this CPU supports avx512_bf16")
     assert _of_cpu(cpu_info, "0")[0] == "none"
     caplog.set_level("INFO", logger="absl")
     assert dtype_policy("auto", use_tpu=True) == "mixed_bfloat16"
-    assert "mixed_precision=auto: bfloat16 (a TPU computes in it)" in caplog.text
+    assert "mixed_precision=auto: bfloat16 (the native format of TPUs)" in caplog.text
     monkeypatch.setattr(sys.modules[dtype_policy.__module__], "_CPU_INFO", cpu_info)
     monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
     assert dtype_policy("auto") == "mixed_bfloat16"

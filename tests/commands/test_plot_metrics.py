@@ -106,7 +106,7 @@ def test_mixed_metrics_are_refused(flags, tmp_path):
     first = make_folder(tmp_path / "out" / "a")
     second = make_folder(tmp_path / "out" / "b", name="span_loss")
     message = f"{first} and {second} have different metrics: 'classification_loss' and 'span_loss'"
-    assert_refused(plot_metrics.run, CurvesConfig, flags, message, "draw the runs of each task by themselves")
+    assert_refused(plot_metrics.run, CurvesConfig, flags, message, "draw the runs of each task separately")
     assert not (tmp_path / "page.html").exists()
 
 

@@ -14,7 +14,7 @@ from official_bert.support.errors import UserError
 from official_bert.tokenization import Vocabulary
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(50)), *(f"##s{n}" for n in range(50))]
-# As from a file with a repeated line: the piece has the number of its last line.
+# Like a vocabulary file with a repeated line, where the piece has the number of its last line.
 TOKEN_TO_ID = {piece: index for index, piece in enumerate(PIECES)} | {"w7": len(PIECES)}
 VOCABULARY = Vocabulary(TOKEN_TO_ID)
 

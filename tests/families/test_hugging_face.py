@@ -59,7 +59,7 @@ def test_the_architecture_is_taken_over(read):
 def test_missing_keys_mean_what_they_mean_there(read, caplog):
     caplog.set_level("INFO", "absl")
     assert read({}) == BertConfig(vocab_size=30522, type_vocab_size=2, hidden_act="gelu_erf")
-    assert caplog.messages[-1].endswith("config.json names no model_type; read as a BERT")
+    assert caplog.messages[-1].endswith("config.json has no model_type; reading it as a BERT")
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_exports_follow_the_folder_and_its_default_prompt(folder, tmp_path):
     with pytest.raises(UserError, match=r"1_Pooling leaves the prompt out of the vectors"):
         Predictor(folder).embed(texts)
     prompts.write_text(json.dumps({"prompts": {}, "default_prompt_name": "query"}))
-    with pytest.raises(UserError, match=r"default_prompt_name is 'query', which is none of its prompts"):
+    with pytest.raises(UserError, match=r"default_prompt_name is 'query', which is not one of its prompts"):
         Predictor(folder).embed(texts)
     flags = {"init_checkpoint": str(OLDER), "export_dir": str(tmp_path / "none")}
     for pooling, message in {

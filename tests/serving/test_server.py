@@ -128,7 +128,7 @@ def nested(depth):
         ({"inputs": IDS, "outputs": []}, "unknown key: 'outputs'"),
         ({"inputs": IDS, "signature_name": 3}, "signature_name must be a string"),
         ({"inputs": {name: [""] * 1025 for name in TEXTS}, "signature_name": "text"}, "has 1025 examples; at most"),
-        ({"instances": [{"b64": "YQ=="}], "signature_name": "examples"}, "bytes that are no tf.train.Example"),
+        ({"instances": [{"b64": "YQ=="}], "signature_name": "examples"}, "is not a serialized tf.train.Example"),
         ({"instances": [{"b64": ""}], "signature_name": "examples"}, "Feature: input_ids"),
         (b'{"inputs": {"text_a": %sTrue}}' % (b"[" * 2000), "it is nested too deeply"),
         (b'{"inputs": {"input_ids": [[%s]]}}' % (b"7" * 5000), "a number has too many digits"),
@@ -529,7 +529,7 @@ def test_mistakes_at_the_start(export_dir, tmp_path):
     (tmp_path / "lite" / "1").mkdir(parents=True)
     (tmp_path / "lite" / "1" / "model.tflite").write_bytes(b"")
     for name, message in (
-        ("empty", "holds no exported version"),
+        ("empty", "contains no exported version"),
         ("requests/1", "requests/1 is itself an exported version; give its parent folder"),
         ("lite", "lite/1 is for LiteRT and reads ids, not texts"),
         ("damaged", "saved_model.pb does not match its checksum"),

@@ -97,7 +97,7 @@ def test_neighbouring_points_are_averaged_where_there_are_too_many(monkeypatch):
     run = Run(name="a", folder="out/a", series={("train", "loss"): Series([1, 2, 3, 4, 5], [1.0, 3.0, 5.0, 9.0, 11.0])})
     monkeypatch.setattr(curves, "_MOST_POINTS", 3)
     data = data_of(page([run], smoothing=0))
-    assert data["notes"] == ["The runs have 5 points; each one here is the mean of 2 neighbours."]
+    assert data["notes"] == ["The runs have 5 points; each point shown is the mean of 2 neighbours."]
     assert numbers(data["steps"][0], "<f8").tolist() == [2, 4, 5]
     assert numbers(data["panels"][0]["curves"][0]["values"], "<f4").tolist() == [2, 7, 11]
     monkeypatch.setattr(curves, "_MOST_POINTS", 5)

@@ -89,7 +89,7 @@ def _of_single_label(
         confusion_section("Confusion matrix", dataset.labels, labels, predicted),
         scores_by_name("By label", "label", dataset.labels, *class_counts(labels, predicted, len(dataset.labels))),
         _reliability(
-            confidences, is_correct, "A prediction is a text's label, its confidence the probability of that."
+            confidences, is_correct, "A prediction is the label of a text; its confidence is that label's probability."
         ),
         _by_length(lengths, is_correct),
         _mistakes(mistakes, len(rows), len(examples), "by the probability of the wrong label"),
@@ -126,12 +126,12 @@ def _of_multi_label(
         )
         for row in order
     ]
-    note = "A prediction is whether a text has a label, so there are as many for each text as there are labels."
+    note = "Each decision whether a text has a label counts as a prediction, so each text has one for every label."
     return [
         scores_by_name("By label", "label", dataset.labels, *class_counts(labels, predicted, len(dataset.labels))),
         _reliability(confidences.ravel(), is_correct.ravel(), note),
         _by_length(lengths, is_correct.all(axis=-1)),
-        _mistakes(mistakes, len(rows), len(examples), "by how sure its most confident wrong decision is"),
+        _mistakes(mistakes, len(rows), len(examples), "by the confidence of the most confident wrong decision"),
     ]
 
 
@@ -179,7 +179,7 @@ def _of_regression(
                 for name, of_bin in zip(names, by_length, strict=True)
             ],
             axis="wordpieces",
-            note="Above each bar the mean size of the errors.",
+            note="Above each bar: the mean size of the errors.",
         ),
         Mistakes(title="Largest errors", mistakes=mistakes),
     ]
@@ -197,7 +197,7 @@ def _reliability(confidences: np.ndarray, is_correct: np.ndarray, note: str) -> 
     error = expected_calibration_error(bins)
     note = (
         f"Expected calibration error {error:.4f}: the mean distance between confidence and accuracy over {len(bins)} "
-        f"intervals (Guo et al. 2017). Below the dashed line the model is too sure of itself. {note}"
+        f"intervals (Guo et al. 2017). Below the dashed line the model is overconfident. {note}"
     )
     return Reliability(title="Calibration", bins=bins, note=note)
 
@@ -210,7 +210,7 @@ def _by_length(lengths: Sequence[int], is_correct: np.ndarray) -> Bars:
         Bar(name, (num_right, total - num_right), percent(num_right / total) if total else "")
         for name, num_right, total in zip(names, hits, totals, strict=True)
     ]
-    note = "Above each bar the fraction that is right. Lengths are those of the whole texts, before any truncation."
+    note = "Above each bar: the fraction of correct predictions. Lengths are those before truncation."
     return Bars(title="Length", parts=("right", "wrong"), bars=bars, axis="wordpieces", note=note)
 
 

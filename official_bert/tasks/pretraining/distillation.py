@@ -87,7 +87,7 @@ def _check_fits(teacher: BertConfig, student: BertConfig, source: str, *, compar
     if teacher.vocab_size != student.vocab_size:
         raise UserError(
             f"the teacher in {source} has vocab_size={teacher.vocab_size} and the student {student.vocab_size}; give a "
-            "teacher and a student of one vocabulary"
+            "teacher and a student with the same vocabulary"
         )
     if teacher.num_segments < student.num_segments:
         raise UserError(

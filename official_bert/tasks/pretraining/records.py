@@ -264,5 +264,5 @@ class RecordMaker:
         else:
             logging.info("  masked: none; run_pretraining.py masks while training")
         if self._negatives:
-            negative = "what precedes the first" if self._negatives == SWAPPED else "random"
+            negative = "the preceding sentences" if self._negatives == SWAPPED else "random"
             logging.info("  second part: %s", negative if pair.is_negative else "the actual next sentences")

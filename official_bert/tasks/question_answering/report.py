@@ -62,7 +62,7 @@ def report_sections(
         score = score_answer(text, golds, normalization=normalization, has_null=version_2)
         scored.append(_Scored(question, text, chosen.position, chosen.probability, score))
     sections = [
-        Scores(title="Scores", values=scores, note="Percents, as SQuAD's own scripts give them."),
+        Scores(title="Scores", values=scores, note="Percentages, as in SQuAD's own scripts."),
         _by_question_word(scored),
     ]
     if version_2:
@@ -137,11 +137,11 @@ def _percent(scores: Iterable[float]) -> float:
 def _worst(contexts: Sequence[str], scored: Sequence[_Scored]) -> Mistakes:
     wrong = [entry for entry in scored if not entry.scores.exact]
     worst = sorted(wrong, key=lambda entry: (entry.scores.f1, -entry.probability))[:NUM_MISTAKES]
-    note = f"{len(wrong):,} of {len(scored):,} answers are no exact match."
+    note = f"{len(wrong):,} of {len(scored):,} answers are not an exact match."
     if len(wrong) > len(worst):
-        note += f" These are the {len(worst)} of the lowest F1, the most confident first."
+        note += f" These are the {len(worst)} with the lowest F1, the most confident first."
     if any(entry.predicted and entry.position is None for entry in worst):
-        note += " A predicted text that the context has several times is marked at the first place."
+        note += " A predicted text that occurs several times in the context is marked at its first occurrence."
     note += (
         " Gold answers are shaded, predicted ones underlined; probabilities are among the best answers of a question."
     )

@@ -215,8 +215,8 @@ def _read_lines(path: str) -> list[str]:
         num_read = reader.position
         if num_dropped > _MAX_LINE_END:
             raise UserError(
-                f"{path}, line {len(lines) + 1}: carriage returns stand within the line; convert the file's line ends "
-                "to those of Unix"
+                f"{path}, line {len(lines) + 1}: the line contains carriage returns; convert the file to Unix line "
+                "endings"
             )
         text = line if lines else line.removeprefix(_BYTE_ORDER_MARK)
         lines.append(text if text.strip(f" \t{_BYTE_ORDER_MARK}") else "")

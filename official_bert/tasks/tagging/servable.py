@@ -273,7 +273,7 @@ def servable_of_run(
 
 
 def trained_tags(config: TaggingConfig) -> list[str]:
-    """Return the tag names that the model of a run without training was trained with.
+    """Return the tag names of an already trained model that a run loads.
 
     Raises:
       UserError: they are missing.

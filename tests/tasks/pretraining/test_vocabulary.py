@@ -58,7 +58,7 @@ def test_it_is_not_taken_from_what_does_not_know_it(make, vocab_file, tmp_path):
     with pytest.raises(UserError, match="other.txt is not the vocabulary that the records .*; leave vocab_file out"):
         with_vocabulary(config(vocab_file=str(other)), [path])
     (cased,) = make("cased", **CASED)
-    with pytest.raises(UserError, match="another vocabulary or another treatment of text"):
+    with pytest.raises(UserError, match="another vocabulary or other text settings"):
         with_vocabulary(config(), [path, cased])
     shutil.copy(path, copy)
     assert with_vocabulary(config(), [str(copy)]).vocab_file is None

@@ -34,7 +34,7 @@ TAG_SETS = (
     ("O", "I-PER", "I-LOC", "B-PER"),  # IOB1
     ("O", "B-PER", "I-PER", "E-PER", "S-PER", "S-LOC", "I-LOC"),
     ("O", "B-A", "I-A", "L-A", "U-A", "W-A", "M-B", "[-B", "]-B"),
-    ("I-work-of-art", "B-work-of-art", "B", "I", "S", "O"),  # no O at first; types with hyphens, and none
+    ("I-work-of-art", "B-work-of-art", "B", "I", "S", "O"),  # O not first; types with hyphens, and no type
     ("B-PER", "E-LOC"),
 )
 

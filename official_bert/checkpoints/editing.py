@@ -1,4 +1,4 @@
-"""Model surgery: averages checkpoints, and changes layers, vocabulary or number of positions."""
+"""Edits of a model's weights: averaging checkpoints, and changing layers, vocabulary or number of positions."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -191,7 +191,7 @@ class _Spool:
     """Rows of an array in an unnamed file, until their number is known."""
 
     def __init__(self, path: str, row_shape: tuple[int, ...], dtype: str):
-        """Create the file in the folder of `path`, on the disk that must have room anyway."""
+        """Create the file in the folder of `path`, so on the disk of the output."""
         folder = None if files.is_remote(path) else os.path.dirname(os.path.realpath(path))
         self._row_shape, self._dtype, self._length = row_shape, np.dtype(dtype), 0
         self._folder = folder

@@ -157,7 +157,7 @@ def column_number(name: str, header: Row) -> int:
 
 
 def parse_score(cell: str, where: str, hint: str = "") -> float:
-    """Return the number in a cell; `hint` ends the message about one that is none.
+    """Return the number in a cell; `hint` is appended to the error message if it is not a number.
 
     Raises:
       UserError: it is not a finite number.
@@ -273,7 +273,7 @@ def _lines(path: str) -> Iterator[str]:
 
 
 def _optional_cell(value: Any) -> str:
-    """Return an id, say, as text; "" if missing."""
+    """Convert a JSON value such as an id to text; "" if missing."""
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -68,7 +68,6 @@ class Predictor:
           basic_tokenize: likewise, whether text is cleaned and split at punctuation.
           mixed_precision: number format of the computation, independent of that in training: "none" for float32,
             "bfloat16", "float16", or "auto" for the fastest on this machine. An export computes in float32.
-            "float16", or "auto" for what is fast on this machine. An export computes in float32.
 
         Raises:
           UserError: there is no model at the path, or it cannot be loaded.

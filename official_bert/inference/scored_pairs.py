@@ -129,7 +129,7 @@ def correlations(
       pairs: pairs with at least two different scores.
       encoder: an encoder that computes K vectors per sentence.
       report: called with the number of finished pairs.
-      kinds: makes of them, float [K, D], arrays with a vector in each row; by default, these vectors.
+      kinds: converts them, float [K, D], to arrays with a vector per row; by default, the vectors are used as they are.
 
     Returns:
       Spearman's and Pearson's correlation for each vector.

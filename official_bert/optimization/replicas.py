@@ -116,7 +116,7 @@ def check_options(optimizer: keras.optimizers.Optimizer) -> None:
     """Check that an optimizer has no options that Keras's `apply` supports and `take_step` does not.
 
     Raises:
-      UserError: it has; the message names the options.
+      UserError: it has such options; the message names them.
     """
     unused = [option for option in _DONE_IN_APPLY if getattr(optimizer, option)]
     if unused:

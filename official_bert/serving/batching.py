@@ -31,10 +31,10 @@ class BatchObserver(Protocol):
     """Observer of a batcher, such as metrics; called on the event loop."""
 
     def wait(self, change: int) -> None:
-        """Take note that more examples wait than before, or fewer."""
+        """Handle a change in the number of waiting examples."""
 
     def compute(self, num_examples: int, num_positions: int) -> None:
-        """Take note that examples are computed together; the positions of texts are estimated."""
+        """Handle a batch before it is computed; the number of positions is estimated for texts."""
 
 
 class _Unobserved(BatchObserver):
@@ -81,7 +81,7 @@ class Batcher:
           is_joining: whether each result row, including its shape, depends only on its input row; otherwise each call
             is computed alone and whole.
           lengths: returns the number of positions in use of each row. If given, batches are filled by positions instead
-            of examples: rows of about the same length are computed together, without the positions that none uses.
+            of examples: rows of similar length are computed together, without unused positions.
           observer: called for batches and waiting examples.
         """
         self._compute, self._settings, self._executor = compute, settings, executor

@@ -1,4 +1,4 @@
-"""URLs of the servers of this package: TensorFlow Serving's REST API, and those of the modules beside this one.
+"""Endpoints of the servers of this package: TensorFlow Serving's REST API, and those of neighbouring modules.
 
 TensorFlow Serving's API is documented at https://www.tensorflow.org/tfx/serving/api_rest.
 """

@@ -253,7 +253,7 @@ def _tokens(tokenizer: Tokenizer, text: str, most: int, keeps_end: bool = False)
 def _prompted(
     reading: ModelReading, inputs: Sequence[str] | Sequence[Sequence[int]], prompt_name: str | None, keeps_end: bool
 ) -> tuple[ModelReading, list[list[int]]]:
-    """Return the ids of inputs with a prompt, and a reading that adds none to them."""
+    """Return the token ids of inputs with their prompt, and an input format without the prompt."""
     if reading.tokenizer is None or prompt_name not in reading.prompts:
         if prompt_name is None:
             raise RequestError("truncation_direction must be 'right', since this export does not tell its prefix")

@@ -83,7 +83,7 @@ def highest_version(export_dir: str) -> int:
 
 
 def check_reads_texts(path: str) -> None:
-    """Check that a folder is no version that only LiteRT or ONNX Runtime can read, and that its highest one is none.
+    """Check that a folder, or its highest version, is not an export that only LiteRT or ONNX Runtime can read.
 
     Raises:
       UserError: it is.

@@ -41,7 +41,7 @@ class SlidingWindow(NamedTuple):
         return [range(start, min(start + self.max_tokens, self.num_wordpieces)) for start in starts]
 
     def best_windows(self, wordpieces: Sequence[int] | np.ndarray, length_weight: float = 0.0) -> np.ndarray:
-        """Find the windows with the most context around wordpieces: on the poorer side of each; on ties the first.
+        """Find the window that gives each wordpiece the most context on its shorter side; the first if tied.
 
         Args:
           wordpieces: int [P], of the text.

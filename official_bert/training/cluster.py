@@ -117,7 +117,7 @@ class Cluster:
         """Raise unless all workers see the files that the chief writes to a folder; the folder must exist on the chief.
 
         Raises:
-          UserError: some do not.
+          UserError: some workers do not see them.
         """
         if self.num_workers == 1:
             return

@@ -191,7 +191,7 @@ class TrainingSteps:
         """Compute the gradients of losses that compare the examples of all parts of a batch.
 
         The outputs of all parts are computed first, then the gradients of the losses with respect to the outputs, and
-        last, part by part once more, the gradients of the variables: what is stored between is the outputs alone.
+        last, part by part once more, the gradients of the variables: only the outputs are stored in between.
 
         Source: Gao et al., "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup" (2021).
         """

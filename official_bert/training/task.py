@@ -41,5 +41,5 @@ class Task(Protocol):
 
 
 def compares_examples(task: Task) -> bool:
-    """Return `Task.compares_examples`, which most tasks leave out."""
+    """Return `Task.compares_examples`; False for tasks without this attribute."""
     return getattr(task, "compares_examples", False)

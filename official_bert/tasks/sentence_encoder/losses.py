@@ -49,7 +49,7 @@ def contrastive(vectors: tf.Tensor, batch: Batch, *, temperature: float, symmetr
 def _ranked(queries, candidates, own_numbers, candidate_numbers, targets, temperature: float) -> tf.Tensor:
     """Return the cross-entropy of each query, float32 [b].
 
-    Candidates with one of the query's `own_numbers`, [b, 2], are no negatives.
+    Candidates with one of the query's `own_numbers`, [b, 2], are not negatives.
     """
     logits = tf.matmul(queries, candidates, transpose_b=True) / temperature  # [b, C]
     is_own = tf.reduce_any(own_numbers[:, :, tf.newaxis] == candidate_numbers, axis=1)  # [b, C]

@@ -1,6 +1,7 @@
 """Limits on the size of requests to a server, and one-sentence error responses.
 
-Without this middleware, an ASGI server reads requests of any size into memory, and logs a traceback when a client disconnects.
+Without this middleware, an ASGI server reads requests of any size into memory, and logs a traceback when a client
+disconnects.
 """
 
 import logging

@@ -55,7 +55,7 @@ class JoinedSequence(NamedTuple):
 def truncate_pair(
     first: Sequence[int], second: Sequence[int], max_num_tokens: int
 ) -> tuple[Sequence[int], Sequence[int]]:
-    """Truncate two texts to a common limit, always at the end of the longer one, or of the second if they are equally long.
+    """Truncate two texts to a common limit, always at the end of the longer one; if tied, of the second.
 
     Args:
       first: ids of the first text.

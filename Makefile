@@ -51,7 +51,7 @@ docs: install
 
 # Runs the notebooks, each as after a fresh clone, and stores what they print and draw: about two minutes each.
 notebooks: install
-	$(BIN)/python -m pip install --quiet --editable ".[notebooks]"
+	$(BIN)/python -m pip install --quiet --editable ".[notebooks,serve]"
 	$(BIN)/python tools/run_notebooks.py
 
 bench: install

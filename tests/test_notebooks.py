@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 from tests.pages import compare
 
 FOLDER = ROOT / "notebooks"
-NAMES = ["1_pretraining.ipynb", "2_classification.ipynb", "3_attention_and_similarity.ipynb"]
+NAMES = ["1_pretraining.ipynb", "2_classification.ipynb", "3_attention_and_similarity.ipynb", "4_search.ipynb"]
 LARGEST_KILOBYTES = 400
 ACCURACY_TOLERANCE = 0.15  # between machines, whose arithmetic differs in the last bits from the first step on
 
@@ -134,15 +134,15 @@ def loaded(path):
 
 @pytest.fixture(scope="module")
 def output(tmp_path_factory):
-    """Output folder of the notebooks: the second and third start from the model of the first, if it has run."""
+    """Output folder of the notebooks: the others start from the model of the first, if it has run."""
     return tmp_path_factory.mktemp("output")
 
 
 @pytest.mark.slow
 @notebooks
 def test_a_notebook_runs_and_prints_what_is_stored(name, output):
-    for package in ("nbclient", "ipykernel", "matplotlib"):
-        pytest.importorskip(package, reason=f'needs {package}, of the extra "notebooks"')
+    for package in ("nbclient", "ipykernel", "matplotlib", "kserve"):
+        pytest.importorskip(package, reason=f'needs {package}, of the extras "notebooks" and "serve"')
     executed = loaded(ROOT / "tools" / "run_notebooks.py").execute(FOLDER / name, output)
     complaints = []
     for shown, printed in zip(code_cells(stored(name)), code_cells(executed), strict=True):

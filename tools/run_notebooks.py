@@ -1,6 +1,7 @@
 """Run the notebooks from top to bottom and save their outputs; `make notebooks`.
 
-Each runs in a copy of its folder, without files of other runs, as after a fresh clone. Needs the extra "notebooks".
+Each runs in a copy of its folder, without files of other runs, as after a fresh clone. Needs the extras "notebooks"
+and "serve".
 
 python tools/run_notebooks.py                                       # all
 python tools/run_notebooks.py notebooks/2_classification.ipynb      # one

@@ -38,6 +38,17 @@ def test_what_is_replaced_is_named_in_the_page(stand_in):
     assert stand_in.real in (ROOT / stand_in.page).read_text()
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/tour.md"])
+def test_the_first_pages_need_only_the_installed_package(page):
+    commands = [step.text for step in steps_of(page)[0] if step.language == "sh"]
+    assert any("official-bert" in command for command in commands)
+    assert not [
+        command for command in commands if re.search(r"\bmake |\bpython \S+\.py|\b(vocab|notebooks|recipes)/", command)
+    ]
+    for name in re.findall(r"\bdata/([\w./]+)", "\n".join(commands)):
+        assert (ROOT / "official_bert" / "demo_data" / name).exists(), name
+
+
 @pytest.fixture
 def clone(tmp_path):
     """A fresh copy of the project for each page, without files of earlier runs or other pages."""

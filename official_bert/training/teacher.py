@@ -105,7 +105,7 @@ def write_teacher_records(
     Args:
       job: the task to train.
       teacher: the teacher.
-      load_model: function to `load_teacher`.
+      load_model: loads the teacher; see `load_teacher`.
       file: the records without logits, readable by all workers.
       num_records: number of records.
 

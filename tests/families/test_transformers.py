@@ -191,7 +191,7 @@ def test_a_checkpoint_of_the_electra_repository_gives_its_discriminator(tmp_path
     generator["generator_predictions/output_bias"] = np.ones(33, np.float32)
     write_checkpoint(str(tmp_path / "bert_model.ckpt"), released | generator)
     values = config.to_dict()
-    assert values.pop("hidden_act") == "gelu_erf"  # the only one there, so a missing key means it
+    assert values.pop("hidden_act") == "gelu_erf"  # transformers has no other, so a missing key means this one
     (tmp_path / "bert_config.json").write_text(json.dumps(values))
     assert BertConfig.from_json_file(str(tmp_path / "bert_config.json")) == config
     loaded = BertEncoder.from_checkpoint(str(tmp_path)).checkpoint_variables()

@@ -34,7 +34,7 @@ def test_every_block_is_run_or_says_why_not(page):
 
 
 @pytest.mark.parametrize("stand_in", STAND_INS, ids=lambda stand_in: f"{stand_in.page} {stand_in.real}")
-def test_what_is_replaced_is_named_in_the_page(stand_in):
+def test_stand_ins_replace_something_on_the_page(stand_in):
     assert stand_in.real in (ROOT / stand_in.page).read_text()
 
 

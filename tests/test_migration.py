@@ -56,7 +56,7 @@ def model_of(had):
 @pytest.mark.parametrize(
     "had", [pytest.param(had, marks=pytest.mark.slow) if had.startswith("pipeline") else had for had in ROWS]
 )
-def test_what_you_write_gives_what_you_had(had):
+def test_migrated_code_gives_the_same_results(had):
     folder = FAMILIES / model_of(had)
     has_arrays = (folder / "expected.npz").exists()
     expected = dict(np.load(folder / "expected.npz")) if has_arrays else {"input_ids": np.ones([4, 9], np.int32)}

@@ -125,11 +125,11 @@ def test_dots_within_a_line_stand_for_anything():
         ("positive    0.998", "negative    0.5"),
     ],
 )
-def test_what_a_model_chooses_may_differ(shown, printed):
+def test_choices_of_a_model_may_differ(shown, printed):
     assert compare([shown], [printed]) == []
 
 
-def test_what_stands_around_a_choice_may_not_differ():
+def test_text_around_a_models_choice_may_not_differ():
     assert compare(["positive    0.998"], ["positive    0.998    1"]) != []
     assert compare(["    1  0.8793        195-208  Zoë"], ["1. 0.8793 at 195-208: Zoë"]) != []
 

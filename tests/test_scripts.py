@@ -144,7 +144,7 @@ class TestCreatePretrainingData:
     def flags(self, corpus_file, vocab_file, tmp_path):
         return {"input_file": corpus_file, "output_file": tmp_path / "out.tfrecord", "vocab_file": vocab_file}
 
-    def test_a_run_says_what_it_made_and_starts_quietly(self, flags):
+    def test_a_run_logs_its_outputs_and_starts_quietly(self, flags):
         result = run_cold("create_pretraining_data.py", **flags, dupe_factor=1, max_seq_length=64)
         assert result.code == 0, result
         for part in ("10 documents gave", "records with", "padding", "masked 1", "unknown", "random next"):

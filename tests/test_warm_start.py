@@ -61,6 +61,6 @@ def test_a_script_that_does_not_end_is_killed(program):
         warm_start.run(program, environment, timeout=0.5)
 
 
-def test_what_an_import_has_read_already_needs_a_new_python(program):
+def test_settings_read_at_import_need_a_new_python(program):
     for name in ("TF_CPP_MAX_VLOG_LEVEL", "KERAS_BACKEND", "PYTHONHASHSEED"):
         assert warm_start.run(program, {**os.environ, name: "1"}, timeout=300) is None

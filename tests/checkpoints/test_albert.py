@@ -86,7 +86,7 @@ def checkpoint_of(config, folder):
     ],
     ids=["ALBERT's checkpoint", "BERT's checkpoint"],
 )
-def test_the_config_of_the_other_model_is_said_by_name(tmp_path, given, wanted, message):
+def test_the_error_names_the_config_of_the_other_family(tmp_path, given, wanted, message):
     prefix = checkpoint_of(given, tmp_path / "given")
     variables = BertEncoder(wanted).trainable_variables
     with pytest.raises(UserError, match=message):

@@ -47,7 +47,7 @@ def test_a_checkpoint_is_on_the_disk_before_its_names(tmp_path, monkeypatch):
     ]  # fmt: skip
 
 
-def test_what_is_no_regular_file_is_neither_read_nor_replaced(tmp_path):
+def test_special_files_are_neither_read_nor_replaced(tmp_path):
     prefix = str(tmp_path / "model.ckpt-7")
     os.mkfifo(prefix + ".index")
     for use in (lambda: write_checkpoint(prefix, ARRAYS), lambda: CheckpointReader(prefix)):
@@ -173,7 +173,7 @@ def test_training_state_is_slots_and_step():
     assert is_training_state(momentum, ARRAYS) and not is_training_state(momentum, {momentum})
 
 
-def test_what_is_damaged_while_it_is_written_does_not_replace_the_checkpoint_before(tmp_path, monkeypatch):
+def test_damage_during_writing_keeps_the_previous_checkpoint(tmp_path, monkeypatch):
     folder = CheckpointFolder(str(tmp_path), keep_max=5)
     folder.save(1, ARRAYS)
     really = tf.raw_ops.SaveV2

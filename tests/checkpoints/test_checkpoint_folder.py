@@ -61,7 +61,7 @@ def test_zero_keeps_all(tmp_path):
     assert len(checkpoints(tmp_path)) == 8
 
 
-def test_a_later_run_goes_on_counting(tmp_path, monkeypatch):
+def test_a_later_run_continues_the_count(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     os.mkdir("out")
     CheckpointFolder("out", keep_max=2).save(1, ARRAYS)
@@ -75,7 +75,7 @@ def test_a_later_run_goes_on_counting(tmp_path, monkeypatch):
     assert "model.ckpt-1.meta" not in os.listdir("out")
 
 
-def test_what_a_killed_run_left_is_swept_away(tmp_path):
+def test_leftovers_of_a_killed_run_are_deleted(tmp_path):
     (tmp_path / ".model.ckpt-5.partial-123.index").write_text("half")
     (tmp_path / ".other").write_text("not ours")
     CheckpointFolder(str(tmp_path), keep_max=5).save(6, ARRAYS)
@@ -147,7 +147,7 @@ def test_a_folder_without_any_intact_checkpoint_is_left_alone(tmp_path):
     assert (tmp_path / "checkpoint").read_bytes() == state
 
 
-def test_what_a_run_killed_at_its_last_checkpoint_left_is_tidied_up(tmp_path, monkeypatch):
+def test_leftovers_of_a_run_killed_at_its_last_checkpoint_are_deleted(tmp_path, monkeypatch):
     run = CheckpointFolder(str(tmp_path), keep_max=2)
     for step in (1, 2):
         run.save(step, {"step": np.int64(step)})

@@ -142,7 +142,7 @@ def test_models_load_the_heads_that_are_there_and_name_the_others(released, capl
 
 
 @pytest.mark.parametrize("place", ["new/folder", "new/model.ckpt-3"])
-def test_what_is_saved_is_loaded_again(released, tmp_path, monkeypatch, place):
+def test_saved_models_load_again(released, tmp_path, monkeypatch, place):
     monkeypatch.chdir(tmp_path)
     config = BertConfig.from_json_file(str(released / "bert_config.json"))
     encoder = BertEncoder(config)

@@ -50,7 +50,7 @@ def trace(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("protocol", range(5))
 @pytest.mark.parametrize("function", ["os.system", "builtins.exec", "builtins.getattr"])
-def test_what_a_pickle_asks_for_is_named_and_not_run(trace, function, protocol):
+def test_functions_in_a_pickle_are_named_and_not_run(trace, function, protocol):
     calls = {
         "os.system": Asks(os.system, f"touch {trace}"),
         "builtins.exec": Asks(exec, f"open({str(trace)!r}, 'w')"),
@@ -119,7 +119,7 @@ def test_tensors_beyond_their_storage_are_refused(arguments, message):
         read_tensors(zipped(one_tensor(*arguments), **{"0": bytes(16)}))
 
 
-def test_storages_that_are_none_are_refused():
+def test_invalid_storages_are_refused():
     for options, message in (
         ({"key": "../../etc/passwd"}, "lacks the storage"),
         ({"kind": "module"}, "names 'module' instead of a storage"),

@@ -210,7 +210,7 @@ class TestTies:
 class TestMissingPooler:
     """Models for masked words, spans and tags, which have no pooler in `transformers`."""
 
-    def test_it_begins_at_random_and_says_so(self, arrays):
+    def test_a_missing_pooler_is_newly_initialized_and_logged(self, arrays):
         whole = from_hf(arrays, CONFIG, "folder")
         kernel = whole.arrays["bert/pooler/dense/kernel"]
         first, second = (from_hf(without(arrays, "bert.pooler"), CONFIG, "folder") for _ in range(2))

@@ -113,7 +113,7 @@ def test_the_tables_are_means_over_the_seeds(finished, capsys):
     assert f"bert\t1\t{scores['bert', 1][0]:.4f}\t{scores['bert', 1][1]:.4f}" in lines
 
 
-def test_what_is_finished_is_not_run_again(finished, monkeypatch, capsys):
+def test_finished_runs_are_not_repeated(finished, monkeypatch, capsys):
     config, scores = finished
     missing = all_trials(config)["no_next_sentence", 2].finetuned
     shutil.rmtree(missing.config.output_dir)

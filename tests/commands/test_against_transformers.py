@@ -169,7 +169,7 @@ def test_the_tokenizer_is_loaded_with_its_settings(tmp_path, model_dir, vocab_fi
         from_hf(tmp_path / "theirs", tmp_path / "out")
 
 
-def test_what_we_say_of_pickles_works(tmp_path):
+def test_the_documented_behaviour_of_pickles(tmp_path):
     model = make_model("BertForPreTraining")
     save(model, tmp_path)
     (tmp_path / "model.safetensors").unlink()

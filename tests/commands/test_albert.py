@@ -100,7 +100,7 @@ def test_other_ways_of_training(reviews_flags, tmp_path, albert, changes):
     assert np.array_equal(before.read(name), after.read(name)) == ("trainable_encoder" in changes)
 
 
-def test_the_other_models_config_is_said_by_name(reviews_flags, files_of_model, albert):
+def test_the_error_names_the_other_models_config(reviews_flags, files_of_model, albert):
     flags = {**reviews_flags, "do_train": True}
     assert_refused(
         run_classifier.run,

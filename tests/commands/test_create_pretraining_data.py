@@ -85,7 +85,7 @@ def test_an_output_that_is_an_input_is_refused(refuse, tmp_path, corpus_file):
     assert copy.read_bytes() == open(corpus_file, "rb").read()
 
 
-def test_what_is_no_regular_file_is_refused_at_once(refuse, tmp_path):
+def test_special_files_are_refused_immediately(refuse, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     message = f"{pipe} is a pipe (FIFO), not a regular file; give a regular file"

@@ -79,7 +79,7 @@ def stored_logits(path):
 
 
 @pytest.mark.slow
-def test_the_teacher_s_logits_lie_beside_each_record(base, student, teacher, tmp_path):
+def test_each_record_contains_the_teachers_logits(base, student, teacher, tmp_path):
     result = run_script("run_classifier.py", "--do_eval", **{**student, "do_train": "true"})
     assert result.code == 0, result
     logits, records = stored_logits(f"{student['output_dir']}/train.teacher.tf_record")

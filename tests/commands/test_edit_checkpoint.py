@@ -55,7 +55,7 @@ def test_the_average_is_that_of_every_number(checkpoints, tmp_path, model_dir):
     assert BertEncoder.from_checkpoint(str(out)).config.num_hidden_layers == 3
 
 
-def test_what_cannot_be_averaged(checkpoints, tmp_path, model_dir):
+def test_checkpoints_that_cannot_be_averaged(checkpoints, tmp_path, model_dir):
     arrays = arrays_of(checkpoints[0])
     write_checkpoint(str(tmp_path / "run0" / "smaller.ckpt"), {**arrays, "bert/pooler/dense/bias": np.zeros(3, "f4")})
     with pytest.raises(UserError, match=r"bert/pooler/dense/bias is \[32\] in the first and \[3\] in the second"):

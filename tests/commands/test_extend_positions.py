@@ -42,7 +42,7 @@ def test_rows_that_are_no_positions_stay_at_the_beginning():
     assert with_positions({name: table}, config, 11)[name][:, 0].tolist() == [0, 1, 2, 3, 4, 5, 2, 3, 4, 5, 2]
 
 
-def test_what_cannot_be_extended(model_dir, tmp_path):
+def test_models_that_cannot_be_extended(model_dir, tmp_path):
     with pytest.raises(UserError, match=r"max_position_embeddings=64: .*bert_config.json has 64 already; give more"):
         extend(model_dir, tmp_path / "out", max_position_embeddings=64)
     other = tmp_path / "bert_config.json"

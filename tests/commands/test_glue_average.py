@@ -62,7 +62,7 @@ def test_every_task_has_its_row_and_the_average_its_tasks(folders):
     assert result.errors == ""
 
 
-def test_wnli_counts_if_wished(folders):
+def test_wnli_can_be_included(folders):
     result = run_script("glue_average", "--include_wnli", output_dirs=f"{folders}/*", table_format="tsv")
     rows = table(result)
     assert (rows["WNLI"][3], rows["AX"][3]) == ("yes", "no")
@@ -81,7 +81,7 @@ def test_without_a_task_that_counts_there_is_no_average(folders):
     assert (average[1], average[4]) == ("", "0 of 8 tasks; missing: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE")
 
 
-def test_the_table_is_aligned_unless_wished_otherwise(folders):
+def test_the_table_is_aligned_by_default(folders):
     lines = run_script("glue_average", output_dirs=folders / "cola").output.splitlines()
     assert lines[:2] == [
         "task     runs  score  std  counts  metrics",
@@ -106,7 +106,7 @@ def test_averaging_runs_that_differ_in_more_than_their_seed_is_warned_of(folders
         ("rte", {"eval_accuracy": "high"}, ["eval_results.txt, line 4: 'eval_accuracy = high'"]),
     ],
 )
-def test_results_of_something_else_are_a_mistake(tmp_path, task_name, results, parts):
+def test_results_of_another_program_are_an_error(tmp_path, task_name, results, parts):
     folder = write_run(tmp_path / "run", task_name, results)
     assert_fails(run_script("glue_average", output_dirs=folder), *parts)
 

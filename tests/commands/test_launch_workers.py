@@ -14,7 +14,7 @@ from tests.conftest import run_script, script_command, script_environment
 TOOL = "launch_workers"
 
 
-def test_every_worker_is_told_which_one_it_is():
+def test_each_worker_gets_its_index():
     result = run_script(TOOL, "--", "sh", "-c", 'echo "$TF_CONFIG"; echo error >&2', num_workers=3)
     assert result.code == 0, result
     lines = sorted(result.output.splitlines())

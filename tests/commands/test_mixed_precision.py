@@ -73,7 +73,7 @@ def test_a_checkpoint_goes_with_every_precision(settings, tmp_path, caplog, prec
 
 
 @pytest.mark.slow
-def test_what_a_frozen_encoder_computed_in_one_precision_is_not_used_in_another(settings, tmp_path):
+def test_features_of_another_precision_are_not_reused(settings, tmp_path):
     losses, records = [], []
     for precision in ("none", "bfloat16", "none"):
         options = {"trainable_encoder": False, "num_train_epochs": 1.0, "mixed_precision": precision}
@@ -119,7 +119,7 @@ def test_auto_follows_the_devices(tmp_path, caplog, monkeypatch):
     assert dtype_policy("auto") == "mixed_bfloat16"
 
 
-def test_what_no_device_computes_is_refused(tmp_path):
+def test_unsupported_precisions_are_refused(tmp_path):
     with pytest.raises(UserError, match="mixed_precision=float16: a TPU computes in bfloat16; use that, or auto"):
         dtype_policy("float16", use_tpu=True)
     with pytest.raises(UserError, match="mixed_precision='half': choose one of none, bfloat16, float16, auto"):

@@ -89,7 +89,7 @@ def test_runs_without_metrics_are_left_out_with_a_note(flags, tmp_path, caplog):
         assert_refused(plot_metrics.run, CurvesConfig, given, message)
 
 
-def test_losses_that_are_nan_are_told(flags, tmp_path, caplog):
+def test_nan_losses_are_reported(flags, tmp_path, caplog):
     nan = float("nan")
     diverged = make_folder(tmp_path / "out" / "diverged", losses=(3.0, nan, nan))
     plot_metrics.run(CurvesConfig(**flags))

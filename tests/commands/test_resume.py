@@ -128,7 +128,7 @@ def test_refusals_leave_the_folder_as_it_was(resumed, tmp_path):
     assert contents(resumed["output_dir"]) == before
 
 
-def test_what_changes_a_resumed_run_is_warned_of(resumed, caplog):
+def test_changes_that_affect_a_resumed_run_give_a_warning(resumed, caplog):
     new_flags = {"end_learning_rate": 1e-6, "lr_schedule": "cosine", "layer_wise_lr_decay": 0.9}
     run(resumed, learning_rate=1e-3, warmup_proportion=0.2, train_batch_size=4, allow_inexact_resume=True, **new_flags)
     new_changes = tuple(f"{name}={value}" for name, value in new_flags.items())
@@ -141,7 +141,7 @@ def test_what_changes_a_resumed_run_is_warned_of(resumed, caplog):
 
 
 @pytest.mark.slow
-def test_what_changes_nothing_is_not_warned_of(resumed, caplog):
+def test_changes_without_effect_give_no_warning(resumed, caplog):
     run(resumed, log_steps=3, save_checkpoints_steps=4, init_checkpoint=None)
     assert "differs from an uninterrupted one" not in caplog.text
     assert "newly initialized, and fine-tuning" not in caplog.text  # the weights come from the folder
@@ -186,9 +186,7 @@ def test_settings_of_wrong_types_are_named(half_done, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damaged", ["data-00000-of-00001", pytest.param("index", marks=pytest.mark.endurance)])
-def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one_and_ends_as_if_nothing_had_been(
-    resumed, tmp_path, caplog, damaged
-):
+def test_a_run_resumes_before_a_damaged_checkpoint_with_the_same_result(resumed, tmp_path, caplog, damaged):
     whole = str(tmp_path / "whole")
     shutil.copytree(resumed["output_dir"], whole)
     for end in ("index", "data-00000-of-00001"):

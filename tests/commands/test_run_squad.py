@@ -201,7 +201,7 @@ def test_training_and_prediction(trained, data):
     assert reports.sections_of(report)["By question word"]["rows"][0][:2] == ["what", "21"]
 
 
-def test_the_same_command_again_changes_nothing_and_says_so(trained):
+def test_repeating_the_command_changes_nothing_and_logs_it(trained):
     settings, _ = trained
     before = bytes_in(settings["output_dir"])
     again = run_script("run_squad.py", **settings)
@@ -467,7 +467,7 @@ def test_korquad_is_scored_by_its_own_rules(golden_settings):
 
 
 @pytest.mark.slow
-def test_training_goes_on_from_a_finished_run_with_its_head(trained, settings, data):
+def test_training_continues_from_a_finished_run_with_its_head(trained, settings, data):
     settings |= {"init_checkpoint": str(trained[0]["output_dir"]), "train_file": str(data / "dev.json")}
     run(settings, do_train=True, do_predict=True, num_train_epochs=1.0, learning_rate=0.0, dynamic_padding=False)
     finished = arrays_of(os.path.join(trained[0]["output_dir"], "model.ckpt-91"))
@@ -658,9 +658,7 @@ def test_logits_that_are_no_numbers_are_no_answers(golden_settings, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.endurance
-def test_a_bilstm_is_trained_answers_and_is_asked_for_where_it_is_forgotten(
-    settings, one_layer_config_file, data, tmp_path
-):
+def test_a_bilstm_is_trained_and_answers_and_its_flag_is_required(settings, one_layer_config_file, data, tmp_path):
     settings["bert_config_file"] = one_layer_config_file
     head = {"head": "bilstm", "lstm_units": 16}  # its output is as wide as the encoder's
     trained = {**settings, "do_train": True, "do_predict": True, "num_train_epochs": 1.0, "init_checkpoint": None}

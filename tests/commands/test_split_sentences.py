@@ -219,7 +219,7 @@ def test_an_output_that_is_an_input_is_refused(tmp_path):
     assert (tmp_path / "in.txt").read_text() == "It rained."
 
 
-def test_without_the_package_a_run_says_so_at_once(tmp_path, monkeypatch):
+def test_a_missing_package_is_reported_immediately(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "blingfire", None)
     flags = {"input_file": "absent.txt", "output_file": tmp_path / "out"}
     assert_refused(split_sentences.run, SplitSentencesConfig, flags, install_command("sentences"))

@@ -128,7 +128,7 @@ def test_the_paper_grid_is_ranked_by_the_mean_over_seeds(paper_grid, tmp_path):
     assert len(list(tmp_path.glob("*/model.ckpt-9.index"))) == 36
 
 
-def test_checkpoints_of_losers_are_deleted_if_wished(paper_grid, tmp_path):
+def test_checkpoints_of_losers_are_deleted_on_request(paper_grid, tmp_path):
     assert run_script("sweep", "--keep_only_best", **swept(paper_grid)).code == 0
     for pattern in ("checkpoint", "model.ckpt-*", "best/checkpoint", "best/model.ckpt-*"):
         kept = {path.relative_to(tmp_path).parts[0] for path in tmp_path.glob(f"*/{pattern}")}

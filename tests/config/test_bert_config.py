@@ -20,7 +20,7 @@ def read(tmp_path, text):
     return BertConfig.from_json_file(str(path))
 
 
-def test_what_is_read_is_written_again(tmp_path):
+def test_a_config_survives_a_round_trip(tmp_path):
     published = {
         "attention_probs_dropout_prob": 0.1,
         "directionality": "bidi",

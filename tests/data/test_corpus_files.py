@@ -172,7 +172,7 @@ def test_compressed_files_are_one_part_with_the_positions_of_their_text(tmp_path
     assert documents(corpus_parts([str(dump)], part_bytes=1)) == [[(0, "a"), (0, "b")], [(17, "c")]]
 
 
-def test_a_document_of_text_goes_on_in_the_next_file_but_not_in_a_table(tmp_path):
+def test_a_text_document_continues_in_the_next_file_but_not_in_a_table(tmp_path):
     (tmp_path / "a.txt").write_text("a\n\nb\n")
     (tmp_path / "b.txt").write_text("c\n\nd\n")
     (tmp_path / "c.jsonl").write_text('{"text": "e"}\n')
@@ -186,7 +186,7 @@ def test_a_document_of_text_goes_on_in_the_next_file_but_not_in_a_table(tmp_path
     ]
 
 
-def test_formats_are_told_by_name_and_parquet_by_content(tmp_path):
+def test_formats_are_detected_by_name_and_parquet_by_content(tmp_path):
     parquet = write_parquet(tmp_path / "x", {"text": ["a"]})
     (tmp_path / "dump.JSON.gz").write_bytes(COMPRESS[".gz"](b'{"text": "a"}'))
     (tmp_path / "text").write_text("PAR1 is how some text begins")
@@ -258,7 +258,7 @@ def test_bad_columns_of_parquet(tmp_path):
         documents(corpus_parts([path]))
 
 
-def test_what_is_no_parquet_or_damaged(tmp_path):
+def test_damaged_and_invalid_parquet_files(tmp_path):
     path = tmp_path / "p.parquet"
     for data in (b"", b"words", b"PAR1" + b"x" * 50 + b"PAR1"):
         path.write_bytes(data)

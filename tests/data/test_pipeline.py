@@ -63,7 +63,7 @@ def test_batches_of_a_resumed_run_are_those_of_the_uninterrupted_one(paths):
 
 
 @pytest.mark.parametrize("seed", [0, 2**31 - 1, 2**32 - 1])
-def test_any_seed_decides_alone_whatever_that_of_the_process_is(paths, seed):
+def test_the_order_depends_only_on_the_seed_not_on_that_of_the_process(paths, seed):
     orders = []
     for of_process in (seed, 5):
         tf.random.set_seed(of_process)
@@ -156,7 +156,7 @@ def test_batches_of_similar_lengths_hold_each_record_once_an_epoch(text_paths, m
     assert sum(widths) < 0.8 * 16 * len(widths)
 
 
-def test_batches_of_similar_lengths_go_on_where_a_run_stopped(text_paths, monkeypatch):
+def test_batches_of_similar_lengths_resume_where_a_run_stopped(text_paths, monkeypatch):
     monkeypatch.setattr(pipeline, "_POOLED_BATCHES", 4)
     whole = numbers(text_batches(text_paths), 20)
     for steps in (1, 4, 9):
@@ -199,7 +199,7 @@ def test_batches_within_a_budget_hold_each_record_once_an_epoch(text_paths, num_
 
 
 @pytest.mark.parametrize("pooled", [9, pytest.param(8192, marks=pytest.mark.slow)])
-def test_batches_within_a_budget_go_on_where_a_run_stopped(text_paths, monkeypatch, pooled):
+def test_batches_within_a_budget_resume_where_a_run_stopped(text_paths, monkeypatch, pooled):
     monkeypatch.setattr(pipeline, "_POOLED_RECORDS", pooled)
     monkeypatch.setattr(pipeline, "_POOLED_BATCHES", 1)
     budget = TokenBudget(40)

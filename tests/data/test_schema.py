@@ -42,7 +42,7 @@ def test_bytes_stand_for_small_integers():
     assert SCHEMA.encode({"ids": b"\x01\x7f", **values}) == SCHEMA.encode({"ids": [1, 127], **values})
 
 
-def test_decode_gives_back_what_was_encoded():
+def test_decode_inverts_encode():
     records = [SCHEMA.encode({"ids": [7, 8 + n], "weights": [0.5], "label": [-3]}) for n in range(2)]
     decoded = SCHEMA.decode(tf.constant(records))
     assert {name: tensor.dtype.name for name, tensor in decoded.items()} == {

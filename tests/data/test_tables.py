@@ -86,7 +86,7 @@ def test_jsonl_says_what_is_wrong_with_a_row_and_reads_on(tmp_path, line, mistak
     assert after.where == f"{tmp_path}/t.jsonl, line 2"
 
 
-def test_jsonl_takes_no_list_where_an_example_has_one_label(tmp_path):
+def test_jsonl_lists_need_multiple_labels(tmp_path):
     (row,) = rows_of(tables.read_jsonl, tmp_path / "t", '{"a": "A", "l": ["x"]}', keys=tables.Keys(["a"], "l"))
     assert row.mistake.startswith("the label is ['x']")
 

@@ -33,7 +33,7 @@ def test_parts_are_read_as_written(tmp_path, monkeypatch, name, write):
     np.testing.assert_array_equal(np.concatenate([each.vectors for each in found]), expected)
 
 
-def test_damaged_parts_are_told(tmp_path):
+def test_damaged_parts_are_errors(tmp_path):
     path, other = (str(tmp_path / name) for name in ("a.npy", "b.npy"))
     write_npy(path, [block(0, 1)])
     assert [json.loads(line) for line in open(ids_path(path))] == [block(0, 1).ids[n]._asdict() for n in (0, 1)]

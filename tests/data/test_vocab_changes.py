@@ -15,7 +15,7 @@ VOCABULARY = Vocabulary({token: index for index, token in enumerate(TOKENS)})
 WORDS = Counter({"cabbed": 5, "ache": 4, "dad": 3, "zed": 2, "bad": 9})
 
 
-def test_what_saves_most_is_added_first():
+def test_the_wordpieces_that_save_most_are_added_first():
     """cabbed is cab ##bed: saves one; ache is four letters: saves three; zed is unknown: three characters."""
     learned = ["bad", "cabbed", "ache", "zed", "##xyz"]
     change = extended(VOCABULARY, learned, WORDS, num_new_tokens=2, use_unused=False)

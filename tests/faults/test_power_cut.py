@@ -159,7 +159,7 @@ def test_a_power_cut_leaves_the_last_checkpoint_that_was_saved(recorded, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_after_any_power_cut_as_if_there_had_been_none(recorded, tmp_path):
+def test_a_run_resumes_after_any_power_cut_with_the_same_result(recorded, tmp_path):
     whole, cuts = recorded
     for number, (_, contents) in enumerate(cuts):
         folder = tmp_path / str(number)

@@ -59,7 +59,7 @@ def test_one_text_gives_one_vector_and_an_empty_list_none(predictor):
     assert predictor.embed([]).shape == (0, width)
 
 
-def test_long_texts_are_truncated_as_asked_for(predictor):
+def test_long_texts_are_truncated(predictor):
     short = predictor.embed("a a a", max_seq_length=5)
     np.testing.assert_allclose(predictor.embed("a " * 50, max_seq_length=5), short, atol=1e-6)
     with pytest.raises(UserError, match="max_seq_length=65 exceeds the 64 positions of the model"):

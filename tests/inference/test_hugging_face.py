@@ -85,7 +85,7 @@ def test_answers_are_those_of_the_pipeline(folder):
     assert predict.embed("a cat").shape == (8,)
 
 
-def test_what_a_config_says_of_the_classes_must_fit(tmp_path):
+def test_the_class_names_of_a_config_must_match(tmp_path):
     shutil.copytree(ANSWERS / "bert_labels", tmp_path, dirs_exist_ok=True)
     values = json.loads((tmp_path / "config.json").read_text())
     for change, message in {

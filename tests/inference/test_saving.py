@@ -57,7 +57,7 @@ def test_a_predictor_answers_as_the_model_does(pairs, encoder, tokenizer, monkey
     np.testing.assert_allclose(predictor.embed(PAIRS[:2], pooling="pooler"), encoder.pool(**batch), atol=1e-5)
 
 
-def test_what_does_not_belong_together_is_refused(pairs, encoder, tokenizer, tmp_path):
+def test_arguments_that_do_not_match_are_refused(pairs, encoder, tokenizer, tmp_path):
     classifier, span = ClassificationModel(encoder, num_outputs=3), SpanModel(encoder)
     for model, changes, message in (
         (classifier, {"labels": None}, r"the model has 3 outputs; give their names in order: labels=\[...\]"),

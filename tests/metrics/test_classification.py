@@ -80,7 +80,7 @@ def test_correlations_are_those_of_scipy(name):
 
 
 @pytest.mark.parametrize("name", ["macro_f1", "micro_f1"])
-def test_scores_of_several_classes_an_example_are_those_of_scikit_learn(name):
+def test_multi_label_scores_equal_those_of_scikit_learn(name):
     rng = np.random.default_rng(5)
     for _ in range(100):
         shape = (rng.integers(1, 30), rng.integers(2, 6))
@@ -132,7 +132,7 @@ def test_sums_done_by_hand():
         ("micro_f1", [[False, False]], [[False, False]]),
     ],
 )
-def test_what_cannot_be_scored_is_zero_without_a_warning(name, labels, predictions):
+def test_undefined_scores_are_zero_without_a_warning(name, labels, predictions):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         score = METRICS[name](labels, predictions)

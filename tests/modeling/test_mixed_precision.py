@@ -99,7 +99,7 @@ def test_means_over_positions_are_taken_in_float32():
 
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
 @pytest.mark.parametrize("shape", [(1601, 999), (2, 3, 27, 9001)])
-def test_dropout_has_the_rate_that_is_asked_for(dtype, shape):
+def test_dropout_has_the_configured_rate(dtype, shape):
     dropout = Dropout(0.1, seed=1, dtype=dtype)
     outputs = dropout(np.ones(shape, np.float32), training=True)
     assert outputs.dtype == dropout.compute_dtype

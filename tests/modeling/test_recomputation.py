@@ -68,7 +68,7 @@ def test_losses_and_gradients_stay_the_same(options, compiled):
     assert losses[0] != losses[1]  # dropout was on
 
 
-def test_without_a_scope_each_call_drops_out_something_else():
+def test_without_a_scope_each_call_has_another_dropout_mask():
     encoder = encoder_of(recompute_layers=True)
     first, second = (np.asarray(encoder(IDS, MASK, training=True)["sequence_output"]) for _ in range(2))
     assert np.abs(first - second).max() > 0.1

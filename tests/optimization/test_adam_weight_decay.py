@@ -136,7 +136,7 @@ def twelve_small_steps():
     return fitted(small_model(), epochs=2, optimizer=optimizer_for_fit(bias_correction=True))
 
 
-def test_a_saved_model_goes_on_as_if_nothing_happened(twelve_small_steps, tmp_path):
+def test_a_saved_model_continues_training_exactly(twelve_small_steps, tmp_path):
     model = fitted(small_model(), optimizer=optimizer_for_fit(bias_correction=True))
     model.save(tmp_path / "half.keras")
     loaded = keras.models.load_model(tmp_path / "half.keras")
@@ -153,7 +153,7 @@ def test_several_devices_clip_the_sum_of_their_gradients(twelve_small_steps, two
     assert_same_weights(fitted(model, epochs=2), twelve_small_steps, 1e-5)
 
 
-def test_what_several_devices_would_not_do_is_refused(two_devices):
+def test_options_unsupported_on_several_devices_are_refused(two_devices):
     with two_devices.scope():
         model = small_model()
         model.compile(optimizer=optimizer_for_fit(use_ema=True), loss="mse")

@@ -80,7 +80,7 @@ def test_several_devices_take_the_same_steps(twelve_small_steps, two_devices):
 
 
 @pytest.mark.slow
-def test_a_saved_model_goes_on_as_if_nothing_happened(twelve_small_steps, tmp_path):
+def test_a_saved_model_continues_training_exactly(twelve_small_steps, tmp_path):
     model = fitted(small_model(), optimizer=optimizer_for_fit())
     model.save(tmp_path / "half.keras")
     loaded = keras.models.load_model(tmp_path / "half.keras")

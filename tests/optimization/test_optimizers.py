@@ -146,7 +146,7 @@ def test_a_loss_that_is_not_finite_says_what_to_change(tmp_path, momentum_row):
         train(tmp_path, optimizer="momentum", learning_rate=1e30)
 
 
-def test_what_cannot_be_is_refused(momentum_row):
+def test_invalid_names_and_options_are_refused(momentum_row):
     model = SumTask().build_model()
     with pytest.raises(UserError, match="optimizer='lion' is unknown; choose one of adam, lamb, momentum"):
         create_optimizer("lion", 0.1, model, {})

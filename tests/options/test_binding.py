@@ -57,7 +57,7 @@ def test_mistakes(argument, message):
         parse(ClassifierConfig, argument)
 
 
-def test_what_a_flag_is_called_depends_on_the_script():
+def test_the_name_of_a_flag_depends_on_the_script():
     for config_class, argument, message in (
         (SquadConfig, "--per_device_eval_batch_size=3", "; use --predict_batch_size"),
         (PretrainingConfig, "--epochs=3", "; use --num_train_steps"),

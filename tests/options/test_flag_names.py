@@ -23,7 +23,7 @@ from official_bert.tasks.classification.options import ClassifierConfig
         ("no column 'train_file'; my_output_dir/output_dir/x", "no column 'train_file'; my_output_dir/output_dir/x"),
     ],
 )
-def test_parameters_become_flags_where_they_are_no_part_of_something_else(message, printed):
+def test_parameters_become_flags_unless_part_of_a_longer_word(message, printed):
     assert with_dashes(message, ClassifierConfig) == printed
 
 

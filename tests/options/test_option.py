@@ -189,7 +189,7 @@ def test_numbers_beyond_reason_and_empty_paths_are_refused_everywhere(script):
                 config_class(**{**given, field.name: " "})
 
 
-def test_every_flag_of_a_run_that_trains_says_what_it_affects():
+def test_every_flag_of_a_training_command_declares_its_effect():
     training = {
         name: command for name, command in all_commands().items() if issubclass(command.config_class, TrainingOptions)
     }

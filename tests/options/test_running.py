@@ -186,7 +186,7 @@ def test_termination_at_the_start_is_quiet():
     [lambda: bytearray(2**60), pytest.param(lambda: tf.fill([2**44], 1.0), marks=pytest.mark.slow)],
     ids=["Python", "TensorFlow"],
 )
-def test_too_little_memory_is_told_in_one_line(capsys, take_too_much):
+def test_out_of_memory_is_a_one_line_error(capsys, take_too_much):
     with pytest.raises(SystemExit) as end, exiting_with_one_line():
         take_too_much()
     assert end.value.code == 1
@@ -208,7 +208,7 @@ def test_too_little_memory_is_told_in_one_line(capsys, take_too_much):
         ),
     ],
 )
-def test_too_little_memory_is_told_with_the_sizes_that_matter(argument, message):
+def test_out_of_memory_errors_name_the_relevant_sizes(argument, message):
     status, _, errors = end_of(bake(run="bytearray(2**60)", argument=argument))
     assert (status, errors) == (1, f"bake.py: error: {message}\n")
 

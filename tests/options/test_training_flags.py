@@ -31,12 +31,12 @@ GIVEN = {"bert_config_file": "a", "input_file": "b", "output_dir": "c", "do_trai
         ({"layer_wise_lr_decay": 1.1}, "--layer_wise_lr_decay=1.1: must be at most 1"),
     ],
 )
-def test_what_contradicts_itself_is_refused(changes, message):
+def test_contradicting_flags_are_refused(changes, message):
     with pytest.raises(UserError, match=message):
         PretrainingConfig(**GIVEN, **changes)
 
 
-def test_what_fits_is_accepted():
+def test_valid_flags_are_accepted():
     PretrainingConfig(**GIVEN, end_learning_rate=5e-5, lr_schedule="cosine", layer_wise_lr_decay=0.9)
     PretrainingConfig(**GIVEN, optimizer="lamb", lr_schedule="constant")
 

@@ -96,7 +96,7 @@ def test_a_call_of_another_length_waits_for_its_turn_alone():
     assert [len(batch) for batch in compute.batches] == [1, 5, 1, 5]  # the first fills a batch
 
 
-def test_what_may_not_be_joined_is_computed_alone_and_whole():
+def test_calls_that_cannot_be_joined_are_computed_alone():
     compute = Doubling()
     run([[[1]], [[number] for number in range(9)]], compute, is_joining=False)
     assert [len(batch) for batch in compute.batches] == [1, 9]
@@ -109,7 +109,7 @@ def test_work_is_bounded_and_calls_take_turns():
     assert [sorted(row[0] for row in batch) for batch in compute.batches] == [[1, 1], [1, 1], [2], [1, 1], [1, 1]]
 
 
-def test_what_is_too_large_for_a_batch_leaves_a_thread_to_others():
+def test_oversized_parts_leave_a_thread_to_others():
     may_go, order = threading.Event(), []
 
     def compute(inputs):

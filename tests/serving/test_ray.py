@@ -270,7 +270,7 @@ def test_a_killed_replica_is_replaced_and_no_answer_is_wrong(cluster, expected):
     assert {status for status, _ in failed} <= {500, 503}  # statuses of Ray
 
 
-def test_a_replica_that_is_taken_away_answers_what_it_has_begun(cluster, expected):
+def test_a_removed_replica_completes_its_requests(cluster, expected):
     many = {"signature_name": "text", "inputs": {name: texts * 300 for name, texts in TEXTS.items()}}
     with clients(cluster, 8, many) as answers:
         time.sleep(1)

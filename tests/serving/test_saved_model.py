@@ -264,7 +264,7 @@ def exported(reviews, **changes):
     run_classifier.run(ClassifierConfig(**flags, do_export=True))
 
 
-def test_what_the_signatures_share_is_saved_once_and_nothing_else(version):
+def test_shared_parts_of_signatures_are_saved_once(version):
     content = saved_model_pb2.SavedModel.FromString(pathlib.Path(version, "saved_model.pb").read_bytes())
     names = [function.signature.name for function in content.meta_graphs[0].graph_def.library.function]
     traced = collections.Counter(re.fullmatch(r"__inference_(.*)_\d+", name)[1] for name in names if "__inf" in name)
@@ -345,7 +345,7 @@ def test_a_failed_export_leaves_nothing(reviews, tmp_path, monkeypatch):
     assert list((tmp_path / "models").iterdir()) == []
 
 
-def test_a_failed_write_is_told_without_names_of_operations(reviews, tmp_path, monkeypatch):
+def test_a_failed_write_is_reported_without_operation_names(reviews, tmp_path, monkeypatch):
     def fail(*_):
         tf.io.read_file(str(tmp_path / "absent"))
 

@@ -149,7 +149,7 @@ def test_mistakes_of_clients(server, body, message):
     assert message in answer["error"] and "{{" not in answer["error"] and "node" not in answer["error"]
 
 
-def test_what_is_not_there(server):
+def test_missing_models_versions_and_addresses(server):
     for method, path in (
         ("POST", "/v1/models/other:predict"), ("GET", "/v1/models/other"), ("GET", "/v1/models/reviews/versions/7"),
         ("POST", "/v1/models/reviews/versions/7:predict"), ("GET", "/v2/models/other"), ("GET", "/nowhere"),

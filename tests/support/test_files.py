@@ -150,7 +150,7 @@ def test_an_output_that_is_an_input_is_found_behind_links(tmp_path):
         writing.check_no_overwriting([str(other), f"{tmp_path}/./other"], [], name="out")
 
 
-def test_what_is_no_text_is_named(tmp_path):
+def test_files_that_are_not_text_are_named(tmp_path):
     for data, message in (
         (b"\xffa", "is not UTF-8"),
         (
@@ -201,7 +201,7 @@ def special(tmp_path):
         pytest.skip("only root can make a device")
 
 
-def test_what_is_no_regular_file_is_not_replaced(special):
+def test_special_files_are_not_replaced(special):
     kinds = [os.stat(path).st_mode for path in special]
     for path in special:
         message = r"is (a device|a pipe \(FIFO\)|a socket), not a regular file; give a"
@@ -220,7 +220,7 @@ def test_a_link_to_itself_is_not_replaced(tmp_path):
     assert (tmp_path / "link").is_symlink()
 
 
-def test_what_is_no_regular_file_is_not_waited_for(special):
+def test_special_files_do_not_block(special):
     for path in map(str, special):
         for read in (text_files.read_text, lambda path: list(text_files.LineReader(path)), files.find):
             with pytest.raises(UserError, match=f"{path} is a .*, not a regular file"):
@@ -359,7 +359,7 @@ def test_a_locale_without_the_letters_of_a_name_is_named(tmp_path):
     assert "is not UTF-8; rename the file or, if the name is UTF-8, choose a UTF-8 locale" in process.stderr
 
 
-def test_what_the_disk_reports_names_the_file(tmp_path):
+def test_disk_errors_name_the_file(tmp_path):
     (tmp_path / "folder").mkdir()
     for use, message in (
         (files.open_file(str(tmp_path / "folder")), "cannot read .*folder: Is a directory"),
@@ -487,7 +487,7 @@ def test_a_file_or_link_that_somebody_planted_is_not_written_to(tmp_path, monkey
     assert precious.read_text() == "the only copy"
 
 
-def test_what_a_killed_process_left_goes_and_what_a_living_one_writes_stays(tmp_path):
+def test_partial_files_of_killed_but_not_of_living_processes_are_deleted(tmp_path):
     abandoned, other = tmp_path / ".out.partial-12", tmp_path / ".other.partial-12"
     for path in (abandoned, other):
         path.write_text("half")

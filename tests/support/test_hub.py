@@ -101,7 +101,7 @@ def test_a_model_is_read_by_every_way_in_and_then_without_a_network(hub, tmp_pat
     assert json.loads((tmp_path / "out.jsonl").read_text())["features"][1]["token"] == "[UNK]"
 
 
-def test_what_is_needed_is_downloaded_and_what_cannot_be_is_told(hub):
+def test_only_needed_files_are_downloaded_and_failures_are_reported(hub):
     paths = {
         "hf://own/model": f"config.json {WEIGHTS_FILE} vocab.txt",
         "hf://own/old": "0_Transformer/vocab.txt config.json pytorch_model.bin",

@@ -60,7 +60,7 @@ def test_paths_in_a_list_are_relative_to_the_current_folder(folder):
         find_inputs("@corpus/list")
 
 
-def test_what_a_name_with_an_at_sign_is(folder):
+def test_names_with_an_at_sign(folder):
     (folder / "@odd").write_text("words")
     assert find_inputs("./@odd") == ["./@odd"]
 

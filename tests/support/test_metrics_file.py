@@ -47,6 +47,6 @@ def test_numbers_are_read_by_split_and_name_and_the_last_line_of_a_step_counts(t
         b'{"split": "train", "step": 1, "loss": 1' + b"0" * 400 + b"}\n",
     ],
 )
-def test_what_no_run_writes_is_damaged(line):
+def test_lines_that_no_run_writes_are_damaged(line):
     assert parse_line(line) is None
     assert parse_line(b'{"split": "train", "step": 0, "loss": 1e999}\n')

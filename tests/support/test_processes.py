@@ -61,7 +61,7 @@ def test_the_first_error_is_raised_and_the_workers_can_be_used_again(num_process
         assert list(workers.map(fail_at_three, [1, 2])) == [1, 2]
 
 
-def test_what_cannot_be_sent_leaves_no_process_that_waits_for_it():
+def test_unpicklable_items_leave_no_waiting_process():
     with Workers(2, 10, name="adds") as workers:
         for _ in range(2):
             with pytest.raises(Exception, match="pickle"):
@@ -80,7 +80,7 @@ def test_an_error_says_where_it_was_raised():
 
 
 @pytest.mark.parametrize("num_processes", [3])
-def test_a_process_that_ends_is_told(num_processes):
+def test_a_process_that_ends_is_reported(num_processes):
     with (
         Workers(num_processes, name="adds", advice="lower it") as workers,
         pytest.raises(UserError, match="the system ended a process that adds, .*; lower it"),
@@ -88,7 +88,7 @@ def test_a_process_that_ends_is_told(num_processes):
         list(workers.map(end, range(9)))
 
 
-def test_a_process_that_ends_while_it_sends_is_told():
+def test_a_process_that_ends_while_sending_is_reported():
     """The others must not wait for its remaining data."""
     with (
         Workers(2, name="repeats") as workers,
@@ -100,7 +100,7 @@ def test_a_process_that_ends_while_it_sends_is_told():
                 os.kill(first, signal.SIGKILL)
 
 
-def test_what_makes_items_may_fail():
+def test_the_source_of_items_may_fail():
     def items():
         yield from range(4)
         raise UserError("no more")
@@ -109,7 +109,7 @@ def test_what_makes_items_may_fail():
         list(workers.map(add, items()))
 
 
-def test_a_program_without_a_guard_is_told_so(tmp_path):
+def test_a_program_without_a_main_guard_gets_advice(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(
         "import operator\nfrom official_bert.support.processes import Workers\n"

@@ -31,7 +31,7 @@ def noise(num_bytes):
 
 @pytest.mark.parametrize("ending", COMPRESS)
 class TestCompressed:
-    def test_it_is_read_as_what_it_holds_whatever_its_name(self, tmp_path, ending):
+    def test_compression_is_detected_by_content_not_by_name(self, tmp_path, ending):
         path = tmp_path / "text.txt"
         for text in (TEXT, "", "é", "a\r\n\nb"):
             path.write_bytes(COMPRESS[ending](text.encode()))
@@ -172,7 +172,7 @@ def test_lines_from_some_byte_on(tmp_path):
         assert reader.bytes_read == 9 - start
 
 
-def test_the_line_of_a_mistake_behind_a_start_is_that_of_the_file(tmp_path):
+def test_errors_after_an_offset_have_the_line_number_of_the_file(tmp_path):
     (tmp_path / "text").write_bytes(b"a\nb\nc\nd\xff\n")
     with pytest.raises(UserError, match="text, line 4: byte 0xff"):
         list(text_files.LineReader(str(tmp_path / "text"), start=3))

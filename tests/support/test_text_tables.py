@@ -16,7 +16,7 @@ def test_numbers_stand_at_the_right_and_texts_at_the_left():
     )  # fmt: skip
 
 
-def test_markdown_says_so_too():
+def test_markdown_marks_numeric_columns_too():
     assert format_table(ROWS, "markdown") == (
         "| task        | runs | score |\n"
         "| ----------- | ---: | ----: |\n"

@@ -115,7 +115,7 @@ def test_batches_equal_the_records_of_the_reference(tokenizer):
         ([["a"], [7]], r"example 0 is \('a', 7\); it must be"),
     ],
 )
-def test_what_is_no_text_is_refused(tokenizer, arguments, message):
+def test_arguments_that_are_not_text_are_refused(tokenizer, arguments, message):
     with pytest.raises(UserError, match=message):
         tokenizer(*arguments)
 
@@ -277,7 +277,7 @@ def test_each_tokenizer_keeps_its_own_words_and_takes_its_settings_to_other_proc
                 assert copy.settings == settings
 
 
-def test_what_is_given_goes_before_what_the_folder_says(tmp_path):
+def test_arguments_take_precedence_over_the_folder(tmp_path):
     folder = write_folder(tmp_path / "model", LOWER, tokenizer_config={"do_lower_case": True})
     assert FullTokenizer.from_folder(str(folder), do_lower_case=False).tokenize("the The") == ["the", "[UNK]"]
     assert FullTokenizer.from_folder(folder).tokenize("the The") == ["the", "the"]

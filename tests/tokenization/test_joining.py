@@ -46,7 +46,7 @@ def test_sequences_by_hand():
         ([], [], 3, [2, 3]),
     ],
 )
-def test_what_fits_is_kept(first, second, max_seq_length, expected):
+def test_short_texts_are_kept(first, second, max_seq_length, expected):
     sequence = truncate_and_join(first, second, SPECIALS, max_seq_length=max_seq_length)
     assert sequence.input_ids == expected
     assert len(sequence.segment_ids) == len(expected) <= max_seq_length

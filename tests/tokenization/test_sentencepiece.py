@@ -174,7 +174,7 @@ def test_a_folder_says_which_tokenizer_it_has(models, vocab_file, tmp_path):
     assert isinstance(load_tokenizer(folder, do_lower_case=True), FullTokenizer)
 
 
-def test_what_is_no_model_for_albert_is_named(models, tmp_path, monkeypatch):
+def test_unsuitable_models_are_named(models, tmp_path, monkeypatch):
     path = tmp_path / "some.model"
     content = open(models["albert"], "rb").read()
     for damaged in (b"", b"hello", b"[PAD]\n[UNK]\n[CLS]\n", content[: len(content) // 2]):

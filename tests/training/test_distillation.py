@@ -76,7 +76,7 @@ def test_a_student_that_says_what_its_teacher_says_has_nothing_to_learn_from_it(
 
 
 @pytest.mark.parametrize("name", ["tagging", "question answering"])
-def test_what_a_teacher_says_of_padding_is_ignored(name):
+def test_the_teachers_logits_at_padding_are_ignored(name):
     task, batch = TASKS[name](PLAIN), batch_of(name)
     outputs, logits = outputs_of(task, task.build_model(), batch)
     logits = logits + np.random.default_rng(1).normal(size=logits.shape).astype(np.float32)

@@ -52,7 +52,7 @@ def test_predictions_keep_the_order_and_the_number_of_records_on_any_devices(mod
     ("limit", "records_at_once"),
     [("_RECORDS_AT_ONCE", 8), pytest.param("_BYTES_AT_ONCE", 10, marks=pytest.mark.endurance)],
 )
-def test_what_is_computed_record_by_record_comes_in_their_order(
+def test_streamed_results_are_in_record_order(
     model_dir, records_file, two_devices, monkeypatch, limit, records_at_once
 ):
     bytes_per_record = 1 if limit == "_RECORDS_AT_ONCE" else 100
@@ -158,7 +158,7 @@ def test_padding_is_a_share_of_all_positions_that_were_counted():
     assert resumed.scalars()["padding"] == pytest.approx(0.6)
 
 
-def test_what_a_frozen_encoder_computed_before_has_no_speed_in_tokens():
+def test_precomputed_features_have_no_token_speed():
     window = StepWindow(batch_size=4)
     names = ("loss", "gradient_norm", "learning_rate", "tokens", "positions")
     window.add({name: np.zeros(2) for name in names}, seconds=1.0)

@@ -144,7 +144,7 @@ def check_same_results(one_folder, other_folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
-def test_two_workers_do_as_one(alone, together, task):
+def test_two_workers_match_one(alone, together, task):
     check_same_training(alone / task, together[0] / task)
     check_same_results(alone / task, together[0] / task)
 
@@ -153,7 +153,7 @@ def test_two_workers_do_as_one(alone, together, task):
 @pytest.mark.parametrize(
     "task", [pytest.param(task, marks=[pytest.mark.endurance] * (task != "tagging")) for task in TASKS]
 )
-def test_two_devices_do_as_one(alone, runs, tmp_path, task):
+def test_two_devices_match_one(alone, runs, tmp_path, task):
     run_all(with_folders({task: runs[task]}, tmp_path, num_replicas=2))
     check_same_training(alone / task, tmp_path / task)
     check_same_results(alone / task, tmp_path / task)

@@ -63,7 +63,7 @@ def test_the_clock_saves_beside_the_steps(whole, tmp_path):
     assert_same(tmp_path / "model.ckpt-14", whole / "model.ckpt-14")
 
 
-def test_sigusr1_saves_and_training_goes_on(whole, tmp_path):
+def test_sigusr1_saves_and_training_continues(whole, tmp_path):
     previous = signal.getsignal(signal.SIGUSR1)
 
     def evaluate(step):
@@ -93,7 +93,7 @@ def test_skipped_steps_change_nothing_and_are_counted(tmp_path, caplog):
     assert "step 8: skipped 2 of the 4 steps since the last line, whose gradients were not finite" in caplog.text
 
 
-def test_a_rollback_goes_on_from_the_last_checkpoint_with_the_next_batch(tmp_path, caplog):
+def test_a_rollback_restores_the_last_checkpoint_and_continues_with_the_next_batch(tmp_path, caplog):
     assert train(tmp_path, with_bad_batches, nan_policy="rollback")
     assert saved_steps(tmp_path) == [0, 3, 6, 7, 9, 10, 12, 14]
     for before, after in ((3, 6), (6, 7), (9, 10)):

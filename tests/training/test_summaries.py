@@ -14,7 +14,7 @@ def lines(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_a_resumed_run_forgets_what_lies_ahead_of_it(tmp_path):
+def test_a_resumed_run_drops_later_log_lines(tmp_path):
     log = ScalarLog(str(tmp_path))
     log.discard_after(0)  # nothing written yet
     for step in (10, 20, 30):

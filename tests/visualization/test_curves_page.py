@@ -192,7 +192,7 @@ def test_light_and_dark_and_narrow_screens(browser, tmp_path, runs):
     opened.close()
 
 
-def test_ticks_are_round_and_told_apart(opened):
+def test_ticks_are_round_and_distinct(opened):
     for low, high, labels in (
         (0.0, 1.0, ["0", "0.2", "0.4", "0.6", "0.8", "1"]),
         (-3.0, 95.0, ["0", "20", "40", "60", "80"]),

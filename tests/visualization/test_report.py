@@ -103,7 +103,7 @@ def test_many_points_are_chosen_evenly():
     assert scatter_points(np.array([1.0, np.nan]), np.array([2.0, 3.0])) == ([[1, 2]], "")
 
 
-def test_scores_are_those_of_the_file_and_numbers_that_are_none_make_a_page(tmp_path):
+def test_scores_equal_the_file_and_nan_still_makes_a_page(tmp_path):
     values = {"eval_accuracy": np.float32(0.8063725), "f1": 66.05478146752431, "loss": np.float32("nan"), "step": 1234}
     write_report(str(tmp_path / "report.html"), "made", [Scores(title="Scores", values=values)])
     assert scores_of(tmp_path / "report.html") == {name: str(value) for name, value in values.items()}

@@ -322,7 +322,7 @@ def test_bad_files_are_refused_with_file_and_line(tmp_path, name, content, messa
         DATASETS[name].examples(str(tmp_path), "dev")
 
 
-def test_all_names_tried_for_a_missing_file_are_told(tmp_path):
+def test_a_missing_file_is_reported_with_all_names_tried(tmp_path):
     with pytest.raises(UserError, match=r"there is no .*/diagnostic\.tsv and no .*/AX\.tsv; check the path"):
         DATASETS["ax"].examples(str(tmp_path), "test")
 
@@ -499,7 +499,7 @@ def test_given_labels_keep_their_order_and_are_the_only_ones(boats):
         strict.check_labels(strict.examples(None, "dev"))
 
 
-def test_several_labels_an_example(tmp_path):
+def test_several_labels_per_example(tmp_path):
     table_file = write(tmp_path / "boats.tsv", "text\tkinds\nA.\tsteam;fast\nB.\t\nC.\t sail ; fast;\n")
     json_file = write(
         tmp_path / "boats.json",
@@ -618,7 +618,7 @@ def test_labels_that_differ_in_case_must_be_listed_to_be_two(tmp_path, problem):
     assert len(dataset.check_labels(dataset.examples(None, "train"))) == 4
 
 
-def test_a_column_name_that_occurs_twice_is_refused_only_if_it_is_asked_for(tmp_path):
+def test_duplicate_column_names_are_refused_only_if_read(tmp_path):
     path = write(tmp_path / "reviews.csv", "text,note,label,note\na,x,good,y\nb,x,bad,y\n")
     arguments = {"label_column": "label", "train_file": path}
     assert custom_dataset(text_a_column="text", **arguments).labels == ("bad", "good")

@@ -43,7 +43,7 @@ def test_losses_and_probabilities_are_those_of_the_reference(model_dir):
     assert scores["loss"] == pytest.approx(np.mean(batch_means), rel=1e-5)
 
 
-def test_what_fills_a_batch_is_not_trained_on(model_dir):
+def test_padding_examples_are_not_trained_on(model_dir):
     task = make_task(model_dir)
     logits = tf.constant(np.random.default_rng(1).normal(size=[4, 3]), tf.float32)
     labels = tf.constant([0, 2, 1, 0])

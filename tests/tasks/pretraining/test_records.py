@@ -143,7 +143,7 @@ def test_input_without_text_is_refused(tmp_path, vocab_file, text):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_document_goes_on_into_the_next_file(tmp_path, vocab_file):
+def test_a_document_continues_in_the_next_file(tmp_path, vocab_file):
     tokenizer = FullTokenizer(vocab_file)
     paths = []
     for name, text in (("a", "the town\n\nthe harbour"), ("b", "the boats\n\n"), ("c", "the sky\n")):

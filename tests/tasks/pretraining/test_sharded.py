@@ -336,7 +336,7 @@ class TestInterrupted:
         assert not (tmp_path / "out.work").exists()
 
     @pytest.mark.slow
-    def test_a_process_that_the_system_ends_is_told(self, start, tmp_path):
+    def test_a_process_killed_by_the_system_is_reported(self, start, tmp_path):
         process = start()
         self.wait_for_runs(tmp_path, process, 2)
         children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()

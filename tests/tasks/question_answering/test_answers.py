@@ -134,7 +134,7 @@ def test_without_any_span_version_1_answers_empty_and_version_2_nothing(tokenize
             assert predicted_texts([answer], threshold) == {"q": ""}
 
 
-def test_the_null_answer_of_the_window_least_for_it_is_compared(tokenizer):
+def test_the_lowest_null_score_of_all_windows_is_compared(tokenizer):
     squad = SquadSet(["one two three four five six seven eight nine ten " * 3], [Question("q", "who", 0, (), False)])
     tokenized = TokenizedSquad(squad, tokenizer, WindowOptions(24, 6, 8))
     windows = tokenized.prediction_windows()
@@ -295,7 +295,7 @@ def test_answers_in_analysed_text():
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_the_reference_alignment_gives_back_what_the_reference_does(script, spelling_tokenizer, tokenizer):
+def test_the_reference_alignment_equals_the_reference(script, spelling_tokenizer, tokenizer):
     context, gold, spelt, unknown = SCRIPTS[script]
     found = from_gold_positions(spelling_tokenizer, "reference", context, gold)
     assert (found.text, found.position) == (spelt, None)

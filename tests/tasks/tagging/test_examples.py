@@ -176,7 +176,7 @@ def test_newdoc_begins_a_document_and_between_tabs_any_comment_is_one(tmp_path):
     assert "line 4: 3 columns" in refusal(tmp_path, text.replace("\t", " "))
 
 
-def test_what_begins_like_a_comment_elsewhere_is_none(tmp_path):
+def test_hash_signs_elsewhere_do_not_begin_comments(tmp_path):
     assert words_and_tags(read(tmp_path, "# O\n1 O\n\n#tag B-X\n#a=b O\n")) == [("# 1", "O O"), ("#tag #a=b", "B-X O")]
     assert "line 2: 4 columns" in refusal(tmp_path, "a O\n# sent_id = 2\n")  # inside a sentence
     assert "line 2: 1 column" in refusal(tmp_path, "a b\tO O\n# text = c d\ne f\tO O\n", file_layout="sentences")
@@ -379,7 +379,7 @@ def test_lines_that_end_in_carriage_returns_alone_are_refused(tmp_path):
     assert words_and_tags(tagged_file) == [("Anna rows", "B-PER O")]
 
 
-def test_why_a_file_to_predict_is_not_scored_is_said(tmp_path, caplog):
+def test_the_reason_for_not_scoring_predictions_is_logged(tmp_path, caplog):
     assert read(tmp_path, "Anna\tB-PER\nrows\t\n", is_tagged=False).sentences[0].tags is None
     assert "line 2: the tag of 'rows' is empty; correct the line; until then the file is tagged, but not" in caplog.text
     caplog.clear()

@@ -117,7 +117,7 @@ def test_two_devices_tag_as_one_does(model_dir, two_devices, tmp_path):
     np.testing.assert_array_equal(two["num_labelled"], one["num_labelled"])
 
 
-def test_a_record_with_a_tag_that_is_none_is_refused(model_dir):
+def test_a_record_with_an_invalid_tag_is_refused(model_dir):
     task = make_task(model_dir)
     rows = {name: values[0] for name, values in batch_of(MAX_SEQ_LENGTH).items()}
     task.schema.check(task.schema.encode({**rows, "label_ids": [0, TAGS]}))

@@ -71,7 +71,7 @@ def test_the_windows_of_a_sentence_hold_all_its_wordpieces(tokenizer):
     assert num_lost > 10 and num_long > 10
 
 
-def test_each_word_is_tagged_where_its_poorer_side_is_richest(tokenizer):
+def test_each_word_is_tagged_in_the_window_with_most_context(tokenizer):
     rng = random.Random(3)
     for max_seq_length in LENGTHS:
         max_tokens = max_seq_length - 2

@@ -111,7 +111,7 @@ def _servable(
     from official_bert.training.run_folder import read_run_config
 
     run = read_run_config(model_folders(checkpoint)[-1])
-    if run and run.task == SentenceServable.task and config.pooling is None:
+    if run and run.task == SentenceServable.task and config.pooling in (None, MODEL):
         flags = {**run.flags, **config.changes_of_run, "bert_config_file": config.bert_config_file}
         of_run = config_from_saved(SentenceEncoderConfig, flags, run.path)
         return servable_of_run(

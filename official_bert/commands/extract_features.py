@@ -75,7 +75,8 @@ class FeatureConfig(DeviceOptions, ModelOptions):
         "none",
         "none: vectors of all wordpieces; otherwise one vector per text and layer: that of [CLS], or the mean or "
         "maximum over the wordpieces, including [CLS] and [SEP]; mean_no_special and max_no_special exclude these. "
-        "model: one vector per text, as specified by a sentence-transformers folder, for which it is the default.",
+        "model: one vector per text, as specified by a sentence-transformers folder or a run of run_sentence_encoder, "
+        "for which it is the default.",
         group="output",
         choices=("none", "cls", "mean", "max", "mean_no_special", "max_no_special", MODEL),
         from_checkpoint=True,

@@ -37,8 +37,13 @@ class HardNegativeConfig(ApproximateOptions, MiningOptions):
     )
     anchor_column: str = option("anchor", "Name or number (from 0) of the column with the queries.")
     positive_column: str = option("positive", "Name or number of the column with the answers.")
-    query_prefix: str = option("", 'Prefix that the encoder expects before a query, such as "query: ".')
-    passage_prefix: str = option("", 'Prefix that the encoder expects before a passage, such as "passage: ".')
+    query_prefix: str | None = option(
+        None, 'Prefix of each query, such as "query: ". Default: the prompt "query" of the model, or its default.'
+    )
+    passage_prefix: str | None = option(
+        None,
+        'Prefix of each passage, such as "passage: ". Default: the prompt "document" of the model, or its default.',
+    )
     num_negatives: int = option(
         1,
         "Number of negatives per pair; pairs with fewer negatives are dropped.",
@@ -90,18 +95,23 @@ def run(config: HardNegativeConfig) -> None:
     check(config)
     pairs = _read_pairs(config)
     bert_config, tokenizer = read_model_files(config)
-    encoder = load_sentence_encoder(config, bert_config, tokenizer)
+    encoder = load_sentence_encoder(config, bert_config, tokenizer, prompt="")
+    names = {"query_prefix": "query", "passage_prefix": "document"}
+    prompts = encoder.prompts
+    prefixes = {
+        flag: prompts.by_name.get(name, prompts.default) if getattr(config, flag) is None else getattr(config, flag)
+        for flag, name in names.items()
+    }
     corpus = passages(config) if config.corpus_file is not None else ()
     positives = (Sentence(0, TextOrPair(pair.positive)) for pair in pairs)
     texts = (
-        Sentence(number, TextOrPair(config.passage_prefix + text.text_a))
+        Sentence(number, TextOrPair(prefixes["passage_prefix"] + text.text_a))
         for number, text in itertools.chain(corpus, positives)
     )
     search = SentenceSearch(texts, encoder, config.index_dir, is_approximate=config.approximate)
     note_long(search.encoder.num_long, "passages", config.max_seq_length)
     num_long = search.encoder.num_long
     rule = NegativeRule(config.num_negatives, config.range_min, config.range_max, config.margin)
-    prefixes = {"query_prefix": config.query_prefix, "passage_prefix": config.passage_prefix}
 
     def rows() -> Iterator[Sequence[str]]:
         mined = hard_negatives(pairs, search, rule, **prefixes)

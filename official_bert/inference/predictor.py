@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from official_bert.checkpoints.checkpoint_files import BEST_FOLDER
 from official_bert.inference import exports, finished_runs
 from official_bert.inference.sentence_head import find_head
 from official_bert.inference.text_encoder import TextEncoder
@@ -95,7 +96,8 @@ class Predictor:
             "encoder_options": dataclasses.replace(UNPADDED, dtype=dtype_policy(mixed_precision)),
         }
         if finished_runs.is_run(path):
-            self._use(finished_runs.load(path, changes=changes, **choices), path)
+            folder = os.path.join(path, BEST_FOLDER) if use_best_checkpoint else path
+            self._use(finished_runs.load(path, changes=changes, **choices), folder)
         else:
             self._text_encoder = finished_runs.load_text_encoder(path, changes=changes, **choices)
 

@@ -1,13 +1,16 @@
-"""`SentenceHead`: the modules of a sentence-transformers model that follow the encoder."""
+"""`SentenceHead`: what a sentence encoder computes after the encoder, of a sentence-transformers folder or a run."""
 
 import functools
 import hashlib
+import itertools
 import os
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.checkpoints.safetensors import read_tensors
 from official_bert.checkpoints.state_file import model_folders
 from official_bert.config.sentence_modules import (
@@ -18,14 +21,20 @@ from official_bert.config.sentence_modules import (
     read_modules,
     read_prompts,
 )
+from official_bert.data.bm25 import BM25, Bm25Weights
 from official_bert.metrics.similarity import normalized
 from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.pooling import num_vectors
 from official_bert.modeling.sentence import SentenceModel
+from official_bert.options.saved_flags import config_from_saved
 from official_bert.support import text_files
 from official_bert.support.errors import UserError
+from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
+from official_bert.training.run_folder import RunConfig, read_run_config
 
 _ACTIVATIONS = {"Tanh": np.tanh, "Identity": np.asarray, "ReLU": functools.partial(np.maximum, 0)}
 _KERAS_NAMES = {"Tanh": "tanh", "Identity": "linear", "ReLU": "relu"}
+_MANY_LAYERS = 4  # enough for all poolings, whose number of vectors does not depend on it
 _VECTOR = "sentence_embedding"  # default input and output of a dense layer
 
 
@@ -64,7 +73,7 @@ class SentenceHead:
     @functools.cached_property
     def _layers(self) -> list[_Dense | None]:
         """The dense layers; None stands for normalization to length 1."""
-        width, layers = self._hidden_size * len(self.poolings), []
+        width, layers = self._pooled_width, []
         for folder in self._modules.after:
             layers.append(folder and _read_dense(folder, width))
             width = len(layers[-1].bias) if folder else width
@@ -79,7 +88,16 @@ class SentenceHead:
     def width(self) -> int:
         """D, the size of the vector."""
         widths = [len(layer.bias) for layer in self._layers if layer]
-        return widths[-1] if widths else self._hidden_size * len(self.poolings)
+        return widths[-1] if widths else self._pooled_width
+
+    @property
+    def _pooled_width(self) -> int:
+        return self._hidden_size * sum(num_vectors(pooling, _MANY_LAYERS) for pooling in self.poolings)
+
+    @property
+    def bm25(self) -> Bm25Weights | None:
+        """The weights for the pooling "bm25", if it is among the poolings."""
+        return None
 
     @functools.cached_property
     def max_seq_length(self) -> int | None:
@@ -95,6 +113,8 @@ class SentenceHead:
     def fingerprint(self) -> str:
         """A digest of everything that affects the vectors."""
         digest = hashlib.sha256(repr(self.poolings).encode() + self.prompts.default.encode())
+        for weights in self.bm25 or ():
+            digest.update(np.ascontiguousarray(weights))
         for layer in self._layers:
             parts = (layer.weight.tobytes(), layer.bias.tobytes(), repr(layer.activation).encode()) if layer else ()
             digest.update(b"dense" + b"".join(parts) if layer else b"normalized")
@@ -116,10 +136,73 @@ class SentenceHead:
         return vector
 
 
+class RunHead(SentenceHead):
+    """The head of a run of `run_sentence_encoder`."""
+
+    def __init__(self, checkpoint: str, run: RunConfig, hidden_size: int):
+        """Store the arguments; nothing is read yet.
+
+        Args:
+          checkpoint: see `find_checkpoint`.
+          run: the settings of the run.
+          hidden_size: hidden size of the encoder.
+        """
+        super().__init__(os.path.dirname(run.path), hidden_size)
+        self._checkpoint, self._run = checkpoint, run
+
+    @functools.cached_property
+    def _config(self) -> SentenceEncoderConfig:
+        return config_from_saved(SentenceEncoderConfig, self._run.flags, self._run.path)
+
+    @functools.cached_property
+    def _reader(self) -> CheckpointReader:
+        return open_checkpoint(self._checkpoint, "init_checkpoint")
+
+    @functools.cached_property
+    def _layers(self) -> list[_Dense | None]:
+        names = (f"sentence/dense_{number}" for number in itertools.count())
+        return [layer and self._dense(next(names), layer[1]) for layer in self._config.layers_after]
+
+    def _dense(self, name: str, activation: str) -> _Dense:
+        (theirs,) = (other for other, ours in _KERAS_NAMES.items() if ours == activation)
+        weight, bias = (self._reader.read(f"{name}/{part}") for part in ("kernel", "bias"))
+        return _Dense(weight.T, bias, _ACTIVATIONS[theirs], activation)
+
+    @property
+    def poolings(self) -> tuple[str, ...]:
+        """See `SentenceHead`."""
+        return tuple(self._config.poolings)
+
+    @functools.cached_property
+    def bm25(self) -> Bm25Weights | None:
+        """See `SentenceHead`."""
+        if BM25 not in self.poolings:
+            return None
+        return Bm25Weights(**{name: self._reader.read(f"sentence/bm25_{name}") for name in Bm25Weights._fields})
+
+    @property
+    def max_seq_length(self) -> int:
+        """See `SentenceHead`."""
+        return self._config.max_seq_length
+
+    @property
+    def prompts(self) -> Prompts:
+        """See `SentenceHead`."""
+        return Prompts(self._config.prompts, self._config.query_prefix)
+
+
 def find_head(path: str, hidden_size: int) -> SentenceHead | None:
-    """Return the head of the model at a path; None if it is not a sentence-transformers model."""
+    """Return the head of the sentence encoder at a path, a sentence-transformers folder or a run; None if it is none.
+
+    Args:
+      path: see `find_checkpoint`.
+      hidden_size: hidden size of the encoder.
+    """
     folder = model_folders(path, of_encoder=False)[0]
-    return SentenceHead(folder, hidden_size) if has_modules(folder) else None
+    if has_modules(folder):
+        return SentenceHead(folder, hidden_size)
+    run = read_run_config(model_folders(path)[-1])
+    return RunHead(path, run, hidden_size) if run and run.task == SentenceEncoderConfig.task else None
 
 
 def _read_dense(folder: str, width: int) -> _Dense:

@@ -12,7 +12,7 @@ from official_bert.checkpoints.loading import load
 from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.checkpoints.state_file import model_folders
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.sentence_modules import MODEL, MODULES_FILE
+from official_bert.config.sentence_modules import MODEL, MODULES_FILE, NO_PROMPTS, Prompts
 from official_bert.data.bm25 import BM25, Bm25Weights
 from official_bert.data.feature_files import TextFeatures
 from official_bert.data.text_inputs import TextOrPair
@@ -24,7 +24,7 @@ from official_bert.modeling.encoder_options import EncoderOptions, UnpaddedLayou
 from official_bert.modeling.transformer import PaddedLayout
 from official_bert.options.sentences import ExtractionOptions
 from official_bert.support.errors import UserError
-from official_bert.tasks.sentence_encoder.servable import SentenceServable
+from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.batch import Text, check_max_seq_length, paired_texts
 from official_bert.tokenization.joining import JoinedSequence, join_texts, truncate_pair
@@ -64,11 +64,13 @@ class VectorSettings(NamedTuple):
         [CLS] and [SEP] (zeros for an empty text) "mean_no_special", "max_no_special" and "bm25", a mean weighted by
         `Bm25Weights`. Several of these give the K vectors of the first pooling, then those of the next, and so on:
         [P * K, D]. "pooler", the encoder's pooled output, must be the only pooling; it ignores the one layer given.
-        "model", the poolings of a sentence-transformers model, must be the only pooling, with the last layer.
+        "model", the vector of a sentence-transformers model or of a run of `run_sentence_encoder`, must be the only
+        pooling, with the last layer.
       max_seq_length: maximum number of positions per sequence.
       use_windows: whether to split longer texts into overlapping windows and average the results (for "max", take the
         maximum) instead of truncating them.
       dtype: "float32" or "float16".
+      prompt: with the pooling "model", the prefix of every text; None for the default of the model.
     """
 
     layers: Sequence[int | str] = (-1,)
@@ -76,6 +78,7 @@ class VectorSettings(NamedTuple):
     max_seq_length: int = 128
     use_windows: bool = False
     dtype: str = "float32"
+    prompt: str | None = None
 
     @property
     def poolings(self) -> Sequence[str]:
@@ -149,12 +152,14 @@ class TextEncoder:
         if self.settings.pooling == MODEL:
             if head is None:
                 raise UserError(
-                    f"pooling={MODEL} needs the folder of a sentence-transformers model, with {MODULES_FILE}"
+                    f"pooling={MODEL} needs the folder of a sentence-transformers model, with {MODULES_FILE}, or of "
+                    "a run of run_sentence_encoder"
                 )
             if [layer % encoder.config.num_layers for layer in self.settings.layers] != [encoder.config.num_layers - 1]:
                 raise UserError(f"pooling={MODEL} uses the last layer; leave out layers, or choose another pooling")
             self._computed = self.settings._replace(pooling=head.poolings, dtype="float32")
-            self._prompt = head.prompts.default
+            self._prompt = head.prompts.default if self.settings.prompt is None else self.settings.prompt
+            bm25 = head.bm25
         self._batch_size, self._bm25 = batch_size, bm25
         self._devices = {"strategy": strategy, "fixed_shape": fixed_shape}
         self._specials = tokenizer.specials
@@ -169,7 +174,7 @@ class TextEncoder:
         other = TextEncoder(
             self.encoder, self.tokenizer, settings, batch_size=batch_size, bm25=bm25, head=self.head, **self._devices
         )
-        if bm25 is None:  # both share the compiled function
+        if bm25 is None:  # both share the compiled functions
             other._functions = self._functions
         return other
 
@@ -179,9 +184,16 @@ class TextEncoder:
         return self.head.width if self.settings.pooling == MODEL else self.encoder.config.hidden_size
 
     @property
+    def prompts(self) -> Prompts:
+        """The prefixes of texts."""
+        return self.head.prompts if self.settings.pooling == MODEL else NO_PROMPTS
+
+    @property
     def provenance(self) -> dict[str, str]:
         """Everything that affects the vectors besides the encoder, the tokenizer and the settings."""
-        return {MODULES_FILE: self.head.fingerprint} if self.settings.pooling == MODEL else {}
+        if self.settings.pooling != MODEL:
+            return {}
+        return {MODULES_FILE: self.head.fingerprint, **({"prefix": self._prompt} if self._prompt else {})}
 
     def embed(
         self,
@@ -232,7 +244,7 @@ class TextEncoder:
                 yield TextFeatures(next(indices), text.input_ids, of_text)
 
     def _function(self) -> SequenceFunction:
-        key = tuple(self._computed.layers), tuple(self._computed.poolings), self._computed.dtype
+        key = tuple(self._computed.layers), tuple(self._computed.poolings), self._computed.dtype, self.settings.pooling
         if key not in self._functions:
             self._functions[key] = SequenceFunction(self._compute, **self._devices)
         return self._functions[key]
@@ -261,7 +273,13 @@ class TextEncoder:
             "max_no_special": lambda layer: layer_pooling.max_over_positions(layer, is_word),
             BM25: lambda layer: layer_pooling.weighted_mean_over_positions(layer, weights),
         }
-        vectors = [pools[pooling](layer) for pooling in self._computed.poolings or ("none",) for layer in layers]
+        vectors = []
+        for pooling in self._computed.poolings or ("none",):
+            if pooling in pools:
+                vectors += map(pools[pooling], layers)
+            else:  # of other layers, in the head of a run
+                features = layer_pooling.sequence_features(encoded["encoder_layers"], is_real, pooling)
+                vectors += tf.unstack(features, axis=1)
         return tf.stack([tf.cast(vector, self._computed.dtype) for vector in vectors], axis=-2)
 
     def _pools(self, texts: Iterable[TextOrPair]) -> Iterator[list[_EncodedText]]:
@@ -310,7 +328,10 @@ class TextEncoder:
         if len(vectors) == 1:
             return vectors[0]
         if self._computed.poolings:
-            parts = np.split(np.stack(vectors), len(self._computed.poolings), axis=1)  # P of [windows, K, D]
+            num_layers = self.encoder.config.num_layers
+            sizes = [layer_pooling.num_vectors(pooling, num_layers) for pooling in self._computed.poolings]
+            ends = np.cumsum(sizes)[:-1] * len(self._computed.layers)
+            parts = np.split(np.stack(vectors), ends, axis=1)  # P of [windows, K, D]
             return np.concatenate(
                 [self._over_windows(*each) for each in zip(self._computed.poolings, parts, strict=True)]
             )
@@ -377,13 +398,13 @@ def load_text_encoder(
 def _warn_of_other_vectors(init_checkpoint: str, settings: VectorSettings, unused: Sequence[str]) -> None:
     """Warn if the checkpoint is a sentence encoder that was trained for other vectors than these settings give."""
     run = read_run_config(model_folders(init_checkpoint)[-1])
-    if run is None or run.task != SentenceServable.task:
+    if run is None or run.task != SentenceEncoderConfig.task or settings.pooling == MODEL:
         return
     layers = [name for name in unused if name.startswith("sentence/")]
     if layers or list(settings.poolings) != run.flags["pooling"].split(","):
         logging.warning(
-            "%s was trained as a sentence encoder with pooling=%s%s, but this run computes other vectors; to get the "
-            "trained ones, give the folder that convert_hf_checkpoint writes with to_hf=true",
+            "%s was trained as a sentence encoder with pooling=%s%s, but this run computes other vectors; leave out "
+            "pooling and layers to get the trained ones",
             init_checkpoint,
             run.flags["pooling"],
             f" and {', '.join(layers)}" if layers else "",

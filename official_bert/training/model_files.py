@@ -16,7 +16,9 @@ from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer, Vocabulary, read_tokenizer, read_vocabulary, read_vocabulary_file
 from official_bert.tokenization.casing import check_casing, is_cased
 from official_bert.tokenization.tokenizer_files import find_settings, recorded_settings, try_find_vocabulary
-from official_bert.training.run_folder import matches_vocabulary, vocabulary_mismatch
+from official_bert.training.run_folder import matches_vocabulary, read_run_config, vocabulary_mismatch
+
+SENTENCE_ENCODER = "sentence_encoder"  # the task whose runs compute one vector per text
 
 
 class CheckpointFlags(Protocol):
@@ -156,24 +158,34 @@ def complete_model_flags(config_class: type, values: Mapping[str, Any], given: C
                 logging.info("%s=%s according to %s", name, str(value).lower(), source)
                 found[name] = value
     found |= _find_sentence_flags(
-        model_folders(checkpoint, of_encoder=False)[0],
+        checkpoint,
         {name for name, limits in fields.items() if _is_supplied(limits, values) and name not in given},
         supplies_pooling="layers" not in given,
     )
     return values | {name: value for name, value in found.items() if name in fields}
 
 
-def _find_sentence_flags(folder: str, wanted: Collection[str], *, supplies_pooling: bool) -> dict[str, Any]:
-    """Return the flags for pooling and maximum length that a sentence-transformers folder supplies."""
-    if wanted.isdisjoint(("pooling", "max_seq_length")) or not has_modules(folder):
+def _find_sentence_flags(checkpoint: str, wanted: Collection[str], *, supplies_pooling: bool) -> dict[str, Any]:
+    """Return the flags for pooling and maximum length that a sentence encoder supplies.
+
+    It is a sentence-transformers folder, or a run of `run_sentence_encoder`.
+    """
+    if wanted.isdisjoint(("pooling", "max_seq_length")):
         return {}
-    found = {"max_seq_length": longest_text(folder)}
+    folder, run = model_folders(checkpoint, of_encoder=False)[0], read_run_config(model_folders(checkpoint)[-1])
+    if has_modules(folder):
+        source, found = os.path.join(folder, MODULES_FILE), {"max_seq_length": longest_text(folder)}
+    elif run and run.task == SENTENCE_ENCODER:
+        source, found = run.path, {"max_seq_length": run.flags["max_seq_length"]}
+    else:
+        return {}
     if supplies_pooling and "pooling" in wanted:
-        read_modules(folder)  # raises if they are not supported
+        if has_modules(folder):
+            read_modules(folder)  # raises if they are not supported
         found |= {"pooling": MODEL, "layers": "-1"}
     found = {name: value for name, value in found.items() if name in wanted and value is not None}
     for name, value in found.items():
-        logging.info("%s=%s according to %s", name, value, os.path.join(folder, MODULES_FILE))
+        logging.info("%s=%s according to %s", name, value, source)
     return found
 
 

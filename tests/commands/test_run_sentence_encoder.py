@@ -15,12 +15,14 @@ from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.commands.export_embeddings import EmbeddingExportConfig
 from official_bert.commands.sentence_similarity import SimilarityConfig
 from official_bert.commands.shared.sentence_folder import sentence_folder
+from official_bert.commands.shared.sentence_vectors import load_sentence_encoder
+from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.predictor import Predictor
-from official_bert.inference.text_encoder import VectorSettings, load_text_encoder
+from official_bert.inference.sentence_index import sentence_vectors
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.job import SentenceEncoderJob
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
-from official_bert.training.model_files import read_model_files
+from official_bert.training.model_files import complete_model_flags, read_model_files
 from tests.conftest import assert_refused
 from tests.training.short_runs import arrays_of
 
@@ -88,6 +90,15 @@ def stops_once(monkeypatch):
     signal.signal(signal.SIGTERM, previous)
 
 
+def sentence_encoder_of_run(folder, *, prompt=None, **flags):
+    """The encoder of a command with these flags, completed from the folder."""
+    given = {"init_checkpoint": folder, "candidates_file": "a", "query": "b", **flags}
+    values = {field.name: field.default for field in fields(SimilarityConfig)} | given
+    config = SimilarityConfig(**complete_model_flags(SimilarityConfig, values, given))
+    assert config.max_seq_length == 16
+    return load_sentence_encoder(config, *read_model_files(config), prompt=prompt)
+
+
 @pytest.mark.slow
 def test_a_stopped_run_resumes_exactly_learns_predicts_and_exports(
     settings, data_dir, tmp_path, stops_once, vocab_file
@@ -118,6 +129,11 @@ def test_a_stopped_run_resumes_exactly_learns_predicts_and_exports(
     predict = Predictor(settings["output_dir"])
     np.testing.assert_allclose(predict(list(anchors[:1])), vectors[:1, 0], atol=1e-5)
     np.testing.assert_allclose(predict.embed(list(anchors)), vectors[:, 0], atol=1e-5)
+    for texts, prompt in ((anchors, None), (positives, "")):  # commands that compare sentences read the whole model
+        encoder = sentence_encoder_of_run(settings["output_dir"], prompt=prompt)
+        found = np.stack(list(sentence_vectors(map(TextOrPair, texts), encoder)))
+        np.testing.assert_allclose(found, vectors[:, 0 if prompt is None else 1], atol=1e-5)
+    assert encoder.prompts.by_name == {"query": "query: ", "document": ""}
     given = {"init_checkpoint": settings["output_dir"], "export_dir": str(tmp_path / "serving")}
     model_files = {name: settings[name] for name in ("bert_config_file", "vocab_file")}
     export_embeddings.run(EmbeddingExportConfig(**given, **model_files, prefix="", vector_size=8))
@@ -148,9 +164,7 @@ def test_the_nearest_text_is_of_the_same_class_and_sentence_transformers_get_the
     expected = Predictor(settings["output_dir"]).embed(texts)
     np.testing.assert_allclose(Predictor(given["output_dir"]).embed(texts), expected, atol=1e-5)
     assert expected.shape == (3, 24) and np.ptp(expected, axis=0).max() > 0.01
-    flags = {"init_checkpoint": settings["output_dir"], **model_files, "max_seq_length": 16}
-    config = SimilarityConfig(**flags, candidates_file="a", query="b")
-    load_text_encoder(config, *read_model_files(config), VectorSettings(pooling="mean", max_seq_length=16))
+    sentence_encoder_of_run(settings["output_dir"], pooling="mean")
     assert "trained as a sentence encoder with pooling=mean,cls and sentence/dense_0/bias, " in caplog.text
     with pytest.raises(UserError, match="sentence-transformers does not support pooling=bm25, only cls, max, mean"):
         sentence_folder(SentenceEncoderConfig(**settings, **columns | {"pooling": "bm25"}, do_eval=True), {}, 8)

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.sentence_modules import NO_PROMPTS
 from official_bert.data.bm25 import Bm25Weights
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.text_encoder import TextEncoder, VectorSettings
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
+from official_bert.modeling.sentence import SentenceModel
 from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.strategy import mirrored_strategy
@@ -228,3 +230,26 @@ def test_several_devices_and_fixed_shapes_give_the_same(plain, unpadded, tokeniz
     ):
         for text, other in zip(found, expected, strict=True):
             np.testing.assert_allclose(text.vectors, other.vectors, atol=1e-5)
+
+
+class HeadOfRun:
+    """The head of a run that pools two layers."""
+
+    poolings, bm25, prompts = ("second_to_last", "cls"), None, NO_PROMPTS
+
+    def __call__(self, vectors):
+        return vectors.reshape(-1)
+
+
+def test_the_head_of_a_run_may_pool_other_layers(unpadded, tokenizer):
+    settings = VectorSettings(pooling="model", max_seq_length=64)
+    found = TextEncoder(unpadded, tokenizer, settings, head=HeadOfRun()).features(TEXTS)
+    model = SentenceModel(unpadded, poolings=HeadOfRun.poolings)
+    for text, features in zip(TEXTS, found, strict=True):
+        expected = model(tokenizer([tuple(text)], max_seq_length=64))
+        np.testing.assert_allclose(features.vectors, expected, atol=1e-5)
+    long = TextOrPair("the town of the river " * 10)
+    (features,) = TextEncoder(
+        unpadded, tokenizer, settings._replace(max_seq_length=12, use_windows=True), head=HeadOfRun()
+    ).features([long])
+    assert features.vectors.shape == (1, 2 * unpadded.config.hidden_size)

@@ -33,8 +33,8 @@ class CandidateOptions(SentenceOptions):
         "mean",
         "The vector of a sentence: cls for that of [CLS]; mean or max over all wordpieces, including [CLS] and [SEP]; "
         "mean_no_special or max_no_special without them; bm25 for a mean without them that weights rare wordpieces "
-        "more, by their frequency in the candidates; model for the pooling of a sentence-transformers folder, its "
-        "default.",
+        "more, by their frequency in the candidates; model for the vector of a sentence-transformers folder or of a "
+        "run of run_sentence_encoder, their default.",
         choices=(*POOLINGS, MODEL),
         from_checkpoint=True,
     )
@@ -115,11 +115,13 @@ def passages(config: MiningOptions) -> "Iterator[Sentence]":
             yield Sentence(number, TextOrPair(passage))
 
 
-def load_sentence_encoder(config: CandidateOptions, bert_config: BertConfig, tokenizer: "Tokenizer") -> "TextEncoder":
+def load_sentence_encoder(
+    config: CandidateOptions, bert_config: BertConfig, tokenizer: "Tokenizer", *, prompt: str | None = None
+) -> "TextEncoder":
     """Load the encoder given by the flags, which computes one vector per sentence."""
     from official_bert.inference.text_encoder import VectorSettings, load_text_encoder
 
-    settings = VectorSettings(config.layer_indices, config.pooling, config.max_seq_length)
+    settings = VectorSettings(config.layer_indices, config.pooling, config.max_seq_length, prompt=prompt)
     return load_text_encoder(config, bert_config, tokenizer, settings)
 
 

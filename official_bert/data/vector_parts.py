@@ -1,7 +1,8 @@
 """Parts of a table of text vectors, each with the ids of its texts: NumPy arrays, or TFRecord.
 
-An array float32 [N, D] in `NAME.npy` has its ids beside it in `NAME.ids.jsonl`, a line per row. A TFRecord file has one
-`tf.train.Example` per text: `file`, `number` and `vector`. `beam_predict` writes them; an index can be built from them.
+An array float32 [N, D] in `NAME.npy` has its ids beside it in `NAME.ids.jsonl`, a line per row; without that file, the
+ids are `NAME.npy` and the rows. A TFRecord file has one `tf.train.Example` per text: `file`, `number` and `vector`.
+`beam_predict` writes them; an index can be built from them.
 """
 
 import itertools
@@ -83,7 +84,7 @@ def read_parts(paths: Iterable[str]) -> Iterator[VectorBlock]:
     """Read parts, some thousand texts at a time.
 
     Raises:
-      UserError: a part is missing or damaged, has no ids, or has vectors of another size than the first.
+      UserError: a part is missing or damaged, has ids of other texts, or has vectors of another size than the first.
     """
     width = None
     for path in paths:
@@ -104,8 +105,11 @@ def _npy_blocks(path: str) -> Iterator[VectorBlock]:
     if not isinstance(vectors, np.ndarray) or vectors.ndim != 2 or vectors.dtype != np.float32:
         raise UserError(f"{path} is not an array float32 [N, D]")
     file, start = ids_path(path), 0
-    lines = iter(text_files.LineReader(file))
-    while ids := [_text_id(line, file) for line in itertools.islice(lines, _ROWS_AT_ONCE)]:
+    if files.exists(file):
+        all_ids = (_text_id(line, file) for line in text_files.LineReader(file))
+    else:
+        all_ids = (TextId(path, row) for row in range(len(vectors)))
+    while ids := list(itertools.islice(all_ids, _ROWS_AT_ONCE)):
         rows = vectors[start : start + len(ids)]
         if len(rows) == len(ids):
             yield VectorBlock(ids, rows)

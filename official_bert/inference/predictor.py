@@ -212,10 +212,11 @@ class Predictor:
 
         Args:
           texts: one text, or a tuple for a pair of texts; or a list of them.
-          pooling: how wordpiece vectors are combined: "mean" (of the last layer), "cls" (the last layer at [CLS]),
-            "pooler" (the pooled output, trained on sentence pairs), the means of other layers, "second_to_last",
-            "sum_last_four", "concat_last_four", or "model" (the modules of a sentence-transformers folder, including
-            normalization and dense layers). Default: "model" if the folder has modules, otherwise "mean".
+          pooling: how wordpiece vectors are combined: "mean" or "max" (of the last layer), "cls" (the last layer at
+            [CLS]), "pooler" (the pooled output, trained on sentence pairs), the means of other layers,
+            "second_to_last", "sum_last_four", "concat_last_four", or "model" (the modules of a sentence-transformers
+            folder, including normalization and dense layers). Default: "model" if the folder has modules, otherwise
+            "mean".
           max_seq_length: maximum number of wordpieces per text, by default the model's; longer texts are truncated.
           batch_size: number of texts of 64 wordpieces to compute together; more if shorter, fewer if longer.
 

@@ -44,6 +44,7 @@ _POOLED_BYTES = 1 << 27
 _EMBEDDINGS = {
     "mean": ((-1,), "mean"),
     "cls": ((-1,), "cls"),
+    "max": ((-1,), "max"),
     POOLER: ((-1,), POOLER),
     MODEL: ((-1,), MODEL),
     layer_pooling.SECOND_TO_LAST: ((-2,), "mean"),

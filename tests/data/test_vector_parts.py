@@ -31,6 +31,9 @@ def test_parts_are_read_as_written(tmp_path, monkeypatch, name, write):
     assert [text for each in found for text in each.ids] == [text for blocks in parts for b in blocks for text in b.ids]
     expected = np.concatenate([each.vectors for blocks in parts for each in blocks])
     np.testing.assert_array_equal(np.concatenate([each.vectors for each in found]), expected)
+    np.save(tmp_path / "own.npy", expected)  # of whatever origin, without ids
+    own = list(read_parts([str(tmp_path / "own.npy")]))
+    assert [text for each in own for text in each.ids] == [(str(tmp_path / "own.npy"), row) for row in range(6)]
 
 
 def test_damaged_parts_are_errors(tmp_path):

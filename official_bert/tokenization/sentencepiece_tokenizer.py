@@ -15,6 +15,7 @@ from official_bert.support.extras import folder_of_tensorflow_text, install_comm
 from official_bert.tokenization.alignment import EncodingWithOffsets
 from official_bert.tokenization.sentencepiece_text import TracedText, prepare, prepare_traced
 from official_bert.tokenization.tokenizer import Tokenizer
+from official_bert.tokenization.unigram import not_supported, read_unigram
 from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabulary
 from official_bert.tokenization.wordpiece import to_unicode
 
@@ -33,10 +34,18 @@ class SentencePieceVocabulary(Vocabulary):
     Attributes:
       model: the content of the file.
       processor: `sentencepiece.SentencePieceProcessor`.
+      specials_first: the tokens with the first ids.
+      specials_last: the tokens with the last ids, if these are not in the model.
+      own_pieces: the model's first pieces, whose ids come from `specials_first`.
+      text_steps: steps of a `tokenizer.json` that the tokenizer of this vocabulary does before the model.
     """
 
     file_name: ClassVar[str] = MODEL_FILE
     flag: ClassVar[str] = "spm_model_file"
+    specials_first: ClassVar[tuple[str, ...]] = (_NAMES[PAD], _NAMES[UNK], CLS, SEP, MASK)
+    specials_last: ClassVar[tuple[str, ...]] = ()
+    own_pieces: ClassVar[tuple[str, ...]] = specials_first
+    text_steps: ClassVar[frozenset[str]] = frozenset({"NFKD", "StripAccents", "Lowercase"})
 
     def __init__(self, model: bytes, source: str):
         """Read a model.
@@ -81,7 +90,12 @@ class SentencePieceVocabulary(Vocabulary):
 
     @classmethod
     def from_file(cls, vocab_file: str) -> "SentencePieceVocabulary":
-        """Read a file; for errors see the constructor."""
+        """Read a model, or the `tokenizer.json` that was made of one; for errors see the constructor."""
+        if vocab_file.endswith(".json"):
+            unigram = read_unigram(vocab_file)
+            if not unigram.is_of(cls):
+                raise not_supported(vocab_file)
+            return cls(unigram.to_sentencepiece(cls), vocab_file)
         if files.is_folder(vocab_file):
             raise UserError(f"{vocab_file} is a folder; give the SentencePiece model in it")
         content = text_files.read_limited(vocab_file, "SentencePiece model", text_files.MAX_VOCAB_BYTES)

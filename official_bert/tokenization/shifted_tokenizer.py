@@ -11,39 +11,30 @@ from official_bert.config.text_settings import TextSettings
 from official_bert.tokenization.roberta_sequences import NAMES, RobertaSequences
 from official_bert.tokenization.sentencepiece_text import TracedText
 from official_bert.tokenization.sentencepiece_tokenizer import SPACE, SentencePieceTokenizer, SentencePieceVocabulary
-from official_bert.tokenization.unigram import read_unigram
 from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK
 
 
 class XlmRobertaVocabulary(SentencePieceVocabulary):
     """The pieces of XLM-RoBERTa's model, after four special tokens and before `<mask>`.
 
-    Attributes:
-      own_pieces: number of the model's first pieces (its special tokens), whose ids come from `specials_first`.
     Source: transformers 4, `XLMRobertaTokenizer`.
     """
 
     file_name: ClassVar[str] = "sentencepiece.bpe.model"
     changes_text: ClassVar[bool] = False
     specials_first: ClassVar[tuple[str, ...]] = (NAMES[CLS], NAMES[PAD], NAMES[SEP], NAMES[UNK])
-    own_pieces: ClassVar[int] = 3
-
-    @classmethod
-    def from_file(cls, vocab_file: str) -> "XlmRobertaVocabulary":
-        """Read a model or the `tokenizer.json` that was made of one; for errors see the base class."""
-        if not vocab_file.endswith(".json"):
-            return super().from_file(vocab_file)
-        model = read_unigram(vocab_file).to_sentencepiece(len(cls.specials_first), cls.own_pieces)
-        return cls(model, vocab_file)
+    specials_last: ClassVar[tuple[str, ...]] = (NAMES[MASK],)
+    own_pieces: ClassVar[tuple[str, ...]] = (NAMES[UNK], NAMES[CLS], NAMES[SEP])
+    text_steps: ClassVar[frozenset[str]] = frozenset()
 
     def numbered(self, pieces: Sequence[str]) -> dict[str, int]:
         """Return the ids of the pieces, given those of the model in order."""
-        following = pieces[self.own_pieces :]
-        return {piece: index for index, piece in enumerate((*self.specials_first, *following, NAMES[MASK]))}
+        following = pieces[len(self.own_pieces) :]
+        return {piece: index for index, piece in enumerate((*self.specials_first, *following, *self.specials_last))}
 
     def ids_of(self, numbers: Sequence[int]) -> list[int]:
         """Return the ids of pieces, given their numbers in the model."""
-        unknown, shift = self.specials_first.index(NAMES[UNK]), len(self.specials_first) - self.own_pieces
+        unknown, shift = self.specials_first.index(NAMES[UNK]), len(self.specials_first) - len(self.own_pieces)
         return [number + shift if number else unknown for number in numbers]
 
     def name_of(self, special: str) -> str:
@@ -67,7 +58,7 @@ class CamembertVocabulary(XlmRobertaVocabulary):
     file_name: ClassVar[str] = "camembert.bpe.model"
     their_file_name: ClassVar[str] = XlmRobertaVocabulary.file_name
     specials_first: ClassVar[tuple[str, ...]] = ("<s>NOTUSED", NAMES[PAD], "</s>NOTUSED", NAMES[UNK], "<unk>NOTUSED")
-    own_pieces: ClassVar[int] = 1
+    own_pieces: ClassVar[tuple[str, ...]] = (NAMES[UNK],)
 
 
 class XlmRobertaTokenizer(RobertaSequences, SentencePieceTokenizer):

@@ -24,9 +24,8 @@ from official_bert.tokenization.hf_tokenizer import (
     TOKENIZER_FILE,
     read_settings,
 )
-from official_bert.tokenization.roberta_sequences import NAMES
 from official_bert.tokenization.unigram import UNIGRAM, not_supported, read_unigram
-from official_bert.tokenization.vocab import MASK, Vocabulary
+from official_bert.tokenization.vocab import Vocabulary
 
 _PRETRAINING = "pretraining"  # the task whose runs may have no vocabulary
 _RUN_CONFIG_FILE = "run_config.json"  # `training.run_folder` writes it
@@ -74,12 +73,11 @@ def _kind_of_json(vocab_file: str) -> str:
         return BPE_FILE
     kind = model.get("type", BPE) if isinstance(model, dict) else None
     if kind == UNIGRAM:
-        tokens = [piece for piece, _ in read_unigram(vocab_file).pieces]
-        first = {name: kind.vocabulary_class.specials_first for name, kind in tokenizer_kinds().items()}
-        fitting = [name for name, specials in first.items() if specials and tuple(tokens[: len(specials)]) == specials]
-        if not fitting or tokens[-1] != NAMES[MASK]:
+        unigram, kinds = read_unigram(vocab_file), [kind.vocabulary_class for kind in tokenizer_kinds().values()]
+        fitting = [kind for kind in kinds if kind.flag == "spm_model_file" and unigram.is_of(kind)]
+        if not fitting:
             raise not_supported(vocab_file)
-        return fitting[0]
+        return fitting[0].file_name
     return BPE_FILE if kind == BPE else Vocabulary.file_name
 
 

@@ -1,7 +1,7 @@
 """Conversion of a `tokenizer.json` of type Unigram, as written by `transformers` 5, to a SentencePiece model.
 
-The file has the pieces with their scores and the normalization rules. It lacks the special pieces and the treatment of
-spaces, which are the same in all models of fairseq.
+The file has the pieces with their scores and the normalization rules. It lacks the kinds of pieces and the treatment of
+spaces, which are the same in all models of a family.
 """
 
 import base64
@@ -13,7 +13,7 @@ from official_bert.support.errors import UserError
 from official_bert.support.extras import require
 
 UNIGRAM = "Unigram"
-_OWN_PIECES = ("<unk>", "<s>", "</s>")  # the first pieces of every fairseq model
+_UNKNOWN, _CONTROL = "<unk>", {"<s>", "</s>", "<pad>", "[CLS]", "[SEP]", "[MASK]"}
 _SPACES = {"Strip", "Replace"}  # strip ends and collapse spaces, as in every model
 
 
@@ -23,28 +23,31 @@ class Unigram(NamedTuple):
     Attributes:
       pieces: all tokens with their scores, in the order of their ids.
       charsmap: the normalization rules, as SentencePiece compiles them.
+      steps: the types of all normalization steps, except for spaces and these rules.
     """
 
     pieces: list[tuple[str, float]]
     charsmap: bytes
+    steps: set[str]
 
-    def to_sentencepiece(self, num_specials: int, own_pieces: int) -> bytes:
-        """Return the SentencePiece model.
+    def is_of(self, kind: Any) -> bool:
+        """Return True if the special tokens and normalization steps are those of a vocabulary class."""
+        names = tuple(piece for piece, _ in self.pieces)
+        first, last = kind.specials_first, kind.specials_last
+        has_specials = names[: len(first)] == first and names[len(names) - len(last) :] == last
+        return has_specials and self.steps <= kind.text_steps
 
-        Args:
-          num_specials: number of tokens before the model's pieces.
-          own_pieces: number of these that the model itself defines. The last token is not a piece of the
-            model.
-        """
+    def to_sentencepiece(self, kind: Any) -> bytes:
+        """Return the SentencePiece model of a vocabulary class."""
         require("sentencepiece", "sentencepiece")
         from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
-        own = [(name, 0.0) for name in _OWN_PIECES[:own_pieces]]
-        kinds = dict.fromkeys(_OWN_PIECES, ModelProto.SentencePiece.CONTROL)
-        kinds[_OWN_PIECES[0]] = ModelProto.SentencePiece.UNKNOWN
+        own = [(name, 0.0) for name in kind.own_pieces]
+        types = ModelProto.SentencePiece
+        named = {_UNKNOWN: types.UNKNOWN, **dict.fromkeys(_CONTROL, types.CONTROL)}
         proto = ModelProto()
-        for piece, score in [*own, *self.pieces[num_specials:-1]]:
-            proto.pieces.add(piece=piece, score=score, type=kinds.get(piece, ModelProto.SentencePiece.NORMAL))
+        for piece, score in [*own, *self.pieces[len(kind.specials_first) : len(self.pieces) - len(kind.specials_last)]]:
+            proto.pieces.add(piece=piece, score=score, type=named.get(piece, types.NORMAL))
         proto.normalizer_spec.precompiled_charsmap = self.charsmap
         return proto.SerializeToString(deterministic=True)
 
@@ -53,7 +56,7 @@ def read_unigram(tokenizer_file: str) -> Unigram:
     """Read a `tokenizer.json` of this type.
 
     Raises:
-      UserError: the file is damaged, or the tokenizer differs from fairseq's SentencePiece models.
+      UserError: the file is damaged, or the tokenizer differs from a SentencePiece model's.
     """
     content = text_files.read_json(tokenizer_file, "tokenizer", max_bytes=text_files.MAX_VOCAB_BYTES)
     try:
@@ -63,8 +66,7 @@ def read_unigram(tokenizer_file: str) -> Unigram:
         charsmap = base64.b64decode(rules.pop("Precompiled", {}).get("precompiled_charsmap", ""))
         metaspace = spaces["Metaspace"]
         is_usual = (
-            rules.keys() <= _SPACES
-            and not model.get("byte_fallback")
+            not model.get("byte_fallback")
             and metaspace.get("prepend_scheme", "always") == "always"
             and metaspace.get("add_prefix_space", True)
             and all(token["id"] < len(pieces) for token in content.get("added_tokens", []))
@@ -73,13 +75,13 @@ def read_unigram(tokenizer_file: str) -> Unigram:
         raise UserError(f"{tokenizer_file} is damaged, or not a tokenizer of type {UNIGRAM}: {error!r:.80}") from error
     if not is_usual:
         raise not_supported(tokenizer_file)
-    return Unigram(pieces, charsmap)
+    return Unigram(pieces, charsmap, rules.keys() - _SPACES)
 
 
 def not_supported(tokenizer_file: str) -> UserError:
     """Return the error for a tokenizer that cannot be converted to a SentencePiece model."""
     return UserError(
-        f"{tokenizer_file} is a {UNIGRAM} tokenizer, but unlike those of XLM-RoBERTa and CamemBERT; put the "
+        f"{tokenizer_file} is a {UNIGRAM} tokenizer, but unlike those of ALBERT, XLM-RoBERTa and CamemBERT; put the "
         "SentencePiece model that it was made from beside it: spiece.model or sentencepiece.bpe.model"
     )
 

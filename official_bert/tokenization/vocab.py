@@ -87,7 +87,6 @@ class Vocabulary:
       flag: the flag for such a file.
       changes_text: whether its tokenizers may normalize text, for example lowercase it.
       marks_first_word: whether the first word of a text is marked as the beginning of a word, too.
-      specials_first: the tokens with the first ids, if these precede a SentencePiece model's.
     """
 
     file_name: ClassVar[str] = "vocab.txt"
@@ -95,7 +94,6 @@ class Vocabulary:
     flag: ClassVar[str] = "vocab_file"
     changes_text: ClassVar[bool] = True
     marks_first_word: ClassVar[bool] = True
-    specials_first: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, token_to_id: dict[str, int], source: str = "the vocabulary"):
         self.token_to_id = token_to_id

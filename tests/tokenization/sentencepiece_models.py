@@ -1,5 +1,6 @@
 """Small SentencePiece models for the tests, trained on the demo's text, numbers and some other scripts."""
 
+import base64
 import random
 from pathlib import Path
 
@@ -60,3 +61,21 @@ def random_texts(rng, count):
             for _ in range(rng.randrange(4)):
                 line.insert(rng.randrange(len(line) + 1), rng.choice(odd))
             yield "".join(line)
+
+
+def as_tokenizer_json(pieces, normalizer=None):
+    """Return the relevant parts of a `tokenizer.json` by `transformers`."""
+    metaspace = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always"}
+    return {
+        "added_tokens": [{"id": 0, "content": pieces[0][0], "special": True}],
+        "normalizer": normalizer,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace]},
+        "model": {"type": "Unigram", "unk_id": 3, "vocab": pieces, "byte_fallback": False},
+    }
+
+
+def normalizer_of(model, *steps):
+    """Return the normalizer of a `tokenizer.json` for a model, with some steps before it."""
+    charsmap = base64.b64encode(model.normalizer_spec.precompiled_charsmap).decode()
+    rules = [{"type": "Precompiled", "precompiled_charsmap": charsmap}, {"type": "Replace", "content": " "}]
+    return {"type": "Sequence", "normalizers": [*({"type": step} for step in steps), *rules]}

@@ -1,6 +1,5 @@
 """The tokenizers of RoBERTa, XLM-RoBERTa and CamemBERT, compared with goldens of `transformers`."""
 
-import base64
 import json
 import pathlib
 import pickle
@@ -22,7 +21,7 @@ from official_bert.tasks.pretraining.servable import PretrainingServable
 from official_bert.tokenization import FullTokenizer, load_tokenizer, read_vocabulary_file
 from official_bert.tokenization.shifted_tokenizer import CamembertTokenizer, XlmRobertaTokenizer
 from official_bert.tokenization.tokenizer_files import content_of_copy, kind_of_file
-from tests.tokenization.sentencepiece_models import random_texts, write_model
+from tests.tokenization.sentencepiece_models import as_tokenizer_json, normalizer_of, random_texts, write_model
 
 BPE = pathlib.Path(__file__).parents[1] / "golden" / "families" / "roberta" / "tokenizer"
 # fairseq's model has its special tokens at other positions than ALBERT's.
@@ -62,17 +61,6 @@ def assert_graph_is_the_same(tokenizer, texts):
             assert found[number] == column, text
         whole = tokenizer.encode(" ".join([text] * 3))
         assert beginnings[number] == whole[: len(beginnings[number])] and len(beginnings[number]) >= min(2, len(whole))
-
-
-def as_tokenizer_json(pieces, normalizer=None):
-    """Return the relevant parts of a `tokenizer.json` by `transformers`."""
-    metaspace = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always"}
-    return {
-        "added_tokens": [{"id": 0, "content": pieces[0][0], "special": True}],
-        "normalizer": normalizer,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace]},
-        "model": {"type": "Unigram", "unk_id": 3, "vocab": pieces, "byte_fallback": False},
-    }
 
 
 def test_bpe_gives_the_ids_and_places_of_transformers(bpe, expected):
@@ -138,7 +126,7 @@ def test_bad_bpe_files_are_named(bpe, tmp_path):
         (
             "tokenizer.json",
             as_tokenizer_json([["<s>", 0.0]], normalizer={"type": "Lowercase"}),
-            "unlike those of XLM-RoBERTa",
+            "unlike those of ALBERT",
         ),
         ("other.json", {**values, "normalizer": {"type": "NFC"}}, "not a byte-level BPE like RoBERTa's"),
     )
@@ -182,11 +170,9 @@ def test_shifted_ids_are_those_of_transformers_in_python_and_in_the_graph(shifte
     # A tokenizer.json made from the model, the only file that transformers 5 keeps.
     proto = sentencepiece_model_pb2.ModelProto.FromString(pathlib.Path(path).read_bytes())
     vocabulary = kind.vocabulary_class
-    following = [[piece.piece, piece.score] for piece in proto.pieces[vocabulary.own_pieces :]]
+    following = [[piece.piece, piece.score] for piece in proto.pieces[len(vocabulary.own_pieces) :]]
     pieces = [*([token, 0.0] for token in vocabulary.specials_first), *following, ["<mask>", 0.0]]
-    charsmap = base64.b64encode(proto.normalizer_spec.precompiled_charsmap).decode()
-    rules = [{"type": "Precompiled", "precompiled_charsmap": charsmap}, {"type": "Replace", "content": " "}]
-    content = as_tokenizer_json(pieces, {"type": "Sequence", "normalizers": rules})
+    content = as_tokenizer_json(pieces, normalizer_of(proto))
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     again = load_tokenizer(tmp_path)
     assert type(again) is kind and again.vocabulary.token_to_id == tokenizer.vocabulary.token_to_id

@@ -1,5 +1,6 @@
 """`SentencePieceTokenizer` and its TensorFlow version, compared with a plain form of ALBERT's rules."""
 
+import json
 import pickle
 import random
 import unicodedata
@@ -7,13 +8,20 @@ import unicodedata
 import pytest
 import sentencepiece
 import tensorflow as tf
+from sentencepiece import sentencepiece_model_pb2
 
 from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer, SentencePieceTokenizer, load_tokenizer
 from official_bert.tokenization.graph_sentencepiece import GraphSentencePieceTokenizer
 from official_bert.tokenization.sentencepiece_text import decompose, prepare_traced
 from official_bert.tokenization.sentencepiece_tokenizer import SentencePieceVocabulary
-from tests.tokenization.sentencepiece_models import VARIANTS, random_texts, write_model
+from tests.tokenization.sentencepiece_models import (
+    VARIANTS,
+    as_tokenizer_json,
+    normalizer_of,
+    random_texts,
+    write_model,
+)
 
 SPACE = "\u2581"
 
@@ -172,6 +180,17 @@ def test_a_folder_says_which_tokenizer_it_has(models, vocab_file, tmp_path):
     assert_refused(lambda: FullTokenizer.from_folder(folder), "spiece.model", "load_tokenizer")
     (folder / "vocab.txt").write_bytes(open(vocab_file, "rb").read())
     assert isinstance(load_tokenizer(folder, do_lower_case=True), FullTokenizer)
+    # A tokenizer.json made from the model, the only file that transformers 5 keeps.
+    only, tokenizer = tmp_path / "only", SentencePieceTokenizer(models["albert"])
+    only.mkdir()
+    model = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.vocabulary.model)
+    pieces = [[piece.piece, piece.score] for piece in model.pieces]
+    content = as_tokenizer_json(pieces, normalizer_of(model, "Replace", "NFKD", "StripAccents", "Lowercase"))
+    (only / "tokenizer.json").write_text(json.dumps(content))
+    again = load_tokenizer(only)
+    assert type(again) is SentencePieceTokenizer and again.vocabulary.token_to_id == tokenizer.vocabulary.token_to_id
+    for text in ["(2,000) -. the smith", *random_texts(random.Random(2), 100)]:
+        assert again.encode(text) == tokenizer.encode(text), text
 
 
 def test_unsuitable_models_are_named(models, tmp_path, monkeypatch):

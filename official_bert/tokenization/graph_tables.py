@@ -104,18 +104,31 @@ def _make_character_table(numbered_letters: tuple[tuple[str, int], ...], setting
     letters = dict(numbered_letters)
     number_of_rule = {CharacterRule((UNKNOWN_LETTER,)): 0}
     rule_of_code_point = np.zeros(NUM_CODE_POINTS, np.int32)
-    for character in itertools.chain(_characters_with_rules(), letters):
-        rule = _rule(character, letters, settings)
-        rule_of_code_point[ord(character)] = number_of_rule.setdefault(rule, len(number_of_rule))
+
+    def number(character: str) -> int:
+        return number_of_rule.setdefault(_rule(character, letters, settings), len(number_of_rule))
+
+    blocks, others = _characters_with_rules()
+    for block in blocks:
+        example = next((char for char in block if char not in letters), block[0])
+        rule_of_code_point[ord(block[0]) : ord(block[-1]) + 1] = number(example)
+    for character in itertools.chain(others, letters):
+        rule_of_code_point[ord(character)] = number(character)
     return CharacterTable(PagedTable.from_numbers(rule_of_code_point), tuple(number_of_rule))
 
 
 @functools.cache
-def _characters_with_rules() -> Sequence[str]:
-    """Return the characters that rewriting may change, an eighth of all code points."""
-    without_rules = _CATEGORIES_WITHOUT_RULES
-    assigned = [char for char in map(chr, range(NUM_CODE_POINTS)) if unicodedata.category(char) not in without_rules]
-    return list(dict.fromkeys(itertools.chain(assigned, characters.cjk_characters())))
+def _characters_with_rules() -> tuple[Sequence[str], Sequence[str]]:
+    """Return the characters that rewriting may change: blocks of ideographs that it treats alike, and all others.
+
+    They are an eighth of all code points, and the blocks are more than half of them.
+    """
+    blocks = [block for block in characters.cjk_blocks() if characters.is_kept(block)]
+    alike, without_rules = set().union(*blocks), _CATEGORIES_WITHOUT_RULES
+    every = map(chr, range(NUM_CODE_POINTS))
+    assigned = [char for char in every if unicodedata.category(char) not in without_rules and char not in alike]
+    others = (char for block in characters.cjk_blocks() if block not in blocks for char in block)
+    return blocks, list(dict.fromkeys(itertools.chain(assigned, others)))
 
 
 def _rule(character: str, letters: dict[str, int], settings: TextSettings) -> CharacterRule:

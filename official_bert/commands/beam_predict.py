@@ -15,7 +15,7 @@ from official_bert.support.extras import require
 from official_bert.support.input_files import find_inputs, is_no_sidecar
 from official_bert.support.progress import format_seconds
 
-_POOLINGS = ("mean", "cls", "pooler", "second_to_last", "sum_last_four", "concat_last_four")
+_POOLINGS = ("mean", "cls", "max", "pooler", "second_to_last", "sum_last_four", "concat_last_four")
 RECORDS_FORMAT = "tfrecord"
 _TABLE = {"text_column": GIVEN}  # required by some flags
 
@@ -70,8 +70,8 @@ class BeamPredictionConfig(BeamOptions):
     )
     pooling: str | None = option(
         None,
-        "Write a vector of each text instead of a prediction: the mean of the last layer over the wordpieces, the last "
-        "layer at [CLS], the pooled output, or the mean of other layers.",
+        "Write a vector of each text instead of a prediction: the mean or maximum of the last layer over the "
+        "wordpieces, the last layer at [CLS], the pooled output, or the mean of other layers.",
         group="output",
         choices=_POOLINGS,
     )

@@ -108,7 +108,7 @@ def test_vectors_are_those_of_predictor(reviews, tmp_path):
     texts = ["a bright town", "", "the town of the baker " * 30, "one ||| two"] * 20
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
     flags = {"input_file": str(tmp_path / "texts.txt"), "output_file": str(tmp_path / "found.jsonl")}
-    for pooling, length in (("mean", None), ("cls", 16)):
+    for pooling, length in (("mean", None), ("max", 16)):
         beam_predict.run(
             BeamPredictionConfig(**flags, model_dir=reviews["output_dir"], pooling=pooling, max_seq_length=length or 0)
         )

@@ -258,7 +258,8 @@ def _prompted(
         if prompt_name is None:
             raise RequestError("truncation_direction must be 'right', since this export does not tell its prefix")
         names = [name for name in reading.prompts if name is not None]
-        raise RequestError(f"the prompt_name {quoted(prompt_name)} is unknown; the model has {quoted_names(names)}")
+        known = quoted_names(names) if names else "no prompts"
+        raise RequestError(f"the prompt_name {quoted(prompt_name)} is unknown; the model has {known}")
     prompt, tokenizer = reading.prompts[prompt_name], reading.tokenizer
     ids = [
         _tokens(tokenizer, prompt + text, reading.max_length, keeps_end)

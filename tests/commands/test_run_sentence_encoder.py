@@ -45,6 +45,7 @@ def data_dir(tmp_path_factory, vocab_file):
             classes.append(f"{known[number % 3]} {' '.join(drawn[:3])}\t{'xyz'[number % 3]}\n")
         for name, lines in (("triplets", rows), ("scored", scored), ("classes", classes)):
             (folder / f"{name}.{split}.tsv").write_text("".join(lines))
+    (folder / "equal.tsv").write_text("a\tb\ts\nx\ty\t1\nz\tw\t1\n")
     return folder
 
 
@@ -241,6 +242,10 @@ def test_the_help_names_every_pooling(config_class):
         ({"text_columns": "a,b", "label_column": "c", "matryoshka_sizes": "8"}, "cannot be used with --loss=softmax"),
         ({"text_columns": "a,b", "matryoshka_sizes": "8,x"}, "'x' is not a size"),
         ({"text_columns": "a,b", "pooling": "median"}, "'median' is unknown"),
+        (
+            {"text_columns": "a,b", "score_columns": "s", "train_file": "equal.tsv"},
+            "equal.tsv: all 2 pairs have the same",
+        ),
         ({"text_columns": "a,b", "train_file": "none.tsv"}, "none.tsv: there is no file"),
         ({"text_columns": "anchor,c", "train_file": "triplets.train.tsv"}, "no column 'c'"),
     ],

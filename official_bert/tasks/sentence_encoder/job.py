@@ -79,6 +79,12 @@ class SentenceEncoderJob(FinetuningJob):
         dev = read("dev", is_training=is_single) if config.is_evaluated and "dev" in layout.files else None
         if train and config.loss_name == "triplet" and not any(any(example.numbers[2:]) for example in train):
             raise UserError(f"{layout.files['train']}: no example has a negative; loss=triplet needs them")
+        for split, pairs in (("train", train if config.loss_name == "cosent" else None), ("dev", dev)):
+            if pairs and len(pairs[0].scores) == 1 and len({pair.scores for pair in pairs}) == 1:
+                raise UserError(
+                    f"{layout.files[split]}: all {len(pairs)} pairs have the same score, so there is no order to learn "
+                    "or to compare with; give pairs with different scores"
+                )
         test = read("test", is_predicted=True) if config.do_predict else None
         if train and is_single:
             train = paired_by_class(train, config.random_seed)

@@ -36,10 +36,12 @@ class CheckpointReader:
       name: the prefix, preceded by the parameter that named it, for messages.
       shapes: variable name to shape, for every array.
       new_names: names among them that the model itself lacks.
+      idle_names: those of `new_names` that the model's own heads do not use.
       lacking: the head that its own files promise and its weights lack, for messages.
     """
 
     new_names: frozenset[str] = frozenset()
+    idle_names: frozenset[str] = frozenset()
     lacking: str = ""
 
     def __init__(self, path: str, what: str = _RESUMED, *, of_objects: bool = False):

@@ -26,12 +26,14 @@ class LoadReport:
       matched: names of the variables that the checkpoint has.
       missing: names of newly initialized variables, which the checkpoint lacks or has in another size.
       unused: names in the checkpoint that the model lacks, except optimizer state.
+      idle: those of `missing` that matter only beside other missing ones, such as a pooler beside a new classifier.
     """
 
     source: str
     matched: list[str]
     missing: list[str]
     unused: list[str]
+    idle: frozenset[str] = frozenset()
 
     def log(self, *, is_trained_next: bool = True) -> None:
         """Log the counts and the names to check; with `--verbosity=1` also each variable that was set.
@@ -51,7 +53,7 @@ class LoadReport:
         for status, names in (("newly initialized", self.missing), ("unused", self.unused)):
             if names:
                 logging.info("%s: %s", status, ", ".join(names))
-        if self.missing and not is_trained_next:
+        if not self.idle.issuperset(self.missing) and not is_trained_next:
             logging.warning(
                 "%s lacks %s: newly initialized, to be trained before use", self.source, ", ".join(self.missing)
             )
@@ -116,7 +118,7 @@ def check_fits(
     missing += [name for name in matched if name in reader.new_names]
     matched = [name for name in matched if name not in reader.new_names]
     unused = sorted(name for name in set(shapes) - set(named) if not is_training_state(name, shapes))
-    return LoadReport(reader.prefix, matched, missing, unused)
+    return LoadReport(reader.prefix, matched, missing, unused, reader.idle_names)
 
 
 def _by_name(groups: Iterable[Variables]) -> dict[str, keras.Variable | tf.Variable]:

@@ -63,6 +63,11 @@ class _ConvertingReader(CheckpointReader):
         return self._weights.new
 
     @property
+    def idle_names(self) -> frozenset[str]:
+        """Those of `new_names` that the model's own heads do not use."""
+        return self._weights.idle
+
+    @property
     def lacking(self) -> str:
         """A head that the model's own files promise and its weights lack, for messages."""
         return self._weights.lacking

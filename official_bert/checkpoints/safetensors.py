@@ -38,13 +38,15 @@ class Weights(NamedTuple):
     Attributes:
       arrays: name to float32 array.
       parts: parts of the model, for the log: encoder, pooler, heads.
-      new: names of arrays that the model lacks and that may be needed; they are newly initialized.
+      new: names of arrays that the model lacks; they are newly initialized.
+      idle: those of `new` that the model's own heads do not use.
       lacking: what the class in `config.json` has and the weights lack, for messages; usually empty.
     """
 
     arrays: dict[str, np.ndarray]
     parts: list[str]
     new: frozenset[str] = frozenset()
+    idle: frozenset[str] = frozenset()
     lacking: str = ""
 
 
@@ -109,8 +111,8 @@ def from_hf(
     if "pooler" not in weights.parts:
         pooler = _new_pooler(config)
         weights.arrays.update(pooler)
-        if len(weights.parts) == 1 or not _NEED_POOLER.isdisjoint(weights.parts):  # other heads do not use a pooler
-            weights = weights._replace(new=frozenset(pooler))
+        is_needed = len(weights.parts) == 1 or not _NEED_POOLER.isdisjoint(weights.parts)
+        weights = weights._replace(new=frozenset(pooler), idle=frozenset(() if is_needed else pooler))
     return weights
 
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
-from official_bert.checkpoints.loading import load
+from official_bert.checkpoints.loading import LoadReport, load
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
@@ -56,6 +56,12 @@ def test_an_initial_checkpoint_sets_weights_and_reports(model, arrays, write, ca
     assert with_new.missing == [*report.missing, *reader.new_names]
     assert set(with_new.matched) == set(report.matched) - reader.new_names
     np.testing.assert_array_equal(model.encoder.pooler.dense.bias, arrays["bert/pooler/dense/bias"])
+    pooler = ["bert/pooler/dense/bias"]  # a masked-LM head does not use it, a new classifier does
+    for missing, idle, warns in ((pooler, pooler, False), (pooler, [], True), ([*pooler, "output_bias"], pooler, True)):
+        caplog.clear()
+        LoadReport("it", [], missing, [], frozenset(idle)).log(is_trained_next=False)
+        assert ("to be trained before use" in caplog.text) is warns
+    caplog.clear()
     report.log()
     summary = [
         f"{report.source}: 61 variables loaded, 1 newly initialized, 1 unused",

@@ -215,6 +215,8 @@ class TestMissingPooler:
         kernel = whole.arrays["bert/pooler/dense/kernel"]
         first, second = (from_hf(without(arrays, "bert.pooler"), CONFIG, "folder") for _ in range(2))
         assert not whole.new and first.new == {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
+        words = from_hf(without(arrays, "bert.pooler", "cls.seq_relationship"), CONFIG, "folder")
+        assert words.new == words.idle == first.new and not first.idle
         first, second = first.arrays, second.arrays
         assert_equal_arrays(first, second)
         assert 0 < np.abs(first["bert/pooler/dense/kernel"]).max() <= 2 * CONFIG.initializer_range

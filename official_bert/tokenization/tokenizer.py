@@ -123,6 +123,15 @@ class Tokenizer(abc.ABC):
           `ids` are those of `encode`; for the offsets see the subclass.
         """
 
+    def check_prefix(self, prefix: str, max_seq_length: int) -> None:
+        """Raise UserError if a prefix of texts fills all positions, so that nothing of a text would be read."""
+        size, room = len(self.encode(prefix)), self.specials.room(max_seq_length, is_pair=False)
+        if size and size >= room:
+            raise UserError(
+                f"the prefix {prefix!r:.80} has {size} wordpieces, but max_seq_length={max_seq_length} has room for "
+                f"{room}; shorten the prefix or raise max_seq_length"
+            )
+
     @property
     def identity(self) -> dict[str, Any]:
         """Everything that determines the ids of a text, as JSON values."""

@@ -1,5 +1,6 @@
 """`run_sentence_encoder` on small generated data: training, evaluation, vectors, export, and invalid flags."""
 
+import glob
 import json
 import os
 import random
@@ -246,6 +247,14 @@ def test_the_help_names_every_pooling(config_class):
             {"text_columns": "a,b", "score_columns": "s", "train_file": "equal.tsv"},
             "equal.tsv: all 2 pairs have the same",
         ),
+        (
+            {"text_columns": "anchor,positive", "do_export": True, "export_dir": "none", "vector_size": 64},
+            "--vector_size=64 exceeds the 32 components",
+        ),
+        (
+            {"text_columns": "anchor,positive", "passage_prefix": "the " * 14},
+            "has 14 wordpieces, but --max_seq_length=16",
+        ),
         ({"text_columns": "a,b", "train_file": "none.tsv"}, "none.tsv: there is no file"),
         ({"text_columns": "anchor,c", "train_file": "triplets.train.tsv"}, "no column 'c'"),
     ],
@@ -253,3 +262,4 @@ def test_the_help_names_every_pooling(config_class):
 def test_mistakes_are_named(flags, message, settings):
     flags = {"train_file": "triplets.train.tsv", **settings, "do_train": True, **flags}
     assert_refused(run_sentence_encoder.run, SentenceEncoderConfig, flags, message)
+    assert not glob.glob(f"{settings['output_dir']}/model.ckpt*")  # before training

@@ -51,6 +51,8 @@ class SentenceEncoderJob(FinetuningJob):
         self._layout = layout_of_flags(config)
         self._train, self._dev, self._test = self._read_splits()
         self._beir = self._read_beir() if config.is_evaluated and config.retrieval_dir else None
+        for prefix in (config.query_prefix, config.passage_prefix, config.prefix or ""):
+            tokenizer.check_prefix(prefix, config.max_seq_length)
         if config.do_export:
             check_export_dir(config.export_dir)
         self._converter = TextsToIds(tokenizer, config.max_seq_length)
@@ -121,6 +123,7 @@ class SentenceEncoderJob(FinetuningJob):
             loss_options=config.loss_options,
             soft_target_options=config.soft_target_options,
             vector_sizes=config.vector_sizes,
+            exported_size=config.vector_size if config.do_export else 0,
             max_seq_length=config.max_seq_length,
             num_texts=self._num_texts,
             num_classes=num_classes,

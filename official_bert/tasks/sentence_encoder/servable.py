@@ -60,6 +60,7 @@ class SentenceServable(Servable):
         """
         super().__init__(model, config, tokenizer, max_seq_length=max_seq_length, name="sentence_encoder")
         check_vector_size(size or 0, model.width)
+        tokenizer.check_prefix(prefix, max_seq_length)
         self.width = size or model.width
         self._vector_types = tuple(vector_types)
         self._prefix = prefix

@@ -11,6 +11,7 @@ from official_bert.data.schema import Field, RecordSchema
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
 from official_bert.modeling.sentence import SentenceGroupModel, SentenceModel
+from official_bert.options.vectors import check_vector_size
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.losses import (
     LOSSES,
@@ -43,6 +44,7 @@ class SentenceEncoderTask:
         loss_options: Mapping[str, Any] | None = None,
         soft_target_options: Mapping[str, Any] | None = None,
         vector_sizes: Sequence[int] = (),
+        exported_size: int = 0,
         max_seq_length: int,
         num_texts: int,
         num_classes: int = 0,
@@ -60,6 +62,7 @@ class SentenceEncoderTask:
           loss_options: keyword arguments of the loss.
           soft_target_options: keyword arguments of `soft_targets`.
           vector_sizes: sizes of truncated vectors on which the loss is also computed.
+          exported_size: number of leading components to export; 0 for all.
           max_seq_length: maximum number of positions per text.
           num_texts: K, number of texts per example.
           num_classes: number of classes of pairs, for "softmax".
@@ -70,6 +73,7 @@ class SentenceEncoderTask:
         """
         self._config, self.schema = config, schema
         self._loss, self._loss_options, self._vector_sizes = loss, loss_options or {}, tuple(vector_sizes)
+        self._exported_size = exported_size
         self._soft_target_options = soft_target_options or {}
         self._encoder_options, self._model_options, self._bm25 = encoder_options, model_options, bm25
         self._group_options = {
@@ -82,6 +86,7 @@ class SentenceEncoderTask:
     def build_model(self) -> keras.Model:
         """Create the model and its variables."""
         sentence = SentenceModel(create_encoder(self._config, self._encoder_options), **self._model_options)
+        check_vector_size(self._exported_size, sentence.width)
         too_large = [size for size in self._vector_sizes if size >= sentence.width]
         if too_large:
             raise UserError(f"matryoshka_sizes: {too_large[0]} must be less than the vector size, {sentence.width}")

@@ -13,6 +13,8 @@ from official_bert.commands.export_embeddings import EmbeddingExportConfig
 from official_bert.commands.export_embeddings import run as export
 from official_bert.commands.extract_features import FeatureConfig
 from official_bert.commands.extract_features import run as extract
+from official_bert.commands.mine_hard_negatives import HardNegativeConfig
+from official_bert.commands.mine_hard_negatives import run as mine
 from official_bert.commands.sentence_similarity import SimilarityConfig
 from official_bert.commands.sentence_similarity import run as compare
 from official_bert.config.sentence_modules import MODEL, encoder_folder
@@ -202,3 +204,21 @@ def test_weights_of_wrong_shapes_are_errors(folder):
         (folder / "modules.json").write_text(content)
         with pytest.raises(UserError, match=message):
             _ = find_head(str(folder), 8).width
+
+
+def test_mining_uses_the_prompts_of_the_folder(folder, tmp_path, monkeypatch):
+    prompts = {"query": "Find: ", "document": "Text: "}
+    settings = {"prompts": prompts, "default_prompt_name": "query"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    (tmp_path / "pairs.tsv").write_text("anchor\tpositive\nthe town\ta river\na house\tthe sea\n")
+    read = []
+    encoded = TextEncoder._encoded
+    monkeypatch.setattr(
+        TextEncoder, "_encoded", lambda self, text: read.append(self._prompt + text.text_a) or encoded(self, text)
+    )
+    given = {"pairs_file": str(tmp_path / "pairs.tsv"), "output_file": str(tmp_path / "mined.tsv")}
+    mine(config_of(HardNegativeConfig, init_checkpoint=str(folder), **given))
+    assert read == ["Text: a river", "Text: the sea", "Find: the town", "Find: a house"]
+    read.clear()
+    mine(config_of(HardNegativeConfig, init_checkpoint=str(folder), **given, passage_prefix=""))
+    assert read[:2] == ["a river", "the sea"]

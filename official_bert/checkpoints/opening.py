@@ -64,7 +64,7 @@ class _ConvertingReader(CheckpointReader):
 
     @property
     def idle_names(self) -> frozenset[str]:
-        """Those of `new_names` that the model's own heads do not use."""
+        """The names among `new_names` that the model's own heads do not use."""
         return self._weights.idle
 
     @property

@@ -1,4 +1,4 @@
-"""`SentenceHead`: what a sentence encoder computes after the encoder, of a sentence-transformers folder or a run."""
+"""`SentenceHead`: the pooling, dense layers and normalization of a sentence-transformers folder or a run."""
 
 import functools
 import hashlib

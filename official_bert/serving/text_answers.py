@@ -256,7 +256,7 @@ def _prompted(
     """Return the token ids of inputs with their prompt, and an input format without the prompt."""
     if reading.tokenizer is None or prompt_name not in reading.prompts:
         if prompt_name is None:
-            raise RequestError("truncation_direction must be 'right', since this export does not tell its prefix")
+            raise RequestError("truncation_direction must be 'right', since this export does not record its prefix")
         names = [name for name in reading.prompts if name is not None]
         known = quoted_names(names) if names else "no prompts"
         raise RequestError(f"the prompt_name {quoted(prompt_name)} is unknown; the model has {known}")

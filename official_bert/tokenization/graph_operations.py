@@ -91,7 +91,7 @@ def in_groups(
       The concatenated results.
     """
     specifications = [tf.TensorSpec([None, *values.shape[1:]], values.dtype) for values in inputs]
-    # Not a copy at each place of call: the first call of a graph with several copies takes twice as long.
+    # One function instead of a copy per call: the first call of a graph with several copies takes twice as long.
     attributes = {"_noinline": True}
     some = tf.function(function, autograph=False, experimental_attributes=attributes)
     some = some.get_concrete_function(*specifications)

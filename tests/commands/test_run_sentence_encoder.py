@@ -235,7 +235,8 @@ def test_the_help_names_every_pooling(config_class):
             "--temperature has no effect on --loss=distillation",  # of pairs
         ),
         ({"text_columns": "a,b", "teacher": "t", "distillation_temperature": 1.0}, "--distillation_temperature cannot"),
-        ({"text_columns": "a,a"}, "lists a column twice"),
+        ({"text_columns": "a,a"}, "name the column a twice"),
+        ({"text_columns": "a,b,c", "score_columns": "s,s"}, "name the column s twice"),
         (
             {"text_columns": "anchor,positive", "matryoshka_sizes": "24,64"},
             "--matryoshka_sizes: 64 must be less than the vector size, 32",

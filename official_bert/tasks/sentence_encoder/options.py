@@ -191,8 +191,10 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
 
     def _check_columns(self) -> None:
         num_texts, num_scores = len(self.text_names), len(self.score_names)
-        if len(set(self.text_names)) < num_texts:
-            raise UserError(f"--text_columns={self.text_columns} lists a column twice")
+        columns = [*self.text_names, *self.score_names, *filter(None, [self.label_column])]
+        twice = next((name for name in columns if columns.count(name) > 1), None)
+        if twice is not None:
+            raise UserError(f"--text_columns, --score_columns and --label_column name the column {twice} twice")
         if self.loss_name in _NEED_SCORES and not num_scores:
             raise UserError(f"--loss={self.loss_name} needs --score_columns")
         if self.loss_name not in _NEED_SCORES and num_scores:

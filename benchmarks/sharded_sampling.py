@@ -2,7 +2,7 @@
 
   python benchmarks/sharded_sampling.py --text books/*.txt --vocab_file vocab.txt --corpus_mb 2000
 
-The corpus is made by repeating the given books with some words exchanged. The records are made with
+The corpus is made by repeating the given books with some words replaced. The records are made with
 `--sampling=sharded` and a `dupe_factor` of 1; those of one process and of several are compared. Memory is the maximum,
 over samples taken five times per second, of the PSS of all processes together.
 """

@@ -119,7 +119,7 @@ def _open_zip(data: bytes) -> tuple[Any, Callable[[_Storage], memoryview]]:
 
 
 def _open_legacy(data: bytes) -> tuple[Any, Callable[[_Storage], memoryview]]:
-    """Do the same as `_open_zip` for a file before PyTorch 1.6: pickles, followed by the storages."""
+    """Like `_open_zip`, for files from before PyTorch 1.6: pickles, followed by the storages."""
     stream = io.BytesIO(data)
     magic, _, _ = (_unpickle(stream) for _ in ("magic number", "version", "properties of the machine"))
     if magic != _MAGIC:

@@ -150,7 +150,7 @@ def test_full_sentences_lose_no_text_and_end_where_sentences_end(short_seq_prob)
                 assert all(stretch[-1] in ends for stretch in stretches)  # no sentence is longer than a stretch
                 lengths = {corpus.ids[start]: end - start for start, end in itertools.pairwise(corpus.starts)}
                 for stretch, following in itertools.pairwise(stretches):
-                    assert len(stretch) + lengths[following[0]] > MAX_NUM_PIECES  # no sentence more would have fitted
+                    assert len(stretch) + lengths[following[0]] > MAX_NUM_PIECES  # one more sentence would not have fit
 
 
 def test_a_sentence_that_is_too_long_is_cut_where_it_is_full():

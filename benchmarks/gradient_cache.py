@@ -29,7 +29,10 @@ def measure(batch_size: int, num_parts: int, length: int) -> None:
 
     config = BertConfig.from_dict({"vocab_size": VOCABULARY, "type_vocab_size": 2, **MINILM})
     schema = example_schema(length, 2, config.vocab_size, config.num_segments)
-    task = SentenceEncoderTask(config, schema, loss="contrastive", max_seq_length=length, num_texts=2)
+    options = {"temperature": 0.05, "symmetric": False}
+    task = SentenceEncoderTask(
+        config, schema, loss="contrastive", loss_options=options, max_seq_length=length, num_texts=2
+    )
     rng = np.random.default_rng(1)
     batch = {
         "input_ids": rng.integers(1000, VOCABULARY, [batch_size, 2 * length]),

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from official_bert.commands import all_commands
-from tests.conftest import script_environment
+from tests.conftest import GOLDEN, script_environment
 
 # Runs in a process where TensorFlow cannot be imported.
 _PROGRAM = """
@@ -111,6 +111,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
     to_hf = {"to_hf": True, **files_of_model}
     export = {"do_export": True, "export_dir": absent}
     train, evaluate, predict = {"do_train": True}, {"do_eval": True}, {"do_predict": True}
+    no_vocabulary = {"vocab_file": None, "init_checkpoint": str(GOLDEN / "families" / "bert" / "Model")}
     no_checkpoint, bare = {"init_checkpoint": absent}, {"init_checkpoint": None}
     cases = [
         ("create_pretraining_data", {"input_file": absent}, "no file matches"),
@@ -132,6 +133,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("run_classifier", {**train, **no_checkpoint}, "no such checkpoint"),
         ("run_classifier", {**train, "vocab_file": str(tmp_path / "short.txt")}, "lacks [SEP]"),
         ("run_classifier", {**train, "bert_config_file": absent}, "cannot read the model config"),
+        ("run_classifier", {**train, **no_vocabulary}, "/bert/Model has no such file"),
         ("run_classifier", {**evaluate, **bare}, "no checkpoint in --output_dir"),
         ("run_classifier", train, "sst-2/train.tsv"),
         ("run_classifier", {**train, "data_dir": absent}, "there is no folder"),

@@ -68,7 +68,7 @@ def run(config: EditCheckpointConfig) -> None:
     check_new_model(config.output_dir)
     readers = [open_checkpoint(prefix, "init_checkpoint") for prefix in model.prefixes]
     arrays = averaged(readers) if len(readers) > 1 else read_model(readers[0])
-    num_left_out = len(readers[0].shapes) - len(arrays)
+    num_left_out = len(readers[0].shapes) - len(readers[0].new_names) - len(arrays)
     if len(readers) > 1:
         logging.info("averaged %d checkpoints", len(readers))
     if layers is not None:

@@ -210,6 +210,8 @@ def _check_required(config: Any) -> None:
             missing.append(f"--{field.name} ({limits['help'].removesuffix('.')})")
             if limits["from_checkpoint"] and has_checkpoint:
                 advice = "; or give --init_checkpoint=FOLDER, a folder that holds the model's files"
+                if config.init_checkpoint:
+                    advice = f"; the folder of --init_checkpoint={config.init_checkpoint} has no such file"
     if missing:
         message = f"missing: {', '.join(missing)}" if len(missing) > 1 else f"{missing[0]} is missing"
         raise UserError(message + advice)

@@ -228,7 +228,7 @@ class TestMistakes:
             ({"input_file": "absent"}, ["--input_file: there is no absent"]),
             ({"output_file": "absent/out"}, ["the folder absent does not exist"]),
             ({"output_format": "npy"}, ["--output_format=npy holds one vector per text"]),
-            ({"output_file": "-", "output_format": "npz"}, ["standard output takes jsonl"]),
+            ({"output_file": "-", "output_format": "npz"}, ["standard output supports only a single jsonl file"]),
             ({"dtype": "float16"}, ["--dtype needs --output_format=npz or npy"]),
             ({"text_b_column": "b"}, ["--text_b_column needs --text_column"]),
             ({"input_file": str(GOLDEN / "README.md"), "text_column": "a"}, ["must end in one of .tsv"]),

@@ -1,16 +1,18 @@
-r"""Latency and throughput of an exported classifier on raw pairs, compared with PyTorch and ONNX Runtime, on all cores.
+r"""Latency and throughput of an exported classifier on raw pairs, compared with PyTorch, ONNX Runtime and OpenVINO.
 
   python benchmarks/serving.py --hf_dir all-MiniLM-L6-v2 --data_dir MRPC
 
 All engines have the encoder of --hf_dir and the same random head; their probabilities must agree first. Ours is
-measured as a SavedModel and as a LiteRT export, which reads one pair at a time. The peers tokenize with `tokenizers`,
-pad to the longest of the batch and truncate to 128 wordpieces, as the export does. Each engine runs in a new process in
+measured as a SavedModel, as a LiteRT export, which reads one pair at a time, and as an ONNX export in both of its
+programs. The peers tokenize with `tokenizers`, pad to the longest of the batch and truncate to 128 wordpieces, as the
+exports do. Each engine runs in a new process in
 each round, since thread pools disturb each other, and is measured on inputs that it has seen before. The machine must
 be idle: PyTorch's threads spin while they wait, so other work slows it down more than the others. Needs the `bench`
 extra.
 """
 
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -85,7 +87,7 @@ def prepare_peers(flags: argparse.Namespace) -> dict[str, float]:
 
 
 def prepare_ours(flags: argparse.Namespace) -> None:
-    """Convert the peers' model and export it for both engines."""
+    """Convert the peers' model and export it for all engines."""
     from official_bert.checkpoints.bundle import CheckpointReader
     from official_bert.checkpoints.loading import load
     from official_bert.commands import convert_hf_checkpoint
@@ -95,6 +97,7 @@ def prepare_ours(flags: argparse.Namespace) -> None:
     from official_bert.modeling.encoder import create_encoder
     from official_bert.modeling.encoder_options import FLAT, UNPADDED
     from official_bert.serving.lite import write_lite
+    from official_bert.serving.onnx_export import write_onnx
     from official_bert.serving.saved_model import write_export
     from official_bert.tasks.classification.servable import ClassificationServable
     from official_bert.tokenization import FullTokenizer
@@ -114,6 +117,7 @@ def prepare_ours(flags: argparse.Namespace) -> None:
     servable.use_export_stack(NUM_PARTS)
     write_export(str(flags.folder / "export"), servable)
     write_lite(str(flags.folder / "lite"), make_servable(FLAT))
+    write_onnx(str(flags.folder / "onnx"), make_servable(FLAT))
 
 
 def load_export(folder: pathlib.Path):
@@ -182,29 +186,57 @@ def compiled_engine(folder: pathlib.Path) -> Engine:
     return torch_engine(folder, is_compiled=True)
 
 
-def onnx_engine(folder: pathlib.Path) -> Engine:
+def onnx_runtime(path: pathlib.Path) -> Callable[[dict[str, np.ndarray], str], np.ndarray]:
+    """Return a function from the inputs of an ONNX model and the name of an output to that output."""
     import onnxruntime
 
-    tokenize = peer_tokenizer(folder, "np")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = os.cpu_count()
-    session = onnxruntime.InferenceSession(folder / "model.onnx", options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return lambda inputs, output: session.run([output], inputs)[0]
+
+
+def openvino(path: pathlib.Path) -> Callable[[dict[str, np.ndarray], str], np.ndarray]:
+    """Return the same as `onnx_runtime`."""
+    from openvino import Core
+
+    # Its default on some processors is bfloat16.
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": os.cpu_count()}
+    model = Core().compile_model(path, "CPU", settings)
+    return lambda inputs, output: model(inputs)[output]
+
+
+def peer_onnx_engine(runtime: Callable, folder: pathlib.Path) -> Engine:
+    tokenize, model = peer_tokenizer(folder, "np"), runtime(folder / "model.onnx")
 
     def run(pairs: Pairs) -> np.ndarray:
         inputs = tokenize(pairs)
-        logits = session.run(["logits"], {name: inputs[name].astype(np.int64) for name in INPUT_NAMES})[0]
+        logits = model({name: inputs[name].astype(np.int64) for name in INPUT_NAMES}, "logits")
         powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
         return powers / powers.sum(axis=-1, keepdims=True)
 
     return run
 
 
+def our_onnx_engine(runtime: Callable, folder: pathlib.Path) -> Engine:
+    import official_bert
+
+    tokenizer = official_bert.load_tokenizer(folder / "onnx" / "1" / "assets", do_lower_case=True)
+    model = runtime(folder / "onnx" / "1" / "model.onnx")
+    return lambda pairs: model(
+        tokenizer(*map(list, zip(*pairs, strict=True)), max_seq_length=MAX_SEQ_LENGTH), "probabilities"
+    )
+
+
 ENGINES = {
     OURS: our_engine,
     LITE: lite_engine,
+    "ours, ONNX": functools.partial(our_onnx_engine, onnx_runtime),
+    "ours, OpenVINO": functools.partial(our_onnx_engine, openvino),
     "PyTorch": torch_engine,
     COMPILED: compiled_engine,
-    ONNX: onnx_engine,
+    ONNX: functools.partial(peer_onnx_engine, onnx_runtime),
+    "OpenVINO": functools.partial(peer_onnx_engine, openvino),
 }
 
 
@@ -286,12 +318,12 @@ def ratio(over: list[dict[str, float]], under: list[dict[str, float]], name: str
 
 def report(measured: dict[str, list[dict[str, float]]]) -> None:
     """Print one line per engine; a ratio over 1 means that ours is faster."""
-    print(f"  {'':<13}{'p50 ms':>8}{'p99 ms':>8}{'p50, peer/ours':>26}{'examples/s':>13}{'ours/peer':>26}")
+    print(f"  {'':<14}{'p50 ms':>8}{'p99 ms':>8}{'p50, peer/ours':>26}{'examples/s':>13}{'ours/peer':>26}")
     ours = measured[OURS]
     for engine, rows in measured.items():
         ratios = ("", "") if engine == OURS else (ratio(rows, ours, "p50"), ratio(ours, rows, "rate"))
         print(
-            f"  {engine:<13}{median(rows, 'p50'):>8.2f}{median(rows, 'p99'):>8.2f}{ratios[0]:>26}"
+            f"  {engine:<14}{median(rows, 'p50'):>8.2f}{median(rows, 'p99'):>8.2f}{ratios[0]:>26}"
             f"{median(rows, 'rate'):>13.1f}{ratios[1]:>26}"
         )
     print(f"  p50 of {ONNX} / LiteRT: {ratio(measured[ONNX], measured[LITE], 'p50')}")

@@ -43,8 +43,8 @@ def write_onnx(export_dir: str, servable: Servable, precision: str = "float32") 
         raise UserError(f"an ONNX file holds at most 2 GB, and {export_dir} would be larger; export a saved_model")
     with logging_errors_only(), filtered_stderr(lambda line: line.startswith(("I0000 ", "W0000 ", "E0000 "))):
         model = _converted(function)
-    if precision == "int8":
-        model = _quantized(model)
+        if precision == "int8":
+            model = _quantized(model)
     return write_model_file(export_dir, servable, ONNX_FILE, model.SerializeToString())
 
 
@@ -107,5 +107,5 @@ def _quantized(model: "onnx.ModelProto") -> "onnx.ModelProto":
 
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, ONNX_FILE)
-        quantize_dynamic(model, path)
+        quantize_dynamic(model, path, per_channel=True)  # as fast, and the outputs differ by less than half as much
         return onnx.load(path)

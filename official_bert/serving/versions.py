@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import importlib
 import json
+import logging as standard_logging
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -263,13 +264,9 @@ def _publish(partial: str, export_dir: str) -> str:
 
 @contextlib.contextmanager
 def logging_errors_only() -> Iterator[None]:
-    """Suppress TensorFlow's log lines while saving a model."""
-    tensorflow_logger, verbosity = tf.get_logger(), logging.get_verbosity()
-    level = tensorflow_logger.level
-    tensorflow_logger.setLevel("ERROR")
-    logging.set_verbosity(logging.ERROR)
+    """Suppress the log lines of TensorFlow and converters while saving a model."""
+    standard_logging.disable(standard_logging.WARNING)
     try:
         yield
     finally:
-        tensorflow_logger.setLevel(level)
-        logging.set_verbosity(verbosity)
+        standard_logging.disable(standard_logging.NOTSET)

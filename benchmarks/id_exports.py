@@ -1,8 +1,8 @@
-r"""LiteRT exports, compared with the SavedModel of the same classifier: size, time, probabilities and scores.
+r"""LiteRT and ONNX exports, compared with the SavedModel of the same classifier: size, time, probabilities and scores.
 
-  python benchmarks/lite.py --saved_model serving/mrpc/1 --data_dir glue/MRPC --lite lite32/1 lite16/1 lite8/1
+  python benchmarks/id_exports.py --saved_model serving/mrpc/1 --data_dir glue/MRPC --exports lite32/1 lite8/1 onnx32/1
 
-Reads the pairs of MRPC's dev set one by one, as ids without padding. Needs the `bench` extra.
+Reads the examples of a dev set with two classes one by one, as ids without padding. Needs the `bench` extra.
 """
 
 import argparse
@@ -13,17 +13,22 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+import onnxruntime
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
 from official_bert.metrics import classification
-from official_bert.serving.versions import LITE_FILE
 from official_bert.tasks.classification.datasets.published import DATASETS
 
 Ids = dict[str, np.ndarray]
 
 
-def lite_engine(path: pathlib.Path) -> Callable[[Ids], np.ndarray]:
+def engine(path: pathlib.Path) -> Callable[[Ids], np.ndarray]:
+    if path.suffix == ".onnx":
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = os.cpu_count()
+        session = onnxruntime.InferenceSession(path, options)
+        return lambda ids: session.run(["probabilities"], ids)[0]
     classify = Interpreter(str(path), num_threads=os.cpu_count()).get_signature_runner("serving_default")
     return lambda ids: classify(**ids)["probabilities"]
 
@@ -35,30 +40,28 @@ def saved_model_engine(export) -> Callable[[Ids], np.ndarray]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--saved_model", required=True, help="a version of an exported classifier of pairs")
-    parser.add_argument("--lite", nargs="+", required=True, help="versions exported with --export_format=tflite")
-    parser.add_argument("--data_dir", required=True, help="MRPC")
+    parser.add_argument("--saved_model", required=True, help="a version of an exported classifier")
+    parser.add_argument("--exports", nargs="+", required=True, help="versions with --export_format=tflite or onnx")
+    parser.add_argument("--dataset", default="mrpc", help="a name for --task_name of run_classifier.py")
+    parser.add_argument("--data_dir", required=True, help="folder of the data set")
     flags = parser.parse_args()
-    examples = DATASETS["mrpc"].examples(flags.data_dir, "dev")
+    examples = DATASETS[flags.dataset].examples(flags.data_dir, "dev")
     labels = [int(example.label) for example in examples]
     tf.config.threading.set_intra_op_parallelism_threads(1)  # as in official-bert serve
     export = tf.saved_model.load(flags.saved_model)
     tokenize = export.signatures["tokenize"]
-    rows = [
-        {
-            name: values.numpy()
-            for name, values in tokenize(
-                text_a=tf.constant([example.text_a]), text_b=tf.constant([example.text_b])
-            ).items()
-        }
-        for example in examples
-    ]
+    names = tokenize.structured_input_signature[1]
+    rows = []
+    for example in examples:
+        texts = {"text_a": example.text_a, "text_b": example.text_b}
+        ids = tokenize(**{name: tf.constant([texts[name]]) for name in names})
+        rows.append({name: values.numpy() for name, values in ids.items()})
     variables = pathlib.Path(flags.saved_model, "variables")
     engines = {"SavedModel": (saved_model_engine(export), sum(path.stat().st_size for path in variables.iterdir()))}
-    for folder in flags.lite:
-        path = pathlib.Path(folder, LITE_FILE)
-        engines[folder] = (lite_engine(path), path.stat().st_size)
-    print(f"LiteRT: {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {len(rows)} pairs")
+    for folder in flags.exports:
+        (path,) = pathlib.Path(folder).glob("model.*")
+        engines[folder] = (engine(path), path.stat().st_size)
+    print(f"Exports that read ids: {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {len(rows)} examples")
     expected = None
     for name, (run, size) in engines.items():
         run(rows[0])

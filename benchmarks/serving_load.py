@@ -8,21 +8,15 @@ also uses the cores. All sides read the same texts. Needs the `serve` extra.
 """
 
 import argparse
-import asyncio
 import itertools
 import json
 import os
 import pathlib
-import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 
-import numpy as np
-from common import measure_in_process
+from common import free_port, measure_in_process, measure_load, running_server
 
 BATCH_SIZE, MAX_SEQ_LENGTH, NUM_TEXTS = 32, 128, 2048
 ROOT = pathlib.Path(__file__).parent.parent
@@ -84,63 +78,21 @@ def direct(flags: argparse.Namespace) -> float:
 
 def load(flags: argparse.Namespace) -> dict[str, float]:
     """Return the rate of responses and percentiles of the latency in milliseconds."""
-    bodies = [
-        json.dumps({"signature_name": "text", "inputs": {"text_a": [text]}}).encode() for text in read_texts(flags)
-    ]
-    head = "POST /v1/models/model:predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n"
-    requests = itertools.cycle([head.format(len(body)).encode() + body for body in bodies])
-    latencies = []
-
-    async def connect(end: float) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", flags.port)
-        while time.perf_counter() < end:
-            began = time.perf_counter()
-            writer.write(next(requests))
-            header = await reader.readuntil(b"\r\n\r\n")
-            await reader.readexactly(int(header.lower().split(b"content-length: ")[1].split(b"\r\n")[0]))
-            if not header.startswith(b"HTTP/1.1 200"):
-                sys.exit(header.decode())
-            latencies.append(time.perf_counter() - began)
-        writer.close()
-
-    async def run(seconds: float) -> None:
-        end = time.perf_counter() + seconds
-        await asyncio.gather(*(connect(end) for _ in range(flags.connections)))
-
-    asyncio.run(run(flags.seconds / 4))  # warms up
-    latencies.clear()
-    began = time.perf_counter()
-    asyncio.run(run(flags.seconds))
-    rate = len(latencies) / (time.perf_counter() - began)
-    return {"rate": rate, **{f"p{share}": 1000 * np.percentile(latencies, share) for share in (50, 90, 99)}}
+    contents = [{"signature_name": "text", "inputs": {"text_a": [text]}} for text in read_texts(flags)]
+    return measure_load(flags.port, "/v1/models/model:predict", contents, flags.connections, flags.seconds)
 
 
 JOBS = {job.__name__: job for job in (prepare, direct, load)}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return probe.getsockname()[1]
 
 
 def measure_server(do_job, folder: str, *flags: str) -> dict[str, float]:
     """Start a server and measure it under load."""
     port = free_port()
     command = [sys.executable, "-m", "official_bert", "serve", f"--export_dir={folder}/model", f"--port={port}"]
-    server = subprocess.Popen([*command, "--grpc_port=0", "--verbosity=-1", *flags])
-    try:
-        while True:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/health/ready", timeout=5)
-                return do_job("load", "--port", str(port))
-            except OSError:
-                if server.poll() is not None:
-                    sys.exit("the server ended")
-                time.sleep(0.2)
-    finally:
-        server.send_signal(signal.SIGTERM)
-        server.wait()
+    with running_server(
+        [*command, "--grpc_port=0", "--verbosity=-1", *flags], f"http://127.0.0.1:{port}/v2/health/ready"
+    ):
+        return do_job("load", "--port", str(port))
 
 
 def main() -> None:

@@ -107,7 +107,7 @@ def test_a_wrong_value_of_an_albert_is_named(tmp_path, changes, message):
 
 @pytest.mark.parametrize("key", ["embedding_size", "inner_group_num"])
 def test_keys_of_an_albert_in_a_bert_are_refused(key):
-    with pytest.raises(UserError, match=f"{key} is a key of an ALBERT, which needs num_hidden_groups, too"):
+    with pytest.raises(UserError, match=f"{key} is a key of an ALBERT, whose config also needs num_hidden_groups"):
         BertConfig.from_dict({"vocab_size": 9, key: 2})
 
 

@@ -46,6 +46,7 @@ def pairs(encoder, tokenizer, tmp_path_factory):
     return folder, tf.nn.softmax(model(tokenizer(PAIRS, max_seq_length=32))).numpy()
 
 
+@pytest.mark.slow
 def test_a_predictor_answers_as_the_model_does(pairs, encoder, tokenizer, monkeypatch):
     folder, expected = pairs
     assert os.listdir(folder.parent) == ["pairs"]

@@ -1,7 +1,9 @@
 """Export a model for ONNX Runtime and OpenVINO: ids in, predictions out."""
 
+import importlib
 import os
 import tempfile
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     import onnx
 
 _OPSET = 17  # the first with LayerNormalization; both programs have read it for years
+_LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _MOST_BYTES = 1 << 31  # of weights, the limit of protocol buffers
 
 
@@ -50,8 +53,8 @@ def write_onnx(export_dir: str, servable: Servable, precision: str = "float32") 
 
 def _converted(function: Any) -> "onnx.ModelProto":
     from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
-    from tf2onnx import convert
 
+    convert = _tf2onnx_convert()
     frozen = convert_variables_to_constants_v2(function, lower_control_flow=False)
     outputs = [tensor.name for tensor in frozen.outputs]
     inputs = [f"{name}:0" for name in IDS_SCHEMA.names]
@@ -68,6 +71,17 @@ def _converted(function: Any) -> "onnx.ModelProto":
     _name_dimensions(model.graph)
     _separate_loop_values(model.graph)
     return model
+
+
+def _tf2onnx_convert() -> ModuleType:
+    """Import `tf2onnx.convert`, which would silence TensorFlow in this process and in those that it starts."""
+    level = os.environ.get(_LOG_LEVEL)
+    try:
+        return importlib.import_module("tf2onnx.convert")
+    finally:
+        os.environ.pop(_LOG_LEVEL, None)
+        if level is not None:
+            os.environ[_LOG_LEVEL] = level
 
 
 def _convert_erfc(context: Any, node: Any, name: str, args: list[Any]) -> None:

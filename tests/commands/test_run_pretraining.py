@@ -41,6 +41,7 @@ def refuse(flags):
     return run
 
 
+@pytest.mark.slow
 def test_evaluation_of_a_given_checkpoint_covers_the_first_batches_in_file_order(flags, tmp_path, model_dir):
     scores = []
     for max_eval_steps, eval_batch_size in ((3, 8), (6, 4), (100, 8)):  # twice the same 24 records, then all

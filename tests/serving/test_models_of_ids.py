@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import importlib.util
 import json
+import os
 import sys
 
 import keras
@@ -154,7 +155,9 @@ def test_models_give_the_outputs_of_tensorflow(task, export_format, vocab_file, 
     keras.utils.set_random_seed(1)
     tokenizer = FullTokenizer(vocab_file)
     servable = servable_of(task, create_encoder(MODELS[task], FLAT), tokenizer)
+    environment = dict(os.environ)
     folder = WRITERS[export_format](str(tmp_path), servable)
+    assert os.environ == environment
     for run in engines(export_format, folder):
         for ids in requests(tokenizer.mask_id, at_once=export_format == "onnx"):
             found, expected = run(**ids), servable.numbers({name: tf.constant(values) for name, values in ids.items()})

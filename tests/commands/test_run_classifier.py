@@ -310,6 +310,17 @@ def test_data_of_ones_own(settings, problem):
     assert results(settings) == scores
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("class_weights", "is_good"), [(None, False), ("balanced", True)])
+def test_classes_of_unequal_size_can_count_the_same(settings, tmp_path, class_weights, is_good):
+    """Without weights, most examples decide; with balanced weights, the probability is a half."""
+    write_rows(tmp_path / "train.tsv", ("sentence", "label"), [("the town", int(i % 10 == 0)) for i in range(160)])
+    settings |= {**CUSTOM, "data_dir": str(tmp_path), "eval_file": "train.tsv", "class_weights": class_weights}
+    run(settings, do_train=True, do_eval=True, do_predict=True, predict_file="train.tsv", num_train_epochs=6.0)
+    assert (probabilities(settings)[0, 1] > 0.3) == is_good
+    assert results(settings)["eval_count_1"] == 16
+
+
 def test_a_trained_model_keeps_its_meaning(settings, data_dir, tmp_path):
     settings |= {**CUSTOM, "eval_file": "dev.tsv", "predict_file": "dev.tsv"}
     run(settings, do_train=True, num_train_epochs=1.0)
@@ -426,6 +437,8 @@ def test_features_of_other_layers_are_not_taken_for_these(settings, files_of_mod
         ),
         ({"data_dir": "absent"}, "there is no folder absent"),
         ({"task_name": "mrpc"}, "columns, but 5 are required"),
+        ({"class_weights": "1,2,3"}, "--class_weights=1,2,3 has 3 weights for the 2 labels '0', '1'; give one for each"),
+        ({"class_weights": "balanced", **CUSTOM, "labels": "0,1,2"}, "no training example has the label '2'; give"),
         ({"max_seq_length": 65}, "--max_seq_length=65 exceeds max_position_embeddings=64"),
         (
             {"train_batch_size": 1000, "num_train_epochs": 1.0},

@@ -122,6 +122,12 @@ CUSTOM = {**CLASSIFIER, "task_name": "Custom", "text_a_column": "text", "train_f
             ({name: value}, f"--{name} needs --long_text=window")
             for name, value in {"doc_stride": 9, "max_windows": 9, "window_pooling": "max"}.items()
         ),
+        ({**CUSTOM, "class_weights": "1,9", "multi_label": True}, "--class_weights cannot be used with --multi_label"),
+        ({**CUSTOM, "focal_gamma": 2.0, "regression": True}, "--focal_gamma cannot be used with --regression"),
+        ({"label_smoothing": 1.0}, "--label_smoothing=1.0: must be at most 0.99"),
+        ({"class_weights": "balance"}, "--class_weights=balance: must be balanced, or a number from 0.000001 to"),
+        ({"class_weights": "1,0"}, "--class_weights=1,0: must be balanced, or a number"),
+        ({"class_weights": "1,nan"}, "--class_weights=1,nan: must be balanced, or a number"),
         ({"glue_submission": True}, "--glue_submission needs --do_predict"),
         ({"num_train_epochs": 0.0}, "--num_train_epochs=0 trains nothing; give a number above 0, or leave --do_train"),
         ({**CUSTOM, "eval_steps": 5}, "--task_name=custom needs --eval_file for --eval_steps"),

@@ -13,11 +13,13 @@ from official_bert.data.records import RecordFile
 from official_bert.metrics.retrieval import RERANKING_METRICS, reranking_scores
 from official_bert.serving.run_export import export_run
 from official_bert.serving.versions import check_export_dir
+from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.classification.datasets.custom import CUSTOM
 from official_bert.tasks.classification.datasets.from_flags import configured_dataset
 from official_bert.tasks.classification.datasets.labels import Dataset
 from official_bert.tasks.classification.datasets.layouts import TextExample, split_suffix
-from official_bert.tasks.classification.options import ClassifierConfig
+from official_bert.tasks.classification.losses import ClassLoss, balanced_weights
+from official_bert.tasks.classification.options import BALANCED, ClassifierConfig
 from official_bert.tasks.classification.outputs import (
     check_submission,
     class_scores,
@@ -94,6 +96,7 @@ class ClassificationJob(FinetuningJob):
             max_windows=config.max_windows if config.long_text == "window" else 1,
             doc_stride=config.doc_stride,
         )
+        self._training_loss = _training_loss(config, dataset, self._train) if self._train else None
         self.task = self.create_task(config, bert_config)
         self.primary_metric = f"eval_{dataset.primary_metric}"
         self.num_training_examples = len(self._train.examples) if self._train else None
@@ -110,6 +113,7 @@ class ClassificationJob(FinetuningJob):
             metric_names=tuple(name for name in names if name not in RERANKING_METRICS),
             max_length=self._joiner.max_length,
             eval_batch_size=config.eval_batch_size,
+            training_loss=self._training_loss,
             trainable_encoder=config.trainable_encoder,
             encoder_options=encoder_options(config),
             **config.model_options,
@@ -224,6 +228,27 @@ class ClassificationJob(FinetuningJob):
         """Return the predictions of a split; `purpose` is "eval" or "predict"."""
         writer = self._writer(split)
         return self._records.predictions(trainer, purpose + split.suffix, writer, is_scored=purpose == "eval")
+
+
+def _training_loss(config: ClassifierConfig, dataset: Dataset, train: _LabelledSplit) -> ClassLoss | None:
+    """Return the loss that the flags ask for; None for the usual one."""
+    if not (config.class_weights or config.label_smoothing or config.focal_gamma):
+        return None
+    if dataset.problem != "single_label":  # --task_name=custom is checked with the flags
+        raise UserError(
+            f"class_weights, label_smoothing and focal_gamma need classes; the labels of {dataset.name} are numbers"
+        )
+    weights = config.weights_of_classes
+    if config.class_weights == BALANCED:
+        weights = balanced_weights(train.labels, dataset.labels)
+        (least, least_label), *_, (most, label) = sorted(zip(weights, dataset.labels, strict=True))
+        logging.info("class weights from %.4g (%s) to %.4g (%s)", least, least_label, most, label)
+    elif weights and len(weights) != len(dataset.labels):
+        raise UserError(
+            f"class_weights={config.class_weights} has {len(weights)} weights for the {len(dataset.labels)} labels "
+            f"{format_names(dataset.labels)}; give one for each, in this order"
+        )
+    return ClassLoss(weights, config.label_smoothing, config.focal_gamma)
 
 
 def _all_scores(evaluated: Sequence[_Evaluated]) -> dict[str, float]:

@@ -12,6 +12,8 @@ from official_bert.tasks.classification.datasets.published import TASK_NAMES, ch
 # Flags that other flags need.
 _CUSTOM = {"task_name": ("custom",)}
 _WINDOWS = {"long_text": ("window",)}
+_CLASSES = {"multi_label": (False,), "regression": (False,)}
+BALANCED = "balanced"  # a value of class_weights
 
 
 @options(group="input")
@@ -132,6 +134,32 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
         choices=("last", "second_to_last", "sum_last_four", "concat_last_four", "weighted_sum"),
         affects="head",
     )
+    class_weights: str | None = option(
+        None,
+        "Weights of the classes in the training loss: a comma-separated list in the order of the labels, or balanced "
+        "for weights inversely proportional to the numbers of training examples.",
+        group="training",
+        only_with=_CLASSES,
+        affects="learning",
+    )
+    label_smoothing: float = option(
+        0.0,
+        "Fraction of each training label that is spread evenly over all labels.",
+        group="training",
+        minimum=0,
+        maximum=0.99,
+        only_with=_CLASSES,
+        affects="learning",
+    )
+    focal_gamma: float = option(
+        0.0,
+        "Exponent of the focal loss, such as 2: the higher, the less weight easy examples have; 0 for the usual loss.",
+        group="training",
+        minimum=0,
+        maximum=100,
+        only_with=_CLASSES,
+        affects="learning",
+    )
     glue_submission: bool = option(
         False,
         "Also write the predictions in the submission format of the GLUE website.",
@@ -154,6 +182,7 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
             raise UserError("--head=bilstm reads the last layer at every position; leave --feature_layers out")
         if self.head == "bilstm" and not self.trainable_encoder:
             raise UserError("--head=bilstm and --notrainable_encoder exclude each other; choose one")
+        _ = self.weights_of_classes  # raises if it is not a list of numbers
         max_tokens = self.max_seq_length - 2  # excluding [CLS] and [SEP]
         if self.doc_stride and self.doc_stride > max_tokens:
             raise UserError(
@@ -194,6 +223,22 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
             "window_length": self.max_seq_length if self.long_text == "window" else None,
             "window_pooling": self.window_pooling,
         }
+
+    @property
+    def weights_of_classes(self) -> list[float] | None:
+        """The weights listed by --class_weights, if they are numbers."""
+        if self.class_weights in (None, BALANCED):
+            return None
+        try:
+            weights = [float(weight) for weight in self.class_weights.split(",")]
+        except ValueError:
+            weights = []
+        if not weights or not all(1e-6 <= weight <= 1e6 for weight in weights):
+            raise UserError(
+                f"--class_weights={self.class_weights}: must be {BALANCED}, or a number from 0.000001 to 1000000 for "
+                "each label, separated by commas"
+            )
+        return weights
 
     @property
     def label_names(self) -> list[str]:

@@ -15,6 +15,7 @@ from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
 from official_bert.tasks.classification.datasets.labels import MULTI_LABEL_THRESHOLD
+from official_bert.tasks.classification.losses import ClassLoss
 from official_bert.tasks.classification.records import IS_REAL_FIELD, LABEL_FIELDS, classification_schema
 from official_bert.training.distillation import TEACHER_LOGITS, soft_binary_cross_entropy, soft_cross_entropy
 from official_bert.training.task import WeightedSum
@@ -82,6 +83,7 @@ class ClassificationTask:
         metric_names: Sequence[str],
         max_length: int,
         eval_batch_size: int,
+        training_loss: ClassLoss | None = None,
         trainable_encoder: bool = True,
         encoder_options: EncoderOptions = PLAIN,
         **model_options,
@@ -95,6 +97,7 @@ class ClassificationTask:
           metric_names: keys of `METRICS` to report.
           max_length: positions per record.
           eval_batch_size: batch size over which losses are averaged for the score `loss`.
+          training_loss: loss to train with, for the problem "single_label"; None for that of the problem.
           trainable_encoder: whether to train the encoder; otherwise only the layers above it.
           encoder_options: computation options of the encoder.
           **model_options: see `ClassificationModel`.
@@ -104,6 +107,7 @@ class ClassificationTask:
         self._num_labels = num_labels
         self._metric_names = metric_names
         self._eval_batch_size = eval_batch_size
+        self._training_loss = training_loss
         self._trainable_encoder = trainable_encoder
         self._encoder_options = encoder_options
         self._model_options = model_options
@@ -124,7 +128,10 @@ class ClassificationTask:
 
     def losses(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
         """Return the loss over the real examples."""
-        return {"classification": _of_real_examples(self._problem.loss(batch["label_ids"], outputs), batch)}
+        if self._training_loss is None:
+            return {"classification": _of_real_examples(self._problem.loss(batch["label_ids"], outputs), batch)}
+        losses, weights = self._training_loss(batch["label_ids"], outputs)
+        return {"classification": _of_real_examples(losses, batch, weights)}
 
     def logits(self, outputs: tf.Tensor) -> tf.Tensor:
         """See `DistillableTask`; float32 [B, C]."""
@@ -157,7 +164,9 @@ class ClassificationTask:
         }
 
 
-def _of_real_examples(losses: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> WeightedSum:
-    """Sum losses, float32 [B], excluding padding examples."""
+def _of_real_examples(
+    losses: tf.Tensor, batch: Mapping[str, tf.Tensor], weights: tf.Tensor | float = 1.0
+) -> WeightedSum:
+    """Sum losses, float32 [B], and their weights, excluding padding examples."""
     is_real = tf.cast(batch["is_real_example"], tf.float32)
-    return WeightedSum(tf.reduce_sum(losses * is_real), tf.reduce_sum(is_real))
+    return WeightedSum(tf.reduce_sum(losses * is_real), tf.reduce_sum(weights * is_real))

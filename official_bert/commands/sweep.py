@@ -118,7 +118,7 @@ def _combinations(config: SweepConfig) -> list[_Combination]:
     values = {name: values[0] for name, values in zip(_SETTINGS, grid, strict=True)}
     script, run_config = _read_command(config, {**values, "random_seed": seeds[0]})
     with on_behalf_of(script, type(run_config)):
-        primary_metric = f"eval_{_METRICS[script](run_config)}"
+        primary_metric = f"eval_{run_config.primary_metric or _METRICS[script](run_config)}"
     combinations = []
     for values in itertools.product(*grid):
         settings = dict(zip(_SETTINGS, values, strict=True))

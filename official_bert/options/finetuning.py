@@ -151,6 +151,12 @@ class LabellingOptions(EvaluatedOptions):
         },
         affects="frozen",
     )
+    primary_metric: str | None = option(
+        None,
+        "Score that selects the best checkpoint, by its name in eval_results.txt without eval_: macro_f1, for example; "
+        "by default the main score of the data set.",
+        affects="selection",
+    )
     head_dropout: float = option(
         0.1,
         "Dropout rate before the output layer; hidden_dropout_prob of the model configuration applies to the encoder "

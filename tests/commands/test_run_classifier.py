@@ -207,6 +207,20 @@ def test_the_best_checkpoint_is_kept_and_training_stops_early(settings):
 
 
 @pytest.mark.slow
+def test_another_score_can_select_the_best_checkpoint(settings):
+    settings = {**settings, "learning_rate": 1e-2, "primary_metric": "recall_0", "num_train_epochs": 3.0}
+    run(settings, do_train=True, eval_steps=6)
+    with open(os.path.join(settings["output_dir"], "best", "evaluations.json")) as source:
+        history = dict(json.load(source))
+    assert len(history) == 6 and len(set(history.values())) > 1
+    run(settings, do_eval=True, use_best_checkpoint=True)
+    found = results(settings)
+    assert found["global_step"] == max(history, key=history.get)
+    assert found["eval_recall_0"] == pytest.approx(max(history.values()), abs=1e-6)
+    assert found["eval_accuracy"] != pytest.approx(max(history.values()), abs=1e-6)
+
+
+@pytest.mark.slow
 def test_a_frozen_encoder_is_run_once(settings, files_of_model, capfd):
     more = {"trainable_encoder": False, "feature_layers": "weighted_sum", "learning_rate": 2e-2}
     settings = {**settings, **files_of_model, **more}
@@ -437,7 +451,11 @@ def test_features_of_other_layers_are_not_taken_for_these(settings, files_of_mod
         ),
         ({"data_dir": "absent"}, "there is no folder absent"),
         ({"task_name": "mrpc"}, "columns, but 5 are required"),
-        ({"class_weights": "1,2,3"}, "--class_weights=1,2,3 has 3 weights for the 2 labels '0', '1'; give one for each"),
+        ({"primary_metric": "f1"}, "--primary_metric=f1 is not one of the scores of this run: 'accuracy', 'macro_f1',"),
+        (
+            {"class_weights": "1,2,3"},
+            "--class_weights=1,2,3 has 3 weights for the 2 labels '0', '1'; give one for each",
+        ),
         ({"class_weights": "balanced", **CUSTOM, "labels": "0,1,2"}, "no training example has the label '2'; give"),
         ({"max_seq_length": 65}, "--max_seq_length=65 exceeds max_position_embeddings=64"),
         (

@@ -468,6 +468,10 @@ def test_a_trained_model_keeps_its_meaning(copied, corpus, tmp_path):
         ({"train_batch_size": 1000, "num_train_epochs": 1.0}, ["96 examples for --num_train_epochs=1 make less than"]),
         ({"do_train": False, "do_predict": True}, ["has no labels.json", "train first"]),
         ({"trainable_encoder": False, "init_checkpoint": None}, ["needs --init_checkpoint"]),
+        (
+            {"primary_metric": "f2"},
+            ["--primary_metric=f2 is not one of the scores of this run: 'accuracy', 'precision'"],
+        ),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )

@@ -185,7 +185,13 @@ def test_runs_of_an_earlier_version_lack_its_newer_flags(paper_grid, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "metric"), [([], "accuracy"), (["--multi_label"], "micro_f1"), (["--regression"], "pearson")]
+    ("kind", "metric"),
+    [
+        ([], "accuracy"),
+        (["--multi_label"], "micro_f1"),
+        (["--regression"], "pearson"),
+        (["--primary_metric=recall_bad"], "recall_bad"),
+    ],
 )
 def test_data_of_the_users_own_is_ranked_by_its_problem(paper_grid, tmp_path, monkeypatch, kind, metric):
     monkeypatch.setattr(sys, "executable", "false")  # a command that always fails

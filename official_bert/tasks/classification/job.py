@@ -1,5 +1,6 @@
 """`run_classifier.py` as a `FinetuningJob`: its examples, records and output files."""
 
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from official_bert.tasks.classification.losses import ClassLoss, balanced_weight
 from official_bert.tasks.classification.options import BALANCED, ClassifierConfig
 from official_bert.tasks.classification.outputs import (
     check_submission,
+    class_score_names,
     class_scores,
     submission_name,
     write_bare_table,
@@ -36,7 +38,7 @@ from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tokenization import Tokenizer
 from official_bert.training.job import FinetuningJob
 from official_bert.training.loop import Trainer
-from official_bert.training.results import RESULTS_FILE
+from official_bert.training.results import RESULTS_FILE, selecting_metric
 from official_bert.training.run_setup import encoder_options
 from official_bert.training.split_records import SplitRecords
 from official_bert.training.summaries import ScalarLog, write_results
@@ -98,19 +100,18 @@ class ClassificationJob(FinetuningJob):
         )
         self._training_loss = _training_loss(config, dataset, self._train) if self._train else None
         self.task = self.create_task(config, bert_config)
-        self.primary_metric = f"eval_{dataset.primary_metric}"
+        self.primary_metric = selecting_metric(config.primary_metric, dataset.primary_metric, _metric_names(dataset))
         self.num_training_examples = len(self._train.examples) if self._train else None
         self._records = SplitRecords(config, self.task, self._joiner.padded_lengths())
 
     def create_task(self, config: ClassifierConfig, bert_config: BertConfig) -> ClassificationTask:
         """See `FinetuningJob`."""
         dataset = self._dataset
-        names = dict.fromkeys((*dataset.metrics, *(("macro_f1",) if dataset.labels else ())))
         return ClassificationTask(
             bert_config,
             problem=dataset.problem,
             num_labels=len(dataset.labels) or 1,
-            metric_names=tuple(name for name in names if name not in RERANKING_METRICS),
+            metric_names=tuple(name for name in _overall_metrics(dataset) if name not in RERANKING_METRICS),
             max_length=self._joiner.max_length,
             eval_batch_size=config.eval_batch_size,
             training_loss=self._training_loss,
@@ -133,7 +134,11 @@ class ClassificationJob(FinetuningJob):
 
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
         """Evaluate and log all evaluation splits; the scores of a second split carry a suffix."""
-        return _all_scores(self._evaluated(trainer, step))
+        evaluated = self._evaluated(trainer, step)
+        scores = _all_scores(evaluated)
+        if self.primary_metric not in scores:  # a score of one class
+            scores[self.primary_metric] = float(self._scores_of_classes(evaluated)[self.primary_metric])
+        return scores
 
     def evaluate(self, trainer: Trainer, step: int) -> None:
         """Write `eval_results.txt`, confusion matrices and reports."""
@@ -142,9 +147,7 @@ class ClassificationJob(FinetuningJob):
             return
         scores_of_all = _all_scores(evaluated)
         results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores_of_all.items()}}
-        of_classes = {}
-        for split, predictions, _ in evaluated:
-            of_classes |= class_scores(self._dataset, predictions, split.suffix)
+        of_classes = self._scores_of_classes(evaluated)
         path = os.path.join(self.config.output_dir, RESULTS_FILE)
         are_many = len(self.labels) > _MOST_LABELS_OF_A_LOG
         write_results(path, {**results, **of_classes}, unlogged=of_classes if are_many else ())
@@ -207,6 +210,10 @@ class ClassificationJob(FinetuningJob):
             ScalarLog(self.config.output_dir).replace("eval", step, _all_scores(evaluated))
         return evaluated
 
+    def _scores_of_classes(self, evaluated: Sequence[_Evaluated]) -> dict[str, np.float32 | int]:
+        scores = [class_scores(self._dataset, predictions, split.suffix) for split, predictions, _ in evaluated]
+        return dict(itertools.chain.from_iterable(map(dict.items, scores)))
+
     def _write_report(
         self, split: _LabelledSplit, predictions: Mapping[str, np.ndarray], scores: Mapping[str, Any]
     ) -> None:
@@ -249,6 +256,17 @@ def _training_loss(config: ClassifierConfig, dataset: Dataset, train: _LabelledS
             f"{format_names(dataset.labels)}; give one for each, in this order"
         )
     return ClassLoss(weights, config.label_smoothing, config.focal_gamma)
+
+
+def _overall_metrics(dataset: Dataset) -> list[str]:
+    """Return the names of the metrics to report, without those of a single class."""
+    return list(dict.fromkeys((*dataset.metrics, *(("macro_f1",) if dataset.labels else ()))))
+
+
+def _metric_names(dataset: Dataset) -> list[str]:
+    """Return the names of all metrics in `eval_results.txt`, for the first split."""
+    of_classes = [name.removeprefix("eval_") for *names, _ in class_score_names(dataset) for name in names]
+    return [*_overall_metrics(dataset), *of_classes]
 
 
 def _all_scores(evaluated: Sequence[_Evaluated]) -> dict[str, float]:

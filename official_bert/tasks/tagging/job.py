@@ -39,7 +39,7 @@ from official_bert.tasks.tagging.windows import Window, make_windows
 from official_bert.tokenization import Tokenizer
 from official_bert.training.job import FinetuningJob
 from official_bert.training.loop import Trainer
-from official_bert.training.results import RESULTS_FILE
+from official_bert.training.results import RESULTS_FILE, selecting_metric
 from official_bert.training.run_folder import checkpoint_folder, read_run_config
 from official_bert.training.run_setup import encoder_options
 from official_bert.training.split_records import SplitRecords
@@ -95,7 +95,9 @@ class TaggingJob(FinetuningJob):
         if config.do_export:
             check_export_dir(config.export_dir)
         self.task = self.create_task(config, bert_config)
-        self.primary_metric = f"eval_{primary_metric(self.labels)}"
+        self._metric_names = ("accuracy", "precision", "recall", "f1") if self._has_entities else ("accuracy",)
+        default = primary_metric(self.labels)
+        self.primary_metric = selecting_metric(config.primary_metric, default, self._metric_names)
         self.num_training_examples = sum(1 for _ in self._windows(self._train)) if self._train else None
         lengths = padded_lengths(config.max_seq_length)
         self._records = SplitRecords(config, self.task, lengths, feature_lengths=lengths)
@@ -251,8 +253,7 @@ class TaggingJob(FinetuningJob):
         self, prefix: str, split: _Split, predicted: Sequence[Sequence[str]], loss: float
     ) -> tuple[dict[str, float], TaggingScores]:
         scores = score_tags([sentence.tags for sentence in split.file.sentences], predicted)
-        names = ("accuracy", "precision", "recall", "f1") if self._has_entities else ("accuracy",)
-        by_name = {f"{prefix}_{name}": getattr(scores, name) for name in names}
+        by_name = {f"{prefix}_{name}": getattr(scores, name) for name in self._metric_names}
         return {**by_name, f"{prefix}_loss": loss}, scores
 
     def _write_scores(

@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# What `make bench` reads; give real text and a real vocabulary for figures that mean something.
+# What `make bench` reads; give real text and a real vocabulary for figures that mean something. With MODEL, a Hugging
+# Face folder of an uncased BERT, and MRPC, a folder of GLUE, it also measures fine-tuning, exports and vectors.
 TEXT ?= data/demo/train.txt
 VOCAB ?= vocab/demo_uncased.txt
 
@@ -56,11 +57,7 @@ notebooks: install
 
 bench: install
 	$(BIN)/python -m pip install --quiet --editable ".[bench]"
-	$(BIN)/python benchmarks/start_up.py
-	$(BIN)/python benchmarks/tokenization.py --text $(TEXT) --vocab_file $(VOCAB)
-	$(BIN)/python benchmarks/graph_tokenizer.py --text $(TEXT) --vocab_file $(VOCAB)
-	$(BIN)/python benchmarks/record_making.py --text $(firstword $(TEXT)) --vocab_file $(VOCAB)
-	$(BIN)/python benchmarks/training_step.py
+	$(BIN)/python benchmarks/summary.py --text $(TEXT) --vocab_file $(VOCAB) $(if $(MODEL),--model $(MODEL) --mrpc $(MRPC))
 
 clean:
 	rm -rf $(VENV) demo_output demo_classifier_output notebooks/output site

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 ROUNDS = 5
+TABLE_FILE = "BENCHMARK_TABLE"  # environment variable: the file of the rows of the table
 
 
 def compare(
@@ -32,12 +33,34 @@ def compare(
       peer_name: name of the peer.
       rounds: number of measurements of each side.
     """
-    pairs = [(ours(), peer()) for _ in range(rounds)]
-    our_median, peer_median = (statistics.median(side) for side in zip(*pairs, strict=True))
-    ratios = sorted(first / second for first, second in pairs)
+    report(unit, [(ours(), peer()) for _ in range(rounds)], peer_name)
+
+
+def report(unit: str, pairs: Sequence[tuple[float, float]], peer_name: str) -> None:
+    """Print medians of both sides and their ratio; see `medians_and_ratios`."""
+    our_median, peer_median, *ratios = medians_and_ratios(unit, pairs, peer_name)
     print(f"  ours          {our_median:>14,.2f} {unit}")
     print(f"  {peer_name:<13} {peer_median:>14,.2f} {unit}")
-    print(f"  ratio         {our_median / peer_median:>14.2f}   (rounds: {ratios[0]:.2f} to {ratios[-1]:.2f})")
+    print(f"  ratio         {ratios[0]:>14.2f}   (rounds: {ratios[1]:.2f} to {ratios[2]:.2f})")
+
+
+def medians_and_ratios(unit: str, pairs: Sequence[tuple[float, float]], peer_name: str) -> tuple[float, ...]:
+    """Return the medians of both sides, their ratio, and the least and greatest ratio of a round.
+
+    They are added to the table of `summary.py`, if that is running.
+
+    Args:
+      unit: unit of a measurement; more is better.
+      pairs: measurements of this project and of the peer, one pair per round.
+      peer_name: name of the peer.
+    """
+    our_median, peer_median = (statistics.median(side) for side in zip(*pairs, strict=True))
+    ratios = sorted(first / second for first, second in pairs)
+    found = (our_median, peer_median, our_median / peer_median, ratios[0], ratios[-1])
+    if TABLE_FILE in os.environ:
+        with open(os.environ[TABLE_FILE], "a") as sink:
+            sink.write(json.dumps([unit, peer_name, *found]) + "\n")
+    return found
 
 
 def measure_in_process(script: str, *arguments: str, environment: Mapping[str, str] = MappingProxyType({})) -> dict:

@@ -72,8 +72,9 @@ def main() -> None:
             return texts_a_second(lambda batch: list(map(tokenizer.encode, batch)), batches)
 
         print(f"{size} a call, {len(batches):,} calls" if size > 1 else f"One a call, {len(batches):,} calls")
-        compare("texts/s", our_rate, peer_rate, "tensorflow_text")
-        compare("texts/s", our_rate, python_rate, "FullTokenizer")
+        unit = f"texts/s, {size} a call"
+        compare(unit, our_rate, peer_rate, "tensorflow_text")
+        compare(unit, our_rate, python_rate, "FullTokenizer")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 r"""Sentence vectors per second, compared with PyTorch's `transformers`; output files compared with the reference's.
 
-  python benchmarks/sentence_vectors.py --hf_dir encoder_hf --encoder_dir encoder --mrpc_file glue/MRPC/train.tsv
+  python benchmarks/sentence_vectors.py --hf_dir all-MiniLM-L6-v2 --mrpc_file glue/MRPC/train.tsv
 
 Vectors are means over the wordpieces of the last layer. The peer computes batches of 32 sentences in order, padded to
 the longest; ours uses the code of `extract_features.py`, including tokenization and restoring the order. The vectors of
-both sides are compared first. `--encoder_dir` is `--hf_dir`, converted by `official-bert convert_hf_checkpoint`.
+both sides are compared first.
 
 Then texts are written with `--output_format=npz --pooling=mean --layers=-1`, and as JSON Lines of all wordpieces and
 the four default layers: by our writer, and in the reference's way, from sequences padded to 128, number by number.
@@ -79,8 +79,8 @@ def extractor_of(
 ) -> TextEncoder:
     """Return the script's extractor, or with `is_padded` one that pads like the reference's."""
     layout = PaddedLayout if is_padded else UnpaddedLayout
-    encoder = BertEncoder.from_checkpoint(flags.encoder_dir, layout=layout)
-    tokenizer = FullTokenizer.from_folder(flags.encoder_dir)
+    encoder = BertEncoder.from_checkpoint(flags.hf_dir, layout=layout)
+    tokenizer = FullTokenizer.from_folder(flags.hf_dir)
     settings = VectorSettings(layers, pooling, MAX_SEQ_LENGTH)
     fixed_shape = (BATCH_SIZE, MAX_SEQ_LENGTH) if is_padded else None
     return TextEncoder(encoder, tokenizer, settings, batch_size=BATCH_SIZE, fixed_shape=fixed_shape)
@@ -149,10 +149,10 @@ def compare_files(flags: argparse.Namespace, sentences: list[str], width: int, t
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("hf_dir", "encoder_dir", "mrpc_file"):
+    for name in ("hf_dir", "mrpc_file"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--max_texts", type=int, default=None, help="use only this number of texts, from the start")
-    parser.add_argument("--file_texts", type=int, default=500, help="texts to write to files")
+    parser.add_argument("--file_texts", type=int, default=500, help="texts to write to files; 0 for none")
     parser.add_argument("--scratch_dir", default=None, help="folder for the files; 1.5 MB of JSON Lines per text")
     flags = parser.parse_args()
     texts = read_sentences(flags.mrpc_file)[: flags.max_texts]
@@ -174,8 +174,9 @@ def main() -> None:
         return len(texts) / (time.perf_counter() - began)
 
     compare("texts/s", lambda: rate(our_vectors), lambda: rate(peer), "transformers", rounds=ROUNDS)
-    tokenizer = FullTokenizer.from_folder(flags.encoder_dir)
-    compare_files(flags, texts[: flags.file_texts], ours.shape[1], tokenizer)
+    if flags.file_texts:
+        tokenizer = FullTokenizer.from_folder(flags.hf_dir)
+        compare_files(flags, texts[: flags.file_texts], ours.shape[1], tokenizer)
 
 
 if __name__ == "__main__":

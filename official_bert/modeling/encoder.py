@@ -180,8 +180,8 @@ class BertEncoder(ConfigMixin, TokenModel):
             pooled_output: float [B, D].
             encoder_layers: list of L float [B, S, D], first layer first.
             embedding_output: float [B, S, D], the input of the first layer.
-            attention_probabilities: list of L float [B, N, S, S]; None for each layer in training with
-              `recompute_layers`.
+            attention_probabilities: list of L float [B, N, S, S], or up to the longest sequence of the batch with
+              `UnpaddedLayout`; None for each layer in training with `recompute_layers`.
 
         Raises:
           UserError: the sequences are longer than `max_length`, or the inputs are invalid.
@@ -226,7 +226,7 @@ class BertEncoder(ConfigMixin, TokenModel):
         """Return the input of the first layer, float [B, S, D], the attention bias, and the layout."""
         embedded = self.embeddings(inputs.input_ids, inputs.segment_ids, training=training)  # [B, S, E]
         layout = self.layout.from_mask(inputs.input_mask, self.transformer.num_heads)
-        bias = attention_bias(inputs.input_mask, is_left_to_right=self.config.is_left_to_right)
+        bias = attention_bias(layout.attended(inputs.input_mask), is_left_to_right=self.config.is_left_to_right)
         return self.transformer.project(embedded), bias, layout
 
 

@@ -12,7 +12,7 @@ from keras import ops
 
 from official_bert.modeling.transformer import PaddedLayout
 
-# B: sequences, S: positions, T: tokens, N: heads, H: head width, D = N * H.
+# B: sequences, S: positions, T: tokens, A: tokens of the longest sequence, N: heads, H: head width, D = N * H.
 
 
 class FlatLayout(NamedTuple):
@@ -31,6 +31,10 @@ class FlatLayout(NamedTuple):
         """Return the layout of sequences with this mask, int32 [B, S]."""
         del num_heads
         return cls(ops.shape(input_mask)[0])
+
+    def attended(self, input_mask):
+        """Return the mask of the positions in attention: all of them."""
+        return input_mask
 
     def pack(self, sequences):
         """Convert padded sequences to the layout."""
@@ -54,18 +58,17 @@ class FlatLayout(NamedTuple):
         return ops.reshape(ops.transpose(heads, (0, 2, 1, 3)), (-1, heads.shape[1] * heads.shape[3]))
 
 
-# B: sequences, S: positions, T: tokens, N: heads, H: head width, D = N * H.
-
-
 class UnpaddedLayout(NamedTuple):
     """Layout with the vectors of all tokens, float [T, D], without padding.
+
+    In attention, sequences are padded to the longest of the batch.
 
     Attributes:
       positions: int32 [T], index of each token among the B * S positions.
       tokens: int32 [B, S], index of each position among the tokens; at padding, that of the last token before it, whose
         vector `unpack` repeats there.
-      split: int32 [B, N, S], index of each position's heads among the T * N heads of all tokens.
-      join: int32 [T, N], index of each token's heads among the B * N * S heads of all positions.
+      split: int32 [B, N, A], index of each position's heads among the T * N heads of all tokens.
+      join: int32 [T, N], index of each token's heads among the B * N * A heads of all positions.
     """
 
     positions: Any
@@ -95,9 +98,15 @@ class UnpaddedLayout(NamedTuple):
     @classmethod
     def _with_heads(cls, positions, tokens, num_heads: int) -> "UnpaddedLayout":
         heads, length = ops.arange(num_heads, dtype="int32"), ops.shape(tokens)[1]
-        split = tokens[:, None] * num_heads + heads[:, None]  # [B, N, S]
-        rows_before = (positions // length * num_heads)[:, None] + heads  # [T, N]
-        return cls(positions, tokens, split, rows_before * length + (positions % length)[:, None])
+        rows, columns = positions // length, positions % length  # [T]
+        longest = ops.max(columns, initial=0) + 1  # 1 without sequences
+        split = tokens[:, None, :longest] * num_heads + heads[:, None]  # [B, N, A]
+        rows_before = (rows * num_heads)[:, None] + heads  # [T, N]
+        return cls(positions, tokens, split, rows_before * longest + columns[:, None])
+
+    def attended(self, input_mask):
+        """Return the mask of the positions in attention: int32 [B, S] to [B, A]."""
+        return input_mask[:, : ops.shape(self.split)[2]]
 
     def pack(self, sequences):
         """Remove the padding of sequences: float [B, S, D] to [T, D]."""
@@ -116,11 +125,11 @@ class UnpaddedLayout(NamedTuple):
     # Gathering single heads instead of whole vectors also produces the order that attention needs.
 
     def split_heads(self, x, num_heads: int):
-        """Split vectors into heads: float [T, D] to [B, N, S, H]."""
+        """Split vectors into heads: float [T, D] to [B, N, A, H]."""
         return self.gather_rows(ops.reshape(x, (-1, x.shape[-1] // num_heads)), self.split)
 
     def join_heads(self, heads):
-        """Join heads into vectors: float [B, N, S, H] to [T, D]."""
+        """Join heads into vectors: float [B, N, A, H] to [T, D]."""
         num_heads, head_width = heads.shape[1], heads.shape[3]
         joined = self.gather_rows(ops.reshape(heads, (-1, head_width)), self.join)  # [T, N, H]
         return ops.reshape(joined, (-1, num_heads * head_width))

@@ -23,6 +23,10 @@ class PaddedLayout:
         del input_mask, num_heads
         return PADDED
 
+    def attended(self, input_mask):
+        """Return the mask of the positions in attention."""
+        return input_mask
+
     def pack(self, sequences):
         """Convert padded sequences, float [B, S, D], to the layout."""
         return sequences

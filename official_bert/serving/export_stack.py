@@ -22,7 +22,8 @@ from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.transformer import AttentionOutput, TransformerLayer, TransformerStack, attend
 
-# B: sequences, S: positions, T: tokens, D = N * H, n = N / parts heads of a part, d = n * H, i = I / parts.
+# B: sequences, T: tokens, A: tokens of the longest sequence, D = N * H; n = N / parts heads of a part, d = n * H,
+# i = I / parts.
 
 
 class ServedLayout(UnpaddedLayout):
@@ -37,11 +38,12 @@ class ServedLayout(UnpaddedLayout):
         """Locate the heads of several projections of each position, which are adjacent per token.
 
         Returns:
-          int32 [projections, B, n, S], indices into the T * projections * n heads of all tokens.
+          int32 [projections, B, n, A], indices into the T * projections * n heads of all tokens.
         """
         num_heads = self.split.shape[1]
         heads = tf.reshape(tf.range(num_projections * num_heads), [num_projections, 1, num_heads, 1])
-        return self.tokens[:, tf.newaxis] * (num_projections * num_heads) + heads
+        tokens = self.tokens[:, tf.newaxis, : tf.shape(self.split)[2]]
+        return tokens * (num_projections * num_heads) + heads
 
 
 class _Kernels(NamedTuple):
@@ -146,7 +148,7 @@ class ExportStack:
         """Compute attention for a part's heads: float [T, D] to [T, d], or to [B, d] if only first positions attend."""
         projected = _linear(x, kernels.projections, projection_bias)  # [T, 3 * d]
         heads = ops.reshape(projected, (-1, projected.shape[-1] // (3 * self.num_heads)))  # [T * 3 * n, H]
-        query, key, value = tf.unstack(layout.gather_rows(heads, places_of_heads))  # [B, n, S, H]
+        query, key, value = tf.unstack(layout.gather_rows(heads, places_of_heads))  # [B, n, A, H]
         if not attends_first:
             return layout.join_heads(attend(query, key, value, bias)[0])
         context = attend(query[:, :, :1], key, value, bias)[0]  # [B, n, 1, H]

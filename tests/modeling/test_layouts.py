@@ -30,6 +30,7 @@ def encoders():
 
 MASKS = {
     "mixed lengths": [[1] * 12, [1] * 3 + [0] * 9, [1] + [0] * 11, [1] * 11 + [0]],
+    "longer padding": [[1] * 5 + [0] * 7, [0, 1] + [0] * 10, [1, 0, 1, 0, 0, 0, 1] + [0] * 5],
     "holes": [[1, 0, 1] * 4, [1, 1, 0, 0] * 3, [1] * 12, [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]],
     "one sequence": [[1] * 7],
     "one position": [[1]],
@@ -82,3 +83,10 @@ def test_padding_is_left_out():
     layout = UnpaddedLayout.from_mask(tf.constant(MASKS["mixed lengths"]), 3)
     assert layout.positions.shape == 12 + 3 + 1 + 11
     assert layout.pack(tf.zeros([4, 12, 6])).shape == (27, 6)
+
+
+def test_attention_is_as_long_as_the_longest_sequence(encoders):
+    _, unpadded, _ = encoders
+    mask = np.array(MASKS["longer padding"])
+    probabilities = unpadded(np.full(mask.shape, 7), mask)["attention_probabilities"]
+    assert {tuple(layer.shape) for layer in probabilities} == {(3, 3, 7, 7)}

@@ -207,6 +207,7 @@ def test_the_best_checkpoint_is_kept_and_training_stops_early(settings):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_another_score_can_select_the_best_checkpoint(settings):
     settings = {**settings, "learning_rate": 1e-2, "primary_metric": "recall_0", "num_train_epochs": 3.0}
     run(settings, do_train=True, eval_steps=6)
@@ -335,6 +336,46 @@ def test_classes_of_unequal_size_can_count_the_same(settings, tmp_path, class_we
     assert results(settings)["eval_count_1"] == 16
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("problem", ["single_label", pytest.param("multi_label", marks=pytest.mark.endurance)])
+def test_tuned_thresholds_are_used_by_evaluation_prediction_and_exports(settings, tmp_path, problem, caplog):
+    settings |= {**CUSTOM, "eval_file": "dev.jsonl", "predict_file": "dev.jsonl", "train_file": "train.jsonl"}
+    settings |= {"text_a_column": "text", "label_column": "score", "learning_rate": 1e-4, "num_train_epochs": 1.0}
+    if problem == "multi_label":
+        settings |= {"multi_label": True, "label_column": "tags", "labels": "bright,empty"}
+    export = {"export_dir": str(tmp_path / "export"), "export_format": "tflite"}
+    run(settings, do_train=True, do_eval=True)
+    usual = results(settings)
+    run(settings, do_eval=True, do_predict=True, do_export=True, tune_thresholds=True, **export)
+    tuned = results(settings)
+    assert tuned["eval_macro_f1"] > usual["eval_macro_f1"]
+    assert tuned["eval_loss"] == usual["eval_loss"]
+    assert_reported(settings)
+    run(settings, do_eval=True, do_export=True, export_dir=export["export_dir"])
+    assert results(settings) == tuned
+
+    stored = json.loads((tmp_path / "out" / "thresholds.json").read_text())
+    thresholds = np.array(list(stored["thresholds"].values()), np.float32)
+    shares = probabilities(settings)[:, -len(thresholds) :]  # the second of two labels, or all
+    is_predicted = shares > thresholds
+    labels = ["bright", "empty"] if problem == "multi_label" else ["1"]
+    decisions = [",".join(np.array(labels)[row]) or ("" if problem == "multi_label" else "0") for row in is_predicted]
+    rows = table(settings, "predictions.tsv")
+    assert [row[rows[0].index("prediction")] for row in rows[1:]] == decisions
+    texts = [row[rows[0].index("text_a")] for row in rows[1:]]
+    for path in (settings["output_dir"], tmp_path / "export" / "2"):
+        found = Predictor(path)(texts)
+        given = [",".join(sorted(one.labels)) if problem == "multi_label" else one.label for one in found]
+        assert given == decisions
+    ids = {name: values[:1] for name, values in records(settings).items()}
+    lite = tf.lite.Interpreter(str(tmp_path / "export" / "1" / "model.tflite")).get_signature_runner("serving_default")
+    name = "is_predicted" if problem == "multi_label" else "predicted"
+    assert lite(**ids)[name].ravel().tolist() == is_predicted[0].tolist()
+
+    run({**settings, "num_train_epochs": 2.0}, do_train=True, do_eval=True)
+    assert "thresholds.json is of step 12 and is not used with" in caplog.text
+
+
 def test_a_trained_model_keeps_its_meaning(settings, data_dir, tmp_path):
     settings |= {**CUSTOM, "eval_file": "dev.tsv", "predict_file": "dev.tsv"}
     run(settings, do_train=True, num_train_epochs=1.0)
@@ -455,6 +496,11 @@ def test_features_of_other_layers_are_not_taken_for_these(settings, files_of_mod
         (
             {"class_weights": "1,2,3"},
             "--class_weights=1,2,3 has 3 weights for the 2 labels '0', '1'; give one for each",
+        ),
+        ({"tune_thresholds": True}, "--tune_thresholds needs --do_eval"),
+        (
+            {"tune_thresholds": True, "do_train": False, "do_eval": True},
+            "--tune_thresholds needs a checkpoint in --output_dir",
         ),
         ({"class_weights": "balanced", **CUSTOM, "labels": "0,1,2"}, "no training example has the label '2'; give"),
         ({"max_seq_length": 65}, "--max_seq_length=65 exceeds max_position_embeddings=64"),

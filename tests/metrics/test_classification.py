@@ -8,7 +8,7 @@ import scipy.stats
 import sklearn.metrics
 
 from official_bert.metrics import classification
-from official_bert.metrics.classification import METRICS, class_counts, confusion_matrix
+from official_bert.metrics.classification import METRICS, best_threshold, class_counts, confusion_matrix
 
 pytestmark = pytest.mark.filterwarnings("ignore:A single label was found:UserWarning")  # by scikit-learn
 
@@ -156,3 +156,30 @@ def test_hundreds_of_thousands_of_examples_do_not_overflow():
 def test_shapes_that_differ_are_refused(name):
     with pytest.raises(ValueError, match=r"labels are of shape \(3, 1\), predictions of shape \(3,\)"):
         METRICS[name](np.zeros((3, 1)), np.zeros(3))
+
+
+@pytest.mark.parametrize(("counts_others", "metric"), [(False, "f1"), (True, "macro_f1")])
+def test_no_threshold_is_better_than_the_best(counts_others, metric):
+    rng = np.random.default_rng(5)
+    for _ in range(60):
+        labels = rng.random(rng.integers(1, 30)) < rng.random()
+        probabilities = np.float32(rng.beta(0.5, 0.5, len(labels))).round(rng.integers(1, 4))  # with ties
+
+        def score(threshold, labels=labels, probabilities=probabilities):
+            scores = class_counts(labels.astype(int), (probabilities > threshold).astype(int), 2).f1
+            return scores[1] if metric == "f1" else scores.mean()
+
+        found = best_threshold(labels, probabilities, counts_others=counts_others)
+        others = [0.5, *np.unique(probabilities)[:-1]]  # not below or above all of them
+        best = max(map(score, others))
+        assert score(found) == pytest.approx(best, abs=1e-12)
+        if score(0.5) == pytest.approx(best, abs=1e-12):
+            assert found == 0.5
+        assert min(abs(found - probabilities)) > 1e-4 or found == 0.5  # between two probabilities
+
+
+def test_the_threshold_between_two_neighbouring_floats_separates_them():
+    low = np.float32(0.3)
+    high = np.nextafter(low, np.float32(1))
+    threshold = np.float32(best_threshold([False, True], [low, high]))
+    assert low <= threshold < high

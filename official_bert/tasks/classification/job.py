@@ -9,6 +9,7 @@ import numpy as np
 from absl import logging
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP
+from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.records import RecordFile
 from official_bert.metrics.retrieval import RERANKING_METRICS, reranking_scores
@@ -35,10 +36,17 @@ from official_bert.tasks.classification.records import LabelledTexts, TextJoiner
 from official_bert.tasks.classification.report import report_sections
 from official_bert.tasks.classification.servable import servable_of_run
 from official_bert.tasks.classification.task import ClassificationTask
+from official_bert.tasks.classification.thresholds import (
+    check_tunable,
+    with_stored_thresholds,
+    with_tuned_thresholds,
+    write_thresholds,
+)
 from official_bert.tokenization import Tokenizer
 from official_bert.training.job import FinetuningJob
 from official_bert.training.loop import Trainer
 from official_bert.training.results import RESULTS_FILE, selecting_metric
+from official_bert.training.run_folder import checkpoint_folder
 from official_bert.training.run_setup import encoder_options
 from official_bert.training.split_records import SplitRecords
 from official_bert.training.summaries import ScalarLog, write_results
@@ -89,6 +97,10 @@ class ClassificationJob(FinetuningJob):
         self.labels = dataset.labels
         if config.glue_submission:
             check_submission(dataset)
+        if config.tune_thresholds:
+            check_tunable(dataset)
+            if not config.do_train and not latest_checkpoint(checkpoint_folder(config)):
+                raise UserError(f"tune_thresholds needs a checkpoint in output_dir={config.output_dir}; train first")
         self._train, self._dev, self._test = _read_splits(config, dataset)
         if config.do_export:
             check_export_dir(config.export_dir)
@@ -134,20 +146,27 @@ class ClassificationJob(FinetuningJob):
 
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
         """Evaluate and log all evaluation splits; the scores of a second split carry a suffix."""
-        evaluated = self._evaluated(trainer, step)
+        evaluated = self._evaluated(trainer, step, self._predicted_dev(trainer), self._dataset)
         scores = _all_scores(evaluated)
         if self.primary_metric not in scores:  # a score of one class
-            scores[self.primary_metric] = float(self._scores_of_classes(evaluated)[self.primary_metric])
+            scores[self.primary_metric] = float(_scores_of_classes(evaluated, self._dataset)[self.primary_metric])
         return scores
 
     def evaluate(self, trainer: Trainer, step: int) -> None:
-        """Write `eval_results.txt`, confusion matrices and reports."""
-        evaluated = self._evaluated(trainer, step)
+        """Write `eval_results.txt`, confusion matrices and reports; on request, `thresholds.json`."""
+        predicted = self._predicted_dev(trainer)
         if not self.folder(trainer).is_written:
             return
+        dataset = self._dataset
+        if self.config.tune_thresholds:
+            dataset = with_tuned_thresholds(dataset, predicted[0])
+            write_thresholds(latest_checkpoint(checkpoint_folder(self.config)), dataset)
+        else:
+            dataset = self._with_stored_thresholds()
+        evaluated = self._evaluated(trainer, step, predicted, dataset)
         scores_of_all = _all_scores(evaluated)
         results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores_of_all.items()}}
-        of_classes = self._scores_of_classes(evaluated)
+        of_classes = _scores_of_classes(evaluated, dataset)
         path = os.path.join(self.config.output_dir, RESULTS_FILE)
         are_many = len(self.labels) > _MOST_LABELS_OF_A_LOG
         write_results(path, {**results, **of_classes}, unlogged=of_classes if are_many else ())
@@ -160,11 +179,11 @@ class ClassificationJob(FinetuningJob):
                 self.config.eval_batch_size,
             )
         for split, predictions, scores in evaluated:
-            if self._dataset.problem == "single_label":
+            if dataset.problem == "single_label":
                 path = os.path.join(self.config.output_dir, f"confusion_matrix{split.suffix}.tsv")
-                write_confusion_matrix(path, self._dataset, predictions)
+                write_confusion_matrix(path, dataset, predictions)
             shown = {name: results[name] for name in (*scores, GLOBAL_STEP)}
-            self._write_report(split, predictions, shown)
+            self._write_report(split, predictions, dataset, shown)
 
     def predict(self, trainer: Trainer, step: int) -> None:
         """Write the prediction tables of every prediction split."""
@@ -180,26 +199,35 @@ class ClassificationJob(FinetuningJob):
         predicted = self._predictions(trainer, split, "predict")
         if not self.folder(trainer).is_written:
             return
-        probabilities = predicted["probabilities"]
+        probabilities, dataset = predicted["probabilities"], self._with_stored_thresholds()
 
         def path(name: str) -> str:
             return os.path.join(self.config.output_dir, name)
 
         write_bare_table(path(f"test_results{split.suffix}.tsv"), probabilities)
         readable = path(f"predictions{split.suffix}.tsv")
-        write_readable_table(readable, self._dataset, split.examples, probabilities)
+        write_readable_table(readable, dataset, split.examples, probabilities)
         logging.info("wrote %d predictions to %s", len(probabilities), readable)
         if self.config.glue_submission:
             submission = path(submission_name(self._dataset, split.name))
-            write_glue_submission(submission, self._dataset, probabilities)
+            write_glue_submission(submission, dataset, probabilities)
             logging.info("wrote %s", submission)
 
-    def _evaluated(self, trainer: Trainer, step: int) -> list[_Evaluated]:
-        """Evaluate all splits and log their scores."""
+    def _with_stored_thresholds(self) -> Dataset:
+        """Return the data set with the thresholds beside the weights of the run, if there are any."""
+        weights = latest_checkpoint(checkpoint_folder(self.config)) or self.config.init_checkpoint
+        return with_stored_thresholds(self._dataset, weights)
+
+    def _predicted_dev(self, trainer: Trainer) -> list[dict[str, np.ndarray]]:
+        return [self._predictions(trainer, split, "eval") for split in self._dev]
+
+    def _evaluated(
+        self, trainer: Trainer, step: int, predicted_dev: Sequence[dict[str, np.ndarray]], dataset: Dataset
+    ) -> list[_Evaluated]:
+        """Score the predictions of all evaluation splits by the thresholds of a data set, and log the scores."""
         evaluated = []
-        for split in self._dev:
-            predicted = self._predictions(trainer, split, "eval")
-            scores = self.task.scores(predicted)
+        for split, predicted in zip(self._dev, predicted_dev, strict=True):
+            scores = self.task.scores(predicted, dataset.thresholds)
             if self.config.ranking:  # by the number, or by the probability of the second label
                 texts = [example.text_a for example in split.examples]
                 ranked = reranking_scores(texts, predicted["label_ids"], predicted["probabilities"][:, -1])
@@ -210,23 +238,23 @@ class ClassificationJob(FinetuningJob):
             ScalarLog(self.config.output_dir).replace("eval", step, _all_scores(evaluated))
         return evaluated
 
-    def _scores_of_classes(self, evaluated: Sequence[_Evaluated]) -> dict[str, np.float32 | int]:
-        scores = [class_scores(self._dataset, predictions, split.suffix) for split, predictions, _ in evaluated]
-        return dict(itertools.chain.from_iterable(map(dict.items, scores)))
-
     def _write_report(
-        self, split: _LabelledSplit, predictions: Mapping[str, np.ndarray], scores: Mapping[str, Any]
+        self,
+        split: _LabelledSplit,
+        predictions: Mapping[str, np.ndarray],
+        dataset: Dataset,
+        scores: Mapping[str, Any],
     ) -> None:
         encode = self.tokenizer.encode
         sections = report_sections(
-            self._dataset,
+            dataset,
             split.examples,
             predictions,
             scores=scores,
             lengths=[len(encode(a)) + len(encode(b or "")) for a, b in split.texts],
         )
         path = os.path.join(self.config.output_dir, f"report{split.suffix}.html")
-        write_report(path, f"{self._dataset.name}: {split.name}, {len(split.examples):,} examples", sections)
+        write_report(path, f"{dataset.name}: {split.name}, {len(split.examples):,} examples", sections)
 
     def _writer(self, split: _LabelledSplit) -> LabelledTexts:
         return LabelledTexts(self._joiner, split.texts, split.labels)
@@ -256,6 +284,11 @@ def _training_loss(config: ClassifierConfig, dataset: Dataset, train: _LabelledS
             f"{format_names(dataset.labels)}; give one for each, in this order"
         )
     return ClassLoss(weights, config.label_smoothing, config.focal_gamma)
+
+
+def _scores_of_classes(evaluated: Sequence[_Evaluated], dataset: Dataset) -> dict[str, np.float32 | int]:
+    scores = [class_scores(dataset, predictions, split.suffix) for split, predictions, _ in evaluated]
+    return dict(itertools.chain.from_iterable(map(dict.items, scores)))
 
 
 def _overall_metrics(dataset: Dataset) -> list[str]:

@@ -160,6 +160,14 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
         only_with=_CLASSES,
         affects="learning",
     )
+    tune_thresholds: bool = option(
+        False,
+        "With two labels or --multi_label: predict a label if its probability exceeds the threshold that maximizes the "
+        "macro F1 on the dev set, instead of 0.5; stored and used by later predictions and exports.",
+        group="evaluation",
+        only_with={"do_eval": (True,), "regression": (False,)},
+        affects="nothing",
+    )
     glue_submission: bool = option(
         False,
         "Also write the predictions in the submission format of the GLUE website.",

@@ -1,5 +1,6 @@
 """Prediction files of a classifier: the reference's bare table, a readable one, and GLUE's."""
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -8,7 +9,7 @@ from absl import logging
 from official_bert.metrics.classification import class_counts, confusion_matrix
 from official_bert.support import writing
 from official_bert.support.errors import UserError
-from official_bert.tasks.classification.datasets.labels import MULTI_LABEL_THRESHOLD, Dataset
+from official_bert.tasks.classification.datasets.labels import Dataset
 from official_bert.tasks.classification.datasets.layouts import ID_COLUMN, TextExample
 from official_bert.tasks.classification.datasets.published import GLUE_NAMES
 
@@ -44,8 +45,7 @@ def class_scores(
     """
     if dataset.problem == "regression":
         return {}
-    probabilities, is_multi_label = predictions["probabilities"], dataset.problem == "multi_label"
-    predicted = probabilities > MULTI_LABEL_THRESHOLD if is_multi_label else probabilities.argmax(axis=-1)
+    predicted = dataset.decide(predictions["probabilities"])
     counts = class_counts(predictions["label_ids"], predicted, len(dataset.labels))
     columns = [values.astype(np.float32) for values in (counts.precision, counts.recall, counts.f1)]
     rows = zip(class_score_names(dataset, suffix), zip(*columns, counts.gold.tolist(), strict=True), strict=True)
@@ -69,7 +69,7 @@ def write_confusion_matrix(path: str, dataset: Dataset, predictions: Mapping[str
         logging.info("no %s: it would have %s cells", path, f"{num_labels**2:,}")
         return
     counts = confusion_matrix(
-        predictions["label_ids"], predictions["probabilities"].argmax(axis=-1), len(dataset.labels)
+        predictions["label_ids"], dataset.decide(predictions["probabilities"]), len(dataset.labels)
     )
     rows = ([label, *map(str, row)] for label, row in zip(dataset.labels, counts, strict=True))
     _write_rows(path, [("label", *dataset.labels), *rows])
@@ -157,12 +157,10 @@ def predicted_label(dataset: Dataset, probabilities: np.ndarray) -> str:
     if dataset.problem == "regression":
         least, greatest = dataset.label_range
         return f"{np.clip(probabilities[0], least, greatest):.3f}"
+    (decided,) = dataset.decide(probabilities[np.newaxis])
     if dataset.problem == "multi_label":
-        chosen = [
-            label for label, share in zip(dataset.labels, probabilities, strict=True) if share > MULTI_LABEL_THRESHOLD
-        ]
-        return dataset.label_delimiter.join(chosen)
-    return dataset.labels[int(np.argmax(probabilities))]
+        return dataset.label_delimiter.join(itertools.compress(dataset.labels, decided))
+    return dataset.labels[decided]
 
 
 def _predicted_cells(dataset: Dataset, probabilities: np.ndarray) -> list[str]:
@@ -172,7 +170,7 @@ def _predicted_cells(dataset: Dataset, probabilities: np.ndarray) -> list[str]:
         return [label]
     if dataset.problem == "multi_label":
         return [label, *shares]
-    return [label, f"{probabilities.max():.6f}", *shares]
+    return [label, shares[dataset.labels.index(label)], *shares]
 
 
 def _write_rows(path: str, rows: Iterable[Iterable[str]]) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from official_bert.metrics.calibration import confidence_bins, expected_calibration_error
 from official_bert.metrics.classification import class_counts
-from official_bert.tasks.classification.datasets.labels import MULTI_LABEL_THRESHOLD, Dataset
+from official_bert.tasks.classification.datasets.labels import Dataset
 from official_bert.tasks.classification.datasets.layouts import TextExample
 from official_bert.visualization.report_page import (
     NUM_MISTAKES,
@@ -67,7 +67,7 @@ def _of_single_label(
     examples: Sequence[TextExample],
     lengths: Sequence[int],
 ) -> list[Section]:
-    predicted = probabilities.argmax(axis=-1)
+    predicted = dataset.decide(probabilities)
     confidences = probabilities[np.arange(len(predicted)), predicted]
     is_correct = labels == predicted
     rows = np.flatnonzero(~is_correct)
@@ -103,7 +103,7 @@ def _of_multi_label(
     examples: Sequence[TextExample],
     lengths: Sequence[int],
 ) -> list[Section]:
-    predicted = probabilities > MULTI_LABEL_THRESHOLD
+    predicted = dataset.decide(probabilities)
     confidences, is_correct = np.where(predicted, probabilities, 1 - probabilities), labels == predicted  # [N, C]
     wrong = np.where(is_correct, -np.inf, np.nan_to_num(confidences))  # [N, C]
     worst = wrong.argmax(axis=-1)

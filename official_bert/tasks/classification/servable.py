@@ -1,5 +1,6 @@
 """Servable classifiers: map a text or text pair to labels with probabilities, or to a score."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -16,17 +17,21 @@ from official_bert.serving.servable import Servable, Tensors
 from official_bert.tasks.classification.datasets.from_flags import configured_dataset, reads_pairs
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.classification.task import PROBLEMS
+from official_bert.tasks.classification.thresholds import with_stored_thresholds
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.graph_joining import truncate_and_join
 from official_bert.tokenization.graph_operations import MOST_BYTES
 from official_bert.tokenization.graph_windows import join_windows
+
+# Outputs of models with thresholds.
+PREDICTED, IS_PREDICTED = "predicted", "is_predicted"
 
 
 class Classification(NamedTuple):
     """A classifier's prediction for a text.
 
     Attributes:
-      label: the most likely label.
+      label: the most likely label; with a tuned threshold, the label that it predicts.
       probability: its probability.
       probabilities: probability of every label, most likely first.
     """
@@ -34,6 +39,22 @@ class Classification(NamedTuple):
     label: str
     probability: float
     probabilities: dict[str, float]
+
+
+class MultiLabelClassification(NamedTuple):
+    """A prediction of any number of labels by tuned thresholds; see `--tune_thresholds`.
+
+    Attributes:
+      label: the most likely label, predicted or not.
+      probability: its probability.
+      probabilities: probability of every label, most likely first.
+      labels: the predicted labels, those with a probability above their threshold, most likely first.
+    """
+
+    label: str
+    probability: float
+    probabilities: dict[str, float]
+    labels: list[str]
 
 
 class ClassificationServable(Servable):
@@ -53,6 +74,7 @@ class ClassificationServable(Servable):
         max_seq_length: int,
         max_windows: int = 1,
         doc_stride: int | None = None,
+        thresholds: Sequence[float] | None = None,
     ):
         """Combine a classifier with its tokenizer and labels.
 
@@ -66,6 +88,7 @@ class ClassificationServable(Servable):
           max_seq_length: positions per sequence, including [CLS] and [SEP].
           max_windows: maximum number of windows per example; with 1, longer texts are truncated.
           doc_stride: wordpieces between the starts of windows, see `TextJoiner`.
+          thresholds: see `datasets.labels.decide`.
 
         Raises:
           UserError: see `Servable`.
@@ -75,6 +98,7 @@ class ClassificationServable(Servable):
         self._problem = problem
         self._max_windows = max_windows
         self._doc_stride = doc_stride
+        self._thresholds = thresholds
         self._labels = tf.constant(labels, tf.string)
 
     @property
@@ -141,7 +165,9 @@ class ClassificationServable(Servable):
 
         Returns:
           For regression, scores, float32 [B]. Otherwise logits and probabilities, float32 [B, C], in the order of the
-          labels; and classes, string [B, C], the labels sorted from most to least likely.
+          labels; and classes, string [B, C], the labels sorted from most to least likely. With thresholds also the
+          predictions: for single labels `predicted`, int32 [B], the number of the label; for several labels
+          `is_predicted`, bool [B, C], in the order of the labels.
         """
         if self._max_windows > 1:
             inputs = _whole_windows(inputs, self.max_seq_length)
@@ -150,7 +176,12 @@ class ClassificationServable(Servable):
             return {"scores": logits[:, 0]}
         probabilities = PROBLEMS[self._problem].probabilities(logits)
         best_first = tf.argsort(probabilities, direction="DESCENDING", stable=True)
-        return {"logits": logits, "probabilities": probabilities, "classes": tf.gather(self._labels, best_first)}
+        outputs = {"logits": logits, "probabilities": probabilities, "classes": tf.gather(self._labels, best_first)}
+        if self._thresholds and self._problem == "multi_label":
+            outputs[IS_PREDICTED] = probabilities > self._thresholds
+        elif self._thresholds:
+            outputs[PREDICTED] = tf.cast(probabilities[:, 1] > self._thresholds[0], tf.int32)
+        return outputs
 
 
 def _whole_windows(inputs: Tensors, window_length: int) -> Tensors:
@@ -168,7 +199,8 @@ def servable_of_run(
     encoder_options: EncoderOptions = UNPADDED,
 ) -> ClassificationServable:
     """Load a model trained by `run_classifier.py`; see `TaskRow`. Its flags determine the labels."""
-    dataset, encoder = configured_dataset(config), create_encoder(bert_config, encoder_options)
+    dataset = with_stored_thresholds(configured_dataset(config), checkpoint)
+    encoder = create_encoder(bert_config, encoder_options)
     model = ClassificationModel(encoder, num_outputs=len(dataset.labels) or 1, **config.model_options)
     load(open_checkpoint(checkpoint, "checkpoint"), model.trainable_variables)
     return ClassificationServable(
@@ -181,19 +213,28 @@ def servable_of_run(
         max_seq_length=config.max_seq_length,
         max_windows=config.max_windows if config.long_text == "window" else 1,
         doc_stride=config.doc_stride,
+        thresholds=dataset.thresholds,
     )
 
 
-def results(outputs: Mapping[str, np.ndarray]) -> list[Classification] | list[float]:
-    """Convert outputs of the signature `text` to one `Classification` per example, or one number for regression."""
+def results(
+    outputs: Mapping[str, np.ndarray],
+) -> list[Classification] | list[MultiLabelClassification] | list[float]:
+    """Convert outputs of the signature `text` to one result per example: for regression, the number."""
     if "scores" in outputs:
         return outputs["scores"].tolist()
-    best_first = -np.sort(-outputs["probabilities"], axis=1)
-    rows = zip(outputs["classes"].tolist(), best_first.tolist(), strict=True)
-    return [_classification(labels, probabilities) for labels, probabilities in rows]
+    num_examples = len(outputs["classes"])
+    return [_result({name: values[row] for name, values in outputs.items()}) for row in range(num_examples)]
 
 
-def _classification(labels: list[bytes], probabilities: list[float]) -> Classification:
-    by_label = {label.decode(): probability for label, probability in zip(labels, probabilities, strict=True)}
-    label = next(iter(by_label))
-    return Classification(label, by_label[label], by_label)
+def _result(outputs: Mapping[str, np.ndarray]) -> Classification | MultiLabelClassification:
+    """Convert the outputs of one example."""
+    probabilities = outputs["probabilities"]
+    best_first = np.argsort(-probabilities, kind="stable")  # the order of `classes`
+    labels = [label.decode() for label in outputs["classes"].tolist()]
+    by_label = dict(zip(labels, probabilities[best_first].tolist(), strict=True))
+    label = labels[best_first.tolist().index(outputs[PREDICTED])] if PREDICTED in outputs else labels[0]
+    result = Classification(label, by_label[label], by_label)
+    if IS_PREDICTED not in outputs:
+        return result
+    return MultiLabelClassification(*result, list(itertools.compress(labels, outputs[IS_PREDICTED][best_first])))

@@ -14,7 +14,7 @@ from official_bert.metrics.classification import METRICS
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
-from official_bert.tasks.classification.datasets.labels import MULTI_LABEL_THRESHOLD
+from official_bert.tasks.classification.datasets.labels import decide
 from official_bert.tasks.classification.losses import ClassLoss
 from official_bert.tasks.classification.records import IS_REAL_FIELD, LABEL_FIELDS, classification_schema
 from official_bert.training.distillation import TEACHER_LOGITS, soft_binary_cross_entropy, soft_cross_entropy
@@ -28,13 +28,11 @@ class Problem:
     Attributes:
       loss: maps labels [B] or [B, C] and logits [B, C] to losses [B].
       probabilities: maps logits [B, C] to probabilities [B, C]; for regression, to the number itself.
-      decide: maps probabilities [N, C] to predictions to compare with labels.
       soft_target_loss: maps logits [B, C], a teacher's logits [B, C] and a temperature to losses [B].
     """
 
     loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
     probabilities: Callable[[tf.Tensor], tf.Tensor]
-    decide: Callable[[np.ndarray], np.ndarray]
     soft_target_loss: Callable[[tf.Tensor, tf.Tensor, float], tf.Tensor]
 
 
@@ -47,19 +45,16 @@ PROBLEMS = {
     "single_label": Problem(
         tf.nn.sparse_softmax_cross_entropy_with_logits,
         tf.nn.softmax,
-        lambda predicted: predicted.argmax(axis=-1),
         soft_cross_entropy,
     ),
     "multi_label": Problem(
         _sigmoid_cross_entropy,
         tf.nn.sigmoid,
-        lambda predicted: predicted > MULTI_LABEL_THRESHOLD,
         soft_binary_cross_entropy,
     ),
     "regression": Problem(
         lambda labels, logits: tf.square(logits[:, 0] - labels),
         tf.identity,
-        lambda predicted: predicted[:, 0],
         lambda logits, teacher_logits, temperature: tf.square(logits[:, 0] - teacher_logits[:, 0]),
     ),
 }
@@ -103,7 +98,7 @@ class ClassificationTask:
           **model_options: see `ClassificationModel`.
         """
         self._config = config
-        self._problem = PROBLEMS[problem]
+        self._problem_name, self._problem = problem, PROBLEMS[problem]
         self._num_labels = num_labels
         self._metric_names = metric_names
         self._eval_batch_size = eval_batch_size
@@ -151,12 +146,19 @@ class ClassificationTask:
             "label_ids": batch["label_ids"],
         }
 
-    def scores(self, predictions: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Return the loss and metrics over all examples; `loss` is the mean of the batch means."""
+    def scores(
+        self, predictions: Mapping[str, np.ndarray], thresholds: Sequence[float] | None = None
+    ) -> dict[str, float]:
+        """Return the loss and metrics over all examples; `loss` is the mean of the batch means.
+
+        Args:
+          predictions: the result of `predictions`, of all examples.
+          thresholds: see `decide`.
+        """
         losses = predictions["loss"].astype(np.float64)
         starts = range(0, len(losses), self._eval_batch_size)
         batch_losses = [np.mean(losses[start : start + self._eval_batch_size]) for start in starts]
-        decided = self._problem.decide(predictions["probabilities"])
+        decided = decide(self._problem_name, predictions["probabilities"], thresholds)
         return {
             "eval_loss": float(np.mean(losses)),
             "loss": float(np.mean(batch_losses)),

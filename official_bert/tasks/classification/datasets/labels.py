@@ -4,8 +4,8 @@ import collections
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Mapping
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
 
 from absl import logging
 
@@ -13,8 +13,11 @@ from official_bert.support import files
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.classification.datasets.layouts import Split, TextExample, collect
 
+if TYPE_CHECKING:
+    import numpy as np
+
 Problem = Literal["single_label", "multi_label", "regression"]
-MULTI_LABEL_THRESHOLD = 0.5  # a class with a higher probability is predicted
+_THRESHOLD = 0.5  # of the labels of a multi-label example
 ACCURACY_AND_F1 = ("accuracy_f1_mean", "accuracy", "f1")
 CORRELATIONS = ("pearson_spearman_mean", "pearson", "spearman")
 _LARGEST_FLOAT32 = 3.4e38
@@ -34,6 +37,7 @@ class Dataset:
       glue_name: its name on the GLUE site; None for other data sets.
       metrics: names in `metrics.classification.METRICS`, or of `RERANKING_METRICS`, to report; the first is the primary
         metric.
+      thresholds: see `decide`.
     """
 
     name: str
@@ -44,6 +48,7 @@ class Dataset:
     label_delimiter: str = ","
     metrics: tuple[str, ...] = ("accuracy",)
     glue_name: str | None = None
+    thresholds: tuple[float, ...] | None = None
 
     @property
     def primary_metric(self) -> str:
@@ -145,6 +150,10 @@ class Dataset:
                         "one spelling or, if they are two labels, list all: labels=..."
                     )
 
+    def decide(self, probabilities: "np.ndarray") -> "np.ndarray":
+        """Return the predictions to compare with labels; see the function `decide`."""
+        return decide(self.problem, probabilities, self.thresholds)
+
     @functools.cached_property
     def _indices(self) -> dict[str, int]:
         return {label: index for index, label in enumerate(self.labels)}
@@ -169,6 +178,27 @@ class Dataset:
             allowed = "" if math.isinf(least) else f" from {least:g} to {greatest:g}"
             raise UserError(f"{example.where}: label {example.label!r} is not a finite number{allowed}")
         return number
+
+
+def decide(problem: Problem, probabilities: "np.ndarray", thresholds: Sequence[float] | None = None) -> "np.ndarray":
+    """Turn the outputs of a model into predictions.
+
+    Args:
+      problem: the problem type.
+      probabilities: float32 [N, C]; for regression, the numbers, [N, 1].
+      thresholds: the probability above which a label is predicted: for "multi_label" of each label, C numbers, by
+        default 0.5; for "single_label" of the second of two labels, one number, by default the most likely label.
+
+    Returns:
+      int [N], the classes; for "multi_label" bool [N, C]; for "regression" float32 [N].
+    """
+    if problem == "regression":
+        return probabilities[:, 0]
+    if problem == "multi_label":
+        return probabilities > (thresholds or _THRESHOLD)
+    if thresholds:
+        return (probabilities[:, 1] > thresholds[0]).astype(int)
+    return probabilities.argmax(axis=-1)
 
 
 def _has_empty_text(example: TextExample) -> bool:

@@ -189,6 +189,7 @@ STAND_INS = (
     ),
     StandIn("docs/serving.md", "encoder", make_encoder),
     StandIn("docs/serving.md", "glue/MRPC", make_mrpc),
+    StandIn("docs/sentence_scores.md", "demo_output", _make_demo_output),
     StandIn("docs/similarity.md", "encoder", make_encoder),
     StandIn("docs/retrieval.md", "encoder", make_encoder),
     StandIn("docs/sentence_encoders.md", "encoder", make_encoder),

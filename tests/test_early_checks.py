@@ -74,6 +74,12 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         },
         "mine_paraphrases": {**files_of_model, "corpus_file": corpus_file, "output_file": absent, "max_seq_length": 64},
         "word_vectors": {**files_of_model, "input_file": corpus_file, "word": "town", "max_seq_length": 64},
+        "score_sentences": {
+            **files_of_model,
+            "input_file": corpus_file,
+            "output_file": absent,
+            "max_seq_length": 64,
+        },
         "export_embeddings": {**files_of_model, "export_dir": absent, "max_seq_length": 64},
         "answer": {**files_of_model, **short, "context_file": corpus_file},
         "fill_mask": {**files_of_model, "text": "[MASK]"},
@@ -169,6 +175,9 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("word_vectors", {"layers": "-4"}, "--layers=-4: there is no layer -4"),
         ("word_vectors", {"image_file": f"{absent}/a.png"}, "does not exist"),
         ("word_vectors", {}, "nothing"),
+        ("score_sentences", {"input_file": absent}, "--input_file: there is no"),
+        ("score_sentences", {"output_file": f"{absent}/a.tsv"}, "does not exist"),
+        ("score_sentences", {}, "nothing"),
         ("export_embeddings", no_checkpoint, "no such checkpoint"),
         ("export_embeddings", {"max_seq_length": 2}, "max_seq_length=2"),
         ("export_embeddings", {"export_parallelism": 3}, "--export_parallelism=3"),
@@ -210,7 +219,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
     is_other = f"other.txt is not the vocabulary that --init_checkpoint={mixed['init_checkpoint']} was trained with"
     plain = (
         "answer fill_mask extract_features sentence_similarity mine_hard_negatives mine_paraphrases word_vectors "
-        "view_attention edit_checkpoint edit_vocab"
+        "score_sentences view_attention edit_checkpoint edit_vocab"
     )
     readers = {
         "run_classifier": train,

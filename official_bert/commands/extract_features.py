@@ -6,34 +6,24 @@ from typing import TYPE_CHECKING, Any
 from absl import logging
 
 from official_bert.commands.shared.file_checks import check_model
+from official_bert.commands.shared.text_options import TextFileOptions
 from official_bert.config.sentence_modules import MODEL
-from official_bert.data.tables import FORMATS
 from official_bert.options.command import Command
 from official_bert.options.devices import DeviceOptions
 from official_bert.options.model import ModelOptions
-from official_bert.options.option import GIVEN, MAX_AXIS, MAX_BATCH_SIZE, layer_numbers, option, options
+from official_bert.options.option import MAX_AXIS, MAX_BATCH_SIZE, layer_numbers, option, options
 from official_bert.support import writing
 from official_bert.support.errors import UserError
 from official_bert.support.progress import Progress
 
 if TYPE_CHECKING:
-    from official_bert.data.text_inputs import TextSource
     from official_bert.inference.text_encoder import TextEncoder
 
 
-_TABLE = {"text_column": GIVEN}  # required by some flags
-
-
 @options(group="input")
-class FeatureConfig(DeviceOptions, ModelOptions):
+class FeatureConfig(TextFileOptions, DeviceOptions, ModelOptions):
     """Flags of `extract_features`."""
 
-    input_file: str | None = option(
-        None,
-        "Text file, one text per line, or `text ||| text` for a pair; - for standard input.",
-        required=True,
-        is_path=True,
-    )
     output_file: str | None = option(
         None, "File to write; - for standard output, with --output_format=jsonl.", required=True, is_path=True
     )
@@ -88,21 +78,6 @@ class FeatureConfig(DeviceOptions, ModelOptions):
         choices=("float32", "float16"),
         only_with={"output_format": ("npz", "npy")},
     )
-    text_column: str | None = option(
-        None, "Read a table: name or number (from 0) of the text column; in JSON Lines and Parquet its name."
-    )
-    text_b_column: str | None = option(
-        None, "With --text_column: column of the second text, for pairs.", only_with=_TABLE
-    )
-    input_format: str | None = option(
-        None,
-        "With --text_column: format of the table; by default that of the file name's extension.",
-        choices=FORMATS,
-        only_with=_TABLE,
-    )
-    has_header: bool = option(
-        True, "With --text_column: the first row of TSV and CSV names the columns.", only_with=_TABLE
-    )
     long_text: str = option(
         "truncate",
         "How to handle texts longer than --max_seq_length: truncate them, or average overlapping windows.",
@@ -132,15 +107,10 @@ class FeatureConfig(DeviceOptions, ModelOptions):
         """The layer numbers listed by --layers."""
         return layer_numbers(self.layers)
 
-    @property
-    def text_columns(self) -> list[str] | None:
-        """The table columns to read; None for lines."""
-        return [column for column in (self.text_column, self.text_b_column) if column is not None] or None
-
 
 def check(config: FeatureConfig) -> None:
     """Check the files before TensorFlow is imported."""
-    _source(config).check()
+    config.source.check()
     check_model(config).check_layers(config.layer_indices, config.bert_config_file)
 
 
@@ -155,7 +125,7 @@ def run(config: FeatureConfig) -> None:
     from official_bert.inference.text_encoder import VectorSettings, load_text_encoder
     from official_bert.training.model_files import read_model_files
 
-    source = _source(config)
+    source = config.source
     source.check()
     bert_config, tokenizer = read_model_files(config)
     bert_config.check_layers(config.layer_indices, config.bert_config_file)
@@ -215,13 +185,6 @@ def _log_counts(config: FeatureConfig, encoder: "TextEncoder", num_texts: int, s
             config.max_seq_length,
             "read in windows" if config.long_text == "window" else "truncated",
         )
-
-
-def _source(config: FeatureConfig) -> "TextSource":
-    """Return the texts to read."""
-    from official_bert.data.text_inputs import TextSource
-
-    return TextSource(config.input_file, config.text_columns, config.input_format, config.has_header)
 
 
 def _check_output(config: FeatureConfig) -> None:

@@ -8,8 +8,8 @@ from official_bert.commands.shared.sentence_vectors import (
     load_sentence_encoder,
     note_long,
     passages,
-    write_rows,
 )
+from official_bert.commands.shared.text_options import write_rows
 from official_bert.options.command import Command
 from official_bert.options.option import option, options, redeclared
 from official_bert.support.progress import Progress

@@ -126,14 +126,9 @@ class AttentionReader:
         for number, (end_of_part, after) in enumerate([*masks, (len(text), len(text))]):
             part = text[offset:end_of_part]
             encoding = self._tokenizer.encode_with_offsets(part)
-            tokens = self._tokenizer.convert_ids_to_tokens(encoding.ids)
-            last_end = 0
-            for token, identifier, start, end in zip(tokens, *encoding, strict=True):
-                # Words of pretokenized text may look like continuations.
-                is_part = self._tokenizer.vocabulary.continues_word(token)
-                goes_on = is_part and last_end and not _has_space(part[last_end:start])
-                wordpieces.append(_Piece(identifier, offset + start, offset + end, not goes_on))
-                last_end = end
+            beginnings = self._tokenizer.word_beginnings(part, encoding)
+            for begins_word, identifier, start, end in zip(beginnings, *encoding, strict=True):
+                wordpieces.append(_Piece(identifier, offset + start, offset + end, begins_word))
             if number < len(masks):
                 wordpieces.append(_Piece(self._tokenizer.mask_id, end_of_part, after, True))
             offset = after
@@ -161,10 +156,6 @@ class AttentionReader:
 def _encodable(text: str) -> str:
     """Drop what UTF-8 cannot encode, such as undecodable bytes of a command line."""
     return text.encode("utf-8", "ignore").decode()
-
-
-def _has_space(text: str) -> bool:
-    return any(character.isspace() for character in text)
 
 
 def _words(texts: Sequence[tuple[str, Sequence[_Piece]]], num_between: int) -> tuple[list[str], list[int]]:

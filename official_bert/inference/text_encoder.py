@@ -372,15 +372,7 @@ def load_text_encoder(
     """
     strategy = create_strategy(options, allows_workers=False)
     with strategy.scope():
-        encoder = create_encoder(
-            bert_config,
-            EncoderOptions(
-                use_one_hot_embeddings=use_one_hot_embeddings,
-                # TPUs need fixed shapes, and the number of unpadded tokens varies.
-                layout=PaddedLayout if options.use_tpu else UnpaddedLayout,
-                dtype=dtype_policy(options.mixed_precision, use_tpu=options.use_tpu),
-            ),
-        )
+        encoder = create_encoder(bert_config, inference_options(options, use_one_hot_embeddings=use_one_hot_embeddings))
     report = load(open_checkpoint(options.init_checkpoint, "init_checkpoint"), encoder.weights, required=is_needed)
     report.log(is_trained_next=settings.pooling != POOLER)  # the checkpoint may have no pooler
     _warn_of_other_vectors(options.init_checkpoint, settings, report.unused)
@@ -393,6 +385,16 @@ def load_text_encoder(
         strategy=strategy,
         fixed_shape=fixed_shape,
         head=find_head(options.init_checkpoint, bert_config.hidden_size),
+    )
+
+
+def inference_options(options: ExtractionOptions, *, use_one_hot_embeddings: bool = False) -> EncoderOptions:
+    """Return the fastest way to compute an encoder on the devices of the flags."""
+    return EncoderOptions(
+        use_one_hot_embeddings=use_one_hot_embeddings,
+        # TPUs need fixed shapes, and the number of unpadded tokens varies.
+        layout=PaddedLayout if options.use_tpu else UnpaddedLayout,
+        dtype=dtype_policy(options.mixed_precision, use_tpu=options.use_tpu),
     )
 
 

@@ -18,8 +18,8 @@ class ExtractionOptions(Protocol):
 
 
 @options(group="model")
-class SentenceOptions(DeviceOptions, ModelOptions):
-    """Flags of the commands that compare sentences."""
+class SentenceBatchOptions(DeviceOptions, ModelOptions):
+    """Flags of the commands that run a model on sentences."""
 
     max_seq_length: int = option(
         128,
@@ -38,6 +38,12 @@ class SentenceOptions(DeviceOptions, ModelOptions):
         maximum=MAX_BATCH_SIZE,
         sizes_run_with="always",
     )
+
+
+@options(group="model")
+class SentenceOptions(SentenceBatchOptions):
+    """Flags of the commands that compare sentences."""
+
     layers: str = option(
         "-1",
         "Layer whose vectors are compared: 0 is the first, -1 the last. Several, as in -1,-2, are averaged.",

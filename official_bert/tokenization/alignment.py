@@ -8,6 +8,7 @@ defines the result of that method, aligns single words, and finds the wordpieces
 import bisect
 import itertools
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from official_bert.config.text_settings import TextSettings
@@ -67,6 +68,23 @@ def align_word(
             ends.append(after_last[after - 1])
             first = after
     return tokens, starts, ends
+
+
+def word_beginnings(text: str, encoding: EncodingWithOffsets, are_continuations: Sequence[bool]) -> list[bool]:
+    """Return for each wordpiece whether it is the first one of a word.
+
+    Args:
+      text: the text.
+      encoding: its wordpieces.
+      are_continuations: for each, whether it looks like the continuation of a word. Words of pretokenized text may look
+        like that, too, so a wordpiece after a space always begins a word.
+    """
+    beginnings, last_end = [], 0
+    for is_continuation, start, end in zip(are_continuations, encoding.starts, encoding.ends, strict=True):
+        has_space = any(character.isspace() for character in text[last_end:start])
+        beginnings.append(not (is_continuation and last_end and not has_space))
+        last_end = end
+    return beginnings
 
 
 def wordpieces_in_range(encoding: EncodingWithOffsets, start: int, end: int) -> tuple[int, int] | None:

@@ -15,7 +15,7 @@ from official_bert.families.family_registry import all_families, load_class
 from official_bert.support import hub
 from official_bert.support.errors import UserError
 from official_bert.tokenization import tokenizer_files
-from official_bert.tokenization.alignment import EncodingWithOffsets
+from official_bert.tokenization.alignment import EncodingWithOffsets, word_beginnings
 from official_bert.tokenization.batch import Text, TextOrPair, check_max_seq_length, pad, paired_texts
 from official_bert.tokenization.casing import check_casing
 from official_bert.tokenization.joining import JoinedSequence, Specials, truncate_and_join
@@ -122,6 +122,11 @@ class Tokenizer(abc.ABC):
         Returns:
           `ids` are those of `encode`; for the offsets see the subclass.
         """
+
+    def word_beginnings(self, text: str, encoding: EncodingWithOffsets) -> list[bool]:
+        """Return for each wordpiece of `encode_with_offsets(text)` whether it is the first one of a word."""
+        continues_word = map(self.vocabulary.continues_word, self.vocabulary.tokens(encoding.ids))
+        return word_beginnings(text, encoding, list(continues_word))
 
     def check_prefix(self, prefix: str, max_seq_length: int) -> None:
         """Raise UserError if a prefix of texts fills all positions, so that nothing of a text would be read."""

@@ -1,18 +1,17 @@
-"""Flags and output files of the commands that compare the vectors of many sentences."""
+"""Flags of the commands that compare the vectors of many sentences."""
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from absl import logging
 
 from official_bert.commands.shared.file_checks import check_model
+from official_bert.commands.shared.text_options import OutputTableOptions
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.sentence_modules import MODEL
 from official_bert.options.option import GIVEN, Options, layer_numbers, option, options
 from official_bert.options.sentences import SentenceOptions
 from official_bert.support import writing
-from official_bert.support.errors import UserError
 from official_bert.support.extras import check_installed
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ class ApproximateOptions(Options):
 
 
 @options(group="input")
-class MiningOptions(CandidateOptions):
+class MiningOptions(OutputTableOptions, CandidateOptions):
     """Flags of the commands that mine training examples from a corpus."""
 
     corpus_file: str | None = option(None, "The corpus: a sentence or passage per line, or a table.", is_path=True)
@@ -71,13 +70,6 @@ class MiningOptions(CandidateOptions):
         None, "Name or number (from 0) of the column with the passages; by default, each line is a passage."
     )
     has_header: bool = option(True, "The first row of each TSV or CSV file names the columns.")
-    output_file: str | None = option(None, "File to write.", group="output", required=True, is_path=True)
-    output_format: str = option(
-        "tsv",
-        "tsv: a table with a header; jsonl: one JSON object per row.",
-        group="output",
-        choices=("tsv", "jsonl"),
-    )
 
     @property
     def corpus(self) -> "TextSource":
@@ -129,33 +121,3 @@ def note_long(num_long: int, what: str, max_seq_length: int) -> None:
     """Log how many sentences were truncated, if any."""
     if num_long:
         logging.info("%s %s have more than %d wordpieces and were truncated", f"{num_long:,}", what, max_seq_length)
-
-
-def write_rows(config: MiningOptions, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, if_empty: str) -> int:
-    """Write a table; an error leaves no partial file.
-
-    Args:
-      config: the output flags.
-      columns: the names of the columns.
-      rows: the cells of each row; in TSV, whitespace within a cell becomes a single space.
-      if_empty: the error message if there are no rows.
-
-    Returns:
-      The number of rows.
-
-    Raises:
-      UserError: there are no rows, or the file cannot be written.
-    """
-    number = 0
-    with writing.atomic_write(config.output_file) as sink:
-        if config.output_format == "tsv":
-            sink.write("\t".join(columns) + "\n")
-        for row in rows:
-            number += 1
-            if config.output_format == "tsv":
-                sink.write("\t".join(" ".join(str(cell).split()) for cell in row) + "\n")
-            else:
-                sink.write(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n")
-        if not number:
-            raise UserError(if_empty)
-    return number

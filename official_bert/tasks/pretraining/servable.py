@@ -18,6 +18,9 @@ from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tokenization import Tokenizer, vocab
 from official_bert.tokenization.graph_joining import Parts, join_parts
 
+# The heads, by their scopes.
+MASKED_LM, NEXT_SENTENCE = "predictions", "seq_relationship"
+
 
 class FilledMask(NamedTuple):
     """A candidate wordpiece for a mask.
@@ -164,11 +167,12 @@ def load_servable(
 
 
 def load_model(
-    bert_config: BertConfig, checkpoint: str, *, what: str, encoder_options: EncoderOptions
+    bert_config: BertConfig, checkpoint: str, *, what: str, encoder_options: EncoderOptions, head: str = MASKED_LM
 ) -> PretrainingModel:
-    """Load the encoder and the masked-LM head of a checkpoint; see `load_servable` for the arguments."""
+    """Load the encoder and one head of a checkpoint, `MASKED_LM` or `NEXT_SENTENCE`; see also `load_servable`."""
     model = PretrainingModel(create_encoder(bert_config, encoder_options))
-    is_needed = [variable for variable in model.trainable_variables if "/seq_relationship/" not in variable.path]
+    (unused,) = {MASKED_LM, NEXT_SENTENCE} - {head}
+    is_needed = [variable for variable in model.trainable_variables if f"/{unused}/" not in variable.path]
     load(open_checkpoint(checkpoint, what), is_needed)
     return model
 

@@ -1,0 +1,140 @@
+"""`score_sentences`: pseudo-log-likelihoods of texts, or next-sentence probabilities of pairs."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from absl import logging
+
+from official_bert.commands.shared.file_checks import check_model
+from official_bert.commands.shared.sentence_vectors import note_long
+from official_bert.commands.shared.text_options import OutputTableOptions, TextFileOptions, write_rows
+from official_bert.options.command import Command
+from official_bert.options.option import option, options
+from official_bert.options.sentences import SentenceBatchOptions
+from official_bert.support import writing
+from official_bert.support.errors import UserError
+from official_bert.support.progress import Progress
+
+if TYPE_CHECKING:
+    from official_bert.inference.sentence_index import Sentence
+    from official_bert.inference.text_scores import TextScorer
+
+_LIKELIHOOD, _NEXT_SENTENCE = "pseudo_log_likelihood", "next_sentence"
+_COLUMNS = {
+    "text": ("line", "wordpieces", "pseudo_log_likelihood", "pseudo_perplexity", "text"),
+    "word": ("line", "number", "word", "wordpieces", "pseudo_log_likelihood"),
+    _NEXT_SENTENCE: ("line", "probability", "text_a", "text_b"),
+}
+_DIGITS = 6  # after the decimal point
+
+
+@options(group="output")
+class ScoreConfig(TextFileOptions, OutputTableOptions, SentenceBatchOptions):
+    """Flags of `score_sentences`."""
+
+    score: str = option(
+        _LIKELIHOOD,
+        "pseudo_log_likelihood: the sum of the log probabilities of the wordpieces of a text, each masked in turn; "
+        "next_sentence: the probability that the second text of a pair follows the first.",
+        choices=(_LIKELIHOOD, _NEXT_SENTENCE),
+    )
+    by_word: bool = option(
+        False, "Write a row for each word instead of each text.", only_with={"score": (_LIKELIHOOD,)}
+    )
+    mask_rest_of_word: bool = option(
+        False,
+        "Mask the later wordpieces of a word together with each wordpiece; otherwise, they make words of many "
+        "wordpieces seem too likely.",
+        only_with={"score": (_LIKELIHOOD,)},
+    )
+
+
+def check(config: ScoreConfig) -> None:
+    """Check the files before TensorFlow is imported."""
+    source = config.source
+    source.check()
+    check_model(config)
+    writing.check_writable_folder(config.output_file, name="output_file")
+    inputs = [] if source.is_stream else [source.path]
+    writing.check_no_overwriting([config.output_file], inputs, name="output_file")
+
+
+def run(config: ScoreConfig) -> None:
+    """Write the scores.
+
+    Raises:
+      UserError: a file is missing or corrupt, they do not match, or there is nothing to score.
+    """
+    from official_bert.inference.text_scores import TextScorer
+    from official_bert.training.model_files import read_model_files
+
+    check(config)
+    bert_config, tokenizer = read_model_files(config)
+    scores_pairs = config.score == _NEXT_SENTENCE
+    scorer = TextScorer(config, bert_config, tokenizer, scores_pairs=scores_pairs)
+    with Progress("scoring", config.source.count(), "texts") as progress:
+        rows = _pair_rows(config, scorer, progress) if scores_pairs else _likelihood_rows(config, scorer, progress)
+        kind = _NEXT_SENTENCE if scores_pairs else "word" if config.by_word else "text"
+        write_rows(config, _COLUMNS[kind], rows, if_empty=f"input_file={config.input_file} has no words")
+    note_long(scorer.num_long, "texts", config.max_seq_length)
+
+
+def _likelihood_rows(config: ScoreConfig, scorer: "TextScorer", progress: Progress) -> Iterator[tuple]:
+    from official_bert.inference.text_scores import pseudo_perplexity
+
+    total = num_wordpieces = num_texts = 0
+    for score in scorer.likelihoods(_sentences(config), masks_rest_of_word=config.mask_rest_of_word):
+        line, log_likelihood = score.sentence.line, score.log_likelihood
+        progress.update(line)
+        num_texts, num_wordpieces, total = num_texts + 1, num_wordpieces + score.num_wordpieces, total + log_likelihood
+        if config.by_word:
+            for number, word in enumerate(score.words, start=1):
+                yield line, number, word.word, word.num_wordpieces, round(word.log_likelihood, _DIGITS)
+        else:
+            perplexity = pseudo_perplexity(log_likelihood, score.num_wordpieces)
+            scores = round(log_likelihood, _DIGITS), round(perplexity, _DIGITS)
+            yield line, score.num_wordpieces, *scores, str(score.sentence)
+    if num_texts:
+        logging.info(
+            "%s: %s texts of %s wordpieces, whose pseudo-perplexity is %.4f",
+            config.output_file,
+            f"{num_texts:,}",
+            f"{num_wordpieces:,}",
+            pseudo_perplexity(total, num_wordpieces),
+        )
+
+
+def _pair_rows(config: ScoreConfig, scorer: "TextScorer", progress: Progress) -> Iterator[tuple]:
+    for (line, pair), probability in scorer.next_sentence_probabilities(_sentences(config)):
+        progress.update(line)
+        yield line, round(probability, _DIGITS), *pair
+
+
+def _sentences(config: ScoreConfig) -> "Iterator[Sentence]":
+    from official_bert.inference.sentence_index import Sentence
+
+    for line, text in enumerate(config.source, start=1):
+        if config.score == _NEXT_SENTENCE and any(text) and not all(text):
+            raise UserError(
+                f"input_file={config.input_file}: text {line} is not a pair; write `text ||| text`, or give both "
+                "text_column and text_b_column"
+            )
+        yield Sentence(line, text)
+
+
+COMMAND = Command(
+    name="score_sentences",
+    config_class=ScoreConfig,
+    summary="Scores texts by their likelihood in a masked model, or pairs as next sentences.",
+    usage=r"""
+  {command} --input_file=sentences.txt --output_file=scores.tsv --vocab_file=vocab.txt \
+      --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt
+  {command} --input_file=pairs.tsv --text_column=first --text_b_column=second --score=next_sentence \
+      --output_file=scores.tsv --init_checkpoint=uncased_L-12_H-768_A-12
+
+A text of N wordpieces is read N times, each time with another wordpiece masked. The pseudo-perplexity is
+exp(-pseudo_log_likelihood / N); lower is better.
+""",
+    check=check,
+    run=run,
+)

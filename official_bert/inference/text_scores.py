@@ -1,0 +1,205 @@
+"""`TextScorer`: scores texts with the masked-LM head of a pretrained model, and pairs with its next-sentence head."""
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.inference.sentence_index import Sentence
+from official_bert.inference.sequence_batches import SequenceFunction
+from official_bert.inference.text_encoder import inference_options
+from official_bert.options.sentences import ExtractionOptions
+from official_bert.tasks.pretraining.servable import MASKED_LM, NEXT_SENTENCE, load_model
+from official_bert.tokenization import Tokenizer
+from official_bert.tokenization.joining import JoinedSequence, join_texts, truncate_pair
+from official_bert.training.strategy import create_strategy
+
+_POOLED_BATCHES = 64  # number of batches whose sequences are read before those of similar length are batched together
+
+
+class WordScore(NamedTuple):
+    """A word of a text with its score.
+
+    Attributes:
+      word: the word as in the text.
+      num_wordpieces: number of its wordpieces.
+      log_likelihood: the sum of their log probabilities, each given the rest of the text.
+    """
+
+    word: str
+    num_wordpieces: int
+    log_likelihood: float
+
+
+class TextScore(NamedTuple):
+    """The scores of the words of a text.
+
+    Attributes:
+      sentence: the text.
+      words: its words; of a pair, those of both texts.
+    """
+
+    sentence: Sentence
+    words: list[WordScore]
+
+    @property
+    def num_wordpieces(self) -> int:
+        """Number of wordpieces that were scored."""
+        return sum(word.num_wordpieces for word in self.words)
+
+    @property
+    def log_likelihood(self) -> float:
+        """The pseudo-log-likelihood."""
+        return math.fsum(word.log_likelihood for word in self.words)
+
+
+def pseudo_perplexity(log_likelihood: float, num_wordpieces: int) -> float:
+    """Return the pseudo-perplexity of texts with this pseudo-log-likelihood, `exp(-PLL / N)`; inf if too large."""
+    try:
+        return math.exp(-log_likelihood / num_wordpieces)
+    except OverflowError:
+        return math.inf
+
+
+class _Word(NamedTuple):
+    """A word and the positions of its wordpieces in the sequence."""
+
+    text: str
+    positions: list[int]
+
+
+class _EncodedText(NamedTuple):
+    """A text as a sequence, and the words in it."""
+
+    sentence: Sentence
+    sequence: JoinedSequence
+    words: list[_Word]
+
+
+class TextScorer:
+    """Scores texts and pairs, which it reads in pools of bounded size and returns in order.
+
+    Attributes:
+      num_long: number of texts that were truncated.
+    """
+
+    def __init__(
+        self, options: ExtractionOptions, bert_config: BertConfig, tokenizer: Tokenizer, *, scores_pairs: bool = False
+    ):
+        """Load the model onto its devices.
+
+        Args:
+          options: the flags for the checkpoint and the devices.
+          bert_config: the architecture.
+          tokenizer: the tokenizer.
+          scores_pairs: whether to load the next-sentence head instead of the masked-LM head.
+
+        Raises:
+          UserError: the checkpoint does not match or lacks the head, or the devices are not available.
+        """
+        self._tokenizer, self._specials, self._options = tokenizer, tokenizer.specials, options
+        strategy = create_strategy(options, allows_workers=False)
+        with strategy.scope():
+            self._model = load_model(
+                bert_config,
+                options.init_checkpoint,
+                what="init_checkpoint",
+                encoder_options=inference_options(options),
+                head=NEXT_SENTENCE if scores_pairs else MASKED_LM,
+            )
+        fixed_shape = (options.batch_size, options.max_seq_length) if options.use_tpu else None
+        compute = self._next_sentence if scores_pairs else self._masked_wordpiece
+        self._function = SequenceFunction(compute, strategy=strategy, fixed_shape=fixed_shape)
+        self.num_long = 0
+
+    def likelihoods(self, sentences: Iterable[Sentence], *, masks_rest_of_word: bool = False) -> Iterator[TextScore]:
+        """Compute the pseudo-log-likelihoods of texts: each wordpiece is masked in turn and predicted.
+
+        Args:
+          sentences: texts and pairs; may be infinite.
+          masks_rest_of_word: whether to mask the later wordpieces of the same word, too. Otherwise they almost give
+            the masked one away, so that rare words of many wordpieces seem likely.
+
+        Yields:
+          The score of each text that has wordpieces.
+
+        Source: Salazar et al., "Masked Language Model Scoring", 2020; for `masks_rest_of_word` Kauf and Ivanova, "A
+          Better Way to Do Masked Language Model Scoring", 2023.
+        """
+        for pool in self._pools(sentences):
+            masked = [copy for text in pool for copy in self._masked(text, masks_rest_of_word)]
+            scores = iter(self._function(masked, self._options.batch_size))
+            for text in pool:
+                yield TextScore(
+                    text.sentence,
+                    [
+                        WordScore(word.text, count, math.fsum(map(float, itertools.islice(scores, count))))
+                        for word in text.words
+                        for count in [len(word.positions)]
+                    ],
+                )
+
+    def next_sentence_probabilities(self, pairs: Iterable[Sentence]) -> Iterator[tuple[Sentence, float]]:
+        """Compute the probability that the second text follows the first, for each pair that has wordpieces."""
+        for pool in self._pools(pairs):
+            probabilities = self._function([pair.sequence for pair in pool], self._options.batch_size)
+            for pair, probability in zip(pool, probabilities, strict=True):
+                yield pair.sentence, float(probability)
+
+    def _pools(self, sentences: Iterable[Sentence]) -> Iterator[list[_EncodedText]]:
+        pool, num_sequences = [], 0
+        for sentence in sentences:
+            text = self._encoded(sentence)
+            if not text.words:
+                continue
+            pool.append(text)
+            num_sequences += sum(len(word.positions) for word in text.words)
+            if num_sequences >= _POOLED_BATCHES * self._options.batch_size:
+                yield pool
+                pool, num_sequences = [], 0
+        if pool:
+            yield pool
+
+    def _encoded(self, sentence: Sentence) -> _EncodedText:
+        texts = [text or "" for text in sentence.text]
+        encodings = list(map(self._tokenizer.encode_with_offsets, texts))
+        first, second = (encoding.ids for encoding in encodings)
+        room = self._specials.room(self._options.max_seq_length, is_pair=bool(second))
+        self.num_long += len(first) + len(second) > room
+        kept = truncate_pair(first, second, room)
+        words, offset = [], 1
+        for text, encoding, ids in zip(texts, encodings, kept, strict=True):
+            beginnings = self._tokenizer.word_beginnings(text, encoding)
+            starts = [place for place, begins in enumerate(beginnings[: len(ids)]) if begins]
+            for start, end in itertools.pairwise([*starts, len(ids)]):
+                positions = list(range(offset + start, offset + end))
+                words.append(_Word(text[encoding.starts[start] : encoding.ends[end - 1]], positions))
+            offset += len(ids) + self._specials.num_between
+        return _EncodedText(sentence, join_texts(*kept, self._specials), words)
+
+    def _masked(self, text: _EncodedText, masks_rest_of_word: bool) -> Iterator[JoinedSequence]:
+        """Mask each wordpiece in turn: `-1 - id` stands for a mask in place of the wordpiece to score."""
+        for _, positions in text.words:
+            for place, position in enumerate(positions):
+                ids = list(text.sequence.input_ids)
+                if masks_rest_of_word:
+                    ids[position : positions[-1] + 1] = [self._tokenizer.mask_id] * (len(positions) - place)
+                ids[position] = -1 - text.sequence.input_ids[position]
+                yield text.sequence._replace(input_ids=ids)
+
+    def _masked_wordpiece(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Return the log probability of the wordpiece to score of each sequence: float32 [B]."""
+        ids = batch["input_ids"]  # [B, S]
+        is_scored = ids < 0
+        position = tf.argmax(tf.cast(is_scored, tf.int32), axis=1, output_type=tf.int32)[:, tf.newaxis]  # [B, 1]
+        wordpiece = -1 - tf.gather(ids, position, batch_dims=1)  # [B, 1]
+        encoded = self._model.encoder({**batch, "input_ids": tf.where(is_scored, self._tokenizer.mask_id, ids)})
+        logits = self._model.masked_lm(encoded["sequence_output"], position, self._model.encoder.word_embeddings)
+        return tf.gather(tf.nn.log_softmax(logits), wordpiece, batch_dims=2)[:, 0]  # of logits float32 [B, 1, V]
+
+    def _next_sentence(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Return the probability of the class 0, the next sentence: float32 [B]."""
+        return tf.nn.softmax(self._model.next_sentence(self._model.encoder.pool(**batch)))[:, 0]

@@ -59,6 +59,10 @@ class LoadReport:
             )
 
 
+# Parts of the names of variables that only one kind of head has.
+_PARTS_OF_HEADS = {"/lstm_": ("a bidirectional LSTM", "bilstm"), "_transitions": ("the transitions of a CRF", "crf")}
+
+
 def load(
     reader: CheckpointReader,
     *groups: Variables,
@@ -100,8 +104,9 @@ def check_fits(
         check_kind(reader.name, required_missing, shapes)
         advice = _advice(required_missing, named, shapes)
         raise UserError(f"{reader.name} lacks {_some(required_missing)}: {reader.lacking or advice}")
-    if required is None and any("/lstm_" in name for name in shapes) and not any("/lstm_" in name for name in named):
-        raise UserError(f"{reader.name} has a bidirectional LSTM; give head=bilstm, as in training")
+    for part, (what, head) in _PARTS_OF_HEADS.items():
+        if required is None and any(part in name for name in shapes) and not any(part in name for name in named):
+            raise UserError(f"{reader.name} has {what}; give head={head}, as in training")
     matched = [name for name in named if name in shapes]
     wrong = [name for name in matched if shapes[name] != tuple(named[name].shape)]
     if wrong:

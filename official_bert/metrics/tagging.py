@@ -171,6 +171,27 @@ def _breaks_iobes(before: _Tag, tag: _Tag, after: _Tag) -> bool:
 _RULES = {"IOB1": _breaks_iob1, "IOB2": _breaks_iob2, "IOBES": _breaks_iobes}
 
 
+def allowed_pairs(tags: Sequence[str]) -> list[list[bool]]:
+    """Return the pairs of neighbouring tags that follow the rules of IOB2 or, with other prefixes than B and I, IOBES.
+
+    Args:
+      tags: the C tags of a data set.
+
+    Returns:
+      A table of C + 1 rows and columns: whether the tag of a column may follow that of a row. The last row and column
+      stand for the beginning and the end of a sentence.
+    """
+    parsed = [*map(_parse, tags), _NO_ENTITY]
+    rule = _RULES["IOBES" if {tag.prefix for tag in parsed} - set("OBI") else "IOB2"]
+
+    def allowed(before: _Tag, tag: _Tag) -> bool:
+        # Each of the two with another neighbour that breaks no rule.
+        is_begun = tag is _NO_ENTITY or not rule(before, tag, _Tag("E", tag.type))
+        return is_begun and (before is _NO_ENTITY or not rule(_Tag("B", before.type), before, tag))
+
+    return [[allowed(before, tag) for tag in parsed] for before in parsed]
+
+
 class TypeCounts(NamedTuple):
     """Counts of entities of one type or of all types; scores are from 0 to 1, and 0 instead of a division by 0.
 

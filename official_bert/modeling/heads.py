@@ -12,7 +12,7 @@ from official_bert.modeling.encoder import BertEncoder, create_encoder, is_neede
 from official_bert.modeling.encoder_options import EncoderOptions
 from official_bert.modeling.token_model import TokenModel
 
-LINEAR, BILSTM = "linear", "bilstm"  # choices of `head`
+LINEAR, BILSTM, CRF = "linear", "bilstm", "crf"  # choices of `head`; the last one of taggers only
 
 _NUM_LAYERS = 2  # BERT paper, section 5.3
 
@@ -159,7 +159,7 @@ def bilstm_layers(
     Call them in sequence with `mask`, bool [B, S].
 
     Args:
-      head: "bilstm" for two layers, "linear" for none.
+      head: "bilstm" for two layers; otherwise none.
       lstm_units: units per direction; None for `input_width`.
       input_width: D of their inputs, float [B, S, D].
       dtype_policy: the model's dtype policy.
@@ -168,7 +168,7 @@ def bilstm_layers(
 
     Source: BERT paper, sections 5.1 and 5.3.
     """
-    if head == LINEAR:
+    if head != BILSTM:
         return []
     if dtype_policy.variable_dtype != "float32":  # orthogonal initialization of an LSTM needs float32
         dtype_policy = keras.DTypePolicy(f"mixed_{dtype_policy.compute_dtype}")

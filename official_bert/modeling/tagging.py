@@ -9,10 +9,15 @@ from keras import ops
 from official_bert.config.tensor_names import FEATURES
 from official_bert.modeling.blocks import Dropout
 from official_bert.modeling.classifier import HEAD_DROPOUT, HEAD_INITIALIZER_RANGE, holds_features
+from official_bert.modeling.crf import Transitions
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.heads import LINEAR, EncoderModel, OutputProjection, bilstm_layers, width_after
+from official_bert.modeling.heads import CRF, LINEAR, EncoderModel, OutputProjection, bilstm_layers, width_after
 from official_bert.modeling.pooling import LAST, is_weighted, num_vectors, position_features
 from official_bert.modeling.token_model import complete_inputs, symbolic_inputs
+
+# Of the variables. An Adam step changes a variable by about the learning rate, so that without a factor the scores of
+# transitions would stay near 0 in a fine-tuning run.
+TRANSITION_SCALE = 100.0
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
@@ -44,7 +49,8 @@ class TaggingModel(EncoderModel):
           encoder: the encoder.
           num_outputs: number of tags.
           feature_layers: input of the tagger; see `pooling.position_features`.
-          head: "linear" for one layer; "bilstm" for two bidirectional LSTM layers before it.
+          head: "linear" for one layer; "bilstm" for two bidirectional LSTM layers before it; "crf" for one layer and
+            `transitions`, which are trained and used outside of the model: see `crf`.
           lstm_units: LSTM units per direction; None for D.
           head_dropout: dropout rate of the tagger's input, independent of the encoder's.
           name: name of the model.
@@ -77,11 +83,26 @@ class TaggingModel(EncoderModel):
             self.lstm_layers = bilstm_layers(head, units, width, self.dtype_policy)
             width = width_after(self.lstm_layers, width)
             self.head = OutputProjection(width, num_outputs, initializer_range=HEAD_INITIALIZER_RANGE, name="tags")
+            if head == CRF:
+                self.start_transitions, self.between_transitions, self.end_transitions = (
+                    keras.Variable(keras.initializers.Zeros(), shape=shape, name=f"{name}_transitions", autocast=False)
+                    for name, shape in zip(
+                        Transitions._fields, ([num_outputs], [num_outputs] * 2, [num_outputs]), strict=True
+                    )
+                )
         self.build_for_any_length()
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor arguments in a JSON-serializable form."""
         return {**super().get_config(), **self._options}
+
+    @property
+    def transitions(self) -> Transitions | None:
+        """The scores of neighbouring tags of the head "crf"; None for others."""
+        if self._options["head"] != CRF:
+            return None
+        variables = (self.start_transitions, self.between_transitions, self.end_transitions)
+        return Transitions(*(TRANSITION_SCALE * ops.convert_to_tensor(variable) for variable in variables))
 
     def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
         """Symbolic outputs; see `call`."""

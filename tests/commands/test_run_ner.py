@@ -16,7 +16,7 @@ from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.commands import run_ner
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.predictor import Predictor
-from official_bert.metrics.tagging import conlleval_report, find_entities, score_tags
+from official_bert.metrics.tagging import conlleval_report, find_entities, invalid_tags, score_tags
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.tasks.tagging.windows import make_windows
@@ -268,6 +268,46 @@ def test_parts_of_speech_are_scored_by_accuracy_alone(settings):
 
 
 @pytest.mark.slow
+def test_tags_that_follow_the_rules_need_no_training(settings, corpus, tmp_path):
+    """After few steps, the most likely tags of single words break the rules."""
+    run(settings, do_train=True, do_predict=True, num_train_epochs=1.0)
+    assert any(invalid_tags(tags, "IOB2") for tags in written_tags(settings)[1])
+    export_dir = str(tmp_path / "export")
+    run(settings, do_eval=True, do_predict=True, do_export=True, constrained_decoding=True, export_dir=export_dir)
+    decoded = written_tags(settings)[1]
+    assert not any(invalid_tags(tags, "IOB2") for tags in decoded)
+    assert {tag for tags in decoded for tag in tags} >= {"O", "B-LOC", "I-LOC"}
+    tagged = Predictor(export_dir)([" ".join(words) for words, _ in corpus["test"]])
+    assert [sentence.tags for sentence in tagged] == decoded
+
+
+@pytest.mark.slow
+def test_a_crf_is_trained_and_decoded_everywhere(settings, corpus, tmp_path):
+    """A town is a place only after a place."""
+    export_dir = str(tmp_path / "export")
+    crf = {**settings, "head": "crf"}
+    run(crf, do_train=True, do_eval=True, do_predict=True, do_export=True, export_dir=export_dir)
+    assert results(crf)["eval_f1"] > 0.9
+    reader = CheckpointReader(os.path.join(crf["output_dir"], "model.ckpt-60"))
+    start, between, end = (reader.read(f"tagging/{name}_transitions") for name in ("start", "between", "end"))
+    labels = json.loads(read(crf, "labels.json"))
+    assert start[labels.index("I-LOC")] < start[labels.index("B-LOC")]
+    assert between[labels.index("O"), labels.index("I-LOC")] < between[labels.index("B-LOC"), labels.index("I-LOC")]
+    assert np.abs(end).max() > 0
+    sentences = [" ".join(words) for words, _ in corpus["test"]]
+    for path in (crf["output_dir"], export_dir):
+        tagged = Predictor(path)(sentences)
+        assert [sentence.tags for sentence in tagged] == written_tags(crf)[1]
+        shares = [probability for sentence in tagged for probability in sentence.probabilities]
+        assert 0 < min(shares) and max(shares) <= 1 + 1e-5
+    with prints_error("trained with --head=crf", TaggingConfig):
+        run(settings, do_eval=True)
+    os.remove(os.path.join(crf["output_dir"], "run_config.json"))
+    with prints_error("has the transitions of a CRF; give --head=crf", TaggingConfig):
+        run(settings, do_eval=True)
+
+
+@pytest.mark.slow
 @pytest.mark.endurance
 def test_the_best_checkpoint_is_kept_and_training_stops_early(settings):
     # The learning rate is so high that later evaluations are worse.
@@ -464,6 +504,13 @@ def test_a_trained_model_keeps_its_meaning(copied, corpus, tmp_path):
             ["--feature_layers=concat_last_four needs 4 layers, but the model has 1"],
         ),
         ({"lstm_units": 8}, ["--lstm_units", "--head=bilstm"]),
+        ({"constrained_decoding": True, "tag_column": 1}, ["--constrained_decoding needs tags of entities"]),
+        ({"constrained_decoding": True, "train_file": "a I-X\nb B-X\n"}, ["--constrained_decoding", "are in IOB1"]),
+        (
+            {"head": "crf", "do_export": True, "export_dir": "e", "export_format": "tflite"},
+            ["--head=crf needs --export_format=saved_model: a model of --export_format=tflite reads ids"],
+        ),
+        ({"head": "crf", "teacher": "t"}, ["--teacher and --head=crf exclude each other"]),
         ({"max_seq_length": 65}, ["--max_seq_length=65 exceeds max_position_embeddings=64"]),
         ({"train_batch_size": 1000, "num_train_epochs": 1.0}, ["96 examples for --num_train_epochs=1 make less than"]),
         ({"do_train": False, "do_predict": True}, ["has no labels.json", "train first"]),

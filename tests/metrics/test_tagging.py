@@ -1,5 +1,6 @@
 """Entities and their scores: manual cases, output of conlleval, and entities counted as sets."""
 
+import itertools
 import random
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from official_bert.metrics.tagging import (
     Entity,
     TypeCounts,
+    allowed_pairs,
     conlleval_report,
     find_entities,
     has_entities,
@@ -237,6 +239,22 @@ def test_schemes(sentences, scheme):
 )
 def test_words_that_break_a_scheme(tags, scheme, expected):
     assert invalid_tags(tags.split(), scheme) == expected
+
+
+@pytest.mark.parametrize(
+    ("tags", "scheme"),
+    [
+        (["O", "B-A", "I-A", "B-B", "I-B"], "IOB2"),
+        (["O", "B-A", "I-A", "E-A", "S-A", "S-B", "E-B"], "IOBES"),
+        (["B", "I", "L", "U"], "IOBES"),
+    ],
+)
+def test_sequences_of_allowed_pairs_are_those_that_follow_the_rules(tags, scheme):
+    table = allowed_pairs(tags)
+    for length in (1, 2, 3):
+        for numbers in itertools.product(range(len(tags)), repeat=length):
+            is_allowed = all(table[before][after] for before, after in itertools.pairwise((-1, *numbers, -1)))
+            assert is_allowed == (invalid_tags([tags[number] for number in numbers], scheme) == [])
 
 
 def test_a_scheme_that_does_not_exist_is_refused():

@@ -1,11 +1,13 @@
 """`run_ner.py` as a `FinetuningJob`: its sentences, records and output files."""
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP
@@ -21,12 +23,14 @@ from official_bert.metrics.tagging import (
     scheme_of,
     score_tags,
 )
+from official_bert.modeling.crf import Transitions
 from official_bert.modeling.pooling import num_vectors
 from official_bert.serving.run_export import export_run
 from official_bert.serving.versions import check_export_dir
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError, format_names, pluralize
 from official_bert.support.manifest import fingerprint
+from official_bert.tasks.tagging.decoding import check_constrainable, decode_words, transitions_of
 from official_bert.tasks.tagging.examples import TaggedFile
 from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.tasks.tagging.outputs import PREDICTIONS_FILE, write_predictions
@@ -34,7 +38,7 @@ from official_bert.tasks.tagging.records import LabelledWindows
 from official_bert.tasks.tagging.report import report_sections
 from official_bert.tasks.tagging.servable import servable_of_run, trained_tags
 from official_bert.tasks.tagging.tagged_files import primary_metric, read_configured, tags_of
-from official_bert.tasks.tagging.task import LOSS_SUM, NUM_LABELLED, TAG_NUMBERS, TaggingTask
+from official_bert.tasks.tagging.task import LOSS_SUM, NUM_LABELLED, TAG_NUMBERS, TAG_SCORES, TaggingTask
 from official_bert.tasks.tagging.windows import Window, make_windows
 from official_bert.tokenization import Tokenizer
 from official_bert.training.job import FinetuningJob
@@ -50,6 +54,7 @@ TEST_RESULTS_FILE = "test_results.txt"
 EVAL_REPORT_FILE, TEST_REPORT_FILE = "eval_report.txt", "test_report.txt"
 
 _NOT_LABELLED = 0  # label of a word with an unknown tag
+_SENTENCES_IN_A_BATCH = 64  # decoded together
 
 
 class _Split(NamedTuple):
@@ -87,6 +92,9 @@ class TaggingJob(FinetuningJob):
         train = read.get("train_file")
         self.labels = tags_of(train) if train else trained_tags(config)
         self._has_entities = has_entities(self.labels)
+        if config.constrained_decoding:
+            tagged = [sentence.tags for file in read.values() for sentence in file.sentences if sentence.tags]
+            check_constrainable(self.labels, tagged)
         num_vectors(config.feature_layers, bert_config.num_layers)  # raises if the model has too few layers
         self._train, self._dev, self._test = (
             self._split(name, read[flag]) if flag in read else None
@@ -123,6 +131,7 @@ class TaggingJob(FinetuningJob):
             bert_config,
             num_tags=len(self.labels),
             max_seq_length=config.max_seq_length,
+            decodes_sequences=config.decodes_sequences,
             trainable_encoder=config.trainable_encoder,
             encoder_options=encoder_options(config),
             **config.model_options,
@@ -242,12 +251,27 @@ class TaggingJob(FinetuningJob):
     def _predict(self, trainer: Trainer, split: _Split, *, is_scored: bool) -> tuple[list[list[str]], float]:
         """Return the predicted tags of each sentence, and the mean loss over words with known tags."""
         outputs = self._records.predictions(trainer, split.name, self._writer(split), is_scored=is_scored)
-        tags = [[""] * len(words) for words in split.words]
-        for window, numbers in zip(self._windows(split), outputs[TAG_NUMBERS], strict=True):
-            for word, position in zip(window.words, window.positions, strict=True):
-                tags[window.sentence][word] = self.labels[numbers[position + 1]]  # after [CLS]
+        row_splits = np.cumsum([0, *map(len, split.words)])
+        found = outputs[TAG_SCORES if self.config.decodes_sequences else TAG_NUMBERS]
+        of_words = np.zeros((row_splits[-1], *found.shape[2:]), found.dtype)  # [W] or [W, C]
+        for window, values in zip(self._windows(split), found, strict=True):
+            places = row_splits[window.sentence] + np.asarray(window.words, int)
+            of_words[places] = values[np.asarray(window.positions, int) + 1]  # after [CLS]
+        if self.config.decodes_sequences:
+            of_words = self._decoded(of_words, row_splits, transitions_of(trainer.model, self.labels, self.config))
+        names = [self.labels[number] for number in of_words]
+        tags = [names[start:end] for start, end in itertools.pairwise(row_splits)]
         num_labelled = float(outputs[NUM_LABELLED].sum(dtype=np.float64))
         return tags, float(outputs[LOSS_SUM].sum(dtype=np.float64)) / max(num_labelled, 1.0)
+
+    @staticmethod
+    def _decoded(scores: np.ndarray, row_splits: np.ndarray, transitions: Transitions) -> np.ndarray:
+        """Return the tag numbers of all words, int64 [W], from scores, float32 [W, C]."""
+        signature = [tf.TensorSpec([None, scores.shape[1]]), tf.TensorSpec([None], tf.int64)]
+        decode = tf.function(lambda *words: decode_words(*words, transitions)[0], input_signature=signature)
+        starts = range(0, len(row_splits) - 1, _SENTENCES_IN_A_BATCH)
+        splits = (row_splits[start : start + _SENTENCES_IN_A_BATCH + 1] for start in starts)
+        return np.concatenate([decode(scores[part[0] : part[-1]], part - part[0]).numpy() for part in splits])
 
     def _scores(
         self, prefix: str, split: _Split, predicted: Sequence[Sequence[str]], loss: float

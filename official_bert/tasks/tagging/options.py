@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from official_bert.options.finetuning import LabellingOptions
 from official_bert.options.model import HeadOptions
-from official_bert.options.option import MAX_AXIS, option, options
+from official_bert.options.option import MAX_AXIS, option, options, redeclared
 from official_bert.support.errors import UserError
 
 
@@ -60,6 +60,20 @@ class TaggingConfig(HeadOptions, LabellingOptions):
         "are tagged.",
         affects="data",
     )
+    constrained_decoding: bool = option(
+        False,
+        "Choose the most likely sequence of tags that follows the rules of IOB2 or IOBES, instead of the most likely "
+        "tag of each word; needs no training.",
+        group="evaluation",
+        affects="nothing",
+    )
+    head: str = redeclared(
+        HeadOptions,
+        "head",
+        help="Head on the encoder. linear: one linear layer; bilstm: two bidirectional LSTM layers, then a linear "
+        "layer; crf: one linear layer, and learned scores of neighbouring tags (a conditional random field).",
+        choices=("linear", "bilstm", "crf"),
+    )
     feature_layers: str = option(
         "last",
         "Encoder layers that the tagger reads.",
@@ -82,6 +96,20 @@ class TaggingConfig(HeadOptions, LabellingOptions):
                 raise UserError(f"--{flag} needs --{name}, or --data_dir with the files of CoNLL-2003")
         if self.word_column == self.tag_column:
             raise UserError(f"--word_column={self.word_column} and --tag_column={self.tag_column} are the same column")
+
+        if self.head == "crf" and self.teacher:
+            raise UserError("--teacher and --head=crf exclude each other; choose one")
+        if self.decodes_sequences and self.export_format != "saved_model":
+            given = "--head=crf" if self.head == "crf" else "--constrained_decoding"
+            raise UserError(
+                f"{given} needs --export_format=saved_model: a model of --export_format={self.export_format} reads ids "
+                "and does not know where a word begins"
+            )
+
+    @property
+    def decodes_sequences(self) -> bool:
+        """True if the tags of a sentence are chosen together."""
+        return self.head == "crf" or self.constrained_decoding
 
     @property
     def model_options(self) -> dict[str, Any]:

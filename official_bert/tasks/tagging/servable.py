@@ -12,6 +12,7 @@ import tensorflow as tf
 from official_bert.checkpoints.loading import load
 from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.crf import Transitions
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.tagging import TaggingModel
@@ -23,6 +24,7 @@ from official_bert.serving.servable import (
     check_text_size,
 )
 from official_bert.support.errors import UserError
+from official_bert.tasks.tagging.decoding import check_constrainable, decode_words, transitions_of
 from official_bert.tasks.tagging.graph_entities import EntityFinder, Words, split_at_blanks
 from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.tokenization import Tokenizer
@@ -31,6 +33,7 @@ from official_bert.tokenization.graph_operations import in_groups
 from official_bert.tokenization.graph_windows import SlidingWindows
 from official_bert.training.labels_file import LABELS_FILE, read_trained_labels
 
+_LEAST = 1e-37  # a positive float32, whose logarithm is finite
 WORDS = "words"  # the signature for pretokenized sentences
 
 # Outputs whose rows have the same length, by the name of that length.
@@ -91,6 +94,7 @@ class TaggingServable(WindowedServable):
         *,
         tags: Sequence[str],
         max_seq_length: int,
+        transitions: Transitions | None = None,
     ):
         """Combine a tagger with its tokenizer and tags.
 
@@ -100,6 +104,7 @@ class TaggingServable(WindowedServable):
           tokenizer: the tokenizer that the model was trained with.
           tags: names of the C tags, in the order of the model's outputs.
           max_seq_length: positions per window, including [CLS] and [SEP].
+          transitions: scores of neighbouring tags, to choose the tags of a sentence together; see `transitions_of`.
 
         Raises:
           UserError: see `Servable`.
@@ -108,6 +113,7 @@ class TaggingServable(WindowedServable):
         self._tags = tf.constant(tags, tf.string)
         self._unk_id = tokenizer.unk_id
         self._entities = EntityFinder(tags)
+        self._transitions = transitions
 
     def signatures(self) -> dict[str, Callable[..., Tensors]]:
         """Return the signatures of every model, plus `words` for pretokenized sentences."""
@@ -223,6 +229,8 @@ class TaggingServable(WindowedServable):
         probabilities = self.predict_in_batches(ids, {"probabilities": shape})["probabilities"]  # [R, S, C]
         with tf.device("CPU:0"):
             of_words = tf.gather_nd(probabilities, places)  # [W, C]
+            if self._transitions is not None:
+                return decode_words(tf.math.log(tf.maximum(of_words, _LEAST)), words.row_splits, self._transitions)
             return tf.argmax(of_words, axis=-1), tf.reduce_max(of_words, axis=-1)
 
     def _windows(self, words: Words) -> tuple[tf.Tensor, Tensors, tf.Tensor]:
@@ -269,7 +277,16 @@ def servable_of_run(
     tags = trained_tags(config)
     model = TaggingModel(create_encoder(bert_config, encoder_options), num_outputs=len(tags), **config.model_options)
     load(open_checkpoint(checkpoint, "checkpoint"), model.trainable_variables)
-    return TaggingServable(model, bert_config, tokenizer, tags=tags, max_seq_length=config.max_seq_length)
+    if config.constrained_decoding:
+        check_constrainable(tags)
+    return TaggingServable(
+        model,
+        bert_config,
+        tokenizer,
+        tags=tags,
+        max_seq_length=config.max_seq_length,
+        transitions=transitions_of(model, tags, config),
+    )
 
 
 def trained_tags(config: TaggingConfig) -> list[str]:

@@ -8,15 +8,17 @@ import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.schema import Field, RecordSchema
+from official_bert.modeling.crf import log_partition, path_scores
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
+from official_bert.modeling.heads import CRF
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.tasks.tagging.records import FEATURE_SCHEMA, LABELS, TAGGING_SCHEMA
 from official_bert.training.distillation import TEACHER_LOGITS, soft_cross_entropy
 from official_bert.training.task import WeightedSum
 
 # Outputs per record.
-TAG_NUMBERS, LOSS_SUM, NUM_LABELLED = "tag_numbers", "loss_sum", "num_labelled"
+TAG_NUMBERS, TAG_SCORES, LOSS_SUM, NUM_LABELLED = "tag_numbers", "tag_scores", "loss_sum", "num_labelled"
 
 
 class TaggingTask:
@@ -34,6 +36,7 @@ class TaggingTask:
         *,
         num_tags: int,
         max_seq_length: int,
+        decodes_sequences: bool = False,
         trainable_encoder: bool = True,
         encoder_options: EncoderOptions = PLAIN,
         **model_options,
@@ -44,6 +47,7 @@ class TaggingTask:
           config: the architecture.
           num_tags: number of tags.
           max_seq_length: positions per window.
+          decodes_sequences: whether predictions hold the scores of all tags, to decode with, instead of the best tag.
           trainable_encoder: whether to train the encoder; otherwise only the layers above it.
           encoder_options: computation options of the encoder.
           **model_options: see `TaggingModel`.
@@ -51,6 +55,7 @@ class TaggingTask:
         self._config = config
         self._num_tags = num_tags
         self._max_seq_length = max_seq_length
+        self._decodes_sequences = decodes_sequences
         self._trainable_encoder = trainable_encoder
         self._encoder_options = encoder_options
         self._model_options = model_options
@@ -63,7 +68,9 @@ class TaggingTask:
         """Create the model and its variables."""
         encoder = create_encoder(self._config, self._encoder_options)
         encoder.trainable = self._trainable_encoder
-        return TaggingModel(encoder, num_outputs=self._num_tags, **self._model_options)
+        # The losses of a CRF need its variables.
+        self._model = TaggingModel(encoder, num_outputs=self._num_tags, **self._model_options)
+        return self._model
 
     def feature_schema(self, model: TaggingModel) -> RecordSchema:
         """Return the schema for frozen-encoder outputs: a vector per position, and the labels."""
@@ -71,7 +78,7 @@ class TaggingTask:
 
     def losses(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
         """Return the loss over tagged words."""
-        losses, weights = _losses(outputs, batch)
+        losses, weights = self._losses(outputs, batch)
         return {"tagging": WeightedSum(tf.reduce_sum(losses), tf.reduce_sum(weights))}
 
     def logits(self, outputs: tf.Tensor) -> tf.Tensor:
@@ -87,15 +94,35 @@ class TaggingTask:
         return WeightedSum(tf.reduce_sum(losses * weights), tf.reduce_sum(weights))
 
     def predictions(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Return the outputs per window: tag_numbers, int32 [B, S], at full length; loss_sum and num_labelled [B]."""
-        losses, weights = _losses(outputs, batch)
-        numbers = tf.argmax(outputs, axis=-1, output_type=tf.int32)
-        num_missing = self._max_seq_length - tf.shape(numbers)[1]
+        """Return the outputs per window: loss_sum and num_labelled [B], and at full length tag_numbers, int32 [B, S].
+
+        To decode sequences, they have tag_scores, float32 [B, S, C], instead of tag_numbers.
+        """
+        losses, weights = self._losses(outputs, batch)
+        num_missing = self._max_seq_length - tf.shape(outputs)[1]
+        if self._decodes_sequences:
+            of_tags = {TAG_SCORES: tf.pad(outputs, [[0, 0], [0, num_missing], [0, 0]])}
+        else:
+            numbers = tf.argmax(outputs, axis=-1, output_type=tf.int32)
+            of_tags = {TAG_NUMBERS: tf.pad(numbers, [[0, 0], [0, num_missing]])}
         return {
-            TAG_NUMBERS: tf.pad(numbers, [[0, 0], [0, num_missing]]),
+            **of_tags,
             LOSS_SUM: tf.reduce_sum(losses, axis=1),
             NUM_LABELLED: tf.reduce_sum(weights, axis=1),
         }
+
+    def _losses(self, logits: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return losses, float32 [B, S] or [B, 1], and the weight at each position; both 0 where no word is tagged."""
+        labels, weights = batch[LABELS.name], _weights(batch)
+        if self._model_options.get("head") != CRF:
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels - 1, 0), logits)
+            return losses * weights, weights
+        words_first = tf.argsort(tf.cast(labels == 0, tf.int32), axis=1, stable=True)  # [B, S]
+        labels, logits = (tf.gather(values, words_first, batch_dims=1) for values in (labels, logits))
+        is_word, tags = labels > 0, tf.maximum(labels - 1, 0)
+        transitions = self._model.transitions
+        losses = log_partition(logits, is_word, transitions) - path_scores(logits, tags, is_word, transitions)  # [B]
+        return losses[:, tf.newaxis], weights
 
     def _sized(self, schema: RecordSchema, **sizes: int) -> RecordSchema:
         return schema.sized(
@@ -105,13 +132,6 @@ class TaggingTask:
             N=self._num_tags + 1,
             **sizes,
         )
-
-
-def _losses(logits: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the loss and weight at each position, both 0 where no word is tagged; float32 [B, S]."""
-    labels, weights = batch[LABELS.name], _weights(batch)
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels - 1, 0), logits)
-    return losses * weights, weights
 
 
 def _weights(batch: Mapping[str, tf.Tensor]) -> tf.Tensor:

@@ -1,5 +1,7 @@
 """The tagging task: loss and tags compared with plain arithmetic, for any padding or sharding of a batch."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import tensorflow as tf
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.pipeline import evaluation_batches
 from official_bert.data.records import RecordWriter
+from official_bert.modeling.tagging import TRANSITION_SCALE
 from official_bert.support.errors import UserError
 from official_bert.tasks.tagging.task import TaggingTask
 from official_bert.training.loop import Trainer
@@ -55,6 +58,37 @@ def test_predictions_are_the_best_tags_and_what_they_cost(model_dir):
     assert not found["tag_numbers"][:, 5:].any()
     np.testing.assert_allclose(found["loss_sum"], cross_entropies(logits).sum(axis=1), rtol=1e-6)
     assert found["num_labelled"].tolist() == [2, 2, 0]
+
+
+def test_a_crf_scores_the_words_of_a_window_as_a_sequence(model_dir):
+    task = make_task(model_dir, head="crf", decodes_sequences=True)
+    model = task.build_model()
+    rng = np.random.default_rng(3)
+    for variable in (model.start_transitions, model.between_transitions, model.end_transitions):
+        variable.assign(rng.normal(size=variable.shape) / TRANSITION_SCALE)
+    start, between, end = map(np.asarray, model.transitions)
+    assert np.abs(between).max() > 0.5
+    logits = rng.normal(size=[*LABELS.shape, TAGS]).astype(np.float32)
+
+    def score(row, tags):
+        places = np.flatnonzero(LABELS[row])  # the words, among other positions
+        pairs = sum(between[pair] for pair in itertools.pairwise(tags))
+        return start[tags[0]] + end[tags[-1]] + pairs + logits[row, places, list(tags)].sum()
+
+    expected = [
+        np.log(sum(np.exp(score(row, tags)) for tags in itertools.product(range(TAGS), repeat=2))) - score(row, own)
+        for row, own in ((0, (0, 2)), (1, (1, 1)))
+    ]
+    with tf.GradientTape() as tape:
+        (loss,) = task.losses(tf.constant(logits), {"label_ids": LABELS}).values()
+    np.testing.assert_allclose(loss.total, sum(expected), rtol=1e-5)
+    assert loss.weight == 4
+    gradient = tape.gradient(loss.total, model.between_transitions.value)
+    assert np.abs(gradient).max() > 1  # of the unscaled variable
+    found = {name: np.asarray(values) for name, values in task.predictions(logits, {"label_ids": LABELS}).items()}
+    assert set(found) == {"tag_scores", "loss_sum", "num_labelled"}
+    np.testing.assert_allclose(found["loss_sum"], [*expected, 0], rtol=1e-5)
+    np.testing.assert_array_equal(found["tag_scores"][:, :5], logits)
 
 
 def batch_of(length):

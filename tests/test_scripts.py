@@ -458,7 +458,7 @@ class TestAnswer:
             text=True,
             env=environment,
         ) as process:
-            watchdog = threading.Timer(60, process.kill)  # instead of waiting forever for an answer
+            watchdog = threading.Timer(300, process.kill)  # instead of waiting forever for an answer
             watchdog.start()
             for question in ("When did the bridge open?", "Who glued the sensors?"):
                 process.stdin.write(f"{question}\n")

@@ -320,8 +320,8 @@ def test_many_long_sentences_are_read_some_at_a_time_and_answers_are_bounded(con
         ("words", {"words": [["town"] * 251]}, "words must have at most 1000 bytes per example"),
         ("tokenize", {"text": ["town " * 101] * 2}, "at most 1000 bytes in total"),
         ("text", {"text": ["a " * 400, "", ""]}, "limited to 1000 cells .* the number of cells would be. .1200"),
-        ("words", {"words": [["town"] * 200] * 6}, "at most 1000 cells"),
-        ("tokenize", {"text": ["a " * 400, "", ""]}, "at most 1000 cells"),
+        ("words", {"words": [["town"] * 200] * 6}, "limited to 1000 cells"),
+        ("tokenize", {"text": ["a " * 400, "", ""]}, "limited to 1000 cells"),
     ):
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             functions[name](**{key: tf.constant(values) for key, values in inputs.items()})

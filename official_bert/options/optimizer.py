@@ -1,9 +1,20 @@
 """Flags for the optimizer and the learning rate."""
 
+import dataclasses
 from typing import Any
 
 from official_bert.options.option import Options, option, options
 from official_bert.support.errors import UserError
+
+# Flags of an optimizer, with the names of its arguments.
+_ARGUMENTS = {
+    "layer_wise_lr_decay": "layer_wise_lr_decay",
+    "adam_bias_correction": "bias_correction",
+    "adam_beta_1": "beta_1",
+    "adam_beta_2": "beta_2",
+    "adam_epsilon": "epsilon",
+    "weight_decay_rate": "weight_decay_rate",
+}
 
 
 @options(group="training")
@@ -44,6 +55,23 @@ class OptimizerOptions(Options):
         affects="learning",
     )
 
+    adam_beta_1: float = option(
+        0.9, "Decay of the moving average of the gradients.", minimum=0, maximum=0.999999, affects="learning"
+    )
+    adam_beta_2: float = option(
+        0.999, "Decay of the moving average of the squared gradients.", minimum=0, maximum=0.999999, affects="learning"
+    )
+    adam_epsilon: float = option(
+        1e-6, "Number added to the root of the averaged squares.", minimum=1e-20, maximum=1, affects="learning"
+    )
+    weight_decay_rate: float = option(
+        0.01,
+        "Fraction of each weight, except biases and layer normalization, that a step subtracts, times the learning "
+        "rate.",
+        minimum=0,
+        affects="learning",
+    )
+
     def __post_init__(self):
         super().__post_init__()
         if not self.layer_wise_lr_decay:
@@ -57,5 +85,6 @@ class OptimizerOptions(Options):
     @property
     def optimizer_options(self) -> dict[str, Any]:
         """Keyword arguments of the optimizer; those with default values are left out."""
-        of_layers = {"layer_wise_lr_decay": self.layer_wise_lr_decay} if self.layer_wise_lr_decay < 1 else {}
-        return {**of_layers, **({"bias_correction": True} if self.adam_bias_correction else {})}
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        given = {argument: (getattr(self, flag), defaults[flag]) for flag, argument in _ARGUMENTS.items()}
+        return {argument: value for argument, (value, default) in given.items() if value != default}

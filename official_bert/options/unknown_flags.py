@@ -12,6 +12,8 @@ _OTHER_NAMES = {
     "checkpoint_dir": ("output_dir",),
     "config_file": ("bert_config_file",),
     "config_name": ("bert_config_file",),
+    "adam_beta1": ("adam_beta_1",),
+    "adam_beta2": ("adam_beta_2",),
     "data_path": ("data_dir", "input_file", "train_file"),
     "dataset_name": ("task_name", "train_file"),
     "dev_file": ("eval_file", "predict_file"),
@@ -53,20 +55,20 @@ _OTHER_NAMES = {
     "train_steps": ("num_train_steps", "num_train_epochs"),
     "validation_file": ("eval_file", "predict_file"),
     "warmup_ratio": ("warmup_proportion", "num_warmup_steps"),
+    "weight_decay": ("weight_decay_rate",),
     "warmup_steps": ("num_warmup_steps", "warmup_proportion"),
 }
 
 _DEVICES = "GPUs are used if TensorFlow finds any; --num_replicas sets how many, CUDA_VISIBLE_DEVICES which ones"
 _PRECISION = "--mixed_precision=bfloat16, float16 or auto chooses the number format"
 _RESUMING = "the same command resumes from the last checkpoint in --output_dir; use another folder to start a new run"
-_FIXED = "as in Google's BERT, weight decay is 0.01, the gradient norm is clipped to 1.0, and epsilon is 1e-6"
+_CLIPPING = "as in Google's BERT, the gradient norm is clipped to 1.0"
 _MODEL_FILES = (
     "give the model as --init_checkpoint=FOLDER, the local folder of a released model, a run or a Hugging Face model"
 )
 
 # Flags that have no counterpart here, with advice.
 _ADVICE = {
-    "adam_epsilon": _FIXED,
     "amp": _PRECISION,
     "bf16": _PRECISION,
     "device": _DEVICES,
@@ -74,7 +76,7 @@ _ADVICE = {
     "dtype": _PRECISION,
     "fp16": _PRECISION,
     "gpu": _DEVICES,
-    "max_grad_norm": _FIXED,
+    "max_grad_norm": _CLIPPING,
     "model_name_or_path": _MODEL_FILES,
     "model_type": _MODEL_FILES,
     "no_cuda": _DEVICES,
@@ -83,7 +85,6 @@ _ADVICE = {
     "use_cuda": _DEVICES,
     "use_fp16": _PRECISION,
     "use_gpu": _DEVICES,
-    "weight_decay": _FIXED,
 }
 
 

@@ -511,6 +511,7 @@ def test_a_trained_model_keeps_its_meaning(copied, corpus, tmp_path):
             ["--head=crf needs --export_format=saved_model: a model of --export_format=tflite reads ids"],
         ),
         ({"head": "crf", "teacher": "t"}, ["--teacher and --head=crf exclude each other"]),
+        ({"head": "crf", "use_xla": True}, ["--use_xla and --head=crf exclude each other"]),
         ({"max_seq_length": 65}, ["--max_seq_length=65 exceeds max_position_embeddings=64"]),
         ({"train_batch_size": 1000, "num_train_epochs": 1.0}, ["96 examples for --num_train_epochs=1 make less than"]),
         ({"do_train": False, "do_predict": True}, ["has no labels.json", "train first"]),

@@ -97,8 +97,10 @@ class TaggingConfig(HeadOptions, LabellingOptions):
         if self.word_column == self.tag_column:
             raise UserError(f"--word_column={self.word_column} and --tag_column={self.tag_column} are the same column")
 
-        if self.head == "crf" and self.teacher:
-            raise UserError("--teacher and --head=crf exclude each other; choose one")
+        # The gradients of the loops of a CRF cannot be compiled by XLA.
+        excluded = [name for name in ("teacher", "use_xla", "use_tpu") if getattr(self, name)]
+        if self.head == "crf" and excluded:
+            raise UserError(f"--{excluded[0]} and --head=crf exclude each other; choose one")
         if self.decodes_sequences and self.export_format != "saved_model":
             given = "--head=crf" if self.head == "crf" else "--constrained_decoding"
             raise UserError(

@@ -1,6 +1,7 @@
 """Tagging in the graph, compared with Python windows, predictions of `run_ner.py`, and known entities."""
 
 import functools
+import itertools
 import json
 import pathlib
 import random
@@ -14,6 +15,7 @@ from official_bert.commands import run_ner
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.metrics.tagging import find_entities
+from official_bert.modeling.crf import Transitions
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.tagging import TaggingModel
@@ -141,6 +143,30 @@ def test_what_the_graph_reads_are_the_windows_of_the_script(model, config, vocab
                 assert values[row, : len(windows)].tolist() == [ids[name] for ids in windows]
                 assert not values[row, len(windows) :].any()
         assert most > 3
+
+
+def test_the_tags_of_a_sentence_can_be_chosen_together(config, tokenizer):
+    """Also of a sentence in several windows, and beside sentences without words."""
+    rng = np.random.default_rng(4)
+    table = rng.normal(size=[len(tokenizer.vocabulary.token_to_id), len(TAGS)]) * 2
+    transitions = Transitions(*(np.float32(rng.normal(size=[len(TAGS)] * rank) * 3) for rank in (1, 2, 1)))
+    servable = TaggingServable(Chooser(table), config, tokenizer, tags=TAGS, max_seq_length=5, transitions=transitions)
+    sentences = [["rain"], [], ["the", "town", "harbour", "snow", "warm"], ["bridge", "rain"]]
+    found = rows_of(servable.answer(text=tf.constant([" ".join(words) for words in sentences])))
+    num_changed = 0
+    for words, row in zip(sentences, found, strict=True):
+        _, tags = trimmed(row, "words", "tags")
+        scores = [table[tokenizer.vocabulary.token_to_id[word]] for word in words]
+
+        def score(numbers, scores=scores):
+            ends = transitions.start[numbers[0]] + transitions.end[numbers[-1]]
+            pairs = sum(transitions.between[pair] for pair in itertools.pairwise(numbers))
+            return ends + pairs + sum(one[number] for one, number in zip(scores, numbers, strict=True))
+
+        best = max(itertools.product(range(len(TAGS)), repeat=len(words)), key=score) if words else ()
+        assert [tag.decode() for tag in tags] == [TAGS[number] for number in best]
+        num_changed += best != tuple(np.argmax(one) for one in scores)
+    assert num_changed > 1
 
 
 @EVERY_LENGTH

@@ -76,7 +76,9 @@ def run(config: AttentionConfig) -> None:
     Raises:
       UserError: files do not match, a head does not exist, the text is empty, or the output cannot be written.
     """
+    from official_bert.inference import finished_runs
     from official_bert.inference.attention_reader import AttentionReader
+    from official_bert.modeling.encoder_options import PLAIN
     from official_bert.training.model_files import read_model_files
     from official_bert.visualization import attention, attention_image
 
@@ -85,7 +87,12 @@ def run(config: AttentionConfig) -> None:
     inputs = (config.bert_config_file, config.vocab_file)
     writing.check_no_overwriting([config.output_file], inputs, "output_file")
     bert_config, tokenizer = read_model_files(_fitting(config))
-    read = AttentionReader(bert_config, tokenizer, config.init_checkpoint, top_k=config.top_k)
+    explained = None
+    if config.format != "png" and finished_runs.is_run(config.init_checkpoint):
+        explained = finished_runs.load(
+            config.init_checkpoint, use_best_checkpoint=False, changes={}, encoder_options=PLAIN
+        )
+    read = AttentionReader(bert_config, tokenizer, config.init_checkpoint, top_k=config.top_k, explained=explained)
     view = read(config.text, config.text_b, max_seq_length=config.max_seq_length)
     chosen = None
     if config.layer is not None:
@@ -122,7 +129,7 @@ COMMAND = Command(
       --text="Who keeps the bees?" --text_b="In spring Marta keeps the bees." --output_file=attention.html
 
 The page is one file that needs no network. With a pretrained checkpoint it also shows the masked-LM predictions at
-each position. --format=png needs the extra "plots".
+each position; with a fine-tuned model, the words that decided its prediction. --format=png needs the extra "plots".
 """,
     check=check,
     run=run,

@@ -11,9 +11,10 @@ from absl import logging
 from official_bert.checkpoints.loading import load
 from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.config.bert_config import BertConfig
+from official_bert.inference.attributions import attribute
 from official_bert.modeling.encoder import create_encoder, is_needed
 from official_bert.modeling.encoder_options import PLAIN
-from official_bert.serving.servable import SERVING_DEFAULT
+from official_bert.serving.servable import SERVING_DEFAULT, Servable
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.servable import FilledMask, PretrainingServable, load_model, results
 from official_bert.tokenization import Tokenizer, vocab
@@ -43,7 +44,15 @@ class AttentionReader:
       (12, 12, 6, 6)
     """
 
-    def __init__(self, bert_config: BertConfig, tokenizer: Tokenizer, checkpoint: str, *, top_k: int = 5):
+    def __init__(
+        self,
+        bert_config: BertConfig,
+        tokenizer: Tokenizer,
+        checkpoint: str,
+        *,
+        top_k: int = 5,
+        explained: Servable | None = None,
+    ):
         """Load the model.
 
         Args:
@@ -51,11 +60,13 @@ class AttentionReader:
           tokenizer: its tokenizer.
           checkpoint: its weights; with a masked-LM head, words are predicted too.
           top_k: number of words to predict at each position.
+          explained: the same model with its head, to attribute its predictions to wordpieces.
 
         Raises:
           UserError: the checkpoint cannot be read, or does not fit the model.
         """
         self._tokenizer = tokenizer
+        self._explained = explained
         self._fill_mask = None
         if any(name.startswith(_HEAD) for name in open_checkpoint(checkpoint, "init_checkpoint").shapes):
             model = load_model(bert_config, checkpoint, what="init_checkpoint", encoder_options=PLAIN)
@@ -78,7 +89,8 @@ class AttentionReader:
             end, in a pair always the longer one; so are texts that exceed the model's positions.
 
         Returns:
-          The attention and, if the checkpoint has a masked-LM head, likely words at each position.
+          The attention; if the checkpoint has a masked-LM head, likely words at each position; and the attributions
+          of the explained model.
 
         Raises:
           UserError: a text has no wordpiece.
@@ -116,6 +128,7 @@ class AttentionReader:
             word_indices=word_indices,
             attention=np.stack([layer.numpy()[0] for layer in self._encoder(inputs)["attention_probabilities"]]),
             predictions=self._fill_mask and self._predictions(inputs),
+            attributions=self._explained and attribute(self._explained, inputs),
             notes=notes,
         )
 

@@ -18,6 +18,33 @@ _LARGEST_UINT16 = 65535  # an attention weight of 1 in the page
 # L: layers, N: heads, S: wordpieces, W: words, [CLS] and [SEP] included.
 
 
+@dataclasses.dataclass(frozen=True)
+class Attributions:
+    """The contribution of each wordpiece to a prediction; positive numbers speak for it, negative ones against it.
+
+    Attributes:
+      prediction: the predicted label, number or answer.
+      gradient_times_input: float32 [S], gradient of the prediction's score times the word embedding.
+      integrated_gradients: float32 [S], gradients averaged between the text and the same number of [MASK], times the
+        difference of the embeddings. They sum to the difference of the scores of both texts.
+
+    Sources: Simonyan et al., "Deep Inside Convolutional Networks" (2014); Sundararajan et al., "Axiomatic Attribution
+    for Deep Networks" (2017), equation 3.
+    """
+
+    prediction: str
+    gradient_times_input: np.ndarray
+    integrated_gradients: np.ndarray
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the content as JSON values."""
+        return {
+            "prediction": self.prediction,
+            "gradient_times_input": self.gradient_times_input.tolist(),
+            "integrated_gradients": self.integrated_gradients.tolist(),
+        }
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttentionView:
     """The attention of an encoder's heads over a text.
@@ -31,6 +58,7 @@ class AttentionView:
       predictions: for each wordpiece, the most likely wordpieces and their probabilities when it is masked; None for
         [CLS] and [SEP]. None if the checkpoint has no masked-LM head.
       notes: remarks for the reader, for example that the text was truncated.
+      attributions: of the prediction of a classifier or of question answering; None for other models.
     """
 
     tokens: Sequence[str]
@@ -40,6 +68,7 @@ class AttentionView:
     attention: np.ndarray
     predictions: Sequence[Sequence[tuple[str, float]] | None] | None
     notes: Sequence[str] = ()
+    attributions: Attributions | None = None
 
     @property
     def word_segment_ids(self) -> list[int]:
@@ -88,6 +117,8 @@ def as_json(view: AttentionView, *, merges_words: bool) -> dict[str, Any]:
         "predictions": view.predictions,
         "notes": list(view.notes),
     }
+    if view.attributions:
+        values["attributions"] = view.attributions.as_json()
     if merges_words:
         values["word_attention"] = merge_words(view.attention, view.word_indices).tolist()
     return values
@@ -123,5 +154,6 @@ def page(view: AttentionView, *, layer: int, head: int, merges_words: bool) -> s
         "largest": _LARGEST_UINT16,
         "predictions": view.predictions,
         "notes": list(view.notes),
+        "attributions": view.attributions and view.attributions.as_json(),
     }
     return filled(_TEMPLATE, data)

@@ -1,9 +1,11 @@
 """The page of a text's attention in a real browser: a headless Chromium."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from official_bert.visualization.attention import merge_words, page
+from official_bert.visualization.attention import Attributions, merge_words, page
 from tests.attention_views import HOSTILE, make_view
 from tests.browser_fixtures import OpenedPage
 
@@ -139,6 +141,29 @@ def test_without_predictions_a_note_says_why(browser, tmp_path):
     assert not opened.page.is_visible("#predictions-section")
     assert opened.page.locator("#notes li").all_text_contents() == view.notes
     opened.close()
+
+
+def test_attributions_are_shown_by_method_and_unit(browser, tmp_path, view):
+    values = np.linspace(-1, 2, len(view.tokens)).astype(np.float32)
+    explained = dataclasses.replace(view, attributions=Attributions("good <b>", values, -values))
+    opened = Opened(browser, tmp_path / "page.html", page(explained, layer=0, head=0, merges_words=False))
+    chips = opened.page.locator("#attributions span")
+    assert opened.page.text_content("#attributions-title") == "What decided: “good <b>”"
+
+    def shown():
+        return [float(chip.get_attribute("title")) for chip in chips.all()]
+
+    assert chips.all_text_contents() == list(view.tokens)
+    np.testing.assert_allclose(shown(), -values, rtol=0.01)
+    opened.page.select_option("#method", "gradient_times_input")
+    np.testing.assert_allclose(shown(), values, rtol=0.01)
+    opened.page.check("#merge")
+    assert chips.all_text_contents() == list(view.words)
+    np.testing.assert_allclose(shown(), np.bincount(view.word_indices, values), rtol=0.01)
+    opened.close()
+    plain = Opened(browser, tmp_path / "plain.html", page(view, layer=0, head=0, merges_words=False))
+    assert not plain.page.is_visible("#attributions-section")
+    plain.close()
 
 
 def test_light_and_dark_are_the_systems_until_the_button_is_pressed(browser, tmp_path, view):

@@ -1,0 +1,79 @@
+"""Attributions: the contribution of each wordpiece to a prediction, from gradients of its word embedding."""
+
+from collections.abc import Callable
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from official_bert.serving.servable import Servable
+from official_bert.tasks.classification.servable import ClassificationServable
+from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
+from official_bert.visualization.attention import Attributions
+
+_NUM_STEPS = 32  # between the baseline and the text
+
+# S: wordpieces, V: vocabulary size, E: embedding width.
+Inputs = dict[str, np.ndarray]
+Score = Callable[[dict[str, tf.Tensor]], tf.Tensor]
+
+
+def attribute(servable: Servable, inputs: Inputs) -> Attributions | None:
+    """Explain the prediction for a text or a pair of texts.
+
+    The score is the log-probability of the predicted label, the predicted number, or the sum of the logits of the
+    answer's start and end.
+
+    Args:
+      servable: a loaded model.
+      inputs: input_ids, input_mask and segment_ids, int32 [1, S], without padding.
+
+    Returns:
+      The attributions; None for other tasks, and for inputs longer than the model was trained to read at once.
+    """
+    explain = {ClassificationServable: _of_classifier, QuestionAnsweringServable: _of_answer}.get(type(servable))
+    if explain is None or inputs["input_ids"].shape[1] > servable.max_seq_length:
+        return None
+    prediction, score = explain(servable, inputs)
+    words = servable.encoder.word_embeddings
+    table = tf.convert_to_tensor(words.value)  # [V, E]
+    ids = inputs["input_ids"][0]
+    specials = {servable.tokenizer.cls_id, servable.tokenizer.sep_id}
+    is_replaced = np.array([[id_ not in specials] for id_ in ids], np.float32)  # [S, 1]
+    rows = tf.gather(table, ids).numpy()  # [S, E]
+    differences = (rows - table[servable.tokenizer.mask_id].numpy()) * is_replaced
+
+    def gradients(fraction: float) -> np.ndarray:
+        """Return the gradients at a fraction of the way from the baseline to the text, [S, E]."""
+        moved = tf.tensor_scatter_nd_update(table, ids[:, np.newaxis], rows - (1 - fraction) * differences)
+        with tf.GradientTape() as tape, keras.StatelessScope([(words, moved)]):
+            tape.watch(moved)
+            value = score(servable.predict({name: tf.constant(values) for name, values in inputs.items()}))
+        return tape.gradient(value, moved).values.numpy()  # of the lookup at each position
+
+    steps = [gradients((step + 0.5) / _NUM_STEPS) for step in range(_NUM_STEPS)]
+    return Attributions(
+        prediction,
+        (gradients(1) * rows).sum(axis=-1),
+        (np.mean(steps, axis=0) * differences).sum(axis=-1),
+    )
+
+
+def _of_classifier(servable: ClassificationServable, inputs: Inputs) -> tuple[str, Score]:
+    """Return the predicted label or number, and its score."""
+    outputs = servable.predict(inputs)
+    if "scores" in outputs:
+        return f"{outputs['scores'].numpy()[0]:.4g}", lambda outputs: outputs["scores"][0]
+    label = outputs["probabilities"].numpy()[0].argmax()
+    return outputs["classes"].numpy()[0, 0].decode(), lambda outputs: tf.math.log(outputs["probabilities"][0, label])
+
+
+def _of_answer(servable: QuestionAnsweringServable, inputs: Inputs) -> tuple[str, Score]:
+    """Return the best span of the second text, and its score."""
+    outputs = servable.predict(inputs)
+    starts, ends = (outputs[name].numpy()[0] for name in ("start_logits", "end_logits"))
+    is_context = inputs["segment_ids"][0] == inputs["segment_ids"].max()
+    is_span = np.triu(np.outer(is_context, is_context))
+    start, end = np.unravel_index(np.where(is_span, starts[:, None] + ends, -np.inf).argmax(), is_span.shape)
+    answer = servable.tokenizer.decode(inputs["input_ids"][0, start : end + 1])
+    return answer, lambda outputs: outputs["start_logits"][0, start] + outputs["end_logits"][0, end]

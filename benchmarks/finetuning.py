@@ -27,7 +27,7 @@ WARMUP, NOT_SCORED = 0.1, -100  # the label that PyTorch's loss ignores
 
 
 class Setting(NamedTuple):
-    """How a task is trained; `score` is a name in `results`, a file that `flags` for prediction write."""
+    """Settings of a task; `score` is a name in `results`, a file that `flags` for prediction write."""
 
     script: str
     head: str

@@ -1,6 +1,6 @@
 """`Trainer`: trains, evaluates and predicts with any task on any distribution strategy."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import keras
 import numpy as np
@@ -76,6 +76,7 @@ class Trainer:
         output_dir: str,
         init_checkpoint: str | None,
         evaluate: Callable[[int], bool] | None = None,
+        callbacks: Sequence[keras.callbacks.Callback] = (),
     ) -> bool:
         """Train from the last checkpoint of the output folder, or from the beginning if there is none.
 
@@ -86,6 +87,8 @@ class Trainer:
           init_checkpoint: source of the initial weights; None for random weights.
           evaluate: called with the step every `eval_steps` steps and at the end, and on resuming if an earlier run was
             interrupted at such a step; returns whether to stop early.
+          callbacks: Keras callbacks, called in the process that writes files. An epoch for them is the time between two
+            log lines; their logs are the numbers of the line. `model.stop_training` stops training early.
 
         Returns:
           True if training is complete, possibly early; False if SIGTERM or `max_train_seconds` stopped it, after saving
@@ -106,14 +109,20 @@ class Trainer:
             may_raise=self.cluster.num_workers == 1,
         ) as requests:
             try:
+                steps = TrainingSteps(self._task, self.model, self._strategy, plan)
+                if callbacks:
+                    self.model.optimizer = steps.optimizer  # some read its settings
                 run = TrainingRun(
                     plan=plan,
                     model=self.model,
-                    steps=TrainingSteps(self._task, self.model, self._strategy, plan),
+                    steps=steps,
                     cluster=self.cluster,
                     folder=folder,
                     scalar_log=ScalarLog(output_dir, is_written=is_written),
                     evaluate=evaluate,
+                    callbacks=keras.callbacks.CallbackList(
+                        callbacks if is_written else [], model=self.model, steps=plan.num_train_steps
+                    ),
                     requests=requests,
                 )
                 if folder.latest:

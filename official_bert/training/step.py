@@ -55,11 +55,11 @@ class TrainingSteps:
             end_learning_rate=plan.end_learning_rate,
         )
         with strategy.scope():
-            self._optimizer = create_optimizer(plan.optimizer, schedule, model, plan.optimizer_options)
+            self.optimizer = create_optimizer(plan.optimizer, schedule, model, plan.optimizer_options)
             self._loss_scale = LossScale() if model.compute_dtype == "float16" else None
-        self.step = self._optimizer.iterations
+        self.step = self.optimizer.iterations
         self.loss_scale_state = self._loss_scale.state if self._loss_scale else {}
-        self.slots = slots_by_name(self._optimizer, model.trainable_variables)
+        self.slots = slots_by_name(self.optimizer, model.trainable_variables)
         self._batch_size = plan.train_batch_size
         if self._batch_size is None:
             self.slots[NUM_EXAMPLES] = tf.Variable(0, dtype=tf.int64, trainable=False)
@@ -122,17 +122,17 @@ class TrainingSteps:
     def _replica_step(self, batch: Mapping[str, tf.Tensor], step: tf.Tensor) -> tf.Tensor:
         """Run one step on one replica; `step` counts from 1."""
         gradients, sums = self._gradients(batch, step)
-        learning_rate = self._optimizer.learning_rate  # that of this step: the optimizer has not counted it yet
+        learning_rate = self.optimizer.learning_rate  # that of this step: the optimizer has not counted it yet
         scalars = {**replicas.sum_over_replicas(sums), "learning_rate": learning_rate}
         if self._loss_scale:
             scale = self._loss_scale.scale.value()
             scalars["loss_scale"] = scale
             variables = self._model.trainable_variables
-            norm = replicas.take_step(self._optimizer, variables, gradients, gradient_scale=scale)
+            norm = replicas.take_step(self.optimizer, variables, gradients, gradient_scale=scale)
             scalars[OVERFLOW_STEPS] = tf.cast(self._loss_scale.update(tf.math.is_finite(norm)), tf.float32)
         else:
             scale = tf.constant(1.0) if self._skips else None
-            norm = replicas.take_step(self._optimizer, self._model.trainable_variables, gradients, gradient_scale=scale)
+            norm = replicas.take_step(self.optimizer, self._model.trainable_variables, gradients, gradient_scale=scale)
             if self._skips:
                 scalars[SKIPPED_STEPS] = tf.cast(~tf.math.is_finite(norm), tf.float32)
         scalars["gradient_norm"] = norm

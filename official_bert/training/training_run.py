@@ -36,6 +36,7 @@ class TrainingRun:
       folder: the checkpoint folder.
       scalar_log: log of scalars.
       evaluate: as in `Trainer.train`.
+      callbacks: as in `Trainer.train`.
       requests: external requests for checkpoints or the end, by time or signal.
     """
 
@@ -46,6 +47,7 @@ class TrainingRun:
     folder: CheckpointFolder
     scalar_log: ScalarLog
     evaluate: Callable[[int], bool] | None
+    callbacks: keras.callbacks.CallbackList
     requests: RunRequests
 
     def __post_init__(self):
@@ -121,7 +123,12 @@ class TrainingRun:
         with Progress(
             "training", self.plan.num_train_steps, "steps", start=start, log_every_seconds=_SECONDS_BETWEEN_LOG_LINES
         ) as progress:
-            return self._loop(iterator, progress)
+            self.model.stop_training = False
+            self.callbacks.on_train_begin()
+            self.callbacks.on_epoch_begin(start // self.plan.log_steps)
+            is_over = self._loop(iterator, progress)
+            self.callbacks.on_train_end()
+            return is_over
 
     def _loop(self, iterator: Iterator, progress: Progress) -> bool:
         plan, step = self.plan, self.step
@@ -152,11 +159,12 @@ class TrainingRun:
                 progress.clear()
                 is_over = self._stops_early(step) or is_over
             # Last, because a checkpoint guarantees that everything else of its step was written.
-            stops, saves = self.cluster.sums(
+            stops, saves, ends = self.cluster.sums(
                 int(self.requests.is_terminated or (self.cluster.is_chief and self.requests.is_over)),
                 int(self.requests.is_due if self.cluster.is_chief else self.requests.is_signalled),
+                int(self.model.stop_training),  # set by a callback
             )
-            is_stopped = stops > 0
+            is_stopped, is_over = stops > 0, is_over or ends > 0
             if is_over or is_stopped or saves or is_rolled_back or step % plan.save_checkpoints_steps == 0:
                 progress.clear()
                 self.save()
@@ -185,6 +193,11 @@ class TrainingRun:
                 window.num_steps,
             )
         self.scalar_log.write("train", step, scalars)
+        logs = {name: float(value) for name, value in scalars.items()}
+        epoch = (step - 1) // self.plan.log_steps
+        self.callbacks.on_train_batch_end(step - 1, logs)
+        self.callbacks.on_epoch_end(epoch, logs)
+        self.callbacks.on_epoch_begin(epoch + 1)
         self._window = StepWindow(self.plan.train_batch_size)
 
     def _is_evaluated(self, step: int) -> bool:

@@ -14,12 +14,13 @@ from tests.training.sum_task import PLAN, SumTask, batches
 SHORT = dataclasses.replace(PLAN, eval_steps=None, num_train_steps=14, keep_checkpoint_max=0)
 
 
-def train(folder, make_batches=batches, evaluate=None, **changes):
+def train(folder, make_batches=batches, evaluate=None, callbacks=(), **changes):
     """Train; return whether training finished."""
     keras.backend.clear_session()  # numbering of names restarts, as in a new process
     trainer = Trainer(SumTask(), tf.distribute.get_strategy(), seed=1)
     plan = dataclasses.replace(SHORT, **changes)
-    return trainer.train(plan, make_batches, output_dir=str(folder), init_checkpoint=None, evaluate=evaluate)
+    files = {"output_dir": str(folder), "init_checkpoint": None}
+    return trainer.train(plan, make_batches, **files, evaluate=evaluate, callbacks=callbacks)
 
 
 def saved_steps(folder):

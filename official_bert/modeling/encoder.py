@@ -33,12 +33,12 @@ from official_bert.modeling.token_model import TokenModel, check_not_in_sequenti
 from official_bert.modeling.transformer import PaddedLayout, TransformerStack
 from official_bert.support.errors import UserError
 
-_SCOPE = "bert"  # prefix of an encoder's variables in a checkpoint
+ENCODER_SCOPE = "bert"  # prefix of an encoder's variables in a checkpoint
 
 
 def is_needed(name: str) -> bool:
     """Return True if a checkpoint must contain a variable: all but the pooler, which some families train later."""
-    return name.startswith(f"{_SCOPE}/") and not name.startswith(f"{_SCOPE}/pooler/")
+    return name.startswith(f"{ENCODER_SCOPE}/") and not name.startswith(f"{ENCODER_SCOPE}/pooler/")
 
 
 def create_encoder(config: BertConfig, options: EncoderOptions = PLAIN) -> "BertEncoder":
@@ -64,7 +64,7 @@ class BertEncoder(ConfigMixin, TokenModel):
         use_one_hot_embeddings: bool = False,
         layout: Any = PaddedLayout,
         recompute_layers: bool = False,
-        name: str = _SCOPE,
+        name: str = ENCODER_SCOPE,
         trainable: bool = True,
         **kwargs,
     ):
@@ -119,7 +119,7 @@ class BertEncoder(ConfigMixin, TokenModel):
 
     def checkpoint_variables(self) -> dict[str, keras.Variable]:
         """Return the variables under their names in a checkpoint, where every encoder is called "bert"."""
-        return {_SCOPE + weight.path.removeprefix(self.path): weight for weight in self.weights}
+        return {ENCODER_SCOPE + weight.path.removeprefix(self.path): weight for weight in self.weights}
 
     @property
     def _architecture(self) -> BertConfig:

@@ -169,7 +169,7 @@ class TransformerStack(ConfigMixin, keras.layers.Layer):
 def call_recomputed(layer: keras.layers.Layer, x, *arguments, **options):
     """Call a transformer layer so that its backward pass needs only `x`.
 
-    The second forward pass uses the same dropout masks. Only `x` and the layer's weights get gradients.
+    The second forward pass uses the same dropout masks. Only `x` and the layer's trainable weights get gradients.
 
     Args:
       layer: built; each of its dropout layers draws once per call.
@@ -183,15 +183,16 @@ def call_recomputed(layer: keras.layers.Layer, x, *arguments, **options):
     """
     # Copies: variables would be read again in the backward pass, and get gradients in addition to the arguments'.
     weights = layer.trainable_variables
-    seeds = [(state, ops.copy(state)) for state in layer.non_trainable_variables]
+    others = [(state, ops.copy(state)) for state in layer.non_trainable_variables]
 
     # Everything that changes is an argument or set by the scope, so that both passes compute the same.
     def transform(x, *values):
-        with keras.StatelessScope([*zip(weights, values, strict=True), *seeds]):
+        with keras.StatelessScope([*zip(weights, values, strict=True), *others]):
             return layer(x, *arguments, **options).context
 
     output = keras.remat(transform)(x, *map(ops.copy, weights))
-    for state, seed in seeds:
+    own = set(map(id, layer.weights))
+    for state, seed in (other for other in others if id(other[0]) not in own):
         state.assign(seed + ops.convert_to_tensor(np.array([0, 1]), dtype=state.dtype))  # as after one draw
     # A layout may end in a gather, whose gradient is sparse in TensorFlow; this makes it dense.
     return ops.reshape(output, ops.shape(output))

@@ -9,6 +9,12 @@ _EMBEDDINGS = re.compile(r"(^|/)embeddings/")
 _LAYER = re.compile(r"(^|/)encoder/layer_(\d+)/")
 
 
+def layer_number(path: str) -> int | None:
+    """Return the number of the encoder layer that a variable belongs to, from 0; None if it belongs to none."""
+    match = _LAYER.search(path)
+    return int(match[2]) if match else None
+
+
 def rate_multipliers(paths: Sequence[str], decay: float) -> list[float]:
     """Return the learning rate multiplier of each variable; lower layers have lower rates.
 
@@ -40,7 +46,7 @@ def rate_multipliers(paths: Sequence[str], decay: float) -> list[float]:
                 f"layer_wise_lr_decay={decay}: the layers of {family.title} share their weights, so that none can have "
                 "a learning rate of its own; leave it out"
             )
-    layers = [int(match[2]) if (match := _LAYER.search(path)) else None for path in paths]
+    layers = list(map(layer_number, paths))
     num_layers = max((layer + 1 for layer in layers if layer is not None), default=0)
     if not num_layers:
         raise ValueError(

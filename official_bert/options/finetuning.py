@@ -87,8 +87,8 @@ class FinetuningOptions(DistillationOptions, RecordFileOptions, TokenizerOptions
 
     @property
     def trains_encoder(self) -> bool:
-        """True if the weights of the encoder are trained."""
-        return self.do_train
+        """True if all weights of the encoder are trained."""
+        return self.do_train and self.trains_all_weights
 
 
 @options(group="evaluation")
@@ -148,6 +148,8 @@ class LabellingOptions(EvaluatedOptions):
             "gradient_checkpointing": "--gradient_checkpointing cannot be used with a frozen encoder, which has no "
             "backward pass",
             "teacher": "--teacher cannot be used with a frozen encoder's outputs; leave --notrainable_encoder out",
+            "train_layers": "--train_layers cannot be used with --notrainable_encoder, which freezes all layers",
+            "train_only": "--train_only cannot be used with --notrainable_encoder, which freezes the biases, too",
         },
         affects="frozen",
     )
@@ -177,4 +179,4 @@ class LabellingOptions(EvaluatedOptions):
     @property
     def trains_encoder(self) -> bool:
         """See `FinetuningOptions`."""
-        return self.do_train and self.trainable_encoder
+        return super().trains_encoder and self.trainable_encoder

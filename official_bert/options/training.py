@@ -9,6 +9,7 @@ from official_bert.options.export import ExportOptions
 from official_bert.options.model import ArchitectureOptions
 from official_bert.options.optimizer import OptimizerOptions
 from official_bert.options.option import Options, option, options
+from official_bert.options.trained_weights import TrainedWeightOptions
 
 
 @options(group="training")
@@ -35,7 +36,15 @@ class RunOptions(Options):
 
 
 @options(group="training")
-class TrainingOptions(ExportOptions, OptimizerOptions, BatchOptions, RunOptions, DeviceOptions, ArchitectureOptions):
+class TrainingOptions(
+    ExportOptions,
+    TrainedWeightOptions,
+    OptimizerOptions,
+    BatchOptions,
+    RunOptions,
+    DeviceOptions,
+    ArchitectureOptions,
+):
     """Flags of every command that trains.
 
     Attributes:

@@ -27,6 +27,8 @@ class TrainingPlan:
       save_checkpoints_steps: steps between checkpoints.
       save_checkpoints_secs: seconds between additional checkpoints; 0 for none.
       max_train_seconds: seconds after which training stops with a checkpoint and can be resumed; 0 for no limit.
+      num_trained_layers: see `trained_weights.freeze`.
+      train_only: see `trained_weights.freeze`.
       nan_policy: on a non-finite loss or gradient, "stop" training, "skip" the step without changing anything, or
         "rollback" to the weights of the last checkpoint and continue with the next batch.
       keep_checkpoint_max: number of checkpoints to keep, 0 for all.
@@ -43,6 +45,8 @@ class TrainingPlan:
     optimizer: str = "adam"
     optimizer_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     gradient_accumulation_steps: int = 1
+    num_trained_layers: int | None = None
+    train_only: str | None = None
     random_seed: int = 12345
     iterations_per_loop: int = 1000
     use_xla: bool = False

@@ -27,6 +27,9 @@ from official_bert.training.run_folder import (
     write_run_config,
 )
 
+# Flags that select the weights to train, and so determine the optimizer's slots.
+_TRAINED_WEIGHTS = ("train_layers", "train_only")
+
 
 def warn_of_other_direction(init_checkpoint: str, bert_config: BertConfig) -> None:
     """Warn if the `bert_config.json` beside an initial checkpoint has another attention direction."""
@@ -156,6 +159,11 @@ def check_resumed_flags(config: TrainingOptions, num_train_steps: int, num_devic
         if name == "optimizer" and old != new:
             raise UserError(
                 f"{change}, and its checkpoint holds that optimizer's slots; use the same one, or another output_dir"
+            )
+        if name in _TRAINED_WEIGHTS and old != new:
+            raise UserError(
+                f"{change}, and its checkpoint holds optimizer slots of the weights trained then; use the same value, "
+                "or another output_dir"
             )
         if old != new and name in selection:
             raise UserError(

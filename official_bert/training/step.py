@@ -14,6 +14,7 @@ from official_bert.optimization.schedules import create_schedule
 from official_bert.training.loss_scale import LossScale
 from official_bert.training.plan import TrainingPlan
 from official_bert.training.task import Task, WeightedSum, compares_examples
+from official_bert.training.trained_weights import freeze
 
 OVERFLOW_STEPS, SKIPPED_STEPS = "overflow_steps", "skipped_steps"
 _SEED_STATE = "seed_generator_state"  # Keras's name for the state of a dropout layer
@@ -30,7 +31,7 @@ class TrainingSteps:
     """
 
     def __init__(self, task: Task, model: keras.Model, strategy: tf.distribute.Strategy, plan: TrainingPlan):
-        """Create the optimizer.
+        """Freeze the weights that the plan does not train, and create the optimizer.
 
         Args:
           task: computes the losses.
@@ -39,7 +40,8 @@ class TrainingSteps:
           plan: the optimizer, the schedule and their hyperparameters.
 
         Raises:
-          UserError: the optimizer or schedule is unknown, or does not accept the plan's options.
+          UserError: the model lacks the layers to train; or the optimizer or schedule is unknown, or does not accept
+            the plan's options.
         """
         self._task = task
         self._model = model
@@ -54,6 +56,8 @@ class TrainingSteps:
             num_warmup_steps=plan.num_warmup_steps,
             end_learning_rate=plan.end_learning_rate,
         )
+        if plan.num_trained_layers is not None or plan.train_only is not None:
+            freeze(model, num_trained_layers=plan.num_trained_layers, train_only=plan.train_only)
         with strategy.scope():
             self.optimizer = create_optimizer(plan.optimizer, schedule, model, plan.optimizer_options)
             self._loss_scale = LossScale() if model.compute_dtype == "float16" else None

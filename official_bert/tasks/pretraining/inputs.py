@@ -38,7 +38,7 @@ def read_inputs(config: PretrainingConfig) -> PretrainingInputs:
     """
     direction = config.attention_direction
     bert_config = BertConfig.from_json_file(config.bert_config_file, attention_direction=direction)
-    check_memory(bert_config, config.bert_config_file, for_training=config.do_train)
+    check_memory(bert_config, config.bert_config_file, for_training=config.do_train and config.trains_all_weights)
     bert_config.check_length(config.max_seq_length, config.bert_config_file)
     paths = find_inputs(config.input_file, is_input=is_no_sidecar) if config.do_train or config.do_eval else []
     config = with_vocabulary(config, paths)

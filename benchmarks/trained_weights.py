@@ -17,10 +17,12 @@ from common import measure_in_process
 from gradient_checkpointing import BASE, peak_bytes
 from training_step import VOCABULARY, make_batch, step_of
 
+# The options of `TrainingPlan` and the rank and alpha of updates.
 SIDES = {
-    "everything": {},
-    "--train_layers=last:4": {"num_trained_layers": 4},
-    "--train_only=bias": {"train_only": "bias"},
+    "everything": ({}, None),
+    "--train_layers=last:4": ({"num_trained_layers": 4}, None),
+    "--train_only=bias": ({"train_only": "bias"}, None),
+    "--lora_rank=8": ({}, (8, 8.0)),
 }
 
 
@@ -28,8 +30,11 @@ def measure(side: str, batch_size: int, length: int) -> None:
     import tensorflow as tf
 
     from official_bert.config.bert_config import BertConfig
+    from official_bert.modeling.encoder_options import EncoderOptions
+    from official_bert.modeling.lora import LoraSettings
     from official_bert.tasks.classification.task import ClassificationTask
 
+    plan_options, updates = SIDES[side]
     task = ClassificationTask(
         BertConfig.from_dict({"vocab_size": VOCABULARY, "type_vocab_size": 2, **BASE}),
         problem="single_label",
@@ -37,11 +42,12 @@ def measure(side: str, batch_size: int, length: int) -> None:
         metric_names=(),
         max_length=length,
         eval_batch_size=batch_size,
+        encoder_options=EncoderOptions(lora=updates and LoraSettings(*updates)),
     )
     inputs = make_batch(batch_size, length)
     batch = {name: inputs[name] for name in ("input_ids", "input_mask", "segment_ids")}
     batch |= {"label_ids": np.arange(batch_size) % 2, "is_real_example": np.ones(batch_size)}
-    step = step_of(task, {name: tf.constant(values, tf.int32) for name, values in batch.items()}, **SIDES[side])
+    step = step_of(task, {name: tf.constant(values, tf.int32) for name, values in batch.items()}, **plan_options)
     step()
     seconds = []
     for _ in range(3):

@@ -7,6 +7,7 @@ import numpy as np
 
 from official_bert.checkpoints import safetensors
 from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.lora_merging import merged
 from official_bert.checkpoints.state_file import find_checkpoint, find_config, hugging_face_folder
 from official_bert.config import model_formats
 from official_bert.config.bert_config import BertConfig
@@ -22,7 +23,7 @@ def open_checkpoint(path: str, what: str, bert_config: BertConfig | None = None)
       bert_config: the architecture, if it is not the one in the model's own files.
 
     Returns:
-      A reader of the arrays under our names.
+      A reader of the arrays under our names; low-rank updates are added to the kernels.
 
     Raises:
       UserError: there is no such checkpoint, or it cannot be read.
@@ -34,7 +35,7 @@ def open_checkpoint(path: str, what: str, bert_config: BertConfig | None = None)
     if row is not None:
         read = model_formats.load_module(row).read_model
         return _ConvertingReader(place, what, bert_config, lambda *model: safetensors.Weights(read(*model), []))
-    return CheckpointReader(path, what)
+    return merged(CheckpointReader(path, what))
 
 
 class _ConvertingReader(CheckpointReader):

@@ -29,7 +29,7 @@ _DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": tf.b
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")  # constants, not trained
 _LFS_POINTER = b"version https://git-lfs"  # start of the placeholder of a file that was not downloaded
 _POOLER_SEED = 0
-_NEED_POOLER = frozenset({"classifier", "next-sentence head"})
+NEED_POOLER = frozenset({"classifier", "next-sentence head"})
 
 
 class Weights(NamedTuple):
@@ -111,7 +111,7 @@ def from_hf(
     if "pooler" not in weights.parts:
         pooler = _new_pooler(config)
         weights.arrays.update(pooler)
-        is_needed = len(weights.parts) == 1 or not _NEED_POOLER.isdisjoint(weights.parts)
+        is_needed = len(weights.parts) == 1 or not NEED_POOLER.isdisjoint(weights.parts)
         weights = weights._replace(new=frozenset(pooler), idle=frozenset(() if is_needed else pooler))
     return weights
 
@@ -173,7 +173,7 @@ def _without_homeless(
     if homeless:
         logging.info("%s: dropped %s, which transformers has no place for", source, format_names(sorted(homeless)))
     pooler = _new_pooler(config)
-    if not _NEED_POOLER.intersection(heads) and all(np.array_equal(arrays.get(name), pooler[name]) for name in pooler):
+    if not NEED_POOLER.intersection(heads) and all(np.array_equal(arrays.get(name), pooler[name]) for name in pooler):
         homeless += pooler
     return {name: array for name, array in arrays.items() if name not in homeless}
 
@@ -276,7 +276,7 @@ def read_folder(folder: str, config: BertConfig) -> dict[str, np.ndarray]:
 def read_tensors(folder: str) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the unconverted weights of a folder, name and float32 array; see `read_folder` for files and errors."""
     for path in _weight_files(folder):
-        yield from _read_file(path)
+        yield from read_file(path)
 
 
 def architecture_of(folder: str) -> str | None:
@@ -317,7 +317,8 @@ def _shard_names(index: str) -> list[str]:
     return sorted(set(names.values()))
 
 
-def _read_file(path: str) -> Iterator[tuple[str, np.ndarray]]:
+def read_file(path: str) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the weights of a file, name and float32 array; see `read_folder` for errors."""
     try:
         with files.open_file(path, "rb") as source:
             data = source.read()

@@ -5,3 +5,6 @@ ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 # The output of a frozen encoder, in records and as the input of a separate head.
 FEATURES = "features"
+
+# Low-rank updates of kernels: a part of the names of their two factors, Keras's, and the name of their scale.
+LORA, LORA_SCALE = "/lora_kernel_", "lora_scale"

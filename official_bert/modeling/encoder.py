@@ -26,9 +26,11 @@ import keras
 from keras import ops
 
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.tensor_names import LORA
 from official_bert.families.family_registry import load_class
 from official_bert.modeling.blocks import ACTIVATIONS, ConfigMixin, Dropout, LayerNorm, dense, initializer
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
+from official_bert.modeling.lora import LoraSettings, add_lora
 from official_bert.modeling.token_model import TokenModel, check_not_in_sequential, complete_inputs, symbolic_inputs
 from official_bert.modeling.transformer import PaddedLayout, TransformerStack
 from official_bert.support.errors import UserError
@@ -37,8 +39,8 @@ ENCODER_SCOPE = "bert"  # prefix of an encoder's variables in a checkpoint
 
 
 def is_needed(name: str) -> bool:
-    """Return True if a checkpoint must contain a variable: all but the pooler, which some families train later."""
-    return name.startswith(f"{ENCODER_SCOPE}/") and not name.startswith(f"{ENCODER_SCOPE}/pooler/")
+    """Return True if a checkpoint must contain a variable: all but updates, and the pooler of some families."""
+    return LORA not in name and name.startswith(f"{ENCODER_SCOPE}/") and not name.startswith(f"{ENCODER_SCOPE}/pooler/")
 
 
 def create_encoder(config: BertConfig, options: EncoderOptions = PLAIN) -> "BertEncoder":
@@ -64,6 +66,7 @@ class BertEncoder(ConfigMixin, TokenModel):
         use_one_hot_embeddings: bool = False,
         layout: Any = PaddedLayout,
         recompute_layers: bool = False,
+        lora: LoraSettings | None = None,
         name: str = ENCODER_SCOPE,
         trainable: bool = True,
         **kwargs,
@@ -77,6 +80,7 @@ class BertEncoder(ConfigMixin, TokenModel):
             speed and the outputs at padding, and Keras does not store it.
           recompute_layers: whether training stores only the input of each layer and recomputes its activations in the
             backward pass; Keras does not store it.
+          lora: low-rank updates to train instead of the weights; see `add_lora`. Keras does not store them.
           name: the first part of the variables' paths; "bert" in checkpoints.
           trainable: whether training changes the variables.
           **kwargs: see `keras.Model`: dtype.
@@ -92,6 +96,8 @@ class BertEncoder(ConfigMixin, TokenModel):
         self.pooler = parts["pooler"](config, dtype=self.dtype_policy)
         self.build_for_any_length()
         self.trainable = trainable  # after the sublayers exist, so that it reaches them
+        if lora is not None:
+            add_lora(self, self.transformer.layers, lora)
 
     def build(self, input_shape=None):
         """Create the variables of the sublayers."""

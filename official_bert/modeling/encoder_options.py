@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from official_bert.modeling.lora import LoraSettings
 from official_bert.modeling.transformer import PaddedLayout
 
 # B: sequences, S: positions, T: tokens, A: tokens of the longest sequence, N: heads, H: head width, D = N * H.
@@ -145,12 +146,15 @@ class EncoderOptions:
       recompute_layers: see `BertEncoder`.
       dtype: Keras dtype policy, such as "mixed_bfloat16", also used by models built on the encoder. None for the
         default.
+      recompute_layers: see `BertEncoder`.
+      lora: see `BertEncoder`.
     """
 
     use_one_hot_embeddings: bool = False
     layout: Any = PaddedLayout
     dtype: str | None = None
     recompute_layers: bool = False
+    lora: LoraSettings | None = None
 
 
 PLAIN = EncoderOptions()

@@ -150,6 +150,7 @@ class LabellingOptions(EvaluatedOptions):
             "teacher": "--teacher cannot be used with a frozen encoder's outputs; leave --notrainable_encoder out",
             "train_layers": "--train_layers cannot be used with --notrainable_encoder, which freezes all layers",
             "train_only": "--train_only cannot be used with --notrainable_encoder, which freezes the biases, too",
+            "lora_rank": "--lora_rank cannot be used with --notrainable_encoder; leave one of them out",
         },
         affects="frozen",
     )

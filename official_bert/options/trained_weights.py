@@ -2,9 +2,10 @@
 
 import re
 
-from official_bert.options.option import Options, option, options
+from official_bert.options.option import GIVEN, MAX_AXIS, Options, option, options
 from official_bert.support.errors import UserError
 
+_LORA = {"lora_rank": GIVEN}
 _LAST = re.compile(r"last:([1-9][0-9]{0,3})")
 
 
@@ -26,12 +27,43 @@ class TrainedWeightOptions(Options):
         affects="learning",
     )
 
+    lora_rank: int = option(
+        0,
+        "Rank of low-rank updates of the encoder's kernels (LoRA), which are trained with the pooler and the head "
+        "instead of the encoder's weights; use a higher learning rate. 0 for none.",
+        minimum=0,
+        maximum=MAX_AXIS,
+        not_with={
+            "train_layers": "--train_layers cannot be used with --lora_rank; leave one of them out",
+            "train_only": "--train_only cannot be used with --lora_rank; leave one of them out",
+            "teacher": "--teacher cannot be used with --lora_rank; leave one of them out",
+        },
+        affects="frozen",
+    )
+    lora_alpha: float | None = option(
+        None,
+        "Factor of the updates, divided by --lora_rank; by default --lora_rank, a factor of 1.",
+        minimum=0,
+        only_with=_LORA,
+        affects="frozen",
+    )
+    lora_layers: str = option(
+        "query,value",
+        "Comma-separated list of the dense layers with updates: query, key, value; dense for all others of a layer.",
+        only_with=_LORA,
+        affects="frozen",
+    )
+
     def __post_init__(self):
         super().__post_init__()
+        known = ("query", "key", "value", "dense")
+        unknown = next((name for name in self.lora_layers.split(",") if name not in known), None)
+        if unknown is not None:
+            raise UserError(f"--lora_layers={self.lora_layers:.80}: {unknown!r:.80} is not one of {', '.join(known)}")
         if self.train_layers is not None and not _LAST.fullmatch(self.train_layers):
             raise UserError(f"--train_layers={self.train_layers:.80}: write last:N, as in last:4")
         if self.do_train and not self.trains_all_weights and not self.init_checkpoint:
-            given = next(name for name in ("train_layers", "train_only") if getattr(self, name))
+            given = next(name for name in ("train_layers", "train_only", "lora_rank") if getattr(self, name))
             raise UserError(f"--{given} needs --init_checkpoint: the frozen weights would stay random")
 
     @property
@@ -42,4 +74,10 @@ class TrainedWeightOptions(Options):
     @property
     def trains_all_weights(self) -> bool:
         """True if nothing is frozen."""
-        return self.train_layers is None and self.train_only is None
+        return self.train_layers is None and self.train_only is None and not self.lora_rank
+
+    @property
+    def lora(self) -> tuple[int, float, list[str]] | None:
+        """The rank, the alpha and the layers of low-rank updates; None for none."""
+        alpha = self.lora_rank if self.lora_alpha is None else self.lora_alpha
+        return (self.lora_rank, alpha, self.lora_layers.split(",")) if self.lora_rank else None

@@ -10,9 +10,11 @@ from absl import logging
 from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.loading import load
+from official_bert.checkpoints.lora_merging import merged
 from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.data.pipeline import IS_REAL_EXAMPLE, RECORD_INDEX
 from official_bert.modeling.encoder import is_needed
+from official_bert.modeling.lora import lora_scale
 from official_bert.support import writing
 from official_bert.support.errors import UserError
 from official_bert.support.fault_points import fault_point
@@ -167,7 +169,10 @@ class Trainer:
           UserError: it does not match, or the workers restore checkpoints of different steps.
         """
         step = tf.Variable(0, dtype=tf.int64, trainable=False)
-        load(CheckpointReader(path), self.model.weights, {GLOBAL_STEP: step})
+        reader = CheckpointReader(path)
+        if lora_scale(self.model) is None:
+            reader = merged(reader)
+        load(reader, self.model.weights, {GLOBAL_STEP: step})
         self.cluster.check_same("last checkpoints, as while another run trains", int(step.numpy()))
         return int(step.numpy())
 

@@ -12,6 +12,7 @@ from official_bert.checkpoints.state_file import find_config, latest_checkpoint,
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.token_budget import TokenBudget
 from official_bert.modeling.encoder_options import EncoderOptions, UnpaddedLayout
+from official_bert.modeling.lora import LoraSettings
 from official_bert.modeling.transformer import PaddedLayout
 from official_bert.options.option import flags_affecting
 from official_bert.options.training import TrainingOptions
@@ -28,7 +29,7 @@ from official_bert.training.run_folder import (
 )
 
 # Flags that select the weights to train, and so determine the optimizer's slots.
-_TRAINED_WEIGHTS = ("train_layers", "train_only")
+_TRAINED_WEIGHTS = ("train_layers", "train_only", "lora_rank", "lora_alpha", "lora_layers")
 
 
 def warn_of_other_direction(init_checkpoint: str, bert_config: BertConfig) -> None:
@@ -82,6 +83,7 @@ def encoder_options(config: TrainingOptions) -> EncoderOptions:
         dtype=dtype_policy(config.mixed_precision, use_tpu=config.use_tpu),
         layout=UnpaddedLayout if config.unpad else PaddedLayout,
         recompute_layers=config.gradient_checkpointing,
+        lora=LoraSettings(*config.lora) if config.lora else None,
     )
 
 
@@ -149,7 +151,7 @@ def check_resumed_flags(config: TrainingOptions, num_train_steps: int, num_devic
     selection = flags_affecting(config, "selection")
     if selection and not (flags["eval_steps"] and config.eval_steps):
         selection = []  # there is no best checkpoint
-    for name in [*selection, *flags_affecting(config, "order", "learning")]:
+    for name in [*selection, *flags_affecting(config, "order", "learning", "frozen")]:
         if name == unused or name not in flags:
             continue
         old, new = flags[name], getattr(config, name)

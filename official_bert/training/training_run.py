@@ -12,6 +12,8 @@ from absl import logging
 from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.loading import load
+from official_bert.config.tensor_names import LORA_SCALE
+from official_bert.modeling.lora import lora_scale
 from official_bert.support.fault_points import fault_point
 from official_bert.support.progress import Progress
 from official_bert.training.cluster import Cluster
@@ -213,8 +215,10 @@ class TrainingRun:
 
 
 def weights_by_name(model: keras.Model) -> dict[str, tf.Tensor]:
-    """Return a model's variable values, by checkpoint name."""
-    return {variable.path: variable.value for variable in model.weights}
+    """Return a model's variable values, and the scale of its low-rank updates, if any, by checkpoint name."""
+    scale = lora_scale(model)
+    values = {variable.path: variable.value for variable in model.weights}
+    return values if scale is None else {**values, LORA_SCALE: np.float32(scale)}
 
 
 def _next_multiple(step: int, every: int) -> int:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.commands import run_classifier, run_pretraining
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
+from official_bert.modeling.lora import LoraSettings
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.pretraining.options import PretrainingConfig
@@ -66,6 +67,20 @@ def test_only_the_selected_weights_have_gradients_and_slots(task_name, options, 
     assert {name.rsplit("/", 1)[0] for name in steps.slots} == set(expected)
     for path, gradient in gradients.items():
         np.testing.assert_allclose(gradient, everything[path], atol=1e-6, err_msg=path)
+
+
+@pytest.mark.slow
+def test_updates_have_the_same_gradients_when_layers_are_recomputed():
+    settings = LoraSettings(2, 6.0, ("value", "dense"))
+    plain, steps = gradients_of("pretraining", EncoderOptions(lora=settings))
+    recomputed, _ = gradients_of("pretraining", EncoderOptions(lora=settings, recompute_layers=True))
+    assert sum("/lora_kernel_" in path for path in plain) == 2 * 4 * 2  # layers, places and factors
+    assert all("/lora_kernel_" in path or path.startswith(("cls/", "bert/pooler/")) for path in plain)
+    assert {name.rsplit("/", 1)[0] for name in steps.slots} == set(plain)
+    assert list(recomputed) == list(plain)
+    for path, gradient in recomputed.items():
+        np.testing.assert_allclose(gradient, plain[path], atol=1e-6, err_msg=path)
+    assert np.any(plain["bert/encoder/layer_0/output/dense/lora_kernel_b"])
 
 
 def test_the_encoder_must_have_that_many_layers():

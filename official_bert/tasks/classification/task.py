@@ -114,7 +114,8 @@ class ClassificationTask:
     def build_model(self) -> keras.Model:
         """Create the model and its variables."""
         encoder = create_encoder(self._config, self._encoder_options)
-        encoder.trainable = self._trainable_encoder
+        if not self._trainable_encoder:
+            encoder.trainable = False
         return ClassificationModel(encoder, num_outputs=self._num_labels, **self._model_options)
 
     def feature_schema(self, model: ClassificationModel) -> RecordSchema:

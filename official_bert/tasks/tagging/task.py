@@ -67,7 +67,8 @@ class TaggingTask:
     def build_model(self) -> keras.Model:
         """Create the model and its variables."""
         encoder = create_encoder(self._config, self._encoder_options)
-        encoder.trainable = self._trainable_encoder
+        if not self._trainable_encoder:
+            encoder.trainable = False
         # The losses of a CRF need its variables.
         self._model = TaggingModel(encoder, num_outputs=self._num_tags, **self._model_options)
         return self._model

@@ -1,0 +1,167 @@
+"""Reads and writes LoRA adapters in PEFT's layout: `adapter_config.json` and `adapter_model.safetensors`."""
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from official_bert.checkpoints import safetensors
+from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.tensor_names import LORA, LORA_SCALE
+from official_bert.families.hugging_face import Rule
+from official_bert.support import text_files
+from official_bert.support.errors import UserError
+
+CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
+_PREFIX = "base_model.model."
+_A, _B = ".lora_A.weight", ".lora_B.weight"
+_TASK_TYPES = {"classifier": "SEQ_CLS", "tagger": "TOKEN_CLS", "span head": "QUESTION_ANS"}
+# Keys of options that are not supported, with the values that turn them off.
+_OFF = {
+    "peft_type": ("LORA",), "bias": ("none",), "use_dora": (False, None), "rank_pattern": ({}, None),
+    "alpha_pattern": ({}, None), "fan_in_fan_out": (False, None),
+}  # fmt: skip
+
+
+class Adapter(NamedTuple):
+    """The content of the two files.
+
+    Attributes:
+      values: the keys of the config.
+      arrays: float32 arrays by their names.
+    """
+
+    values: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+
+
+def read_adapter(folder: str) -> Adapter:
+    """Read an adapter.
+
+    Raises:
+      UserError: a file is missing or damaged, or the adapter is of another kind.
+    """
+    path = os.path.join(folder, CONFIG_FILE)
+    values = text_files.read_json(path, "adapter config")
+    for key, supported in _OFF.items():
+        if values.get(key, supported[0]) not in supported:
+            raise UserError(f"{path}: {key} is {values[key]!r:.80}; only {supported[0]!r} is supported")
+    for key in ("r", "lora_alpha"):
+        if not isinstance(values.get(key), int | float) or not values[key] > 0:
+            raise UserError(f"{path}: {key} is {values.get(key)!r:.80}; it must be a number above 0")
+    return Adapter(values, dict(safetensors.read_file(os.path.join(folder, WEIGHTS_FILE))))
+
+
+def with_adapter(
+    arrays: Mapping[str, np.ndarray], adapter: Adapter, config: BertConfig, folder: str
+) -> dict[str, np.ndarray]:
+    """Merge an adapter into a model.
+
+    Args:
+      arrays: the arrays of the model, under our names.
+      adapter: the adapter; it may have the weights of a head, too.
+      config: the architecture of the model.
+      folder: the adapter's folder, for messages.
+
+    Returns:
+      The arrays of the merged model: kernels have alpha / rank * A @ B added, and heads are replaced.
+
+    Raises:
+      UserError: an array of the adapter does not belong to the model.
+    """
+    theirs = config.family.hugging_face
+    head = next((head for head, task in _TASK_TYPES.items() if task == adapter.values.get("task_type")), None)
+    rules = {rule.target: rule for rule in _rules(config, [head] if head else theirs.heads)}
+    rank = adapter.values["r"]
+    scale = adapter.values["lora_alpha"] / (math.sqrt(rank) if adapter.values.get("use_rslora") else rank)
+    made = dict(arrays)
+    for stored, array in adapter.arrays.items():
+        name = theirs.with_prefix(stored.removeprefix(_PREFIX))
+        if name.endswith(_B):
+            continue
+        is_update = name.endswith(_A)
+        rule = rules.get(name.removesuffix(_A) + ".weight" if is_update else name)
+        if is_update:
+            second = adapter.arrays.get(stored.removesuffix(_A) + _B)
+            array = None if second is None else scale * (second @ array)  # [out, in]
+        if rule is None or array is None or (is_update and rule.source not in made):
+            raise UserError(f"{folder}: {stored} does not belong to {config.family.title} of this architecture")
+        array = array.T if rule.is_transposed else array
+        if is_update and array.shape != made[rule.source].shape:
+            raise UserError(
+                f"{folder}: {stored} is for a kernel of shape {list(array.shape)}, but {rule.source} has "
+                f"{list(made[rule.source].shape)}; give the adapter's own base model"
+            )
+        made[rule.source] = (made[rule.source] + array if is_update else array).astype(np.float32)
+    return made
+
+
+def adapter_of(reader: CheckpointReader, config: BertConfig) -> Adapter:
+    """Return the adapter of a checkpoint of a run with `lora_rank`, with the head and the pooler that it trained.
+
+    Args:
+      reader: the checkpoint, whose updates have not been merged.
+      config: its architecture.
+
+    Raises:
+      UserError: the checkpoint has no updates, or a head that `transformers` lacks.
+    """
+    if LORA_SCALE not in reader.shapes:
+        raise UserError(
+            f"{reader.name} has no low-rank updates (LoRA); give the output folder of a run that trained them"
+        )
+    theirs = config.family.hugging_face
+    heads = [head for head in theirs.heads if any(rule.source in reader.shapes for rule in theirs.parts[head])]
+    rules = _rules(config, heads)
+    known = {LORA_SCALE, *(rule.source for rule in rules)}
+    for name in reader.shapes:
+        if not (name in known or name.startswith("bert/") or is_training_state(name, reader.shapes)):
+            raise UserError(f"{reader.name} has {name}, which no class of transformers has; it has no adapter of PEFT")
+    trained_parts = {*heads, *(["pooler"] if safetensors.NEED_POOLER.intersection(heads) else [])}
+    trained = {rule.source for part in trained_parts for rule in _rules_of(theirs.parts_with(heads)[part], config)}
+    prefix = theirs.prefix if not heads else ""  # a bare encoder has none
+    arrays, targets, rank = {}, set(), 0
+    for rule in rules:
+        target = rule.target.removeprefix(prefix)
+        names = [rule.source.removesuffix("/kernel") + LORA + factor for factor in "ab"]
+        if rule.source.endswith("/kernel") and names[0] in reader.shapes:
+            first, second = (reader.read(name).T for name in names)  # [rank, in], [out, rank]
+            layer, rank = target.removesuffix(".weight"), len(first)
+            arrays |= {f"{_PREFIX}{layer}{_A}": first, f"{_PREFIX}{layer}{_B}": second}
+            targets.add(layer)
+        elif rule.source in trained and rule.source in reader.shapes:
+            array = reader.read(rule.source)
+            arrays[_PREFIX + target] = array.T if rule.is_transposed else array
+    others = [name.removeprefix(_PREFIX) for name in arrays if not name.endswith((_A, _B))]
+    modules = {name.removeprefix(theirs.prefix).partition(".")[0] for name in others}
+    values = {
+        "peft_type": "LORA",
+        "task_type": next((_TASK_TYPES[head] for head in heads if head in _TASK_TYPES), None),
+        "r": rank,
+        "lora_alpha": float(reader.read(LORA_SCALE)) * rank,
+        "target_modules": sorted({_without_number(layer) for layer in targets}),
+        "modules_to_save": sorted(modules) or None,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "inference_mode": True,
+    }
+    return Adapter(values, arrays)
+
+
+def _without_number(layer: str) -> str:
+    """Return the name of a dense layer within its transformer layer: `bert.encoder.layer.0.output.dense`, the end."""
+    parts = layer.split(".")
+    number = max(place for place, part in enumerate(parts) if part.isdecimal())
+    return ".".join(parts[number + 1 :])
+
+
+def _rules(config: BertConfig, heads: Sequence[str]) -> list[Rule]:
+    """Return the rules of the encoder and of some heads."""
+    return [rule for part in config.family.hugging_face.parts_with(heads).values() for rule in _rules_of(part, config)]
+
+
+def _rules_of(part: Sequence[Rule], config: BertConfig) -> list[Rule]:
+    return [rule for pattern in part for rule in pattern.expand_layers(config.layer_numbers)]

@@ -1,0 +1,118 @@
+"""Low-rank updates of the encoder's kernels: their names, their effect, and the files of PEFT."""
+
+import json
+
+import numpy as np
+import pytest
+from keras import ops
+
+from official_bert.checkpoints import peft
+from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
+from official_bert.checkpoints.editing import read_model
+from official_bert.checkpoints.loading import load
+from official_bert.checkpoints.opening import open_checkpoint
+from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.classifier import ClassificationModel
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.lora import LoraSettings
+from official_bert.support.errors import UserError
+from official_bert.training.training_run import weights_by_name
+from tests.conftest import GOLDEN, golden_arrays
+
+ADAPTER = GOLDEN / "peft"
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def config(files_of_model):
+    return BertConfig.from_json_file(files_of_model["bert_config_file"])
+
+
+@pytest.fixture(scope="module")
+def inputs():
+    return {name: array for name, array in golden_arrays("peft/outputs.npz").items() if name != "logits"}
+
+
+def classifier(config, **options):
+    return ClassificationModel(BertEncoder(config, **options), num_outputs=3)
+
+
+def test_updates_leave_the_model_and_its_names_as_they_are(config, files_of_model, inputs):
+    reader = open_checkpoint(files_of_model["init_checkpoint"], "init_checkpoint")
+    plain = BertEncoder.from_checkpoint(reader.prefix)
+    encoder = BertEncoder.from_checkpoint(reader.prefix, lora=LoraSettings(2, 6.0, ("query", "dense")))
+    paths = [weight.path for weight in encoder.weights]
+    assert [path for path in paths if "lora" not in path] == [weight.path for weight in plain.weights]
+    layers = [f"bert/encoder/layer_{number}" for number in range(config.num_layers)]
+    places = ("attention/self/query", "attention/output/dense", "intermediate/dense", "output/dense")
+    expected = {f"{layer}/{place}/lora_kernel_{factor}" for layer in layers for place in places for factor in "ab"}
+    pooler = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
+    assert {weight.path for weight in encoder.trainable_weights} == expected | pooler
+    np.testing.assert_array_equal(encoder(inputs)["sequence_output"], plain(inputs)["sequence_output"])
+
+
+def test_an_adapter_of_peft_gives_its_outputs(config, files_of_model, inputs):
+    arrays = read_model(CheckpointReader(files_of_model["init_checkpoint"]))
+    merged = peft.with_adapter(arrays, peft.read_adapter(str(ADAPTER)), config, str(ADAPTER))
+    model = classifier(config)
+    for variable in model.weights:
+        variable.assign(merged[variable.path])
+    np.testing.assert_allclose(model(inputs), golden_arrays("peft/outputs.npz")["logits"], atol=TOLERANCE)
+
+
+def test_a_checkpoint_is_read_merged_and_gives_an_adapter_that_merges_alike(config, files_of_model, inputs, tmp_path):
+    """The adapter has the names, the shapes and the settings of one that PEFT wrote."""
+    model = classifier(config, lora=LoraSettings(2, 6.0, ("query", "value")))
+    load(CheckpointReader(files_of_model["init_checkpoint"]), model.weights, required=lambda name: False)
+    rng = np.random.default_rng(1)
+    for variable in model.trainable_weights:
+        variable.assign(rng.normal(size=variable.shape, scale=0.3))
+    slots = {f"{variable.path}/adam_m": variable.value for variable in model.trainable_weights}
+    write_checkpoint(str(tmp_path / "run"), {**weights_by_name(model), **slots})
+
+    reader = open_checkpoint(str(tmp_path / "run"), "checkpoint")
+    merged = classifier(config)
+    load(reader, merged.weights)
+    assert not [name for name in reader.shapes if "lora" in name]
+    np.testing.assert_allclose(merged(inputs), model(inputs), atol=TOLERANCE)
+    assert ops.max(ops.abs(merged(inputs) - classifier(config)(inputs))) > 0.1
+
+    adapter = peft.adapter_of(CheckpointReader(str(tmp_path / "run")), config)
+    theirs = peft.read_adapter(str(ADAPTER))
+    theirs_of_attention = {name: array for name, array in theirs.arrays.items() if ".intermediate." not in name}
+    pooler = {f"base_model.model.bert.pooler.dense.{name}" for name in ("weight", "bias")}
+    assert {name: array.shape for name, array in adapter.arrays.items() if name not in pooler} == {
+        name: array.shape for name, array in theirs_of_attention.items()
+    }
+    assert pooler < set(adapter.arrays)
+    for key in ("peft_type", "task_type", "r", "lora_alpha", "bias"):
+        assert adapter.values[key] == theirs.values[key], key
+    assert adapter.values["target_modules"] == ["attention.self.query", "attention.self.value"]
+    base = read_model(CheckpointReader(files_of_model["init_checkpoint"]))
+    again = peft.with_adapter(base, adapter, config, "adapter")
+    for variable in merged.weights:
+        np.testing.assert_allclose(again[variable.path], variable, atol=1e-6, err_msg=variable.path)
+    with pytest.raises(UserError, match="has no low-rank updates"):
+        peft.adapter_of(CheckpointReader(files_of_model["init_checkpoint"]), config)
+
+
+def test_adapters_that_do_not_fit_are_refused(config, files_of_model, tmp_path):
+    values = json.loads((ADAPTER / "adapter_config.json").read_text())
+    for changes, message in (
+        ({"use_dora": True}, "use_dora is True; only False is supported"),
+        ({"peft_type": "IA3"}, "peft_type is 'IA3'; only 'LORA' is supported"),
+        ({"r": 0}, "r is 0; it must be a number above 0"),
+    ):
+        (tmp_path / "adapter_config.json").write_text(json.dumps({**values, **changes}))
+        with pytest.raises(UserError, match=message):
+            peft.read_adapter(str(tmp_path))
+    arrays = read_model(CheckpointReader(files_of_model["init_checkpoint"]))
+    adapter = peft.read_adapter(str(ADAPTER))
+    name = next(name for name in adapter.arrays if "layer.0." in name and name.endswith(".lora_A.weight"))
+    layer_9 = name.replace("layer.0", "layer.9")
+    for broken, message in (
+        ({layer_9: np.ones([2, 32])}, "does not belong to a BERT of this architecture"),
+        ({name: np.ones([2, 31])}, "is for a kernel of shape"),
+    ):
+        with pytest.raises(UserError, match=message):
+            peft.with_adapter(arrays, adapter._replace(arrays={**adapter.arrays, **broken}), config, "adapter")

@@ -18,6 +18,7 @@ Public names:
     ClassificationModel    an encoder with a text classifier
     SpanModel              an encoder with scores for the start and end of an answer
     TaggingModel           an encoder with scores for the tags of each wordpiece
+    MultipleChoiceModel    an encoder with scores for the choices of a context
     SentenceModel          an encoder with pooling: one vector per text
     PretrainingModel       an encoder with the pretraining heads
     FullTokenizer          converts text to wordpieces and their ids
@@ -70,6 +71,7 @@ _PUBLIC = {
     "LinearWarmupThenConstant": "official_bert.optimization",
     "LinearWarmupThenCosine": "official_bert.optimization",
     "LinearWarmupThenDecay": "official_bert.optimization",
+    "MultipleChoiceModel": "official_bert.modeling.multiple_choice",
     "PretrainingModel": "official_bert.modeling.pretraining",
     "SentenceModel": "official_bert.modeling.sentence",
     "SentencePieceTokenizer": "official_bert.tokenization",

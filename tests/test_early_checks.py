@@ -58,6 +58,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         "run_ner": {**files_of_model, **folders, "max_seq_length": 16},
         "run_squad": {**files_of_model, **short, "predict_file": str(tmp_path / "questions.json")},
         "run_sentence_encoder": {**files_of_model, **folders, "text_columns": "a,b", "max_seq_length": 16},
+        "run_multiple_choice": {**files_of_model, **folders, "task_name": "race", "max_seq_length": 16},
         "extract_features": {
             **files_of_model,
             "input_file": corpus_file,
@@ -156,6 +157,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("run_sentence_encoder", {**train, "train_file": "absent.tsv"}, "sst-2/absent.tsv: there is no file"),
         ("run_sentence_encoder", {**train, "train_file": "absent.doc"}, "must end in one of .tsv"),
         ("run_sentence_encoder", {**evaluate, "eval_file": "a.tsv", **bare}, "no checkpoint in --output_dir"),
+        ("run_multiple_choice", train, "train.jsonl: there is no file"),
         ("extract_features", {"input_file": absent}, "--input_file: there is no"),
         ("extract_features", {"input_file": table, "text_column": "t"}, "no column 't'; the columns are 'body'"),
         ("extract_features", {"layers": "0,3"}, "--layers=0,3: there is no layer 3"),

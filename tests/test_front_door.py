@@ -26,6 +26,7 @@ NAMES = {
     "LinearWarmupThenConstant",
     "LinearWarmupThenCosine",
     "LinearWarmupThenDecay",
+    "MultipleChoiceModel",
     "PretrainingModel",
     "SentenceModel",
     "SentencePieceTokenizer",

@@ -29,7 +29,7 @@ _DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": tf.b
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")  # constants, not trained
 _LFS_POINTER = b"version https://git-lfs"  # start of the placeholder of a file that was not downloaded
 _POOLER_SEED = 0
-NEED_POOLER = frozenset({"classifier", "next-sentence head"})
+NEED_POOLER = frozenset({"classifier", "multiple-choice head", "next-sentence head"})
 
 
 class Weights(NamedTuple):

@@ -13,7 +13,8 @@ def check(config: SentenceEncoderConfig) -> None:
     Raises:
       UserError: a file is missing, or the model's files do not match.
     """
-    from official_bert.tasks.sentence_encoder.examples import find_table, layout_of_flags
+    from official_bert.data.tables import find_table
+    from official_bert.tasks.sentence_encoder.examples import layout_of_flags
 
     check_finetuning(config)
     layout = layout_of_flags(config)

@@ -34,8 +34,8 @@ class SweepConfig(Options):
 
     command: str | None = option(
         None,
-        "Command of each run: run_classifier or run_ner with its flags, as one quoted value; or give it at the end, "
-        "after --.",
+        "Command of each run: run_classifier, run_multiple_choice or run_ner with its flags, as one quoted value; or "
+        "give it at the end, after --.",
         required=True,
     )
     output_dir: str | None = option(
@@ -187,7 +187,12 @@ def _tagger_metric(config: "TaggingConfig") -> str:
     return primary_metric(tags_of(read_configured(config, "train_file")))
 
 
-_METRICS = {"run_classifier": _classifier_metric, "run_ner": _tagger_metric}  # primary metric of each command
+# Primary metric of each command.
+_METRICS = {
+    "run_classifier": _classifier_metric,
+    "run_multiple_choice": lambda config: "accuracy",
+    "run_ner": _tagger_metric,
+}
 
 
 def _parse_list(config: SweepConfig, name: str, kind: Callable[[str], Any]) -> list[Any]:

@@ -3,6 +3,9 @@
 # The inputs of every encoder, each int32 [B, S], in the order of its arguments.
 ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")
 
+# The number of positions of each text of an example, in records whose texts follow one another.
+TEXT_LENGTHS = "text_lengths"
+
 # The output of a frozen encoder, in records and as the input of a separate head.
 FEATURES = "features"
 

@@ -3,6 +3,7 @@
 `read_table` reads the formats of user files, selected by the file extension.
 """
 
+import contextlib
 import csv
 import itertools
 import json
@@ -86,35 +87,61 @@ class Keys(NamedTuple):
         """
         if not line:
             return []
-        if line.lstrip().startswith("["):
-            raise UserError("a JSON array begins here; write one object per line, without brackets or commas around it")
-        try:
-            values = json.loads(line)
-            if not isinstance(values, dict):
-                raise UserError(f"a JSON {type(values).__name__}; write an object with keys on each line")
+        with _explained_json():
+            values = _object(line)
             missing = [key for key in self.required if key not in values]
             if missing:
                 raise UserError(f"no key {missing[0]!r}; the keys are {format_names(values)}")
             cells = self.cells(values)
             "".join(cells).encode()
-        except UserError:
-            raise
-        except json.JSONDecodeError as error:
-            raise UserError(f"not JSON: {error.msg} at character {error.pos + 1}") from error
-        except UnicodeEncodeError as error:
-            half = error.object[error.start]
-            raise UserError(
-                f"JSON that cannot be read: {half!a} is half of a surrogate pair, as in a cut emoji; "
-                "write the whole character, or remove this half"
-            ) from error
-        except (ValueError, RecursionError) as error:  # a huge number, or very deep nesting
-            raise UserError(f"JSON that cannot be read: {error}") from error
         return cells
+
+
+def _object(line: str) -> dict[str, Any]:
+    if line.lstrip().startswith("["):
+        raise UserError("a JSON array begins here; write one object per line, without brackets or commas around it")
+    values = json.loads(line)
+    if not isinstance(values, dict):
+        raise UserError(f"a JSON {type(values).__name__}; write an object with keys on each line")
+    return values
+
+
+@contextlib.contextmanager
+def _explained_json() -> Iterator[None]:
+    """Convert errors about a line of JSON to messages."""
+    try:
+        yield
+    except UserError:
+        raise
+    except json.JSONDecodeError as error:
+        raise UserError(f"not JSON: {error.msg} at character {error.pos + 1}") from error
+    except UnicodeEncodeError as error:
+        half = error.object[error.start]
+        raise UserError(
+            f"JSON that cannot be read: {half!a} is half of a surrogate pair, as in a cut emoji; "
+            "write the whole character, or remove this half"
+        ) from error
+    except (ValueError, RecursionError) as error:  # a huge number, or very deep nesting
+        raise UserError(f"JSON that cannot be read: {error}") from error
 
 
 def format_of(path: str) -> str | None:
     """Return the format of a file from its extension (ignoring a compression suffix); None if it is unknown."""
     return ENDINGS.get(text_extension(path))
+
+
+def find_table(path: str) -> str:
+    """Return the format of a table.
+
+    Raises:
+      UserError: the file does not exist or has an unknown extension.
+    """
+    table_format = format_of(path)
+    if table_format is None:
+        raise UserError(f"{path}: the file name must end in one of {', '.join(ENDINGS)}")
+    if not files.exists(path):
+        raise UserError(f"{path}: there is no file; check the path")
+    return table_format
 
 
 def check_table(path: str, table_format: str | None, keys: Keys) -> None:
@@ -139,6 +166,66 @@ def read_table(path: str, table_format: str, keys: Keys) -> Iterator[Row]:
     if table_format in KEYED_FORMATS:
         return {"jsonl": read_jsonl, "parquet": read_parquet}[table_format](path, keys)
     return {"tsv": read_tsv, "csv": read_csv}[table_format](path)
+
+
+def read_objects(
+    path: str, table_format: str, columns: Sequence[str], *, optional: Sequence[str] = (), has_header: bool = True
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Read the rows of a table whose cells may have any structure.
+
+    Args:
+      path: the file.
+      table_format: one of `FORMATS`.
+      columns: the columns of TSV and CSV to read, by name or by number from 0; rows of `KEYED_FORMATS` have all.
+      optional: names of columns that are also read if they exist.
+      has_header: whether the first row of TSV and CSV names the columns.
+
+    Yields:
+      The location of each row, for messages, and its values by column: of TSV and CSV, those that the row has.
+
+    Raises:
+      UserError: the file cannot be read, has no row, or lacks a column.
+    """
+    read = {"jsonl": _json_objects, "parquet": _parquet_objects}.get(table_format)
+    rows = read(path) if read else _cells_by_name(path, table_format, columns, optional, has_header)
+    is_empty = True
+    for row in rows:
+        is_empty = False
+        yield row
+    if is_empty:
+        raise UserError(f"{path} has no examples")
+
+
+def _json_objects(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for number, line in enumerate(_lines(path), start=1):
+        if line.strip():
+            where = f"{path}, line {number}"
+            try:
+                with _explained_json():
+                    values = _object(line)
+                    json.dumps(values, ensure_ascii=False).encode()
+            except UserError as error:
+                raise UserError(f"{where}: {error}") from error
+            yield where, values
+
+
+def _parquet_objects(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    with open_parquet(path) as table:
+        for number, values in table.rows(table.column_names):
+            yield f"{path}, row {number}", dict(zip(table.column_names, values, strict=True))
+
+
+def _cells_by_name(
+    path: str, table_format: str, columns: Sequence[str], optional: Sequence[str], has_header: bool
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    places = None
+    for row in without_trailing_blank_rows(read_table(path, table_format, Keys(()))):
+        if places is None:
+            places = {name: int(name) if name.isdecimal() else column_number(name, row) for name in columns}
+            if has_header:
+                places |= {name: row.cells.index(name) for name in optional if row.cells.count(name) == 1}
+                continue
+        yield row.where, {name: row.cells[place] for name, place in places.items() if place < len(row.cells)}
 
 
 def column_number(name: str, header: Row) -> int:

@@ -133,6 +133,7 @@ FAMILY = Family(
             "next-sentence head": output("cls/seq_relationship/", "sop_classifier.classifier", "2"),
             "classifier": output("", "classifier", "C"),
             "tagger": output("tagging/", "classifier", "C"),
+            "multiple-choice head": output("multiple_choice/", "classifier", "1"),
             "span head": output("cls/squad/", "qa_outputs", "2"),
         },
         tied={
@@ -145,6 +146,7 @@ FAMILY = Family(
             ("masked-LM head",): "AlbertForMaskedLM",
             ("classifier",): "AlbertForSequenceClassification",
             ("tagger",): "AlbertForTokenClassification",
+            ("multiple-choice head",): "AlbertForMultipleChoice",
             ("span head",): "AlbertForQuestionAnswering",
         },
         constants=_identity,

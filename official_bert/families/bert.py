@@ -24,6 +24,7 @@ FAMILY = Family(
             "next-sentence head": output("cls/seq_relationship/", "cls.seq_relationship", "2"),
             "classifier": output("", "classifier", "C"),
             "tagger": output("tagging/", "classifier", "C"),
+            "multiple-choice head": output("multiple_choice/", "classifier", "1"),
             "span head": output("cls/squad/", "qa_outputs", "2"),
         },
         tied={
@@ -37,6 +38,7 @@ FAMILY = Family(
             ("next-sentence head",): "BertForNextSentencePrediction",
             ("classifier",): "BertForSequenceClassification",
             ("tagger",): "BertForTokenClassification",
+            ("multiple-choice head",): "BertForMultipleChoice",
             ("span head",): "BertForQuestionAnswering",
         },
     ),

@@ -68,9 +68,12 @@ FAMILY = Family(
             ),
             "classifier": output("", "classifier", "C"),
             "tagger": output("tagging/", "classifier", "C"),
+            "multiple-choice head": output("multiple_choice/", "classifier", "1"),
             "span head": output("cls/squad/", "qa_outputs", "2"),
         },
-        poolers={"classifier": dense("bert/pooler/dense", "pre_classifier", "DD")},
+        poolers=dict.fromkeys(
+            ("classifier", "multiple-choice head"), dense("bert/pooler/dense", "pre_classifier", "DD")
+        ),
         left_out=("bert/pooler/", "cls/seq_relationship/"),
         tied={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
         architectures={
@@ -78,6 +81,7 @@ FAMILY = Family(
             ("masked-LM head",): "DistilBertForMaskedLM",
             ("classifier",): "DistilBertForSequenceClassification",
             ("tagger",): "DistilBertForTokenClassification",
+            ("multiple-choice head",): "DistilBertForMultipleChoice",
             ("span head",): "DistilBertForQuestionAnswering",
         },
     ),

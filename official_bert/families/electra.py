@@ -69,9 +69,13 @@ FAMILY = Family(
             ),
             "classifier": output("", "classifier.out_proj", "C"),
             "tagger": output("tagging/", "classifier", "C"),
+            "multiple-choice head": output("multiple_choice/", "classifier", "1"),
             "span head": output("cls/squad/", "qa_outputs", "2"),
         },
-        poolers={"classifier": dense("bert/pooler/dense", "classifier.dense", "DD")},
+        poolers={
+            "classifier": dense("bert/pooler/dense", "classifier.dense", "DD"),
+            "multiple-choice head": dense("bert/pooler/dense", "sequence_summary.summary", "DD"),
+        },
         left_out=("bert/pooler/", "cls/seq_relationship/", "generator/", "generator_predictions/"),
         tied={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
         architectures={
@@ -80,6 +84,7 @@ FAMILY = Family(
             ("discriminator's head",): "ElectraForPreTraining",
             ("classifier",): "ElectraForSequenceClassification",
             ("tagger",): "ElectraForTokenClassification",
+            ("multiple-choice head",): "ElectraForMultipleChoice",
             ("span head",): "ElectraForQuestionAnswering",
         },
     ),

@@ -17,6 +17,7 @@ from official_bert.modeling.encoder_options import UNPADDED
 from official_bert.serving.servable import EXAMPLES, TEXT, Servable
 from official_bert.support import hub
 from official_bert.support.errors import UserError, format_names, plain_message
+from official_bert.tasks.multiple_choice.servable import CHOICES, joined_choices
 from official_bert.tasks.sentence_encoder.servable import VECTORS
 from official_bert.tasks.task_registry import TASKS
 from official_bert.training.precision import AUTO, NONE, dtype_policy
@@ -56,9 +57,9 @@ class Predictor:
 
         Args:
           path: a version of an exported model; the folder of its versions (the last one is used); or the output folder
-            of `run_classifier.py`, `run_squad.py`, `run_ner.py` or `run_pretraining.py`. Or a Hugging Face folder,
-            possibly `hf://owner/name`, whose `config.json` gives a class with a head for one of these tasks. Or, for
-            `embed`, the folder of an encoder without a task, in BERT's or Hugging Face's format.
+            of `run_classifier.py`, `run_squad.py`, `run_ner.py`, `run_multiple_choice` or `run_pretraining.py`. Or a
+            Hugging Face folder, possibly `hf://owner/name`, whose `config.json` gives a class with a head for one of
+            these tasks. Or, for `embed`, the folder of an encoder without a task, in BERT's or Hugging Face's format.
           use_best_checkpoint: for an output folder, whether to use the best checkpoint instead of the last.
           vocab_file: for an output folder, another path of its vocabulary; by default its copy in the folder or, in
             folders of earlier versions, the path used in training.
@@ -137,7 +138,9 @@ class Predictor:
 
         Args:
           texts: one text; for a model that takes two, a tuple: (text_a, text_b), or (question, context). A Hugging Face
-            classifier takes both forms, since its folder does not record which it was trained on. Or a list of these.
+            classifier takes both forms, since its folder does not record which it was trained on. For multiple choice,
+            (context, choices), or (context, question, choices) if it was trained with questions; choices are a list of
+            strings, or a string with one per line. Or a list of these.
 
         Returns:
           A list in the same order for a list. For one text:
@@ -145,6 +148,7 @@ class Predictor:
             a float from a regression;
             a list of `Answer` from question answering, best first; if answers may be missing, "no answer" is added
               unless included;
+            a `Choice` from multiple choice, the best one with its number and the probabilities of all;
             a `TaggedText` from tagging, with words, tags, probabilities and entities;
             a list of `FilledMask` for each [MASK] from a pretrained model, most likely first;
             its vector, float32 [D], from a sentence encoder.
@@ -258,6 +262,8 @@ def _check_is_list(texts: Any) -> None:
 def _row(
     names: Sequence[str], number: int, text: str | tuple[str, str], takes_one_text: bool = False
 ) -> tuple[str, ...]:
+    if CHOICES in names and isinstance(text, (tuple, list)) and text:
+        text = (*text[:-1], joined_choices(text[-1]))
     if takes_one_text and isinstance(text, str):
         text = (text, *[""] * (len(names) - 1))
     if len(names) == 1:

@@ -12,6 +12,7 @@ from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.heads import EncoderModel
+from official_bert.modeling.multiple_choice import MultipleChoiceModel
 from official_bert.support import writing
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.task_registry import TASKS, TaskRow
@@ -37,7 +38,7 @@ def save_model(
 
     Args:
       folder: where to save; it must not exist yet.
-      model: a `ClassificationModel`, `SpanModel`, `TaggingModel` or `PretrainingModel`.
+      model: a `ClassificationModel`, `SpanModel`, `TaggingModel`, `MultipleChoiceModel` or `PretrainingModel`.
       tokenizer: the tokenizer that the model was trained with.
       labels: the names of its outputs in order: classes or tags. None for regression (a classifier with a single
         output) and for models that find answers or words.
@@ -121,8 +122,10 @@ def _config(
         "export_dir": os.path.join(folder, "export"),
     }
     defaults = {"max_seq_length": min(names["max_seq_length"], model.encoder.max_length)}
+    if isinstance(model, (ClassificationModel, MultipleChoiceModel)):
+        following["data_dir"] = "."
     if isinstance(model, ClassificationModel):
-        following |= {"task_name": "custom", "data_dir": ".", "regression": is_regression}
+        following |= {"task_name": "custom", "regression": is_regression}
         defaults["text_a_column"] = "text"
         if options["window_length"]:
             following |= {"long_text": "window", "max_seq_length": options["window_length"]}

@@ -6,16 +6,17 @@ from typing import Any
 import keras
 from keras import ops
 
+from official_bert.config.tensor_names import TEXT_LENGTHS
 from official_bert.modeling import pooling as layer_pooling
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import EncoderModel, OutputProjection
 from official_bert.modeling.token_model import complete_inputs, symbolic_inputs
+from official_bert.modeling.unjoined_texts import unjoined_texts
 from official_bert.support.errors import UserError
 
 BM25 = "bm25"
 _OF_LAYERS = (layer_pooling.SECOND_TO_LAST, layer_pooling.SUM_LAST_FOUR, layer_pooling.CONCAT_LAST_FOUR)
 POOLINGS = ("mean", "cls", "max", *_OF_LAYERS, BM25)
-TEXT_LENGTHS = "text_lengths"  # input of `SentenceGroupModel`
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
@@ -188,20 +189,11 @@ class SentenceGroupModel(EncoderModel):
         Returns:
           A dict of `vectors`, float32 [B, K, D], and with a classifier `logits`, float32 [B, num_classes].
         """
-        lengths = inputs[TEXT_LENGTHS]  # [B, K]
-        num_texts = lengths.shape[1]
-        longest = ops.max(lengths) if self._options["is_padded_to_longest"] else self._options["max_seq_length"]
-        starts = ops.cumsum(lengths, axis=1) - lengths
-        offsets = ops.arange(longest, dtype="int32")
-        is_real = offsets < ops.expand_dims(lengths, -1)  # [B, K, S of a text]
-        places = ops.where(is_real, ops.expand_dims(starts, -1) + offsets, 0)
-        flat = ops.reshape(places, (ops.shape(places)[0], -1))  # [B, K * S]
-        mask = ops.reshape(ops.cast(is_real, "int32"), (-1, longest))
-        texts = {
-            name: ops.reshape(ops.take_along_axis(inputs[name], flat, axis=1), (-1, longest)) * mask
-            for name in ("input_ids", "segment_ids")
-        }
-        vectors = self.sentence({**texts, "input_mask": mask}, training=training)  # [B * K, D]
+        num_texts = inputs[TEXT_LENGTHS].shape[1]
+        is_padded_to_longest = self._options["is_padded_to_longest"]
+        texts = unjoined_texts(inputs, None if is_padded_to_longest else self._options["max_seq_length"])
+        texts = {name: ops.reshape(tensor, (-1, ops.shape(tensor)[-1])) for name, tensor in texts.items()}
+        vectors = self.sentence(texts, training=training)  # [B * K, D]
         vectors = ops.reshape(vectors, (-1, num_texts, self.sentence.width))
         if self.classifier is None or num_texts == 1:
             return {"vectors": vectors}

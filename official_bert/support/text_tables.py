@@ -2,8 +2,11 @@
 
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from official_bert.support import writing
+
+_ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
 _NUMBER_OR_NOTHING = re.compile(r"(-?[\d.]+(e-?\d+)?)?")
 
 
@@ -28,6 +31,12 @@ def format_table(rows: Sequence[Sequence[str]], style: str = "aligned") -> str:
         lines.insert(1, list(rules))
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
     return "".join("  ".join(line).rstrip() + "\n" for line in lines)
+
+
+def write_rows(path: str, rows: Iterable[Iterable[str]]) -> None:
+    r"""Write a tab-separated file; tabs and line ends within a cell are escaped as `\t`, `\n` and `\r`."""
+    with writing.atomic_write(path) as sink:
+        sink.writelines("\t".join(cell.translate(_ESCAPES) for cell in row) + "\n" for row in rows)
 
 
 def mean_and_deviation(values: Sequence[float], decimals: int) -> tuple[str, str]:

@@ -18,12 +18,14 @@ import numpy as np
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
+from official_bert.modeling.multiple_choice import MultipleChoiceModel
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.sentence import SentenceModel
 from official_bert.modeling.span import SpanModel
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.serving.servable import Servable
 from official_bert.tasks.classification.options import ClassifierConfig
+from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tasks.question_answering.options import SquadConfig
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
@@ -122,6 +124,12 @@ TASKS = {
             hf_head="masked-LM head",
             old_flag="max_predictions_per_seq",
             old_outputs=frozenset({"words"}),
+        ),
+        TaskRow(
+            name="multiple_choice",
+            config_class=MultipleChoiceConfig,
+            model_class=MultipleChoiceModel,
+            hf_head="multiple-choice head",
         ),
         TaskRow(name="sentence_encoder", config_class=SentenceEncoderConfig, model_class=SentenceModel),
     )

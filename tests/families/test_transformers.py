@@ -16,6 +16,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.families.family_registry import canonical_name
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.multiple_choice import MultipleChoiceModel
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.span import SpanModel
 from official_bert.modeling.tagging import TaggingModel
@@ -28,6 +29,7 @@ HEADS = {
     "ForPreTraining": (PretrainingModel, {}),
     "ForMaskedLM": (PretrainingModel, {}),
     "ForSequenceClassification": (ClassificationModel, {"head_dropout": 0.0}),
+    "ForMultipleChoice": (MultipleChoiceModel, {"head_dropout": 0.0}),
     "ForTokenClassification": (TaggingModel, {"head_dropout": 0.0}),
     "ForQuestionAnswering": (SpanModel, {}),
 }
@@ -35,7 +37,7 @@ HEADS = {
 
 def load(folder, expected):
     model_class, options = HEADS.get(folder.name, (BertEncoder, {}))
-    if "head_dropout" in options:
+    if model_class in (ClassificationModel, TaggingModel):
         options = options | {"num_outputs": expected["logits"].shape[-1]}
     return model_class.from_checkpoint(str(folder), **options)
 
@@ -82,9 +84,10 @@ def test_it_computes_what_transformers_computed(case):
     expected = dict(np.load(GOLDEN / case / "expected.npz"))
     model, inputs = load(GOLDEN / case, expected), inputs_of(expected)
     encoder = getattr(model, "encoder", model)
-    encoded, states = encoder(inputs), expected["hidden_states"]
+    sequences = {name: array.reshape(-1, array.shape[-1]) for name, array in inputs.items()}
+    encoded, states = encoder(sequences), expected["hidden_states"]
     np.testing.assert_allclose(np.stack(encoded["encoder_layers"]), states, atol=1e-5)
-    np.testing.assert_allclose(encoder.pool(inputs), encoded["pooled_output"], atol=1e-5)
+    np.testing.assert_allclose(encoder.pool(sequences), encoded["pooled_output"], atol=1e-5)
     if "pooler_output" in expected:
         np.testing.assert_allclose(encoded["pooled_output"], expected["pooler_output"], atol=1e-5)
     for name, logits in scores(model, inputs).items():

@@ -24,6 +24,7 @@ VARIANTS = {
     "classification": EXPORTING,
     "question answering": {"mixed_precision": "bfloat16"},
     "tagging": {"mixed_precision": "bfloat16"},
+    "multiple choice": EXPORTING,
     "sentence encoder": EXPORTING,
 }
 STARTS_IN_A_FOLDER = 5  # after these a run may finish

@@ -17,6 +17,7 @@ from official_bert.modeling.blocks import LayerNorm, ResidualOutput
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder, Embeddings, Pooler
 from official_bert.modeling.heads import OutputProjection
+from official_bert.modeling.multiple_choice import MultipleChoiceModel
 from official_bert.modeling.pretraining import MaskedLmHead, PretrainingModel
 from official_bert.modeling.roberta import RobertaEmbeddings
 from official_bert.modeling.sentence import SentenceModel
@@ -129,6 +130,7 @@ CASES = {
         None,
         unused="bert/pooler/",
     ),
+    "MultipleChoiceModel": Case(_on_encoder(MultipleChoiceModel), INPUTS, None),
     "PretrainingModel": Case(_on_encoder(PretrainingModel), (*INPUTS, ("mask", B, P)), None),
 }
 

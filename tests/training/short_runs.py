@@ -54,6 +54,9 @@ def runs_of_all_tasks(data, model, records_file, vocab_file, head_dropout=0.1):
         (data / f"{name}.conll").write_text("\n".join("".join(lines) for lines in sentences))
         pairs = [f"{text}\t{text.split()[0]} {_texts(rng, 1)[0]}\n" for text in _texts(rng, count)]
         (data / f"{name}.pairs.tsv").write_text("question\tanswer\n" + "".join(pairs))
+        own = random.Random(count)
+        choices = [json.dumps({"c": text, "o": _texts(own, 3), "l": len(text) % 3}) for text in _texts(own, count)]
+        (data / f"{name}.choices.jsonl").write_text("\n".join(choices))
         paragraphs = []
         for number, text in enumerate(_texts(rng, count)):
             context, answer = f"the {text} quay", text.split()[0]
@@ -81,6 +84,11 @@ def runs_of_all_tasks(data, model, records_file, vocab_file, head_dropout=0.1):
         "tagging": ("run_ner", {
             **labelling, "train_file": str(data / "train.conll"), "eval_file": str(data / "dev.conll"),
             "predict_file": str(data / "dev.conll"), "gradient_accumulation_steps": 2,
+        }),
+        "multiple choice": ("run_multiple_choice", {
+            **labelling, "data_dir": str(data), "train_file": "train.choices.jsonl",
+            "eval_file": "dev.choices.jsonl", "predict_file": "dev.choices.jsonl", "context_column": "c",
+            "choice_columns": "o", "label_column": "l",
         }),
         "question answering": ("run_squad", {
             **tuning, "train_file": str(data / "train.json"), "predict_file": str(data / "dev.json"), "doc_stride": 8,

@@ -6,6 +6,7 @@ import tensorflow as tf
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder_options import EncoderOptions
 from official_bert.tasks.classification.task import ClassificationTask
+from official_bert.tasks.multiple_choice.task import MultipleChoiceTask
 from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.tasks.question_answering.records import TRAINING_SCHEMA
 from official_bert.tasks.question_answering.task import QuestionAnsweringTask
@@ -33,6 +34,9 @@ TASKS = {
     "tagging": lambda options: TaggingTask(CONFIG, num_tags=4, max_seq_length=LENGTH, encoder_options=options),
     "tagging by an LSTM": lambda options: TaggingTask(
         CONFIG, num_tags=4, max_seq_length=LENGTH, head="bilstm", lstm_units=8, encoder_options=options
+    ),
+    "multiple choice": lambda options: MultipleChoiceTask(
+        CONFIG, num_choices=3, max_seq_length=LENGTH, encoder_options=options
     ),
     "question answering": lambda options: QuestionAnsweringTask(
         CONFIG, TRAINING_SCHEMA, max_seq_length=LENGTH, is_padding_scored=False, encoder_options=options
@@ -68,6 +72,8 @@ def batch_of(name: str) -> dict[str, tf.Tensor]:
         batch["next_sentence_labels"] = rng.integers(0, 2, SIZE)
     elif name.startswith("classification"):
         batch |= {"label_ids": rng.integers(0, 3, SIZE), "is_real_example": np.ones(SIZE)}
+    elif name == "multiple choice":  # sequences one after another; the last example has two choices
+        batch |= {"text_lengths": [[4, 3, 5], [1, 1, 1], [2, 2, 3], [2, 3, 0]], "label_ids": [2, 0, 1, 1]}
     elif name.startswith("tagging"):
         batch["label_ids"] = mask * rng.integers(0, 5, mask.shape)
     else:

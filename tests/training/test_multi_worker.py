@@ -92,7 +92,7 @@ def together(runs, tmp_path_factory):
     return folder, logs
 
 
-TASKS = ("pretraining", "classification", "tagging", "question answering", "sentence encoder")
+TASKS = ("pretraining", "classification", "tagging", "question answering", "multiple choice", "sentence encoder")
 
 
 def metrics_of(folder):

@@ -1,20 +1,19 @@
 """Prediction files of a classifier: the reference's bare table, a readable one, and GLUE's."""
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from absl import logging
 
 from official_bert.metrics.classification import class_counts, confusion_matrix
-from official_bert.support import writing
 from official_bert.support.errors import UserError
+from official_bert.support.text_tables import write_rows
 from official_bert.tasks.classification.datasets.labels import Dataset
 from official_bert.tasks.classification.datasets.layouts import ID_COLUMN, TextExample
 from official_bert.tasks.classification.datasets.published import GLUE_NAMES
 
 _MOST_LABELS_OF_A_MATRIX = 1000
-_ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 _CLASS_SCORES = ("precision", "recall", "f1", "count")
@@ -72,7 +71,7 @@ def write_confusion_matrix(path: str, dataset: Dataset, predictions: Mapping[str
         predictions["label_ids"], dataset.decide(predictions["probabilities"]), len(dataset.labels)
     )
     rows = ([label, *map(str, row)] for label, row in zip(dataset.labels, counts, strict=True))
-    _write_rows(path, [("label", *dataset.labels), *rows])
+    write_rows(path, [("label", *dataset.labels), *rows])
 
 
 def write_bare_table(path: str, probabilities: np.ndarray) -> None:
@@ -82,7 +81,7 @@ def write_bare_table(path: str, probabilities: np.ndarray) -> None:
       path: the output file.
       probabilities: float32 [N, C], in the order of the examples.
     """
-    _write_rows(path, ((str(number) for number in row) for row in probabilities))
+    write_rows(path, ((str(number) for number in row) for row in probabilities))
 
 
 def write_readable_table(
@@ -117,7 +116,7 @@ def write_readable_table(
             cells = [getattr(example, column) or "" for column in columns]
             yield cells + _predicted_cells(dataset, row)
 
-    _write_rows(path, rows())
+    write_rows(path, rows())
 
 
 def write_glue_submission(path: str, dataset: Dataset, probabilities: np.ndarray) -> None:
@@ -129,7 +128,7 @@ def write_glue_submission(path: str, dataset: Dataset, probabilities: np.ndarray
       probabilities: float32 [N, C].
     """
     rows = ((str(index), predicted_label(dataset, row)) for index, row in enumerate(probabilities))
-    _write_rows(path, [("index", "prediction"), *rows])
+    write_rows(path, [("index", "prediction"), *rows])
 
 
 def check_submission(dataset: Dataset) -> None:
@@ -171,8 +170,3 @@ def _predicted_cells(dataset: Dataset, probabilities: np.ndarray) -> list[str]:
     if dataset.problem == "multi_label":
         return [label, *shares]
     return [label, shares[dataset.labels.index(label)], *shares]
-
-
-def _write_rows(path: str, rows: Iterable[Iterable[str]]) -> None:
-    with writing.atomic_write(path) as sink:
-        sink.writelines("\t".join(cell.translate(_ESCAPES) for cell in row) + "\n" for row in rows)

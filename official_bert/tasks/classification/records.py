@@ -8,18 +8,15 @@ import numpy as np
 from absl import logging
 
 from official_bert.config.tensor_names import ENCODER_INPUTS, FEATURES
+from official_bert.data.example_encoding import EncodedBatch, encode_examples
 from official_bert.data.padded_lengths import padded_lengths
 from official_bert.data.records import RecordFile, write_cached
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.support.manifest import fingerprint
-from official_bert.support.processes import Workers, available_cores
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.joining import join_texts, truncate_pair
 from official_bert.tokenization.unknown import warn_of_unknown
 from official_bert.tokenization.windows import split_windows
-
-_EXAMPLES_WORTH_A_PROCESS = 30_000  # one process handles these in a second or two
-_EXAMPLES_IN_A_BATCH = 500
 
 Ids = list[int]
 Texts = Sequence[tuple[str, str | None]]
@@ -166,15 +163,16 @@ class LabelledTexts(NamedTuple):
         joiner, texts = self.joiner, self.texts
 
         def records() -> Iterator[bytes]:
-            num_used = max(1, min(num_processes or available_cores(), len(texts) // _EXAMPLES_WORTH_A_PROCESS))
-            starts = range(0, len(texts), _EXAMPLES_IN_A_BATCH)
-            slices = (slice(start, start + _EXAMPLES_IN_A_BATCH) for start in starts)
-            batches = ((texts[part], self.labels[part]) for part in slices)
-            counts = Counter()
-            with Workers(num_used, joiner, file.schema, name="tokenizes texts") as workers:
-                for batch in workers.map(_encoded_batch, batches):
-                    yield from batch.records
-                    counts.update(batch.counts)
+            examples, counts = list(zip(texts, self.labels, strict=True)), Counter()
+            yield from encode_examples(
+                examples,
+                _encoded_batch,
+                joiner,
+                file.schema,
+                num_texts=len(texts),
+                counts=counts,
+                num_processes=num_processes,
+            )
             if counts["num_shortened"]:
                 logging.info(
                     "%d of %d examples were truncated to %d wordpieces",
@@ -197,20 +195,11 @@ class LabelledTexts(NamedTuple):
         write_cached(file, {**self.provenance(file.schema), "encoder": encoder}, records)
 
 
-class _Batch(NamedTuple):
-    """Records of some examples, and counts of their texts."""
-
-    records: list[bytes]
-    counts: dict[str, int]
-
-
-def _encoded_batch(batch: tuple[Texts, Labels], joiner: TextJoiner, schema: RecordSchema) -> _Batch:
+def _encoded_batch(examples: Sequence[tuple], joiner: TextJoiner, schema: RecordSchema) -> EncodedBatch:
     joiner.num_shortened = joiner.num_wordpieces = joiner.num_unknown = 0
-    records = [
-        schema.encode({**joiner.join(text_a, text_b), **_label_values(label)})
-        for (text_a, text_b), label in zip(*batch, strict=True)
-    ]
-    return _Batch(records, {name: getattr(joiner, name) for name in ("num_shortened", "num_wordpieces", "num_unknown")})
+    records = [schema.encode({**joiner.join(*texts), **_label_values(label)}) for texts, label in examples]
+    names = ("num_shortened", "num_wordpieces", "num_unknown")
+    return EncodedBatch(records, {name: getattr(joiner, name) for name in names})
 
 
 def _label_values(label: int | float | tuple[int, ...]) -> dict[str, Sequence[int | float]]:

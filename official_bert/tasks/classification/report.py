@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from official_bert.metrics.calibration import confidence_bins, expected_calibration_error
 from official_bert.metrics.classification import class_counts
 from official_bert.tasks.classification.datasets.labels import Dataset
 from official_bert.tasks.classification.datasets.layouts import TextExample
+from official_bert.training.report_sections import accuracy_by_length, mistakes_section, reliability_section
 from official_bert.visualization.report_page import (
     NUM_MISTAKES,
     Bar,
@@ -17,7 +17,6 @@ from official_bert.visualization.report_page import (
     Mistake,
     Mistakes,
     Part,
-    Reliability,
     Scatter,
     Scores,
     Section,
@@ -25,7 +24,6 @@ from official_bert.visualization.report_page import (
     Text,
     confusion_section,
     length_bins,
-    percent,
     scatter_points,
     scores_by_name,
 )
@@ -88,11 +86,11 @@ def _of_single_label(
     return [
         confusion_section("Confusion matrix", dataset.labels, labels, predicted),
         scores_by_name("By label", "label", dataset.labels, *class_counts(labels, predicted, len(dataset.labels))),
-        _reliability(
+        reliability_section(
             confidences, is_correct, "A prediction is the label of a text; its confidence is that label's probability."
         ),
-        _by_length(lengths, is_correct),
-        _mistakes(mistakes, len(rows), len(examples), "by the probability of the wrong label"),
+        accuracy_by_length(lengths, is_correct),
+        mistakes_section(mistakes, len(rows), len(examples), "by the probability of the wrong label"),
     ]
 
 
@@ -129,9 +127,9 @@ def _of_multi_label(
     note = "Each decision whether a text has a label counts as a prediction, so each text has one for every label."
     return [
         scores_by_name("By label", "label", dataset.labels, *class_counts(labels, predicted, len(dataset.labels))),
-        _reliability(confidences.ravel(), is_correct.ravel(), note),
-        _by_length(lengths, is_correct.all(axis=-1)),
-        _mistakes(mistakes, len(rows), len(examples), "by the confidence of the most confident wrong decision"),
+        reliability_section(confidences.ravel(), is_correct.ravel(), note),
+        accuracy_by_length(lengths, is_correct.all(axis=-1)),
+        mistakes_section(mistakes, len(rows), len(examples), "by the confidence of the most confident wrong decision"),
     ]
 
 
@@ -188,34 +186,3 @@ def _of_regression(
 def _texts(example: TextExample) -> list[Text]:
     texts = [example.text_a] if example.text_b is None else [example.text_a, example.text_b]
     return [Text("", [Part(text)]) for text in texts]
-
-
-def _reliability(confidences: np.ndarray, is_correct: np.ndarray, note: str) -> Reliability:
-    are_numbers = np.isfinite(confidences)
-    # A float32 softmax may exceed 1 by rounding.
-    bins = confidence_bins(np.clip(confidences[are_numbers], 0, 1), is_correct[are_numbers])
-    error = expected_calibration_error(bins)
-    note = (
-        f"Expected calibration error {error:.4f}: the mean distance between confidence and accuracy over {len(bins)} "
-        f"intervals (Guo et al. 2017). Below the dashed line the model is overconfident. {note}"
-    )
-    return Reliability(title="Calibration", bins=bins, note=note)
-
-
-def _by_length(lengths: Sequence[int], is_correct: np.ndarray) -> Bars:
-    places, names = length_bins(lengths)
-    totals = np.bincount(places, minlength=len(names)).tolist()
-    hits = np.bincount(places[is_correct], minlength=len(names)).tolist()
-    bars = [
-        Bar(name, (num_right, total - num_right), percent(num_right / total) if total else "")
-        for name, num_right, total in zip(names, hits, totals, strict=True)
-    ]
-    note = "Above each bar: the fraction of correct predictions. Lengths are those before truncation."
-    return Bars(title="Length", parts=("right", "wrong"), bars=bars, axis="wordpieces", note=note)
-
-
-def _mistakes(mistakes: Sequence[Mistake], num_wrong: int, num_examples: int, order: str) -> Mistakes:
-    note = f"{num_wrong:,} of {num_examples:,} examples are wrong."
-    if num_wrong > len(mistakes):
-        note = f"{note} These are the first {len(mistakes)} {order}."
-    return Mistakes(title="Most confident mistakes", mistakes=mistakes, note=note)

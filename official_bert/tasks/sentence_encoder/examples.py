@@ -6,17 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from official_bert.data.tables import (
-    ENDINGS,
     KEYED_FORMATS,
     Keys,
     Row,
     column_number,
-    format_of,
+    find_table,
     parse_score,
     read_table,
     without_trailing_blank_rows,
 )
-from official_bert.support import files
 from official_bert.support.errors import UserError, format_names
 
 CUSTOM = "custom"
@@ -74,20 +72,6 @@ LAYOUTS = {
     "qnli": Layout(("question", "sentence"), label="label", keeps="entailment", files=_GLUE_FILES),
 }
 """The published data sets."""
-
-
-def find_table(path: str) -> str:
-    """Return the format of a table.
-
-    Raises:
-      UserError: the file does not exist or has an unknown extension.
-    """
-    table_format = format_of(path)
-    if table_format is None:
-        raise UserError(f"{path}: the file name must end in one of {', '.join(ENDINGS)}")
-    if not files.exists(path):
-        raise UserError(f"{path}: there is no file; check the path")
-    return table_format
 
 
 def read_rows(path: str, layout: Layout) -> Iterator[tuple[str, dict[str, str]]]:

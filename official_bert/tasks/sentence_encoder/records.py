@@ -1,23 +1,22 @@
 """TFRecords of sentence encoders: the texts of an example one after another, or single texts."""
 
 import functools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from absl import logging
 
+from official_bert.config.tensor_names import TEXT_LENGTHS
+from official_bert.data.example_encoding import EncodedBatch, encode_examples
 from official_bert.data.records import RecordFile, write_cached
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.support.manifest import fingerprint
-from official_bert.support.processes import Workers, available_cores
 from official_bert.tasks.sentence_encoder.examples import Example
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.joining import join_texts
 
-TEXT_LENGTHS, TEXT_NUMBERS, SCORES, LABEL = "text_lengths", "text_numbers", "scores", "label_ids"
-
-_TEXTS_WORTH_A_PROCESS = 30_000  # one or two seconds of work for a process
-_EXAMPLES_IN_A_BATCH = 500
+TEXT_NUMBERS, SCORES, LABEL = "text_numbers", "scores", "label_ids"
 
 
 def example_schema(
@@ -106,26 +105,18 @@ def write_examples(file: RecordFile, examples: Sequence[Example], converter: Tex
     """
 
     def records() -> Iterator[bytes]:
-        num_texts = sum(len(example.texts) for example in examples)
-        num_used = max(1, min(available_cores(), num_texts // _TEXTS_WORTH_A_PROCESS))
-        batches = (
-            examples[start : start + _EXAMPLES_IN_A_BATCH] for start in range(0, len(examples), _EXAMPLES_IN_A_BATCH)
-        )
-        num_truncated = 0
-        with Workers(num_used, converter, file.schema, name="tokenizes texts") as workers:
-            for serialized, of_batch in workers.map(_encoded_batch, batches):
-                yield from serialized
-                num_truncated += of_batch
-        if num_truncated:
+        num_texts, counts = sum(len(example.texts) for example in examples), Counter()
+        yield from encode_examples(examples, _encoded_batch, converter, file.schema, num_texts=num_texts, counts=counts)
+        if num_truncated := counts["num_truncated"]:
             logging.info("%d of %d texts were truncated", num_truncated, num_texts)
 
     return write_cached(file, provenance(examples, converter, file.schema), records)
 
 
-def _encoded_batch(examples: Sequence[Example], converter: TextsToIds, schema: RecordSchema) -> tuple[list[bytes], int]:
+def _encoded_batch(examples: Sequence[Example], converter: TextsToIds, schema: RecordSchema) -> EncodedBatch:
     encode = functools.partial(_encoded, converter=converter, schema=schema)
     records, counts = zip(*map(encode, examples), strict=True)
-    return list(records), sum(counts)
+    return EncodedBatch(list(records), {"num_truncated": sum(counts)})
 
 
 def _encoded(example: Example, converter: TextsToIds, schema: RecordSchema) -> tuple[bytes, int]:

@@ -1,6 +1,6 @@
 """Makes this folder's goldens: small random models of each family, and the outputs of `transformers`.
 
-    python make.py [FAMILY ...]        # with torch and transformers 5; without arguments all families
+    python make.py [FAMILY[/HEAD] ...]        # with torch and transformers 5; without arguments all families
 
 `FAMILY/HEAD/` contains a Hugging Face folder (`config.json`, `model.safetensors`) and `expected.npz`: inputs, the
 hidden states at every position, the logits, and the losses of ten steps of gradient descent. A family is a row of
@@ -54,6 +54,7 @@ FAMILIES = {
             "ForSequenceClassification": {"type_vocab_size": 1, "num_hidden_layers": 3},
             "ForPreTraining": {"hidden_act": "gelu_new"},
             "ForQuestionAnswering": {"hidden_act": "relu"},
+            "ForMultipleChoice": {},
         },
     ),
     "albert": (
@@ -66,6 +67,7 @@ FAMILIES = {
             "ForSequenceClassification": {"num_hidden_groups": 2, "inner_group_num": 2},
             "ForTokenClassification": {"num_labels": 5},
             "ForQuestionAnswering": {"hidden_act": "relu"},
+            "ForMultipleChoice": {},
         },
     ),
     "distilbert": (
@@ -77,6 +79,7 @@ FAMILIES = {
             "ForSequenceClassification": {"num_labels": 3},
             "ForTokenClassification": {"num_labels": 5, "n_layers": 3},
             "ForQuestionAnswering": {"sinusoidal_pos_embds": True},
+            "ForMultipleChoice": {},
         },
     ),
     "electra": (
@@ -89,6 +92,7 @@ FAMILIES = {
             "ForSequenceClassification": {"num_labels": 3},
             "ForTokenClassification": {"num_labels": 5, "embedding_size": 12},
             "ForQuestionAnswering": {"num_hidden_layers": 3},
+            "ForMultipleChoice": {"summary_last_dropout": 0.0},
         },
     ),
 }
@@ -99,6 +103,7 @@ ROBERTA_HEADS = {
     "ForSequenceClassification": {"num_labels": 3},
     "ForTokenClassification": {"num_labels": 5},
     "ForQuestionAnswering": {"num_hidden_layers": 3},
+    "ForMultipleChoice": {},
 }
 FEW_HEADS = {head: ROBERTA_HEADS[head] for head in ("ForMaskedLM", "ForSequenceClassification")}
 FAMILIES |= {
@@ -111,13 +116,15 @@ RATE, NUM_STEPS = 0.02, 10
 
 
 def main(families):
-    for family in families or FAMILIES:
+    for family, _, only in (given.partition("/") for given in families or FAMILIES):
         name, sizes, heads = FAMILIES[family]
         for head, special in heads.items():
+            if only not in ("", head):
+                continue
             torch.manual_seed(len(head))
             config = getattr(transformers, f"{name}Config")(**sizes | special, attn_implementation="eager")
             make(getattr(transformers, name + head)(config), HERE / family / head)
-        if family == "roberta":
+        if family == "roberta" and not only:
             make_tokenizer(HERE / family / "tokenizer")
 
 
@@ -157,6 +164,9 @@ def make_inputs(model):
         labels["labels"] = np.where(mask, random.integers(0, config.num_labels, mask.shape), -100)
     elif name.endswith("QuestionAnswering"):
         labels["start_positions"], labels["end_positions"] = random.integers(0, min(LENGTHS), (2, len(ids)))
+    elif name.endswith("MultipleChoice"):  # two contexts, each with two choices
+        inputs = {key: values.reshape(2, 2, -1) for key, values in inputs.items()}
+        labels["labels"] = random.integers(0, 2, 2)
     elif name.endswith("MaskedLM"):
         labels["labels"] = np.where(mask, ids, -100)
     return tuple({key: torch.from_numpy(value) for key, value in values.items()} for values in (inputs, labels))

@@ -1,0 +1,46 @@
+"""`run_multiple_choice`: train, evaluate, predict and export models that choose one of several texts."""
+
+from official_bert.commands.shared.file_checks import check_finetuning
+from official_bert.options.command import Command
+from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
+
+
+def check(config: MultipleChoiceConfig) -> None:
+    """Check the files before TensorFlow is imported.
+
+    Raises:
+      UserError: a file is missing, or the model's files do not match.
+    """
+    from official_bert.tasks.multiple_choice.examples import find_files, layout_of_flags
+
+    check_finetuning(config)
+    layout = layout_of_flags(config)
+    needed = {"train": config.do_train, "dev": config.is_evaluated, "test": config.do_predict}
+    for split, is_needed in needed.items():
+        if is_needed:
+            find_files(config.data_dir, layout.files[split])
+
+
+def run(config: MultipleChoiceConfig) -> None:
+    """Train, evaluate, predict and export, depending on the flags.
+
+    Raises:
+      UserError: a flag, the data or a checkpoint is invalid.
+    """
+    from official_bert.tasks.multiple_choice.job import MultipleChoiceJob
+    from official_bert.training.finetuning import finetune
+
+    finetune(MultipleChoiceJob, config)
+
+
+COMMAND = Command(
+    name="run_multiple_choice",
+    config_class=MultipleChoiceConfig,
+    summary="Fine-tunes BERT to choose one of several texts, such as endings or answers, evaluates it, and predicts.",
+    usage=r"""
+  {command} --task_name=swag --data_dir=swag --output_dir=out --init_checkpoint=uncased_L-12_H-768_A-12 \
+      --do_train --do_eval --max_seq_length=80 --num_train_epochs=3 --learning_rate=2e-5 --train_batch_size=16
+""",
+    check=check,
+    run=run,
+)

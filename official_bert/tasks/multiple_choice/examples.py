@@ -1,0 +1,244 @@
+"""Examples of multiple choice: the layouts of data sets, and a reader of their files."""
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from official_bert.data.tables import find_table, read_objects
+from official_bert.support import files
+from official_bert.support.errors import UserError, format_names
+
+CUSTOM = "custom"
+_ID_COLUMNS = ("id", "example_id", "idx")  # of which an example has at most one
+
+
+class Example(NamedTuple):
+    """A context and its choices.
+
+    Attributes:
+      context: the first text of every sequence.
+      question: the text before each choice; "" for none.
+      choices: the choices, without line breaks.
+      label: number of the right choice, from 0; 0 if unknown.
+      names: the data set's names of the choices, such as "A".
+      id: id of the example; "" if it has none.
+    """
+
+    context: str
+    question: str
+    choices: tuple[str, ...]
+    label: int
+    names: tuple[str, ...]
+    id: str
+
+    @property
+    def second_texts(self) -> list[str]:
+        """The second text of each sequence: the question and a choice."""
+        return [f"{self.question} {choice}" if self.question else choice for choice in self.choices]
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """The columns and files of a data set.
+
+    Attributes:
+      context: column of the context; in JSON, `a.b` is the key b of the object a.
+      choices: columns of the choices. A value is a text, or a list of texts or of objects with `text` and `label`, or
+        an object of lists `text` and `label`.
+      label: column of the right choice: its name, its number from 0, or its letter from A; None if there is none.
+      question: column of the text before each choice; None if there is none.
+      files: file name of each split in the data folder; or a folder, whose `.txt` files hold an object each.
+      has_header: whether the first row of TSV and CSV names the columns.
+      phrases: texts that replace the values of the question column.
+      shares_context: whether a row has lists of questions, their choices and labels, as in RACE's own files.
+    """
+
+    context: str
+    choices: tuple[str, ...]
+    label: str | None = None
+    question: str | None = None
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    has_header: bool = True
+    phrases: Mapping[str, str] | None = None
+    shares_context: bool = False
+
+
+def _files(pattern: str, *names: str) -> dict[str, str]:
+    return {split: pattern.format(name) for split, name in zip(("train", "dev", "test"), names, strict=True)}
+
+
+_QUESTION_OBJECTS = Layout("question.stem", ("question.choices",), "answerKey")
+LAYOUTS = {
+    "swag": Layout(
+        "sent1",
+        tuple(f"ending{number}" for number in range(4)),
+        "label",
+        question="sent2",
+        files=_files("{}.csv", "train", "val", "test"),
+    ),
+    "race": Layout(
+        "article",
+        ("options",),
+        "answer",
+        question="question",
+        files=_files("{}", "train", "dev", "test"),
+        shares_context=True,
+    ),
+    "arc-easy": dataclasses.replace(_QUESTION_OBJECTS, files=_files("ARC-Easy-{}.jsonl", "Train", "Dev", "Test")),
+    "arc-challenge": dataclasses.replace(
+        _QUESTION_OBJECTS, files=_files("ARC-Challenge-{}.jsonl", "Train", "Dev", "Test")
+    ),
+    "commonsenseqa": dataclasses.replace(
+        _QUESTION_OBJECTS, files=_files("{}.jsonl", "train_rand_split", "dev_rand_split", "test_rand_split_no_answers")
+    ),
+    "copa": Layout(
+        "premise",
+        ("choice1", "choice2"),
+        "label",
+        question="question",
+        files=_files("{}.jsonl", "train", "val", "test"),
+        phrases={"cause": "What was the cause of this?", "effect": "What happened as a result?"},
+    ),
+}
+"""The published data sets."""
+
+
+def layout_of_flags(config: Any) -> Layout:
+    """Return the layout given by the flags of `run_multiple_choice`; `config` is a `MultipleChoiceConfig`."""
+    given = {"train": config.train_file, "dev": config.eval_file, "test": config.predict_file}
+    given = {split: file for split, file in given.items() if file}
+    if config.task_name != CUSTOM:
+        layout = LAYOUTS[config.task_name]
+        return dataclasses.replace(layout, files={**layout.files, **given})
+    return Layout(
+        config.context_column,
+        config.choice_names,
+        config.label_column,
+        question=config.question_column,
+        files=given,
+        has_header=config.has_header,
+    )
+
+
+def find_files(data_dir: str, name: str) -> list[tuple[str, str]]:
+    """Return the files of a split with their formats: one, or all `.txt` files in a folder and its subfolders.
+
+    Raises:
+      UserError: there is none.
+    """
+    path = os.path.join(data_dir, name)
+    if not files.is_folder(path):
+        if not os.path.splitext(name)[1]:
+            path = f"{path}.jsonl"
+        return [(path, find_table(path))]
+    folders = [path, *(os.path.join(path, name) for name in sorted(files.list_folder(path)))]
+    found = [
+        (os.path.join(folder, name), "jsonl")
+        for folder in filter(files.is_folder, folders)
+        for name in sorted(files.list_folder(folder))
+        if name.endswith(".txt")
+    ]
+    if not found:
+        raise UserError(f"{path} has no .txt files, nor do its subfolders; check the path")
+    return found
+
+
+def read_examples(data_dir: str, layout: Layout, split: str) -> list[Example]:
+    """Read the examples of a split, "train", "dev" or "test"; those of "test" need no label.
+
+    Raises:
+      UserError: a file is missing or empty, or a row is invalid; the message names the line.
+    """
+    is_labelled = split != "test"
+    columns = [layout.context, *([layout.question] if layout.question else []), *layout.choices]
+    columns += [layout.label] if is_labelled else []
+    return [
+        _example(row, layout, is_labelled, where)
+        for path, table_format in find_files(data_dir, layout.files[split])
+        for where, values in read_objects(
+            path, table_format, columns, optional=_ID_COLUMNS, has_header=layout.has_header
+        )
+        for row in _rows(values, layout, where)
+    ]
+
+
+def _rows(values: Mapping[str, Any], layout: Layout, where: str) -> Iterator[Mapping[str, Any]]:
+    """Yield a row for each question of a row; most layouts have one."""
+    if not (layout.shares_context and "questions" in values):
+        yield values
+        return
+    lists = [values.get(name) for name in ("questions", "options", "answers")]
+    if not all(isinstance(column, list) for column in lists) or len(set(map(len, lists))) > 1:
+        raise UserError(f"{where}: questions, options and answers must be lists of the same length")
+    for number, (question, options, answer) in enumerate(zip(*lists, strict=True)):
+        name = f"{values.get('id', '')}-{number}"
+        yield {**values, "question": question, "options": options, "answer": answer, "id": name}
+
+
+def _example(row: Mapping[str, Any], layout: Layout, is_labelled: bool, where: str) -> Example:
+    question = _text(row, layout.question, where) if layout.question else ""
+    if layout.phrases is not None:
+        if question not in layout.phrases:
+            raise UserError(
+                f"{where}: {layout.question!r} is {question!r}; it must be one of {format_names(layout.phrases)}"
+            )
+        question = layout.phrases[question]
+    texts, names = [], []
+    for column in layout.choices:
+        for text, name in _choices(_value(row, column, where), column, where):
+            texts.append(text.replace("\n", " ").strip())
+            names.append(name)
+    while texts and not texts[-1]:  # a row of a table with fewer choices than others
+        del texts[-1], names[-1]
+    empty = next((number for number, text in enumerate(texts) if not text), None)
+    if empty is not None:
+        raise UserError(f"{where}: choice {empty} (counted from 0) is empty, but later ones are not; fill it in")
+    if len(texts) < 2:
+        raise UserError(f"{where}: an example needs at least two choices, but this one has {len(texts)}")
+    label = _label(_value(row, layout.label, where), names, where) if is_labelled else 0
+    names = tuple(name or str(number) for number, name in enumerate(names))
+    found = next((row[name] for name in _ID_COLUMNS if name in row), "")
+    return Example(_text(row, layout.context, where), question, tuple(texts), label, names, str(found))
+
+
+def _choices(value: Any, column: str, where: str) -> Iterator[tuple[str, str | None]]:
+    """Yield the texts and names of the choices in a column."""
+    if isinstance(value, dict) and isinstance(value.get("text"), list):
+        names = value.get("label", [None] * len(value["text"]))
+        value = [{"text": text, "label": name} for text, name in zip(value["text"], names, strict=False)]
+    for item in value if isinstance(value, list) else [value]:
+        text, name = (item.get("text"), item.get("label")) if isinstance(item, dict) else (item, None)
+        if text is None and item is None:  # a missing cell
+            text = ""
+        if not isinstance(text, str):
+            raise UserError(f"{where}: {column!r} contains {item!r:.80}; a choice must be a string")
+        yield text, None if name is None else str(name)
+
+
+def _label(value: Any, names: Sequence[str | None], where: str) -> int:
+    name = str(value).strip()
+    if name in names:
+        return names.index(name)
+    number = int(name) if name.isdecimal() else ord(name.upper()) - ord("A") if len(name) == 1 else -1
+    if not 0 <= number < len(names) or any(names):
+        known = format_names(names) if all(names) else f"0 to {len(names) - 1}, or a letter from A"
+        raise UserError(f"{where}: the label {value!r} is not one of the {len(names)} choices: {known}")
+    return number
+
+
+def _text(row: Mapping[str, Any], column: str, where: str) -> str:
+    value = _value(row, column, where)
+    if not isinstance(value, str):
+        raise UserError(f"{where}: {column!r} is {value!r:.80}; a text must be a string")
+    return value
+
+
+def _value(row: Mapping[str, Any], column: str, where: str) -> Any:
+    """Return the value of a column, possibly inside an object: `a.b`."""
+    value: Any = row
+    for key in [column] if column in row else column.split("."):
+        if not isinstance(value, Mapping) or key not in value:
+            raise UserError(f"{where}: there is no {column!r}; it has {format_names(row)}")
+        value = value[key]
+    return value

@@ -1,0 +1,163 @@
+"""The `FinetuningJob` of `run_multiple_choice`: its examples, records and output files."""
+
+import os
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from absl import logging
+
+from official_bert.checkpoints.bundle import GLOBAL_STEP
+from official_bert.config.bert_config import BertConfig
+from official_bert.data.padded_lengths import padded_lengths
+from official_bert.data.records import RecordFile
+from official_bert.serving.run_export import export_run
+from official_bert.serving.versions import check_export_dir
+from official_bert.support.text_tables import write_rows
+from official_bert.tasks.multiple_choice.examples import Example, layout_of_flags, read_examples
+from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
+from official_bert.tasks.multiple_choice.records import ChoiceJoiner, ChoiceWriter
+from official_bert.tasks.multiple_choice.report import report_sections
+from official_bert.tasks.multiple_choice.servable import servable_of_run
+from official_bert.tasks.multiple_choice.task import MultipleChoiceTask
+from official_bert.tokenization import Tokenizer
+from official_bert.training.job import FinetuningJob
+from official_bert.training.loop import Trainer
+from official_bert.training.results import RESULTS_FILE
+from official_bert.training.run_setup import encoder_options
+from official_bert.training.split_records import SplitRecords
+from official_bert.training.summaries import ScalarLog, write_results
+from official_bert.visualization.report_page import REPORT_FILE, write_report
+
+PREDICTIONS_FILE = "predictions.tsv"
+
+
+class _Split(NamedTuple):
+    """A split: the name of its record file, its examples, and its task, whose records have room for their choices."""
+
+    name: str
+    writer: ChoiceWriter
+    task: MultipleChoiceTask
+    records: SplitRecords
+
+    @property
+    def examples(self) -> list[Example]:
+        """The examples."""
+        return self.writer.examples
+
+    def predictions(self, trainer: Trainer) -> dict[str, np.ndarray]:
+        """Return the predictions for the examples."""
+        return self.records.predictions(trainer, self.name, self.writer, is_scored=self.name == "eval")
+
+
+class MultipleChoiceJob(FinetuningJob):
+    """A fine-tuning run of multiple choice. For the attributes see `FinetuningJob`."""
+
+    config: MultipleChoiceConfig
+    primary_metric = "eval_accuracy"
+
+    def __init__(self, config: MultipleChoiceConfig, bert_config: BertConfig, tokenizer: Tokenizer):
+        """Read all examples before any computation.
+
+        Raises:
+          UserError: a file is invalid, or the export cannot be written.
+        """
+        super().__init__(config, bert_config, tokenizer)
+        self._joiner, self._num_choices = ChoiceJoiner(tokenizer, config.max_seq_length), 2
+        layout = layout_of_flags(config)
+        self._train, self._dev, self._test = (
+            self._split(name, read_examples(config.data_dir, layout, split)) if is_needed else None
+            for name, split, is_needed in (
+                ("train", "train", config.do_train),
+                ("eval", "dev", config.is_evaluated),
+                ("predict", "test", config.do_predict),
+            )
+        )
+        if config.do_export:
+            check_export_dir(config.export_dir)
+        trained = self._train or self._dev or self._test
+        self.task = trained.task if trained else self.create_task(config, bert_config)
+        self.num_training_examples = len(self._train.examples) if self._train else None
+
+    def _split(self, name: str, examples: list[Example]) -> _Split:
+        config, num_choices = self.config, max(len(example.choices) for example in examples)
+        logging.info("%s: %d examples with up to %d choices", name, len(examples), num_choices)
+        task = self._task(config, self.bert_config, num_choices)
+        records = SplitRecords(config, task, padded_lengths(num_choices * config.max_seq_length))
+        return _Split(name, ChoiceWriter(self._joiner, examples), task, records)
+
+    def _task(self, config: MultipleChoiceConfig, bert_config: BertConfig, num_choices: int) -> MultipleChoiceTask:
+        return MultipleChoiceTask(
+            bert_config,
+            num_choices=num_choices,
+            max_seq_length=config.max_seq_length,
+            is_padded_to_longest=config.pads_dynamically and not config.use_xla,
+            trainable_encoder=config.trainable_encoder,
+            encoder_options=encoder_options(config),
+            **config.model_options,
+        )
+
+    def create_task(self, config: MultipleChoiceConfig, bert_config: BertConfig) -> MultipleChoiceTask:
+        """See `FinetuningJob`."""
+        examples = self._train.examples if self._train else []
+        return self._task(config, bert_config, max((len(example.choices) for example in examples), default=2))
+
+    def training_source(self) -> tuple[str, dict[str, Any]]:
+        """See `FinetuningJob`; with a frozen encoder, the records of its outputs."""
+        return self._train.records.ids_file("train").path, self._train.writer.provenance(self.task.schema)
+
+    def training_file(self, trainer: Trainer) -> RecordFile:
+        """See `FinetuningJob`; with a frozen encoder, the file of its outputs."""
+        return self._train.records.file(trainer, "train")
+
+    def write_training_records(self, trainer: Trainer) -> int:
+        """See `FinetuningJob`."""
+        return self._train.records.write(trainer, "train", self._train.writer)
+
+    def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
+        """Evaluate on the evaluation data and log the scores."""
+        return self._evaluated(trainer, step)[1]
+
+    def evaluate(self, trainer: Trainer, step: int) -> None:
+        """Write `eval_results.txt` and the report."""
+        predicted, scores = self._evaluated(trainer, step)
+        if not self.folder(trainer).is_written:
+            return
+        results = {GLOBAL_STEP: step, **scores}
+        write_results(os.path.join(self.config.output_dir, RESULTS_FILE), results)
+        examples, encode = self._dev.examples, self.tokenizer.encode
+        lengths = [
+            len(encode(example.context)) + max(len(encode(text)) for text in example.second_texts)
+            for example in examples
+        ]
+        sections = report_sections(examples, predicted["probabilities"], scores=results, lengths=lengths)
+        title = f"{self.config.task_name}: {len(examples):,} examples"
+        write_report(os.path.join(self.config.output_dir, REPORT_FILE), title, sections)
+
+    def _evaluated(self, trainer: Trainer, step: int) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+        predicted = self._dev.predictions(trainer)
+        scores = self._dev.task.scores(predicted)
+        if self.folder(trainer).is_written:
+            ScalarLog(self.config.output_dir).replace("eval", step, scores)
+        return predicted, scores
+
+    def predict(self, trainer: Trainer, step: int) -> None:
+        """Write `predictions.tsv`: for each example its choice, and the probabilities of all."""
+        del step
+        probabilities = self._test.predictions(trainer)["probabilities"]
+        if self.folder(trainer).is_written:
+            path = os.path.join(self.config.output_dir, PREDICTIONS_FILE)
+            write_rows(path, _prediction_rows(self._test.examples, probabilities))
+            logging.info("wrote %d predictions to %s", len(probabilities), path)
+
+    def export(self, checkpoint: str) -> None:
+        """Export a checkpoint."""
+        export_run(servable_of_run, self.config, self.bert_config, self.tokenizer, checkpoint)
+
+
+def _prediction_rows(examples: list[Example], probabilities: np.ndarray) -> Iterator[list[str]]:
+    yield ["id", "prediction", "choice", "probability", *(f"p{number}" for number in range(probabilities.shape[1]))]
+    for number, (example, row) in enumerate(zip(examples, probabilities, strict=True)):
+        best, cells = int(row.argmax()), [f"{share:.6f}" for share in row[: len(example.choices)]]
+        chosen = [example.id or str(number), example.names[best], example.choices[best], cells[best]]
+        yield chosen + cells + [""] * (len(row) - len(cells))

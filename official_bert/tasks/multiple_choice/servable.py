@@ -1,0 +1,176 @@
+"""Servable multiple choice: map a context and its choices to probabilities."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from official_bert.checkpoints.loading import load
+from official_bert.checkpoints.opening import open_checkpoint
+from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.encoder import create_encoder
+from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
+from official_bert.modeling.multiple_choice import NO_CHOICE, MultipleChoiceModel
+from official_bert.serving.servable import Tensors, WindowedServable, check_table_size, check_total_size
+from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
+from official_bert.tokenization import Tokenizer
+from official_bert.tokenization.graph_joining import Parts, join_parts
+
+CHOICES = "choices"  # the text input with one choice per line
+
+# B: examples, N: choices per example, R: choices of all examples.
+
+
+class Choice(NamedTuple):
+    """The best choice for a context.
+
+    Attributes:
+      text: the choice.
+      number: its number among the choices, from 0.
+      probability: its probability.
+      probabilities: the probability of every choice, in their order.
+    """
+
+    text: str
+    number: int
+    probability: float
+    probabilities: list[float]
+
+
+class MultipleChoiceServable(WindowedServable):
+    """A model of `run_multiple_choice`; the sequences of its choices are the windows of an example."""
+
+    task = "multiple_choice"
+
+    def __init__(
+        self,
+        model: MultipleChoiceModel,
+        config: BertConfig,
+        tokenizer: Tokenizer,
+        *,
+        max_seq_length: int,
+        has_question: bool = False,
+    ):
+        """Combine a model with its tokenizer.
+
+        Args:
+          model: the model.
+          config: its architecture.
+          tokenizer: the tokenizer that the model was trained with.
+          max_seq_length: positions per sequence; see `ChoiceJoiner` for longer texts.
+          has_question: whether a text precedes each choice.
+
+        Raises:
+          UserError: see `Servable`.
+        """
+        super().__init__(model, config, tokenizer, max_seq_length=max_seq_length, name="multiple_choice")
+        self.text_names = ("context", "question", CHOICES) if has_question else ("context", CHOICES)
+
+    def sample_texts(self, num_wordpieces: int) -> list[str]:
+        """Create warm-up texts; see `Servable`."""
+        *texts, choice = super().sample_texts(num_wordpieces)
+        return [*texts, f"{choice}\n{choice}"]
+
+    def cut(
+        self, context: tf.Tensor, choices: tf.Tensor, question: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, Tensors]:
+        """Join each context with its choices.
+
+        Args:
+          context: string [B].
+          choices: string [B], one choice per line; blank lines at the end do not count.
+          question: string [B], the text before each choice, or "".
+
+        Returns:
+          The example of each choice, int64 [R]; and input_ids, input_mask and segment_ids, int32 [R, S].
+        """
+        with tf.device("CPU:0"):
+            lines = _lines(choices)
+            example, texts = lines.value_rowids(), lines.flat_values
+            if question is not None:
+                before = tf.gather(question, example)
+                texts = tf.where(before == "", texts, tf.strings.join([before, texts], separator=" "))
+            tokenizer, length = self._graph_tokenizer(), self.max_seq_length
+            first, second = (tokenizer.encode_beginnings(texts, length) for texts in (context, texts))
+            room = tf.constant(self._specials.room(length, is_pair=True), tf.int64)
+            kept_second = tf.minimum(second.row_lengths(), room)
+            kept_first = tf.minimum(tf.gather(first.row_lengths(), example), room - kept_second)
+        return example, join_parts(
+            Parts(first.flat_values, tf.gather(first.row_starts(), example), kept_first),
+            Parts(second.flat_values, second.row_starts(), kept_second),
+            specials=self._specials,
+        )
+
+    def predict(self, inputs: Tensors) -> Tensors:
+        """Score sequences of a context and a choice.
+
+        Args:
+          inputs: input_ids, input_mask and segment_ids, int32 [B, S].
+
+        Returns:
+          scores: float32 [B]; the probabilities of the choices for a context are the softmax over their scores.
+        """
+        return {"scores": self._run_model(inputs)}
+
+    def answer(self, **texts: tf.Tensor) -> Tensors:
+        """Choose for contexts.
+
+        Args:
+          **texts: string [B]; see `cut`.
+
+        Returns:
+          probabilities: float32 [B, N], in the order of the choices, 0 for missing ones.
+          choices: string [B, N], the choices; "" for missing ones.
+          best: int32 [B], number of the best choice, from 0.
+        """
+        texts[CHOICES] = check_total_size(texts[CHOICES], CHOICES)
+        ids = self.cut(**texts)[1]
+        scores = self.predict_in_batches(ids, {"scores": (None,)})["scores"]
+        with tf.device("CPU:0"):
+            lines = _lines(texts[CHOICES])
+            lengths = check_table_size(lines.nrows(), lines.row_lengths())
+            table = tf.RaggedTensor.from_row_lengths(scores, lengths, validate=False).to_tensor(NO_CHOICE)  # [B, N]
+            probabilities = tf.nn.softmax(table)
+            return {
+                "probabilities": probabilities,
+                "choices": lines.to_tensor(),
+                "best": tf.argmax(probabilities, axis=1, output_type=tf.int32),
+            }
+
+
+def _lines(choices: tf.Tensor) -> tf.RaggedTensor:
+    """Split choices, string [B], into lines without surrounding blanks, at least one for each example."""
+    return tf.ragged.map_flat_values(tf.strings.strip, tf.strings.split(tf.strings.strip(choices), "\n"))
+
+
+def servable_of_run(
+    config: MultipleChoiceConfig,
+    bert_config: BertConfig,
+    tokenizer: Tokenizer,
+    checkpoint: str,
+    encoder_options: EncoderOptions = UNPADDED,
+) -> MultipleChoiceServable:
+    """Load a model that `run_multiple_choice` trained; see `TaskRow`."""
+    model = MultipleChoiceModel(create_encoder(bert_config, encoder_options), **config.model_options)
+    load(open_checkpoint(checkpoint, "checkpoint"), model.trainable_variables)
+    return MultipleChoiceServable(
+        model, bert_config, tokenizer, max_seq_length=config.max_seq_length, has_question=config.has_question
+    )
+
+
+def joined_choices(choices: Any) -> Any:
+    """Return a list of choices as the input of a servable, one per line; anything else is returned as it is."""
+    if not isinstance(choices, (list, tuple)) or not all(isinstance(choice, str) for choice in choices):
+        return choices
+    return "\n".join(choice.replace("\n", " ") for choice in choices)
+
+
+def results(outputs: Mapping[str, np.ndarray]) -> list[Choice]:
+    """Convert outputs of the signature `text` to one `Choice` per example."""
+    found = []
+    for texts, best, row in zip(outputs["choices"], outputs["best"].tolist(), outputs["probabilities"], strict=True):
+        num_choices = max((number for number, text in enumerate(texts.tolist(), start=1) if text), default=1)
+        probabilities = row[:num_choices].tolist()
+        found.append(Choice(texts[best].decode(), best, probabilities[best], probabilities))
+    return found

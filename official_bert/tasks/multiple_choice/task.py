@@ -1,0 +1,108 @@
+"""The multiple-choice task: model, loss and scores."""
+
+from collections.abc import Mapping
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.tensor_names import FEATURES
+from official_bert.data.schema import Field, RecordSchema
+from official_bert.metrics.classification import accuracy
+from official_bert.modeling.encoder import create_encoder
+from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
+from official_bert.modeling.multiple_choice import MultipleChoiceModel
+from official_bert.tasks.multiple_choice.records import LABEL, choice_schema, label_fields
+from official_bert.training.distillation import TEACHER_LOGITS, soft_cross_entropy
+from official_bert.training.task import WeightedSum
+
+# B: examples, N: choices per example.
+
+
+class MultipleChoiceTask:
+    """The task of choosing one of several texts for a context.
+
+    Attributes:
+      schema: the record schema, with lengths and limits.
+      teacher_field: the teacher's scores in a record.
+    Source: BERT paper, section 4.4.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        *,
+        num_choices: int,
+        max_seq_length: int,
+        is_padded_to_longest: bool = True,
+        trainable_encoder: bool = True,
+        encoder_options: EncoderOptions = PLAIN,
+        **model_options,
+    ):
+        """Define the task.
+
+        Args:
+          config: the architecture.
+          num_choices: N, the largest number of choices of an example.
+          max_seq_length: maximum number of positions per sequence.
+          is_padded_to_longest: whether to pad sequences to the longest of the batch instead of `max_seq_length`.
+          trainable_encoder: whether to train the encoder; otherwise only the head.
+          encoder_options: computation options of the encoder.
+          **model_options: see `MultipleChoiceModel`.
+        """
+        self._config, self._encoder_options = config, encoder_options
+        self._trainable_encoder = trainable_encoder
+        self._model_options = {**model_options, "max_seq_length": None if is_padded_to_longest else max_seq_length}
+        self.schema = choice_schema(
+            num_choices, max_seq_length, vocab_size=config.vocab_size, num_segments=config.num_segments
+        )
+        self.teacher_field = Field(TEACHER_LOGITS, (num_choices,), "float32")
+        features = Field(FEATURES, (num_choices * config.hidden_size,), "float32")
+        self._feature_schema = RecordSchema(features, *label_fields(num_choices, max_seq_length))
+
+    def build_model(self) -> keras.Model:
+        """Create the model and its variables."""
+        encoder = create_encoder(self._config, self._encoder_options)
+        encoder.trainable = self._trainable_encoder
+        return MultipleChoiceModel(encoder, **self._model_options)
+
+    def feature_schema(self, model: keras.Model) -> RecordSchema:
+        """Return the schema for frozen-encoder outputs: features, float32 [N * D], and the label."""
+        del model
+        return self._feature_schema
+
+    def losses(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
+        """Return the loss; `outputs` are float32 [B, N]."""
+        return {"multiple_choice": _summed(_losses(outputs, batch))}
+
+    def logits(self, outputs: tf.Tensor) -> tf.Tensor:
+        """See `DistillableTask`; float32 [B, N]."""
+        return outputs
+
+    def soft_target_loss(
+        self, outputs: tf.Tensor, teacher_logits: tf.Tensor, batch: Mapping[str, tf.Tensor], temperature: float
+    ) -> WeightedSum:
+        """See `DistillableTask`."""
+        del batch
+        return _summed(soft_cross_entropy(outputs, teacher_logits, temperature))
+
+    def predictions(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Return the outputs per example: probabilities [B, N], 0 for missing choices, loss [B] and label_ids [B]."""
+        return {"probabilities": tf.nn.softmax(outputs), "loss": _losses(outputs, batch), LABEL: batch[LABEL]}
+
+    def scores(self, predictions: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """Return the accuracy and the mean loss over all examples."""
+        chosen = predictions["probabilities"].argmax(axis=-1)
+        return {
+            "eval_accuracy": accuracy(predictions[LABEL], chosen),
+            "eval_loss": float(np.mean(predictions["loss"], dtype=np.float64)),
+        }
+
+
+def _losses(scores: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[LABEL], logits=scores)
+
+
+def _summed(losses: tf.Tensor) -> WeightedSum:
+    return WeightedSum(tf.reduce_sum(losses), tf.cast(tf.size(losses), tf.float32))

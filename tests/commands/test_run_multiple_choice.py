@@ -1,0 +1,140 @@
+"""`run_multiple_choice` on generated data: training, evaluation, prediction, export, distillation, invalid flags."""
+
+import json
+import os
+import random
+import signal
+
+import numpy as np
+import pytest
+
+from official_bert.commands import run_multiple_choice
+from official_bert.inference.predictor import Predictor
+from official_bert.support.errors import UserError
+from official_bert.tasks.multiple_choice.job import MultipleChoiceJob
+from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
+from tests.training.short_runs import arrays_of
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory, vocab_file):
+    """Folder of examples with two kinds of words as right and wrong choices; in `dev.jsonl`, some have five."""
+    folder, rng = tmp_path_factory.mktemp("choices"), random.Random(2)
+    with open(vocab_file, encoding="utf-8") as source:
+        words = [line.strip() for line in source if line.strip().isalpha() and len(line) > 4]
+    for name, count, most in (("train", 64, 4), ("dev", 24, 5)):
+        rows = []
+        for number in range(count):
+            choices = rng.sample(words[10:20], rng.randrange(2, most + 1))
+            label = rng.randrange(len(choices))
+            choices[label] = rng.choice(words[:10])
+            rows.append({"id": f"n{number}", "c": " ".join(rng.sample(words, 3)), "o": choices, "l": label})
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+@pytest.fixture
+def settings(data_dir, one_layer_config_file, vocab_file, tmp_path, model_dir):
+    return {
+        "data_dir": str(data_dir),
+        "train_file": "train.jsonl",
+        "eval_file": "dev.jsonl",
+        "context_column": "c",
+        "choice_columns": "o",
+        "label_column": "l",
+        "bert_config_file": one_layer_config_file,
+        "vocab_file": vocab_file,
+        "init_checkpoint": str(model_dir / "bert_model.ckpt"),
+        "output_dir": str(tmp_path / "out"),
+        "max_seq_length": 16,
+        "train_batch_size": 16,
+        "learning_rate": 1e-3,
+        "do_train": True,
+    }
+
+
+def run(settings, **more):
+    run_multiple_choice.run(MultipleChoiceConfig(**settings | more))
+
+
+def results(settings):
+    with open(f"{settings['output_dir']}/eval_results.txt", encoding="utf-8") as source:
+        return {name: float(value) for name, value in (line.split(" = ") for line in source)}
+
+
+@pytest.fixture
+def stops_once(monkeypatch):
+    """Send SIGTERM after the first evaluation."""
+    scores, previous = MultipleChoiceJob.scores, signal.getsignal(signal.SIGTERM)
+
+    def stop(job, *given):
+        monkeypatch.setattr(MultipleChoiceJob, "scores", scores)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return scores(job, *given)
+
+    monkeypatch.setattr(MultipleChoiceJob, "scores", stop)
+    yield
+    signal.signal(signal.SIGTERM, previous)
+
+
+@pytest.mark.slow
+def test_a_stopped_run_resumes_exactly_learns_predicts_and_exports(settings, data_dir, tmp_path, stops_once):
+    options = {"num_train_epochs": 10.0, "eval_steps": 14, "gradient_accumulation_steps": 2}
+    run(settings, **options)
+    assert not (tmp_path / "out" / "model.ckpt-40.index").exists()
+    run(settings, **options, do_eval=True, do_predict=True, predict_file="dev.jsonl")
+    run(settings, **options, output_dir=str(tmp_path / "whole"))
+    stopped, whole = (arrays_of(tmp_path / folder, 40) for folder in ("out", "whole"))
+    assert stopped.keys() == whole.keys()
+    for name, values in whole.items():
+        np.testing.assert_array_equal(stopped[name], values, err_msg=name)
+    scores = results(settings)
+    assert scores["global_step"] == 40
+    assert scores["eval_accuracy"] > 0.8
+    header, *rows = [line.split("\t") for line in (tmp_path / "out" / "predictions.tsv").read_text().splitlines()]
+    assert header == ["id", "prediction", "choice", "probability", "p0", "p1", "p2", "p3", "p4"]
+    examples = [json.loads(line) for line in (data_dir / "dev.jsonl").read_text().splitlines()]
+    assert [row[0] for row in rows] == [example["id"] for example in examples]
+    hits = [int(row[1]) == example["l"] for row, example in zip(rows, examples, strict=True)]
+    assert np.mean(hits) == pytest.approx(scores["eval_accuracy"])
+    assert "Most confident mistakes" in (tmp_path / "out" / "report.html").read_text()
+
+    export = str(tmp_path / "serving")
+    flags = {**settings, "do_train": False, "init_checkpoint": settings["output_dir"]}
+    run(flags, do_export=True, export_dir=export)
+    texts = [(example["c"], example["o"]) for example in examples]
+    for predict in (Predictor(settings["output_dir"]), Predictor(export)):
+        for row, found in zip(rows, predict(texts), strict=True):
+            assert row[1:3] == [str(found.number), found.text]
+            shown = [float(cell) for cell in row[4 : 4 + len(found.probabilities)]]
+            np.testing.assert_allclose(found.probabilities, shown, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_frozen_encoder_and_a_student_learn(settings, tmp_path):
+    run(settings, trainable_encoder=False, do_eval=True, num_train_epochs=20.0, learning_rate=1e-2)
+    assert results(settings)["eval_accuracy"] > 0.2
+    run(settings, output_dir=str(tmp_path / "teacher"), num_train_epochs=10.0)
+    student = {"output_dir": str(tmp_path / "student"), "teacher": str(tmp_path / "teacher"), "soft_target_weight": 1.0}
+    run(settings, **student, do_eval=True, num_train_epochs=10.0)
+    assert results(settings | student)["eval_accuracy"] > 0.8
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"context_column": None}, "--task_name=custom needs --context_column"),
+        ({"choice_columns": None}, "--task_name=custom needs --choice_columns"),
+        ({"train_file": None}, "--do_train needs --train_file"),
+        ({"label_column": None}, "--do_train needs --label_column"),
+        ({"question_column": "o"}, "the flags name the column o twice"),
+        ({"task_name": "swag"}, "--context_column"),
+        (
+            {"teacher": "a", "hidden_state_weight": 1.0},
+            "--hidden_state_weight cannot be used for multiple choice; leave it out",
+        ),
+    ],
+)
+def test_flags_that_contradict_each_other_are_refused(settings, changes, message):
+    with pytest.raises(UserError, match=message):
+        MultipleChoiceConfig(**settings | changes)

@@ -8,7 +8,8 @@ import signal
 import numpy as np
 import pytest
 
-from official_bert.commands import run_multiple_choice
+from official_bert.commands import convert_hf_checkpoint, run_multiple_choice
+from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
 from official_bert.tasks.multiple_choice.job import MultipleChoiceJob
@@ -102,8 +103,13 @@ def test_a_stopped_run_resumes_exactly_learns_predicts_and_exports(settings, dat
     export = str(tmp_path / "serving")
     flags = {**settings, "do_train": False, "init_checkpoint": settings["output_dir"]}
     run(flags, do_export=True, export_dir=export)
+    model_files = {name: settings[name] for name in ("bert_config_file", "vocab_file")}
+    given = {"init_checkpoint": settings["output_dir"], "output_dir": str(tmp_path / "hf"), **model_files}
+    convert_hf_checkpoint.run(HfConversionConfig(to_hf=True, **given))
+    assert json.loads((tmp_path / "hf" / "config.json").read_text())["architectures"] == ["BertForMultipleChoice"]
     texts = [(example["c"], example["o"]) for example in examples]
-    for predict in (Predictor(settings["output_dir"]), Predictor(export)):
+    for folder in (settings["output_dir"], export, given["output_dir"]):
+        predict = Predictor(folder)
         for row, found in zip(rows, predict(texts), strict=True):
             assert row[1:3] == [str(found.number), found.text]
             shown = [float(cell) for cell in row[4 : 4 + len(found.probabilities)]]

@@ -10,6 +10,7 @@ from official_bert.tokenization import Tokenizer
 _PURPOSES = {
     "classifier": "text-classification",
     "tagger": "token-classification",
+    "multiple-choice head": "multiple-choice",
     "span head": "question-answering",
     "masked-LM head": "fill-mask",
 }

@@ -150,7 +150,7 @@ def _read_command(config: SweepConfig, settings: Mapping[str, float]) -> "tuple[
     name, *arguments = split_command(config.command)
     name = os.path.basename(name).removesuffix(".py")
     if name not in _METRICS:
-        raise UserError(f"the command to sweep must be {' or '.join(_METRICS)} with its flags, not {name!r}")
+        raise UserError(f"the command to sweep must be one of {', '.join(_METRICS)} with its flags, not {name!r}")
     config_class = load_command(name).config_class
 
     def complete(_: type, values: Mapping[str, Any], given: Collection[str]) -> Mapping[str, Any]:

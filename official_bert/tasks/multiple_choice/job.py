@@ -23,7 +23,7 @@ from official_bert.tasks.multiple_choice.task import MultipleChoiceTask
 from official_bert.tokenization import Tokenizer
 from official_bert.training.job import FinetuningJob
 from official_bert.training.loop import Trainer
-from official_bert.training.results import RESULTS_FILE
+from official_bert.training.results import RESULTS_FILE, selecting_metric
 from official_bert.training.run_setup import encoder_options
 from official_bert.training.split_records import SplitRecords
 from official_bert.training.summaries import ScalarLog, write_results
@@ -54,7 +54,6 @@ class MultipleChoiceJob(FinetuningJob):
     """A fine-tuning run of multiple choice. For the attributes see `FinetuningJob`."""
 
     config: MultipleChoiceConfig
-    primary_metric = "eval_accuracy"
 
     def __init__(self, config: MultipleChoiceConfig, bert_config: BertConfig, tokenizer: Tokenizer):
         """Read all examples before any computation.
@@ -63,7 +62,8 @@ class MultipleChoiceJob(FinetuningJob):
           UserError: a file is invalid, or the export cannot be written.
         """
         super().__init__(config, bert_config, tokenizer)
-        self._joiner, self._num_choices = ChoiceJoiner(tokenizer, config.max_seq_length), 2
+        self.primary_metric = selecting_metric(config.primary_metric, "accuracy", ("accuracy",))
+        self._joiner = ChoiceJoiner(tokenizer, config.max_seq_length)
         layout = layout_of_flags(config)
         self._train, self._dev, self._test = (
             self._split(name, read_examples(config.data_dir, layout, split)) if is_needed else None

@@ -85,14 +85,22 @@ class MultipleChoiceServable(WindowedServable):
         Returns:
           The example of each choice, int64 [R]; and input_ids, input_mask and segment_ids, int32 [R, S].
         """
-        with tf.device("CPU:0"):
-            lines = _lines(choices)
+        names = " and ".join(self.text_names)
+        same_number = [
+            tf.debugging.assert_equal(
+                tf.size(each), tf.size(choices), message=f"{names} must have the same number of texts"
+            )
+            for each in (context, question)
+            if each is not None
+        ]
+        with tf.device("CPU:0"), tf.control_dependencies(same_number):
+            lines = _lines(tf.identity(choices))
             example, texts = lines.value_rowids(), lines.flat_values
             if question is not None:
                 before = tf.gather(question, example)
                 texts = tf.where(before == "", texts, tf.strings.join([before, texts], separator=" "))
             tokenizer, length = self._graph_tokenizer(), self.max_seq_length
-            first, second = (tokenizer.encode_beginnings(texts, length) for texts in (context, texts))
+            first, second = (tokenizer.encode_beginnings(each, length) for each in (context, texts))
             room = tf.constant(self._specials.room(length, is_pair=True), tf.int64)
             kept_second = tf.minimum(second.row_lengths(), room)
             kept_first = tf.minimum(tf.gather(first.row_lengths(), example), room - kept_second)

@@ -94,6 +94,8 @@ def test_probabilities_are_those_of_the_model(servable, joiner):
     alone = predict(("the rain", "who", "snow\na warm bridge \nmirror\n"))
     assert alone.text == found[0].text
     np.testing.assert_allclose(alone.probabilities, found[0].probabilities, atol=1e-5)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must have the same number of texts"):
+        servable.answer(context=tf.constant(["a", "b"]), question=tf.constant([""]), choices=tf.constant(["a\nb"]))
     for wrong in (("the rain", "who"), ("the rain", "who", ["a", 1]), "the rain"):
         with pytest.raises(UserError, match="this model reads context and question and choices"):
             predict(wrong)

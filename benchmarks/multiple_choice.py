@@ -1,6 +1,6 @@
 r"""Accuracy and training speed of `run_multiple_choice`, compared with PyTorch's `transformers` at equal settings.
 
-  python benchmarks/multiple_choice.py --hf_dir encoder_hf --output_dir out/next --seeds 1 2 3 book1.txt book2.txt
+  python benchmarks/multiple_choice.py --hf_dir encoder_hf --output_dir out/next --seeds 1,2,3 book1.txt book2.txt
 
 The task is to choose the next sentence of a book among four; the other three are from elsewhere in the same book. The
 last tenth of each book is for evaluation. Both train the same encoder on the same examples: AdamW with bias correction,
@@ -121,14 +121,14 @@ def main() -> None:
     parser.add_argument("--num_dev", type=int, default=1000)
     parser.add_argument("--num_epochs", type=float, default=1.0)
     parser.add_argument("--learning_rate", type=float, default=5e-5)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    parser.add_argument("--seeds", default="1", help="comma-separated list")
     flags = parser.parse_args()
     train, dev = make_examples(flags.books, flags.num_train, flags.num_dev)
     os.makedirs(flags.output_dir, exist_ok=True)
     for name, examples in (("train", train), ("dev", dev)):
         with open(f"{flags.output_dir}/{name}.jsonl", "w", encoding="utf-8") as sink:
             sink.writelines(json.dumps(example) + "\n" for example in examples)
-    for seed in flags.seeds:
+    for seed in map(int, flags.seeds.split(",")):
         for name, (accuracy, speed) in (("ours", ours(flags, seed)), ("transformers", peers(flags, seed, train, dev))):
             print(f"  seed {seed}  {name:<12}  accuracy {accuracy:.3f}  {speed:8.1f} examples/s", flush=True)
 

@@ -64,7 +64,8 @@ class MultipleChoiceTask:
     def build_model(self) -> keras.Model:
         """Create the model and its variables."""
         encoder = create_encoder(self._config, self._encoder_options)
-        encoder.trainable = self._trainable_encoder
+        if not self._trainable_encoder:
+            encoder.trainable = False
         return MultipleChoiceModel(encoder, **self._model_options)
 
     def feature_schema(self, model: keras.Model) -> RecordSchema:

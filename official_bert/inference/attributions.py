@@ -43,18 +43,19 @@ def attribute(servable: Servable, inputs: Inputs) -> Attributions | None:
     rows = tf.gather(table, ids).numpy()  # [S, E]
     differences = (rows - table[servable.tokenizer.mask_id].numpy()) * is_replaced
 
-    def gradients(fraction: float) -> np.ndarray:
+    @tf.function(autograph=False)
+    def gradients(fraction: tf.Tensor) -> tf.Tensor:
         """Return the gradients at a fraction of the way from the baseline to the text, [S, E]."""
         moved = tf.tensor_scatter_nd_update(table, ids[:, np.newaxis], rows - (1 - fraction) * differences)
         with tf.GradientTape() as tape, keras.StatelessScope([(words, moved)]):
             tape.watch(moved)
             value = score(servable.predict({name: tf.constant(values) for name, values in inputs.items()}))
-        return tape.gradient(value, moved).values.numpy()  # of the lookup at each position
+        return tape.gradient(value, moved).values  # of the lookup at each position
 
-    steps = [gradients((step + 0.5) / _NUM_STEPS) for step in range(_NUM_STEPS)]
+    steps = [gradients(tf.constant((step + 0.5) / _NUM_STEPS)).numpy() for step in range(_NUM_STEPS)]
     return Attributions(
         prediction,
-        (gradients(1) * rows).sum(axis=-1),
+        (gradients(tf.constant(1.0)).numpy() * rows).sum(axis=-1),
         (np.mean(steps, axis=0) * differences).sum(axis=-1),
     )
 

@@ -80,7 +80,8 @@ class BertEncoder(ConfigMixin, TokenModel):
             speed and the outputs at padding, and Keras does not store it.
           recompute_layers: whether training stores only the input of each layer and recomputes its activations in the
             backward pass; Keras does not store it.
-          lora: low-rank updates to train instead of the weights; see `add_lora`. Keras does not store them.
+          lora: low-rank updates to train instead of the weights; see `add_lora`. Keras merges them into the
+            kernels when it saves the encoder.
           name: the first part of the variables' paths; "bert" in checkpoints.
           trainable: whether training changes the variables.
           **kwargs: see `keras.Model`: dtype.

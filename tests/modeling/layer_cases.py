@@ -45,7 +45,7 @@ CONFIG = BertConfig(
 ALBERT = AlbertConfig(**{**CONFIG.to_dict(), "embedding_size": 5, "num_hidden_groups": 2, "inner_group_num": 2})
 ROBERTA = RobertaConfig(**CONFIG.to_dict())
 MIXED_POLICIES = ("mixed_bfloat16", "mixed_float16")
-NOT_STORED = {"layout", "recompute_layers"}  # they affect only speed and memory
+NOT_STORED = {"layout", "recompute_layers", "lora"}  # speed and memory; Keras merges LoRA into the kernels it saves
 UNTRAINED = "key/bias"  # it shifts all scores of a row equally, without effect on softmax
 
 

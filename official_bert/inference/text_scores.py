@@ -72,11 +72,12 @@ class _Word(NamedTuple):
 
 
 class _EncodedText(NamedTuple):
-    """A text as a sequence, and the words in it."""
+    """A text or a pair as a sequence, the words in it, and whether both texts of a pair have some."""
 
     sentence: Sentence
     sequence: JoinedSequence
     words: list[_Word]
+    has_both: bool
 
 
 class TextScorer:
@@ -111,6 +112,7 @@ class TextScorer:
                 head=NEXT_SENTENCE if scores_pairs else MASKED_LM,
             )
         fixed_shape = (options.batch_size, options.max_seq_length) if options.use_tpu else None
+        self._scores_pairs = scores_pairs
         compute = self._next_sentence if scores_pairs else self._masked_wordpiece
         self._function = SequenceFunction(compute, strategy=strategy, fixed_shape=fixed_shape)
         self.num_long = 0
@@ -143,7 +145,7 @@ class TextScorer:
                 )
 
     def next_sentence_probabilities(self, pairs: Iterable[Sentence]) -> Iterator[tuple[Sentence, float]]:
-        """Compute the probability that the second text follows the first, for each pair that has wordpieces."""
+        """Compute the probability that the second text follows the first, for each pair whose texts have wordpieces."""
         for pool in self._pools(pairs):
             probabilities = self._function([pair.sequence for pair in pool], self._options.batch_size)
             for pair, probability in zip(pool, probabilities, strict=True):
@@ -153,7 +155,7 @@ class TextScorer:
         pool, num_sequences = [], 0
         for sentence in sentences:
             text = self._encoded(sentence)
-            if not text.words:
+            if not text.words or (self._scores_pairs and not text.has_both):
                 continue
             pool.append(text)
             num_sequences += sum(len(word.positions) for word in text.words)
@@ -178,7 +180,7 @@ class TextScorer:
                 positions = list(range(offset + start, offset + end))
                 words.append(_Word(text[encoding.starts[start] : encoding.ends[end - 1]], positions))
             offset += len(ids) + self._specials.num_between
-        return _EncodedText(sentence, join_texts(*kept, self._specials), words)
+        return _EncodedText(sentence, join_texts(*kept, self._specials), words, bool(first and second))
 
     def _masked(self, text: _EncodedText, masks_rest_of_word: bool) -> Iterator[JoinedSequence]:
         """Mask each wordpiece in turn: `-1 - id` stands for a mask in place of the wordpiece to score."""

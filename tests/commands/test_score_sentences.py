@@ -100,7 +100,7 @@ def test_scores_are_those_of_the_definition(score, model, vocab_file, monkeypatc
 
 def test_pairs_have_the_probability_of_the_next_sentence_head(score, model, vocab_file):
     pairs = [("the town woke", "marta left"), ("marta left", "the town"), ("the " * 30, "town")]
-    header, *rows = score([" ||| ".join(pair) for pair in pairs] + [""], score="next_sentence")
+    header, *rows = score([" ||| ".join(pair) for pair in pairs] + ["", "a ||| \u200b"], score="next_sentence")
     assert header == ["line", "probability", "text_a", "text_b"]
     batch = FullTokenizer(vocab_file)(pairs, max_seq_length=MAX_LENGTH)
     logits = model({**batch, "masked_lm_positions": np.zeros((3, 1), np.int32)})["next_sentence_logits"]

@@ -14,14 +14,17 @@ def unjoined_texts(inputs: Mapping[str, Any], length: int | None = None) -> dict
     Args:
       inputs: `input_ids`, `input_mask` and `segment_ids`, int32 [B, S], with the K texts of an example one after
         another; and `text_lengths`, int32 [B, K].
-      length: positions of each text in the result; None for the length of the longest text of the batch.
+      length: positions of each text in the result; None for the length of the longest text of the batch, at
+        least 1.
 
     Returns:
       The inputs of the encoder, by name, int32 [B, K, length], padded with 0.
     """
     lengths = inputs[TEXT_LENGTHS]  # [B, K]
     starts = ops.cumsum(lengths, axis=1) - lengths
-    offsets = ops.arange(ops.max(lengths) if length is None else length, dtype="int32")
+    if length is None:
+        length = ops.maximum(ops.max(lengths), 1)  # a replica's part of a batch may have only padding examples
+    offsets = ops.arange(length, dtype="int32")
     is_real = offsets < ops.expand_dims(lengths, -1)  # [B, K, length]
     places = ops.where(is_real, ops.expand_dims(starts, -1) + offsets, 0)
     flat = ops.reshape(places, (ops.shape(places)[0], -1))  # [B, K * length]

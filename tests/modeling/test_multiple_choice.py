@@ -44,6 +44,8 @@ def test_every_form_of_input_gives_the_same_scores(model, sequences):
     np.testing.assert_allclose(np.array(model(one_by_one)).reshape(2, 3), scores, atol=1e-6)
     records = joined(sequences)
     np.testing.assert_allclose(model(records), scores, atol=1e-6)
+    empty = {name: np.zeros_like(values) for name, values in records.items()}
+    assert (np.array(model(empty)) == NO_CHOICE).all()
     features = np.array(model.features(records)).reshape(2, -1)
     np.testing.assert_allclose(model({FEATURES: features, TEXT_LENGTHS: LENGTHS}), scores, atol=1e-6)
     unpadded = MultipleChoiceModel(BertEncoder(CONFIG, layout=UnpaddedLayout), max_seq_length=9)

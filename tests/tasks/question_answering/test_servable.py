@@ -261,6 +261,7 @@ def test_a_very_long_text_takes_no_more_memory_than_it_has_to(program, tokenizer
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # KiB
 
 
+@pytest.mark.slow
 def test_a_short_text_is_not_padded(chooser, ask_chooser):
     chooser.choose({"town": 5.0}, {"town": 5.0})
     ask_chooser(("where?", "in the town"))

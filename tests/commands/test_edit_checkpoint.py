@@ -96,9 +96,9 @@ def student_of(model_dir, vocab_file, tmp_path):
     ("flags", "taken"),
     [
         ({"num_layers": 2}, [0, 1]),
-        ({"num_layers": 3}, [0, 1, 2]),
-        ({"layers": "0,2"}, [0, 2]),
-        ({"layers": "-1"}, [2]),
+        pytest.param({"num_layers": 3}, [0, 1, 2], marks=pytest.mark.slow),
+        pytest.param({"layers": "0,2"}, [0, 2], marks=pytest.mark.slow),
+        pytest.param({"layers": "-1"}, [2], marks=pytest.mark.slow),
         ({"layers": "0,1,2,0,1,2"}, [0, 1, 2, 0, 1, 2]),
     ],
 )

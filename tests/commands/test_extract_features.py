@@ -102,6 +102,7 @@ def test_all_formats_hold_the_same_vectors(extract, json_lines):
     assert number == 2
 
 
+@pytest.mark.slow
 def test_pooled_formats_hold_a_vector_a_text_and_layer(extract, json_lines):
     expected = np.array([token_vectors(line).mean(axis=0) for line in read_lines(json_lines)])  # [N, K, D]
     lines = read_lines(extract(pooling="mean"))

@@ -147,6 +147,7 @@ def test_changes_without_effect_give_no_warning(resumed, caplog):
     assert "newly initialized, and fine-tuning" not in caplog.text  # the weights come from the folder
 
 
+@pytest.mark.slow
 def test_training_without_weights_to_begin_with_is_warned_of(settings, tmp_path, caplog):
     run(settings, output_dir=str(tmp_path), init_checkpoint=None, do_train=True, num_train_epochs=0.2)
     assert "no init_checkpoint: all weights are newly initialized" in caplog.text

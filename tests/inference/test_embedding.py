@@ -92,6 +92,7 @@ def test_text_settings_may_be_given(folder, predictor, vocab_file, gives_vocabul
         Predictor(folder, do_lower_case=True, **given)
 
 
+@pytest.mark.slow
 def test_embed_works_for_a_run_but_not_for_an_export(reviews, version):
     run = Predictor(reviews["output_dir"])
     encoder = BertEncoder.from_checkpoint(reviews["output_dir"])

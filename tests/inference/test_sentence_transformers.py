@@ -41,7 +41,9 @@ def config_of(config_class, **given):
     return config_class(**complete_model_flags(config_class, values, given))
 
 
-@pytest.mark.parametrize("name", ["dense", "poolings", "older"])
+@pytest.mark.parametrize(
+    "name", ["dense", *(pytest.param(name, marks=pytest.mark.slow) for name in ("poolings", "older"))]
+)
 def test_vectors_are_those_of_sentence_transformers(name):
     predictor, (texts, expected) = Predictor(FOLDERS / name), golden(name)
     np.testing.assert_allclose(predictor.embed(texts), expected, atol=1e-5)

@@ -106,9 +106,9 @@ def test_the_number_of_parameters_is_that_of_the_paper():
 @pytest.mark.parametrize(
     ("num_layers", "num_groups", "num_inner", "expected"),
     [
-        (4, 1, 1, [0, 0, 0, 0]),
-        (6, 3, 1, [0, 0, 1, 1, 2, 2]),
-        (4, 4, 1, [0, 1, 2, 3]),
+        pytest.param(4, 1, 1, [0, 0, 0, 0], marks=pytest.mark.slow),
+        pytest.param(6, 3, 1, [0, 0, 1, 1, 2, 2], marks=pytest.mark.slow),
+        pytest.param(4, 4, 1, [0, 1, 2, 3], marks=pytest.mark.slow),
         (4, 2, 2, [0, 1, 0, 1, 2, 3, 2, 3]),
     ],
 )

@@ -79,7 +79,10 @@ def test_windows_are_scored_one_by_one_and_pooled(config, batch, pooling):
     assert np.isfinite(model({name: np.zeros_like(values) for name, values in windows.items()})).all()
 
 
-@pytest.mark.parametrize("feature_layers", FEATURE_LAYERS)
+@pytest.mark.parametrize(
+    "feature_layers",
+    [*(pytest.param(name, marks=pytest.mark.slow) for name in FEATURE_LAYERS[:-1]), FEATURE_LAYERS[-1]],
+)
 def test_features_are_means_of_the_layers_over_real_positions(config, batch, feature_layers):
     deeper = dataclasses.replace(config, num_hidden_layers=5)
     model = ClassificationModel(BertEncoder(deeper, trainable=False), num_outputs=3, feature_layers=feature_layers)

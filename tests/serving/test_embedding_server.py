@@ -199,6 +199,7 @@ def test_texts_of_the_maximum_length_are_not_too_long(server):
         assert post(server, "/embed", {"inputs": f"{text} a", "truncate": False})[0] == 413
 
 
+@pytest.mark.slow
 def test_prompts_and_the_ends_of_texts(hub_client, server, export_dir, expected):
     """The prompt is the export's prefix and a word; truncation at the left leaves the prefix and 29 words."""
     prompted = signature(export_dir, 1, "text", text=[f"river {text}" for text in TEXTS])["vectors"]

@@ -269,7 +269,14 @@ def test_entities_are_those_that_the_metrics_find(config, tokenizer, tags):
     assert num_entities > 100
 
 
-@pytest.mark.parametrize("tags", [("NN", "VB", "O"), ("NN", "B-PER"), (".", "O"), ("O",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "tags",
+    [
+        ("NN", "VB", "O"),
+        *(pytest.param(tags, marks=pytest.mark.slow) for tags in (("NN", "B-PER"), (".", "O"), ("O",))),
+    ],
+    ids=" ".join,
+)
 def test_tags_that_mark_no_entities_give_none(config, tokenizer, tags):
     model, words_of_tag, _ = chooser_of(tokenizer, tags, random.Random(1))
     servable = TaggingServable(model, config, tokenizer, tags=tags, max_seq_length=8)

@@ -12,6 +12,7 @@ Needs the `bench` extra.
 """
 
 import argparse
+import contextlib
 import functools
 import json
 import os
@@ -24,7 +25,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 # These crash the process if TensorFlow was imported first.
 import torch
-import triton  # noqa: F401
+
+with contextlib.suppress(ImportError):  # builds for CPUs lack it
+    import triton  # noqa: F401
 
 from transformers import AutoModel, AutoTokenizer  # isort: skip
 

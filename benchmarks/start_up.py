@@ -2,8 +2,8 @@
 
   python benchmarks/start_up.py
 
-The model has the depth and vocabulary of BERT-Base, since tracing takes time for each layer, but small layers, so that
-little computing and reading is measured. `--help` has a limit of one second.
+The model has the depth of BERT-Base, since tracing takes time for each layer, but small layers and the demo's
+vocabulary, so that little computing and reading is measured. `--help` has a limit of one second.
 """
 
 import json

@@ -11,6 +11,7 @@ from official_bert.tasks.classification.servable import ClassificationServable
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
 from official_bert.visualization.attention import Attributions
 
+EXPLAINED_TASKS = (ClassificationServable.task, QuestionAnsweringServable.task)
 _NUM_STEPS = 32  # between the baseline and the text
 
 # S: wordpieces, V: vocabulary size, E: embedding width.

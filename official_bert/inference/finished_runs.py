@@ -122,6 +122,13 @@ def _read(
     return task, config, bert_config, tokenizer, checkpoint
 
 
+def find_task(path: str) -> str | None:
+    """Return the name of the task of a folder that `load` can read; None for other folders."""
+    run = read_run_config(path) or _run_of_finished_model(path)
+    task = task_of_run(run.task, run.flags) if run else None
+    return task and task.name
+
+
 def is_run(path: str) -> bool:
     """Return True if `load` can read a folder: a run's output, or a Hugging Face folder with a head."""
     return files.exists(os.path.join(path, RUN_CONFIG_FILE)) or _run_of_finished_model(path) is not None

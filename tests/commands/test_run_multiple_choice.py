@@ -1,9 +1,7 @@
 """`run_multiple_choice` on generated data: training, evaluation, prediction, export, distillation, invalid flags."""
 
 import json
-import os
 import random
-import signal
 
 import numpy as np
 import pytest
@@ -14,6 +12,7 @@ from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
 from official_bert.tasks.multiple_choice.job import MultipleChoiceJob
 from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
+from tests.training.evaluated_runs import sigterm_after_first_evaluation
 from tests.training.short_runs import arrays_of
 
 
@@ -65,17 +64,7 @@ def results(settings):
 
 @pytest.fixture
 def stops_once(monkeypatch):
-    """Send SIGTERM after the first evaluation."""
-    scores, previous = MultipleChoiceJob.scores, signal.getsignal(signal.SIGTERM)
-
-    def stop(job, *given):
-        monkeypatch.setattr(MultipleChoiceJob, "scores", scores)
-        os.kill(os.getpid(), signal.SIGTERM)
-        return scores(job, *given)
-
-    monkeypatch.setattr(MultipleChoiceJob, "scores", stop)
-    yield
-    signal.signal(signal.SIGTERM, previous)
+    yield from sigterm_after_first_evaluation(MultipleChoiceJob, monkeypatch)
 
 
 @pytest.mark.slow

@@ -2,10 +2,8 @@
 
 import glob
 import json
-import os
 import random
 import re
-import signal
 from dataclasses import fields
 
 import numpy as np
@@ -25,6 +23,7 @@ from official_bert.tasks.sentence_encoder.job import SentenceEncoderJob
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from official_bert.training.model_files import complete_model_flags, read_model_files
 from tests.conftest import assert_refused
+from tests.training.evaluated_runs import sigterm_after_first_evaluation
 from tests.training.short_runs import arrays_of
 
 
@@ -79,17 +78,7 @@ def results(settings):
 
 @pytest.fixture
 def stops_once(monkeypatch):
-    """Send SIGTERM after the first evaluation."""
-    scores, previous = SentenceEncoderJob.scores, signal.getsignal(signal.SIGTERM)
-
-    def stop(job, *given):
-        monkeypatch.setattr(SentenceEncoderJob, "scores", scores)
-        os.kill(os.getpid(), signal.SIGTERM)
-        return scores(job, *given)
-
-    monkeypatch.setattr(SentenceEncoderJob, "scores", stop)
-    yield
-    signal.signal(signal.SIGTERM, previous)
+    yield from sigterm_after_first_evaluation(SentenceEncoderJob, monkeypatch)
 
 
 def sentence_encoder_of_run(folder, *, prompt=None, **flags):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 
 import keras
 import tensorflow as tf
@@ -61,3 +62,17 @@ def assert_same_end(folder, whole):
     last = [f"model.ckpt-6.{end}" for end in ENDS]
     assert bytes_of(folder / "best", best) == bytes_of(whole / "best", best)
     assert bytes_of(folder, last) == bytes_of(whole, last)
+
+
+def sigterm_after_first_evaluation(job_class, monkeypatch):
+    """Send SIGTERM in the first evaluation of a job; the body of a fixture."""
+    scores, previous = job_class.scores, signal.getsignal(signal.SIGTERM)
+
+    def stop(job, *given):
+        monkeypatch.setattr(job_class, "scores", scores)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return scores(job, *given)
+
+    monkeypatch.setattr(job_class, "scores", stop)
+    yield
+    signal.signal(signal.SIGTERM, previous)

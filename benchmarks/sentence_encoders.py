@@ -3,7 +3,7 @@ r"""Training of sentence encoders, compared with sentence-transformers: scores a
   python benchmarks/sentence_encoders.py --task=sts-b --data_dir=glue/STS-B --init_checkpoint=all-MiniLM-L6-v2
   python benchmarks/sentence_encoders.py --task=squad --data_dir=squad --init_checkpoint=all-MiniLM-L6-v2
 
-Both sides train the same encoder for the same number of steps of 32 examples with the same learning rate: on the scored
+Both sides train the same encoder for the same number of steps of 32 examples with the same AdamW: on the scored
 pairs of STS-B with the CoSENT loss, or on questions and paragraphs of SQuAD (`train.json`, `dev.json`) with in-batch
 negatives. The peer is `SentenceTransformerTrainer` with default settings otherwise, except that it samples batches
 without duplicates for SQuAD. The vectors of both sides are scored by our evaluation on the dev set. Speed is that of
@@ -52,7 +52,7 @@ def our_run(options: argparse.Namespace, folder: str, seed: int) -> dict[str, fl
         f"--train_batch_size={BATCH_SIZE}", f"--num_train_epochs={options.num_train_epochs}", f"--random_seed={seed}",
         f"--max_seq_length={options.max_seq_length}", f"--warmup_proportion={WARMUP}", "--do_train", "--do_eval",
         "--eval_batch_size=64", "--verbosity=-1", f"--mixed_precision={options.mixed_precision}",
-        "--nonormalize", *options.our_flags.split(),
+        "--nonormalize", "--adam_bias_correction", *options.our_flags.split(),
     ]  # fmt: skip
     subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})
     lines = [json.loads(line) for line in pathlib.Path(output_dir, "metrics.jsonl").read_text().splitlines()]
@@ -111,6 +111,8 @@ def measure_peer(path: str) -> None:
             num_train_epochs=given["num_train_epochs"],
             per_device_train_batch_size=BATCH_SIZE,
             learning_rate=SETTINGS[given["task"]][1],
+            weight_decay=0.01,
+            adam_epsilon=1e-6,
             warmup_steps=WARMUP,
             bf16=given["bf16"],
             batch_sampler=BatchSamplers.BATCH_SAMPLER if is_scored else BatchSamplers.NO_DUPLICATES,

@@ -23,6 +23,7 @@ OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 GLOBAL_STEP = "global_step"
 LOSS_SCALE = "loss_scale/"  # prefix of the names of the loss-scaling state in float16
 UNLOGGED_STEPS = "unlogged_steps/"  # prefix of the names of scalars of the steps since the last log line
+TRAIN_SECONDS = "train_seconds"  # training time used so far; only in checkpoints of runs with a time budget
 NUM_EXAMPLES = "num_examples"  # examples used so far; only in checkpoints of runs with variable batch sizes
 _SLOTS = ("/adam_m", "/adam_v", "/lamb_m", "/lamb_v")
 _RESUMED = "checkpoint"  # name in messages for a run's own checkpoint
@@ -186,4 +187,4 @@ def is_training_state(name: str, names: Container[str]) -> bool:
     """
     variable, _, _ = name.rpartition("/")
     is_slot = variable in names or name.endswith(_SLOTS)  # these are recognized even without their variable
-    return is_slot or name in (GLOBAL_STEP, NUM_EXAMPLES) or name.startswith((UNLOGGED_STEPS, LOSS_SCALE))
+    return is_slot or name in (GLOBAL_STEP, NUM_EXAMPLES, TRAIN_SECONDS) or name.startswith((UNLOGGED_STEPS, LOSS_SCALE))

@@ -30,15 +30,16 @@ class OptimizerOptions(Options):
     )
     lr_schedule: str = option(
         "linear",
-        "Learning rate after warm-up: linear and cosine fall to --end_learning_rate, constant stays at the peak.",
-        choices=("linear", "cosine", "constant"),
+        "Learning rate after warm-up: linear and cosine fall to --end_learning_rate, constant stays at the peak, budget "
+        "falls linearly with the time used of --max_train_seconds, which then ends training.",
+        choices=("linear", "cosine", "constant", "budget"),
         affects="learning",
     )
     end_learning_rate: float = option(
         0.0,
         "Learning rate of the last step, at most --learning_rate.",
         minimum=0,
-        only_with={"lr_schedule": ("linear", "cosine")},
+        only_with={"lr_schedule": ("linear", "cosine", "budget")},
         affects="learning",
     )
     layer_wise_lr_decay: float = option(

@@ -10,6 +10,7 @@ from official_bert.options.model import ArchitectureOptions
 from official_bert.options.optimizer import OptimizerOptions
 from official_bert.options.option import Options, option, options
 from official_bert.options.trained_weights import TrainedWeightOptions
+from official_bert.support.errors import UserError
 
 
 @options(group="training")
@@ -101,7 +102,7 @@ class TrainingOptions(
     max_train_seconds: int = option(
         0,
         "Number of seconds after which training saves a checkpoint and the script exits with code 0; the same command "
-        "resumes. 0 for no limit.",
+        "resumes. With --lr_schedule=budget, the training time of all runs of the folder. 0 for no limit.",
         minimum=0,
         only_with={"do_train": (True,)},
         affects="nothing",
@@ -129,3 +130,8 @@ class TrainingOptions(
         minimum=0,
         affects="nothing",
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.do_train and self.lr_schedule == "budget" and not self.max_train_seconds:
+            raise UserError("--lr_schedule=budget needs --max_train_seconds, the training time")

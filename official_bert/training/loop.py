@@ -107,7 +107,7 @@ class Trainer:
         # Workers stop together, between two steps: none may leave the others waiting.
         with RunRequests(
             save_seconds=plan.save_checkpoints_secs,
-            max_seconds=plan.max_train_seconds,
+            max_seconds=0 if plan.lr_schedule == "budget" else plan.max_train_seconds,
             may_raise=self.cluster.num_workers == 1,
         ) as requests:
             try:

@@ -26,7 +26,8 @@ class TrainingPlan:
       use_xla: whether to compile the step with XLA, on one device.
       save_checkpoints_steps: steps between checkpoints.
       save_checkpoints_secs: seconds between additional checkpoints; 0 for none.
-      max_train_seconds: seconds after which training stops with a checkpoint and can be resumed; 0 for no limit.
+      max_train_seconds: seconds after which training stops with a checkpoint and can be resumed; 0 for no limit. With
+        the schedule "budget", the seconds of all runs together, after which training is complete.
       num_trained_layers: see `trained_weights.freeze`.
       train_only: see `trained_weights.freeze`.
       nan_policy: on a non-finite loss or gradient, "stop" training, "skip" the step without changing anything, or

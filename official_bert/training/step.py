@@ -28,6 +28,8 @@ class TrainingSteps:
       step: int64 variable, number of steps taken, counted by the optimizer.
       slots: optimizer variables by name, plus the example count for variable batch sizes.
       loss_scale_state: loss scaling variables by name; empty except in float16.
+      used_share: variable with the used fraction of the training time, for a schedule that decays by it; otherwise
+        None.
     """
 
     def __init__(self, task: Task, model: keras.Model, strategy: tf.distribute.Strategy, plan: TrainingPlan):
@@ -49,16 +51,17 @@ class TrainingSteps:
         self._seed = plan.random_seed
         self._num_parts = plan.gradient_accumulation_steps
         self._skips = plan.nan_policy == "skip"
-        schedule = create_schedule(
-            plan.lr_schedule,
-            plan.learning_rate,
-            num_train_steps=plan.num_train_steps,
-            num_warmup_steps=plan.num_warmup_steps,
-            end_learning_rate=plan.end_learning_rate,
-        )
         if plan.num_trained_layers is not None or plan.train_only is not None:
             freeze(model, num_trained_layers=plan.num_trained_layers, train_only=plan.train_only)
         with strategy.scope():
+            schedule = create_schedule(
+                plan.lr_schedule,
+                plan.learning_rate,
+                num_train_steps=plan.num_train_steps,
+                num_warmup_steps=plan.num_warmup_steps,
+                end_learning_rate=plan.end_learning_rate,
+            )
+            self.used_share = getattr(schedule, "used_share", None)
             self.optimizer = create_optimizer(plan.optimizer, schedule, model, plan.optimizer_options)
             self._loss_scale = LossScale() if model.compute_dtype == "float16" else None
         self.step = self.optimizer.iterations

@@ -22,6 +22,7 @@ from official_bert.training.plan import TrainingPlan
 from official_bert.training.run_requests import RunRequests, Terminated
 from official_bert.training.step import OVERFLOW_STEPS, SKIPPED_STEPS, TrainingSteps
 from official_bert.training.summaries import ScalarLog
+from official_bert.training.time_budget import TimeBudget
 
 _SECONDS_BETWEEN_LOG_LINES = 30  # without a terminal, if steps are too slow for `log_steps` to show progress
 
@@ -55,6 +56,9 @@ class TrainingRun:
     def __post_init__(self):
         self._failures = FailurePolicy(self.plan.nan_policy)
         self._window = StepWindow(self.plan.train_batch_size)
+        self._budget = None
+        if self.steps.used_share is not None:
+            self._budget = TimeBudget(self.plan.max_train_seconds, self.steps.used_share, self.cluster)
 
     @property
     def step(self) -> int:
@@ -73,6 +77,9 @@ class TrainingRun:
         load(reader, self.model.weights, {**self.steps.slots, GLOBAL_STEP: self.steps.step})
         load(reader, self.steps.loss_scale_state, required=lambda name: False)
         self._window.restore(reader)
+        if self._budget:
+            self._budget.restore(reader)
+            self._budget.update()
         logging.info("resuming from %s", latest)
 
     def save(self) -> None:
@@ -82,6 +89,7 @@ class TrainingRun:
             **self.steps.loss_scale_state,
             GLOBAL_STEP: self.steps.step,
             **self._window.arrays(),
+            **(self._budget.arrays() if self._budget else {}),
         }
         logging.info("saved %s", self.folder.save(self.step, {**weights_by_name(self.model), **state}))
 
@@ -91,11 +99,12 @@ class TrainingRun:
         self.scalar_log.discard_after(start)
         if start and self._is_evaluated(start) and self._stops_early(start):
             return True
-        if start < self.plan.num_train_steps:
+        if not self._is_last(start):
             return False
-        logging.warning(
-            "%s exists already: nothing left to train up to step %d", self.folder.latest, self.plan.num_train_steps
-        )
+        aim = f"up to step {self.plan.num_train_steps}"
+        if self._budget and self._budget.is_used_up:
+            aim = f"in max_train_seconds={self.plan.max_train_seconds:g}"
+        logging.warning("%s exists already: nothing left to train %s", self.folder.latest, aim)
         return True
 
     def take_steps(self, batches: Callable[[int], tf.data.Dataset]) -> bool:
@@ -130,7 +139,15 @@ class TrainingRun:
             self.callbacks.on_epoch_begin(start // self.plan.log_steps)
             is_over = self._loop(iterator, progress)
             self.callbacks.on_train_end()
-            return is_over
+        if self._budget and not self._budget.is_used_up and self.step == self.plan.num_train_steps:
+            logging.warning(
+                "all %d steps took %.0f of max_train_seconds=%g: the learning rate did not reach its end; train more "
+                "steps or epochs for less time",
+                self.step,
+                self._budget.seconds,
+                self.plan.max_train_seconds,
+            )
+        return is_over
 
     def _loop(self, iterator: Iterator, progress: Progress) -> bool:
         plan, step = self.plan, self.step
@@ -145,6 +162,8 @@ class TrainingRun:
             history = self.steps.take(iterator, num_steps)
             seconds = time.monotonic() - began
             step = self.step
+            if self._budget:
+                self._budget.update()
             fault_point("step")
             self._window.add(history, None if pace.is_first_call else seconds)
             if pace.is_first_call:
@@ -155,7 +174,7 @@ class TrainingRun:
             if is_rolled_back:
                 self.steps.roll_back(self.folder.latest)
                 self._window = StepWindow(plan.train_batch_size)
-            is_over = step == plan.num_train_steps
+            is_over = self._is_last(step)
             self._log(step, progress, is_logged=is_over or step % plan.log_steps == 0, is_overflow=is_overflow)
             if self._is_evaluated(step):
                 progress.clear()
@@ -203,7 +222,10 @@ class TrainingRun:
         self._window = StepWindow(self.plan.train_batch_size)
 
     def _is_evaluated(self, step: int) -> bool:
-        return self.evaluate is not None and (step == self.plan.num_train_steps or step % self.plan.eval_steps == 0)
+        return self.evaluate is not None and (self._is_last(step) or step % self.plan.eval_steps == 0)
+
+    def _is_last(self, step: int) -> bool:
+        return step >= self.plan.num_train_steps or (self._budget is not None and self._budget.is_used_up)
 
     def _stops_early(self, step: int) -> bool:
         """Evaluate; return True to stop early, but not after SIGTERM: the resumed run evaluates this step."""

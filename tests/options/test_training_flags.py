@@ -19,14 +19,15 @@ GIVEN = {"bert_config_file": "a", "input_file": "b", "output_dir": "c", "do_trai
         ),
         (
             {"lr_schedule": "constant", "end_learning_rate": 1e-5},
-            "--end_learning_rate needs --lr_schedule=linear or cosine",
+            "--end_learning_rate needs --lr_schedule=linear or cosine or budget",
         ),
+        ({"lr_schedule": "budget"}, "^--lr_schedule=budget needs --max_train_seconds, the training time$"),
         (
             {"optimizer": "lamb", "adam_bias_correction": True},
             "--adam_bias_correction needs --optimizer=adam",
         ),
         ({"optimizer": "sgd"}, "--optimizer=sgd: must be one of adam, lamb"),
-        ({"lr_schedule": "step"}, "--lr_schedule=step: must be one of linear, cosine, constant"),
+        ({"lr_schedule": "step"}, "--lr_schedule=step: must be one of linear, cosine, constant, budget"),
         ({"layer_wise_lr_decay": 0.0}, "--layer_wise_lr_decay=0: must be above 0"),
         ({"layer_wise_lr_decay": 1.1}, "--layer_wise_lr_decay=1.1: must be at most 1"),
     ],

@@ -187,6 +187,7 @@ STAND_INS = (
         "--num_train_steps=60000 --num_warmup_steps=400",
         "--num_train_steps=4 --num_warmup_steps=1",
     ),
+    StandIn("docs/large_batches.md", "--max_train_seconds=86400", "--max_train_seconds=2"),
     StandIn("docs/multiple_choice.md", "encoder", make_encoder),
     StandIn("docs/serving.md", "encoder", make_encoder),
     StandIn("docs/serving.md", "glue/MRPC", make_mrpc),

@@ -187,4 +187,5 @@ def is_training_state(name: str, names: Container[str]) -> bool:
     """
     variable, _, _ = name.rpartition("/")
     is_slot = variable in names or name.endswith(_SLOTS)  # these are recognized even without their variable
-    return is_slot or name in (GLOBAL_STEP, NUM_EXAMPLES, TRAIN_SECONDS) or name.startswith((UNLOGGED_STEPS, LOSS_SCALE))
+    is_count = name in (GLOBAL_STEP, NUM_EXAMPLES, TRAIN_SECONDS)
+    return is_slot or is_count or name.startswith((UNLOGGED_STEPS, LOSS_SCALE))

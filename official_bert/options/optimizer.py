@@ -30,8 +30,8 @@ class OptimizerOptions(Options):
     )
     lr_schedule: str = option(
         "linear",
-        "Learning rate after warm-up: linear and cosine fall to --end_learning_rate, constant stays at the peak, budget "
-        "falls linearly with the time used of --max_train_seconds, which then ends training.",
+        "Learning rate after warm-up: linear and cosine fall to --end_learning_rate, constant stays at the peak, "
+        "budget falls linearly with the time used of --max_train_seconds, which then ends training.",
         choices=("linear", "cosine", "constant", "budget"),
         affects="learning",
     )

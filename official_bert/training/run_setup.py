@@ -156,7 +156,7 @@ def check_resumed_flags(config: TrainingOptions, num_train_steps: int, num_devic
             continue
         old, new = flags[name], getattr(config, name)
         change = f"{name}={new}, but {latest} was trained with {name}={old}"
-        if name == "train_batch_tokens" and new and not old:
+        if name in ("train_batch_tokens", "batch_ramp_up_steps") and new and not old:
             raise UserError(f"{change}, which did not count examples; leave it out, or use another output_dir")
         if name == "optimizer" and old != new:
             raise UserError(

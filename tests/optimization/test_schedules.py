@@ -103,9 +103,11 @@ def test_schedules_are_found_by_name(monkeypatch):
     monkeypatch.setitem(SCHEDULES, "square", square)
     numbers = {"num_train_steps": 10, "num_warmup_steps": 0}
     middles = {name: float(create_schedule(name, 1.0, **numbers)(4)) for name in SCHEDULES}
-    assert middles == pytest.approx({"linear": 0.5, "cosine": 0.5, "constant": 1.0, "square": 0.36, "budget": 1.0}, abs=1e-6)
+    expected = {"linear": 0.5, "cosine": 0.5, "constant": 1.0, "square": 0.36, "budget": 1.0}
+    assert middles == pytest.approx(expected, abs=1e-6)
     assert float(create_schedule("linear", 1.0, **numbers, end_learning_rate=0.25)(9)) == 0.25
-    with pytest.raises(UserError, match="^lr_schedule='root' is unknown; choose one of budget, constant, cosine, linear, sq"):
+    message = "^lr_schedule='root' is unknown; choose one of budget, constant, cosine, linear, square$"
+    with pytest.raises(UserError, match=message):
         create_schedule("root", 1.0, **numbers)
 
 

@@ -21,6 +21,14 @@ GIVEN = {"bert_config_file": "a", "input_file": "b", "output_dir": "c", "do_trai
             {"lr_schedule": "constant", "end_learning_rate": 1e-5},
             "--end_learning_rate needs --lr_schedule=linear or cosine or budget",
         ),
+        (
+            {"batch_ramp_up_steps": 9, "train_batch_size": 20},
+            "^--train_batch_size=20 is not a multiple of 8, which --batch_ramp_up_steps needs$",
+        ),
+        (
+            {"batch_ramp_up_steps": 9, "train_batch_tokens": 512},
+            "--batch_ramp_up_steps cannot be used with --train_b",
+        ),
         ({"lr_schedule": "budget"}, "^--lr_schedule=budget needs --max_train_seconds, the training time$"),
         (
             {"optimizer": "lamb", "adam_bias_correction": True},

@@ -14,6 +14,7 @@ from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.damaged_records import reporting_damaged_records
+from official_bert.data.growing_batches import SMALLEST, growing_batches
 from official_bert.data.masking import Replacements
 from official_bert.data.padded_lengths import padded_lengths
 from official_bert.data.pipeline import evaluation_batches, training_batches
@@ -125,6 +126,9 @@ def _train_and_evaluate(inputs: PretrainingInputs, strategy: tf.distribute.Strat
     if config.do_train and not config.train_batch_tokens:
         num_parts = config.gradient_accumulation_steps
         check_divisible(config.train_batch_size, strategy, "train_batch_size", num_parts=num_parts)
+        if config.batch_ramp_up_steps:
+            smallest, name = config.train_batch_size // SMALLEST, "the first batch of batch_ramp_up_steps: size"
+            check_divisible(smallest, strategy, name, num_parts=num_parts)
     if config.do_eval and cluster.num_workers > 1:
         check_divisible(config.eval_batch_size, strategy, "eval_batch_size")
     with training_folder(config, cluster.folder(config.output_dir)):
@@ -194,9 +198,17 @@ def _train(config: PretrainingConfig, trainer: Trainer, records: _Records, write
 
     def batches(start_record: int) -> tf.data.Dataset:
         write_files()
-        return records.training_batches(batch_size=batch_size, lengths=lengths, start_record=start_record)
+        if not config.batch_ramp_up_steps:
+            return records.training_batches(batch_size=batch_size, lengths=lengths, start_record=start_record)
+        return growing_batches(
+            lambda size, start: records.training_batches(batch_size=size, start_record=start),
+            batch_size=config.train_batch_size,
+            num_steps=config.batch_ramp_up_steps,
+            start_record=start_record,
+        )
 
-    plan = TrainingPlan.from_config(config, eval_steps=None)
+    varying = {"train_batch_size": None} if config.batch_ramp_up_steps else {}
+    plan = TrainingPlan.from_config(config, eval_steps=None, **varying)
     return trainer.train(plan, batches, output_dir=config.output_dir, init_checkpoint=config.init_checkpoint)
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any, ClassVar
 
+from official_bert.data.growing_batches import SMALLEST
 from official_bert.options.corpus import CorpusOptions, RecordFileOptions
 from official_bert.options.distillation import WITH_TEACHER, TeacherOptions
 from official_bert.options.evaluation import EvaluationOptions
@@ -195,6 +196,19 @@ class PretrainingConfig(TeacherOptions, EvaluationOptions, TokenizerOptions, Tra
     do_eval: bool = redeclared(EvaluationOptions, "do_eval", help="Run evaluation on the same records.")
     num_train_steps: int = option(100000, "Number of training steps.", minimum=1, affects="learning")
     num_warmup_steps: int = option(10000, "Number of learning-rate warm-up steps.", minimum=0, affects="learning")
+    batch_ramp_up_steps: int = option(
+        0,
+        "Number of first steps with smaller batches: an eighth of --train_batch_size, a quarter and half of it, a "
+        "third of these steps each.",
+        minimum=0,
+        not_with={
+            "train_batch_tokens": "--batch_ramp_up_steps cannot be used with --train_batch_tokens; leave one of them "
+            "out",
+            "use_tpu": "--batch_ramp_up_steps cannot be used with use_tpu: a TPU needs batches of fixed shape; leave "
+            "one of them out",
+        },
+        affects="order",
+    )
     max_eval_steps: int = option(
         100, "Maximum number of batches to evaluate.", group="evaluation", minimum=1, affects="nothing"
     )
@@ -273,3 +287,8 @@ class PretrainingConfig(TeacherOptions, EvaluationOptions, TokenizerOptions, Tra
             raise UserError("nothing to do: give at least one of --do_train, --do_eval and --do_export")
         if (self.do_train or self.do_eval) and not self.input_file:
             raise UserError(f"--{'do_train' if self.do_train else 'do_eval'} needs --input_file")
+        if self.batch_ramp_up_steps and self.train_batch_size % SMALLEST:
+            raise UserError(
+                f"--train_batch_size={self.train_batch_size} is not a multiple of {SMALLEST}, which "
+                "--batch_ramp_up_steps needs"
+            )

@@ -1,18 +1,23 @@
-r"""Fine-tuning on MRPC, CoNLL-2003 or SQuAD, compared with `Trainer` of PyTorch's `transformers`: scores and speed.
+r"""Fine-tuning compared with `Trainer` of PyTorch's `transformers`: scores and speed.
 
   python benchmarks/finetuning.py --task=mrpc --data_dir=glue/MRPC --model=all-MiniLM-L6-v2 --peer_python=hf/bin/python
+  python benchmarks/finetuning.py --task=next_sentence --data_dir=books --model=all-MiniLM-L6-v2
 
 Both sides train the same encoder on the same records, in bfloat16 and in batches of similar lengths, with the same
 batch size, learning rate, warm-up and AdamW with bias correction. The script of the task scores both models. Speed is
 that of the whole training, without loading; with `--torch_compile` the peer's includes compilation. `--data_dir` has
-the task's usual file names; for SQuAD `train.json` and `dev.json`. `--peer_python` is a Python with transformers and
-accelerate.
+the task's usual file names; for SQuAD `train.json` and `dev.json`. For `next_sentence` it has UTF-8 books, `*.txt`: the
+next sentence is to be chosen among four, the others being from elsewhere in the same book, whose last fifth is for
+evaluation. `--peer_python` is a Python with transformers and accelerate.
 """
 
 import argparse
+import inspect
 import json
 import os
 import pathlib
+import random
+import re
 import statistics
 import subprocess
 import sys
@@ -22,8 +27,8 @@ from typing import NamedTuple
 
 from common import report
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 WARMUP, NOT_SCORED = 0.1, -100  # the label that PyTorch's loss ignores
+NUM_CHOICES, NUM_TRAIN, NUM_DEV = 4, 2000, 1000  # of next_sentence, from all books together
 
 
 class Setting(NamedTuple):
@@ -43,25 +48,50 @@ class Setting(NamedTuple):
 
 SETTINGS = {
     "mrpc": Setting(
-        "run_classifier.py", "AutoModelForSequenceClassification", ("--task_name=mrpc", "--data_dir={0}"),
+        "run_classifier", "AutoModelForSequenceClassification", ("--task_name=mrpc", "--data_dir={0}"),
         "--do_eval", "eval_results.txt", "eval_accuracy", 32, 128, 1e-4, 3.0,
     ),
     "conll": Setting(
-        "run_ner.py", "AutoModelForTokenClassification", ("--data_dir={0}",),
-        "--do_predict", "test_results.txt", "test_f1", 32, 128, 1e-4, 2.0,
+        "run_ner", "AutoModelForTokenClassification", ("--data_dir={0}",),
+        "--do_predict", "test_results.txt", "test_f1", 32, 128, 2e-4, 2.0,
     ),
     "squad": Setting(
-        "run_squad.py", "AutoModelForQuestionAnswering", ("--train_file={0}/train.json", "--predict_file={0}/dev.json"),
+        "run_squad", "AutoModelForQuestionAnswering", ("--train_file={0}/train.json", "--predict_file={0}/dev.json"),
         "--do_predict", "eval_results.txt", "f1", 16, 384, 1e-4, 2.0,
     ),
+    "next_sentence": Setting(
+        "run_multiple_choice", "AutoModelForMultipleChoice",
+        ("--data_dir={0}", "--train_file=train.jsonl", "--eval_file=dev.jsonl", "--context_column=context",
+         "--choice_columns=choices", "--label_column=label"),
+        "--do_eval", "eval_results.txt", "eval_accuracy", 16, 80, 5e-5, 1.0,
+    ),
 }  # fmt: skip
+
+
+def write_next_sentences(data_dir: str, folder: str) -> None:
+    """Write `train.jsonl` and `dev.jsonl`, with equal numbers of examples from each book of a folder."""
+    rng, books = random.Random(1), sorted(pathlib.Path(data_dir).glob("*.txt"))
+    lines: dict[str, list[str]] = {"train": [], "dev": []}
+    for path in books:
+        sentences = re.split(r"(?<=[.!?])\s+", " ".join(path.read_text(encoding="utf-8").split()))
+        sentences = [sentence for sentence in sentences if 30 < len(sentence) < 200]
+        held_out = len(sentences) * 4 // 5
+        for name, part, number in (("train", sentences[:held_out], NUM_TRAIN), ("dev", sentences[held_out:], NUM_DEV)):
+            for place in rng.sample(range(len(part) - 1), number // len(books)):
+                choices = [part[place + 1], *rng.sample(part, NUM_CHOICES - 1)]
+                rng.shuffle(choices)
+                example = {"context": part[place], "choices": choices, "label": choices.index(part[place + 1])}
+                lines[name].append(json.dumps(example) + "\n")
+    for name, examples in lines.items():
+        pathlib.Path(folder, f"{name}.jsonl").write_text("".join(examples))
 
 
 def run_script(flags: argparse.Namespace, model: str, output_dir: str, *actions: str) -> None:
     task = SETTINGS[flags.task]
     data = [value.format(flags.data_dir) for value in task.data]
     command = [
-        sys.executable, str(ROOT / task.script), *data, f"--init_checkpoint={model}", f"--output_dir={output_dir}",
+        sys.executable, "-m", "official_bert", task.script, *data, f"--init_checkpoint={model}",
+        f"--output_dir={output_dir}",
         f"--max_seq_length={task.max_seq_length}", "--mixed_precision=auto", "--verbosity=-1", *actions,
     ]  # fmt: skip
     subprocess.run(command, check=True, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})
@@ -100,12 +130,14 @@ def training_examples(path: str) -> list[dict]:
     for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
         features = tf.train.Example.FromString(record).features.feature
         values = {name: list(feature.int64_list.value) for name, feature in features.items()}
-        length = sum(values["input_mask"])
+        length = sum(values["input_mask"])  # of all choices together
         example = {
             "input_ids": values["input_ids"][:length],
             "token_type_ids": values["segment_ids"][:length],
             "attention_mask": [1] * length,
         }
+        if "text_lengths" in values:  # of the choices
+            example["text_lengths"] = values["text_lengths"]
         if "start_positions" in values:
             example |= {name: values[name][0] for name in ("start_positions", "end_positions")}
         elif len(values["label_ids"]) == 1:
@@ -146,16 +178,22 @@ def train_peer(path: str) -> None:
     named = {"id2label": dict(enumerate(labels)), "label2id": {name: id_ for id_, name in enumerate(labels)}}
     transformers.set_seed(given["seed"])
     model = getattr(transformers, task.head).from_pretrained(given["model"], **(named if labels else {}))
+    accepted = inspect.signature(model.forward).parameters  # a DistilBERT has no token_type_ids
 
     def collate(examples: list[dict]) -> dict:
-        longest = max(len(example["input_ids"]) for example in examples)
         batch = {}
-        for name, value in examples[0].items():
-            rows = [example[name] for example in examples]
-            if isinstance(value, list):
-                padding = NOT_SCORED if name == "labels" else 0
-                rows = [row + [padding] * (longest - len(row)) for row in rows]
-            batch[name] = torch.tensor(rows)
+        for name in accepted.keys() & examples[0].keys():
+            rows = [torch.tensor(example[name]) for example in examples]
+            if not rows[0].dim():
+                batch[name] = torch.stack(rows)
+                continue
+            if "text_lengths" in examples[0]:
+                parts = zip(rows, (example["text_lengths"] for example in examples), strict=True)
+                rows = [choice for row, lengths in parts for choice in row.split(lengths)]
+            padding = NOT_SCORED if name == "labels" else 0
+            batch[name] = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=padding)
+            if len(rows) > len(examples):
+                batch[name] = batch[name].unflatten(0, (len(examples), -1))
         return batch
 
     arguments = transformers.TrainingArguments(
@@ -189,7 +227,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", choices=SETTINGS, default="mrpc")
     parser.add_argument("--data_dir")
-    parser.add_argument("--model", help="a Hugging Face folder of an uncased BERT")
+    parser.add_argument("--model", help="a Hugging Face folder of an uncased BERT or DistilBERT")
     parser.add_argument("--num_train_epochs", type=float, help="default: of the task")
     parser.add_argument("--num_seeds", type=int, default=3)
     parser.add_argument("--torch_compile", action="store_true")
@@ -202,6 +240,9 @@ def main() -> None:
     print(f"Fine-tuning: {flags.task}, {os.cpu_count()} cores, {flags.num_seeds} seeds", flush=True)
     runs = []
     with tempfile.TemporaryDirectory() as folder:
+        if flags.task == "next_sentence":
+            write_next_sentences(flags.data_dir, folder)
+            flags.data_dir = folder
         for seed in range(1, flags.num_seeds + 1):
             our_dir = f"{folder}/ours{seed}"
             runs.append((our_run(flags, our_dir, seed), peer_run(flags, our_dir, folder, seed)))

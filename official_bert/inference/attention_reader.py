@@ -118,6 +118,7 @@ class AttentionReader:
             specials,
         )
         inputs = pad([sequence], None)
+        word_starts = [] if second else [1 + n for n, piece in enumerate(first) if _is_after_blank(text, piece.start)]
         words, word_indices = _words(zip(texts, (first, second), strict=True), specials.num_between)
         if self._fill_mask is None:
             notes.append("The checkpoint has no masked-LM head, so no words are predicted.")
@@ -128,7 +129,7 @@ class AttentionReader:
             word_indices=word_indices,
             attention=np.stack([layer.numpy()[0] for layer in self._encoder(inputs)["attention_probabilities"]]),
             predictions=self._fill_mask and self._predictions(inputs),
-            attributions=self._explained and attribute(self._explained, inputs),
+            attributions=self._explained and attribute(self._explained, inputs, word_starts),
             notes=notes,
         )
 
@@ -164,6 +165,10 @@ class AttentionReader:
             for position, masks in zip(masked, filled, strict=True):
                 predictions[position] = masks[ranks[position]]
         return predictions
+
+
+def _is_after_blank(text: str, start: int) -> bool:
+    return not text[:start].strip() or text[start - 1].isspace()
 
 
 def _encodable(text: str) -> str:

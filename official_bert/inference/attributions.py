@@ -1,6 +1,6 @@
 """Attributions: the contribution of each wordpiece to a prediction, from gradients of its word embedding."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import keras
 import numpy as np
@@ -9,9 +9,11 @@ import tensorflow as tf
 from official_bert.serving.servable import Servable
 from official_bert.tasks.classification.servable import ClassificationServable
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
+from official_bert.tasks.tagging.servable import TaggingServable
 from official_bert.visualization.attention import Attributions
 
-EXPLAINED_TASKS = (ClassificationServable.task, QuestionAnsweringServable.task)
+EXPLAINED_TASKS = (ClassificationServable.task, QuestionAnsweringServable.task, TaggingServable.task)
+_OUTSIDE = "O"  # the tag outside of entities
 _NUM_STEPS = 32  # between the baseline and the text
 
 # S: wordpieces, V: vocabulary size, E: embedding width.
@@ -19,23 +21,31 @@ Inputs = dict[str, np.ndarray]
 Score = Callable[[dict[str, tf.Tensor]], tf.Tensor]
 
 
-def attribute(servable: Servable, inputs: Inputs) -> Attributions | None:
+def attribute(servable: Servable, inputs: Inputs, word_starts: Sequence[int]) -> Attributions | None:
     """Explain the prediction for a text or a pair of texts.
 
-    The score is the log-probability of the predicted label, the predicted number, or the sum of the logits of the
-    answer's start and end.
+    The score is the log-probability of the predicted label, the predicted number, the sum of the logits of the
+    answer's start and end, or the sum of the log-probabilities of the tags of all entities; without entities of all
+    tags.
 
     Args:
       servable: a loaded model.
       inputs: input_ids, input_mask and segment_ids, int32 [1, S], without padding.
+      word_starts: for tags, positions of the first wordpiece of each word between blanks; empty for pairs of texts.
 
     Returns:
       The attributions; None for other tasks, and for inputs longer than the model was trained to read at once.
     """
-    explain = {ClassificationServable: _of_classifier, QuestionAnsweringServable: _of_answer}.get(type(servable))
-    if explain is None or inputs["input_ids"].shape[1] > servable.max_seq_length:
+    if inputs["input_ids"].shape[1] > servable.max_seq_length:
         return None
-    prediction, score = explain(servable, inputs)
+    if isinstance(servable, ClassificationServable):
+        prediction, score = _of_classifier(servable, inputs)
+    elif isinstance(servable, QuestionAnsweringServable):
+        prediction, score = _of_answer(servable, inputs)
+    elif isinstance(servable, TaggingServable) and word_starts:
+        prediction, score = _of_tags(servable, inputs, word_starts)
+    else:
+        return None
     words = servable.encoder.word_embeddings
     table = tf.convert_to_tensor(words.value)  # [V, E]
     ids = inputs["input_ids"][0]
@@ -79,3 +89,18 @@ def _of_answer(servable: QuestionAnsweringServable, inputs: Inputs) -> tuple[str
     start, end = np.unravel_index(np.where(is_span, starts[:, None] + ends, -np.inf).argmax(), is_span.shape)
     answer = servable.tokenizer.decode(inputs["input_ids"][0, start : end + 1])
     return answer, lambda outputs: outputs["start_logits"][0, start] + outputs["end_logits"][0, end]
+
+
+def _of_tags(servable: TaggingServable, inputs: Inputs, word_starts: Sequence[int]) -> tuple[str, Score]:
+    """Return the words of entities with their tags, or all words without entities, and their score."""
+    outputs = servable.predict(inputs)
+    tags = [tag.decode() for tag in outputs["position_tags"].numpy()[0]]
+    starts = [start for start in word_starts if tags[start] != _OUTSIDE] or word_starts
+    ends = dict(zip(word_starts, [*word_starts[1:], len(tags) - 1], strict=True))
+    ids = inputs["input_ids"][0]
+    tagged = [f"{servable.tokenizer.decode(ids[start : ends[start]])}: {tags[start]}" for start in starts]
+    places = [
+        [0, start, number]
+        for start, number in zip(starts, outputs["probabilities"].numpy()[0, starts].argmax(-1), strict=True)
+    ]
+    return ", ".join(tagged), lambda outputs: tf.reduce_sum(tf.math.log(tf.gather_nd(outputs["probabilities"], places)))

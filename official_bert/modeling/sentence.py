@@ -190,18 +190,33 @@ class SentenceGroupModel(EncoderModel):
           A dict of `vectors`, float32 [B, K, D], and with a classifier `logits`, float32 [B, num_classes].
         """
         num_texts = inputs[TEXT_LENGTHS].shape[1]
-        is_padded_to_longest = self._options["is_padded_to_longest"]
-        texts = unjoined_texts(inputs, None if is_padded_to_longest else self._options["max_seq_length"])
-        texts = {name: ops.reshape(tensor, (-1, ops.shape(tensor)[-1])) for name, tensor in texts.items()}
-        vectors = self.sentence(texts, training=training)  # [B * K, D]
-        vectors = ops.reshape(vectors, (-1, num_texts, self.sentence.width))
+        if self._options["is_padded_to_longest"]:
+            texts = unjoined_texts(inputs)
+            # First texts, such as questions, are often much shorter than the others.
+            parts = [(_shortened(texts, 0, 1), 1)]
+            if num_texts > 1:
+                parts.append((_shortened(texts, 1, num_texts), num_texts - 1))
+        else:
+            parts = [(unjoined_texts(inputs, self._options["max_seq_length"]), num_texts)]
+        vectors = ops.concatenate([self._vectors(part, num_of_part, training) for part, num_of_part in parts], axis=1)
         if self.classifier is None or num_texts == 1:
             return {"vectors": vectors}
         return {"vectors": vectors, "logits": self.classify(vectors[:, 0], vectors[:, 1])}
 
+    def _vectors(self, texts: Mapping[str, Any], num_texts: int, training: bool):
+        """Compute the vectors of some texts of each example: int32 [B, K, S] by name to float32 [B, K, D]."""
+        rows = {name: ops.reshape(tensor, (-1, ops.shape(tensor)[-1])) for name, tensor in texts.items()}
+        return ops.reshape(self.sentence(rows, training=training), (-1, num_texts, self.sentence.width))
+
     def classify(self, u, v):
         """Map pairs of vectors, float32 [B, D], to logits of their classes, float32 [B, num_classes]."""
         return self.classifier(ops.concatenate([u, v, ops.abs(u - v)], axis=-1))
+
+
+def _shortened(texts: Mapping[str, Any], start: int, end: int) -> dict[str, Any]:
+    """Select texts of each example, and remove the padding that none of them needs: int32 [B, K, S] to [B, k, s]."""
+    length = ops.maximum(ops.max(ops.sum(texts["input_mask"][:, start:end], axis=-1)), 1)
+    return {name: tensor[:, start:end, :length] for name, tensor in texts.items()}
 
 
 def normalized(vectors):

@@ -58,7 +58,7 @@ class AttentionView:
       predictions: for each wordpiece, the most likely wordpieces and their probabilities when it is masked; None for
         [CLS] and [SEP]. None if the checkpoint has no masked-LM head.
       notes: remarks for the reader, for example that the text was truncated.
-      attributions: of the prediction of a classifier or of question answering; None for other models.
+      attributions: of the prediction of a classifier, of question answering or of a tagger; None for other models.
     """
 
     tokens: Sequence[str]

@@ -14,12 +14,15 @@ from official_bert.inference.attributions import attribute
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.span import SpanModel
+from official_bert.modeling.tagging import TaggingModel
 from official_bert.tasks.classification.servable import ClassificationServable
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
 from official_bert.tasks.question_answering.windows import WindowOptions
+from official_bert.tasks.tagging.servable import TaggingServable
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import run_script
 
+TAGS = ("O", "B-LOC", "I-LOC")
 TEXT, TEXT_B = "the harbour woke", "the town woke before the crates"
 
 
@@ -54,21 +57,29 @@ def answerer(parts):
     return QuestionAnsweringServable(with_large_head(SpanModel(encoder)), config, tokenizer, options)
 
 
+def tagger(parts):
+    encoder, config, tokenizer = parts
+    model = with_large_head(TaggingModel(encoder, num_outputs=len(TAGS)))
+    return TaggingServable(model, config, tokenizer, tags=TAGS, max_seq_length=32)
+
+
 MODELS = {
     "labels": lambda parts: classifier(parts, "single_label", ("bad", "good", "mixed")),
     "a number": lambda parts: classifier(parts, "regression", ()),
     "answers": answerer,
+    "tags": tagger,
 }
 
 
 @pytest.mark.parametrize(
-    "kind", ["labels", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("a number", "answers"))]
+    "kind", ["labels", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("a number", "answers", "tags"))]
 )
 def test_attributions_are_gradients_and_add_up(parts, kind):
     servable = MODELS[kind](parts)
     tokenizer = servable.tokenizer
-    inputs = tokenizer([TEXT], [TEXT_B], max_seq_length=32)
-    found = attribute(servable, inputs)
+    inputs = tokenizer([TEXT], None if kind == "tags" else [TEXT_B], max_seq_length=32)
+    starts = [1, 2, len(tokenizer.encode("the harbour")) + 1] if kind == "tags" else []
+    found = attribute(servable, inputs, starts)
 
     def score(ids, scaled=None):
         """Return the score of what was predicted; optionally with the embedding of a wordpiece made 0.1% longer."""
@@ -80,6 +91,11 @@ def test_attributions_are_gradients_and_add_up(parts, kind):
             outputs = servable.predict({**inputs, "input_ids": tf.constant(ids)})
         if kind == "labels":
             return np.log(outputs["probabilities"].numpy()[0, ("bad", "good", "mixed").index(found.prediction)])
+        if kind == "tags":
+            tagged = dict(pair.split(": ") for pair in found.prediction.split(", "))
+            words = [place for place, word in zip(starts, TEXT.split(), strict=True) if word in tagged]
+            numbers = [TAGS.index(tagged[word]) for word in TEXT.split() if word in tagged]
+            return np.log(outputs["probabilities"].numpy()[0, words, numbers]).sum()
         if kind == "a number":
             return outputs["scores"].numpy()[0]
         return max(
@@ -103,7 +119,7 @@ def test_attributions_are_gradients_and_add_up(parts, kind):
 
 def test_longer_inputs_than_the_model_reads_have_none(parts):
     servable = MODELS["labels"](parts)
-    assert attribute(servable, servable.tokenizer(["the town " * 20], max_seq_length=40)) is None
+    assert attribute(servable, servable.tokenizer(["the town " * 20], max_seq_length=40), []) is None
 
 
 @pytest.mark.slow

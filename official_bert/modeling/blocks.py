@@ -1,6 +1,7 @@
 """Building blocks of the model."""
 
 import functools
+import math
 import operator
 from typing import Any
 
@@ -20,8 +21,12 @@ def gelu(x):
 
 
 def gelu_erf(x):
-    """Gaussian error linear unit, exact form; used by most later BERT models."""
-    return keras.activations.gelu(x, approximate=False)
+    """Gaussian error linear unit, exact form; used by most later BERT models.
+
+    Keras's own form uses the complement of the error function, which TensorFlow computes one number at a time in
+    bfloat16. TensorFlow fuses this form with the product before it, and ONNX has its operations.
+    """
+    return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
 
 
 # The names are those of `config.bert_config.ACTIVATION_NAMES`.

@@ -6,8 +6,6 @@ import tempfile
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from official_bert.serving.servable import IDS_SCHEMA, Servable
 from official_bert.serving.versions import ONNX_FILE, logging_errors_only, write_model_file
 from official_bert.support.errors import UserError
@@ -66,7 +64,6 @@ def _converted(function: Any) -> "onnx.ModelProto":
         output_names=outputs,
         tensors_to_rename=dict(zip(inputs + outputs, names, strict=True)),
         opset=_OPSET,
-        custom_op_handlers={"Erfc": (_convert_erfc, [])},
     )
     _name_dimensions(model.graph)
     _separate_loop_values(model.graph)
@@ -82,16 +79,6 @@ def _tf2onnx_convert() -> ModuleType:
         os.environ.pop(_LOG_LEVEL, None)
         if level is not None:
             os.environ[_LOG_LEVEL] = level
-
-
-def _convert_erfc(context: Any, node: Any, name: str, args: list[Any]) -> None:
-    """Replace Erfc(x), which ONNX lacks, with 1 - Erf(x)."""
-    del name, args
-    shape, dtype = context.get_shape(node.output[0]), context.get_dtype(node.output[0])
-    context.remove_node(node.name)
-    one = context.make_const(f"{node.name}_one", np.ones([], np.float32))
-    erf = context.make_node("Erf", node.input, shapes=[shape], dtypes=[dtype])
-    context.make_node("Sub", [one.output[0], erf.output[0]], outputs=node.output, shapes=[shape], dtypes=[dtype])
 
 
 def _name_dimensions(graph: "onnx.GraphProto") -> None:

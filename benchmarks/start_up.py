@@ -3,7 +3,8 @@
   python benchmarks/start_up.py
 
 The model has the depth of BERT-Base, since tracing takes time for each layer, but small layers and the demo's
-vocabulary, so that little computing and reading is measured. `--help` has a limit of one second.
+vocabulary, so that little computing and reading is measured. `--help` has a limit of one second. The CPU time of a
+training step's parts is printed last.
 """
 
 import json
@@ -24,6 +25,50 @@ ROUNDS = 5
 VOCAB_FILE = ROOT / "vocab" / "demo_uncased.txt"
 ARCHITECTURE = {"hidden_size": 64, "num_hidden_layers": 12, "num_attention_heads": 4, "intermediate_size": 128}
 PREDICTION = "import sys, official_bert; official_bert.Predictor(sys.argv[1])('a good book')"
+
+
+# Runs a training command and prints the CPU seconds of its parts.
+PARTS = """
+import atexit, time
+from official_bert.options import running
+
+import_tensorflow, seconds, last = running._import_tensorflow, {}, [0.0]
+
+@atexit.register
+def report():
+    mark("the rest")
+    for part, value in seconds.items():
+        print(f"  {part:<30} {value:6.2f}")
+
+def mark(part):
+    now = time.process_time()
+    seconds[part] = seconds.get(part, 0.0) + now - last[0]
+    last[0] = now
+
+def marking(owner, name, part):
+    function = getattr(owner, name)
+    def marked(*arguments, **options):
+        mark("the rest")
+        result = function(*arguments, **options)
+        mark(part)
+        return result
+    setattr(owner, name, marked)
+
+def importing():
+    mark("Python and flags")
+    import_tensorflow()
+    from official_bert.training.loop import Trainer
+    from official_bert.training.step import TrainingSteps
+    mark("import of TensorFlow")
+    marking(Trainer, "__init__", "model")
+    marking(TrainingSteps, "__init__", "optimizer")
+    marking(TrainingSteps, "compile", "tracing")
+    marking(TrainingSteps, "take", "first run, with optimization")
+
+running._import_tensorflow = importing
+from official_bert.__main__ import main
+main()
+"""
 
 
 def run(*command: object) -> float:
@@ -75,6 +120,9 @@ def main() -> None:
                 times[what].append(measure())
         for what, seconds in times.items():
             print(f"  {what:<30} {statistics.median(seconds):6.2f}   ({min(seconds):.2f} to {max(seconds):.2f})")
+        print("A training step: CPU seconds", flush=True)
+        command = [sys.executable, "-c", PARTS, one_step[0].removesuffix(".py"), *one_step[1:]]
+        subprocess.run([*command, f"--output_dir={folder / 'parts'}", "--verbosity=-1"], cwd=ROOT, check=True)
 
 
 if __name__ == "__main__":

@@ -174,10 +174,11 @@ def train_peer(path: str) -> None:
     import transformers
 
     given = json.loads(pathlib.Path(path).read_text())
-    task, labels = SETTINGS[given["task"]], given["labels"]
-    named = {"id2label": dict(enumerate(labels)), "label2id": {name: id_ for id_, name in enumerate(labels)}}
+    task, named = SETTINGS[given["task"]], {}
+    if labels := given["labels"]:
+        named = {"id2label": dict(enumerate(labels)), "label2id": {name: id_ for id_, name in enumerate(labels)}}
     transformers.set_seed(given["seed"])
-    model = getattr(transformers, task.head).from_pretrained(given["model"], **(named if labels else {}))
+    model = getattr(transformers, task.head).from_pretrained(given["model"], **named)
     accepted = inspect.signature(model.forward).parameters  # a DistilBERT has no token_type_ids
 
     def collate(examples: list[dict]) -> dict:

@@ -67,14 +67,15 @@ def prepare_peers(flags: argparse.Namespace) -> dict[str, float]:
 
     tokenize = peer_tokenizer(flags.folder, "pt")
     batches = [tokenize(batch) for batch in whole_batches(read_pairs(flags.data_dir))]
+    names = [name for name in INPUT_NAMES if name in batches[0]]  # a DistilBERT has no token_type_ids
     model.config.return_dict = False  # the exporter supports only tuples
     torch.onnx.export(
         model,
-        tuple(batches[0][name] for name in INPUT_NAMES),
+        tuple(batches[0][name] for name in names),
         flags.folder / "model.onnx",
-        input_names=INPUT_NAMES,
+        input_names=names,
         output_names=["logits"],
-        dynamic_axes={name: {0: "B", 1: "S"} for name in INPUT_NAMES},
+        dynamic_axes={name: {0: "B", 1: "S"} for name in names},
         opset_version=17,
         dynamo=False,
     )
@@ -211,7 +212,7 @@ def peer_onnx_engine(runtime: Callable, folder: pathlib.Path) -> Engine:
 
     def run(pairs: Pairs) -> np.ndarray:
         inputs = tokenize(pairs)
-        logits = model({name: inputs[name].astype(np.int64) for name in INPUT_NAMES}, "logits")
+        logits = model({name: inputs[name].astype(np.int64) for name in INPUT_NAMES if name in inputs}, "logits")
         powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
         return powers / powers.sum(axis=-1, keepdims=True)
 
@@ -336,7 +337,9 @@ def report(measured: dict[str, list[dict[str, float]]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--hf_dir", required=True, help="config.json, model.safetensors, vocab.txt of an uncased BERT")
+    parser.add_argument(
+        "--hf_dir", required=True, help="config.json, model.safetensors, vocab.txt of an uncased BERT or DistilBERT"
+    )
     parser.add_argument("--data_dir", required=True, help="MRPC")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES), help="default: all")

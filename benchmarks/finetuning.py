@@ -69,7 +69,7 @@ SETTINGS = {
 
 
 def write_next_sentences(data_dir: str, folder: str) -> None:
-    """Write `train.jsonl` and `dev.jsonl`, with equal numbers of examples from each book of a folder."""
+    """Write `train.jsonl` and `dev.jsonl`, with equal numbers of examples from each long book of a folder."""
     rng, books = random.Random(1), sorted(pathlib.Path(data_dir).glob("*.txt"))
     lines: dict[str, list[str]] = {"train": [], "dev": []}
     for path in books:
@@ -77,7 +77,7 @@ def write_next_sentences(data_dir: str, folder: str) -> None:
         sentences = [sentence for sentence in sentences if 30 < len(sentence) < 200]
         held_out = len(sentences) * 4 // 5
         for name, part, number in (("train", sentences[:held_out], NUM_TRAIN), ("dev", sentences[held_out:], NUM_DEV)):
-            for place in rng.sample(range(len(part) - 1), number // len(books)):
+            for place in rng.sample(range(len(part) - 1), min(number // len(books), len(part) - 1)):
                 choices = [part[place + 1], *rng.sample(part, NUM_CHOICES - 1)]
                 rng.shuffle(choices)
                 example = {"context": part[place], "choices": choices, "label": choices.index(part[place + 1])}
@@ -209,6 +209,7 @@ def train_peer(path: str) -> None:
         bf16=True,
         torch_compile=given["torch_compile"],
         train_sampling_strategy="group_by_length",
+        remove_unused_columns=False,
         save_strategy="no",
         report_to=[],
         disable_tqdm=True,

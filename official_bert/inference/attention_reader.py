@@ -118,7 +118,9 @@ class AttentionReader:
             specials,
         )
         inputs = pad([sequence], None)
-        word_starts = [] if second else [1 + n for n, piece in enumerate(first) if _is_after_blank(text, piece.start)]
+        word_starts = []
+        if not second:
+            word_starts = [1 + n for n, piece in enumerate(first) if _is_after_blank(texts[0], piece.start)]
         words, word_indices = _words(zip(texts, (first, second), strict=True), specials.num_between)
         if self._fill_mask is None:
             notes.append("The checkpoint has no masked-LM head, so no words are predicted.")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import time
 
@@ -11,14 +12,14 @@ import pytest
 from official_bert.checkpoints.bundle import TRAIN_SECONDS, CheckpointReader
 from tests.training.sum_runs import saved_steps, train
 
-SECONDS, PEAK = 2.0, 0.01
+SECONDS, PEAK = 6.0, 0.01  # compilation counts, and takes seconds on a busy machine
 BUDGET = {"lr_schedule": "budget", "max_train_seconds": SECONDS, "learning_rate": PEAK, "num_warmup_steps": 0}
 BUDGET |= {"num_train_steps": 1000, "iterations_per_loop": 1, "log_steps": 1, "save_checkpoints_steps": 1000}
 
 
 def each_step(function):
-    """Return callbacks that wait 0.1 s and call a function after each step."""
-    waiting = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: time.sleep(0.1))
+    """Return callbacks that wait 0.3 s and call a function after each step."""
+    waiting = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: time.sleep(0.3))
     return [waiting, keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: function(epoch + 1))]
 
 
@@ -54,10 +55,11 @@ def test_a_stopped_run_continues_with_the_time_left(tmp_path, caplog):
     assert evaluated == [last] and last < 40 and used_seconds(tmp_path) >= SECONDS
 
     assert train(tmp_path, **BUDGET)
-    assert f"{tmp_path}/model.ckpt-{last} exists already: nothing left to train in max_train_seconds=2" in caplog.text
+    assert f"{tmp_path}/model.ckpt-{last} exists already: nothing left to train in max_train_seconds=6" in caplog.text
 
 
 def test_steps_that_end_before_the_time_give_a_warning(tmp_path, caplog):
     assert train(tmp_path, **BUDGET | {"num_train_steps": 3, "max_train_seconds": 600.0})
     assert saved_steps(tmp_path)[-1] == 3
-    assert "all 3 steps took 0 of max_train_seconds=600: the learning rate did not reach its end" in caplog.text
+    message = r"all 3 steps took \d of max_train_seconds=600: the learning rate did not reach its end"
+    assert re.search(message, caplog.text)

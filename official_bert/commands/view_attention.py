@@ -78,7 +78,7 @@ def run(config: AttentionConfig) -> None:
     """
     from official_bert.inference import finished_runs
     from official_bert.inference.attention_reader import AttentionReader
-    from official_bert.inference.attributions import EXPLAINED_TASKS
+    from official_bert.inference.attributions import EXPLAINED
     from official_bert.modeling.encoder_options import PLAIN
     from official_bert.training.model_files import read_model_files
     from official_bert.visualization import attention, attention_image
@@ -89,7 +89,7 @@ def run(config: AttentionConfig) -> None:
     writing.check_no_overwriting([config.output_file], inputs, "output_file")
     bert_config, tokenizer = read_model_files(_fitting(config))
     explained = None
-    if config.format != "png" and finished_runs.find_task(config.init_checkpoint) in EXPLAINED_TASKS:
+    if config.format != "png" and finished_runs.find_task(config.init_checkpoint) in EXPLAINED:
         explained = finished_runs.load(
             config.init_checkpoint, use_best_checkpoint=False, changes={}, encoder_options=PLAIN
         )

@@ -12,7 +12,6 @@ from official_bert.tasks.question_answering.servable import QuestionAnsweringSer
 from official_bert.tasks.tagging.servable import TaggingServable
 from official_bert.visualization.attention import Attributions
 
-EXPLAINED_TASKS = (ClassificationServable.task, QuestionAnsweringServable.task, TaggingServable.task)
 _OUTSIDE = "O"  # the tag outside of entities
 _NUM_STEPS = 32  # between the baseline and the text
 
@@ -38,14 +37,9 @@ def attribute(servable: Servable, inputs: Inputs, word_starts: Sequence[int]) ->
     """
     if inputs["input_ids"].shape[1] > servable.max_seq_length:
         return None
-    if isinstance(servable, ClassificationServable):
-        prediction, score = _of_classifier(servable, inputs)
-    elif isinstance(servable, QuestionAnsweringServable):
-        prediction, score = _of_answer(servable, inputs)
-    elif isinstance(servable, TaggingServable) and word_starts:
-        prediction, score = _of_tags(servable, inputs, word_starts)
-    else:
+    if servable.task not in EXPLAINED or (isinstance(servable, TaggingServable) and not word_starts):
         return None
+    prediction, score = EXPLAINED[servable.task](servable, inputs, word_starts)
     words = servable.encoder.word_embeddings
     table = tf.convert_to_tensor(words.value)  # [V, E]
     ids = inputs["input_ids"][0]
@@ -71,7 +65,7 @@ def attribute(servable: Servable, inputs: Inputs, word_starts: Sequence[int]) ->
     )
 
 
-def _of_classifier(servable: ClassificationServable, inputs: Inputs) -> tuple[str, Score]:
+def _of_classifier(servable: ClassificationServable, inputs: Inputs, _: Sequence[int]) -> tuple[str, Score]:
     """Return the predicted label or number, and its score."""
     outputs = servable.predict(inputs)
     if "scores" in outputs:
@@ -80,7 +74,7 @@ def _of_classifier(servable: ClassificationServable, inputs: Inputs) -> tuple[st
     return outputs["classes"].numpy()[0, 0].decode(), lambda outputs: tf.math.log(outputs["probabilities"][0, label])
 
 
-def _of_answer(servable: QuestionAnsweringServable, inputs: Inputs) -> tuple[str, Score]:
+def _of_answer(servable: QuestionAnsweringServable, inputs: Inputs, _: Sequence[int]) -> tuple[str, Score]:
     """Return the best span of the second text, and its score."""
     outputs = servable.predict(inputs)
     starts, ends = (outputs[name].numpy()[0] for name in ("start_logits", "end_logits"))
@@ -104,3 +98,11 @@ def _of_tags(servable: TaggingServable, inputs: Inputs, word_starts: Sequence[in
         for start, number in zip(starts, outputs["probabilities"].numpy()[0, starts].argmax(-1), strict=True)
     ]
     return ", ".join(tagged), lambda outputs: tf.reduce_sum(tf.math.log(tf.gather_nd(outputs["probabilities"], places)))
+
+
+# The tasks whose predictions can be explained.
+EXPLAINED: dict[str, Callable[..., tuple[str, Score]]] = {
+    ClassificationServable.task: _of_classifier,
+    QuestionAnsweringServable.task: _of_answer,
+    TaggingServable.task: _of_tags,
+}

@@ -38,20 +38,20 @@ class TrainedWeightOptions(Options):
             "train_only": "--train_only cannot be used with --lora_rank; leave one of them out",
             "teacher": "--teacher cannot be used with --lora_rank; leave one of them out",
         },
-        affects="frozen",
+        affects="learning",
     )
     lora_alpha: float | None = option(
         None,
         "Factor of the updates, divided by --lora_rank; by default --lora_rank, a factor of 1.",
         minimum=0,
         only_with=_LORA,
-        affects="frozen",
+        affects="learning",
     )
     lora_layers: str = option(
         "query,value",
         "Comma-separated list of the dense layers with updates: query, key, value; dense for all others of a layer.",
         only_with=_LORA,
-        affects="frozen",
+        affects="learning",
     )
 
     def __post_init__(self):

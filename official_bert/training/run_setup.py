@@ -83,7 +83,7 @@ def encoder_options(config: TrainingOptions) -> EncoderOptions:
         dtype=dtype_policy(config.mixed_precision, use_tpu=config.use_tpu),
         layout=UnpaddedLayout if config.unpad else PaddedLayout,
         recompute_layers=config.gradient_checkpointing,
-        lora=LoraSettings(*config.lora) if config.lora else None,
+        lora=LoraSettings(*config.lora) if config.lora and config.do_train else None,  # otherwise merged when read
     )
 
 

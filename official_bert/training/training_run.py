@@ -56,9 +56,7 @@ class TrainingRun:
     def __post_init__(self):
         self._failures = FailurePolicy(self.plan.nan_policy)
         self._window = StepWindow(self.plan.train_batch_size)
-        self._budget = None
-        if self.steps.used_share is not None:
-            self._budget = TimeBudget(self.plan.max_train_seconds, self.steps.used_share, self.cluster)
+        self._budget = TimeBudget(self.plan.max_train_seconds, self.steps.used_share, self.cluster)
 
     @property
     def step(self) -> int:
@@ -77,9 +75,7 @@ class TrainingRun:
         load(reader, self.model.weights, {**self.steps.slots, GLOBAL_STEP: self.steps.step})
         load(reader, self.steps.loss_scale_state, required=lambda name: False)
         self._window.restore(reader)
-        if self._budget:
-            self._budget.restore(reader)
-            self._budget.update()
+        self._budget.restore(reader)
         logging.info("resuming from %s", latest)
 
     def save(self) -> None:
@@ -89,7 +85,7 @@ class TrainingRun:
             **self.steps.loss_scale_state,
             GLOBAL_STEP: self.steps.step,
             **self._window.arrays(),
-            **(self._budget.arrays() if self._budget else {}),
+            **self._budget.arrays(),
         }
         logging.info("saved %s", self.folder.save(self.step, {**weights_by_name(self.model), **state}))
 
@@ -102,7 +98,7 @@ class TrainingRun:
         if not self._is_last(start):
             return False
         aim = f"up to step {self.plan.num_train_steps}"
-        if self._budget and self._budget.is_used_up:
+        if self._budget.is_used_up:
             aim = f"in max_train_seconds={self.plan.max_train_seconds:g}"
         logging.warning("%s exists already: nothing left to train %s", self.folder.latest, aim)
         return True
@@ -139,14 +135,8 @@ class TrainingRun:
             self.callbacks.on_epoch_begin(start // self.plan.log_steps)
             is_over = self._loop(iterator, progress)
             self.callbacks.on_train_end()
-        if self._budget and not self._budget.is_used_up and self.step == self.plan.num_train_steps:
-            logging.warning(
-                "all %d steps took %.0f of max_train_seconds=%g: the learning rate did not reach its end; train more "
-                "steps or epochs for less time",
-                self.step,
-                self._budget.seconds,
-                self.plan.max_train_seconds,
-            )
+        if self.step == self.plan.num_train_steps:
+            self._budget.warn_of_rest(self.step)
         return is_over
 
     def _loop(self, iterator: Iterator, progress: Progress) -> bool:
@@ -162,8 +152,7 @@ class TrainingRun:
             history = self.steps.take(iterator, num_steps)
             seconds = time.monotonic() - began
             step = self.step
-            if self._budget:
-                self._budget.update()
+            self._budget.update()
             fault_point("step")
             self._window.add(history, None if pace.is_first_call else seconds)
             if pace.is_first_call:
@@ -225,7 +214,7 @@ class TrainingRun:
         return self.evaluate is not None and (self._is_last(step) or step % self.plan.eval_steps == 0)
 
     def _is_last(self, step: int) -> bool:
-        return step >= self.plan.num_train_steps or (self._budget is not None and self._budget.is_used_up)
+        return step >= self.plan.num_train_steps or self._budget.is_used_up
 
     def _stops_early(self, step: int) -> bool:
         """Evaluate; return True to stop early, but not after SIGTERM: the resumed run evaluates this step."""

@@ -61,7 +61,7 @@ def test_only_the_updates_and_the_head_are_trained_and_runs_resume(settings, tra
     flags = {**settings, "output_dir": str(tmp_path / "out"), "do_train": True}
     run_classifier.run(ClassifierConfig(**flags, num_train_epochs=1.0))
     flags["num_train_epochs"] = 2.0
-    with prints_error("--lora_rank=3, but the checkpoints in .* were trained with --lora_rank=2", ClassifierConfig):
+    with prints_error("--lora_rank=3, but .*model.ckpt-2 was trained with --lora_rank=2, and", ClassifierConfig):
         run_classifier.run(ClassifierConfig(**{**flags, "lora_rank": 3}))
     run_classifier.run(ClassifierConfig(**flags))
     resumed = CheckpointReader(f"{tmp_path}/out/model.ckpt-4")
@@ -75,6 +75,10 @@ def test_the_model_is_merged_for_prediction_and_for_its_adapter(settings, traine
     expected = [list(map(float, row)) for row in rows]
     found = Predictor(trained)(TEXTS)
     np.testing.assert_allclose(probabilities(found), expected, atol=1e-5)
+    without_updates = {name: value for name, value in settings.items() if not name.startswith("lora_")}
+    run_classifier.run(ClassifierConfig(**without_updates, output_dir=str(trained), do_predict=True))
+    rows = [line.split("\t") for line in (trained / "test_results.tsv").read_text().splitlines()]
+    np.testing.assert_allclose([list(map(float, row)) for row in rows], expected, atol=1e-5)
 
     flags = {name: settings[name] for name in ("bert_config_file", "vocab_file")}
     adapter, merged = str(tmp_path / "adapter"), tmp_path / "merged"

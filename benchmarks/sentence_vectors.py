@@ -38,8 +38,7 @@ from official_bert.data.feature_files import FeatureLayout, TextFeatures, featur
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.text_encoder import TextEncoder, VectorSettings
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.encoder_options import UnpaddedLayout
-from official_bert.modeling.transformer import PaddedLayout
+from official_bert.modeling.encoder_options import FlatLayout, UnpaddedLayout
 from official_bert.tokenization import FullTokenizer
 
 BATCH_SIZE, MAX_SEQ_LENGTH, DEFAULT_LAYERS = 32, 128, (-1, -2, -3, -4)
@@ -81,7 +80,7 @@ def extractor_of(
     flags: argparse.Namespace, pooling: str, layers: tuple[int, ...], *, is_padded: bool = False
 ) -> TextEncoder:
     """Return the script's extractor, or with `is_padded` one that pads like the reference's."""
-    layout = PaddedLayout if is_padded else UnpaddedLayout
+    layout = FlatLayout if is_padded else UnpaddedLayout
     encoder = BertEncoder.from_checkpoint(flags.hf_dir, layout=layout)
     tokenizer = FullTokenizer.from_folder(flags.hf_dir)
     settings = VectorSettings(layers, pooling, MAX_SEQ_LENGTH)

@@ -96,7 +96,7 @@ def prepare_ours(flags: argparse.Namespace) -> None:
     from official_bert.config.bert_config import BertConfig
     from official_bert.modeling.classifier import ClassificationModel
     from official_bert.modeling.encoder import create_encoder
-    from official_bert.modeling.encoder_options import FLAT, UNPADDED
+    from official_bert.modeling.encoder_options import PLAIN, UNPADDED
     from official_bert.serving.lite import write_lite
     from official_bert.serving.onnx_export import write_onnx
     from official_bert.serving.saved_model import write_export
@@ -117,8 +117,8 @@ def prepare_ours(flags: argparse.Namespace) -> None:
     servable = make_servable(UNPADDED)
     servable.use_export_stack(NUM_PARTS)
     write_export(str(flags.folder / "export"), servable)
-    write_lite(str(flags.folder / "lite"), make_servable(FLAT))
-    write_onnx(str(flags.folder / "onnx"), make_servable(FLAT))
+    write_lite(str(flags.folder / "lite"), make_servable(PLAIN))
+    write_onnx(str(flags.folder / "onnx"), make_servable(PLAIN))
 
 
 def load_export(folder: pathlib.Path):

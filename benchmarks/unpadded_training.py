@@ -50,10 +50,9 @@ def finetuning_step(batch, **options):
 
 
 def measure(side: str, work: str) -> None:
-    from official_bert.modeling.encoder_options import UnpaddedLayout
-    from official_bert.modeling.transformer import PaddedLayout
+    from official_bert.modeling.encoder_options import FlatLayout, UnpaddedLayout
 
-    options = {"layout": UnpaddedLayout if side == "unpadded" else PaddedLayout}
+    options = {"layout": UnpaddedLayout if side == "unpadded" else FlatLayout}
     batch = make_batch(work)
     if work == "fine-tuning":
         step = finetuning_step(batch, **options)

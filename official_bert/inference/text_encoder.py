@@ -20,8 +20,7 @@ from official_bert.inference.sentence_head import SentenceHead, find_head
 from official_bert.inference.sequence_batches import SequenceFunction
 from official_bert.modeling import pooling as layer_pooling
 from official_bert.modeling.encoder import BertEncoder, create_encoder, is_needed
-from official_bert.modeling.encoder_options import EncoderOptions, UnpaddedLayout
-from official_bert.modeling.transformer import PaddedLayout
+from official_bert.modeling.encoder_options import EncoderOptions, FlatLayout, UnpaddedLayout
 from official_bert.options.sentences import ExtractionOptions
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
@@ -393,7 +392,7 @@ def inference_options(options: ExtractionOptions, *, use_one_hot_embeddings: boo
     return EncoderOptions(
         use_one_hot_embeddings=use_one_hot_embeddings,
         # TPUs need fixed shapes, and the number of unpadded tokens varies.
-        layout=PaddedLayout if options.use_tpu else UnpaddedLayout,
+        layout=FlatLayout if options.use_tpu else UnpaddedLayout,
         dtype=dtype_policy(options.mixed_precision, use_tpu=options.use_tpu),
     )
 

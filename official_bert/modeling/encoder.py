@@ -29,10 +29,10 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.tensor_names import LORA
 from official_bert.families.family_registry import load_class
 from official_bert.modeling.blocks import ACTIVATIONS, ConfigMixin, Dropout, LayerNorm, dense, initializer
-from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
+from official_bert.modeling.encoder_options import PLAIN, EncoderOptions, FlatLayout
 from official_bert.modeling.lora import LoraSettings, add_lora
 from official_bert.modeling.token_model import TokenModel, check_not_in_sequential, complete_inputs, symbolic_inputs
-from official_bert.modeling.transformer import PaddedLayout, TransformerStack
+from official_bert.modeling.transformer import TransformerStack
 from official_bert.support.errors import UserError
 
 ENCODER_SCOPE = "bert"  # prefix of an encoder's variables in a checkpoint
@@ -64,7 +64,7 @@ class BertEncoder(ConfigMixin, TokenModel):
         config: BertConfig,
         *,
         use_one_hot_embeddings: bool = False,
-        layout: Any = PaddedLayout,
+        layout: Any = FlatLayout,
         recompute_layers: bool = False,
         lora: LoraSettings | None = None,
         name: str = ENCODER_SCOPE,
@@ -76,8 +76,8 @@ class BertEncoder(ConfigMixin, TokenModel):
         Args:
           config: the architecture.
           use_one_hot_embeddings: look words up by multiplying with one-hot vectors, which is faster on TPU.
-          layout: storage layout of a batch's vectors, `PaddedLayout` or a class of `encoder_options`. It affects only
-            speed and the outputs at padding, and Keras does not store it.
+          layout: storage layout of a batch's vectors, a class of `encoder_options`. It affects only speed and the
+            outputs at padding, and Keras does not store it.
           recompute_layers: whether training stores only the input of each layer and recomputes its activations in the
             backward pass; Keras does not store it.
           lora: low-rank updates to train instead of the weights; see `add_lora`. Keras merges them into the

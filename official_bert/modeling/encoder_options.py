@@ -11,27 +11,30 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from official_bert.modeling.lora import LoraSettings
-from official_bert.modeling.transformer import PaddedLayout
 
 # B: sequences, S: positions, T: tokens, A: tokens of the longest sequence, N: heads, H: head width, D = N * H.
 
 
-class FlatLayout(NamedTuple):
-    """Layout with vectors of shape float [B * S, D], so that a linear layer is one matrix product for any S.
+@dataclasses.dataclass(frozen=True)  # not a tuple, whose members must all be tensors or none in a Keras call
+class FlatLayout:
+    """Layout with the vectors of all positions, float [B * S, D], so that a linear layer is one matrix product.
 
-    LiteRT runs such a product fast even if the length is known only at run time.
+    With vectors of shape [B, S, D], TensorFlow computes shapes for each product, and LiteRT is slow if the length is
+    known only at run time.
 
     Attributes:
       batch_size: B.
+      length: S.
     """
 
     batch_size: Any
+    length: Any
 
     @classmethod
     def from_mask(cls, input_mask, num_heads: int) -> "FlatLayout":
         """Return the layout of sequences with this mask, int32 [B, S]."""
         del num_heads
-        return cls(ops.shape(input_mask)[0])
+        return cls(*ops.shape(input_mask))
 
     def attended(self, input_mask):
         """Return the mask of the positions in attention: all of them."""
@@ -43,15 +46,15 @@ class FlatLayout(NamedTuple):
 
     def unpack(self, x):
         """Convert back to padded sequences."""
-        return ops.reshape(x, (self.batch_size, -1, x.shape[-1]))
+        return ops.reshape(x, (self.batch_size, self.length, x.shape[-1]))
 
-    def first(self, x):
-        """Select the first vector of each sequence."""
-        return self.unpack(x)[:, 0], self
+    def first(self, x) -> tuple[Any, "FlatLayout"]:
+        """Select the first vector of each sequence: float [B, D]; also return their layout."""
+        return self.unpack(x)[:, 0], dataclasses.replace(self, length=1)
 
     def split_heads(self, x, num_heads):
         """Split vectors into heads."""
-        heads = ops.reshape(x, (self.batch_size, -1, num_heads, x.shape[-1] // num_heads))  # [B, S, N, H]
+        heads = ops.reshape(x, (self.batch_size, self.length, num_heads, x.shape[-1] // num_heads))  # [B, S, N, H]
         return ops.transpose(heads, (0, 2, 1, 3))
 
     def join_heads(self, heads):
@@ -151,7 +154,7 @@ class EncoderOptions:
     """
 
     use_one_hot_embeddings: bool = False
-    layout: Any = PaddedLayout
+    layout: Any = FlatLayout
     dtype: str | None = None
     recompute_layers: bool = False
     lora: LoraSettings | None = None
@@ -160,5 +163,3 @@ class EncoderOptions:
 PLAIN = EncoderOptions()
 
 UNPADDED = EncoderOptions(layout=UnpaddedLayout)
-
-FLAT = EncoderOptions(layout=FlatLayout)

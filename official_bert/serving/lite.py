@@ -16,8 +16,8 @@ def write_lite(export_dir: str, servable: Servable, precision: str = "float32") 
 
     Args:
       export_dir: folder of the versions.
-      servable: the model to convert. Its encoder must compute padding, because shapes must not depend on ids; `FLAT` is
-        fastest. The vocabulary file is included as `assets/vocab.txt` or `assets/spiece.model`.
+      servable: the model to convert. Its encoder must compute padding, because shapes must not depend on ids. The
+        vocabulary file is included as `assets/vocab.txt` or `assets/spiece.model`.
       precision: of the weights: "float32", "float16" (half the size) or "int8" (a quarter of the size). With int8, the
         largest products are also computed in integers.
 

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.encoder_options import FLAT, UNPADDED
+from official_bert.modeling.encoder_options import PLAIN, UNPADDED
 from official_bert.serving.lite import write_lite
 from official_bert.serving.onnx_export import write_onnx
 from official_bert.serving.parts import ExportFlags, export_parts
@@ -38,7 +38,7 @@ def export_run(
       UserError: the folder is not writable, or the layers cannot be split into `export_parallelism` parts.
     """
     if write := _WRITERS.get(config.export_format):
-        options = dataclasses.replace(FLAT, dtype="float32")
+        options = dataclasses.replace(PLAIN, dtype="float32")
         servable = servable_of_run(config, bert_config, tokenizer, checkpoint, options)
         return write(config.export_dir, servable, config.export_precision)
     options = dataclasses.replace(UNPADDED, dtype=config.export_precision)

@@ -11,9 +11,8 @@ from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.checkpoints.state_file import find_config, latest_checkpoint, step_of
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.token_budget import TokenBudget
-from official_bert.modeling.encoder_options import EncoderOptions, UnpaddedLayout
+from official_bert.modeling.encoder_options import EncoderOptions, FlatLayout, UnpaddedLayout
 from official_bert.modeling.lora import LoraSettings
-from official_bert.modeling.transformer import PaddedLayout
 from official_bert.options.option import flags_affecting
 from official_bert.options.training import TrainingOptions
 from official_bert.support import locks, writing
@@ -81,7 +80,7 @@ def encoder_options(config: TrainingOptions) -> EncoderOptions:
     return EncoderOptions(
         use_one_hot_embeddings=config.use_tpu,
         dtype=dtype_policy(config.mixed_precision, use_tpu=config.use_tpu),
-        layout=UnpaddedLayout if config.unpad else PaddedLayout,
+        layout=UnpaddedLayout if config.unpad else FlatLayout,
         recompute_layers=config.gradient_checkpointing,
         lora=LoraSettings(*config.lora) if config.lora and config.do_train else None,  # otherwise merged when read
     )

@@ -8,8 +8,7 @@ import pytest
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.encoder_options import UnpaddedLayout
-from official_bert.modeling.transformer import PaddedLayout
+from official_bert.modeling.encoder_options import FlatLayout, UnpaddedLayout
 from official_bert.serving.export_stack import ExportStack
 
 CONFIG = BertConfig(
@@ -21,7 +20,7 @@ MASK = (np.arange(12) < LENGTHS[:, np.newaxis]).astype(np.int32)
 IDS = np.random.default_rng(2).integers(0, 50, MASK.shape)
 
 
-def random_encoder(config=CONFIG, layout=PaddedLayout, **options):
+def random_encoder(config=CONFIG, layout=FlatLayout, **options):
     encoder = BertEncoder(config, layout=layout, **options)
     rng = np.random.default_rng(1)
     for variable in encoder.weights:

@@ -21,7 +21,7 @@ from official_bert.families.roberta import RobertaConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import create_encoder
-from official_bert.modeling.encoder_options import FLAT
+from official_bert.modeling.encoder_options import PLAIN
 from official_bert.modeling.heads import BILSTM
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.sentence import SentenceModel
@@ -160,7 +160,7 @@ def test_models_give_the_outputs_of_tensorflow(task, export_format, vocab_file, 
         words.insert(place, words.pop(words.index("[PAD]")))
     (tmp_path / "vocab.txt").write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
     tokenizer = FullTokenizer(str(tmp_path / "vocab.txt"))
-    servable = servable_of(task, create_encoder(MODELS[task], FLAT), tokenizer)
+    servable = servable_of(task, create_encoder(MODELS[task], PLAIN), tokenizer)
     environment = dict(os.environ)
     folder = WRITERS[export_format](str(tmp_path), servable)
     assert os.environ == environment
@@ -176,7 +176,7 @@ def test_models_give_the_outputs_of_tensorflow(task, export_format, vocab_file, 
 def test_the_ids_of_a_pretrained_model_are_those_of_its_words(vocab_file):
     keras.utils.set_random_seed(1)
     tokenizer = FullTokenizer(vocab_file)
-    servable = servable_of("pretraining", create_encoder(CONFIG, FLAT), tokenizer)
+    servable = servable_of("pretraining", create_encoder(CONFIG, PLAIN), tokenizer)
     (ids, *_) = requests(tokenizer.mask_id, at_once=True)
     numbers, answers = servable.numbers(ids), servable.predict(ids)
     np.testing.assert_array_equal(numbers["probabilities"], answers["probabilities"])

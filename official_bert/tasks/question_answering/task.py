@@ -9,9 +9,8 @@ import tensorflow as tf
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.modeling.encoder import create_encoder
-from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
+from official_bert.modeling.encoder_options import PLAIN, EncoderOptions, UnpaddedLayout
 from official_bert.modeling.span import SpanModel
-from official_bert.modeling.transformer import PaddedLayout
 from official_bert.training.distillation import TEACHER_LOGITS, soft_cross_entropy
 from official_bert.training.task import WeightedSum
 
@@ -54,7 +53,7 @@ class QuestionAnsweringTask:
         self._config = config
         self._max_seq_length = max_seq_length
         self._is_padding_scored = is_padding_scored
-        self._is_padding_computed = encoder_options.layout is PaddedLayout
+        self._is_padding_computed = encoder_options.layout is not UnpaddedLayout
         self._encoder_options = encoder_options
         self._model_options = model_options
         self.schema = self.sized(schema)

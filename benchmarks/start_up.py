@@ -21,7 +21,7 @@ from collections.abc import Callable
 from common import free_port, running_server
 
 ROOT = pathlib.Path(__file__).parent.parent
-ROUNDS = 5
+ROUNDS = 3
 VOCAB_FILE = ROOT / "vocab" / "demo_uncased.txt"
 ARCHITECTURE = {"hidden_size": 64, "num_hidden_layers": 12, "num_attention_heads": 4, "intermediate_size": 128}
 PREDICTION = "import sys, official_bert; official_bert.Predictor(sys.argv[1])('a good book')"

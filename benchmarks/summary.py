@@ -49,13 +49,14 @@ def main() -> None:
     rows = []
     for label, script, arguments in runs:
         with tempfile.NamedTemporaryFile("r") as table:
-            environment = {**os.environ, TABLE_FILE: table.name}
+            environment = {**os.environ, TABLE_FILE: table.name, "TF_CPP_MIN_LOG_LEVEL": "3"}
             subprocess.run([sys.executable, FOLDER / script, *arguments], check=True, env=environment)
             rows += [[label, *json.loads(line)] for line in table]
     print(f"\n{'':<20}  {'unit':<24}{'ours':>14}  {'peer':<18}{'':>14}{'ratio (rounds)':>26}")
     for label, unit, peer_name, ours, peer, ratio, least, most in rows:
         spread = f"{ratio:.2f} ({least:.2f} to {most:.2f})"
-        print(f"{label:<20}  {unit:<24}{ours:>14,.1f}  {peer_name:<18}{peer:>14,.1f}{spread:>26}")
+        digits = 1 if ours >= 10 else 2
+        print(f"{label:<20}  {unit:<24}{ours:>14,.{digits}f}  {peer_name:<18}{peer:>14,.{digits}f}{spread:>26}")
 
 
 if __name__ == "__main__":

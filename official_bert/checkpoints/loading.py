@@ -1,6 +1,7 @@
 """Loads the arrays of a checkpoint into variables, and reports what was loaded."""
 
 import dataclasses
+import re
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 
 import keras
@@ -9,6 +10,7 @@ from absl import logging
 
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
 from official_bert.checkpoints.kinds import check_kind
+from official_bert.config.tensor_names import LORA
 from official_bert.support.errors import UserError
 
 _NAMES_SHOWN = 5
@@ -52,7 +54,9 @@ class LoadReport:
             logging.debug("loaded: %s", name)
         for status, names in (("newly initialized", self.missing), ("unused", self.unused)):
             if names:
-                logging.info("%s: %s", status, ", ".join(names))
+                # Updates (LoRA) are the same in every layer.
+                shown = [re.sub(r"layer_\d+", "layer_*", name) if LORA in name else name for name in names]
+                logging.info("%s: %s", status, ", ".join(dict.fromkeys(shown)))
         if not self.idle.issuperset(self.missing) and not is_trained_next:
             logging.warning(
                 "%s lacks %s: newly initialized, to be trained before use", self.source, ", ".join(self.missing)
@@ -138,6 +142,10 @@ def _advice(missing: Sequence[str], names: Container[str], there: Collection[str
     if not all(is_training_state(name, names) for name in missing):
         if any(name.startswith("bert/") for name in missing):
             return "it belongs to another model; use the bert_config.json that belongs to it, or another output_dir"
+        if any(name.startswith(("cls/predictions/", "cls/seq_relationship/")) for name in missing):
+            return (
+                "it belongs to another model, or was saved without this head; give a pretrained checkpoint that has it"
+            )
         return "it belongs to another model, or was not fine-tuned"
     lacked, other = (
         any(name.rpartition("/")[0] in names for name in group)  # slots

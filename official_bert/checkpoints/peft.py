@@ -13,16 +13,17 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.tensor_names import LORA, LORA_SCALE
 from official_bert.families.hugging_face import Rule
 from official_bert.support import text_files
-from official_bert.support.errors import UserError
+from official_bert.support.errors import UserError, format_names
 
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 _A, _B = ".lora_A.weight", ".lora_B.weight"
 _TASK_TYPES = {"classifier": "SEQ_CLS", "tagger": "TOKEN_CLS", "span head": "QUESTION_ANS"}
-# Keys of options that are not supported, with the values that turn them off.
-_OFF = {
+# Keys with the values that are supported. Other initializations, such as "pissa", change the base model, too.
+_SUPPORTED = {
     "peft_type": ("LORA",), "bias": ("none",), "use_dora": (False, None), "rank_pattern": ({}, None),
-    "alpha_pattern": ({}, None), "fan_in_fan_out": (False, None),
+    "alpha_pattern": ({}, None), "fan_in_fan_out": (False, None), "use_rslora": (False, True, None),
+    "init_lora_weights": (True, False, None, "gaussian", "eva", "orthogonal"),
 }  # fmt: skip
 
 
@@ -46,13 +47,17 @@ def read_adapter(folder: str) -> Adapter:
     """
     path = os.path.join(folder, CONFIG_FILE)
     values = text_files.read_json(path, "adapter config")
-    for key, supported in _OFF.items():
+    for key, supported in _SUPPORTED.items():
         if values.get(key, supported[0]) not in supported:
-            raise UserError(f"{path}: {key} is {values[key]!r:.80}; only {supported[0]!r} is supported")
+            known = ", ".join(repr(value) for value in supported if value is not None)
+            raise UserError(f"{path}: {key} is {values[key]!r:.80}; supported: {known}")
     for key in ("r", "lora_alpha"):
-        if not isinstance(values.get(key), int | float) or not values[key] > 0:
+        if type(values.get(key)) not in (int, float) or not values[key] > 0:
             raise UserError(f"{path}: {key} is {values.get(key)!r:.80}; it must be a number above 0")
-    return Adapter(values, dict(safetensors.read_file(os.path.join(folder, WEIGHTS_FILE))))
+    arrays = dict(safetensors.read_file(os.path.join(folder, WEIGHTS_FILE)))
+    if not arrays:
+        raise UserError(f"{os.path.join(folder, WEIGHTS_FILE)} has no arrays; save the adapter again")
+    return Adapter(values, arrays)
 
 
 def with_adapter(
@@ -70,33 +75,58 @@ def with_adapter(
       The arrays of the merged model: kernels have alpha / rank * A @ B added, and heads are replaced.
 
     Raises:
-      UserError: an array of the adapter does not belong to the model.
+      UserError: an array of the adapter does not belong to the model, or another one of it is missing.
     """
     theirs = config.family.hugging_face
-    head = next((head for head, task in _TASK_TYPES.items() if task == adapter.values.get("task_type")), None)
+    head = _head_of(adapter, folder)
     rules = {rule.target: rule for rule in _rules(config, [head] if head else theirs.heads)}
     rank = adapter.values["r"]
     scale = adapter.values["lora_alpha"] / (math.sqrt(rank) if adapter.values.get("use_rslora") else rank)
-    made = dict(arrays)
+    made, replaced, sizes = dict(arrays), set(), safetensors.sizes_of(config)
     for stored, array in adapter.arrays.items():
-        name = theirs.with_prefix(stored.removeprefix(_PREFIX))
-        if name.endswith(_B):
-            continue
-        is_update = name.endswith(_A)
-        rule = rules.get(name.removesuffix(_A) + ".weight" if is_update else name)
-        if is_update:
-            second = adapter.arrays.get(stored.removesuffix(_A) + _B)
-            array = None if second is None else scale * (second @ array)  # [out, in]
-        if rule is None or array is None or (is_update and rule.source not in made):
+        factor = next((factor for factor in (_A, _B) if stored.endswith(factor)), "")
+        name = theirs.with_prefix(stored.removeprefix(_PREFIX).removesuffix(factor)) + (".weight" if factor else "")
+        rule = rules.get(name)
+        if rule is None or (factor and rule.source not in made):
             raise UserError(f"{folder}: {stored} does not belong to {config.family.title} of this architecture")
+        if factor:
+            first, second = (adapter.arrays.get(stored.removesuffix(factor) + each) for each in (_A, _B))
+            if first is None or second is None:
+                raise UserError(f"{folder}: {stored} has no counterpart; save the adapter again")
+            if first.shape[0] != rank or second.shape[-1] != rank:
+                raise UserError(f"{folder}: {stored} has the shape {list(array.shape)}, but {CONFIG_FILE} has r={rank}")
+            array = scale * (second @ first)  # [out, in]
         array = array.T if rule.is_transposed else array
-        if is_update and array.shape != made[rule.source].shape:
+        if not safetensors.fits(array.shape, rule.shape, sizes):
             raise UserError(
-                f"{folder}: {stored} is for a kernel of shape {list(array.shape)}, but {rule.source} has "
-                f"{list(made[rule.source].shape)}; give the adapter's own base model"
+                f"{folder}: {stored} is for {rule.source} of shape {list(array.shape)}, which does not fit this "
+                "architecture; give the adapter's own base model"
             )
-        made[rule.source] = (made[rule.source] + array if is_update else array).astype(np.float32)
+        if factor == _B:
+            continue  # added with A
+        made[rule.source] = (made[rule.source] + array if factor else array).astype(np.float32)
+        replaced.add(rule.source)
+    for part in theirs.heads:
+        own = {rule.source for rule in theirs.parts[part]}
+        if (head in (None, part)) and replaced & own and own - made.keys():
+            raise UserError(f"{folder} lacks {format_names(sorted(own - made.keys()))} of the {part}; save it again")
     return made
+
+
+def _head_of(adapter: Adapter, folder: str) -> str | None:
+    """Return the head that an adapter replaces, as far as its name can be read in several ways."""
+    task_type = adapter.values.get("task_type")
+    if task_type is not None:
+        return next((head for head, task in _TASK_TYPES.items() if task == task_type), None)
+    weights = adapter.arrays.get(f"{_PREFIX}classifier.weight")
+    if weights is None:
+        return None
+    if len(weights) != 1:
+        raise UserError(
+            f"{os.path.join(folder, CONFIG_FILE)}: the adapter has a classifier, but no task_type; set it to SEQ_CLS "
+            "or TOKEN_CLS"
+        )
+    return "multiple-choice head"
 
 
 def adapter_of(reader: CheckpointReader, config: BertConfig) -> Adapter:

@@ -188,7 +188,7 @@ def _renamed(
             f"{source} contains {unknown[0]} ({len(unknown)} unknown arrays), which {_described(config)} does not "
             "have; is it the right model config?"
         )
-    known_sizes = _sizes(config)
+    known_sizes = sizes_of(config)
     weights = Weights({}, [])
     for part, part_rules in rules_of_parts.items():
         missing = [rule.source for rule in part_rules if rule.source not in arrays]
@@ -202,7 +202,7 @@ def _renamed(
         weights.parts.append(part)
         for rule in part_rules:
             array = arrays[rule.source]
-            if not _fits(array.shape, rule.shape, known_sizes):
+            if not fits(array.shape, rule.shape, known_sizes):
                 required = ", ".join(str(known_sizes.get(letter, letter)) for letter in rule.shape)
                 raise UserError(
                     f"{source}: {rule.source} has the shape {list(array.shape)}, but the model config requires "
@@ -218,7 +218,7 @@ def _rules_of_layers(patterns: Sequence[Rule], config: BertConfig) -> list[Rule]
     return [rule for pattern in needed for rule in pattern.expand_layers(config.layer_numbers)]
 
 
-def _sizes(config: BertConfig) -> dict[str, int]:
+def sizes_of(config: BertConfig) -> dict[str, int]:
     """Return the sizes of the dimension letters; C, the number of classes, comes from the first array that has it."""
     return {
         "V": config.vocab_size,
@@ -237,7 +237,8 @@ def _described(config: BertConfig) -> str:
     return f"{config.family.title} with {keys}"
 
 
-def _fits(shape: tuple[int, ...], letters: str, known_sizes: dict[str, int]) -> bool:
+def fits(shape: tuple[int, ...], letters: str, known_sizes: dict[str, int]) -> bool:
+    """Return True if a shape is that of a `Rule`; sizes that are not known yet are added to `known_sizes`."""
     return len(shape) == len(letters) and all(
         known_sizes.setdefault(letter, size) == size for letter, size in zip(letters, shape, strict=True)
     )

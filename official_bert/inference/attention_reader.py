@@ -124,6 +124,12 @@ class AttentionReader:
         words, word_indices = _words(zip(texts, (first, second), strict=True), specials.num_between)
         if self._fill_mask is None:
             notes.append("The checkpoint has no masked-LM head, so no words are predicted.")
+        attributions = self._explained and attribute(self._explained, inputs, word_starts)
+        if self._explained and attributions is None:
+            notes.append(
+                "The prediction is not explained: the model was trained on at most "
+                f"{self._explained.max_seq_length} wordpieces at once, and taggers read one text."
+            )
         return AttentionView(
             tokens=self._tokenizer.convert_ids_to_tokens(sequence.input_ids),
             segment_ids=list(sequence.segment_ids),
@@ -131,7 +137,7 @@ class AttentionReader:
             word_indices=word_indices,
             attention=np.stack([layer.numpy()[0] for layer in self._encoder(inputs)["attention_probabilities"]]),
             predictions=self._fill_mask and self._predictions(inputs),
-            attributions=self._explained and attribute(self._explained, inputs, word_starts),
+            attributions=attributions,
             notes=notes,
         )
 

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert.serving.servable import Servable
-from official_bert.tasks.classification.servable import ClassificationServable
+from official_bert.tasks.classification.servable import PREDICTED, ClassificationServable
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
 from official_bert.tasks.tagging.servable import TaggingServable
 from official_bert.visualization.attention import Attributions
@@ -25,7 +25,8 @@ def attribute(servable: Servable, inputs: Inputs, word_starts: Sequence[int]) ->
 
     The score is the log-probability of the predicted label, the predicted number, the sum of the logits of the
     answer's start and end, or the sum of the log-probabilities of the tags of all entities; without entities of all
-    tags.
+    tags. The prediction is that of `Predictor`, also with thresholds, a CRF or constrained decoding; the probabilities
+    of tags are those before decoding.
 
     Args:
       servable: a loaded model.
@@ -70,8 +71,10 @@ def _of_classifier(servable: ClassificationServable, inputs: Inputs, _: Sequence
     outputs = servable.predict(inputs)
     if "scores" in outputs:
         return f"{outputs['scores'].numpy()[0]:.4g}", lambda outputs: outputs["scores"][0]
-    label = outputs["probabilities"].numpy()[0].argmax()
-    return outputs["classes"].numpy()[0, 0].decode(), lambda outputs: tf.math.log(outputs["probabilities"][0, label])
+    best_first = np.argsort(-outputs["probabilities"].numpy()[0], kind="stable").tolist()
+    label = int(outputs[PREDICTED].numpy()[0]) if PREDICTED in outputs else best_first[0]
+    name = outputs["classes"].numpy()[0, best_first.index(label)].decode()
+    return name, lambda outputs: tf.math.log(outputs["probabilities"][0, label])
 
 
 def _of_answer(servable: QuestionAnsweringServable, inputs: Inputs, _: Sequence[int]) -> tuple[str, Score]:
@@ -87,16 +90,13 @@ def _of_answer(servable: QuestionAnsweringServable, inputs: Inputs, _: Sequence[
 
 def _of_tags(servable: TaggingServable, inputs: Inputs, word_starts: Sequence[int]) -> tuple[str, Score]:
     """Return the words of entities with their tags, or all words without entities, and their score."""
-    outputs = servable.predict(inputs)
-    tags = [tag.decode() for tag in outputs["position_tags"].numpy()[0]]
-    starts = [start for start in word_starts if tags[start] != _OUTSIDE] or word_starts
-    ends = dict(zip(word_starts, [*word_starts[1:], len(tags) - 1], strict=True))
     ids = inputs["input_ids"][0]
-    tagged = [f"{servable.tokenizer.decode(ids[start : ends[start]])}: {tags[start]}" for start in starts]
-    places = [
-        [0, start, number]
-        for start, number in zip(starts, outputs["probabilities"].numpy()[0, starts].argmax(-1), strict=True)
-    ]
+    probabilities = tf.gather(servable.predict(inputs)["probabilities"][0], word_starts)  # [words, C]
+    numbers, _ = servable.decide(probabilities, tf.constant([0, len(word_starts)], tf.int64))
+    words = list(zip(word_starts, [*word_starts[1:], len(ids) - 1], numbers.numpy().tolist(), strict=True))
+    words = [word for word in words if servable.tags[word[2]] != _OUTSIDE] or words
+    tagged = [f"{servable.tokenizer.decode(ids[start:end])}: {servable.tags[number]}" for start, end, number in words]
+    places = [[0, start, number] for start, _, number in words]
     return ", ".join(tagged), lambda outputs: tf.reduce_sum(tf.math.log(tf.gather_nd(outputs["probabilities"], places)))
 
 

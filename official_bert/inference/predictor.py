@@ -262,7 +262,7 @@ def _check_is_list(texts: Any) -> None:
 def _row(
     names: Sequence[str], number: int, text: str | tuple[str, str], takes_one_text: bool = False
 ) -> tuple[str, ...]:
-    if CHOICES in names and isinstance(text, (tuple, list)) and text:
+    if CHOICES in names and isinstance(text, (tuple, list)) and len(text) == len(names):
         text = (*text[:-1], joined_choices(text[-1]))
     if takes_one_text and isinstance(text, str):
         text = (text, *[""] * (len(names) - 1))
@@ -277,7 +277,8 @@ def _row(
         or len(text) != len(names)
         or not all(isinstance(part, str) for part in text)
     ):
-        raise UserError(f"text {number} is {text!r:.80}, but this model reads {' and '.join(names)}, each a string")
+        kinds = "a list of strings" if CHOICES in names else "each a string"
+        raise UserError(f"text {number} is {text!r:.80}, but this model reads {' and '.join(names)}, {kinds}")
     return tuple(text)
 
 

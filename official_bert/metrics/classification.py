@@ -204,7 +204,8 @@ def best_threshold(labels: npt.ArrayLike, probabilities: npt.ArrayLike, *, count
       counts_others: maximize the mean F1 of the class and of the other examples: the macro F1 of two classes.
 
     Returns:
-      A float32 between two probabilities. 0.5 if no threshold is better; otherwise the best one that is closest to it.
+      A float32 between two probabilities, or 0 or 1 if all or no examples should be in the class. 0.5 if no threshold
+      is better; otherwise the best one that is closest to it.
     """
     order = np.argsort(probabilities, kind="stable")
     sorted_probabilities = np.asarray(probabilities, np.float32)[order]
@@ -213,8 +214,8 @@ def best_threshold(labels: npt.ArrayLike, probabilities: npt.ArrayLike, *, count
     low, high = sorted_probabilities[steps - 1], sorted_probabilities[steps]
     # The middle of two neighbouring floats is one of them.
     middles = np.minimum(low + (high - low) / 2, np.nextafter(high, np.float32(0)))
-    thresholds = np.concatenate([[np.float32(0.5)], middles])
-    num_rejected = np.concatenate([[np.searchsorted(sorted_probabilities, 0.5, side="right")], steps])
+    thresholds = np.concatenate([np.float32([0.5, 0, 1]), middles])
+    num_rejected = np.searchsorted(sorted_probabilities, thresholds, side="right")
     num_examples, total = len(sorted_probabilities), num_positive[-1]
     missed = num_positive[num_rejected]
     scores = 2 * (total - missed) / np.maximum(total + num_examples - num_rejected, 1)

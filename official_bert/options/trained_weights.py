@@ -43,7 +43,7 @@ class TrainedWeightOptions(Options):
     lora_alpha: float | None = option(
         None,
         "Factor of the updates, divided by --lora_rank; by default --lora_rank, a factor of 1.",
-        minimum=0,
+        minimum=0.001,
         only_with=_LORA,
         affects="learning",
     )

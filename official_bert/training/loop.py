@@ -123,7 +123,7 @@ class Trainer:
                     scalar_log=ScalarLog(output_dir, is_written=is_written),
                     evaluate=evaluate,
                     callbacks=keras.callbacks.CallbackList(
-                        callbacks if is_written else [], model=self.model, steps=plan.num_train_steps
+                        callbacks if is_written else [], model=self.model, steps=plan.num_train_steps, verbose=0
                     ),
                     requests=requests,
                 )

@@ -137,11 +137,20 @@ def check_resumed_flags(config: TrainingOptions, num_train_steps: int, num_devic
       UserError: the resumed run would silently see different examples than the flags imply.
     """
     latest, run = latest_checkpoint(config.output_dir), read_run_config(config.output_dir)
-    step = latest and step_of(latest)
-    if not latest or not run or step == 0 or (step is not None and step >= num_train_steps):
+    if not latest or not run:
         return
     defaults = {field.name: field.default for field in dataclasses.fields(config)}
     flags = {**defaults, **run.flags}  # a flag that did not exist when the run was started
+    for name in _TRAINED_WEIGHTS:  # even without a step between, the checkpoint could not be read
+        if flags[name] != getattr(config, name):
+            raise UserError(
+                f"{name}={getattr(config, name)}, but {latest} was trained with {name}={flags[name]}, and "
+                "its checkpoint holds optimizer slots of the weights trained then; use the same value, or another "
+                "output_dir"
+            )
+    step = step_of(latest)
+    if step == 0 or (step is not None and step >= num_train_steps):
+        return
     order_flags = set(flags_affecting(config, "order"))
     if config.train_batch_tokens:  # variable batch sizes also depend on the number of devices and accumulation steps
         order_flags.add("gradient_accumulation_steps")
@@ -160,11 +169,6 @@ def check_resumed_flags(config: TrainingOptions, num_train_steps: int, num_devic
         if name == "optimizer" and old != new:
             raise UserError(
                 f"{change}, and its checkpoint holds that optimizer's slots; use the same one, or another output_dir"
-            )
-        if name in _TRAINED_WEIGHTS and old != new:
-            raise UserError(
-                f"{change}, and its checkpoint holds optimizer slots of the weights trained then; use the same value, "
-                "or another output_dir"
             )
         if old != new and name in selection:
             raise UserError(

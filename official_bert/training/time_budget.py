@@ -57,9 +57,11 @@ class TimeBudget:
         self.is_used_up = used_share == 1
         self._used_share.assign(used_share)
 
-    def warn_of_rest(self, num_steps: int) -> None:
-        """Warn if all steps were taken with time left, before the end of the schedule."""
-        if self._used_share is not None and not self.is_used_up:
+    def log_end(self, num_steps: int) -> None:
+        """Log that training is complete, with a warning if all steps were taken before the end of the schedule."""
+        if self.is_used_up:
+            logging.info("max_train_seconds=%g are used up: complete at step %d", self._max_seconds, num_steps)
+        elif self._used_share is not None:
             logging.warning(
                 "all %d steps took %.0f of max_train_seconds=%g: the learning rate did not reach its end; train more "
                 "steps or epochs for less time",

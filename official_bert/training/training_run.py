@@ -135,8 +135,8 @@ class TrainingRun:
             self.callbacks.on_epoch_begin(start // self.plan.log_steps)
             is_over = self._loop(iterator, progress)
             self.callbacks.on_train_end()
-        if self.step == self.plan.num_train_steps:
-            self._budget.warn_of_rest(self.step)
+        if self._is_last(self.step):
+            self._budget.log_end(self.step)
         return is_over
 
     def _loop(self, iterator: Iterator, progress: Progress) -> bool:

@@ -12,6 +12,7 @@ from official_bert.commands.view_attention import AttentionConfig
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.attributions import attribute
 from official_bert.modeling.classifier import ClassificationModel
+from official_bert.modeling.crf import Transitions
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.span import SpanModel
 from official_bert.modeling.tagging import TaggingModel
@@ -43,11 +44,11 @@ def with_large_head(model):
     return model
 
 
-def classifier(parts, problem, labels):
+def classifier(parts, problem, labels, **options):
     encoder, config, tokenizer = parts
     model = with_large_head(ClassificationModel(encoder, num_outputs=len(labels) or 1))
     return ClassificationServable(
-        model, config, tokenizer, problem=problem, labels=labels, is_pair=True, max_seq_length=32
+        model, config, tokenizer, problem=problem, labels=labels, is_pair=True, max_seq_length=32, **options
     )
 
 
@@ -57,10 +58,10 @@ def answerer(parts):
     return QuestionAnsweringServable(with_large_head(SpanModel(encoder)), config, tokenizer, options)
 
 
-def tagger(parts):
+def tagger(parts, **options):
     encoder, config, tokenizer = parts
     model = with_large_head(TaggingModel(encoder, num_outputs=len(TAGS)))
-    return TaggingServable(model, config, tokenizer, tags=TAGS, max_seq_length=32)
+    return TaggingServable(model, config, tokenizer, tags=TAGS, max_seq_length=32, **options)
 
 
 MODELS = {
@@ -115,6 +116,22 @@ def test_attributions_are_gradients_and_add_up(parts, kind):
         expected = (score(ids, identifier) - score(ids)) / 0.001
         place = ids[0] == identifier
         np.testing.assert_allclose(found.gradient_times_input[place].sum(), expected, atol=0.02)
+
+
+def test_the_prediction_is_that_of_thresholds_and_transitions(parts):
+    inputs = parts[2]([TEXT], [TEXT_B], max_seq_length=32)
+    for threshold, expected in ((0.001, "good"), (0.999, "bad")):
+        servable = classifier(parts, "single_label", ("bad", "good"), thresholds=[threshold])
+        assert attribute(servable, inputs, []).prediction == expected
+    inputs, starts = parts[2]([TEXT], max_seq_length=32), [1, 2, len(parts[2].encode("the harbour")) + 1]
+    for start in ([9.0, 0.0, 0.0], [0.0, 0.0, 9.0]):  # the first tag is O or I-LOC
+        others = np.where(np.eye(3), 9.0, 0.0), np.zeros(3)  # and stays
+        transitions = Transitions(*(tf.constant(scores, tf.float32) for scores in (start, *others)))
+        servable = tagger(parts, transitions=transitions)
+        tags = [tag.decode() for tag in servable.answer(tf.constant([TEXT]))["tags"].numpy()[0]]
+        assert tags == [TAGS[np.argmax(start)]] * 3
+        expected = ", ".join(f"{word}: {tag}" for word, tag in zip(TEXT.split(), tags, strict=True))
+        assert attribute(servable, inputs, starts).prediction == expected
 
 
 def test_longer_inputs_than_the_model_reads_have_none(parts):

@@ -170,12 +170,12 @@ def test_no_threshold_is_better_than_the_best(counts_others, metric):
             return scores[1] if metric == "f1" else scores.mean()
 
         found = best_threshold(labels, probabilities, counts_others=counts_others)
-        others = [0.5, *np.unique(probabilities)[:-1]]  # not below or above all of them
+        others = [0, 0.5, 1, *np.unique(probabilities)]
         best = max(map(score, others))
         assert score(found) == pytest.approx(best, abs=1e-12)
         if score(0.5) == pytest.approx(best, abs=1e-12):
             assert found == 0.5
-        assert min(abs(found - probabilities)) > 1e-4 or found == 0.5  # between two probabilities
+        assert min(abs(found - probabilities)) > 1e-4 or found in (0, 0.5, 1)  # between two probabilities
 
 
 def test_the_threshold_between_two_neighbouring_floats_separates_them():

@@ -99,9 +99,12 @@ def test_a_checkpoint_is_read_merged_and_gives_an_adapter_that_merges_alike(conf
 def test_adapters_that_do_not_fit_are_refused(config, files_of_model, tmp_path):
     values = json.loads((ADAPTER / "adapter_config.json").read_text())
     for changes, message in (
-        ({"use_dora": True}, "use_dora is True; only False is supported"),
-        ({"peft_type": "IA3"}, "peft_type is 'IA3'; only 'LORA' is supported"),
+        ({"use_dora": True}, "use_dora is True; supported: False"),
+        ({"peft_type": "IA3"}, "peft_type is 'IA3'; supported: 'LORA'"),
+        ({"init_lora_weights": "pissa"}, "init_lora_weights is 'pissa'; supported: True, False, 'gaussian'"),
+        ({"use_rslora": "false"}, "use_rslora is 'false'; supported: False, True"),
         ({"r": 0}, "r is 0; it must be a number above 0"),
+        ({"r": True}, "r is True; it must be a number above 0"),
     ):
         (tmp_path / "adapter_config.json").write_text(json.dumps({**values, **changes}))
         with pytest.raises(UserError, match=message):
@@ -110,9 +113,16 @@ def test_adapters_that_do_not_fit_are_refused(config, files_of_model, tmp_path):
     adapter = peft.read_adapter(str(ADAPTER))
     name = next(name for name in adapter.arrays if "layer.0." in name and name.endswith(".lora_A.weight"))
     layer_9 = name.replace("layer.0", "layer.9")
-    for broken, message in (
-        ({layer_9: np.ones([2, 32])}, "does not belong to a BERT of this architecture"),
-        ({name: np.ones([2, 31])}, "is for a kernel of shape"),
+    weight, bias = (f"base_model.model.classifier.{part}" for part in ("weight", "bias"))
+    for changed, broken, message in (
+        ({}, {layer_9: np.ones([2, 32])}, "does not belong to a BERT of this architecture"),
+        ({}, {name: np.ones([2, 31])}, "does not fit this architecture"),
+        ({}, {name: None}, "lora_B.weight has no counterpart"),
+        ({"r": 4}, {}, "has the shape .*, but adapter_config.json has r=4"),
+        ({}, {weight: np.ones([3, 17])}, "does not fit this architecture"),
+        ({}, {bias: None}, "adapter lacks 'output_bias' of the classifier"),
+        ({"task_type": None}, {}, "has a classifier, but no task_type"),
     ):
+        changed_arrays = {key: array for key, array in {**adapter.arrays, **broken}.items() if array is not None}
         with pytest.raises(UserError, match=message):
-            peft.with_adapter(arrays, adapter._replace(arrays={**adapter.arrays, **broken}), config, "adapter")
+            peft.with_adapter(arrays, peft.Adapter({**adapter.values, **changed}, changed_arrays), config, "adapter")

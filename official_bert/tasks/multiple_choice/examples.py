@@ -151,16 +151,20 @@ def read_examples(data_dir: str, layout: Layout, split: str) -> list[Example]:
       UserError: a file is missing or empty, or a row is invalid; the message names the line.
     """
     is_labelled = split != "test"
+    name = layout.files[split]
     columns = [layout.context, *([layout.question] if layout.question else []), *layout.choices]
     columns += [layout.label] if is_labelled else []
-    return [
+    examples = [
         _example(row, layout, is_labelled, where)
-        for path, table_format in find_files(data_dir, layout.files[split])
+        for path, table_format in find_files(data_dir, name)
         for where, values in read_objects(
             path, table_format, columns, optional=_ID_COLUMNS, has_header=layout.has_header
         )
         for row in _rows(values, layout, where)
     ]
+    if not examples:
+        raise UserError(f"{os.path.join(data_dir, name)} has no examples; check the file")
+    return examples
 
 
 def _rows(values: Mapping[str, Any], layout: Layout, where: str) -> Iterator[Mapping[str, Any]]:
@@ -198,15 +202,18 @@ def _example(row: Mapping[str, Any], layout: Layout, is_labelled: bool, where: s
         raise UserError(f"{where}: an example needs at least two choices, but this one has {len(texts)}")
     label = _label(_value(row, layout.label, where), names, where) if is_labelled else 0
     names = tuple(name or str(number) for number, name in enumerate(names))
-    found = next((row[name] for name in _ID_COLUMNS if name in row), "")
+    found = next((row[name] for name in _ID_COLUMNS if row.get(name) is not None), "")
     return Example(_text(row, layout.context, where), question, tuple(texts), label, names, str(found))
 
 
 def _choices(value: Any, column: str, where: str) -> Iterator[tuple[str, str | None]]:
     """Yield the texts and names of the choices in a column."""
     if isinstance(value, dict) and isinstance(value.get("text"), list):
-        names = value.get("label", [None] * len(value["text"]))
-        value = [{"text": text, "label": name} for text, name in zip(value["text"], names, strict=False)]
+        texts, names = value["text"], value.get("label")
+        names = [None] * len(texts) if names is None else names
+        if not isinstance(names, list) or len(names) != len(texts):
+            raise UserError(f"{where}: the label of {column!r} is {names!r:.80}; give a list with one for each text")
+        value = [{"text": text, "label": name} for text, name in zip(texts, names, strict=True)]
     for item in value if isinstance(value, list) else [value]:
         text, name = (item.get("text"), item.get("label")) if isinstance(item, dict) else (item, None)
         if text is None and item is None:  # a missing cell
@@ -218,12 +225,18 @@ def _choices(value: Any, column: str, where: str) -> Iterator[tuple[str, str | N
 
 def _label(value: Any, names: Sequence[str | None], where: str) -> int:
     name = str(value).strip()
+    if names.count(name) > 1:
+        raise UserError(f"{where}: {names.count(name)} choices have the label {name!r:.80}; give each its own")
     if name in names:
         return names.index(name)
-    number = int(name) if name.isdecimal() else ord(name.upper()) - ord("A") if len(name) == 1 else -1
+    number = -1
+    if name.isdecimal() and len(name) < 10:
+        number = int(name)
+    elif len(name) == 1 and name.isascii():
+        number = ord(name.upper()) - ord("A")
     if not 0 <= number < len(names) or any(names):
         known = format_names(names) if all(names) else f"0 to {len(names) - 1}, or a letter from A"
-        raise UserError(f"{where}: the label {value!r} is not one of the {len(names)} choices: {known}")
+        raise UserError(f"{where}: the label {value!r:.80} is not one of the {len(names)} choices: {known}")
     return number
 
 

@@ -13,6 +13,7 @@ from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.multiple_choice import NO_CHOICE, MultipleChoiceModel
 from official_bert.serving.servable import Tensors, WindowedServable, check_table_size, check_total_size
+from official_bert.support.errors import UserError
 from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.graph_joining import Parts, join_parts
@@ -149,7 +150,8 @@ class MultipleChoiceServable(WindowedServable):
 
 def _lines(choices: tf.Tensor) -> tf.RaggedTensor:
     """Split choices, string [B], into lines without surrounding blanks, at least one for each example."""
-    return tf.ragged.map_flat_values(tf.strings.strip, tf.strings.split(tf.strings.strip(choices), "\n"))
+    lines = tf.strings.split(tf.strings.regex_replace(choices, r"\s+\z", ""), "\n")
+    return tf.ragged.map_flat_values(tf.strings.strip, lines)
 
 
 def servable_of_run(
@@ -168,10 +170,17 @@ def servable_of_run(
 
 
 def joined_choices(choices: Any) -> Any:
-    """Return a list of choices as the input of a servable, one per line; anything else is returned as it is."""
+    """Return a list of choices as the input of a servable, one per line; anything else is returned as it is.
+
+    Raises:
+      UserError: it has fewer than two choices, or one is empty.
+    """
     if not isinstance(choices, (list, tuple)) or not all(isinstance(choice, str) for choice in choices):
         return choices
-    return "\n".join(choice.replace("\n", " ") for choice in choices)
+    lines = [choice.encode("utf-8", "ignore").decode().replace("\n", " ").strip() for choice in choices]
+    if len(lines) < 2 or not all(lines):
+        raise UserError(f"the choices are {list(choices)!r:.200}; give at least two, none of them empty")
+    return "\n".join(lines)
 
 
 def results(outputs: Mapping[str, np.ndarray]) -> list[Choice]:

@@ -186,12 +186,14 @@ def _records(inputs: PretrainingInputs, task: PretrainingTask) -> _Records:
 
 def _train(config: PretrainingConfig, trainer: Trainer, records: _Records, write_files: Callable[[], None]) -> bool:
     """Train; return True if complete. `write_files` completes the output folder before the first step."""
-    if config.num_warmup_steps >= config.num_train_steps:
-        logging.warning(
-            "num_warmup_steps=%d is not below num_train_steps=%d: the learning rate never reaches its peak",
-            config.num_warmup_steps,
-            config.num_train_steps,
-        )
+    for name, effect in (
+        ("num_warmup_steps", "the learning rate never reaches its peak"),
+        ("batch_ramp_up_steps", "the batches never reach their full size"),
+    ):
+        if getattr(config, name) >= config.num_train_steps:
+            logging.warning(
+                "%s=%d is not below num_train_steps=%d: %s", name, getattr(config, name), config.num_train_steps, effect
+            )
     batch_size = training_batch_size(config, trainer.num_replicas, config.max_seq_length)
     lengths = padded_lengths(config.max_seq_length) if config.train_batch_tokens else None
     check_resumed_flags(config, config.num_train_steps, trainer.num_replicas)

@@ -80,7 +80,11 @@ class TaggedText(NamedTuple):
 
 
 class TaggingServable(WindowedServable):
-    """A model of `run_ner.py`."""
+    """A model of `run_ner.py`.
+
+    Attributes:
+      tags: names of the C tags.
+    """
 
     task = "tagging"
 
@@ -110,6 +114,7 @@ class TaggingServable(WindowedServable):
           UserError: see `Servable`.
         """
         super().__init__(model, config, tokenizer, max_seq_length=max_seq_length, name="tagger")
+        self.tags = tuple(tags)
         self._tags = tf.constant(tags, tf.string)
         self._unk_id = tokenizer.unk_id
         self._entities = EntityFinder(tags)
@@ -228,10 +233,21 @@ class TaggingServable(WindowedServable):
         shape = (None, None, self._tags.shape[0])
         probabilities = self.predict_in_batches(ids, {"probabilities": shape})["probabilities"]  # [R, S, C]
         with tf.device("CPU:0"):
-            of_words = tf.gather_nd(probabilities, places)  # [W, C]
-            if self._transitions is not None:
-                return decode_words(tf.math.log(tf.maximum(of_words, _LEAST)), words.row_splits, self._transitions)
-            return tf.argmax(of_words, axis=-1), tf.reduce_max(of_words, axis=-1)
+            return self.decide(tf.gather_nd(probabilities, places), words.row_splits)
+
+    def decide(self, probabilities: tf.Tensor, row_splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Choose the tags of words, with the transitions if there are any.
+
+        Args:
+          probabilities: float32 [W, C], of each tag.
+          row_splits: int64 [B + 1], the first word of each sentence, and W.
+
+        Returns:
+          The number of each word's tag, int64 [W], and its probability, float32 [W].
+        """
+        if self._transitions is not None:
+            return decode_words(tf.math.log(tf.maximum(probabilities, _LEAST)), row_splits, self._transitions)
+        return tf.argmax(probabilities, axis=-1), tf.reduce_max(probabilities, axis=-1)
 
     def _windows(self, words: Words) -> tuple[tf.Tensor, Tensors, tf.Tensor]:
         """Split sentences into windows, as `windows.make_windows` does without documents.

@@ -94,8 +94,13 @@ def test_probabilities_are_those_of_the_model(servable, joiner):
     alone = predict(("the rain", "who", "snow\na warm bridge \nmirror\n"))
     assert alone.text == found[0].text
     np.testing.assert_allclose(alone.probabilities, found[0].probabilities, atol=1e-5)
+    after_a_blank = predict(("the rain", "who", " \nsnow\na warm bridge\n \n"))  # the first line is a choice, too
+    assert len(after_a_blank.probabilities) == 3
     with pytest.raises(tf.errors.InvalidArgumentError, match="must have the same number of texts"):
         servable.answer(context=tf.constant(["a", "b"]), question=tf.constant([""]), choices=tf.constant(["a\nb"]))
     for wrong in (("the rain", "who"), ("the rain", "who", ["a", 1]), "the rain"):
         with pytest.raises(UserError, match="this model reads context and question and choices"):
             predict(wrong)
+    for choices in ([], ["a"], ["", "a"], ["a", "\ud800"]):
+        with pytest.raises(UserError, match="give at least two, none of them empty"):
+            predict(("the rain", "who", choices))

@@ -80,8 +80,6 @@ def with_adapter(
     theirs = config.family.hugging_face
     head = _head_of(adapter, folder)
     rules = {rule.target: rule for rule in _rules(config, [head] if head else theirs.heads)}
-    rank = adapter.values["r"]
-    scale = adapter.values["lora_alpha"] / (math.sqrt(rank) if adapter.values.get("use_rslora") else rank)
     made, replaced, sizes = dict(arrays), set(), safetensors.sizes_of(config)
     for stored, array in adapter.arrays.items():
         factor = next((factor for factor in (_A, _B) if stored.endswith(factor)), "")
@@ -90,12 +88,7 @@ def with_adapter(
         if rule is None or (factor and rule.source not in made):
             raise UserError(f"{folder}: {stored} does not belong to {config.family.title} of this architecture")
         if factor:
-            first, second = (adapter.arrays.get(stored.removesuffix(factor) + each) for each in (_A, _B))
-            if first is None or second is None:
-                raise UserError(f"{folder}: {stored} has no counterpart; save the adapter again")
-            if first.shape[0] != rank or second.shape[-1] != rank:
-                raise UserError(f"{folder}: {stored} has the shape {list(array.shape)}, but {CONFIG_FILE} has r={rank}")
-            array = scale * (second @ first)  # [out, in]
+            array = _update(adapter, stored.removesuffix(factor), folder)
         array = array.T if rule.is_transposed else array
         if not safetensors.fits(array.shape, rule.shape, sizes):
             raise UserError(
@@ -111,6 +104,18 @@ def with_adapter(
         if (head in (None, part)) and replaced & own and own - made.keys():
             raise UserError(f"{folder} lacks {format_names(sorted(own - made.keys()))} of the {part}; save it again")
     return made
+
+
+def _update(adapter: Adapter, layer: str, folder: str) -> np.ndarray:
+    """Return the update of a dense layer's weight, alpha / rank * B @ A, float32 [out, in]."""
+    values, factors = adapter.values, [adapter.arrays.get(layer + factor) for factor in (_A, _B)]
+    if any(factor is None for factor in factors):
+        raise UserError(f"{folder} has only one of {layer}{_A} and {_B.removeprefix('.')}; save the adapter again")
+    (first, second), rank = factors, values["r"]
+    if first.shape[:1] != (rank,) or second.shape[-1:] != (rank,):
+        shapes = f"{list(first.shape)} and {list(second.shape)}"
+        raise UserError(f"{folder}: the factors of {layer} have the shapes {shapes}, but {CONFIG_FILE} has r={rank}")
+    return values["lora_alpha"] / (math.sqrt(rank) if values.get("use_rslora") else rank) * (second @ first)
 
 
 def _head_of(adapter: Adapter, folder: str) -> str | None:

@@ -103,12 +103,7 @@ def test_recomputed_layers_and_parts_of_a_batch_go_together(two_devices):
     ("name", "options"),
     [
         *(
-            pytest.param(
-                name,
-                EncoderOptions(use_one_hot_embeddings=True),
-                id=name,
-                marks=[pytest.mark.endurance] * (name != "tagging by an LSTM"),
-            )
+            pytest.param(name, EncoderOptions(use_one_hot_embeddings=True), id=name, marks=pytest.mark.endurance)
             for name in WIDEST
         ),
         pytest.param(

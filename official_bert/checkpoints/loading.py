@@ -143,9 +143,7 @@ def _advice(missing: Sequence[str], names: Container[str], there: Collection[str
         if any(name.startswith("bert/") for name in missing):
             return "it belongs to another model; use the bert_config.json that belongs to it, or another output_dir"
         if any(name.startswith(("cls/predictions/", "cls/seq_relationship/")) for name in missing):
-            return (
-                "it belongs to another model, or was saved without this head; give a pretrained checkpoint that has it"
-            )
+            return "it belongs to another model, or was saved without this head; give a pretrained checkpoint"
         return "it belongs to another model, or was not fine-tuned"
     lacked, other = (
         any(name.rpartition("/")[0] in names for name in group)  # slots

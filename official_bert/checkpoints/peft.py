@@ -83,6 +83,8 @@ def with_adapter(
     made, replaced, sizes = dict(arrays), set(), safetensors.sizes_of(config)
     for stored, array in adapter.arrays.items():
         factor = next((factor for factor in (_A, _B) if stored.endswith(factor)), "")
+        if factor == _B and stored.removesuffix(_B) + _A in adapter.arrays:
+            continue  # added with A
         name = theirs.with_prefix(stored.removeprefix(_PREFIX).removesuffix(factor)) + (".weight" if factor else "")
         rule = rules.get(name)
         if rule is None or (factor and rule.source not in made):
@@ -95,8 +97,6 @@ def with_adapter(
                 f"{folder}: {stored} is for {rule.source} of shape {list(array.shape)}, which does not fit this "
                 "architecture; give the adapter's own base model"
             )
-        if factor == _B:
-            continue  # added with A
         made[rule.source] = (made[rule.source] + array if factor else array).astype(np.float32)
         replaced.add(rule.source)
     for part in theirs.heads:

@@ -1,40 +1,48 @@
 r"""Training steps on a GPU: this model with Keras on JAX, compared with PyTorch's `transformers` on the same chip.
 
   python benchmarks/gpu_training_step.py
-  python benchmarks/gpu_training_step.py --models=base --lengths=128 --variants="training step,no dropout"
+  python benchmarks/gpu_training_step.py --models=base --lengths=128 --variants="training step,no dropout" \
+      --number_types=bfloat16
   python benchmarks/gpu_training_step.py --preset=tiny
 
 --preset=tiny checks within minutes, also on a CPU, that everything runs; its rates are meaningless. Needs JAX and
 Keras, not TensorFlow; the peer needs PyTorch and `transformers` 5, and is left out if they are missing.
 
 A training step is forward, backward, clipping by global norm and Adam with weight decay, on one batch that stays on
-the device. Both sides compute in bfloat16 with float32 weights and have the same shapes, tasks and dropout; for both
-only the masked positions are scored. Ours is Keras's `mixed_bfloat16` policy compiled by XLA, with the reference's
-optimizer. The peer is bfloat16 autocast with scaled_dot_product_attention, torch.compile and fused AdamW. Before
-the measurement, both get the same weights and must give the same losses.
+the device. Both sides have the same shapes, tasks and dropout, and for both only the masked positions are scored. Ours
+is compiled by XLA, with the reference's optimizer; in bfloat16 with Keras's `mixed_bfloat16` policy. The peer uses
+scaled_dot_product_attention, torch.compile and fused AdamW; in bfloat16 with autocast. Weights are float32, and float32
+products may be computed as tf32. Before the measurement, all sides get the same weights and must give the same losses.
 
 Dropout of attention probabilities is the reference's, but needs random bits for each pair of positions and rules out
-some fused kernels, so the variant "no attention dropout" is measured, too. Other variants leave out more, to find the
-bottleneck.
+some fused kernels, so the variant "no attention dropout" is measured, too, on our side in bfloat16 also with cuDNN's
+fused attention. Other variants leave out more, to find the bottleneck.
 
 The utilization counts only the operations that the model needs: matrix products, with backward as twice forward,
-without padding, recomputation and dropout. It is relative to the rate of a bfloat16 product of large random matrices,
-the better of the two frameworks, measured first.
+without padding, recomputation and dropout. It is relative to the rate of a product of large random matrices of the same
+number type, the better of the two frameworks, measured first.
+
+The sides compile at the same time, each in a process of its own, and then run one after another, while no other process
+uses the device.
 """
 
 import argparse
+import contextlib
 import dataclasses
+import fcntl
 import importlib.metadata
 import importlib.util
+import itertools
 import json
 import os
 import pathlib
 import re
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from common import measure_in_process
@@ -44,13 +52,15 @@ from official_bert.config.bert_config import BertConfig
 
 # For the child processes.
 os.environ["KERAS_BACKEND"] = "jax"
-os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.95")  # by default JAX takes three quarters of the memory
+os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # several processes share the device's memory
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 
-OURS, PEER = "ours", "transformers"
+OURS, FUSED, PEER = "ours", "fused attention", "transformers"
 PRETRAINING, SPAN = "pretraining", "span"
 STEP, NO_ATTENTION_DROPOUT, NO_DROPOUT, FORWARD = "training step", "no attention dropout", "no dropout", "forward alone"
 VARIANTS = (STEP, NO_ATTENTION_DROPOUT, NO_DROPOUT, FORWARD)
+BFLOAT16, FLOAT32 = "bfloat16", "float32"
+POLICIES = {BFLOAT16: "mixed_bfloat16", FLOAT32: "float32"}
 
 MODELS = {
     "base": {"vocab_size": 30_522},
@@ -75,7 +85,7 @@ BETA_1, BETA_2, EPSILON, WEIGHT_DECAY, CLIP_NORM = 0.9, 0.999, 1e-6, 0.01, 1.0
 NO_DECAY = re.compile("LayerNorm|bias")
 
 NUM_ROUNDS = 5
-CHECK_TOLERANCES = {"float32": 2e-3, "bfloat16": 2e-2}  # relative, of a loss; GPUs may multiply float32 as tf32
+CHECK_TOLERANCES = {FLOAT32: 2e-3, BFLOAT16: 2e-2}  # relative, of a loss; GPUs may multiply float32 as tf32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,14 +115,30 @@ CASES = {
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """Sizes for a chip: positions per batch, steps per round, and the width of the multiplied matrices."""
+    """Sizes for a chip: positions per batch by number type, steps per round, and the width of multiplied matrices."""
 
-    positions: int
+    positions: dict[str, int]
     num_steps: int
     matrix_width: int
 
 
-SIZES = {"full": Size(16_384, 20, 8192), "tiny": Size(128, 2, 256)}
+SIZES = {
+    "full": Size({BFLOAT16: 16_384, FLOAT32: 8192}, 10, 8192),
+    "tiny": Size({BFLOAT16: 128, FLOAT32: 128}, 2, 256),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """A measurement of one side, made in a process of its own; the steps are those of a round."""
+
+    case: Case
+    variant: str
+    number_type: str
+    side: str
+    batch_size: int
+    padding: float
+    num_steps: int
 
 
 def model_config(case: Case, variant: str) -> BertConfig:
@@ -162,7 +188,7 @@ def model_flops(case: Case, lengths: np.ndarray, *, is_forward_alone: bool = Fal
 
 def seconds_a_step(take: Callable[[int], None], num_steps: int) -> float:
     """Return the median seconds per step over rounds; `take` runs steps and waits for the last."""
-    take(3)  # compiles, and warms the caches
+    take(3)  # warms the caches
     times = []
     for _ in range(NUM_ROUNDS):
         began = time.perf_counter()
@@ -183,6 +209,28 @@ def our_model(case: Case, variant: str, policy: str):
 
     keras.config.set_dtype_policy(policy)
     return {PRETRAINING: PretrainingModel, SPAN: SpanModel}[case.task](BertEncoder(model_config(case, variant)))
+
+
+@contextlib.contextmanager
+def fused_attention(has_padding: bool) -> Iterator[None]:
+    """Compute attention by cuDNN's fused kernel on a GPU, and by XLA elsewhere, without dropout of probabilities."""
+    import jax
+
+    from official_bert.modeling import transformer
+
+    implementation = "cudnn" if jax.default_backend() == "gpu" else "xla"
+
+    def attend(query, key, value, bias, drop_out):
+        heads = [tensor.transpose(0, 2, 1, 3) for tensor in (query, key, value)]  # [B, S, N, H]
+        lengths = (bias[:, 0, 0] == 0).sum(-1).astype("int32") if has_padding else None
+        context = jax.nn.dot_product_attention(*heads, key_value_seq_lengths=lengths, implementation=implementation)
+        return context.transpose(0, 2, 1, 3), None
+
+    plain, transformer.attend = transformer.attend, attend
+    try:
+        yield
+    finally:
+        transformer.attend = plain
 
 
 def our_loss(outputs, batch):
@@ -253,57 +301,76 @@ def our_step(model) -> Callable:
     return step
 
 
-def measure_ours(case: Case, variant: str, batch_size: int, flags: argparse.Namespace) -> float:
+def our_forward_alone(model) -> Callable:
+    """Return a function like that of `our_step` that only draws dropout masks and computes the loss."""
+    forward = our_forward(model)
+
+    def step(state, batch, learning_rate):
+        del learning_rate
+        loss, seeds = forward(state["weights"], state["seeds"], batch)
+        return {**state, "seeds": seeds}, loss
+
+    return step
+
+
+def measure_ours(given: Measurement, wait_for_device: Callable[[], None]) -> float:
     import jax
 
-    model = our_model(case, variant, "mixed_bfloat16")
-    batch = jax.device_put(make_batch(case, batch_size, flags.padding))
-    state = our_state(model)
-    if variant == FORWARD:
-        compiled = jax.jit(our_forward(model))
+    model = our_model(given.case, given.variant, POLICIES[given.number_type])
+    batch = make_batch(given.case, given.batch_size, given.padding)
+    step = (our_forward_alone if given.variant == FORWARD else our_step)(model)
+    with fused_attention(given.padding > 0) if given.side == FUSED else contextlib.nullcontext():
+        lowered = jax.jit(step, donate_argnums=0).lower(jax.eval_shape(lambda: our_state(model)), batch, LEARNING_RATE)
+    compiled = lowered.compile()
+    wait_for_device()
+    state, batch = our_state(model), jax.device_put(batch)
 
-        def take(num_steps):
-            for _ in range(num_steps):
-                loss, state["seeds"] = compiled(state["weights"], state["seeds"], batch)
-            loss.block_until_ready()
-    else:
-        compiled = jax.jit(our_step(model), donate_argnums=0)
+    def take(num_steps):
+        nonlocal state
+        for _ in range(num_steps):
+            state, loss = compiled(state, batch, LEARNING_RATE)
+        jax.block_until_ready((state, loss))
 
-        def take(num_steps):
-            nonlocal state
-            for _ in range(num_steps):
-                state, loss = compiled(state, batch, LEARNING_RATE)
-            jax.block_until_ready((state, loss))
-
-    return seconds_a_step(take, SIZES[flags.preset].num_steps)
+    return seconds_a_step(take, given.num_steps)
 
 
 def our_chip(width: int) -> dict:
-    """Return the device's name and its rate of matrix products."""
+    """Return the device's name and its rates of matrix products by number type."""
     import jax
 
-    left, right = (jax.random.normal(jax.random.key(seed), [width, width], "bfloat16") for seed in range(2))
     multiply = jax.jit(lambda left, right: left @ right)
 
-    def take(num_steps):
-        for _ in range(num_steps):
-            product = multiply(left, right)
-        product.block_until_ready()
+    def rate(number_type):
+        left, right = (jax.random.normal(jax.random.key(seed), [width, width], number_type) for seed in range(2))
 
-    return {"name": jax.devices()[0].device_kind, "flops": 2 * width**3 / seconds_a_step(take, 20)}
+        def take(num_steps):
+            for _ in range(num_steps):
+                product = multiply(left, right)
+            product.block_until_ready()
+
+        return 2 * width**3 / seconds_a_step(take, 20)
+
+    return {"name": jax.devices()[0].device_kind, "flops": {number_type: rate(number_type) for number_type in POLICIES}}
 
 
-def our_losses(case: Case, weights_file: str) -> dict[str, float]:
+def our_losses(case: Case, weights_file: str) -> dict[str, list[float]]:
     """Return the losses without dropout by number type, and write the weights under the peer's names."""
     import jax
 
-    batch, losses = make_batch(case, 4, 0.2), {}
-    for number_type, policy in (("float32", "float32"), ("bfloat16", "mixed_bfloat16")):
+    batch, weights, losses = make_batch(case, 4, 0.2), None, {}
+    for number_type, policy in reversed(POLICIES.items()):
         model = our_model(case, NO_DROPOUT, policy)
         state = our_state(model)
-        if number_type == "float32":
+        if weights is None:
             weights, paths = state["weights"], [variable.path for variable in model.trainable_variables]
-        losses[number_type] = float(jax.jit(our_forward(model))(weights, state["seeds"], batch)[0])
+
+        def loss():
+            return float(jax.jit(our_forward(model))(weights, state["seeds"], batch)[0])  # noqa: B023
+
+        losses[number_type] = [loss()]
+        if number_type == BFLOAT16:
+            with fused_attention(has_padding=True):
+                losses[number_type].append(loss())
     np.savez(weights_file, **dict(peer_weight(*pair) for pair in zip(paths, weights, strict=True)))
     return losses
 
@@ -359,13 +426,13 @@ def peer_loss(model, batch, has_padding: bool):
     return masked_lm + cross_entropy(next_sentence, batch["next_sentence_labels"])
 
 
-def measure_peer(case: Case, variant: str, batch_size: int, flags: argparse.Namespace) -> float:
+def measure_peer(given: Measurement, wait_for_device: Callable[[], None]) -> float:
     import torch
 
     torch.set_float32_matmul_precision("high")
-    model = peer_model(case, variant)
+    model = peer_model(given.case, given.variant)
     device = model.device
-    batch = peer_batch(case, batch_size, flags.padding, device)
+    batch = peer_batch(given.case, given.batch_size, given.padding, device)
     named = list(model.named_parameters())
     groups = [
         {"params": [p for name, p in named if not NO_DECAY.search(name)], "weight_decay": WEIGHT_DECAY},
@@ -375,45 +442,57 @@ def measure_peer(case: Case, variant: str, batch_size: int, flags: argparse.Name
 
     @torch.compile
     def loss_of(batch):
-        with torch.autocast(device.type, torch.bfloat16):
-            return peer_loss(model, batch, flags.padding > 0)
+        with torch.autocast(device.type, torch.bfloat16, enabled=given.number_type == BFLOAT16):
+            return peer_loss(model, batch, given.padding > 0)
 
-    def step():
-        loss_of(batch).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
-        optimizer.step()
-        optimizer.zero_grad()
+    def compute():
+        if given.variant == FORWARD:
+            with torch.no_grad():
+                loss_of(batch)
+        else:
+            loss_of(batch).backward()
 
     def take(num_steps):
         for _ in range(num_steps):
-            if variant == FORWARD:
-                with torch.no_grad():
-                    loss_of(batch)
-            else:
-                step()
+            compute()
+            if given.variant != FORWARD:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
+                optimizer.step()
+                optimizer.zero_grad()
         if device.type == "cuda":
             torch.cuda.synchronize()
 
-    return seconds_a_step(take, SIZES[flags.preset].num_steps)
+    compute()  # compiles
+    optimizer.zero_grad()
+    torch.cuda.empty_cache()
+    wait_for_device()
+    return seconds_a_step(take, given.num_steps)
 
 
 def peer_chip(width: int) -> dict:
+    """Return the device's name and its rates of matrix products by number type."""
     import torch
 
+    torch.set_float32_matmul_precision("high")
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    left, right = (torch.randn(width, width, device=device, dtype=torch.bfloat16) for _ in range(2))
 
-    def take(num_steps):
-        for _ in range(num_steps):
-            left @ right
-        if device == "cuda":
-            torch.cuda.synchronize()
+    def rate(number_type):
+        dtype = getattr(torch, number_type)
+        left, right = (torch.randn(width, width, device=device, dtype=dtype) for _ in range(2))
+
+        def take(num_steps):
+            for _ in range(num_steps):
+                left @ right
+            if device == "cuda":
+                torch.cuda.synchronize()
+
+        return 2 * width**3 / seconds_a_step(take, 20)
 
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
-    return {"name": name, "flops": 2 * width**3 / seconds_a_step(take, 20)}
+    return {"name": name, "flops": {number_type: rate(number_type) for number_type in POLICIES}}
 
 
-def peer_losses(case: Case, weights_file: str) -> dict[str, float]:
+def peer_losses(case: Case, weights_file: str) -> dict[str, list[float]]:
     import torch
 
     model = peer_model(case, NO_DROPOUT)
@@ -424,9 +503,9 @@ def peer_losses(case: Case, weights_file: str) -> dict[str, float]:
     assert set(missing) <= {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}, missing
     assert all(name.startswith("bert.pooler.") for name in unexpected), unexpected
     batch = peer_batch(case, 4, 0.2, model.device)
-    losses = {"float32": peer_loss(model, batch, True).item()}
+    losses = {FLOAT32: [peer_loss(model, batch, True).item()]}
     with torch.autocast(model.device.type, torch.bfloat16):
-        losses["bfloat16"] = peer_loss(model, batch, True).item()
+        losses[BFLOAT16] = [peer_loss(model, batch, True).item()]
     return losses
 
 
@@ -434,7 +513,7 @@ def peer_losses(case: Case, weights_file: str) -> dict[str, float]:
 
 CHIPS = {OURS: our_chip, PEER: peer_chip}
 LOSSES = {OURS: our_losses, PEER: peer_losses}
-MEASURES = {OURS: measure_ours, PEER: measure_peer}
+MEASURES = {OURS: measure_ours, FUSED: measure_ours, PEER: measure_peer}
 
 
 def installed_sides() -> list[str]:
@@ -449,53 +528,85 @@ def look_at_chip(sides: list[str], preset: str) -> list[dict]:
         chips = [measure_in_process(__file__, *job, f"--side={side}") for side in sides]
     for side, chip in zip(sides, chips, strict=True):
         for case, losses in chip["losses"].items():
-            expected = chips[0]["losses"][case]["float32"]
-            for number_type, loss in losses.items():
-                if not abs(loss - expected) <= CHECK_TOLERANCES[number_type] * expected:
-                    sys.exit(f"{case}: {side} has a loss of {loss} in {number_type}, and ours in float32 is {expected}")
+            (expected,) = chips[0]["losses"][case][FLOAT32]
+            for number_type, tolerance in CHECK_TOLERANCES.items():
+                for loss in losses[number_type]:
+                    if not abs(loss - expected) <= tolerance * expected:
+                        sys.exit(f"{case}: {side} has a loss of {loss} in {number_type}, ours in float32 is {expected}")
     return chips
 
 
+def seconds_of(measurements: list[Measurement]) -> dict[str, float]:
+    """Return the seconds of a step by side, from processes that compile at the same time and then take turns."""
+    processes = {}
+    with tempfile.NamedTemporaryFile() as lock:
+        for measurement in measurements:
+            # A process shares the device's lock from its start, and has it alone when it measures.
+            with open(lock.name) as held:
+                fcntl.flock(held, fcntl.LOCK_SH)
+                job = ["--job=step", f"--measurement={json.dumps(dataclasses.asdict(measurement))}"]
+                command = [sys.executable, __file__, *job, f"--lock={held.fileno()}"]
+                processes[measurement.side] = subprocess.Popen(
+                    command, stdout=subprocess.PIPE, text=True, pass_fds=[held.fileno()]
+                )
+        outputs = {side: process.communicate()[0] for side, process in processes.items()}
+    if failed := [side for side, process in processes.items() if process.returncode]:
+        sys.exit(f"{measurements[0].case.name}: {' and '.join(failed)} failed")
+    return {side: json.loads(output.splitlines()[-1])["seconds"] for side, output in outputs.items()}
+
+
+def print_row(name: str, cells: list[str], ratio: str) -> None:
+    print(f"{name:<56}{''.join(f'{cell:>18}' for cell in cells)}{ratio:>8}", flush=True)
+
+
 def report(flags: argparse.Namespace) -> None:
-    """Print one line per case and variant; with --json, also write them to a file after each line."""
+    """Print one line per case, variant and number type; with --json, also write them to a file after each line."""
     sides, size = installed_sides(), SIZES[flags.preset]
     chips = look_at_chip(sides, flags.preset)
-    rate = max(chip["flops"] for chip in chips)
+    rates = {number_type: max(chip["flops"][number_type] for chip in chips) for number_type in flags.number_types}
     packages = ["jax", "keras", *(["torch", "transformers"] if PEER in sides else [])]
     versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in packages)
     print(f"Training step on {chips[-1]['name']}; {versions}; the losses agree")
-    print(f"bfloat16 products of {size.matrix_width} x {size.matrix_width}: {rate / 1e12:,.4g} TFLOP/s")
-    print(f"{size.positions:,} positions per step,  {flags.padding:.0%} of them padding")
-    print(f"{'sequences/s, and share of that rate':<46}" + "".join(f"{side:>22}" for side in sides) + f"{'ratio':>8}")
+    for number_type, rate in rates.items():
+        positions = f"{size.positions[number_type]:,} positions per step, {flags.padding:.0%} of them padding"
+        print(f"{number_type} products: {rate / 1e12:,.4g} TFLOP/s; {positions}")
+    columns = [OURS, FUSED, *sides[1:]]
+    print_row("sequences/s, and share of that rate", columns, "ratio")
     rows = []
-    for number, case in enumerate(CASES[flags.preset]):
+    for case, variant, number_type in itertools.product(CASES[flags.preset], flags.variants, flags.number_types):
         if case.model not in flags.models or case.length not in flags.lengths:
             continue
-        batch_size = size.positions // case.length
+        can_be_fused = number_type == BFLOAT16 and variant in (NO_ATTENTION_DROPOUT, NO_DROPOUT)
+        batch_size = size.positions[number_type] // case.length
+        seconds = seconds_of(
+            [
+                Measurement(case, variant, number_type, side, batch_size, flags.padding, size.num_steps)
+                for side in columns
+                if side != FUSED or can_be_fused
+            ]
+        )
         lengths = sequence_lengths(case, batch_size, flags.padding)
-        for variant in flags.variants:
-            job = ["--job=step", f"--preset={flags.preset}", f"--case={number}", f"--padding={flags.padding}"]
-            job.append(f"--variants={variant}")
-            seconds = {side: measure_in_process(__file__, *job, f"--side={side}")["seconds"] for side in sides}
-            flops = model_flops(case, lengths, is_forward_alone=variant == FORWARD)
-            columns = [f"{batch_size / seconds[side]:>12,.1f} {flops / seconds[side] / rate:>9.1%}" for side in sides]
-            ratio = f"{seconds[PEER] / seconds[OURS]:>8.2f}" if PEER in sides else ""
-            print(f"{case.name + ', ' + variant:<46}{''.join(columns)}{ratio}", flush=True)
-            rows.append(
-                {"case": case.name, "variant": variant, "batch": batch_size, "seconds": seconds, "flops": flops}
-            )
-            if flags.json:
-                pathlib.Path(flags.json).write_text(json.dumps({"chips": chips, "rows": rows}, indent=1))
+        flops = model_flops(case, lengths, is_forward_alone=variant == FORWARD)
+        cells = {
+            side: f"{batch_size / value:,.1f} {flops / value / rates[number_type]:>6.1%}"
+            for side, value in seconds.items()
+        }
+        ours = min(seconds[side] for side in (OURS, FUSED) if side in seconds)
+        ratio = f"{seconds[PEER] / ours:.2f}" if PEER in seconds else ""
+        print_row(f"{case.name}, {variant}, {number_type}", [cells.get(side, "") for side in columns], ratio)
+        row = {"case": case.name, "variant": variant, "number_type": number_type, "batch": batch_size}
+        rows.append({**row, "seconds": seconds, "flops": flops})
+        if flags.json:
+            pathlib.Path(flags.json).write_text(json.dumps({"chips": chips, "rows": rows}, indent=1))
 
 
 def run_job(flags: argparse.Namespace) -> dict:
-    size = SIZES[flags.preset]
     if flags.job == "chip":
         losses = {case.name: LOSSES[flags.side](case, f"{flags.folder}/{case.name}.npz") for case in CASES["tiny"]}
-        return {**CHIPS[flags.side](size.matrix_width), "losses": losses}
-    case = CASES[flags.preset][flags.case]
-    batch_size = size.positions // case.length
-    return {"seconds": MEASURES[flags.side](case, flags.variants[0], batch_size, flags)}
+        return {**CHIPS[flags.side](SIZES[flags.preset].matrix_width), "losses": losses}
+    given = json.loads(flags.measurement)
+    given = Measurement(**{**given, "case": Case(**given["case"])})
+    return {"seconds": MEASURES[given.side](given, lambda: fcntl.flock(flags.lock, fcntl.LOCK_EX))}
 
 
 def parse_flags() -> argparse.Namespace:
@@ -520,12 +631,14 @@ def parse_flags() -> argparse.Namespace:
         default=[STEP, NO_ATTENTION_DROPOUT],
         help=f"comma-separated: {', '.join(VARIANTS)}",
     )
+    parser.add_argument("--number_types", type=list_of(list(POLICIES)), default=list(POLICIES), help="comma-separated")
     parser.add_argument("--padding", type=float, default=0.0, help="fraction of the positions, below 0.4")
     parser.add_argument("--json", help="file for the measurements")
     parser.add_argument("--job", choices=["chip", "step"], help=argparse.SUPPRESS)
     parser.add_argument("--side", choices=[OURS, PEER], help=argparse.SUPPRESS)
-    parser.add_argument("--case", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
+    parser.add_argument("--measurement", help=argparse.SUPPRESS)
+    parser.add_argument("--lock", type=int, help=argparse.SUPPRESS)
     flags = parser.parse_args()
     if not any(case.model in flags.models and case.length in flags.lengths for case in CASES[flags.preset]):
         parser.error("--preset has no case with these --models and --lengths")

@@ -171,3 +171,27 @@ def measure_load(
     rate = len(latencies) / (time.perf_counter() - began)
     percentiles = statistics.quantiles(latencies, n=100)
     return {"rate": rate, **{f"p{share}": 1000 * percentiles[share - 1] for share in (50, 90, 99)}}
+
+
+def with_reference_schedule(trainer: type, warmup: float) -> type:
+    """Return a class of `transformers.Trainer` with the reference's schedule, whose decay starts at step 0.
+
+    Without it, the peer's learning rate would be higher than ours by a factor of 1 / (1 - warmup) after the warm-up.
+
+    Args:
+      trainer: the class.
+      warmup: fraction of the steps that are warm-up.
+    """
+    from torch.optim.lr_scheduler import LambdaLR
+
+    class Trainer(trainer):
+        def create_scheduler(self, num_training_steps, optimizer=None):
+            num_warmup = int(warmup * num_training_steps)
+
+            def share(step):
+                return (step + 1) / num_warmup if step + 1 < num_warmup else 1 - (step + 1) / num_training_steps
+
+            self.lr_scheduler = LambdaLR(optimizer or self.optimizer, share)
+            return self.lr_scheduler
+
+    return Trainer

@@ -6,8 +6,8 @@ r"""Sentence vectors beside sentence-transformers, FastEmbed and ONNX Runtime, a
 The texts are questions and paragraphs of SQuAD in random order; a fifth are paragraphs. Each side encodes all of them
 in its own process, after a warm-up; its vectors are compared with ours. "onnx runtime" is an ONNX model with Hugging
 Face's tokenizer, in batches of 32 texts of similar lengths. Then the server of an export and `infinity_emb v2` answer
-OpenAI's requests of one text each. A side whose Python is not given is left out. `--onnx_model` is a folder with
-`model.onnx`, `tokenizer.json` and the other files of the model.
+OpenAI's requests of one text each. A side whose Python or model is not given is left out. `--onnx_model` is a folder
+with `model.onnx`, `tokenizer.json` and the other files of the model.
 """
 
 import argparse
@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("--squad", required=True)
     parser.add_argument("--onnx_model")
     parser.add_argument("--torch_python", help="a Python with sentence-transformers")
-    parser.add_argument("--fastembed_python", help="a Python with FastEmbed, ONNX Runtime and tokenizers")
+    parser.add_argument("--fastembed_python", help="a Python with FastEmbed")
     parser.add_argument("--infinity_python", help="a Python with infinity-emb")
     parser.add_argument("--num_texts", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
@@ -160,7 +160,7 @@ def main() -> None:
         "ours": sys.executable,
         "sentence-transformers": flags.torch_python,
         "fastembed": flags.fastembed_python,
-        "onnx runtime": flags.fastembed_python,
+        "onnx runtime": flags.onnx_model and sys.executable,
     }
     rates: dict[str, list[float]] = {side: [] for side, python in pythons.items() if python}
     with tempfile.TemporaryDirectory() as folder:

@@ -4,10 +4,10 @@ r"""Fine-tuning compared with `Trainer` of PyTorch's `transformers`: scores and 
   python benchmarks/finetuning.py --task=next_sentence --data_dir=books --model=all-MiniLM-L6-v2
 
 Both sides train the same encoder on the same records, in bfloat16 and in batches of similar lengths, with the same
-batch size, learning rate, warm-up and AdamW with bias correction. The script of the task scores both models. Speed is
-that of the whole training, without loading; with `--torch_compile` the peer's includes compilation. `--data_dir` has
-the task's usual file names; for SQuAD `train.json` and `dev.json`. For `next_sentence` it has UTF-8 books, `*.txt`: the
-next sentence is to be chosen among four, the others being from elsewhere in the same book, whose last fifth is for
+batch size, learning rates and AdamW with bias correction. The script of the task scores both models. Speed is that of
+the whole training, without loading; with `--torch_compile` the peer's includes compilation. `--data_dir` has the task's
+usual file names; for SQuAD `train.json` and `dev.json`. For `next_sentence` it has UTF-8 books, `*.txt`: the next
+sentence is to be chosen among four, the others being from elsewhere in the same book, whose last fifth is for
 evaluation. `--peer_python` is a Python with transformers and accelerate.
 """
 
@@ -25,9 +25,10 @@ import tempfile
 import time
 from typing import NamedTuple
 
-from common import report
+from common import report, with_reference_schedule
 
 WARMUP, NOT_SCORED = 0.1, -100  # the label that PyTorch's loss ignores
+EPSILON = 1e-8  # of Adam; larger ones have more effect on our side, which adds them before the bias correction
 NUM_CHOICES, NUM_TRAIN, NUM_DEV = 4, 2000, 1000  # of next_sentence, from all books together
 
 
@@ -114,6 +115,7 @@ def our_run(flags: argparse.Namespace, output_dir: str, seed: int) -> tuple[floa
         "num_train_epochs": flags.num_train_epochs or task.num_epochs,
         "warmup_proportion": WARMUP,
         "random_seed": seed,
+        "adam_epsilon": EPSILON,
     }
     given = [f"--{name}={value}" for name, value in training.items()]
     run_script(flags, flags.model, output_dir, "--do_train", task.prediction, "--adam_bias_correction", *given)
@@ -204,8 +206,7 @@ def train_peer(path: str) -> None:
         per_device_train_batch_size=task.batch_size,
         learning_rate=task.learning_rate,
         weight_decay=0.01,
-        adam_epsilon=1e-6,
-        warmup_steps=WARMUP,
+        adam_epsilon=EPSILON,
         bf16=True,
         torch_compile=given["torch_compile"],
         train_sampling_strategy="group_by_length",
@@ -216,7 +217,9 @@ def train_peer(path: str) -> None:
         use_cpu=True,
     )
     examples = given["examples"]
-    trainer = transformers.Trainer(model, arguments, data_collator=collate, train_dataset=examples)
+    trainer = with_reference_schedule(transformers.Trainer, WARMUP)(
+        model, arguments, data_collator=collate, train_dataset=examples
+    )
     began = time.perf_counter()
     trainer.train()
     seconds = time.perf_counter() - began

@@ -5,9 +5,10 @@ r"""Training of sentence encoders, compared with sentence-transformers: scores a
 
 Both sides train the same encoder for the same number of steps of 32 examples with the same AdamW: on the scored
 pairs of STS-B with the CoSENT loss, or on questions and paragraphs of SQuAD (`train.json`, `dev.json`) with in-batch
-negatives. The peer is `SentenceTransformerTrainer` with default settings otherwise, except that it samples batches
-without duplicates for SQuAD. The vectors of both sides are scored by our evaluation on the dev set. Speed is that of
-the whole training, without loading. `--peer_python` is a Python with sentence-transformers, datasets and accelerate.
+negatives. The peer is `SentenceTransformerTrainer` with our learning rates and default settings otherwise, except that
+it samples batches without duplicates for SQuAD. The vectors of both sides are scored by our evaluation on the dev set,
+the peer's always in float32. Speed is that of the whole training, without loading. `--peer_python` is a Python with
+sentence-transformers, datasets and accelerate.
 """
 
 import argparse
@@ -19,6 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+from common import with_reference_schedule
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BATCH_SIZE, TEMPERATURE, WARMUP = 32, 0.05, 0.1
@@ -113,7 +116,6 @@ def measure_peer(path: str) -> None:
             learning_rate=SETTINGS[given["task"]][1],
             weight_decay=0.01,
             adam_epsilon=1e-6,
-            warmup_steps=WARMUP,
             bf16=given["bf16"],
             batch_sampler=BatchSamplers.BATCH_SAMPLER if is_scored else BatchSamplers.NO_DUPLICATES,
             save_strategy="no",
@@ -121,7 +123,9 @@ def measure_peer(path: str) -> None:
             disable_tqdm=True,
             use_cpu=True,
         )
-        trainer = SentenceTransformerTrainer(model, arguments, train_dataset=data, loss=loss)
+        trainer = with_reference_schedule(SentenceTransformerTrainer, WARMUP)(
+            model, arguments, train_dataset=data, loss=loss
+        )
         started = time.perf_counter()
         steps = trainer.train().global_step
         seconds = time.perf_counter() - started

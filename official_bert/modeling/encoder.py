@@ -11,11 +11,12 @@ Notable properties of the model:
 - The feed-forward layer is four times as wide as the hidden layer in all released models; its GELU is the tanh
   approximation used to train them.
 - Padding is masked by adding -10000 to the attention scores instead of minus infinity, so that softmax is always
-defined. - In training, attention probabilities are dropped out too, which hides whole positions from others. - Weights
-are initialized from a truncated normal of small deviation, usually 0.02. - `pooled_output` is a tanh projection of the
-last layer at [CLS]; next-sentence prediction trains it. - The word embeddings are also the output weights of masked-LM
-prediction; see `pretraining`. - Each variable's path and shape are those in the reference's checkpoints; attributes and
-name scopes are nested
+  defined.
+- In training, attention probabilities are dropped out too, which hides whole positions from others.
+- Weights are initialized from a truncated normal of small deviation, usually 0.02.
+- `pooled_output` is a tanh projection of the last layer at [CLS]; next-sentence prediction trains it.
+- The word embeddings are also the output weights of masked-LM prediction; see `pretraining`.
+- Each variable's path and shape are those in the reference's checkpoints; attributes and name scopes are nested
   accordingly.
 - Softmax, normalization and logits are float32 under every dtype policy.
 """

@@ -80,7 +80,7 @@ class MultipleChoiceServable(WindowedServable):
 
         Args:
           context: string [B].
-          choices: string [B], one choice per line; blank lines at the end do not count.
+          choices: string [B], at least two, one per line; blank lines at the end do not count.
           question: string [B], the text before each choice, or "".
 
         Returns:
@@ -149,9 +149,12 @@ class MultipleChoiceServable(WindowedServable):
 
 
 def _lines(choices: tf.Tensor) -> tf.RaggedTensor:
-    """Split choices, string [B], into lines without surrounding blanks, at least one for each example."""
+    """Split choices, string [B], into lines without surrounding blanks; fail unless each example has two or more."""
     lines = tf.strings.split(tf.strings.regex_replace(choices, r"\s+\z", ""), "\n")
-    return tf.ragged.map_flat_values(tf.strings.strip, lines)
+    message = f"{CHOICES} must have at least two lines, one per choice"
+    has_two = tf.debugging.assert_greater(lines.row_lengths(), tf.constant(1, tf.int64), message=message)
+    with tf.control_dependencies([has_two]):
+        return tf.ragged.map_flat_values(tf.strings.strip, lines)
 
 
 def servable_of_run(

@@ -98,6 +98,8 @@ def test_probabilities_are_those_of_the_model(servable, joiner):
     assert len(after_a_blank.probabilities) == 3
     with pytest.raises(tf.errors.InvalidArgumentError, match="must have the same number of texts"):
         servable.answer(context=tf.constant(["a", "b"]), question=tf.constant([""]), choices=tf.constant(["a\nb"]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="choices must have at least two lines, one per choice"):
+        servable.answer(**texts_of([*EXAMPLES, example("the town", "", "alone\n ")]))
     for wrong in (("the rain", "who"), ("the rain", "who", ["a", 1]), "the rain"):
         with pytest.raises(UserError, match="this model reads context and question and choices"):
             predict(wrong)

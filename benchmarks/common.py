@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 ROUNDS = 5
+QUIET = MappingProxyType({"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"})  # of processes that measure
 TABLE_FILE = "BENCHMARK_TABLE"  # environment variable: the file of the rows of the table
 
 
@@ -65,7 +66,7 @@ def medians_and_ratios(unit: str, pairs: Sequence[tuple[float, float]], peer_nam
 
 def measure_in_process(script: str, *arguments: str, environment: Mapping[str, str] = MappingProxyType({})) -> dict:
     """Run a script in a separate process; its last line of output is JSON with the measurements."""
-    variables = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore", **environment}
+    variables = {**os.environ, **QUIET, **environment}
     process = subprocess.run([sys.executable, script, *arguments], stdout=subprocess.PIPE, text=True, env=variables)
     if process.returncode:
         sys.exit(f"{script} {' '.join(arguments)} failed")

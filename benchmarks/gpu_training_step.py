@@ -45,7 +45,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from common import measure_in_process
+from common import QUIET, measure_in_process
 from flops import BACKWARD, encoder_flops, pretraining_heads_flops
 
 from official_bert.config.bert_config import BertConfig
@@ -361,16 +361,13 @@ def our_losses(case: Case, weights_file: str) -> dict[str, list[float]]:
     for number_type, policy in reversed(POLICIES.items()):
         model = our_model(case, NO_DROPOUT, policy)
         state = our_state(model)
+        seeds = state["seeds"]
         if weights is None:
             weights, paths = state["weights"], [variable.path for variable in model.trainable_variables]
-
-        def loss():
-            return float(jax.jit(our_forward(model))(weights, state["seeds"], batch)[0])  # noqa: B023
-
-        losses[number_type] = [loss()]
+        losses[number_type] = [float(jax.jit(our_forward(model))(weights, seeds, batch)[0])]
         if number_type == BFLOAT16:
             with fused_attention(has_padding=True):
-                losses[number_type].append(loss())
+                losses[number_type].append(float(jax.jit(our_forward(model))(weights, seeds, batch)[0]))
     np.savez(weights_file, **dict(peer_weight(*pair) for pair in zip(paths, weights, strict=True)))
     return losses
 
@@ -547,7 +544,11 @@ def seconds_of(measurements: list[Measurement]) -> dict[str, float]:
                 job = ["--job=step", f"--measurement={json.dumps(dataclasses.asdict(measurement))}"]
                 command = [sys.executable, __file__, *job, f"--lock={held.fileno()}"]
                 processes[measurement.side] = subprocess.Popen(
-                    command, stdout=subprocess.PIPE, text=True, pass_fds=[held.fileno()]
+                    command,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    env={**os.environ, **QUIET},
+                    pass_fds=[held.fileno()],
                 )
         outputs = {side: process.communicate()[0] for side, process in processes.items()}
     if failed := [side for side, process in processes.items() if process.returncode]:

@@ -8,8 +8,10 @@ import contextlib
 import io
 import json
 import math
+import types
+import typing
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from official_bert.support import files
 from official_bert.support.compression import DecompressedStream, decompressed, open_decompressed
@@ -21,6 +23,13 @@ _BLOCK_BYTES = 1 << 20
 # Limits for files that are read at once and are normally small: a thousand times the usual size.
 MAX_SETTINGS_BYTES = 16 << 20
 MAX_VOCAB_BYTES = 256 << 20
+_MOST_DIGITS = 20  # of a whole number, as in -2**63
+_UNIONS = (typing.Union, types.UnionType)
+_NAMES_OF_TYPES = {
+    str: "text", int: "a whole number", float: "a number", bool: "true or false", list: "a list", dict: "an object",
+    None: "null", type(None): "null",
+}  # fmt: skip
+Schema = TypeVar("Schema")
 
 
 class LineReader:
@@ -167,6 +176,77 @@ def read_json(
     return values
 
 
+def read_json_as(path: str, what: str, schema: type[Schema], *, max_bytes: int = MAX_SETTINGS_BYTES) -> Schema:
+    """Read a JSON object written by another program, and check the types of the keys that are used.
+
+    Args:
+      path: the file.
+      what: description of the file in messages: "tokenizer config".
+      schema: a `TypedDict` with the used keys; others may have any value. Its annotations are built of `str`, `int`,
+        `float`, `bool`, `None`, `Any`, `Literal`, `list[...]`, `dict[str, ...]`, other TypedDicts, and unions of these.
+      max_bytes: maximum size.
+
+    Raises:
+      UserError: as `read_json`, or a value has another type; the message names the file and the key.
+    """
+    values = read_json(path, what, max_bytes=max_bytes)
+    check_json(values, schema, path)
+    return values
+
+
+def check_json(value: Any, schema: Any, path: str, key: str = "") -> None:
+    """Raise UserError unless a JSON value has the types of a schema; see `read_json_as`.
+
+    Args:
+      value: the value.
+      schema: its type.
+      path: the file, for messages.
+      key: the place of the value in the file: `model.merges[2]`.
+    """
+    if not _fits(value, schema):
+        what = f"{path}: {key} is {value!r:.80}" if key else f"{path} is {value!r:.80}"
+        raise UserError(f"{what}; it must be {_described(schema)}")
+    if typing.is_typeddict(schema):
+        prefix, types = f"{key}." if key else "", typing.get_type_hints(schema)
+        missing = sorted(schema.__required_keys__ - value.keys())
+        if missing:
+            raise UserError(f"{path} has no {prefix}{missing[0]}")
+        for name in types.keys() & value.keys():
+            check_json(value[name], types[name], path, prefix + name)
+    elif typing.get_origin(schema) in _UNIONS:
+        check_json(value, next(kind for kind in typing.get_args(schema) if _fits(value, kind)), path, key)
+    elif typing.get_origin(schema) is list:
+        for index, item in enumerate(value):
+            check_json(item, typing.get_args(schema)[0], path, f"{key}[{index}]")
+    elif typing.get_origin(schema) is dict:
+        for name, item in value.items():
+            check_json(item, typing.get_args(schema)[1], path, f"{key}[{name!r:.80}]")
+
+
+def _fits(value: Any, schema: Any) -> bool:
+    """Return True if a value has a type, regardless of the values in it."""
+    origin = typing.get_origin(schema)
+    if origin in _UNIONS:
+        return any(_fits(value, kind) for kind in typing.get_args(schema))
+    if origin is typing.Literal:
+        return value in typing.get_args(schema)
+    if schema is Any:
+        return True
+    if schema is float:
+        return type(value) in (int, float)
+    kind = dict if typing.is_typeddict(schema) else origin or schema
+    return type(value) is (type(None) if kind is None else kind)  # True is no int
+
+
+def _described(schema: Any) -> str:
+    origin = typing.get_origin(schema)
+    if origin in _UNIONS:
+        return " or ".join(_described(kind) for kind in typing.get_args(schema))
+    if origin is typing.Literal:
+        return " or ".join(map(json.dumps, typing.get_args(schema)))
+    return "an object" if typing.is_typeddict(schema) else _NAMES_OF_TYPES[origin or schema]
+
+
 def read_json_list(path: str, what: str) -> list[Any]:
     """Read a JSON file that contains a list; see `read_json`."""
     values = _json_values(path, what, True, MAX_SETTINGS_BYTES)
@@ -178,11 +258,24 @@ def read_json_list(path: str, what: str) -> list[Any]:
 def _json_values(path: str, what: str, finite: bool, max_bytes: int | None) -> Any:
     text = read_text(path, what, max_bytes)
     try:
-        return json.loads(text, parse_constant=_finite, parse_float=_finite) if finite else json.loads(text)
+        hooks = {"parse_constant": _finite, "parse_float": _finite} if finite else {}
+        values = json.loads(text, parse_int=_bounded, **hooks)
+        if "\\u" in text:  # the only way to write a lone surrogate, which no other file can hold
+            json.dumps(values, ensure_ascii=False).encode()
+        return values
+    except UnicodeEncodeError as error:
+        code = f"\\u{ord(error.object[error.start]):04x}"
+        raise UserError(f"{path} contains {code}, which is half of a character; write the whole character") from error
     except ValueError as error:  # the text of a JSONDecodeError has line and column
         raise UserError(f"{path} is not JSON: {error}") from error
     except RecursionError as error:
         raise UserError(f"{path} is nested too deeply to be read as JSON") from error
+
+
+def _bounded(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS or not -(2**63) <= int(digits) < 2**63:
+        raise ValueError(f"{digits[:40]} ({len(digits):,} digits) is out of range")
+    return int(digits)
 
 
 def _finite(digits: str) -> float:

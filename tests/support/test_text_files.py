@@ -1,11 +1,13 @@
 """Lines of text from plain and compressed files, remote ones and pipes."""
 
+import json
 import lzma
 import os
 import random
 import subprocess
 import sys
 import threading
+from typing import Any, Literal, TypedDict
 
 import pytest
 from backports import zstd
@@ -181,3 +183,67 @@ def test_errors_after_an_offset_have_the_line_number_of_the_file(tmp_path):
 def test_endings_before_those_of_compression():
     names = ["a.jsonl", "a.JSONL.gz", "a.b/c.txt.zst", "a.gz", "gz", "a.csv.bz2", "a.tsv.xz", "a.gz.txt"]
     assert list(map(compression.text_extension, names)) == [".jsonl", ".jsonl", ".txt", "", "", ".csv", ".tsv", ".txt"]
+
+
+class _Token(TypedDict, total=False):
+    id: int
+    content: str
+
+
+class _Tokenizer(TypedDict):
+    kind: Literal["a", "b"]
+    merges: list[str | list[str]]
+    tokens: list[_Token] | None
+    scores: dict[str, float]
+    rest: Any
+
+
+_GOOD = {"kind": "a", "merges": ["x y", ["x", "y"]], "tokens": [{"id": 1}], "scores": {"x": 1}, "rest": [5], "more": 1}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("kind", "c", r'kind is .c.; it must be "a" or "b"'),
+        ("kind", ["a"], r'kind is \[.a.\]; it must be "a" or "b"'),
+        ("merges", 5, "merges is 5; it must be a list"),
+        ("merges", ["x y", 5], r"merges\[1\] is 5; it must be text or a list"),
+        ("merges", [["x", 5]], r"merges\[0\]\[1\] is 5; it must be text"),
+        ("tokens", [5], r"tokens\[0\] is 5; it must be an object"),
+        ("tokens", "x", "tokens is .x.; it must be a list or null"),
+        ("tokens", [{"id": True}], r"tokens\[0\].id is True; it must be a whole number"),
+        ("scores", {"x": True}, r"scores\[.x.\] is True; it must be a number"),
+    ],
+)
+def test_json_of_others_is_checked_against_a_schema(tmp_path, key, value, message):
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps(_GOOD))
+    assert text_files.read_json_as(str(path), "tokenizer", _Tokenizer) == _GOOD
+    path.write_text(json.dumps({**_GOOD, "tokens": None}))
+    assert text_files.read_json_as(str(path), "tokenizer", _Tokenizer)["tokens"] is None
+    path.write_text(json.dumps({**_GOOD, key: value}))
+    with pytest.raises(UserError, match=f"t.json: {message}$"):
+        text_files.read_json_as(str(path), "tokenizer", _Tokenizer)
+    path.write_text(json.dumps({name: value for name, value in _GOOD.items() if name != key}))
+    with pytest.raises(UserError, match=f"t.json has no {key}$"):
+        text_files.read_json_as(str(path), "tokenizer", _Tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"a": 1%s}' % ("0" * 400), "out of range"),
+        ('{"a": 9%s}' % ("9" * 5000), "5,001 digits. is out of range"),
+        ('{"a": 9223372036854775808}', "out of range"),
+        (r'{"a": ["\ud800"]}', r"contains .ud800, which is half of a character"),
+        (r'{"\udfff": 1}', r"contains .udfff"),
+    ],
+)
+def test_numbers_and_characters_that_no_program_can_hold_are_refused(tmp_path, text, message):
+    path = tmp_path / "t.json"
+    path.write_text(text)
+    for finite in (True, False):
+        with pytest.raises(UserError, match=message):
+            text_files.read_json(str(path), "tokenizer", finite=finite)
+    path.write_text(r'{"a": -9223372036854775808, "\ud83d\ude00": 1}')
+    assert text_files.read_json(str(path), "tokenizer") == {"a": -(2**63), "😀": 1}

@@ -24,6 +24,7 @@ _BLOCK_BYTES = 1 << 20
 MAX_SETTINGS_BYTES = 16 << 20
 MAX_VOCAB_BYTES = 256 << 20
 _MOST_DIGITS = 20  # of a whole number, as in -2**63
+_NO_LIMIT = str(int(1e30))  # `transformers` writes it as `model_max_length` of a tokenizer without one
 _UNIONS = (typing.Union, types.UnionType)
 _NAMES_OF_TYPES = {
     str: "text", int: "a whole number", float: "a number", bool: "true or false", list: "a list", dict: "an object",
@@ -272,7 +273,9 @@ def _json_values(path: str, what: str, finite: bool, max_bytes: int | None) -> A
         raise UserError(f"{path} is nested too deeply to be read as JSON") from error
 
 
-def _bounded(digits: str) -> int:
+def _bounded(digits: str) -> float:
+    if digits == _NO_LIMIT:
+        return 1e30
     if len(digits) > _MOST_DIGITS or not -(2**63) <= int(digits) < 2**63:
         raise ValueError(f"{digits[:40]} ({len(digits):,} digits) is out of range")
     return int(digits)

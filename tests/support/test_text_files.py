@@ -229,6 +229,11 @@ def test_json_of_others_is_checked_against_a_schema(tmp_path, key, value, messag
         text_files.read_json_as(str(path), "tokenizer", _Tokenizer)
 
 
+def test_the_length_that_transformers_writes_for_no_limit_is_read(tmp_path):
+    (tmp_path / "t.json").write_text('{"model_max_length": 1000000000000000019884624838656}')
+    assert text_files.read_json(str(tmp_path / "t.json"), "tokenizer config") == {"model_max_length": 1e30}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

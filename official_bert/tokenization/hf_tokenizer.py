@@ -2,6 +2,8 @@
 
 import os
 import re
+from collections.abc import Collection, Mapping
+from typing import Any, Required, TypedDict
 
 from absl import logging
 
@@ -11,8 +13,104 @@ from official_bert.support.errors import UserError
 
 TOKENIZER_CONFIG_FILE, TOKENIZER_FILE = "tokenizer_config.json", "tokenizer.json"
 PIECES_FILE = "vocab.json"  # used by older folders, with `merges.txt`, instead of `tokenizer.json`
+ADDED_TOKENS_FILE = "added_tokens.json"
+_MOST_DIGITS_OF_AN_ID = 9
 BPE = "BPE"  # model type of a byte-level tokenizer
 BPE_FILE = "bpe.json"  # its `tokenizer.json` beside one of our models
+
+
+class AddedToken(TypedDict, total=False):
+    """A token that is found in a text before it is split."""
+
+    id: int
+    content: Required[str]
+    lstrip: bool
+    rstrip: bool
+    single_word: bool
+    normalized: bool
+    special: bool
+
+
+class TokenizerModel(TypedDict, total=False):
+    """The model of a `tokenizer.json`; the kinds of models have different vocabularies."""
+
+    type: str
+    vocab: Required[dict[str, int] | list]
+    merges: list
+
+
+class TokenizerJson(TypedDict, total=False):
+    """A `tokenizer.json`; its steps are objects whose keys depend on their type."""
+
+    added_tokens: list[AddedToken] | None
+    normalizer: dict[str, Any] | None
+    pre_tokenizer: dict[str, Any] | None
+    post_processor: dict[str, Any] | None
+    model: Required[TokenizerModel]
+
+
+class TokenizerConfig(TypedDict, total=False):
+    """A `tokenizer_config.json`."""
+
+    tokenizer_class: str | None
+    model_max_length: float | None
+    do_lower_case: bool | None
+    strip_accents: bool | None
+    do_basic_tokenize: bool | None
+    tokenize_chinese_chars: bool | None
+    keep_accents: bool | None
+    add_prefix_space: bool | None
+    never_split: list[str] | None
+    added_tokens_decoder: dict[str, AddedToken]
+
+
+def read_tokenizer_json(path: str) -> TokenizerJson:
+    """Read a `tokenizer.json`."""
+    return text_files.read_json_as(path, "tokenizer", TokenizerJson, max_bytes=text_files.MAX_VOCAB_BYTES)
+
+
+def read_tokenizer_config(folder: str) -> TokenizerConfig:
+    """Read the `tokenizer_config.json` of a folder; empty if there is none."""
+    path = os.path.join(folder, TOKENIZER_CONFIG_FILE)
+    return text_files.read_json_as(path, "tokenizer config", TokenizerConfig) if files.exists(path) else {}
+
+
+def steps_of(values: TokenizerJson, part: str, path: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the steps of a `normalizer`, `pre_tokenizer` or `post_processor`, each with its place in the file."""
+    step = values.get(part)
+    if step is None or step.get("type") != "Sequence":
+        return [] if step is None else [(part, step)]
+    place = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "post_processor": "processors"}[part]
+    text_files.check_json(step.get(place), list[dict[str, Any]], path, f"{part}.{place}")
+    return [(f"{part}.{place}[{index}]", inner) for index, inner in enumerate(step[place])]
+
+
+def check_declared(declared: Mapping[str, Any], known: Mapping[str, Collection | None], path: str, place: str) -> None:
+    """Raise UserError for a key that is not known, or whose value is not one of the known ones; None for any value."""
+    for name, value in declared.items():
+        values = known.get(name, ())
+        if values is not None and not any(type(value) is type(right) and value == right for right in values):
+            raise UserError(f"{path}: {place}.{name} is {value!r:.80}, which is not supported for this kind of model")
+
+
+def read_added_tokens(folder: str) -> list[AddedToken]:
+    """Return the tokens that the files of a Hugging Face folder add, specials included, in the order of their ids.
+
+    As in `transformers`: `added_tokens_decoder` comes before `added_tokens.json`, and both before `tokenizer.json`.
+    """
+    added: dict[str, AddedToken] = {}
+    if files.exists(path := os.path.join(folder, TOKENIZER_FILE)):
+        added |= {token["content"]: token for token in read_tokenizer_json(path).get("added_tokens") or ()}
+    if files.exists(path := os.path.join(folder, ADDED_TOKENS_FILE)):
+        ids = text_files.read_json(path, "added tokens")
+        text_files.check_json(ids, dict[str, int], path)
+        added |= {token: AddedToken(id=index, content=token) for token, index in ids.items() if token not in added}
+    path = os.path.join(folder, TOKENIZER_CONFIG_FILE)
+    for index, token in read_tokenizer_config(folder).get("added_tokens_decoder", {}).items():
+        if not index.isdecimal() or len(index) > _MOST_DIGITS_OF_AN_ID:
+            raise UserError(f"{path}: added_tokens_decoder[{index!r:.80}] is not an id")
+        added[token["content"]] = {**token, "id": int(index)}
+    return sorted(added.values(), key=lambda token: token.get("id", -1))
 
 
 def read_tokenizer_file(tokenizer_file: str) -> list[str]:

@@ -3,10 +3,13 @@
 import bisect
 import hashlib
 import itertools
+import math
 import os
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
 
 from official_bert.config.text_settings import TextSettings
 from official_bert.support import files, text_files
@@ -23,6 +26,9 @@ MODEL_FILE = "spiece.model"
 SPACE = "\u2581"  # represents a space; a piece that starts with it begins a word
 # Since this version of the package, ties between equally likely splits may be resolved differently.
 _FIRST_OTHER_VERSION = (0, 2, 2)
+_LONGEST_PIECE = _LONGEST_RULE = 256  # characters, and bytes; of trained models about 20
+_MOST_RULE_BYTES = 4 << 20  # of trained models up to 0.4 MB
+_MOST_MATCHES = 32  # for the beginnings of a text, as the library has room for
 _NAMES = {PAD: "<pad>", UNK: "<unk>"}
 _PUNCTUATION = frozenset('!"#$%&"()*+,-./:;?@[\\]^_`{|}~€£')
 _INSIDE_WORDS = frozenset("abcdefghijklmnopqrstuvwxyz") | _PUNCTUATION
@@ -66,10 +72,14 @@ class SentencePieceVocabulary(Vocabulary):
                 f"sentencepiece {sentencepiece.__version__} splits some texts differently from ALBERT's and "
                 f"TensorFlow's; run: {install_command('sentencepiece')}"
             )
+        from google.protobuf.message import DecodeError
+        from sentencepiece.sentencepiece_model_pb2 import ModelProto
+
         self.model = model
         try:
+            _check_model(ModelProto.FromString(model), source)
             self.processor = sentencepiece.SentencePieceProcessor(model_proto=model or b"\0")
-        except RuntimeError as error:
+        except (DecodeError, RuntimeError) as error:
             raise UserError(f"{source} is not a SentencePiece model; give the file that spm_train wrote") from error
         pieces = [self.processor.id_to_piece(index) for index in range(self.processor.get_piece_size())]
         if any(self.processor.is_byte(index) for index in range(len(pieces))):
@@ -142,6 +152,51 @@ class SentencePieceVocabulary(Vocabulary):
             "is this a model for ALBERT? spm_train makes one with pad_id=0, unk_id=1, bos_id=-1, eos_id=-1 and "
             "control_symbols=[CLS],[SEP],[MASK]"
         )
+
+
+def _check_model(proto: Any, source: str) -> None:
+    """Raise UserError for a model that the library would accept, but that could end the process."""
+    for piece in proto.pieces:
+        if len(piece.piece) > _LONGEST_PIECE or not math.isfinite(piece.score):
+            raise UserError(
+                f"{source}: the piece {piece.piece:.40} has {len(piece.piece)} characters and the score {piece.score}; "
+                f"there must be at most {_LONGEST_PIECE}, and a finite score"
+            )
+    for rules in (proto.normalizer_spec.precompiled_charsmap, proto.denormalizer_spec.precompiled_charsmap):
+        if rules and not _can_be_searched(rules):
+            raise UserError(f"{source}: the normalization rules (precompiled_charsmap) are damaged")
+
+
+def _can_be_searched(rules: bytes) -> bool:
+    """Return True if every search in compiled rules stays in them.
+
+    They are the size of a tree in bytes, the tree as a double array (Darts), and texts that end in zeros. The children
+    of a unit at `place` are at `place ^ offset ^ byte`; a unit with a leaf has its text's index at `place ^ offset`.
+    """
+    size, texts = int.from_bytes(rules[:4], "little"), rules[4 + int.from_bytes(rules[:4], "little") :]
+    if len(rules) > _MOST_RULE_BYTES or not size or size % 1024 or not texts.endswith(b"\0"):
+        return False
+    if max(map(len, texts.split(b"\0"))) > _LONGEST_RULE:
+        return False
+    units = np.frombuffer(rules, np.dtype("<u4"), size // 4, 4)
+    places = np.arange(len(units), dtype=np.uint32)
+    parents = np.where(units >> 31, len(units), places ^ (units & 255))  # `place ^ offset` of a unit's parent
+    nodes, matches = places[:1], np.zeros(1, int)
+    for _ in range(_LONGEST_RULE):  # the nodes for the first bytes of a text, then for the second ones; none in the end
+        has_leaf = (units[nodes] >> 8) & 1
+        bases = nodes ^ ((units[nodes] >> 10) << ((units[nodes] & 512) >> 6))
+        matches = matches + has_leaf
+        if bases.max() >= len(units) or matches.max() > _MOST_MATCHES:
+            return False
+        if (units[bases[has_leaf == 1]] & 0x7FFFFFFF >= len(texts)).any():
+            return False
+        matches_at = np.full(len(units) + 1, -1)
+        np.maximum.at(matches_at, bases, matches)  # equal subtrees may be shared
+        nodes = places[matches_at[parents] >= 0]
+        matches = matches_at[parents[nodes]]
+        if not len(nodes):
+            return True
+    return False
 
 
 class PieceParts(NamedTuple):

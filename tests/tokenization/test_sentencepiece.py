@@ -5,6 +5,7 @@ import pickle
 import random
 import unicodedata
 
+import numpy as np
 import pytest
 import sentencepiece
 import tensorflow as tf
@@ -228,3 +229,54 @@ def test_damaged_models_are_refused_or_read(models, tmp_path):
         else:
             num_read += 1
     assert 0 < num_read < 60
+
+
+def test_models_that_could_end_the_process_are_refused(models, tmp_path):
+    """The library trusts the places in compiled normalization rules, and recurses once for each byte of a piece."""
+
+    def with_rules(change):
+        model = sentencepiece_model_pb2.ModelProto.FromString(open(models["albert"], "rb").read())
+        rules = model.normalizer_spec.precompiled_charsmap
+        size = int.from_bytes(rules[:4], "little")
+        units = np.frombuffer(rules[4 : 4 + size], "<u4").copy()
+        texts = change(units, rules[4 + size :])
+        model.normalizer_spec.precompiled_charsmap = rules[:4] + units.tobytes() + texts
+        return model
+
+    def loop(units, texts):  # the children of every byte are the first bytes again
+        root = (units[0] >> 10) << ((units[0] & 512) >> 6)
+        for byte in range(1, 256):
+            place = root ^ byte
+            units[place] = (place ^ root) << 10 | byte
+        return texts
+
+    def many_matches(units, texts):  # "a", "aa", "aaa" and so on are rules
+        units[0], units[256 : 41 * 256] = 256 << 2 | 512, 1 << 31
+        for base in range(256, 40 * 256, 256):
+            units[base ^ 97] = (base ^ 97 ^ (base + 256)) << 10 | 256 | 97
+        return texts
+
+    def value_outside(units, texts):
+        units[np.flatnonzero(units >> 31)] = 0xFFFFFFFF
+        return texts
+
+    def place_outside(units, texts):
+        units[0] = 0x7FFFFC00
+        return texts
+
+    def refused(model, message):
+        path = tmp_path / "some.model"
+        path.write_bytes(model.SerializeToString())
+        assert_refused(lambda: SentencePieceTokenizer(path), str(path), message)
+
+    for damage in (loop, many_matches, value_outside, place_outside, lambda units, texts: texts[:-1] + b"a"):
+        refused(with_rules(damage), "normalization rules (precompiled_charsmap) are damaged")
+    content = as_tokenizer_json([["<pad>", 0.0], ["<unk>", 0.0], ["[CLS]", 0.0], ["[SEP]", 0.0], ["[MASK]", 0.0]],
+                                normalizer_of(with_rules(place_outside), "NFKD"))  # fmt: skip
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    assert_refused(lambda: load_tokenizer(tmp_path), "tokenizer.json", "(precompiled_charsmap) are damaged")
+    model = with_rules(lambda units, texts: texts)
+    model.pieces.add(piece="a" * 300, score=-1.0)
+    refused(model, "has 300 characters")
+    model.pieces[-1].piece, model.pieces[-1].score = "aaaa", float("nan")
+    refused(model, "the score nan")

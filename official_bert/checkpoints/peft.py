@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Required, TypedDict
 
 import numpy as np
 
@@ -19,12 +19,35 @@ CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 _A, _B = ".lora_A.weight", ".lora_B.weight"
 _TASK_TYPES = {"classifier": "SEQ_CLS", "tagger": "TOKEN_CLS", "span head": "QUESTION_ANS"}
-# Keys with the values that are supported. Other initializations, such as "pissa", change the base model, too.
-_SUPPORTED = {
-    "peft_type": ("LORA",), "bias": ("none",), "use_dora": (False, None), "rank_pattern": ({}, None),
-    "alpha_pattern": ({}, None), "fan_in_fan_out": (False, None), "use_rslora": (False, True, None),
-    "init_lora_weights": (True, False, None, "gaussian", "eva", "orthogonal"),
-}  # fmt: skip
+
+
+class _Config(TypedDict, total=False):
+    """The understood keys of the config; others must be unset."""
+
+    peft_type: Literal["LORA"]
+    bias: Literal["none"]
+    r: Required[int]
+    lora_alpha: Required[float]
+    use_rslora: bool | None
+    task_type: str | None
+    # Other initializations, such as "pissa", change the base model, too.
+    init_lora_weights: bool | None | Literal["gaussian", "eva", "orthogonal"]
+    # Without effect on a trained adapter: its arrays show the layers.
+    auto_mapping: Any
+    base_model_name_or_path: Any
+    eva_config: Any
+    exclude_modules: Any
+    inference_mode: Any
+    layers_pattern: Any
+    layers_to_transform: Any
+    lora_dropout: Any
+    megatron_core: Any
+    modules_to_save: Any
+    peft_version: Any
+    qalora_group_size: Any
+    revision: Any
+    runtime_config: Any
+    target_modules: Any
 
 
 class Adapter(NamedTuple):
@@ -46,14 +69,13 @@ def read_adapter(folder: str) -> Adapter:
       UserError: a file is missing or damaged, or the adapter is of another kind.
     """
     path = os.path.join(folder, CONFIG_FILE)
-    values = text_files.read_json(path, "adapter config")
-    for key, supported in _SUPPORTED.items():
-        if values.get(key, supported[0]) not in supported:
-            known = ", ".join(repr(value) for value in supported if value is not None)
-            raise UserError(f"{path}: {key} is {values[key]!r:.80}; supported: {known}")
+    values = text_files.read_json_as(path, "adapter config", _Config)
+    for key, value in values.items():
+        if key not in _Config.__annotations__ and value not in (None, False, {}, []):
+            raise UserError(f"{path}: {key} is {value!r:.80}; this setting of PEFT is not supported")
     for key in ("r", "lora_alpha"):
-        if type(values.get(key)) not in (int, float) or not values[key] > 0:
-            raise UserError(f"{path}: {key} is {values.get(key)!r:.80}; it must be a number above 0")
+        if values[key] <= 0:
+            raise UserError(f"{path}: {key} is {values[key]}; it must be above 0")
     arrays = dict(safetensors.read_file(os.path.join(folder, WEIGHTS_FILE)))
     if not arrays:
         raise UserError(f"{os.path.join(folder, WEIGHTS_FILE)} has no arrays; save the adapter again")
@@ -134,12 +156,13 @@ def _head_of(adapter: Adapter, folder: str) -> str | None:
     return "multiple-choice head"
 
 
-def adapter_of(reader: CheckpointReader, config: BertConfig) -> Adapter:
+def adapter_of(reader: CheckpointReader, config: BertConfig, base_model: str | None = None) -> Adapter:
     """Return the adapter of a checkpoint of a run with `lora_rank`, with the head and the pooler that it trained.
 
     Args:
       reader: the checkpoint, whose updates have not been merged.
       config: its architecture.
+      base_model: the model that was adapted, if known.
 
     Raises:
       UserError: the checkpoint has no updates, or a head that `transformers` lacks.
@@ -174,6 +197,7 @@ def adapter_of(reader: CheckpointReader, config: BertConfig) -> Adapter:
     modules = {name.removeprefix(theirs.prefix).partition(".")[0] for name in others}
     values = {
         "peft_type": "LORA",
+        "base_model_name_or_path": base_model,
         "task_type": next((_TASK_TYPES[head] for head in heads if head in _TASK_TYPES), None),
         "r": rank,
         "lora_alpha": float(reader.read(LORA_SCALE)) * rank,

@@ -46,8 +46,13 @@ def run(config: AdapterConfig) -> None:
 def _write_adapter(config: AdapterConfig, model: EditedModel) -> None:
     from official_bert.checkpoints import peft, safetensors
     from official_bert.checkpoints.bundle import CheckpointReader
+    from official_bert.checkpoints.state_file import model_folders
+    from official_bert.training.run_folder import read_run_config
 
-    adapter = peft.adapter_of(CheckpointReader(config.init_checkpoint, "init_checkpoint"), model.bert_config)
+    trained = read_run_config(model_folders(config.init_checkpoint)[-1])
+    base_model = trained and trained.flags.get("init_checkpoint")
+    reader = CheckpointReader(config.init_checkpoint, "init_checkpoint")
+    adapter = peft.adapter_of(reader, model.bert_config, base_model)
     names = (peft.WEIGHTS_FILE, peft.CONFIG_FILE)
     weights_file, config_file = (os.path.join(config.output_dir, name) for name in names)
     for path in (weights_file, config_file):

@@ -85,6 +85,7 @@ def test_the_model_is_merged_for_prediction_and_for_its_adapter(settings, traine
     convert_adapter.run(AdapterConfig(**flags, init_checkpoint=str(trained), output_dir=adapter))
     values = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
     assert (values["r"], values["lora_alpha"], values["modules_to_save"]) == (2, 6.0, ["classifier", "pooler"])
+    assert values["base_model_name_or_path"] == settings["init_checkpoint"]
     given = {**flags, "init_checkpoint": settings["init_checkpoint"], "adapter_dir": adapter}
     convert_adapter.run(AdapterConfig(**given, output_dir=str(merged)))
     shutil.copy(trained / "labels.json", merged)

@@ -31,7 +31,7 @@ class _Config(TypedDict, total=False):
     use_rslora: bool | None
     task_type: str | None
     # Other initializations, such as "pissa", change the base model, too.
-    init_lora_weights: bool | None | Literal["gaussian", "eva", "orthogonal"]
+    init_lora_weights: bool | Literal["gaussian", "eva", "orthogonal"] | None
     # Without effect on a trained adapter: its arrays show the layers.
     auto_mapping: Any
     base_model_name_or_path: Any

@@ -8,7 +8,7 @@ from absl import logging
 from official_bert.commands.shared.edited_model import EditedModel, EditedModelOptions, read_edited_model
 from official_bert.options.command import Command
 from official_bert.options.option import option, options
-from official_bert.support import files, writing
+from official_bert.support import writing
 from official_bert.support.errors import UserError
 
 
@@ -53,15 +53,10 @@ def _write_adapter(config: AdapterConfig, model: EditedModel) -> None:
     base_model = trained and trained.flags.get("init_checkpoint")
     reader = CheckpointReader(config.init_checkpoint, "init_checkpoint")
     adapter = peft.adapter_of(reader, model.bert_config, base_model)
-    names = (peft.WEIGHTS_FILE, peft.CONFIG_FILE)
-    weights_file, config_file = (os.path.join(config.output_dir, name) for name in names)
-    for path in (weights_file, config_file):
-        if files.exists(path):
-            raise UserError(f"output_dir={config.output_dir}: {path} exists already; give another folder")
-    writing.make_folders(config.output_dir)
-    safetensors.write_file(weights_file, adapter.arrays)
-    with writing.atomic_write(config_file) as sink:
-        sink.write(json.dumps(adapter.values, indent=2, sort_keys=True) + "\n")
+    with writing.complete_folder(config.output_dir, "output_dir") as folder:
+        safetensors.write_file(os.path.join(folder, peft.WEIGHTS_FILE), adapter.arrays)
+        with writing.atomic_write(os.path.join(folder, peft.CONFIG_FILE)) as sink:
+            sink.write(json.dumps(adapter.values, indent=2, sort_keys=True) + "\n")
     size = sum(array.nbytes for array in adapter.arrays.values())
     logging.info("wrote %s: %d arrays, %.1f MB", config.output_dir, len(adapter.arrays), size / 1e6)
 
@@ -70,9 +65,8 @@ def _merge_adapter(config: AdapterConfig, model: EditedModel) -> None:
     from official_bert.checkpoints import peft
     from official_bert.checkpoints.editing import read_model
     from official_bert.checkpoints.opening import open_checkpoint
-    from official_bert.training.model_folder import check_new_model, write_model
+    from official_bert.training.model_folder import write_model
 
-    check_new_model(config.output_dir)
     adapter = peft.read_adapter(config.adapter_dir)
     arrays = read_model(open_checkpoint(config.init_checkpoint, "init_checkpoint"))
     merged = peft.with_adapter(arrays, adapter, model.bert_config, config.adapter_dir)

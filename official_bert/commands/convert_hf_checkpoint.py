@@ -101,6 +101,7 @@ def run(config: HfConversionConfig) -> None:
     Raises:
       UserError: a file is missing or corrupt, does not match the others, or would be overwritten.
     """
+    writing.check_new_folder(config.output_dir, "output_dir")
     if config.to_hf:
         _convert_to_hf(config)
     else:
@@ -112,12 +113,11 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
     from official_bert.tokenization import hf_tokenizer, read_vocabulary_file
     from official_bert.tokenization.tokenizer_files import find_vocabulary
     from official_bert.tokenization.vocab import CLS, SEP, UNK
-    from official_bert.training.labels_file import read_labels, write_labels
-    from official_bert.training.model_folder import CHECKPOINT_FILE, check_new_model, write_model
+    from official_bert.training.labels_file import read_labels
+    from official_bert.training.model_folder import CHECKPOINT_FILE, write_model
     from official_bert.training.run_folder import BERT_CONFIG_FILE
 
     hf_dir, output_dir = encoder_folder(config.hf_dir), config.output_dir
-    check_new_model(output_dir)
     hf_config_file = os.path.join(hf_dir, _HF_CONFIG_FILE)
     bert_config = BertConfig.from_json_file(hf_config_file)
     check_memory(bert_config, hf_config_file, for_training=False)
@@ -131,9 +131,7 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
     vocab_file, config_file, prefix = (os.path.join(output_dir, name) for name in names)
     has_labels = not {"classifier", "tagger"}.isdisjoint(weights.parts)
     labels = read_labels(hf_dir) if has_labels else None
-    write_model(output_dir, weights.arrays, bert_config, vocabulary)
-    if labels:
-        write_labels(output_dir, labels)
+    write_model(output_dir, weights.arrays, bert_config, vocabulary, labels=labels)
     logging.info("wrote %s: %s; %d arrays", prefix, ", ".join(weights.parts), len(weights.arrays))
     if weights.new:
         logging.warning(
@@ -199,17 +197,15 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
     if modules:
         contents |= {name: _json(values) for name, values in modules.values.items()}
         tensors |= modules.arrays
-    paths = {name: os.path.join(config.output_dir, name) for name in (*contents, *tensors)}
-    for path in paths.values():
-        if files.exists(path):
-            raise UserError(f"output_dir={config.output_dir}: {path} exists already; give another folder")
-    for folder in dict.fromkeys(os.path.dirname(path) for path in paths.values()):
-        writing.make_folders(folder)
-    for name, of_file in tensors.items():  # first, so that no other file is left behind if the disk is full
-        safetensors.write_file(paths[name], of_file)
-    for name, content in contents.items():
-        with writing.atomic_write(paths[name], "wb") as sink:
-            sink.write(content)
+    with writing.complete_folder(config.output_dir, "output_dir") as folder:
+        paths = {name: os.path.join(folder, name) for name in (*contents, *tensors)}
+        for path in paths.values():
+            writing.make_folders(os.path.dirname(path))
+        for name, of_file in tensors.items():
+            safetensors.write_file(paths[name], of_file)
+        for name, content in contents.items():
+            with writing.atomic_write(paths[name], "wb") as sink:
+                sink.write(content)
     if not config.basic_tokenize:
         logging.warning(
             "%s says do_basic_tokenize: false, which only the Python tokenizer of transformers 4 respects "

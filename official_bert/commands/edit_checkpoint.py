@@ -60,12 +60,11 @@ def run(config: EditCheckpointConfig) -> None:
     """
     from official_bert.checkpoints.editing import averaged, num_layers, read_model, with_layers
     from official_bert.checkpoints.opening import open_checkpoint
-    from official_bert.training.model_folder import check_new_model, write_model
+    from official_bert.training.model_folder import write_model
     from official_bert.training.run_folder import BERT_CONFIG_FILE
 
     model = read_edited_model(config)
     bert_config, layers = model.bert_config, _chosen_layers(config, model)
-    check_new_model(config.output_dir)
     readers = [open_checkpoint(prefix, "init_checkpoint") for prefix in model.prefixes]
     arrays = averaged(readers) if len(readers) > 1 else read_model(readers[0])
     num_left_out = len(readers[0].shapes) - len(readers[0].new_names) - len(arrays)

@@ -12,6 +12,7 @@ from official_bert.options.corpus import CorpusOptions
 from official_bert.options.model import ArchitectureOptions
 from official_bert.options.option import GIVEN, option, options
 from official_bert.options.text import TextOptions
+from official_bert.support import writing
 from official_bert.support.errors import UserError
 
 if TYPE_CHECKING:
@@ -101,10 +102,9 @@ def run(config: EditVocabConfig) -> None:
     from official_bert.data.vocab_learner import count_corpus_words
     from official_bert.support.input_files import find_inputs
     from official_bert.tokenization.vocab import Vocabulary, number_tokens
-    from official_bert.training.model_folder import check_new_model, write_model
+    from official_bert.training.model_folder import write_model
 
     bert_config, vocabulary = _read_model(config)
-    check_new_model(config.output_dir)
     reader = open_checkpoint(config.init_checkpoint, "init_checkpoint")
     num_rows, width = reader.shapes.get(_WORD_EMBEDDINGS, (0, 0))
     if num_rows < vocabulary.size:
@@ -142,6 +142,7 @@ def _read_model(config: EditVocabConfig) -> "tuple[BertConfig, Vocabulary]":
     from official_bert.tokenization.vocab import CLS, MASK, SEP, UNK, Vocabulary
     from official_bert.training.model_files import check_fits
 
+    writing.check_new_folder(config.output_dir, "output_dir")
     bert_config = BertConfig.from_json_file(config.bert_config_file)
     vocabulary = Vocabulary.from_file(config.vocab_file)
     vocabulary.require(UNK, CLS, SEP, MASK)

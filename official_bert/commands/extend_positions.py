@@ -39,12 +39,11 @@ def run(config: ExtendPositionsConfig) -> None:
     from official_bert.checkpoints.editing import read_model, with_positions
     from official_bert.checkpoints.opening import open_checkpoint
     from official_bert.config.machine import check_memory
-    from official_bert.training.model_folder import check_new_model, write_model
+    from official_bert.training.model_folder import write_model
 
     model = _read_model(config)
     extended = dataclasses.replace(model.bert_config, max_position_embeddings=config.max_position_embeddings)
     check_memory(extended, model.config_file, for_training=False)
-    check_new_model(config.output_dir)
     arrays = read_model(open_checkpoint(model.prefixes[0], "init_checkpoint"))
     arrays = with_positions(arrays, model.bert_config, config.max_position_embeddings)
     prefix = write_model(config.output_dir, arrays, extended, model.vocabulary)

@@ -37,7 +37,7 @@ def save_model(
       'positive'
 
     Args:
-      folder: where to save; it must not exist yet.
+      folder: where to save; it must be new or empty.
       model: a `ClassificationModel`, `SpanModel`, `TaggingModel`, `MultipleChoiceModel` or `PretrainingModel`.
       tokenizer: the tokenizer that the model was trained with.
       labels: the names of its outputs in order: classes or tags. None for regression (a classifier with a single
@@ -49,7 +49,7 @@ def save_model(
       The folder.
 
     Raises:
-      UserError: the arguments do not match, or the folder already exists.
+      UserError: the arguments do not match, or the folder has files.
     """
     folder = os.fspath(folder)
     task = next((row for row in TASKS.values() if isinstance(model, row.model_class)), None)
@@ -67,8 +67,7 @@ def save_model(
     config = _config(folder, task, model, tokenizer, is_regression=labels is None, given=flags)
     bert_config.check_length(config.max_seq_length, "the model")
 
-    writing.make_folders(os.path.dirname(os.path.abspath(folder)))
-    with writing.new_folder(folder) as partial:
+    with writing.complete_folder(folder, "folder") as partial:
         contents = {BERT_CONFIG_FILE: bert_config.to_json_string().encode()}
         contents[vocabulary.file_name] = vocabulary.file_content
         for name, content in contents.items():
@@ -82,10 +81,6 @@ def save_model(
         checkpoint = CheckpointFolder(partial, keep_max=1, is_new=True).save(int(step), {**arrays, GLOBAL_STEP: step})
         # Refuse what could not be read back.
         task.servable_of_run(dataclasses.replace(config, output_dir=partial), bert_config, tokenizer, checkpoint)
-        try:
-            writing.rename_folder(partial, folder)
-        except FileExistsError as error:
-            raise UserError(f"{folder} exists already; give another folder, or delete it first") from error
     return folder
 
 

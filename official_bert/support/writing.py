@@ -122,9 +122,9 @@ def rename_folder(source: str, target: str) -> None:
     """Rename a complete folder to its final name; atomic on a local disk, after its contents are flushed.
 
     Raises:
-      FileExistsError: the name is already taken.
+      FileExistsError: the name is already taken, by something else than an empty folder.
     """
-    if files.exists(target):
+    if files.exists(target) and not (files.is_folder(target) and not files.list_folder(target)):
         raise FileExistsError(target)
     if files.is_remote(target):
         with files.remote_file_system(target) as gfile:
@@ -135,6 +135,8 @@ def rename_folder(source: str, target: str) -> None:
             _flush(os.path.join(folder, name))
         _flush(folder)
     fault_point(f"rename_folder {_place(target)}")
+    with contextlib.suppress(OSError):  # Windows renames nothing to an existing name
+        os.rmdir(target)
     try:
         os.rename(source, target)
     except OSError as error:
@@ -240,6 +242,36 @@ def new_folder(path: str) -> Iterator[str]:
                 _mark_in_use(descriptor)
         stack.callback(remove_folder, partial)
         yield partial
+
+
+def check_new_folder(path: str, name: str) -> None:
+    """Raise unless `complete_folder` can write a folder; `name` is the parameter, for messages."""
+    files.check_name(path)
+    if not files.exists(path):
+        return
+    if not files.is_folder(path):
+        raise UserError(f"{name}={path} is a file, not a folder")
+    if entries := files.list_folder(path):
+        raise UserError(f"{name}={path}: {os.path.join(path, entries[0])} exists already; give another folder")
+    if not files.is_remote(path) and (os.path.ismount(path) or os.path.samefile(path, os.curdir)):
+        raise UserError(f"{name}={path}: a mount point or the working folder cannot be replaced; give a folder in it")
+
+
+@contextlib.contextmanager
+def complete_folder(path: str, name: str) -> Iterator[str]:
+    """Create a hidden folder that becomes `path`, flushed to disk, only if the block ends without an error."""
+    check_new_folder(path, name)
+    target = path if files.is_remote(path) else os.path.realpath(path)
+    make_folders(os.path.dirname(target))
+    with new_folder(target) as partial:
+        try:
+            yield partial
+            with files.reporting_file_errors("write", path, partial, target):
+                rename_folder(partial, target)
+        except FileExistsError as error:
+            raise UserError(f"{name}={path} exists already; give another folder") from error
+        except UserError as error:
+            raise UserError(str(error).replace(partial, path)) from error
 
 
 def _mark_in_use(descriptor: int) -> None:

@@ -91,7 +91,7 @@ def test_the_model_is_merged_for_prediction_and_for_its_adapter(settings, traine
     shutil.copy(trained / "labels.json", merged)
     again = Predictor(merged, do_lower_case=True)(TEXTS)
     np.testing.assert_allclose(probabilities(again), expected, atol=1e-5)
-    message = "adapter_model.safetensors exists already; give another folder"
+    message = "adapter_config.json exists already; give another folder"
     config = {**flags, "init_checkpoint": str(trained), "output_dir": adapter}
     assert_refused(convert_adapter.run, AdapterConfig, config, message)
 

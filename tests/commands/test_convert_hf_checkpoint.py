@@ -91,7 +91,7 @@ def test_casing_goes_along(checkpoint_flags, tmp_path, caplog):
 
 
 def test_no_model_is_overwritten(checkpoint_flags, hf_dir, model_dir, tmp_path):
-    with prints_error(r"--output_dir=.*vocab\.txt exists already; give another folder", HfConversionConfig):
+    with prints_error(r"--output_dir=.*README\.md exists already; give another folder", HfConversionConfig):
         convert(hf_dir=str(hf_dir), output_dir=str(hf_dir))
     assert "bert_config.json" not in os.listdir(hf_dir)
     mine = tmp_path / "mine"

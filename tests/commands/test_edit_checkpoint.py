@@ -70,7 +70,7 @@ def test_checkpoints_that_cannot_be_averaged(checkpoints, tmp_path, model_dir):
         average(tmp_path, *checkpoints)
     (tmp_path / "run1" / "bert_config.json").unlink()
     average(tmp_path, *checkpoints)
-    with pytest.raises(UserError, match="output_dir=.*out/bert_model.ckpt.index exists already; give another folder"):
+    with pytest.raises(UserError, match="output_dir=.*out/.* exists already; give another folder"):
         average(tmp_path, *checkpoints)
     for given in ("a,", ","):
         with pytest.raises(UserError, match="must be a comma-separated list of checkpoints"):

@@ -81,7 +81,7 @@ def test_arguments_that_do_not_match_are_refused(pairs, encoder, tokenizer, tmp_
     with pytest.raises(UserError, match="tokenizer is 'vocab.txt'; give the FullTokenizer"):
         save_model(tmp_path / "out", classifier, "vocab.txt", labels=LABELS)
     assert not os.listdir(tmp_path)
-    with pytest.raises(UserError, match="pairs exists already; give another folder, or delete it first"):
+    with pytest.raises(UserError, match="folder=.*pairs/.* exists already; give another folder"):
         save_model(pairs[0], classifier, tokenizer, labels=LABELS)
 
 

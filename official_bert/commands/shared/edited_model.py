@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.option import Options, option, options
+from official_bert.support import writing
 from official_bert.support.errors import UserError
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def read_edited_model(config: EditedModelOptions) -> EditedModel:
     from official_bert.training.model_files import check_fits
     from official_bert.training.run_folder import BERT_CONFIG_FILE
 
+    writing.check_new_folder(config.output_dir, "output_dir")
     prefixes = [find_checkpoint(path, "init_checkpoint") for path in config.paths]
     twice = next((prefix for prefix in prefixes if prefixes.count(prefix) > 1), None)
     if twice:

@@ -34,8 +34,6 @@ def plain_features(content, vocab, settings, *, max_seq_length, doc_stride, max_
                 if for_training and not is_impossible:
                     text, start = entry["answers"][0]["text"], entry["answers"][0]["answer_start"]
                     answer_words = word_of_character[start], word_of_character[start + len(text) - 1]
-                    if " ".join(text.split()) not in " ".join(words[answer_words[0] : answer_words[1] + 1]):
-                        continue
                 wordpieces, word_of_piece, first_piece_of_word = [], [], []
                 for number, word in enumerate(words):
                     first_piece_of_word.append(len(wordpieces))

@@ -152,13 +152,13 @@ def test_a_missing_file_is_named(tmp_path):
         read_squad(str(tmp_path / "none.json"), for_training=True, version_2=False)
 
 
-def squad_with(answers):
+def squad_with(answers, context=CONTEXT):
     """Return a file with a question for each (text, start)."""
     entries = [
         {"id": str(number), "question": "?", "answers": [{"text": text, "answer_start": start}]}
         for number, (text, start) in enumerate(answers)
     ]
-    return {"data": [{"paragraphs": [{"context": CONTEXT, "qas": entries}]}]}
+    return {"data": [{"paragraphs": [{"context": context, "qas": entries}]}]}
 
 
 def test_misplaced_answers_are_counted_and_left_out_if_their_words_do_not_hold_them(tmp_path, monkeypatch):
@@ -173,6 +173,13 @@ def test_misplaced_answers_are_counted_and_left_out_if_their_words_do_not_hold_t
     assert lines[1] == "  id '2': expected 'pened' at character 18, found 'opene'"
     assert lines[3] == "  id '6': expected '1889' at character 8, found 'the '"
     assert lines[4] == "  id '7': expected 'tall.' at character 999, found nothing"
+
+
+def test_answers_with_white_space_that_is_part_of_words_are_used(tmp_path):
+    context = "to the 5\u00a0km  \u00ab\u2009b  c\u2009\u00bb  d\u3000e."
+    answers = ["5\u00a0km", "\u00ab\u2009b  c\u2009\u00bb", "d\u3000e"]
+    squad = squad_with([(answer, context.index(answer)) for answer in answers], context)
+    assert len(read(tmp_path, squad, version_2=False).questions) == 3
 
 
 def test_only_training_looks_at_places(tmp_path):

@@ -264,10 +264,9 @@ def final_text(
     Returns:
       For example `"Zoë Lindqvist"`.
     """
-    tokenized = " ".join(tokenizer.tokenize(original))
+    tokenized, places = _tokenized_words(tokenizer, original)
     start = tokenized.find(predicted)
     end = start + len(predicted) - 1
-    places = [place for place, character in enumerate(original) if character != " "]
     if start < 0:
         reason = "it is not in the tokenized original"
     elif len(places) != len(tokenized) - tokenized.count(" "):
@@ -280,6 +279,13 @@ def final_text(
     if verbose:
         logging.info("cannot find %r in %r, which is returned as a whole: %s", predicted, original, reason)
     return original
+
+
+@functools.lru_cache(maxsize=32)  # thousands of candidates may lie in one word, such as a text without spaces
+def _tokenized_words(tokenizer: BasicTokenizer | WhitespaceTokenizer, original: str) -> tuple[str, np.ndarray]:
+    """Return the tokenized words, and the positions of the characters of the original that are no spaces."""
+    places = [place for place, character in enumerate(original) if character != " "]
+    return " ".join(tokenizer.tokenize(original)), np.array(places, np.int64)
 
 
 def predicted_texts(

@@ -163,6 +163,15 @@ def test_equal_scores_stay_in_order_and_a_text_counts_once(tokenizer):
     assert [entry.probability for entry in answer.ranked] == [0.5, 0.5]
 
 
+def test_a_text_without_spaces_is_tokenized_once_for_all_candidates(tokenizer, monkeypatch):
+    texts, tokenize = [], BasicTokenizer.tokenize
+    monkeypatch.setattr(BasicTokenizer, "tokenize", lambda self, text: texts.append(text) or tokenize(self, text))
+    places = [(place, 1) for place in range(3, 23)]
+    answer = ask(tokenizer, "\u6771\u4eac\u306f" * 20, starts=places, ends=places, n_best_size=20)
+    assert len(answer.ranked) == 1
+    assert texts.count(answer.best_text) == 2  # for the wordpieces, and for the candidates
+
+
 def test_verbose_logging_says_why_the_words_are_the_answer(tokenizer, monkeypatch):
     lines = []
     monkeypatch.setattr(logging, "info", lambda text, *values: lines.append(text % values))

@@ -50,11 +50,13 @@ class SentencePair(NamedTuple):
       first: ids, at least one.
       second: ids, at least one.
       is_negative: True if the second segment is random or precedes the first.
+      num_cut: number of wordpieces that were removed because the segments were too long.
     """
 
     first: array
     second: array
     is_negative: bool
+    num_cut: int = 0
 
 
 def full_sentences(
@@ -203,6 +205,7 @@ def _truncated(
     (first_start, first_end), (second_start, second_end) = first, second
     random = rng.random
     first_length, second_length = first_end - first_start, second_end - second_start
+    num_cut = max(0, first_length + second_length - max_num_wordpieces)
     while first_length + second_length > max_num_wordpieces:
         from_front = random() < 0.5  # adding it moves the start by 0 or 1: this is the innermost loop
         if first_length > second_length:
@@ -215,6 +218,7 @@ def _truncated(
         corpus.ids[first_start : first_start + first_length],
         corpus.ids[second_start : second_start + second_length],
         is_negative,
+        num_cut,
     )
 
 

@@ -35,6 +35,7 @@ RANDOM_NEXT, SWAPPED = "random next", "swapped"  # kinds of negative pairs
 
 _DUBIOUS_SHARE_UNKNOWN = 0.05
 _DUBIOUS_SHARE_SINGLE_SENTENCES = 0.9
+_DUBIOUS_SHARE_CUT = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,6 +141,8 @@ class RecordCounts:
       num_wordpieces: number of wordpieces, including [CLS] and [SEP].
       num_masked: number of wordpieces to predict.
       num_negative: number of pairs whose second segment does not follow the first.
+      num_chosen: number of wordpieces of both segments before they are cut to the length of a record.
+      num_cut: number of wordpieces that are cut off.
     """
 
     num_records: int = 0
@@ -147,6 +150,8 @@ class RecordCounts:
     num_wordpieces: int = 0
     num_masked: int = 0
     num_negative: int = 0
+    num_chosen: int = 0
+    num_cut: int = 0
 
     def add(self, other: "RecordCounts") -> None:
         """Add the counts of other records."""
@@ -154,7 +159,7 @@ class RecordCounts:
             setattr(self, name, getattr(self, name) + count)
 
     def summary(self, corpus: CorpusCounts, settings: RecordSettings) -> str:
-        """Return a one-line summary.
+        """Return a one-line summary; warn if long lines spoil the pairs.
 
         Args:
           corpus: counts of the source corpus.
@@ -164,6 +169,14 @@ class RecordCounts:
         pairs = "no pairs"
         if settings.negatives:
             pairs = f"{settings.negatives} {self.num_negative / self.num_records:.1%} of the pairs"
+        if self.num_cut > _DUBIOUS_SHARE_CUT * self.num_chosen:
+            logging.warning(
+                "lines are longer than a record: %.1f%% of the wordpieces of the pairs were cut off, and %.1f%% of the "
+                "pairs are %s; write one sentence per line, as split_sentences does",
+                100 * self.num_cut / self.num_chosen,
+                100 * self.num_negative / self.num_records,
+                settings.negatives.partition(" ")[0],
+            )
         return (
             f"{corpus.num_documents:,} documents gave {self.num_records:,} records with {self.num_wordpieces:,} "
             f"tokens; padding {1 - self.num_wordpieces / self.num_positions:.1%} of all positions, "
@@ -254,6 +267,8 @@ class RecordMaker:
         counts.num_wordpieces += len(joined.input_ids)
         counts.num_masked += len(masked.labels)
         counts.num_negative += pair.is_negative
+        counts.num_chosen += len(pair.first) + len(pair.second) + pair.num_cut
+        counts.num_cut += pair.num_cut
 
     def _log_example(self, joined: JoinedSequence, masked: MaskedSequence, pair: SentencePair) -> None:
         self._has_logged_example = True

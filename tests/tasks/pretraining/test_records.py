@@ -121,6 +121,14 @@ def test_a_blank_line_after_each_sentence_is_warned_of(tmp_path, vocab_file, cap
     assert records["next_sentence_labels"].all()
 
 
+@pytest.mark.parametrize("sampling", ["serial", "sharded"])
+def test_long_lines_are_warned_of(tmp_path, vocab_file, caplog, sampling):
+    paragraph = " ".join(SENTENCES * 3)  # 66 wordpieces; the two segments of a record have room for 29
+    make_run(tmp_path, vocab_file, "\n\n".join([f"{paragraph}\n{paragraph}"] * 4), sampling=sampling, short_seq_prob=0)
+    assert "longer than a record: 78.0% of the wordpieces" in caplog.text
+    assert "were cut off, and 100.0% of the pairs are random; write one sentence per line, as split_sent" in caplog.text
+
+
 def test_a_wrong_vocabulary_is_warned_of(tmp_path, vocab_file, caplog):
     text = "\n".join(SENTENCES) + "\n\n" + "\n".join(SENTENCES)
     make_run(tmp_path, vocab_file, text)

@@ -127,8 +127,7 @@ class ExportStack:
         compute_dtype = x.dtype
         copies = [ops.cast(x, "float32")]  # one copy of the vectors per part
         for _ in range(self._num_parts - 1):
-            # Hide from TensorFlow's optimizer that these are equal, or it would merge them.
-            copies.append(tf.raw_ops.PlaceholderWithDefault(input=copies[-1], shape=[None, x.shape[-1]]))
+            copies.append(_hidden(copies[-1]))  # the optimizer would merge equal copies
         outputs = []
         for place, number in enumerate(self._numbers):
             parts = kernels[number * self._num_parts : (number + 1) * self._num_parts]
@@ -179,7 +178,16 @@ def _linear(x, kernel, bias):
 
 def _added_and_normalized(x, results, norm):
     """Sum the results of all parts, each float [..., D], and normalize: float32 [..., D]."""
-    return normalize(tf.add_n([x, *(ops.cast(result, "float32") for result in results)]), *norm)
+    first, *others = (ops.cast(result, "float32") for result in results)
+    x = x + first
+    for result in others:  # hidden, or the optimizer would use AddN, which adds in the order in which buffers are free
+        x = _hidden(x) + result
+    return normalize(x, *norm)
+
+
+def _hidden(x):
+    """Return x, float [..., D], in a form that TensorFlow's optimizer does not see through."""
+    return tf.raw_ops.PlaceholderWithDefault(input=x, shape=[None, x.shape[-1]])
 
 
 def _kernels(layer: TransformerLayer, num_parts: int) -> list[_Kernels]:

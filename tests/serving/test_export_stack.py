@@ -1,8 +1,12 @@
 """The layers of an export give the same results for any number of parts."""
 
+import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import BertEncoder
@@ -20,8 +24,8 @@ IDS = np.random.default_rng(2).integers(0, 50, MASK.shape)
 SEGMENTS = np.random.default_rng(3).integers(0, 2, MASK.shape)
 
 
-def random_encoder(dtype="float32"):
-    encoder = BertEncoder(CONFIG, dtype=dtype)
+def random_encoder(dtype="float32", config=CONFIG):
+    encoder = BertEncoder(config, dtype=dtype)
     rng = np.random.default_rng(1)
     for variable in encoder.weights:
         if variable.dtype == dtype:
@@ -61,6 +65,21 @@ def test_parts_in_bfloat16_stay_near_float32():
     assert found.dtype == "bfloat16"
     differences = np.asarray(keras.ops.cast(found, "float32") - expected)[MASK == 1]
     assert np.sqrt(np.mean(differences**2)) < 0.003 * np.std(np.asarray(expected)[MASK == 1])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_every_call_gives_the_same_bits(dtype):
+    config = dataclasses.replace(
+        CONFIG, hidden_size=192, num_hidden_layers=12, intermediate_size=768, max_position_embeddings=32
+    )
+    encoder = random_encoder(dtype, config)
+    ids = tf.constant(np.random.default_rng(4).integers(0, 50, (4, 32)))
+    with as_exported(encoder, 2):
+        compute = tf.function(lambda ids: encoder(ids, tf.ones_like(ids), tf.zeros_like(ids))["sequence_output"])
+        expected = compute(ids).numpy().tobytes()
+    with ThreadPoolExecutor(4) as pool:
+        answers = [*map(compute, [ids] * 30), *pool.map(compute, [ids] * 30)]
+    assert {answer.numpy().tobytes() for answer in answers} == {expected}
 
 
 def test_the_weights_are_copies_and_the_encoder_stays_as_it_is(tmp_path):

@@ -7,6 +7,7 @@ uncased BERT, and `--mrpc`, fine-tuning, exports and vectors are left out.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import pathlib
@@ -18,6 +19,10 @@ from common import TABLE_FILE
 
 FOLDER = pathlib.Path(__file__).parent
 EXPORT_PEERS = ("PyTorch", "ONNX Runtime", "OpenVINO")
+PACKAGES = (  # of the runs below, the last of which come after minutes
+    "accelerate", "blingfire", "nanotoken", "onnx", "onnxruntime", "onnxscript", "openvino", "tensorflow_serving",
+    "tokenizers", "torch", "transformers",
+)  # fmt: skip
 
 
 def main() -> None:
@@ -27,6 +32,8 @@ def main() -> None:
     parser.add_argument("--model")
     parser.add_argument("--mrpc")
     flags = parser.parse_args()
+    if absent := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
+        sys.exit(f"not installed: {', '.join(absent)}; run: pip install -e '.[bench]'")
     text = ["--text", *flags.text, "--vocab_file", flags.vocab_file]
     runs = [
         ("tokens", "tokenization.py", text),

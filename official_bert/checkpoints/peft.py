@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Required, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -21,13 +21,16 @@ _A, _B = ".lora_A.weight", ".lora_B.weight"
 _TASK_TYPES = {"classifier": "SEQ_CLS", "tagger": "TOKEN_CLS", "span head": "QUESTION_ANS"}
 
 
-class _Config(TypedDict, total=False):
+class _Needed(TypedDict):
+    r: int
+    lora_alpha: float
+
+
+class _Config(_Needed, total=False):
     """The understood keys of the config; others must be unset."""
 
     peft_type: Literal["LORA"]
     bias: Literal["none"]
-    r: Required[int]
-    lora_alpha: Required[float]
     use_rslora: bool | None
     task_type: str | None
     # Other initializations, such as "pissa", change the base model, too.

@@ -159,7 +159,7 @@ def write_cached(file: RecordFile, provenance: Mapping[str, Any], records: Calla
         for record in records():
             writer.write(record)
             num_records += 1
-    Manifest.write(note, provenance, [os.path.basename(path)], num_records)
+    Manifest.write(note, provenance, [os.path.basename(path)], num_records, is_checked=False)
     logging.info("wrote %s: %d records", path, num_records)
     return num_records
 

@@ -68,7 +68,7 @@ def keeping_tokenizer(outputs: Sequence[str], tokenizer: Tokenizer, inputs: Iter
         with writing.atomic_write(copies[base], "wb") as sink:
             sink.write(tokenizer.vocabulary.file_content)
         provenance = {"file": name_in_folder, **tokenizer.identity}
-        Manifest.write(note, provenance, [os.path.basename(path) for path in paths])
+        Manifest.write(note, provenance, [os.path.basename(path) for path in paths], is_checked=False)
 
 
 def find_tokenizer(paths: Iterable[str]) -> RecordsTokenizer | None:

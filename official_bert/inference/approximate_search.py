@@ -8,9 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import google_crc32c
 import numpy as np
-from absl import logging
 
 from official_bert.metrics.similarity import nearest
 from official_bert.support import writing
@@ -27,7 +25,6 @@ _KIND = "HNSW16_SQfp16"  # 16 neighbours per vector, vectors stored in float16
 _EXPANSION = 128  # size of the candidate list when a vector is added (efConstruction)
 _LEAST_CANDIDATES = 128  # minimum number of candidates per query; more are slower and miss less
 _ROWS_AT_A_TIME = 10_000
-_READ_BYTES = 1 << 20
 
 
 class NeighbourGraph:
@@ -77,7 +74,7 @@ def neighbour_graph(
 
     path, manifest_path = os.path.join(folder, _GRAPH), os.path.join(folder, _MANIFEST)
     provenance = {**provenance, "graph": [_KIND, _EXPANSION]}
-    if not _is_current(path, manifest_path, provenance):
+    if Manifest.read_if_current(manifest_path, provenance, f"the graph {path}") is None:
         writing.remove(manifest_path)
         graph = faiss.index_factory(vectors.shape[1], _KIND, faiss.METRIC_INNER_PRODUCT)
         graph.hnsw.efConstruction = _EXPANSION
@@ -92,29 +89,5 @@ def neighbour_graph(
             raise UserError(f"cannot write {path}: {error}") from error
         finally:
             writing.discard([partial])
-        Manifest.write(manifest_path, {**provenance, "checksum": _checksum(path)}, [_GRAPH])
+        Manifest.write(manifest_path, provenance, [_GRAPH])
     return NeighbourGraph(vectors, faiss.read_index(path, faiss.IO_FLAG_MMAP_IFC))
-
-
-def _is_current(path: str, manifest_path: str, provenance: Mapping[str, Any]) -> bool:
-    """Return True if the graph can be reused; otherwise log the reason.
-
-    faiss does not validate the files it reads, so the checksum must match first.
-    """
-    what = f"the graph {path}"
-    known = Manifest.read_or_none(manifest_path)
-    checksum = known and known.provenance.get("checksum")
-    if Manifest.read_if_current(manifest_path, {**provenance, "checksum": checksum}, what) is None:
-        return False
-    if _checksum(path) != checksum:
-        logging.info("%s is damaged: its checksum does not match; rebuilding it", what)
-        return False
-    return True
-
-
-def _checksum(path: str) -> int:
-    checksum = 0
-    with open(path, "rb") as source:
-        while data := source.read(_READ_BYTES):
-            checksum = google_crc32c.extend(checksum, data)
-    return checksum

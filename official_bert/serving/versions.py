@@ -1,7 +1,6 @@
 """Versions of an exported model: numbered folders that appear only when complete."""
 
 import contextlib
-import hashlib
 import importlib
 import json
 import logging as standard_logging
@@ -28,7 +27,6 @@ _READERS_OF_IDS = {LITE_FILE: "LiteRT", ONNX_FILE: "ONNX Runtime"}
 
 # Exceptions of `tf.saved_model.load` for corrupt exports without checksums.
 _LOADING_ERRORS = (OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, tf.errors.OpError)
-_BYTES_AT_ONCE = 1 << 20
 
 
 def check_export_dir(export_dir: str) -> None:
@@ -136,8 +134,8 @@ def write_version(
     Args:
       export_dir: folder of the versions.
       servable: the model; its vocabulary file is included as `assets/vocab.txt` or `assets/spiece.model`.
-      save: writes the model to a folder; its files get checksums.
-      add: writes further files.
+      save: writes the model to a folder.
+      add: writes further files, which get no checksums.
 
     Returns:
       The folder of the version. It gets this name only when complete and flushed to disk.
@@ -161,9 +159,9 @@ def write_version(
                 **servable.details,
             }
             _write_json(os.path.join(partial, DESCRIPTION_FILE), description)
-            _write_checksums(partial)
             with files.open_file(path_with_parents(partial, ASSETS_FOLDER, vocabulary.file_name), "wb") as sink:
                 sink.write(content_of_copy(vocabulary.source))
+            _write_checksums(partial)
             fault_point("complete")
             add(partial)
             return _publish(partial, export_dir)
@@ -184,7 +182,7 @@ def write_model_file(export_dir: str, servable: Servable, name: str, content: by
 
 
 def check_whole(folder: str) -> None:
-    """Verify the checksums of the files of a version that TensorFlow loads.
+    """Verify the checksums of the files of a version.
 
     TensorFlow itself does not detect all corruption, and some of it crashes the process. Versions without a checksum
     file, as written by other programs, are not checked.
@@ -199,7 +197,7 @@ def check_whole(folder: str) -> None:
         part = os.path.join(folder, name)
         if not files.exists(part):
             raise UserError(f"{folder} is damaged: {name} is missing; export the model again, or copy it once more")
-        if _checksum(part) != checksum:
+        if files.sha256(part) != checksum:
             raise UserError(
                 f"{folder} is damaged: {name} does not match its checksum in {CHECKSUMS_FILE}; export the model "
                 "again, or copy it once more"
@@ -218,7 +216,7 @@ def description(folder: str) -> dict[str, Any]:
 
 def _write_checksums(folder: str) -> None:
     """Write the SHA-256 of every file in the folder, by relative path."""
-    checksums = {name: _checksum(os.path.join(folder, name)) for name in _files_below(folder)}
+    checksums = {name: files.sha256(os.path.join(folder, name)) for name in _files_below(folder)}
     _write_json(os.path.join(folder, CHECKSUMS_FILE), checksums)
 
 
@@ -234,14 +232,6 @@ def _files_below(folder: str, prefix: str = "") -> Iterator[str]:
             yield from _files_below(folder, f"{name}/")
         else:
             yield name
-
-
-def _checksum(path: str) -> str:
-    checksum = hashlib.sha256()
-    with files.open_file(path, "rb") as source:
-        while chunk := source.read(_BYTES_AT_ONCE):
-            checksum.update(chunk)
-    return checksum.hexdigest()
 
 
 def path_with_parents(folder: str, *names: str) -> str:

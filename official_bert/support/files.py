@@ -8,6 +8,7 @@ Local paths use the standard library, so that tokenization and `--help` never im
 import contextlib
 import errno
 import glob as local_glob
+import hashlib
 import os
 import re
 import stat
@@ -18,6 +19,7 @@ from typing import IO, Any
 from official_bert.support.errors import UserError
 
 _MAX_NAME_BYTES = 255  # maximum on all common file systems
+_BYTES_AT_ONCE = 1 << 20
 _MOST_NAMED = 3  # maximum number of files in a message
 _SECONDS_TO_ANSWER = 30.0  # TensorFlow itself keeps retrying a remote file system for many minutes
 _SPECIAL = (
@@ -216,6 +218,15 @@ def is_folder(path: str) -> bool:
         return os.path.isdir(path)
     with remote_file_system(path) as gfile:
         return gfile.isdir(path)
+
+
+def sha256(path: str) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    with open_file(path, "rb") as source:
+        while chunk := source.read(_BYTES_AT_ONCE):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def list_folder(path: str) -> list[str]:

@@ -6,10 +6,10 @@ the cache.
 
 import functools
 import glob
-import hashlib
 import os
 import re
 
+from official_bert.support import files
 from official_bert.support.errors import UserError
 
 SCHEME = "hf://"
@@ -92,8 +92,5 @@ def _check_content(model: str, file: str, blob: str) -> None:
     wanted = os.path.basename(blob)
     if not _SHA256.fullmatch(wanted):
         return
-    with open(blob, "rb") as source:
-        if hashlib.file_digest(source, "sha256").hexdigest() != wanted:
-            raise UserError(
-                f"{model}: {file} is damaged: its SHA-256 does not match; delete {blob} to download it again"
-            )
+    if files.sha256(blob) != wanted:
+        raise UserError(f"{model}: {file} is damaged: its SHA-256 does not match; delete {blob} to download it again")

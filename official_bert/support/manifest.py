@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from absl import logging
 
@@ -17,22 +17,40 @@ def fingerprint(*values: Any) -> str:
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
 
+class _Needed(TypedDict):
+    provenance: dict[str, Any]
+    num_bytes: dict[str, int]
+
+
+class _Contents(_Needed, total=False):
+    num_records: int | None
+    checksums: dict[str, str]
+
+
 class Manifest(NamedTuple):
-    """Record of the provenance and lengths of files, without checksums.
+    """Record of the provenance, lengths and checksums of files.
 
     Attributes:
       provenance: everything that determines the contents of the files: names, used in messages, to JSON values.
       num_bytes: file name to length, relative to the folder of the manifest.
       num_records: total number of records, if known.
+      checksums: file name to SHA-256, of files that have no checksums themselves.
     """
 
     provenance: Mapping[str, Any]
     num_bytes: Mapping[str, int]
-    num_records: int | None = None
+    num_records: int | None
+    checksums: Mapping[str, str]
 
     @classmethod
     def write(
-        cls, path: str, provenance: Mapping[str, Any], names: Iterable[str] = (), num_records: int | None = None
+        cls,
+        path: str,
+        provenance: Mapping[str, Any],
+        names: Iterable[str] = (),
+        num_records: int | None = None,
+        *,
+        is_checked: bool = True,
     ) -> None:
         """Write the manifest of complete files.
 
@@ -41,14 +59,16 @@ class Manifest(NamedTuple):
           provenance: see the class.
           names: the files.
           num_records: see the class.
+          is_checked: whether to store checksums; not needed for TFRecord files, whose records have their own.
 
         Raises:
           UserError: it cannot be written.
         """
-        folder = os.path.dirname(path)
-        num_bytes = {name: files.size(os.path.join(folder, name)) for name in names}
+        paths = {name: os.path.join(os.path.dirname(path), name) for name in names}
+        num_bytes = {name: files.size(file) for name, file in paths.items()}
+        checksums = {name: files.sha256(file) for name, file in paths.items()} if is_checked else {}
         with writing.atomic_write(path) as sink:
-            json.dump(cls(provenance, num_bytes, num_records)._asdict(), sink, indent=2)
+            json.dump(cls(provenance, num_bytes, num_records, checksums)._asdict(), sink, indent=2)
 
     @classmethod
     def read(cls, path: str) -> "Manifest | None":
@@ -59,12 +79,11 @@ class Manifest(NamedTuple):
         """
         if not files.exists(path):
             return None
-        values = text_files.read_json(path, "note about files")
-        found = cls(*(values.get(name) for name in cls._fields))
-        has_numbers = type(found.num_records) is int or found.num_records is None
-        if not (isinstance(found.provenance, dict) and isinstance(found.num_bytes, dict) and has_numbers):
-            raise UserError(f"{path} does not record what the files were made from; restore or delete it")
-        return found
+        try:
+            values = text_files.read_json_as(path, "note about files", _Contents)
+        except UserError as error:
+            raise UserError(f"{error}; restore or delete it") from error
+        return cls(values["provenance"], values["num_bytes"], values.get("num_records"), values.get("checksums", {}))
 
     @classmethod
     def read_or_none(cls, path: str) -> "Manifest | None":
@@ -104,9 +123,11 @@ class Manifest(NamedTuple):
         return [name for name in {**wanted, **self.provenance} if self.provenance.get(name) != wanted.get(name)]
 
     def find_damage(self, folder: str) -> str | None:
-        """Describe the damage to the files in a folder; return None if their lengths are unchanged."""
+        """Describe the damage to the files in a folder; return None if they are unchanged."""
         for name, num_bytes in self.num_bytes.items():
             path = os.path.join(folder, name)
             if not files.exists(path) or files.size(path) != num_bytes:
                 return f"is damaged: {name} is missing or has another length"
+            if name in self.checksums and self.checksums[name] != files.sha256(path):
+                return f"is damaged: {name} does not match its checksum"
         return None

@@ -72,7 +72,7 @@ def test_a_graph_is_reused_unless_damaged_or_built_from_other_vectors(vectors, t
     path.write_bytes(content[:-1])
     assert is_made({"a": 2}) and "graph.faiss is missing or has" in reasons[-1]
     path.write_bytes(content[:1000] + bytes([content[1000] ^ 1]) + content[1001:])
-    assert is_made({"a": 2}) and "is damaged: its checksum does not match" in reasons[-1]
+    assert is_made({"a": 2}) and "is damaged: graph.faiss does not match its checksum" in reasons[-1]
     monkeypatch.setattr(approximate_search, "_EXPANSION", 40)
     assert is_made({"a": 2}) and "was built with different graph" in reasons[-1]
     assert not is_made({"a": 2})

@@ -48,7 +48,8 @@ def test_predictions_from_python(reviews, version, monkeypatch):
 def test_damaged_exports_are_named(version, tmp_path):
     rng = random.Random(1)
     shutil.copytree(version, tmp_path / "flipped")
-    for name in ("saved_model.pb", "variables/variables.index", "variables/variables.data-00000-of-00001"):
+    variables = "variables/variables"
+    for name in ("saved_model.pb", f"{variables}.index", f"{variables}.data-00000-of-00001", "assets/vocab.txt"):
         path = tmp_path / "flipped" / name
         content = path.read_bytes()
         for _ in range(60):
@@ -62,9 +63,6 @@ def test_damaged_exports_are_named(version, tmp_path):
         with pytest.raises(UserError, match=missing):
             Predictor(tmp_path / "flipped")
         path.write_bytes(content)
-    pair = ("bright town", "")
-    shutil.rmtree(tmp_path / "flipped" / "assets")  # not needed by anything
-    assert Predictor(tmp_path / "flipped")(pair) == Predictor(version)(pair)
     (tmp_path / "flipped" / "checksums.json").write_text("{")
     with pytest.raises(UserError, match=r"checksums\.json is not JSON"):
         Predictor(tmp_path / "flipped")

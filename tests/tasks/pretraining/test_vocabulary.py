@@ -73,7 +73,7 @@ def test_it_is_not_taken_from_what_does_not_know_it(make, vocab_file, tmp_path):
     assert find_tokenizer([path]) is None
     with open(f"{path}.tokenizer.json", "w") as note:
         note.write('{"file": 3}')
-    with pytest.raises(UserError, match="does not record what the files were made from; restore or delete it"):
+    with pytest.raises(UserError, match="json has no num_bytes; restore or delete it"):
         find_tokenizer([path])
 
 

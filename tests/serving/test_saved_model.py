@@ -370,6 +370,7 @@ def test_names_are_quoted_in_the_settings(tmp_path):
 def test_a_race_for_a_number_is_settled(tmp_path, monkeypatch):
     for name in ("1", ".version.partial"):
         (tmp_path / name).mkdir()
+        (tmp_path / name / "model").touch()
     seen = iter([[], [1], [1]])
     monkeypatch.setattr(versions, "versions", lambda _: next(seen))
     assert versions._publish(str(tmp_path / ".version.partial"), str(tmp_path)) == str(tmp_path / "2")

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 from official_bert.config.model_formats import MERGES_FILE, model_folder
 from official_bert.config.text_settings import TextSettings
@@ -11,13 +11,39 @@ from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 from official_bert.support.extras import require
 from official_bert.tokenization.alignment import EncodingWithOffsets
-from official_bert.tokenization.hf_tokenizer import BPE_FILE, TOKENIZER_CONFIG_FILE, TOKENIZER_FILE
+from official_bert.tokenization.hf_tokenizer import (
+    BPE_FILE,
+    BYTE_LEVEL,
+    TOKENIZER_FILE,
+    AddedToken,
+    TokenizerJson,
+    check_declared,
+    check_template,
+    read_added_tokens,
+    read_tokenizer_config,
+    steps_of,
+    template_of,
+)
 from official_bert.tokenization.roberta_sequences import NAMES, RobertaSequences
 from official_bert.tokenization.tokenizer import Tokenizer
 from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabulary
 from official_bert.tokenization.wordpiece import to_unicode
 
 _PREFIX_KEY = "add_prefix_space"
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")  # of an added token
+_FOR_UNKNOWN = ("unk_token", "fuse_unk", "byte_fallback")
+_MODEL = {
+    "type": ("BPE",),
+    "vocab": None,
+    "merges": None,
+    "dropout": (None, 0.0),
+    "continuing_subword_prefix": (None, ""),
+    "end_of_word_suffix": (None, ""),
+    "ignore_merges": (False,),
+    "unk_token": (None,),
+    "fuse_unk": None,
+    "byte_fallback": (False,),
+}
 _SPACE = "\u0120"  # represents a space in a token
 
 
@@ -31,12 +57,21 @@ def _bytes_of_characters() -> dict[str, int]:
 _BYTES = _bytes_of_characters()
 
 
+class _PresetConfig(TypedDict, total=False):
+    add_prefix_space: bool | None
+
+
+class _Preset(TypedDict, total=False):
+    config: _PresetConfig
+
+
 class BpeVocabulary(Vocabulary):
     """Tokens of a byte-level BPE, and the merges that build them from bytes.
 
     Attributes:
       merges: pairs of tokens to merge, in order of priority.
       adds_prefix_space: whether text is encoded as if a space preceded it.
+      added: tokens that are found in a text before it is split into words.
     """
 
     file_name: ClassVar[str] = BPE_FILE
@@ -45,10 +80,17 @@ class BpeVocabulary(Vocabulary):
     marks_first_word: ClassVar[bool] = False
 
     def __init__(
-        self, token_to_id: dict[str, int], merges: Sequence[tuple[str, str]], source: str, *, adds_prefix_space: bool
+        self,
+        token_to_id: dict[str, int],
+        merges: Sequence[tuple[str, str]],
+        source: str,
+        *,
+        adds_prefix_space: bool,
+        added: Sequence[AddedToken] = (),
     ):
         super().__init__(token_to_id, source)
-        self.merges, self.adds_prefix_space = [*map(tuple, merges)], adds_prefix_space
+        self.merges, self.adds_prefix_space, self.added = [*map(tuple, merges)], adds_prefix_space, [*added]
+        self._whole = {*NAMES.values(), *(token["content"] for token in added)}  # not made of bytes
 
     @classmethod
     def from_file(cls, vocab_file: str) -> "BpeVocabulary":
@@ -57,36 +99,45 @@ class BpeVocabulary(Vocabulary):
         Raises:
           UserError: a file is missing or malformed.
         """
-        limit = {"max_bytes": text_files.MAX_VOCAB_BYTES}
-        values = text_files.read_json(vocab_file, "vocabulary", **limit)
+        values = text_files.read_json(vocab_file, "vocabulary", max_bytes=text_files.MAX_VOCAB_BYTES)
         folder = os.path.dirname(vocab_file)
-        if isinstance(model := values.get("model"), dict):  # else the id of a token
-            before = values.get("pre_tokenizer") or {}
-            merges, pieces = model.get("merges"), dict(model.get("vocab") or {})
-            parts = before.get("pretokenizers", [before])
-            adds_prefix_space = any(part.get(_PREFIX_KEY, False) for part in parts if part.get("type") == "ByteLevel")
-            is_plain = not (values.get("normalizer") or model.get("continuing_subword_prefix"))
-            if not (is_plain and [part.get("type") for part in parts] == ["ByteLevel"] and isinstance(merges, list)):
-                raise UserError(f"{vocab_file} is not a byte-level BPE like RoBERTa's, the only kind supported")
-            merges = [pair.split(" ") if isinstance(pair, str) else pair for pair in merges]
-            pieces |= {token["content"]: token["id"] for token in values.get("added_tokens") or ()}
+        if isinstance(values.get("model"), dict):  # else the id of a token
+            text_files.check_json(values, TokenizerJson, vocab_file)
+            added = read_added_tokens(folder, values)
+            pieces, merges, adds_prefix_space = _read_model(values, vocab_file)
         else:
             path = os.path.join(folder, MERGES_FILE)
             if not files.exists(path):
                 raise UserError(f"{vocab_file} needs {path}, which is missing; models are published with both files")
-            content = text_files.read_limited(path, "list of merges", text_files.MAX_VOCAB_BYTES).decode()
+            text_files.check_json(values, dict[str, int], vocab_file)
+            content = text_files.read_text(path, "list of merges", text_files.MAX_VOCAB_BYTES)
             merges = [line.split(" ") for line in content.split("\n") if line and not line.startswith("#version")]
-            model = model_folder(vocab_file)
-            config = os.path.join(model, TOKENIZER_CONFIG_FILE if model == folder else TOKENIZER_FILE)  # or a preset's
-            said = text_files.read_json(config, "tokenizer config") if files.exists(config) else {}
-            pieces, adds_prefix_space = values, bool(said.get("config", said).get(_PREFIX_KEY, False))
+            pieces, adds_prefix_space, added = values, False, read_added_tokens(folder, {})
+        if (model := model_folder(vocab_file)) == folder:
+            said = read_tokenizer_config(folder)
+        else:
+            path = os.path.join(model, TOKENIZER_FILE)
+            preset = text_files.read_json_as(path, "tokenizer", _Preset) if files.exists(path) else {}
+            said = preset.get("config", {})
+        if (value := said.get(_PREFIX_KEY)) is not None:  # as in `transformers`, it overrides the tokenizer.json
+            adds_prefix_space = value
+        for token in added:
+            if pieces.setdefault(token["content"], token.get("id")) != token.get("id"):
+                raise UserError(
+                    f"{vocab_file}: the added token {token['content']!r:.80} has another id in the vocabulary"
+                )
         _check(vocab_file, pieces, merges)
-        return cls(pieces, merges, vocab_file, adds_prefix_space=adds_prefix_space)
+        added = [
+            {"content": token["content"], **{flag: token.get(flag, False) for flag in _FLAGS}}
+            for token in added
+            if token["content"] not in NAMES.values()
+        ]
+        return cls(pieces, merges, vocab_file, adds_prefix_space=adds_prefix_space, added=added)
 
     @property
     def contents(self) -> list:
         """The settings that determine the ids of a text."""
-        return [*self.token_to_id.items(), *self.merges, self.adds_prefix_space]
+        return [*self.token_to_id.items(), *self.merges, self.adds_prefix_space, *self.added]
 
     def continues(self, trained: Vocabulary) -> bool:
         """Return True if the two are equal: with other merges, texts are split differently."""
@@ -106,7 +157,8 @@ class BpeVocabulary(Vocabulary):
                 | {"rstrip": False, "normalized": False, "special": True}
                 for special, name in NAMES.items()
                 if name in self.token_to_id
-            ],
+            ]
+            + [{"id": self.token_to_id[token["content"]], **token} for token in self.added],
             "normalizer": None,
             "pre_tokenizer": {"type": "ByteLevel", **space, "use_regex": True},
             "post_processor": {"type": "RobertaProcessing", "sep": pair[SEP], "cls": pair[CLS], **space},
@@ -131,7 +183,7 @@ class BpeVocabulary(Vocabulary):
 
     def continues_word(self, token: str) -> bool:
         """Return True if a token continues the previous token's word: it does not begin with a space."""
-        return not token.startswith((_SPACE, "<")) or token == "<"
+        return token not in self._whole and (not token.startswith((_SPACE, "<")) or token == "<")
 
     def characters_of(self, token: str) -> str:
         """Return a token without its word-start marker."""
@@ -139,12 +191,11 @@ class BpeVocabulary(Vocabulary):
 
     def shown(self, token: str) -> str:
         """Return the text of a token, including its leading space."""
-        return token if token in NAMES.values() else _text_of(token).decode("utf-8", "replace")
+        return token if token in self._whole else _text_of(token).decode("utf-8", "replace")
 
     def joined(self, tokens: Iterable[str]) -> str:
         """Return the text of tokens; special tokens are set off by spaces."""
-        specials = set(NAMES.values())
-        parts = (f" {token} ".encode() if token in specials else _text_of(token) for token in tokens)
+        parts = (f" {token} ".encode() if token in self._whole else _text_of(token) for token in tokens)
         return b"".join(parts).decode("utf-8", "replace").strip(" ")
 
     def _advice_on(self, missing: str) -> str:
@@ -175,6 +226,7 @@ class BpeTokenizer(RobertaSequences, Tokenizer):
           UserError: a file is missing or malformed, lacks a special token, or `tokenizers` is not installed.
         """
         require("tokenizers", "bpe")
+        from tokenizers import AddedToken as Added
         from tokenizers import Tokenizer as Splitter
         from tokenizers import models, pre_tokenizers
 
@@ -189,6 +241,8 @@ class BpeTokenizer(RobertaSequences, Tokenizer):
             raise UserError(f"{self.vocabulary.source} is not a byte-level BPE: {error}") from error
         adds_space = self.vocabulary.adds_prefix_space
         self._splitter.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=adds_space, trim_offsets=False)
+        self._splitter.add_tokens([Added(**token) for token in self.vocabulary.added])
+        self._added = tuple(token["content"] for token in self.vocabulary.added)
 
     @classmethod
     def with_settings(cls, vocabulary: str | BpeVocabulary, settings: TextSettings) -> "BpeTokenizer":
@@ -205,7 +259,8 @@ class BpeTokenizer(RobertaSequences, Tokenizer):
 
     def encode_word(self, word: str | bytes) -> list[int]:
         """Encode a word of pretokenized text, as if preceded by a space."""
-        return self.encode(" " + to_unicode(word))
+        word = to_unicode(word)
+        return self.encode(word if word.startswith(self._added) else " " + word)
 
     def encode_with_offsets(self, text: str | bytes) -> EncodingWithOffsets:
         """Split a text into tokens with their offsets in the text.
@@ -242,9 +297,33 @@ def _encodable(text: str | bytes) -> str:
     return text if text.isascii() else text.encode("utf-8", "ignore").decode()
 
 
+def _read_model(values: TokenizerJson, path: str) -> tuple[dict[str, int], list, bool]:
+    """Return the tokens, merges and `add_prefix_space` of a `tokenizer.json`; UserError for what is not RoBERTa's."""
+    model = values["model"]
+    text_files.check_json(model["vocab"], dict[str, int], path, "model.vocab")
+    if "merges" not in model:
+        raise UserError(f"{path} has no model.merges")
+    for place, step in steps_of(values, "normalizer", path):
+        check_declared(step, {}, path, place)
+    steps = steps_of(values, "pre_tokenizer", path)
+    for place, step in steps:
+        check_declared(step, BYTE_LEVEL, path, place)
+    if len(steps) != 1:
+        raise UserError(
+            f"{path}: pre_tokenizer has {len(steps)} steps; a byte-level BPE like RoBERTa's has one ByteLevel"
+        )
+    has_all = model["vocab"].keys() >= _BYTES.keys()  # then no text has an unknown part
+    check_declared(model, _MODEL | (dict.fromkeys(_FOR_UNKNOWN) if has_all else {}), path, "model")
+    ids = {token["content"]: token.get("id") for token in values.get("added_tokens") or ()} | model["vocab"]
+    names = [[NAMES[special], ids.get(NAMES[special])] for special in (CLS, SEP)]
+    check_template(values, path, template_of(*names, num_between=2, second_segment=0))
+    merges = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
+    return dict(model["vocab"]), merges, bool(steps[0][1].get(_PREFIX_KEY, False))
+
+
 def _check(path: str, pieces: dict, merges: Sequence) -> None:
     if not all(type(index) is int for index in pieces.values()) or len(set(pieces.values())) != len(pieces):
         raise UserError(f"{path}: token ids must be distinct whole numbers")
     for pair in merges:
-        if len(pair) != 2 or "".join(pair) not in pieces:
-            raise UserError(f"{path}: {' '.join(map(str, pair))!r:.80} is not a merge of two tokens into a third one")
+        if type(pair) is not list or len(pair) != 2 or {*map(type, pair)} != {str} or "".join(pair) not in pieces:
+            raise UserError(f"{path}: {pair!r:.80} is not a merge of two tokens into a third one")

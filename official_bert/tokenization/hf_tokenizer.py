@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Required, TypedDict
 
 from absl import logging
@@ -13,6 +13,7 @@ from official_bert.support.errors import UserError
 
 TOKENIZER_CONFIG_FILE, TOKENIZER_FILE = "tokenizer_config.json", "tokenizer.json"
 PIECES_FILE = "vocab.json"  # used by older folders, with `merges.txt`, instead of `tokenizer.json`
+BYTE_LEVEL = {"type": ("ByteLevel",), "add_prefix_space": (True, False), "trim_offsets": None, "use_regex": (True,)}
 ADDED_TOKENS_FILE = "added_tokens.json"
 _MOST_DIGITS_OF_AN_ID = 9
 BPE = "BPE"  # model type of a byte-level tokenizer
@@ -93,14 +94,46 @@ def check_declared(declared: Mapping[str, Any], known: Mapping[str, Collection |
             raise UserError(f"{path}: {place}.{name} is {value!r:.80}, which is not supported for this kind of model")
 
 
-def read_added_tokens(folder: str) -> list[AddedToken]:
+def template_of(cls: Sequence, sep: Sequence, *, num_between: int, second_segment: int) -> dict[str, Any]:
+    """Return the post-processor that joins texts; `cls` and `sep` are names with ids, for the rest see `Specials`."""
+
+    def part(kind: str, name: str, segment: int) -> dict[str, Any]:
+        return {kind: {"id": name, "type_id": segment}}
+
+    first = [part("SpecialToken", cls[0], 0), part("Sequence", "A", 0), part("SpecialToken", sep[0], 0)]
+    second = [part("Sequence", "B", second_segment), part("SpecialToken", sep[0], second_segment)]
+    return {
+        "type": "TemplateProcessing",
+        "single": first,
+        "pair": [*first, *first[-1:] * (num_between - 1), *second],
+        "special_tokens": {name: {"id": name, "ids": [index], "tokens": [name]} for name, index in (cls, sep)},
+    }
+
+
+def check_template(values: TokenizerJson, path: str, right: Mapping[str, Any]) -> None:
+    """Raise UserError if a `tokenizer.json` joins texts otherwise than `right`, a result of `template_of`."""
+    ids = {name: (special["ids"][0]) for name, special in right["special_tokens"].items()}
+    cls, sep = ([name, ids[name]] for name in (right["single"][at]["SpecialToken"]["id"] for at in (0, 2)))
+    kind = "BertProcessing" if len(right["pair"]) == 5 else "RobertaProcessing"
+    older = {"type": (kind,), "cls": (cls,), "sep": (sep,), "trim_offsets": None, "add_prefix_space": None}
+    template = {key: (value,) for key, value in right.items()}
+    steps = [step for step in steps_of(values, "post_processor", path) if step[1].get("type") != BYTE_LEVEL["type"][0]]
+    for place, step in steps:
+        check_declared(step, older if step.get("type") == kind else template, path, place)
+    if len(steps) != 1 and values.get("post_processor") is not None:
+        raise UserError(f"{path}: post_processor has {len(steps)} steps that add special tokens; there must be one")
+
+
+def read_added_tokens(folder: str, values: TokenizerJson | None = None) -> list[AddedToken]:
     """Return the tokens that the files of a Hugging Face folder add, specials included, in the order of their ids.
 
-    As in `transformers`: `added_tokens_decoder` comes before `added_tokens.json`, and both before `tokenizer.json`.
+    As in `transformers`: `added_tokens_decoder` comes before `added_tokens.json`, and both before `tokenizer.json`,
+    whose content may be given.
     """
     added: dict[str, AddedToken] = {}
-    if files.exists(path := os.path.join(folder, TOKENIZER_FILE)):
-        added |= {token["content"]: token for token in read_tokenizer_json(path).get("added_tokens") or ()}
+    if values is None and files.exists(path := os.path.join(folder, TOKENIZER_FILE)):
+        values = read_tokenizer_json(path)
+    added |= {token["content"]: token for token in (values or {}).get("added_tokens") or ()}
     if files.exists(path := os.path.join(folder, ADDED_TOKENS_FILE)):
         ids = text_files.read_json(path, "added tokens")
         text_files.check_json(ids, dict[str, int], path)

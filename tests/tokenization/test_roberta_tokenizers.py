@@ -18,7 +18,7 @@ from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.serving.saved_model import write_export
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.servable import PretrainingServable
-from official_bert.tokenization import FullTokenizer, load_tokenizer, read_vocabulary_file
+from official_bert.tokenization import FullTokenizer, hf_tokenizer, load_tokenizer, read_vocabulary_file
 from official_bert.tokenization.shifted_tokenizer import CamembertTokenizer, XlmRobertaTokenizer
 from official_bert.tokenization.tokenizer_files import content_of_copy, kind_of_file
 from tests.tokenization.sentencepiece_models import as_tokenizer_json, normalizer_of, random_texts, write_model
@@ -120,7 +120,7 @@ def test_bad_bpe_files_are_named(bpe, tmp_path):
     values["model"]["merges"][0] = ["a", "nothing"]
     cases = (
         ("vocab.json", None, "merges.txt, which is missing"),
-        ("bpe.json", values, "'a nothing' is not a merge"),
+        ("bpe.json", values, r"\['a', 'nothing'\] is not a merge"),
         ("tokenizer.json", {"model": {"type": "Unigram"}}, "is damaged, or not a tokenizer of type Unigram: KeyError"),
         ("tokenizer.json", as_tokenizer_json([["<pad>", 0.0], ["<unk>", 0.0]]), "put the SentencePiece model"),
         (
@@ -128,7 +128,6 @@ def test_bad_bpe_files_are_named(bpe, tmp_path):
             as_tokenizer_json([["<s>", 0.0]], normalizer={"type": "Lowercase"}),
             "unlike those of ALBERT",
         ),
-        ("other.json", {**values, "normalizer": {"type": "NFC"}}, "not a byte-level BPE like RoBERTa's"),
     )
     for name, content, message in cases:
         if content is not None:
@@ -139,6 +138,100 @@ def test_bad_bpe_files_are_named(bpe, tmp_path):
     with pytest.raises(UserError, match="basic_tokenize=false, but .* takes text as it is; give basic_tokenize=true"):
         load_tokenizer(BPE, basic_tokenize=False)
     assert kind_of_file(str(tmp_path / "vocab.txt")) is FullTokenizer
+
+
+def changed(values, path, value):
+    """Return a copy of JSON values with one value replaced, given its place: `model.dropout`."""
+    first, _, rest = path.partition(".")
+    return {**values, first: changed(values[first], rest, value) if rest else value}
+
+
+TEMPLATE = {
+    "type": "TemplateProcessing",
+    "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+}
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "named"),
+    [
+        ("normalizer", {"type": "NFC"}, "normalizer.type"),
+        ("normalizer", {"type": "Sequence", "normalizers": [{"type": "Lowercase"}]}, "normalizer.normalizers[0].type"),
+        ("pre_tokenizer.use_regex", False, "pre_tokenizer.use_regex"),
+        ("pre_tokenizer.use_regex", 1, "pre_tokenizer.use_regex"),
+        ("pre_tokenizer", {"type": "Whitespace"}, "pre_tokenizer.type"),
+        ("pre_tokenizer", {"type": "Sequence", "pretokenizers": [BYTES]}, "pre_tokenizer.pretokenizers[0].use_regex"),
+        ("pre_tokenizer", {"type": "Sequence", "pretokenizers": [5]}, "pre_tokenizer.pretokenizers[0] is 5"),
+        ("pre_tokenizer", {"type": "Sequence"}, "pre_tokenizer.pretokenizers is None"),
+        ("pre_tokenizer", None, "pre_tokenizer has 0 steps"),
+        ("pre_tokenizer", "x", "pre_tokenizer is 'x'"),
+        ("model.ignore_merges", True, "model.ignore_merges"),
+        ("model.dropout", 0.1, "model.dropout"),
+        ("model.end_of_word_suffix", "</w>", "model.end_of_word_suffix"),
+        ("model.continuing_subword_prefix", "##", "model.continuing_subword_prefix"),
+        ("model.vocab", ["a"], "model.vocab is ['a']"),
+        ("model.merges", [5], "5 is not a merge"),
+        ("post_processor", BYTES, "post_processor has 0 steps"),
+        ("post_processor.sep", ["</s>", 3], "post_processor.sep"),
+        ("post_processor", TEMPLATE, "post_processor.single"),
+        ("post_processor.type", "BertProcessing", "post_processor.type"),
+        ("added_tokens", [5], "added_tokens[0] is 5"),
+        ("added_tokens", [{"content": "<s>", "id": 3}], "the added token '<s>' has another id"),
+        ("added_tokens", [{"content": "<e>"}], "ids must be distinct"),
+    ],
+)
+def test_what_a_bpe_tokenizer_does_otherwise_is_named(bpe, tmp_path, place, value, named):
+    values = json.loads(bpe.vocabulary.file_content)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(changed(values, place, value)))
+    with pytest.raises(UserError) as caught:
+        load_tokenizer(tmp_path)
+    assert "tokenizer.json" in str(caught.value) and named in str(caught.value)
+
+
+def test_tokens_added_to_a_bpe_are_those_of_tokenizers(bpe, expected, tmp_path):
+    from tokenizers import Tokenizer
+
+    values, size = json.loads(bpe.vocabulary.file_content), len(bpe)
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    added = [
+        {**flags, "id": size, "content": "<e1>", "special": True},
+        {**flags, "id": size + 1, "content": "new word", "lstrip": True},
+        {**flags, "id": size + 2, "content": "smit", "single_word": True, "rstrip": True},
+        {**flags, "id": bpe.vocab["ing"], "content": "ing"},
+    ]
+    template = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
+    processors = [template, hf_tokenizer.template_of(
+        ("<s>", bpe.cls_id), ("</s>", bpe.sep_id), num_between=2, second_segment=0)]  # fmt: skip
+    values["post_processor"] = {"type": "Sequence", "processors": processors}
+    values["added_tokens"] += added
+    (tmp_path / "tokenizer.json").write_text(json.dumps(values))
+    theirs, tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json")), load_tokenizer(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "bpe.json").write_bytes(tokenizer.vocabulary.file_content)
+    copy = load_tokenizer(tmp_path / "run")
+    # Older folders say it in other files.
+    (tmp_path / "older").mkdir()
+    for name in ("vocab.json", "merges.txt"):
+        shutil.copy(BPE / name, tmp_path / "older")
+    (tmp_path / "older" / "added_tokens.json").write_text(json.dumps({"<e1>": size, "smit": size + 2}))
+    decoder = {str(token["id"]): {key: token[key] for key in token if key != "id"} for token in added[1:]}
+    (tmp_path / "older" / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": decoder}))
+    older = load_tokenizer(tmp_path / "older")
+    texts = [
+        "<e1>the <e1> smith",
+        " a new word  new words",
+        "smit  x smith smit",
+        "singing\u00e9ing",
+        *expected["texts"],
+    ]
+    assert tokenizer.encode_word("<e1>") == [size] and tokenizer.decode([size]) == "<e1>"
+    assert len(tokenizer) == size + 3 and copy.identity == tokenizer.identity != bpe.identity
+    for text in texts:
+        ids = theirs.encode(text, add_special_tokens=False).ids
+        assert tokenizer.encode(text) == copy.encode(text) == older.encode(text) == ids, text
+        assert tokenizer.encode_with_offsets(text).ids == ids
+    assert tokenizer([("the <e1>", "smith")])["input_ids"][0].tolist() == theirs.encode("the <e1>", "smith").ids
 
 
 @pytest.mark.parametrize("kind", [XlmRobertaTokenizer, pytest.param(CamembertTokenizer, marks=pytest.mark.slow)])

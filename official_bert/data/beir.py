@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from official_bert.data.tables import Keys, Row, column_number, parse_score, read_jsonl, read_tsv
+from official_bert.metrics.retrieval import check_relevant
 from official_bert.support import files
 from official_bert.support.errors import UserError, format_names
 
@@ -69,8 +70,8 @@ def read_beir(folder: str, split: str) -> tuple[dict[str, str], BeirCorpus, dict
       qrels: for each query, in file order, the scores of its judged documents, by id.
 
     Raises:
-      UserError: a file is missing, a line cannot be read, a query is unknown, a score is not a number, or two judgments
-        of a document disagree.
+      UserError: a file is missing, a line cannot be read, a query is unknown, a score is not a number, two judgments
+        of a document disagree, or no score is above 0.
     """
     qrels_path = os.path.join(folder, "qrels", f"{split}.tsv")
     if not files.exists(qrels_path):
@@ -90,6 +91,7 @@ def read_beir(folder: str, split: str) -> tuple[dict[str, str], BeirCorpus, dict
         judged.setdefault(document, row.where)
     if not qrels:
         raise UserError(f"{qrels_path} has no judgments")
+    check_relevant({query: judgments.values() for query, judgments in qrels.items()}, qrels_path)
     return {query: texts[query] for query in qrels}, BeirCorpus(os.path.join(folder, "corpus.jsonl"), judged), qrels
 
 

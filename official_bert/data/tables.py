@@ -5,12 +5,15 @@
 
 import contextlib
 import csv
+import functools
 import itertools
 import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+from absl import logging
 
 from official_bert.data.parquet import open_parquet
 from official_bert.support import files, text_files
@@ -221,11 +224,40 @@ def _cells_by_name(
     places = None
     for row in without_trailing_blank_rows(read_table(path, table_format, Keys(()))):
         if places is None:
-            places = {name: int(name) if name.isdecimal() else column_number(name, row) for name in columns}
+            places = dict(zip(columns, locate_columns(columns, row if has_header else None), strict=True))
             if has_header:
                 places |= {name: row.cells.index(name) for name in optional if row.cells.count(name) == 1}
                 continue
         yield row.where, {name: row.cells[place] for name, place in places.items() if place < len(row.cells)}
+
+
+def locate_columns(columns: Sequence[str], header: Row | None) -> list[int]:
+    """Return the numbers of columns given by name or number, and log the header.
+
+    Raises:
+      UserError: a name is given without a header, or see `column_number`.
+    """
+    numbers = []
+    for column in columns:
+        if header is None and not column.isdecimal():
+            raise UserError(f"column {column!r}: without a header, give its number, counted from 0")
+        numbers.append(int(column) if column.isdecimal() else column_number(column, header))
+    if header is not None:
+        log_header(header, is_doubtful=any(map(str.isdecimal, columns)))
+    return numbers
+
+
+def log_header(header: Row, *, is_doubtful: bool) -> None:
+    """Log which row was taken as the header; warn if it may be an example."""
+    _log_once(f"{header.where} is taken as the header: {format_names(cell[:80] for cell in header.cells)}", is_doubtful)
+
+
+@functools.cache  # a table may be read several times
+def _log_once(message: str, is_doubtful: bool) -> None:
+    if is_doubtful:
+        logging.warning("%s; if it is an example, give has_header=False or add a header to the file", message)
+    else:
+        logging.info("%s", message)
 
 
 def column_number(name: str, header: Row) -> int:
@@ -243,11 +275,11 @@ def column_number(name: str, header: Row) -> int:
     return header.cells.index(name)
 
 
-def parse_score(cell: str, where: str, hint: str = "") -> float:
+def parse_score(cell: str, where: str, hint: str = "", max_score: float = math.inf) -> float:
     """Return the number in a cell; `hint` is appended to the error message if it is not a number.
 
     Raises:
-      UserError: it is not a finite number.
+      UserError: it is not a finite number, or above the highest possible score.
     """
     try:
         score = float(cell)
@@ -255,6 +287,8 @@ def parse_score(cell: str, where: str, hint: str = "") -> float:
         raise UserError(f"{where}: the score {cell!r} is not a number{hint}") from error
     if not math.isfinite(score):
         raise UserError(f"{where}: the score {cell!r} is not finite")
+    if score > max_score:
+        raise UserError(f"{where}: the score {cell!r} is above max_score={max_score:g}; give the highest possible one")
     return score
 
 

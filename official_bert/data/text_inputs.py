@@ -15,8 +15,8 @@ from official_bert.data.tables import (
     Keys,
     Row,
     check_table,
-    column_number,
     format_of,
+    locate_columns,
     read_table,
     without_trailing_blank_rows,
 )
@@ -141,24 +141,13 @@ class TextSource(NamedTuple):
         rows = without_trailing_blank_rows(read_table(self.readable_path, table_format, Keys(self.text_columns)))
         if table_format in KEYED_FORMATS:
             numbers = range(len(self.text_columns))
-        elif self.has_header:
-            header = next(rows, None)
-            if header is None:
-                return
-            numbers = [_number(column, header) for column in self.text_columns]
         else:
-            numbers = [_number(column, None) for column in self.text_columns]
+            header = next(rows, None) if self.has_header else None
+            if self.has_header and header is None:
+                return
+            numbers = locate_columns(self.text_columns, header)
         for row in rows:
             yield TextOrPair(*_texts(row, numbers))
-
-
-def _number(column: str, header: Row | None) -> int:
-    """Return the number of a column given by name or number."""
-    if column.isdecimal():
-        return int(column)
-    if header is None:
-        raise UserError(f"column {column!r}: without a header, give its number, counted from 0")
-    return column_number(column, header)
 
 
 def _texts(row: Row, numbers: Sequence[int]) -> list[str]:

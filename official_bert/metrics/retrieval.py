@@ -1,13 +1,16 @@
 """Retrieval metrics: recall, reciprocal rank and nDCG of ranked documents.
 
 The gain of a document is its relevance to a query: positive for relevant documents, 0 for documents without a
-judgment. A query without relevant documents scores 0.0.
+judgment. A query without relevant documents scores 0.0, and is left out of means, as in trec_eval.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
+from absl import logging
+
+from official_bert.support.errors import UserError
 
 _DEPTH = 10  # number of ranks for MRR and nDCG
 RERANKING_METRICS = (f"mrr@{_DEPTH}", f"ndcg@{_DEPTH}")
@@ -62,13 +65,11 @@ def retrieval_scores(
       recall_at: depths at which to compute recall.
 
     Returns:
-      The means over the queries of `qrels`: "recall@1", "recall@10", "mrr@10", "ndcg@10".
+      The means over the queries of `qrels` with a relevant document: "recall@1", "recall@10", "mrr@10", "ndcg@10".
 
     Raises:
-      ValueError: a document is ranked twice, or there are no queries.
+      ValueError: a document is ranked twice, or no query has a relevant document.
     """
-    if not qrels:
-        raise ValueError("there are no judged queries")
     depth = max(*recall_at, _DEPTH)
     rows = []
     for query, judgments in qrels.items():
@@ -77,9 +78,9 @@ def retrieval_scores(
             raise ValueError(f"query {query!r}: a document is ranked twice")
         gains, judged = [judgments.get(document, 0) for document in documents], list(judgments.values())
         recalls = [recall(gains, judged, k) for k in recall_at]
-        rows.append([*recalls, reciprocal_rank(gains, _DEPTH), ndcg(gains, judged, _DEPTH)])
-    names = [*(f"recall@{k}" for k in recall_at), *RERANKING_METRICS]
-    return dict(zip(names, np.mean(rows, axis=0).tolist(), strict=True))
+        if max(judged, default=0) > 0:
+            rows.append([*recalls, reciprocal_rank(gains, _DEPTH), ndcg(gains, judged, _DEPTH)])
+    return _means([*(f"recall@{k}" for k in recall_at), *RERANKING_METRICS], rows)
 
 
 def reranking_scores(queries: Sequence[Hashable], gains: npt.ArrayLike, scores: npt.ArrayLike) -> dict[str, float]:
@@ -91,7 +92,10 @@ def reranking_scores(queries: Sequence[Hashable], gains: npt.ArrayLike, scores: 
       scores: float [N], scores by which to rank the candidates; ties are broken in the worst order.
 
     Returns:
-      The mean of each of `RERANKING_METRICS` over the queries with a relevant candidate; 0.0 if there are none.
+      The mean of each of `RERANKING_METRICS` over the queries with a relevant candidate.
+
+    Raises:
+      ValueError: no query has a relevant candidate.
     """
     numbers: dict[Hashable, int] = {}
     groups = np.array([numbers.setdefault(query, len(numbers)) for query in queries], np.int64)
@@ -99,7 +103,18 @@ def reranking_scores(queries: Sequence[Hashable], gains: npt.ArrayLike, scores: 
     best_first = np.lexsort((gains, -np.asarray(scores, np.float64), groups))
     ranked = np.split(gains[best_first], np.cumsum(np.bincount(groups))[:-1]) if numbers else []
     rows = [(reciprocal_rank(each, _DEPTH), ndcg(each, each, _DEPTH)) for each in ranked if each.max() > 0]
-    return dict(zip(RERANKING_METRICS, np.mean(rows or [(0.0, 0.0)], axis=0).tolist(), strict=True))
+    return _means(RERANKING_METRICS, rows)
+
+
+def check_relevant(judged: Mapping[Hashable, Iterable[float]], where: str) -> None:
+    """Warn if queries have no relevant document among the gains of their judged ones; raise a UserError if all do."""
+    num_without = sum(max(gains, default=0) <= 0 for gains in judged.values())
+    if num_without == len(judged):
+        raise UserError(f"{where}: none of the {num_without:,} queries has a relevant text, one with a score above 0")
+    if num_without:
+        logging.warning(
+            "%s: %d of %d queries have no relevant text; metrics leave them out", where, num_without, len(judged)
+        )
 
 
 def triplet_accuracy(positive: npt.ArrayLike, negative: npt.ArrayLike) -> float:
@@ -113,6 +128,12 @@ def triplet_accuracy(positive: npt.ArrayLike, negative: npt.ArrayLike) -> float:
     if positive.shape != negative.shape:
         raise ValueError(f"positive has shape {positive.shape}, but negative has shape {negative.shape}")
     return float(np.count_nonzero(positive > negative) / max(len(positive), 1))
+
+
+def _means(names: Sequence[str], rows: Sequence[Sequence[float]]) -> dict[str, float]:
+    if not rows:
+        raise ValueError("no query has a relevant document")
+    return dict(zip(names, np.mean(rows, axis=0).tolist(), strict=True))
 
 
 def _discounted(gains: np.ndarray, depth: int | None) -> float:

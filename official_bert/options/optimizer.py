@@ -51,7 +51,8 @@ class OptimizerOptions(Options):
     )
     adam_bias_correction: bool = option(
         False,
-        "Apply Adam's bias correction, as PyTorch does and Google's BERT does not; use a higher learning rate with it.",
+        "Apply Adam's bias correction, as PyTorch does and Google's BERT does not; use a higher learning rate with it. "
+        "As in Keras, epsilon acts as sqrt(1 / (1 - beta_2)) times PyTorch's in the first step, by default 32 times.",
         only_with={"optimizer": ("adam",)},
         affects="learning",
     )

@@ -325,6 +325,15 @@ def test_data_of_ones_own(settings, problem):
     assert results(settings) == scores
 
 
+def test_a_ranking_needs_a_relevant_text(settings, tmp_path):
+    rows = [(f"the {word} town", word, label) for word in ("warm", "cold") for label in ("no", "yes")]
+    write_rows(tmp_path / "train.tsv", ("sentence", "text", "label"), rows)
+    write_rows(tmp_path / "dev.tsv", ("sentence", "text", "label"), rows[::2])
+    settings |= {**CUSTOM, "data_dir": str(tmp_path), "eval_file": "dev.tsv", "text_b_column": "text", "ranking": True}
+    with pytest.raises(UserError, match=r"dev.tsv: none of the 2 queries has a relevant text"):
+        run(settings, do_train=True, do_eval=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("class_weights", "is_good"), [(None, False), ("balanced", True)])
 def test_classes_of_unequal_size_can_count_the_same(settings, tmp_path, class_weights, is_good):

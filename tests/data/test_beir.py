@@ -40,6 +40,11 @@ def test_judged_queries_all_documents_and_judgments_are_read(collection):
     assert list(corpus) == list(corpus) == passages
 
 
+def test_queries_without_a_relevant_document_are_counted(collection, caplog):
+    read_beir(collection(qrels=QRELS + "not judged\td1\t0\n"), "test")
+    assert "test.tsv: 1 of 3 queries have no relevant text; metrics leave them out" in caplog.text
+
+
 def test_the_corpus_is_read_lazily(collection):
     folder = collection(corpus=[*CORPUS, {"text": "no id"}])
     assert len(list(itertools.islice(read_beir(folder, "test")[1], 3))) == 3
@@ -60,6 +65,7 @@ def test_the_corpus_is_read_lazily(collection):
         ({"qrels": "q1\td1\t1\n"}, r"test\.tsv, line 1: no column 'query-id'"),
         ({"qrels": ""}, r"test\.tsv is empty; .*'query-id', 'corpus-id', 'score'"),
         ({"qrels": "query-id\tcorpus-id\tscore\n"}, r"test\.tsv has no judgments"),
+        ({"qrels": "query-id\tcorpus-id\tscore\nq1\td1\t0\n"}, r"test\.tsv: none of the 1 queries has a relevant"),
         ({"corpus": [*CORPUS, {"text": "x"}]}, r"corpus\.jsonl, line 4: no key '_id'; the keys are 'text'"),
         ({"corpus": [*CORPUS, CORPUS[0]]}, r"corpus\.jsonl, line 4: an earlier document also has the _id 'd1'"),
         ({"corpus": [{"_id": 1, "text": "x"}]}, r"corpus\.jsonl, line 1: '_id' is 1; a text must be a string"),

@@ -5,7 +5,12 @@ import json
 import pytest
 
 from official_bert.data import tables
+from official_bert.data.text_inputs import TextSource
 from official_bert.support.errors import UserError
+from official_bert.tasks.classification.datasets.custom import custom_dataset
+from official_bert.tasks.classification.datasets.published import named_dataset
+from official_bert.tasks.multiple_choice import examples as choices
+from official_bert.tasks.sentence_encoder import examples as sentences
 
 
 def rows_of(read, path, content, **arguments):
@@ -143,3 +148,46 @@ def test_blank_rows_that_would_fill_the_memory_are_refused(tmp_path, monkeypatch
 def test_a_file_that_is_not_utf8_is_refused(tmp_path, read):
     with pytest.raises(UserError, match=r"t, line 2: byte 0xe9 .* not UTF-8"):
         rows_of(read, tmp_path / "t", b"good\ncaf\xe9\n")
+
+
+def classified(path, text, label):
+    custom_dataset(text_a_column=text, label_column=label, predict_file=path, labels=["p", "q"]).examples(None, "test")
+
+
+def chosen(path, text, label):
+    folder, name = path.rsplit("/", 1)
+    choices.read_examples(folder, choices.Layout(text, (label, text), files={"test": name}), "test")
+
+
+HEADER_READERS = {
+    "classification": classified,
+    "multiple choice": chosen,
+    "sentence encoder": lambda path, *names: list(sentences.read_rows(path, sentences.Layout(names))),
+    "texts": lambda path, *names: list(TextSource(path, names)),
+}
+
+
+@pytest.mark.parametrize("reader", HEADER_READERS)
+def test_the_header_is_logged_and_doubted_if_columns_are_numbers(reader, tmp_path, caplog):
+    caplog.set_level("INFO")
+    path = tmp_path / "t.tsv"
+    path.write_text("warm rooms\tp\ncold rooms\tq\n")
+    HEADER_READERS[reader](str(path), "warm rooms", "p")
+    HEADER_READERS[reader](str(path), "0", "1")
+    told = [
+        record
+        for record in caplog.records
+        if f"{path}, line 1 is taken as the header: 'warm rooms', 'p'" in record.message
+    ]
+    assert [record.levelname for record in told] == ["INFO", "WARNING"]
+    assert "if it is an example, give has_header=False" in told[1].message
+
+
+def test_a_published_file_whose_header_has_a_label_is_doubted(tmp_path, caplog):
+    row = "{}\t1\t2\tA.\tB.\n"
+    (tmp_path / "train.tsv").write_text("".join(map(row.format, "010")))
+    (tmp_path / "dev.tsv").write_text("".join(map(row.format, ["Quality", "1"])))
+    for split in ("train", "dev"):
+        named_dataset("mrpc").examples(str(tmp_path), split)
+    (told,) = (record.message for record in caplog.records if "header" in record.message)
+    assert "train.tsv, line 1 is taken as the header: '0', '1'" in told

@@ -31,10 +31,10 @@ def test_scores_of_several_queries_equal_hand_computed_values():
     assert retrieval_scores(ranked, qrels, recall_at=(1, 3, 10)) == pytest.approx(
         {
             "recall@1": 0,
-            "recall@3": (1 / 2) / 4,
-            "recall@10": (1 + 1) / 4,
-            "mrr@10": (1 / 3 + 1 / 10) / 4,
-            "ndcg@10": (ndcg_a + 1 / math.log2(11)) / 4,
+            "recall@3": (1 / 2) / 3,
+            "recall@10": (1 + 1) / 3,
+            "mrr@10": (1 / 3 + 1 / 10) / 3,
+            "ndcg@10": (ndcg_a + 1 / math.log2(11)) / 3,
         }
     )
     assert list(retrieval_scores(ranked, qrels)) == ["recall@1", "recall@10", "mrr@10", "ndcg@10"]
@@ -58,7 +58,19 @@ def test_ties_between_candidates_count_as_the_worst_order():
     of_x = (2 / math.log2(3) + 1 / math.log2(4)) / (2 + 1 / math.log2(3))
     expected = {"mrr@10": 1 / 2, "ndcg@10": (of_x + 1 / math.log2(3)) / 2}
     assert reranking_scores(queries, gains, scores) == pytest.approx(expected)
-    assert reranking_scores([], [], []) == reranking_scores(["x"], [0], [1]) == {"mrr@10": 0, "ndcg@10": 0}
+
+
+@pytest.mark.parametrize(
+    "score",
+    [
+        lambda: reranking_scores([], [], []),
+        lambda: reranking_scores(["x"], [0], [1]),
+        lambda: retrieval_scores({"x": [1]}, {"x": {1: 0}, "y": {}}),
+    ],
+)
+def test_metrics_need_a_relevant_document(score):
+    with pytest.raises(ValueError, match="no query has a relevant document"):
+        score()
 
 
 def test_triplets_with_equal_similarities_are_not_correct():

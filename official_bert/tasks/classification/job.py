@@ -12,7 +12,7 @@ from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.records import RecordFile
-from official_bert.metrics.retrieval import RERANKING_METRICS, reranking_scores
+from official_bert.metrics.retrieval import RERANKING_METRICS, check_relevant, reranking_scores
 from official_bert.serving.run_export import export_run
 from official_bert.serving.versions import check_export_dir
 from official_bert.support.errors import UserError, format_names
@@ -102,6 +102,11 @@ class ClassificationJob(FinetuningJob):
             if not config.do_train and not latest_checkpoint(checkpoint_folder(config)):
                 raise UserError(f"tune_thresholds needs a checkpoint in output_dir={config.output_dir}; train first")
         self._train, self._dev, self._test = _read_splits(config, dataset)
+        for split in self._dev if config.ranking else ():
+            judged: dict[str, list[float]] = {}
+            for (query, _), gain in zip(split.texts, split.labels, strict=True):
+                judged.setdefault(query, []).append(gain)
+            check_relevant(judged, config.eval_file)
         if config.do_export:
             check_export_dir(config.export_dir)
         self._joiner = TextJoiner(

@@ -5,12 +5,14 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from absl import logging
+
 from official_bert.data.tables import (
     KEYED_FORMATS,
     Keys,
     Row,
-    column_number,
     find_table,
+    locate_columns,
     parse_score,
     read_table,
     without_trailing_blank_rows,
@@ -95,7 +97,7 @@ def read_rows(path: str, layout: Layout) -> Iterator[tuple[str, dict[str, str]]]
         if row.mistake:
             raise UserError(f"{row.where}: {row.mistake}")
         if places is None:
-            places = [int(name) if name.isdecimal() else column_number(name, row) for name in columns]
+            places = locate_columns(columns, row if layout.has_header else None)
             if layout.has_header:
                 continue
         is_empty = False
@@ -155,7 +157,11 @@ class ExampleReader:
             self.labels = tuple(sorted({cells[layout.label] for _, cells in rows}))
             if len(self.labels) < 2:
                 raise UserError(f"{path}: all examples have the class {self.labels[0]!r}; give at least two classes")
-        return [self._example(where, cells, layout, has_classes) for where, cells in rows]
+        examples = [self._example(where, cells, layout, has_classes) for where, cells in rows]
+        num_short = sum(not all(example.texts) for example in examples)
+        if num_short:
+            logging.info("%s: %d of %d examples have an empty text, left out", path, num_short, len(examples))
+        return examples
 
     def _example(self, where: str, cells: Mapping[str, str], layout: Layout, has_classes: bool) -> Example:
         texts, numbers = [], []
@@ -172,7 +178,9 @@ class ExampleReader:
                 raise UserError(f"{where}: the training data has no class {name!r}, only {format_names(self.labels)}")
             label = self.labels.index(name)
         scores = tuple(
-            parse_score(cells[column], where) / layout.max_score if is_there or cells[column].strip() else 0.0
+            parse_score(cells[column], where, max_score=layout.max_score) / layout.max_score
+            if is_there or cells[column].strip()
+            else 0.0
             for column, is_there in zip(layout.scores, texts[1:], strict=False)
         )
         return Example(tuple(texts), tuple(numbers), scores, label)

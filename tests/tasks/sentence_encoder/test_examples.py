@@ -15,11 +15,13 @@ def read(folder, text, layout, name="train.tsv", **options):
     return ExampleReader(layout).read(str(folder / name), **options)
 
 
-def test_equal_texts_have_equal_numbers_and_a_missing_negative_has_none(tmp_path):
+def test_equal_texts_have_equal_numbers_and_a_missing_negative_has_none(tmp_path, caplog):
+    caplog.set_level("INFO")
     first, second = read(tmp_path, "a\tb\tc\nq\tp\tn\nn\t p \t\n", TRIPLETS)
     assert first.texts == ("q", "p", "n")
     assert second.texts == ("n", "p", "")
     assert second.numbers == (first.numbers[2], first.numbers[1], 0)
+    assert "train.tsv: 1 of 2 examples have an empty text, left out" in caplog.text
 
 
 def test_prefixes_are_part_of_the_texts(tmp_path):
@@ -72,6 +74,7 @@ SCORED, CLASSES = Layout(("a", "b"), ("s",)), Layout(("a",), label="s")
         ("a\tb\ts\nx\ty\thigh\n", SCORED, "line 2: the score 'high' is not a number"),
         ("a\tb\ts\nx\ty\t\n", SCORED, "line 2: the score '' is not a number"),
         ("a\tb\ts\nx\ty\tnan\n", SCORED, "line 2: the score 'nan' is not finite"),
+        ("a\tb\ts\nx\ty\t1.5\n", SCORED, "line 2: the score '1.5' is above max_score=1; give the highest"),
         ("a\tb\n", SCORED, "no column 's'; the columns are"),
         ("a\tb\ts\n", SCORED, "has no examples"),
         ("a\ts\nx\t1\ny\t1\n", CLASSES, "all examples have the class '1'"),

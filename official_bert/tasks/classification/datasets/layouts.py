@@ -8,7 +8,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from absl import logging
 
-from official_bert.data.tables import Row, column_number, read_tsv, separator_hint, without_trailing_blank_rows
+from official_bert.data.tables import (
+    Row,
+    column_number,
+    log_header,
+    read_tsv,
+    separator_hint,
+    without_trailing_blank_rows,
+)
 from official_bert.support import files
 from official_bert.support.errors import UserError, format_names
 
@@ -98,6 +105,11 @@ class Split:
         if not examples:
             language = f" with {self.language!r} in the first column" if self.language else ""
             raise UserError(f"{path} has no examples{language}")
+        if self.has_header:
+            # A user gives columns; most published files have them by number.
+            is_given = self.most_columns and any(isinstance(column, int) for column in self._columns.values())
+            labels = set() if layout.label is None else {cell.strip() for cell in header.cells[layout.label :][:1]}
+            log_header(header, is_doubtful=is_given or any(example.label in labels for example in examples))
         return examples
 
     @property

@@ -43,6 +43,7 @@ faults: install
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 # Reads the pages and the docstrings and writes site/; a link that leads nowhere is an error. Needs no network.
 docs: install

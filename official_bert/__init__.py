@@ -49,46 +49,14 @@ on files; `python -m official_bert` lists them.
 """
 
 import importlib
+import re
 import sys
 
 __version__ = "0.1.0"
 
-# Name to the module that defines it.
-_PUBLIC = {
-    "AdamWeightDecay": "official_bert.optimization",
-    "AttentionReader": "official_bert.inference.attention_reader",
-    "AlbertConfig": "official_bert.families.albert",
-    "BertConfig": "official_bert.config.bert_config",
-    "BertEncoder": "official_bert.modeling.encoder",
-    "ClassificationModel": "official_bert.modeling.classifier",
-    "CorpusReader": "official_bert.data.corpus_files",
-    "DatasetTokenizer": "official_bert.data.dataset_tokenizer",
-    "DistilBertConfig": "official_bert.families.distilbert",
-    "ElectraConfig": "official_bert.families.electra",
-    "FullTokenizer": "official_bert.tokenization",
-    "Predictor": "official_bert.inference.predictor",
-    "Lamb": "official_bert.optimization",
-    "LinearWarmupThenConstant": "official_bert.optimization",
-    "LinearWarmupThenCosine": "official_bert.optimization",
-    "LinearWarmupThenDecay": "official_bert.optimization",
-    "MultipleChoiceModel": "official_bert.modeling.multiple_choice",
-    "PretrainingModel": "official_bert.modeling.pretraining",
-    "SentenceModel": "official_bert.modeling.sentence",
-    "SentencePieceTokenizer": "official_bert.tokenization",
-    "SpanModel": "official_bert.modeling.span",
-    "TaggingModel": "official_bert.modeling.tagging",
-    "Task": "official_bert.training.task",
-    "Trainer": "official_bert.training.loop",
-    "TrainingPlan": "official_bert.training.plan",
-    "WeightedSum": "official_bert.training.task",
-    "corpus_parts": "official_bert.data.corpus_files",
-    "export": "official_bert.inference.finished_runs",
-    "load_export": "official_bert.inference.exports",
-    "load_tokenizer": "official_bert.tokenization",
-    "retrieval_scores": "official_bert.metrics.retrieval",
-    "VectorIndex": "official_bert.inference.vector_index",
-    "save_model": "official_bert.inference.saving",
-}
+# Name to the module that defines it, as editors and type checkers read them.
+_NAMES = __spec__.loader.get_data(f"{__path__[0]}/__init__.pyi").decode()
+_PUBLIC = {name: module for module, name in re.findall(r"from (\S+) import (\w+)", _NAMES)}
 
 __all__ = [*_PUBLIC, "__version__"]
 

@@ -1,5 +1,6 @@
 """`import official_bert`: its public names and its cost."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -69,6 +70,29 @@ def test_every_name_is_there_under_its_own_name():
     assert set(dir(official_bert)) >= NAMES
     for name in NAMES - {"__version__"}:
         assert getattr(official_bert, name).__name__ == name
+
+
+def functions_of(value):
+    """Yield a function, or the public methods and properties of a class and of its bases in this package."""
+    bases = inspect.getmro(value) if inspect.isclass(value) else ()
+    members = [member for base in bases for member in vars(base).items()] or [(value.__name__, value)]
+    for name, member in members:
+        member = getattr(member, "fget", None) or getattr(member, "func", None) or getattr(member, "__func__", member)
+        is_public = not name.startswith("_") or name in ("__init__", "__call__")
+        if inspect.isfunction(member) and is_public and member.__module__.startswith("official_bert"):
+            yield member
+
+
+def test_every_parameter_and_result_has_a_type():
+    untyped, num_checked = set(), 0
+    for function in {each for name in NAMES - {"__version__"} for each in functions_of(getattr(official_bert, name))}:
+        signature, num_checked = inspect.signature(function), num_checked + 1
+        types = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+        types["return"] = None if function.__name__ == "__init__" else signature.return_annotation
+        names = {name for name, kind in types.items() if kind is inspect.Signature.empty} - {"self", "cls"}
+        untyped |= {f"{function.__qualname__}: {name}" for name in names}
+    assert untyped == set()
+    assert num_checked > 100
 
 
 def test_all_can_be_imported_at_once():

@@ -34,7 +34,7 @@ def registry():
 @pytest.mark.parametrize(
     ("system", "python"),
     [
-        ("linux", "3.10"),
+        ("linux", "3.11"),
         ("linux on Arm", "3.13"),
         ("darwin", "3.11"),
         pytest.param("win32", "3.12", marks=pytest.mark.endurance),

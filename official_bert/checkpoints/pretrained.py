@@ -22,8 +22,8 @@ _CHECKPOINT = "bert_model.ckpt"  # file name in the released archives
 
 
 def open_pretrained(
-    path: str | os.PathLike,
-    bert_config: BertConfig | str | os.PathLike | None = None,
+    path: str | os.PathLike[str],
+    bert_config: BertConfig | str | os.PathLike[str] | None = None,
     *,
     parameter: str = "path",
 ) -> tuple[CheckpointReader, BertConfig]:
@@ -62,7 +62,7 @@ def _config_file(prefix: str, advice: str) -> str:
     raise UserError(f"there is no {_CONFIG_FILE} beside {prefix}; {advice}")
 
 
-def save_pretrained(path: str | os.PathLike, variables: Mapping[str, keras.Variable], config: BertConfig) -> str:
+def save_pretrained(path: str | os.PathLike[str], variables: Mapping[str, keras.Variable], config: BertConfig) -> str:
     """Write a checkpoint and `bert_config.json` beside it, readable by `open_pretrained`.
 
     Args:

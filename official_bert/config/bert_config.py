@@ -213,7 +213,7 @@ class BertConfig:
         """True if a position attends only to itself and the positions before it."""
         return self.attention_direction == LEFT_TO_RIGHT
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[str, Any]:
         """Return the content of `bert_config.json`; keys unknown to the reference are written only if not default."""
         values = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
         for name in _OUR_KEYS:

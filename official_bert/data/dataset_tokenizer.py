@@ -24,7 +24,7 @@ class DatasetTokenizer:
 
     def __init__(
         self,
-        tokenizer: Tokenizer | str | os.PathLike,
+        tokenizer: Tokenizer | str | os.PathLike[str],
         *,
         max_seq_length: int = 512,
         padding: Literal["longest", "max_length"] = "longest",

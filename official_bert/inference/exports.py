@@ -76,7 +76,7 @@ def load(folder: str) -> tuple[Any, TaskRow, list[str]]:
     raise UserError(f"{folder} is not a model that was exported with do_export")
 
 
-def load_export(path: str | os.PathLike) -> Any:
+def load_export(path: str | os.PathLike[str]) -> Any:
     """Load an exported model with its signatures, as TensorFlow does, and check that its files are intact.
 
     Args:

@@ -57,8 +57,8 @@ def load(
 
 
 def export(
-    path: str | os.PathLike,
-    export_dir: str | os.PathLike,
+    path: str | os.PathLike[str],
+    export_dir: str | os.PathLike[str],
     *,
     export_format: str = "saved_model",
     export_precision: str = "float32",

@@ -43,11 +43,11 @@ class Predictor:
 
     def __init__(
         self,
-        path: str | os.PathLike,
+        path: str | os.PathLike[str],
         *,
         use_best_checkpoint: bool = False,
-        vocab_file: str | os.PathLike | None = None,
-        bert_config_file: str | os.PathLike | None = None,
+        vocab_file: str | os.PathLike[str] | None = None,
+        bert_config_file: str | os.PathLike[str] | None = None,
         do_lower_case: bool | None = None,
         strip_accents: bool | None = None,
         basic_tokenize: bool | None = None,

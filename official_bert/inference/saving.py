@@ -22,7 +22,7 @@ from official_bert.training.run_folder import BERT_CONFIG_FILE, MODEL_FILES, wri
 
 
 def save_model(
-    folder: str | os.PathLike,
+    folder: str | os.PathLike[str],
     model: EncoderModel,
     tokenizer: Tokenizer,
     *,

@@ -3,7 +3,7 @@
 import functools
 import math
 import operator
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
@@ -46,7 +46,7 @@ class ConfigMixin:
       config: the architecture.
     """
 
-    def __init__(self, config: BertConfig, **kwargs):
+    def __init__(self, config: BertConfig, **kwargs: Any):
         super().__init__(**kwargs)
         self.config = config
 
@@ -55,7 +55,7 @@ class ConfigMixin:
         return {**super().get_config(), "config": self.config.to_dict()}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         """Create the layer from the result of `get_config`."""
         return cls(**{**config, "config": BertConfig.from_dict(config["config"])})
 

@@ -43,7 +43,7 @@ class ClassificationModel(EncoderModel):
         lstm_units: int | None = None,
         head_dropout: float = HEAD_DROPOUT,
         name: str = "classification",
-        **kwargs,
+        **kwargs: Any,
     ):
         """Create the classifier under the names of the reference's checkpoints.
 
@@ -98,7 +98,9 @@ class ClassificationModel(EncoderModel):
             **self._head_options,
         }
 
-    def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
+    def compute_output_spec(
+        self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False
+    ) -> Any:
         """Symbolic outputs; see `call`."""
         if holds_features(input_ids):
             return keras.KerasTensor((input_ids[FEATURES].shape[0], self._num_outputs), "float32")
@@ -107,7 +109,7 @@ class ClassificationModel(EncoderModel):
             self.encoder.compute_output_spec(inputs)  # checks the length
         return keras.KerasTensor((inputs.input_ids.shape[0], self._num_outputs), "float32")
 
-    def call(self, input_ids, input_mask=None, segment_ids=None, training=False):
+    def call(self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False) -> Any:
         """Score examples.
 
         Args:
@@ -149,7 +151,7 @@ class ClassificationModel(EncoderModel):
         encoded = self.encoder(inputs, training=training and self.encoder.trainable)
         return self.from_encoded(encoded, inputs._asdict(), training=training)
 
-    def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training=False):
+    def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training: bool = False) -> Any:
         """See `EncoderModel.from_encoded`; for sequences, not windows."""
         if not self.lstm_layers:
             return self.classify(self._features(encoded, inputs["input_mask"]), training=training)
@@ -158,7 +160,7 @@ class ClassificationModel(EncoderModel):
             x = layer(x, mask=ops.cast(inputs["input_mask"], "bool"), training=training)  # the last gives [B, 2 * U]
         return self.head(self.dropout(x, training=training))
 
-    def features(self, inputs, training=False):
+    def features(self, inputs: Any, training: bool = False) -> Any:
         """Compute the classifier's input.
 
         Args:
@@ -180,7 +182,7 @@ class ClassificationModel(EncoderModel):
             return ops.expand_dims(encoded["pooled_output"], axis=1)
         return sequence_features(encoded["encoder_layers"], input_mask, self._feature_layers)
 
-    def classify(self, features, training=False):
+    def classify(self, features: Any, training: bool = False) -> Any:
         """Map the result of `features`, float [B, K, D], to logits, float32 [B, num_outputs]."""
         if self._feature_layers == WEIGHTED_SUM:
             features = ops.einsum("bkd,k->bd", features, ops.softmax(self.layer_weights))

@@ -21,6 +21,7 @@ Notable properties of the model:
 - Softmax, normalization and logits are float32 under every dtype policy.
 """
 
+import os
 from typing import Any
 
 import keras
@@ -70,7 +71,7 @@ class BertEncoder(ConfigMixin, TokenModel):
         lora: LoraSettings | None = None,
         name: str = ENCODER_SCOPE,
         trainable: bool = True,
-        **kwargs,
+        **kwargs: Any,
     ):
         """Create all variables at once, not at the first call.
 
@@ -101,7 +102,7 @@ class BertEncoder(ConfigMixin, TokenModel):
         if lora is not None:
             add_lora(self, self.transformer.layers, lora)
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         """Create the variables of the sublayers."""
         if self.built:
             return
@@ -111,7 +112,7 @@ class BertEncoder(ConfigMixin, TokenModel):
         self.pooler.build((None, hidden_size))
 
     @property
-    def word_embeddings(self):
+    def word_embeddings(self) -> keras.Variable:
         """Variable [V, E]."""
         return self.embeddings.word_embeddings
 
@@ -121,7 +122,7 @@ class BertEncoder(ConfigMixin, TokenModel):
         return self.config.max_length
 
     @property
-    def output_shape(self):
+    def output_shape(self) -> tuple[None, None, int]:
         """The shape of `sequence_output`, shown by `summary()`."""
         return (None, None, self.config.hidden_size)
 
@@ -134,7 +135,13 @@ class BertEncoder(ConfigMixin, TokenModel):
         return self.config
 
     @classmethod
-    def from_checkpoint(cls, path, *, bert_config=None, **options) -> "BertEncoder":
+    def from_checkpoint(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        bert_config: BertConfig | str | os.PathLike[str] | None = None,
+        **options: Any,
+    ) -> "BertEncoder":
         """Create an encoder with pretrained weights.
 
         Examples:
@@ -164,7 +171,9 @@ class BertEncoder(ConfigMixin, TokenModel):
         """Return the constructor arguments, except those that affect only speed and memory."""
         return {**super().get_config(), "use_one_hot_embeddings": self._use_one_hot_embeddings}
 
-    def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
+    def compute_output_spec(
+        self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False
+    ) -> dict[str, Any]:
         """Symbolic outputs; see `call`."""
         check_not_in_sequential(self)
         shape = symbolic_inputs(input_ids, input_mask, segment_ids).input_ids.shape
@@ -173,7 +182,9 @@ class BertEncoder(ConfigMixin, TokenModel):
         layers = self.transformer.compute_output_spec(embedded)
         return self._outputs(embedded, layers, keras.KerasTensor((shape[0], embedded.shape[2]), self.compute_dtype))
 
-    def call(self, input_ids, input_mask=None, segment_ids=None, training=False):
+    def call(
+        self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False
+    ) -> dict[str, Any]:
         """Encode sequences.
 
         Args:
@@ -215,7 +226,7 @@ class BertEncoder(ConfigMixin, TokenModel):
             "attention_probabilities": [layer.probabilities for layer in layers],
         }
 
-    def pool(self, input_ids, input_mask=None, segment_ids=None, training=False):
+    def pool(self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False) -> Any:
         """Compute only `pooled_output`, which needs the last layer at one position only.
 
         Arguments and result are those of `call`, except that dropout masks differ.
@@ -247,7 +258,9 @@ class Embeddings(ConfigMixin, keras.layers.Layer):
     Source: BERT paper, figure 2.
     """
 
-    def __init__(self, config: BertConfig, *, use_one_hot_embeddings: bool = False, name: str = "embeddings", **kwargs):
+    def __init__(
+        self, config: BertConfig, *, use_one_hot_embeddings: bool = False, name: str = "embeddings", **kwargs: Any
+    ):
         """Create the sublayers.
 
         Args:
@@ -261,7 +274,7 @@ class Embeddings(ConfigMixin, keras.layers.Layer):
         self.layer_norm = LayerNorm(epsilon=config.layer_norm_eps, dtype=self.dtype_policy)
         self.dropout = Dropout(config.hidden_dropout_prob, dtype=self.dtype_policy)
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         """Create the tables."""
         config = self.config
         self.word_embeddings = self._table("word_embeddings", config.vocab_size)
@@ -374,7 +387,7 @@ def last_token_vector(x, input_mask):
 class Pooler(ConfigMixin, keras.layers.Layer):
     """A vector for the whole sequence: a projection of one of its vectors, usually at [CLS] and with tanh."""
 
-    def __init__(self, config: BertConfig, *, name: str = "pooler", **kwargs):
+    def __init__(self, config: BertConfig, *, name: str = "pooler", **kwargs: Any):
         """Create the projection; for `**kwargs` see `keras.layers.Layer`."""
         super().__init__(config, name=name, **kwargs)
         self.dense = dense(
@@ -384,7 +397,7 @@ class Pooler(ConfigMixin, keras.layers.Layer):
             activation=ACTIVATIONS[config.family.pooler_activation],
         )
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         """Create the variables."""
         self.dense.build((None, self.config.hidden_size))
 

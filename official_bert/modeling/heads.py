@@ -1,7 +1,8 @@
 """Base class of models with an encoder: the encoder, its checkpoints, and the layers of heads."""
 
+import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
@@ -24,7 +25,7 @@ class EncoderModel(TokenModel):
       encoder: the encoder.
     """
 
-    def __init__(self, encoder: BertEncoder, *, dtype=None, **kwargs):
+    def __init__(self, encoder: BertEncoder, *, dtype: Any = None, **kwargs: Any):
         super().__init__(dtype=dtype or encoder.dtype_policy, **kwargs)
         self.encoder = encoder
 
@@ -33,7 +34,7 @@ class EncoderModel(TokenModel):
         return {**super().get_config(), "encoder": keras.saving.serialize_keras_object(self.encoder)}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None):
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
         """Create the model from the result of `get_config`."""
         encoder = keras.saving.deserialize_keras_object(config["encoder"], custom_objects=custom_objects)
         return cls(**{**config, "encoder": encoder})
@@ -44,7 +45,7 @@ class EncoderModel(TokenModel):
         of_encoder = {id(variable) for variable in self.encoder.weights}
         return {**variables, **{weight.path: weight for weight in self.weights if id(weight) not in of_encoder}}
 
-    def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training=False):
+    def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training: bool = False) -> Any:
         """Compute the result of `call` from encoder outputs.
 
         Args:
@@ -59,7 +60,14 @@ class EncoderModel(TokenModel):
         return self.encoder.config
 
     @classmethod
-    def from_checkpoint(cls, path, *, bert_config=None, dtype=None, **options):
+    def from_checkpoint(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        bert_config: BertConfig | str | os.PathLike[str] | None = None,
+        dtype: Any = None,
+        **options: Any,
+    ) -> Self:
         """Create the model on a new encoder, with pretrained weights.
 
         Args:

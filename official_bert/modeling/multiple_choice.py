@@ -35,7 +35,7 @@ class MultipleChoiceModel(EncoderModel):
         max_seq_length: int | None = None,
         head_dropout: float = HEAD_DROPOUT,
         name: str = "multiple_choice",
-        **kwargs,
+        **kwargs: Any,
     ):
         """Create the head.
 
@@ -59,12 +59,14 @@ class MultipleChoiceModel(EncoderModel):
         """Return the constructor arguments in a JSON-serializable form."""
         return {**super().get_config(), **self._options}
 
-    def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
+    def compute_output_spec(
+        self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False
+    ) -> Any:
         """Return symbolic outputs; see `call`."""
         ids = symbolic_inputs(input_ids, input_mask, segment_ids).input_ids
         return keras.KerasTensor(ids.shape[:-1], "float32")
 
-    def call(self, input_ids, input_mask=None, segment_ids=None, training=False):
+    def call(self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False) -> Any:
         """Score sequences.
 
         Args:
@@ -89,7 +91,7 @@ class MultipleChoiceModel(EncoderModel):
         inputs = self._sequences(input_ids, input_mask, segment_ids)
         return self._scores(self._pooled(inputs, training), ops.any(inputs.input_mask == 1, axis=-1), training)
 
-    def features(self, inputs, training=False):
+    def features(self, inputs: Any, training: bool = False) -> Any:
         """Compute the head's input, float [B, N, D]; for the arguments see `call`; a frozen encoder has no dropout."""
         return self._pooled(self._sequences(inputs), training)
 

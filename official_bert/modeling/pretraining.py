@@ -23,7 +23,7 @@ class PretrainingModel(EncoderModel):
 
     INPUTS = (*ENCODER_INPUTS, "masked_lm_positions")
 
-    def __init__(self, encoder: BertEncoder, *, name: str = "pretraining", **kwargs):
+    def __init__(self, encoder: BertEncoder, *, name: str = "pretraining", **kwargs: Any):
         """Create the heads under the names of the reference's checkpoints.
 
         Args:
@@ -52,8 +52,13 @@ class PretrainingModel(EncoderModel):
         self.build_for_any_length()
 
     def compute_output_spec(
-        self, input_ids, input_mask=None, segment_ids=None, masked_lm_positions=None, training=False
-    ):
+        self,
+        input_ids: Any,
+        input_mask: Any = None,
+        segment_ids: Any = None,
+        masked_lm_positions: Any = None,
+        training: bool = False,
+    ) -> dict[str, Any]:
         """Symbolic outputs; see `call`."""
         inputs = self._named(input_ids, input_mask, segment_ids, masked_lm_positions)
         encoded = self.encoder.compute_output_spec(symbolic_inputs(inputs))
@@ -64,7 +69,14 @@ class PretrainingModel(EncoderModel):
             "next_sentence_logits": self.next_sentence.compute_output_spec(encoded["pooled_output"]),
         }
 
-    def call(self, input_ids, input_mask=None, segment_ids=None, masked_lm_positions=None, training=False):
+    def call(
+        self,
+        input_ids: Any,
+        input_mask: Any = None,
+        segment_ids: Any = None,
+        masked_lm_positions: Any = None,
+        training: bool = False,
+    ) -> dict[str, Any]:
         """Score masked words and next sentences.
 
         Args:
@@ -84,7 +96,7 @@ class PretrainingModel(EncoderModel):
         encoded = self.encoder(complete_inputs(inputs), training=training)
         return self.from_encoded(encoded, inputs)
 
-    def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training=False):
+    def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training: bool = False) -> Any:
         """See `EncoderModel.from_encoded`."""
         return {
             "masked_lm_logits": self.masked_lm(
@@ -117,7 +129,7 @@ class MaskedLmHead(keras.layers.Layer):
         initializer_range: float = 0.02,
         epsilon: float = LAYER_NORM_EPSILON,
         name: str = "predictions",
-        **kwargs,
+        **kwargs: Any,
     ):
         """Create the sublayers.
 

@@ -38,7 +38,7 @@ class SentenceModel(EncoderModel):
         poolings: Sequence[str] = ("mean",),
         layers_after: Sequence[tuple[int, str] | None] = (),
         name: str = "sentence",
-        **kwargs,
+        **kwargs: Any,
     ):
         """Create the layers after the encoder.
 
@@ -90,13 +90,15 @@ class SentenceModel(EncoderModel):
         """Return the constructor arguments in a JSON-serializable form."""
         return {**super().get_config(), "poolings": self.poolings, "layers_after": self._layers_after}
 
-    def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
+    def compute_output_spec(
+        self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False
+    ) -> Any:
         """Return symbolic outputs; see `call`."""
         inputs = symbolic_inputs(input_ids, input_mask, segment_ids)
         self.encoder.compute_output_spec(inputs)  # checks the length
         return keras.KerasTensor((inputs.input_ids.shape[0], self.width), "float32")
 
-    def call(self, input_ids, input_mask=None, segment_ids=None, training=False):
+    def call(self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False) -> Any:
         """Compute the vectors of texts.
 
         Args:
@@ -114,7 +116,7 @@ class SentenceModel(EncoderModel):
         inputs = complete_inputs(input_ids, input_mask, segment_ids)
         return self.from_encoded(self.encoder(inputs, training=training), inputs._asdict(), training=training)
 
-    def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training=False):
+    def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training: bool = False) -> Any:
         """See `EncoderModel.from_encoded`."""
         vectors = [self._pooled(encoded, inputs, pooling) for pooling in self.poolings]
         vector = ops.cast(ops.concatenate(vectors, axis=-1), "float32")  # [B, hidden size * K]
@@ -153,7 +155,7 @@ class SentenceGroupModel(EncoderModel):
         num_classes: int = 0,
         is_padded_to_longest: bool = True,
         name: str = "sentence_group",
-        **kwargs,
+        **kwargs: Any,
     ):
         """Create the classifier, if there is one.
 

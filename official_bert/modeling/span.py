@@ -21,7 +21,13 @@ class SpanModel(EncoderModel):
     """
 
     def __init__(
-        self, encoder: BertEncoder, *, head: str = LINEAR, lstm_units: int | None = None, name: str = "span", **kwargs
+        self,
+        encoder: BertEncoder,
+        *,
+        head: str = LINEAR,
+        lstm_units: int | None = None,
+        name: str = "span",
+        **kwargs: Any,
     ):
         """Create the head under the names of the reference's checkpoints.
 
@@ -44,13 +50,15 @@ class SpanModel(EncoderModel):
         """Return the constructor arguments in a JSON-serializable form."""
         return {**super().get_config(), **self._options}
 
-    def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
+    def compute_output_spec(
+        self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False
+    ) -> Any:
         """Symbolic outputs; see `call`."""
         inputs = symbolic_inputs(input_ids, input_mask, segment_ids)
         shape = self.encoder.compute_output_spec(inputs)["sequence_output"].shape[:2]
         return {name: keras.KerasTensor(shape, "float32") for name in ("start_logits", "end_logits")}
 
-    def call(self, input_ids, input_mask=None, segment_ids=None, training=False):
+    def call(self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False) -> Any:
         """Score positions.
 
         Args:
@@ -68,7 +76,7 @@ class SpanModel(EncoderModel):
         inputs = complete_inputs(input_ids, input_mask, segment_ids)
         return self.from_encoded(self.encoder(inputs, training=training), inputs._asdict(), training=training)
 
-    def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training=False):
+    def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training: bool = False) -> Any:
         """See `EncoderModel.from_encoded`."""
         x = encoded["sequence_output"]
         for layer in self.lstm_layers:

@@ -41,7 +41,7 @@ class TaggingModel(EncoderModel):
         lstm_units: int | None = None,
         head_dropout: float = HEAD_DROPOUT,
         name: str = "tagger",
-        **kwargs,
+        **kwargs: Any,
     ):
         """Create the tagger, with its variables under `tagging/`.
 
@@ -104,7 +104,9 @@ class TaggingModel(EncoderModel):
         variables = (self.start_transitions, self.between_transitions, self.end_transitions)
         return Transitions(*(TRANSITION_SCALE * ops.convert_to_tensor(variable) for variable in variables))
 
-    def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
+    def compute_output_spec(
+        self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False
+    ) -> Any:
         """Symbolic outputs; see `call`."""
         if holds_features(input_ids):
             shape = input_ids["input_mask"].shape
@@ -113,7 +115,7 @@ class TaggingModel(EncoderModel):
             shape = self.encoder.compute_output_spec(inputs)["sequence_output"].shape[:2]
         return keras.KerasTensor((*shape, self._options["num_outputs"]), "float32")
 
-    def call(self, input_ids, input_mask=None, segment_ids=None, training=False):
+    def call(self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False) -> Any:
         """Score the tags.
 
         Args:
@@ -134,7 +136,7 @@ class TaggingModel(EncoderModel):
         inputs = complete_inputs(input_ids, input_mask, segment_ids)
         return self.tag(self.features(inputs, training=training), inputs.input_mask, training=training)
 
-    def features(self, inputs, training=False):
+    def features(self, inputs: Any, training: bool = False) -> Any:
         """Compute the tagger's input.
 
         Args:
@@ -147,7 +149,7 @@ class TaggingModel(EncoderModel):
         encoded = self.encoder(complete_inputs(inputs), training=training and self.encoder.trainable)
         return self._features(encoded)
 
-    def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training=False):
+    def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training: bool = False) -> Any:
         """See `EncoderModel.from_encoded`."""
         return self.tag(self._features(encoded), inputs["input_mask"], training=training)
 
@@ -157,7 +159,7 @@ class TaggingModel(EncoderModel):
         batch_size, length = ops.shape(features)[:2]
         return ops.reshape(features, (batch_size, length, self.feature_shape[0] * self.feature_shape[1]))
 
-    def tag(self, features, input_mask, training=False):
+    def tag(self, features: Any, input_mask: Any, training: bool = False) -> Any:
         """Map the result of `features`, float [B, S, K * D], to logits, float32 [B, S, num_outputs]."""
         x = ops.cast(features, self.compute_dtype)
         if is_weighted(self._feature_layers):

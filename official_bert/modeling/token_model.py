@@ -5,6 +5,7 @@ Inputs may be a dict of named tensors, a list of tensors in order, or separate a
 
 import hashlib
 import inspect
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -37,14 +38,14 @@ class TokenModel(keras.Model):
 
     INPUTS: tuple[str, ...] = ENCODER_INPUTS
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any):
         super().__init__(autocast=False, **kwargs)  # Keras would cast all floats, including features, to int32
 
     def build_for_any_length(self) -> None:
         """Set the input shapes for `summary()` and `export()`, so that these work before a first call."""
         self.build(dict.fromkeys(self.INPUTS, (None, None)))
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         """Do nothing: models create their variables in the constructor.
 
         At a first call, variable paths would begin with the model's name, unlike those in checkpoints.
@@ -55,7 +56,14 @@ class TokenModel(keras.Model):
         """Return the input dtype that TensorFlow's SavedModel export uses."""
         return "int32"
 
-    def export(self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs):
+    def export(
+        self,
+        filepath: str | os.PathLike[str],
+        format: str = "tf_saved_model",
+        verbose: bool | None = None,
+        input_signature: Any = None,
+        **kwargs: Any,
+    ) -> None:
         """Export for inference; see `keras.Model.export`. By default the inputs are int32 [B, S], by name."""
         if input_signature is None:
             input_signature = [
@@ -67,7 +75,7 @@ class TokenModel(keras.Model):
         """Return the variables by their names in a checkpoint, which do not depend on the enclosing model."""
         raise NotImplementedError
 
-    def save_checkpoint(self, path) -> str:
+    def save_checkpoint(self, path: str | os.PathLike[str]) -> str:
         """Write the variables as a checkpoint in the reference's format, with `bert_config.json` beside it.
 
         Args:

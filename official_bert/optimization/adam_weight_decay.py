@@ -1,5 +1,7 @@
 """The reference's Adam as a Keras optimizer, with the same updates in `compile` and in our training loop."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -29,7 +31,7 @@ class AdamWeightDecay(MomentOptimizer):
         *,
         bias_correction: bool = False,
         name: str = "adam_weight_decay",
-        **options,
+        **options: Any,
     ):
         """Set the hyperparameters; `build` creates the slots.
 
@@ -45,7 +47,7 @@ class AdamWeightDecay(MomentOptimizer):
         super().__init__(learning_rate, name=name, **options)
         self.bias_correction = bias_correction
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
         """Update one variable; the gradient is already summed over the replicas and clipped."""
         index = self._get_variable_index(variable)
         first, second = self._first_moments[index], self._second_moments[index]
@@ -81,6 +83,6 @@ class AdamWeightDecay(MomentOptimizer):
             return ops.cast(0.0, dtype), ops.cast(0.0, dtype)
         return super()._powers(dtype)
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         """Return the constructor arguments, for Keras's serialization."""
         return {**super().get_config(), "bias_correction": self.bias_correction}

@@ -1,5 +1,7 @@
 """LAMB as a Keras optimizer, for batches of many thousands of examples, in `compile` and in our training loop."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -30,7 +32,7 @@ class Lamb(MomentOptimizer):
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 1e-3,
         *,
         name: str = "lamb",
-        **options,
+        **options: Any,
     ):
         """Set the hyperparameters; `build` creates the slots.
 
@@ -44,7 +46,7 @@ class Lamb(MomentOptimizer):
         """
         super().__init__(learning_rate, name=name, **options)
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
         """Update one variable; the gradient is already summed over the replicas and clipped."""
         index = self._get_variable_index(variable)
         first, second = self._first_moments[index], self._second_moments[index]

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -35,7 +36,7 @@ class MomentOptimizer(keras.optimizers.Optimizer):
         frozen: Sequence[keras.Variable] = (),
         layer_wise_lr_decay: float = 1.0,
         global_clipnorm: float | None = CLIP_NORM,
-        **options,
+        **options: Any,
     ):
         """Set the hyperparameters; `build` creates the slots.
 
@@ -91,7 +92,7 @@ class MomentOptimizer(keras.optimizers.Optimizer):
         super().build(variables)
         self._first_moments, self._second_moments = self.add_optimizer_variables(variables, list(self.slot_names))
 
-    def apply(self, grads, trainable_variables=None):
+    def apply(self, grads: Sequence[Any], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
         """Apply the gradients of each replica; called by Keras in replica context."""
         if keras.backend.backend() != "tensorflow":
             super().apply(grads, trainable_variables)
@@ -115,7 +116,7 @@ class MomentOptimizer(keras.optimizers.Optimizer):
         step = ops.cast(self.iterations + 1, dtype)
         return ops.power(ops.cast(self.beta_1, dtype), step), ops.power(ops.cast(self.beta_2, dtype), step)
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         """Return the constructor arguments, for Keras's serialization."""
         return {
             **super().get_config(),

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
@@ -18,7 +19,7 @@ class _LinearWarmup(keras.optimizers.schedules.LearningRateSchedule):
         self.learning_rate = float(learning_rate)
         self.num_warmup_steps = num_warmup_steps
 
-    def __call__(self, step):
+    def __call__(self, step: Any) -> Any:
         """Compute the learning rate of the next step.
 
         Args:
@@ -37,7 +38,7 @@ class _LinearWarmup(keras.optimizers.schedules.LearningRateSchedule):
         """Return the rate of a step without warm-up; float32 scalars, steps counted from 1."""
         raise NotImplementedError
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         """Return the constructor arguments, for Keras's serialization."""
         return {"learning_rate": self.learning_rate, "num_warmup_steps": self.num_warmup_steps}
 
@@ -85,7 +86,7 @@ class LinearWarmupThenDecay(_LinearWarmup):
         """Return the remaining fraction of the peak learning rate after a fraction of the decay; both from 0 to 1."""
         return 1.0 - progress
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         """Return the constructor arguments, for Keras's serialization."""
         return {
             **super().get_config(),

@@ -215,7 +215,7 @@ class BpeTokenizer(RobertaSequences, Tokenizer):
     is_of_words = False
     vocabulary: BpeVocabulary
 
-    def __init__(self, vocab_file: str | os.PathLike | BpeVocabulary):
+    def __init__(self, vocab_file: str | os.PathLike[str] | BpeVocabulary):
         """Read the vocabulary.
 
         Args:

@@ -43,7 +43,7 @@ class FullTokenizer(Tokenizer):
 
     def __init__(
         self,
-        vocab_file: str | os.PathLike | Vocabulary,
+        vocab_file: str | os.PathLike[str] | Vocabulary,
         do_lower_case: bool = True,
         *,
         strip_accents: bool = True,

@@ -55,7 +55,7 @@ def _named(flags: TokenizerFlags) -> tuple[type[Tokenizer], str]:
     return kind_of_file(path, flag), path
 
 
-def load_tokenizer(folder: str | os.PathLike, **settings: bool) -> Tokenizer:
+def load_tokenizer(folder: str | os.PathLike[str], **settings: bool) -> Tokenizer:
     """Load the tokenizer of a model.
 
     Args:

@@ -13,7 +13,7 @@ class RobertaSequences:
     """Tokenizer mixin for sequences `<s> first </s></s> second </s>`, all of one segment."""
 
     # The mask includes the space before it.
-    mask_pattern: ClassVar[re.Pattern] = re.compile(rf"[ \t\r\n]*(?:{re.escape(MASK)}|{re.escape(NAMES[MASK])})")
+    mask_pattern: ClassVar[re.Pattern[str]] = re.compile(rf"[ \t\r\n]*(?:{re.escape(MASK)}|{re.escape(NAMES[MASK])})")
 
     @property
     def specials(self) -> Specials:

@@ -112,7 +112,7 @@ class SentencePieceVocabulary(Vocabulary):
         return cls(content, vocab_file)
 
     @property
-    def contents(self) -> list:
+    def contents(self) -> list[Any]:
         """The bytes that determine the ids of a text: the whole file, with the scores."""
         return [hashlib.sha256(self.model).hexdigest()]
 
@@ -229,7 +229,7 @@ class SentencePieceTokenizer(Tokenizer):
     is_of_words = False
     vocabulary: SentencePieceVocabulary
 
-    def __init__(self, spm_model_file: str | os.PathLike | SentencePieceVocabulary, do_lower_case: bool = True):
+    def __init__(self, spm_model_file: str | os.PathLike[str] | SentencePieceVocabulary, do_lower_case: bool = True):
         """Read the model.
 
         Args:

@@ -4,7 +4,7 @@ import abc
 import os
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -39,19 +39,19 @@ class Tokenizer(abc.ABC):
     vocabulary_class: ClassVar[type[Vocabulary]] = Vocabulary
     graph_class: ClassVar[str]
     is_of_words: ClassVar[bool] = True
-    mask_pattern: ClassVar[re.Pattern] = re.compile(re.escape(MASK))
+    mask_pattern: ClassVar[re.Pattern[str]] = re.compile(re.escape(MASK))
     vocabulary: Vocabulary
     settings: TextSettings
 
     @classmethod
     def from_folder(
         cls,
-        folder: str | os.PathLike,
+        folder: str | os.PathLike[str],
         do_lower_case: bool | None = None,
         *,
         strip_accents: bool | None = None,
         basic_tokenize: bool | None = None,
-    ) -> "Tokenizer":
+    ) -> Self:
         """Load the tokenizer of a model; if its kind is not known, use `load_tokenizer`.
 
         Args:
@@ -77,7 +77,7 @@ class Tokenizer(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def with_settings(cls, vocabulary: str | Vocabulary, settings: TextSettings) -> "Tokenizer":
+    def with_settings(cls, vocabulary: str | Vocabulary, settings: TextSettings) -> Self:
         """Make a tokenizer from a vocabulary, or its file, and text settings."""
 
     def in_graph(self) -> Any:

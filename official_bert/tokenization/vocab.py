@@ -4,7 +4,7 @@ import hashlib
 import io
 import json
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from official_bert.support import text_files
 from official_bert.support.errors import UserError
@@ -131,7 +131,7 @@ class Vocabulary:
         )
 
     @property
-    def contents(self) -> list:
+    def contents(self) -> list[Any]:
         """The settings that determine the ids of a text, as JSON values."""
         return list(self.token_to_id.items())
 

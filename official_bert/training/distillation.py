@@ -16,12 +16,12 @@ from official_bert.modeling.encoder import BertEncoder, create_encoder, is_neede
 from official_bert.modeling.encoder_options import EncoderOptions
 from official_bert.support.errors import UserError
 from official_bert.training.layered_model import LayeredModel, OutputsAndLayers
-from official_bert.training.task import Task, WeightedSum, compares_examples
+from official_bert.training.task import RecordTask, WeightedSum, compares_examples
 
 TEACHER_LOGITS = "teacher_logits"
 
 
-class DistillableTask(Task, Protocol):
+class DistillableTask(RecordTask, Protocol):
     """A task whose logits can be distilled."""
 
     teacher_field: Field
@@ -85,7 +85,7 @@ class TaskWithTeacher(abc.ABC):
       schema: the records of the task.
     """
 
-    def __init__(self, task: Task, *, weights: Mapping[str, float], projected_size: int | None = None):
+    def __init__(self, task: RecordTask, *, weights: Mapping[str, float], projected_size: int | None = None):
         """Add losses to a task.
 
         Args:

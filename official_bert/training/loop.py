@@ -57,11 +57,11 @@ class Trainer:
             raise UserError("use_xla compiles for one device alone, without a distribution; leave it out")
         self._task = task
         self._strategy = strategy
-        self.num_replicas = strategy.num_replicas_in_sync
+        self.num_replicas: int = strategy.num_replicas_in_sync
         self.cluster = Cluster(strategy)
         keras.utils.set_random_seed(seed)
         with strategy.scope():
-            self.model = task.build_model()
+            self.model: keras.Model = task.build_model()
         self.cluster.check_same("number formats, which mixed_precision=auto chose", self.model.compute_dtype)
         predictions = tf.autograph.experimental.do_not_convert(
             lambda batch: task.predictions(self.model(batch, training=False), batch)

@@ -15,10 +15,10 @@ from official_bert.options.finetuning import LabellingOptions
 from official_bert.support.manifest import fingerprint
 from official_bert.training.loop import Trainer
 from official_bert.training.predicting import batches_of, predictions
-from official_bert.training.task import Task
+from official_bert.training.task import RecordTask
 
 
-class FrozenTask(Task, Protocol):
+class FrozenTask(RecordTask, Protocol):
     """A task whose encoder may be frozen, so that its outputs can be stored."""
 
     def feature_schema(self, model: keras.Model) -> RecordSchema:

@@ -22,13 +22,11 @@ class WeightedSum(NamedTuple):
 
 
 class Task(Protocol):
-    """A model with its records, losses and predictions."""
+    """A model with its losses and predictions.
 
-    schema: RecordSchema
-    """The record schema on disk, also passed to the step."""
-
-    compares_examples: bool = False
-    """True if losses compare the examples of a batch, so that those of its parts do not add up to that of the whole."""
+    A task may set `compares_examples` to True if its losses compare the examples of a batch, so that those of the parts
+    of a batch do not add up to that of the whole.
+    """
 
     def build_model(self) -> keras.Model:
         """Create the model and its variables; inputs and outputs are dicts of tensors."""
@@ -40,6 +38,13 @@ class Task(Protocol):
         """Return the per-example outputs for evaluation: name to tensor [B, ...]."""
 
 
+class RecordTask(Task, Protocol):
+    """A task that reads records."""
+
+    schema: RecordSchema
+    """The record schema on disk, also passed to the step."""
+
+
 def compares_examples(task: Task) -> bool:
-    """Return `Task.compares_examples`; False for tasks without this attribute."""
+    """Return the attribute of a task; see `Task`."""
     return getattr(task, "compares_examples", False)

@@ -23,6 +23,7 @@ _BLOCK_BYTES = 1 << 20
 # Limits for files that are read at once and are normally small: a thousand times the usual size.
 MAX_SETTINGS_BYTES = 16 << 20
 MAX_VOCAB_BYTES = 256 << 20
+_MOST_STRAY_RETURNS = 3  # in a line that ends in `\n`; the reference drops them
 _MOST_DIGITS = 20  # of a whole number, as in -2**63
 _NO_LIMIT = str(int(1e30))  # `transformers` writes it as `model_max_length` of a tokenizer without one
 _UNIONS = (typing.Union, types.UnionType)
@@ -37,7 +38,8 @@ class LineReader:
     r"""The lines of a UTF-8 text file, as the reference reads them.
 
     Only `\n` ends a line (U+2028, form feed and so on are part of it). It is removed, as is every `\r`.
-    Iterating raises UserError, with the line number, if the file is missing, unreadable or not UTF-8.
+    Iterating raises UserError, with the line number, if the file is missing, unreadable or not UTF-8, or if its lines
+    end in `\r` alone.
 
     Attributes:
       first: start of the first line returned, in bytes of text.
@@ -86,6 +88,12 @@ class LineReader:
                     if self._start:
                         number = line_number(self.path, self.position - len(line))
                     raise _not_utf8(self.path, number, line, error) from error
+                num_returns = line.rstrip(b"\r\n").count(b"\r") if number == 1 and not self._start else 0
+                if num_returns > (_MOST_STRAY_RETURNS if line.endswith(b"\n") else 0):
+                    raise UserError(
+                        f"{self.path}, line 1: the line contains carriage returns; convert the file to Unix line "
+                        "endings, for example with tr '\\r' '\\n'"
+                    )
                 yield text.removesuffix("\n").replace("\r", "")
 
 

@@ -30,6 +30,15 @@ def test_lines_end_at_newline_alone_and_lose_carriage_returns(tmp_path):
     assert list(text_files.LineReader(str(path))) == ["ab", "c\x0bd \t", "", "", "e\u2028f\x00g", "last"]
 
 
+@pytest.mark.parametrize(
+    "data", [b"text\tlabel\rone\t1\r", b"\xef\xbb\xbfa\rb", b"one\rtwo\rthree\rfour\rfive\r\nsix\n"]
+)
+def test_lines_that_end_in_carriage_returns_alone_are_refused(tmp_path, data):
+    (tmp_path / "text").write_bytes(data)
+    with pytest.raises(UserError, match=r"text, line 1: .* carriage returns; convert the file to Unix line endings"):
+        list(text_files.LineReader(str(tmp_path / "text")))
+
+
 def test_undecodable_bytes_are_reported_with_file_and_line(tmp_path):
     path = tmp_path / "latin1.txt"
     path.write_bytes(b"good\ncaf\xe9\n")

@@ -41,7 +41,6 @@ _COMMENT = re.compile(
 _COMMENT_BETWEEN_TABS = re.compile(r"# [^\t]*$")
 _NEW_DOCUMENT = re.compile(r"# ?newdoc(?: |$)")
 _BYTE_ORDER_MARK = "\ufeff"
-_MAX_LINE_END = 3  # bytes; some programs turn CR LF into CR CR LF
 _SEPARATOR_NAMES = {"\t": "tabs", " ": "blanks"}
 
 
@@ -209,15 +208,7 @@ def _word_lines(path: str, lines: Iterable[str]) -> dict[int, str]:
 
 def _read_lines(path: str) -> list[str]:
     lines = []
-    reader, num_read = LineReader(path), 0
-    for line in reader:
-        num_dropped = reader.position - num_read - len(line.encode())
-        num_read = reader.position
-        if num_dropped > _MAX_LINE_END:
-            raise UserError(
-                f"{path}, line {len(lines) + 1}: the line contains carriage returns; convert the file to Unix line "
-                "endings"
-            )
+    for line in LineReader(path):
         text = line if lines else line.removeprefix(_BYTE_ORDER_MARK)
         lines.append(text if text.strip(f" \t{_BYTE_ORDER_MARK}") else "")
     return lines

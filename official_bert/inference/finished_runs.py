@@ -196,6 +196,7 @@ def load_text_encoder(
     else:
         tokenizer = FullTokenizer(vocab_file, **TextSettings().updated(**given)._asdict())
     encoder.config.check_vocabulary(tokenizer.vocabulary, f"the model in {path}")
+    tokenizer.num_segments = encoder.config.num_segments
     return TextEncoder(encoder, tokenizer, head=find_head(path, encoder.config.hidden_size))
 
 

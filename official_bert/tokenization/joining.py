@@ -7,6 +7,8 @@ All joining of texts in Python is done here: for the records of all tasks, and f
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from official_bert.support.errors import UserError
+
 
 class Specials(NamedTuple):
     """The special tokens of a tokenizer's sequences, and the layout of pairs: `[CLS] first [SEP] second [SEP]`.
@@ -17,6 +19,7 @@ class Specials(NamedTuple):
       num_between: number of [SEP] between two texts.
       second_segment: segment id of the second text with its [SEP].
       pad_id: id of padding.
+      num_segments: number of segments that the model knows.
     """
 
     cls_id: int
@@ -24,6 +27,15 @@ class Specials(NamedTuple):
     num_between: int = 1
     second_segment: int = 1
     pad_id: int = 0
+    num_segments: int = 2
+
+    def check_pairs(self) -> None:
+        """Raise UserError if the model cannot read pairs of texts."""
+        if self.second_segment >= self.num_segments:
+            raise UserError(
+                f"the model has type_vocab_size={self.num_segments}, so it cannot read pairs of texts (a "
+                "question and its context, for example); give single texts or another model"
+            )
 
     @property
     def num_before_second(self) -> int:
@@ -110,6 +122,7 @@ def join_pair(first: Sequence[int], second: Sequence[int], specials: Specials) -
     Returns:
       The sequence; special tokens add to the length of the texts.
     """
+    specials.check_pairs()
     between = [specials.sep_id] * specials.num_between
     return JoinedSequence(
         [specials.cls_id, *first, *between, *second, specials.sep_id],

@@ -34,6 +34,7 @@ class Tokenizer(abc.ABC):
       mask_pattern: regular expression of a masked wordpiece in a text.
       vocabulary: its wordpieces and their ids.
       settings: the text settings.
+      num_segments: number of segments of the model, if one was read with the tokenizer.
     """
 
     vocabulary_class: ClassVar[type[Vocabulary]] = Vocabulary
@@ -42,6 +43,7 @@ class Tokenizer(abc.ABC):
     mask_pattern: ClassVar[re.Pattern[str]] = re.compile(re.escape(MASK))
     vocabulary: Vocabulary
     settings: TextSettings
+    num_segments: int = 2
 
     @classmethod
     def from_folder(
@@ -180,7 +182,7 @@ class Tokenizer(abc.ABC):
     @property
     def specials(self) -> Specials:
         """The special tokens of its sequences."""
-        return Specials(self.cls_id, self.sep_id)
+        return Specials(self.cls_id, self.sep_id, num_segments=self.num_segments)
 
     def _special_id(self, token: str) -> int:
         return self.vocabulary.require(token)[0]

@@ -57,6 +57,7 @@ def read_model_files(
         bert_config.check_length(flags.max_seq_length, flags.bert_config_file)
     tokenizer = read_tokenizer(flags)
     check_fits(tokenizer.vocabulary, bert_config, flags, is_trained=is_trained)
+    tokenizer.num_segments = bert_config.num_segments
     if not is_trained and flags.init_checkpoint:
         check_same_casing(flags.init_checkpoint, tokenizer, "init_checkpoint")
     check_casing(tokenizer.vocabulary, tokenizer.settings, init_checkpoint=flags.init_checkpoint)

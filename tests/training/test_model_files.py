@@ -5,13 +5,22 @@ import json
 
 import pytest
 
-from official_bert.commands import answer, fill_mask, run_classifier, run_pretraining, run_squad, view_attention
+from official_bert.commands import (
+    answer,
+    fill_mask,
+    run_classifier,
+    run_multiple_choice,
+    run_pretraining,
+    run_squad,
+    view_attention,
+)
 from official_bert.commands.answer import AnswerConfig
 from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.commands.fill_mask import FillMaskConfig
 from official_bert.commands.view_attention import AttentionConfig
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
+from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tasks.question_answering.options import SquadConfig
 from official_bert.training.model_files import complete_model_flags, read_model_files
@@ -38,6 +47,25 @@ def test_no_script_begins_to_build_a_model_that_the_machine_cannot_hold(files_of
         with pytest.raises(UserError, match=message):
             run(run_config)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_model_of_one_segment_refuses_pairs_before_any_file_of_data_is_read(files_of_model, tmp_path):
+    config = json.loads(open(files_of_model["bert_config_file"]).read())
+    (tmp_path / "bert_config.json").write_text(json.dumps(config | {"type_vocab_size": 1}))
+    files = {"bert_config_file": str(tmp_path / "bert_config.json"), "vocab_file": files_of_model["vocab_file"]}
+    runs = {**files, "output_dir": str(tmp_path / "out"), "do_train": True, "max_seq_length": 16}
+    lengths = {"max_query_length": 4, "doc_stride": 2}
+    for run, run_config in (
+        (run_classifier.run, ClassifierConfig(**runs, task_name="mrpc", data_dir="absent")),
+        (run_multiple_choice.run, MultipleChoiceConfig(**runs, task_name="race", data_dir="absent")),
+        (run_squad.run, SquadConfig(**runs, **lengths, train_file="absent")),
+    ):
+        with pytest.raises(UserError, match="the model has type_vocab_size=1, so it cannot read pairs of texts"):
+            run(run_config)
+    _, tokenizer = read_model_files(SquadConfig(**runs, **lengths, train_file="absent"))
+    assert tokenizer("the town")["input_ids"].shape == (1, 4)
+    with pytest.raises(UserError, match="type_vocab_size=1"):
+        tokenizer("the town", "the harbour")
 
 
 CASED, UNCASED = "[UNK]\n[CLS]\n[SEP]\n[MASK]\nThe\nTown\n", "[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\ntown\n"

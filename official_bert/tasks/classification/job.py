@@ -17,7 +17,7 @@ from official_bert.serving.run_export import export_run
 from official_bert.serving.versions import check_export_dir
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.classification.datasets.custom import CUSTOM
-from official_bert.tasks.classification.datasets.from_flags import configured_dataset
+from official_bert.tasks.classification.datasets.from_flags import configured_dataset, reads_pairs
 from official_bert.tasks.classification.datasets.labels import Dataset
 from official_bert.tasks.classification.datasets.layouts import TextExample, split_suffix
 from official_bert.tasks.classification.losses import ClassLoss, balanced_weights
@@ -95,6 +95,8 @@ class ClassificationJob(FinetuningJob):
         super().__init__(config, bert_config, tokenizer)
         self._dataset = dataset = configured_dataset(config)
         self.labels = dataset.labels
+        if reads_pairs(config, dataset):
+            tokenizer.specials.check_pairs()
         if config.glue_submission:
             check_submission(dataset)
         if config.tune_thresholds:

@@ -62,6 +62,7 @@ class MultipleChoiceJob(FinetuningJob):
           UserError: a file is invalid, or the export cannot be written.
         """
         super().__init__(config, bert_config, tokenizer)
+        tokenizer.specials.check_pairs()
         self.primary_metric = selecting_metric(config.primary_metric, "accuracy", ("accuracy",))
         self._joiner = ChoiceJoiner(tokenizer, config.max_seq_length)
         layout = layout_of_flags(config)

@@ -72,6 +72,7 @@ class QuestionAnsweringJob(FinetuningJob):
           UserError: a file is invalid, the lengths are inconsistent, or the export cannot be written.
         """
         super().__init__(config, bert_config, tokenizer)
+        tokenizer.specials.check_pairs()
         self._options = WindowOptions.from_config(config, tokenizer)
         self._version_2 = config.version_2_with_negative
         self._train, self._dev = self._read_sets()

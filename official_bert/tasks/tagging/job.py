@@ -37,7 +37,7 @@ from official_bert.tasks.tagging.outputs import PREDICTIONS_FILE, write_predicti
 from official_bert.tasks.tagging.records import LabelledWindows
 from official_bert.tasks.tagging.report import report_sections
 from official_bert.tasks.tagging.servable import servable_of_run, trained_tags
-from official_bert.tasks.tagging.tagged_files import primary_metric, read_configured, tags_of
+from official_bert.tasks.tagging.tagged_files import primary_metric, read_configured, tags_of, warn_of_other_notation
 from official_bert.tasks.tagging.task import LOSS_SUM, NUM_LABELLED, TAG_NUMBERS, TAG_SCORES, TaggingTask
 from official_bert.tasks.tagging.windows import Window, make_windows
 from official_bert.tokenization import Tokenizer
@@ -91,6 +91,7 @@ class TaggingJob(FinetuningJob):
         read = {flag: read_configured(config, flag) for flag in config.required_files}
         train = read.get("train_file")
         self.labels = tags_of(train) if train else trained_tags(config)
+        warn_of_other_notation(self.labels)
         self._has_entities = has_entities(self.labels)
         if config.constrained_decoding:
             tagged = [sentence.tags for file in read.values() for sentence in file.sentences if sentence.tags]

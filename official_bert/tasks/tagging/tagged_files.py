@@ -1,15 +1,19 @@
 """Resolve and read the files given by the flags of `run_ner.py`."""
 
 import os
+import re
 from collections.abc import Collection
+
+from absl import logging
 
 from official_bert.metrics.tagging import has_entities
 from official_bert.support import files
-from official_bert.support.errors import UserError
+from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.tagging.examples import TaggedFile, read_tagged_file
 from official_bert.tasks.tagging.options import TaggingConfig
 
 _OUTSIDE = "O"
+_OTHER_NOTATION = re.compile(r"(?i)^(?:[bimelsuw][^a-z0-9]+|o$)")
 
 _NAMES = {
     "train_file": ("eng.train", "train.txt"),
@@ -69,6 +73,18 @@ def tags_of(file: TaggedFile) -> list[str]:
             f"{file.path}: all words have the tag {tags.pop()!r}, so there is nothing to learn; check tag_column"
         )
     return sorted(tags, key=lambda tag: (tag != _OUTSIDE, tag))
+
+
+def warn_of_other_notation(tags: Collection[str]) -> None:
+    """Warn if the tags would be entities, were they written as `B-PER` and `O`."""
+    usual = {_OTHER_NOTATION.sub(lambda match: match[0][0].upper() + "-" * (len(match[0]) > 1), tag) for tag in tags}
+    if has_entities(usual) and not has_entities(tags):
+        logging.warning(
+            "the tags %s look like IOB2 in another notation, so F1 of entities cannot be computed; "
+            "write a capital prefix, a hyphen and the type, and O outside: %s",
+            format_names(sorted(tags)),
+            format_names(sorted(usual)),
+        )
 
 
 def primary_metric(tags: Collection[str]) -> str:

@@ -6,6 +6,7 @@ import pytest
 
 from official_bert.support.errors import UserError
 from official_bert.tasks.tagging.examples import TaggedSentence, read_tagged_file, with_suffix
+from official_bert.tasks.tagging.tagged_files import warn_of_other_notation
 
 CONLL = """\
 -DOCSTART- -X- O O
@@ -386,3 +387,13 @@ def test_the_reason_for_not_scoring_predictions_is_logged(tmp_path, caplog):
     assert not caplog.text
     assert read(tmp_path, "Anna B-\nrows O\n", is_tagged=False).sentences[0].tags is None
     assert "line 1: the tag 'B-' has no type" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("tags", "is_warned"),
+    [("B_PER I_PER O", True), ("b-per i-per O", True), ("b:per o", True), ("O B-PER", False), ("NOUN VERB X", False)],
+)
+def test_iob2_in_another_notation_is_warned_of(tags, is_warned, caplog):
+    warn_of_other_notation(tags.split())
+    assert ("look like IOB2 in another notation" in caplog.text) == is_warned
+    assert ("a hyphen and the type, and O outside: 'B-" in caplog.text) == is_warned

@@ -11,7 +11,11 @@ words:
 
     Anna rows<TAB>B-PER O
 
-In both, a line that begins with `-DOCSTART-` begins a document and is not a word. A file without such lines is one
+Layout "jsonl": one object per sentence, as `datasets` writes them. They are converted to columns with tabs:
+
+    {"tokens": ["Anna", "rows"], "ner_tags": ["B-PER", "O"]}
+
+In all, a line that begins with `-DOCSTART-` begins a document and is not a word. A file without such lines is one
 document. Only blanks, tabs and line ends separate: a no-break space or a control character is part of its word. A line
 that contains only byte-order marks, as in concatenated files, is blank.
 
@@ -27,11 +31,12 @@ from typing import NamedTuple
 
 from absl import logging
 
+from official_bert.data.tables import format_of, read_objects
 from official_bert.metrics.tagging import PREFIXES, has_entities
-from official_bert.support.errors import UserError
-from official_bert.support.text_files import LineReader
+from official_bert.support.errors import UserError, format_names
+from official_bert.support.text_files import LineReader, check_json
 
-LAYOUTS = ("auto", "columns", "sentences")
+LAYOUTS = ("auto", "columns", "sentences", "jsonl")
 _DOCUMENT_START = re.compile(r" *-DOCSTART-(?![^ \t])")
 _COMMENT = re.compile(
     r"# ?(?:(?:newdoc|newpar) +)?[^\s=]+ +=(?: |$)"  # CoNLL-U: "# text = She rows.", "# newdoc id = n01"
@@ -41,6 +46,7 @@ _COMMENT = re.compile(
 _COMMENT_BETWEEN_TABS = re.compile(r"# [^\t]*$")
 _NEW_DOCUMENT = re.compile(r"# ?newdoc(?: |$)")
 _BYTE_ORDER_MARK = "\ufeff"
+_JSON_KEYS = ("tokens", "words"), ("ner_tags", "tags", "labels")  # of the words, and of the tags
 _SEPARATOR_NAMES = {"\t": "tabs", " ": "blanks"}
 
 
@@ -98,12 +104,13 @@ def read_tagged_file(
 ) -> TaggedFile:
     """Read the sentences of a file.
 
-    `file_layout="auto"` decides as follows. Tags contain no blanks, so a file with tabs has the layout "sentences" if
-    at least half of its lines have several tags in the tag column, otherwise "columns"; a file of one-word sentences is
-    therefore read as columns. Without tabs, a file with tags is in columns. A file without tags and tabs is in columns
-    if each line is one word or ends in `O` or an entity tag, if there is a `-DOCSTART-`, or if groups of lines,
-    separated by blank lines, have the same number of columns. Its lines are sentences if their lengths differ and there
-    are no blank lines between them. An ambiguous file is an error.
+    `file_layout="auto"` decides as follows. A name in `.jsonl` or `.json` means the layout "jsonl". Tags contain no
+    blanks, so a file with tabs has the layout "sentences" if at least half of its lines have several tags in the tag
+    column, otherwise "columns"; a file of one-word sentences is therefore read as columns. Without tabs, a file with
+    tags is in columns. A file without tags and tabs is in columns if each line is one word or ends in `O` or an entity
+    tag, if there is a `-DOCSTART-`, or if groups of lines, separated by blank lines, have the same number of columns.
+    Its lines are sentences if their lengths differ and there are no blank lines between them. An ambiguous file is an
+    error.
 
     Tags with the prefix at the end, such as `PER-B`, are reversed if all tags of the file except `O` have this form
     and not all have the usual one: in a file whose only tags are `B-I` and `O`, B is the prefix.
@@ -113,7 +120,7 @@ def read_tagged_file(
       word_column: column of the words, from 0; negative numbers count from the end.
       tag_column: column of the tags, also from 0 or from the end.
       is_tagged: require tags. Otherwise they are read if the column exists and is filled.
-      file_layout: "columns", "sentences", or "auto" to detect it.
+      file_layout: one of `LAYOUTS`.
 
     Raises:
       UserError: the file is missing, not text or has no sentences; a line has too few or too many columns or an empty
@@ -122,9 +129,14 @@ def read_tagged_file(
     """
     if file_layout not in LAYOUTS:
         raise UserError(f"file_layout={file_layout!r} is unknown; choose one of {', '.join(LAYOUTS)}")
-    layout = file_layout
-    lines = _read_lines(path)
-    comments = frozenset() if layout == "sentences" else _find_comments(lines)
+    layout, is_json = file_layout, file_layout == "jsonl" or (file_layout == "auto" and format_of(path) == "jsonl")
+    if is_json:
+        lines, numbers = _json_columns(path, is_tagged)
+        layout, word_column, tag_column = "columns", 0, 1
+    else:
+        lines = _read_lines(path)
+        numbers = range(1, len(lines) + 1)
+    comments = frozenset() if is_json or layout == "sentences" else _find_comments(lines)
     content = _without_comments(lines, comments)
     word_lines = _word_lines(path, content)
     has_tabs = any("\t" in line for line in word_lines.values())
@@ -137,15 +149,17 @@ def read_tagged_file(
         word_lines = _word_lines(path, content)
     if comments:
         logging.info("%s: %d lines are comments, the first of them line %d", path, len(comments), min(comments))
-    separator = "\t" if has_tabs or layout == "sentences" else " "
-    rows = [_Row(number, split_columns(line, separator)) for number, line in word_lines.items()]
+    separator = "\t" if has_tabs or is_json or layout == "sentences" else " "
+    rows = [_Row(numbers[number - 1], split_columns(line, separator)) for number, line in word_lines.items()]
     _check_columns(path, rows, separator)
     words = _words(path, rows, word_column, layout)
     tags = _tags(path, rows, words, word_column, tag_column, layout, is_required=is_tagged)
     suffix_tags = tags is not None and _have_suffixes({tag for row in tags for tag in row})
     if suffix_tags:
         tags = [tuple(_with_prefix(tag) for tag in row) for row in tags]
-    sentences = _sentences(content, words, tags, layout)
+    sentences = [
+        sentence._replace(line=numbers[sentence.line - 1]) for sentence in _sentences(content, words, tags, layout)
+    ]
     return TaggedFile(path, sentences, lines, layout, separator, len(rows[0].cells), suffix_tags, comments)
 
 
@@ -212,6 +226,35 @@ def _read_lines(path: str) -> list[str]:
         text = line if lines else line.removeprefix(_BYTE_ORDER_MARK)
         lines.append(text if text.strip(f" \t{_BYTE_ORDER_MARK}") else "")
     return lines
+
+
+def _json_columns(path: str, is_tagged: bool) -> tuple[list[str], list[int]]:
+    """Return the lines in columns, and for each the line of the file that has it."""
+    lines, numbers = [], []
+    for where, values in read_objects(path, "jsonl", ()):
+        columns = []
+        for known in _JSON_KEYS:
+            key = next((key for key in known if key in values), None)
+            if key is None and (not columns or is_tagged):
+                raise UserError(f"{where}: no key {known[0]!r}; the keys are {format_names(values)}")
+            if key is not None:
+                columns.append(values[key])
+                if columns[1:] and isinstance(values[key], list) and any(type(tag) is int for tag in values[key]):
+                    raise UserError(
+                        f"{where}: {key!r} has numbers; write the names of the tags, which `datasets` has in "
+                        f"features[{key!r}].feature.names"
+                    )
+                check_json(values[key], list[str], where, key)
+        if len({len(column) for column in columns}) > 1:
+            words, tags = columns
+            raise UserError(f"{where}: {_counted(words, 'word')} but {_counted(tags, 'tag')}; correct the line")
+        for cells in zip(*columns, strict=True):
+            if not cells[0] or any(set(cell) & set("\t\n\r") for cell in cells):
+                raise UserError(f"{where}: {cells[0]!r:.80} is empty or contains a tab or line end; correct the word")
+            lines.append("\t".join(cells))
+        lines.append("")
+        numbers += [int(where.rpartition(" ")[2])] * (len(lines) - len(numbers))
+    return lines, numbers
 
 
 def _index(column: int, num_columns: int) -> int | None:

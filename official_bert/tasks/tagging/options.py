@@ -36,8 +36,9 @@ class TaggingConfig(HeadOptions, LabellingOptions):
     file_layout: str = option(
         "auto",
         "columns: one word per line with its tag, blank lines between sentences; sentences: one sentence per line, a "
-        "tab, and its tags; auto: recognized by the content.",
-        choices=("auto", "columns", "sentences"),
+        "tab, and its tags; jsonl: one object per sentence, with the keys tokens and ner_tags; auto: recognized by the "
+        "name or the content.",
+        choices=("auto", "columns", "sentences", "jsonl"),
         affects="data",
     )
     word_column: int = option(

@@ -1,6 +1,8 @@
 """Reading files of tagged words: valid ones in both layouts, and every kind of invalid one."""
 
+import json
 import random
+import re
 
 import pytest
 
@@ -397,3 +399,42 @@ def test_iob2_in_another_notation_is_warned_of(tags, is_warned, caplog):
     warn_of_other_notation(tags.split())
     assert ("look like IOB2 in another notation" in caplog.text) == is_warned
     assert ("a hyphen and the type, and O outside: 'B-" in caplog.text) == is_warned
+
+
+def json_lines(tmp_path, *objects, name="words.jsonl", **arguments):
+    (tmp_path / name).write_text("".join(json.dumps(values) + "\n" for values in objects))
+    return read_tagged_file(str(tmp_path / name), **arguments)
+
+
+def test_json_lines_are_read_as_columns(tmp_path):
+    anna = {"id": "0", "tokens": ["# a = b", "Anna", " "], "ner_tags": ["O", "PER-B", "O"]}
+    start, last = {"tokens": ["-DOCSTART-"], "ner_tags": ["O"]}, {"words": ["x y"], "tags": ["O"]}
+    tagged_file = json_lines(tmp_path, anna, start, last, word_column=3)
+    assert tagged_file.sentences == [
+        TaggedSentence(("# a = b", "Anna", " "), ("O", "B-PER", "O"), 0, 1),
+        TaggedSentence(("x y",), ("O",), 1, 3),
+    ]
+    assert tagged_file.lines == ["# a = b\tO", "Anna\tPER-B", " \tO", "", "-DOCSTART-\tO", "", "x y\tO", ""]
+    assert (tagged_file.layout, tagged_file.separator, tagged_file.num_columns) == ("columns", "\t", 2)
+    assert json_lines(tmp_path, last, name="text", file_layout="jsonl").sentences[0].words == ("x y",)
+    (sentence,) = json_lines(tmp_path, {"tokens": ["x y", "z"]}, is_tagged=False).sentences
+    assert (sentence.words, sentence.tags) == (("x y", "z"), None)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"tokens": ["a"], "ner_tags": [3]}, "line 2: 'ner_tags' has numbers; write the names of the tags"),
+        ({"tokens": ["a"], "ner_tags": ["O", "O"]}, "line 2: 1 word but 2 tags"),
+        ({"tokens": ["a"]}, "line 2: no key 'ner_tags'; the keys are 'tokens'"),
+        ({"text": "a b"}, "line 2: no key 'tokens'; the keys are 'text'"),
+        ({"tokens": "a b", "ner_tags": ["O"]}, "line 2: tokens is 'a b'; it must be a list"),
+        ({"tokens": ["a", ""], "ner_tags": ["O", "O"]}, "line 2: '' is empty or contains a tab"),
+        ({"tokens": ["a\tb"], "ner_tags": ["O"]}, "line 2: 'a\\tb' is empty or contains a tab"),
+        ({"tokens": ["a"], "ner_tags": [""]}, "line 2: the tag of 'a' is empty"),
+        ({"tokens": ["a"], "ner_tags": ["B-"]}, "line 2: the tag 'B-' has no type"),
+    ],
+)
+def test_bad_json_lines_are_refused_with_the_line(tmp_path, values, message):
+    with pytest.raises(UserError, match=re.escape(f"words.jsonl, {message}")):
+        json_lines(tmp_path, {"tokens": ["a"], "ner_tags": ["B-X"]}, values)

@@ -15,6 +15,7 @@ from official_bert.support import files, text_files
 
 _GRAPH_NAME = b"_CHECKPOINTABLE_OBJECT_GRAPH"  # first key of an object checkpoint's index, so uncompressed
 PRESET_PIECES_FILE, MERGES_FILE = "vocabulary.json", "merges.txt"  # the tokens of a byte-level BPE in a preset
+PRESET_TASK_FILE = "task.json"  # describes the head of a preset
 _VOCABULARY_SUFFIXES = (".txt", ".model", ".spm", PRESET_PIECES_FILE)
 
 

@@ -9,6 +9,7 @@ from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.checkpoints.safetensors import architecture_of
 from official_bert.checkpoints.state_file import find_checkpoint, find_config, hugging_face_folder, latest_checkpoint
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.model_formats import PRESET_TASK_FILE
 from official_bert.config.text_settings import TextSettings
 from official_bert.inference.sentence_head import find_head
 from official_bert.inference.text_encoder import TextEncoder
@@ -138,7 +139,7 @@ def _run_of_finished_model(path: str) -> RunConfig | None:
     """Describe a finished model as an equivalent run; None if the folder has no model with a head.
 
     The head of a Hugging Face model is that of its class. Of other formats, those models count that have a
-    `labels.json`, which names their outputs.
+    `labels.json`, which names their outputs, and presets of KerasHub for masked LM.
 
     Raises:
       UserError: its config is damaged or not supported.
@@ -148,7 +149,8 @@ def _run_of_finished_model(path: str) -> RunConfig | None:
         config_file = os.path.join(folder, _HF_CONFIG_FILE)
         config_file = config_file if files.exists(config_file) else None
     else:
-        config_file = find_config(path) if files.exists(os.path.join(path, LABELS_FILE)) else None
+        signs = (os.path.join(path, name) for name in (LABELS_FILE, PRESET_TASK_FILE))
+        config_file = find_config(path) if any(map(files.exists, signs)) else None
     if config_file is None:
         return None
     bert_config = BertConfig.from_json_file(config_file)
@@ -157,9 +159,11 @@ def _run_of_finished_model(path: str) -> RunConfig | None:
         values = text_files.read_json(config_file, "model config")
         heads = theirs.heads_of_class(architecture_of(folder))
     else:
-        values = {"num_labels": len(read_labels(path) or ())}
+        labels = read_labels(path)
+        values = {"num_labels": len(labels or ())}
         names = open_checkpoint(path, "path", bert_config).shapes
-        heads = [head for head in theirs.heads if any(rule.source in names for rule in theirs.parts[head])]
+        possible = theirs.heads if labels else (TASKS["pretraining"].hf_head,)
+        heads = [head for head in possible if any(rule.source in names for rule in theirs.parts.get(head, ()))]
     task = next((row for row in TASKS.values() if row.hf_head in heads), None)
     if task is None:
         return None

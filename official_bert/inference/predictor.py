@@ -23,6 +23,10 @@ from official_bert.tasks.task_registry import TASKS
 from official_bert.training.precision import AUTO, NONE, dtype_policy
 
 _BATCH_SIZE = 32
+_NO_TASK = (
+    "this is an encoder without a task, or with a classifier, but without its labels.json, so it cannot predict; "
+    "for vectors call embed(texts)"
+)
 
 
 class Predictor:
@@ -157,7 +161,7 @@ class Predictor:
           UserError: the texts do not have the form that the model takes.
         """
         if self._task is None:
-            raise UserError("this is an encoder without a task, so it cannot predict; for vectors call embed(texts)")
+            raise UserError(_NO_TASK)
         if isinstance(texts, (str, tuple)):
             return self([texts])[0]
         _check_is_list(texts)
@@ -187,7 +191,7 @@ class Predictor:
           UserError: a record does not fit the model, or this is an encoder without a task.
         """
         if self._task is None:
-            raise UserError("this is an encoder without a task, so it cannot predict; for vectors call embed(texts)")
+            raise UserError(_NO_TASK)
         try:
             outputs = self._predict_examples(examples=tf.constant(list(records), tf.string))
         except tf.errors.InvalidArgumentError as error:

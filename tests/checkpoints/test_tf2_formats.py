@@ -91,6 +91,19 @@ def test_a_finished_head_answers_with_the_labels_beside_it(tmp_path):
             assert result.label == "xyz"[logits.argmax()]
 
 
+def test_a_masked_lm_preset_fills_masks_and_a_classifier_without_labels_says_so():
+    folder = MODELS / "keras_hub_xlm_roberta"  # without a pooler
+    predict = Predictor(folder)
+    ids = predict._source.tokenize(text=tf.constant(["the <mask> runs"]))
+    place = np.argmax(ids["input_ids"][0] == predict._source._mask)
+    logits = PretrainingModel.from_checkpoint(folder)({**ids, "masked_lm_positions": [[place]]})["masked_lm_logits"]
+    ((best, *_),) = predict("the <mask> runs")
+    assert best.word == predict._source.vocabulary.id_to_token[np.argmax(logits)]
+    assert best.probability == pytest.approx(tf.nn.softmax(logits[0, 0]).numpy().max(), abs=1e-5)
+    with pytest.raises(UserError, match="or with a classifier, but without its labels.json"):
+        Predictor(MODELS / "keras_hub_bert")("the dog")
+
+
 def test_the_shapes_say_what_no_file_says():
     sizes = {"vocab_size": 14, "hidden_size": 12, "num_attention_heads": 3, "num_hidden_layers": 2}
     for name in ("garden_encoder_v2/ckpt.index", "hub_bert/saved_model.pb", "keras_hub_bert/config.json"):

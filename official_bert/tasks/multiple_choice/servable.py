@@ -178,6 +178,8 @@ def joined_choices(choices: Any) -> Any:
     Raises:
       UserError: it has fewer than two choices, or one is empty.
     """
+    if isinstance(choices, str) and "\n" not in choices.encode("utf-8", "ignore").decode().rstrip("\t\n\f\r "):
+        raise UserError(f"the choices are {choices!r:.200}; give a list of at least two, or one per line")
     if not isinstance(choices, (list, tuple)) or not all(isinstance(choice, str) for choice in choices):
         return choices
     lines = [choice.encode("utf-8", "ignore").decode().replace("\n", " ").strip() for choice in choices]

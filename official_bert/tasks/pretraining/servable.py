@@ -172,8 +172,13 @@ def load_model(
     """Load the encoder and one head of a checkpoint, `MASKED_LM` or `NEXT_SENTENCE`; see also `load_servable`."""
     model = PretrainingModel(create_encoder(bert_config, encoder_options))
     (unused,) = {MASKED_LM, NEXT_SENTENCE} - {head}
-    is_needed = [variable for variable in model.trainable_variables if f"/{unused}/" not in variable.path]
-    load(open_checkpoint(checkpoint, what), is_needed)
+    used = [variable for variable in model.trainable_variables if f"/{unused}/" not in variable.path]
+    # Masked LM needs no pooler, which some masked-LM models lack.
+    report = load(
+        open_checkpoint(checkpoint, what), used, required=lambda name: head != MASKED_LM or "/pooler/" not in name
+    )
+    if report.missing:
+        report.log(is_trained_next=False)
     return model
 
 

@@ -24,7 +24,7 @@ from official_bert.tokenization.hf_tokenizer import (
     steps_of,
     template_of,
 )
-from official_bert.tokenization.roberta_sequences import NAMES, RobertaSequences
+from official_bert.tokenization.roberta_sequences import LAYOUT, NAMES, RobertaSequences
 from official_bert.tokenization.tokenizer import Tokenizer
 from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabulary
 from official_bert.tokenization.wordpiece import to_unicode
@@ -250,6 +250,10 @@ class BpeTokenizer(RobertaSequences, Tokenizer):
         settings.require_unchanged_text("a byte-level BPE")
         return cls(vocabulary)
 
+    def to_tokenizer_json(self) -> dict[str, Any]:
+        """Make the content of a `tokenizer.json` with the same ids."""
+        return json.loads(self.vocabulary.file_content)
+
     def _their_settings(self) -> dict[str, Any]:
         return {_PREFIX_KEY: self.vocabulary.adds_prefix_space}
 
@@ -316,7 +320,7 @@ def _read_model(values: TokenizerJson, path: str) -> tuple[dict[str, int], list,
     check_declared(model, _MODEL | (dict.fromkeys(_FOR_UNKNOWN) if has_all else {}), path, "model")
     ids = {token["content"]: token.get("id") for token in values.get("added_tokens") or ()} | model["vocab"]
     names = [[NAMES[special], ids.get(NAMES[special])] for special in (CLS, SEP)]
-    check_template(values, path, template_of(*names, num_between=2, second_segment=0))
+    check_template(values, path, template_of(*names, **LAYOUT))
     merges = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
     return dict(model["vocab"]), merges, bool(steps[0][1].get(_PREFIX_KEY, False))
 

@@ -80,10 +80,10 @@ def steps_of(values: TokenizerJson, part: str, path: str) -> list[tuple[str, dic
     """Return the steps of a `normalizer`, `pre_tokenizer` or `post_processor`, each with its place in the file."""
     step = values.get(part)
     if step is None or step.get("type") != "Sequence":
-        return [] if step is None else [(part, step)]
+        return [] if step is None else [(part, {"type": None, **step})]
     place = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "post_processor": "processors"}[part]
     text_files.check_json(step.get(place), list[dict[str, Any]], path, f"{part}.{place}")
-    return [(f"{part}.{place}[{index}]", inner) for index, inner in enumerate(step[place])]
+    return [(f"{part}.{place}[{index}]", {"type": None, **inner}) for index, inner in enumerate(step[place])]
 
 
 def check_declared(declared: Mapping[str, Any], known: Mapping[str, Collection | None], path: str, place: str) -> None:

@@ -7,6 +7,7 @@ from official_bert.tokenization.joining import Specials
 from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK
 
 NAMES = {PAD: "<pad>", UNK: "<unk>", CLS: "<s>", SEP: "</s>", MASK: "<mask>"}
+LAYOUT = {"num_between": 2, "second_segment": 0}
 
 
 class RobertaSequences:
@@ -18,4 +19,4 @@ class RobertaSequences:
     @property
     def specials(self) -> Specials:
         """The special tokens of its sequences."""
-        return Specials(self.cls_id, self.sep_id, num_between=2, second_segment=0, pad_id=self.pad_id)
+        return Specials(self.cls_id, self.sep_id, **LAYOUT, pad_id=self.pad_id)

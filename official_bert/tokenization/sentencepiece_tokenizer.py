@@ -1,12 +1,15 @@
 """`SentencePieceTokenizer`: a SentencePiece model with ALBERT's rules."""
 
+import base64
 import bisect
 import hashlib
 import itertools
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+import sys
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -16,9 +19,10 @@ from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 from official_bert.support.extras import folder_of_tensorflow_text, install_command, require
 from official_bert.tokenization.alignment import EncodingWithOffsets
+from official_bert.tokenization.hf_tokenizer import check_template, read_added_tokens, template_of
 from official_bert.tokenization.sentencepiece_text import TracedText, prepare, prepare_traced
 from official_bert.tokenization.tokenizer import Tokenizer
-from official_bert.tokenization.unigram import not_supported, read_unigram
+from official_bert.tokenization.unigram import UNIGRAM, not_supported, read_unigram
 from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabulary
 from official_bert.tokenization.wordpiece import to_unicode
 
@@ -29,6 +33,9 @@ _FIRST_OTHER_VERSION = (0, 2, 2)
 _LONGEST_PIECE = _LONGEST_RULE = 256  # characters, and bytes; of trained models about 20
 _MOST_RULE_BYTES = 4 << 20  # of trained models up to 0.4 MB
 _MOST_MATCHES = 32  # for the beginnings of a text, as the library has room for
+_METASPACE = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always"}
+_SPACE_OPTIONS = ("add_dummy_prefix", "remove_extra_whitespaces", "escape_whitespaces")
+_WHITE_SPACE = "".join(f"\\x{{{code:x}}}" for code in range(0x10000) if chr(code).isspace())
 _NAMES = {PAD: "<pad>", UNK: "<unk>"}
 _PUNCTUATION = frozenset('!"#$%&"()*+,-./:;?@[\\]^_`{|}~€£')
 _INSIDE_WORDS = frozenset("abcdefghijklmnopqrstuvwxyz") | _PUNCTUATION
@@ -44,6 +51,7 @@ class SentencePieceVocabulary(Vocabulary):
       specials_last: the tokens with the last ids, if these are not in the model.
       own_pieces: the model's first pieces, whose ids come from `specials_first`.
       text_steps: steps of a `tokenizer.json` that the tokenizer of this vocabulary does before the model.
+      layout: the layout of its sequences; see `Specials`.
     """
 
     file_name: ClassVar[str] = MODEL_FILE
@@ -51,7 +59,8 @@ class SentencePieceVocabulary(Vocabulary):
     specials_first: ClassVar[tuple[str, ...]] = (_NAMES[PAD], _NAMES[UNK], CLS, SEP, MASK)
     specials_last: ClassVar[tuple[str, ...]] = ()
     own_pieces: ClassVar[tuple[str, ...]] = specials_first
-    text_steps: ClassVar[frozenset[str]] = frozenset({"NFKD", "StripAccents", "Lowercase"})
+    text_steps: ClassVar[frozenset[str]] = frozenset({"quotes", "NFKD", "StripAccents", "Lowercase"})
+    layout: ClassVar[Mapping[str, int]] = {"num_between": 1, "second_segment": 1}
 
     def __init__(self, model: bytes, source: str):
         """Read a model.
@@ -101,15 +110,40 @@ class SentencePieceVocabulary(Vocabulary):
     @classmethod
     def from_file(cls, vocab_file: str) -> "SentencePieceVocabulary":
         """Read a model, or the `tokenizer.json` that was made of one; for errors see the constructor."""
-        if vocab_file.endswith(".json"):
-            unigram = read_unigram(vocab_file)
-            if not unigram.is_of(cls):
-                raise not_supported(vocab_file)
-            return cls(unigram.to_sentencepiece(cls), vocab_file)
-        if files.is_folder(vocab_file):
+        unigram = read_unigram(vocab_file) if vocab_file.endswith(".json") else None
+        if unigram is not None and not unigram.is_of(cls):
+            raise not_supported(vocab_file)
+        if unigram is None and files.is_folder(vocab_file):
             raise UserError(f"{vocab_file} is a folder; give the SentencePiece model in it")
-        content = text_files.read_limited(vocab_file, "SentencePiece model", text_files.MAX_VOCAB_BYTES)
-        return cls(content, vocab_file)
+        if unigram is None:
+            content = text_files.read_limited(vocab_file, "SentencePiece model", text_files.MAX_VOCAB_BYTES)
+        else:
+            content = unigram.to_sentencepiece(cls)
+        made = cls(content, vocab_file)
+        names = made.names_of_specials
+        for token in read_added_tokens(os.path.dirname(vocab_file), unigram and unigram.content):
+            name = token["content"]
+            is_found = name not in names and unigram is not None  # before a text is split, which a piece is not
+            if is_found or made.token_to_id.get(name) != token.get("id"):
+                raise UserError(
+                    f"{vocab_file}: the added token {name!r:.80} with the id {token.get('id')} cannot be part of a "
+                    "SentencePiece model; use a model without it"
+                )
+        if unigram is not None:
+            check_template(unigram.content, vocab_file, made.template)
+        return made
+
+    @property
+    def names_of_specials(self) -> set[str]:
+        """The special tokens, unused ones included."""
+        return {*self.specials_first, *self.specials_last, *map(self.name_of, (PAD, UNK, CLS, SEP, MASK))}
+
+    @property
+    def template(self) -> dict[str, Any]:
+        """The post-processor of its `tokenizer.json`."""
+        cls_name, sep_name = map(self.name_of, (CLS, SEP))
+        ids = self.require(CLS, SEP)
+        return template_of((cls_name, ids[0]), (sep_name, ids[1]), **self.layout)
 
     @property
     def contents(self) -> list[Any]:
@@ -152,6 +186,20 @@ class SentencePieceVocabulary(Vocabulary):
             "is this a model for ALBERT? spm_train makes one with pad_id=0, unk_id=1, bos_id=-1, eos_id=-1 and "
             "control_symbols=[CLS],[SEP],[MASK]"
         )
+
+
+def _replace(pattern: str, content: str) -> dict[str, Any]:
+    """Return a step of a `tokenizer.json`."""
+    return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
+
+
+def _rules_of(spec: Any) -> list[dict[str, Any]]:
+    """Return the normalization of a model as steps of a `tokenizer.json`."""
+    charsmap = base64.b64encode(spec.precompiled_charsmap).decode()
+    # `tokenizers` applies the rules to few characters at a time, and so composes no Hangul.
+    rules = [{"type": "NFC"}, {"type": "Precompiled", "precompiled_charsmap": charsmap}] if charsmap else []
+    spaces = [(rf"\A +|[ {SPACE}]+\z", ""), (" {2,}", " "), (rf"\A{SPACE}", 2 * SPACE)]
+    return [*rules, *(_replace(pattern, content) for pattern, content in spaces)]
 
 
 def _check_model(proto: Any, source: str) -> None:
@@ -269,6 +317,59 @@ class SentencePieceTokenizer(Tokenizer):
         """
         folder_of_tensorflow_text("the graph of a SentencePiece model")
         return super().in_graph()
+
+    def to_tokenizer_json(self) -> dict[str, Any] | None:
+        """Make the content of a `tokenizer.json` with the same ids; None if `tokenizers` cannot produce them."""
+        from sentencepiece.sentencepiece_model_pb2 import ModelProto, NormalizerSpec, TrainerSpec
+
+        vocabulary, proto = self.vocabulary, ModelProto.FromString(self.vocabulary.model)
+        spec, usual = proto.normalizer_spec, NormalizerSpec()
+        is_usual = all(getattr(spec, name) == getattr(usual, name) for name in _SPACE_OPTIONS)
+        if self.parts_of_piece or not is_usual or proto.trainer_spec.treat_whitespace_as_suffix:
+            return None
+        if proto.trainer_spec.model_type != TrainerSpec.UNIGRAM:
+            return None
+        types = ModelProto.SentencePiece
+        best = max((piece.score for piece in proto.pieces if piece.type == types.NORMAL), default=0.0)
+        scores = {}
+        for piece in proto.pieces:
+            is_chosen = piece.type == types.USER_DEFINED  # wherever it occurs, as the library computes
+            scores[piece.piece] = len(piece.piece.encode()) * best - 0.1 if is_chosen else piece.score
+        tokens = sorted(vocabulary.token_to_id, key=vocabulary.token_to_id.get)
+        names = {
+            *vocabulary.specials_first,
+            *vocabulary.specials_last,
+            *map(vocabulary.name_of, (PAD, UNK, CLS, SEP, MASK)),
+        }
+        flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+        return {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": [
+                {"id": index, "content": token, **flags, "lstrip": token == vocabulary.name_of(MASK), "special": True}
+                for index, token in enumerate(tokens)
+                if token in names
+            ],
+            "normalizer": {"type": "Sequence", "normalizers": [*self._their_steps(), *_rules_of(spec)]},
+            "pre_tokenizer": {**_METASPACE, "split": not any(SPACE in token[1:] for token in tokens)},
+            "post_processor": vocabulary.template,
+            "decoder": {**_METASPACE, "split": True},
+            "model": {
+                "type": UNIGRAM,
+                "unk_id": self.unk_id,
+                "vocab": [[token, scores.get(token, 0.0)] for token in tokens],
+                "byte_fallback": False,
+            },
+        }
+
+    def _their_steps(self) -> list[dict[str, Any]]:
+        """Return the steps of `prepare` as a normalizer of `tokenizers`."""
+        final_sigma = r"(?<=\p{Cased}|\p{Cased}\p{Case_Ignorable})Σ(?!\p{Case_Ignorable}*\p{Cased})"
+        lower = [_replace(final_sigma, "ς"), {"type": "Lowercase"}]
+        accents = "".join(f"\\x{{{code:x}}}" for code in range(sys.maxunicode + 1) if unicodedata.combining(chr(code)))
+        steps = [_replace(f"[{_WHITE_SPACE}]+", " "), {"type": "NFKD"}]
+        return [*steps, _replace(f"[{accents}]", ""), *(lower if self.settings.do_lower_case else [])]
 
     def _their_settings(self) -> dict[str, Any]:
         return {"do_lower_case": self.settings.do_lower_case, "keep_accents": False, "remove_space": True}

@@ -4,11 +4,11 @@ fairseq, which trained these models, puts its own special tokens first and numbe
 normalized here: the rules in the model file do that.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from official_bert.config.text_settings import TextSettings
-from official_bert.tokenization.roberta_sequences import NAMES, RobertaSequences
+from official_bert.tokenization.roberta_sequences import LAYOUT, NAMES, RobertaSequences
 from official_bert.tokenization.sentencepiece_text import TracedText
 from official_bert.tokenization.sentencepiece_tokenizer import SPACE, SentencePieceTokenizer, SentencePieceVocabulary
 from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK
@@ -26,6 +26,7 @@ class XlmRobertaVocabulary(SentencePieceVocabulary):
     specials_last: ClassVar[tuple[str, ...]] = (NAMES[MASK],)
     own_pieces: ClassVar[tuple[str, ...]] = (NAMES[UNK], NAMES[CLS], NAMES[SEP])
     text_steps: ClassVar[frozenset[str]] = frozenset()
+    layout: ClassVar[Mapping[str, int]] = LAYOUT
 
     def numbered(self, pieces: Sequence[str]) -> dict[str, int]:
         """Return the ids of the pieces, given those of the model in order."""
@@ -82,6 +83,9 @@ class XlmRobertaTokenizer(RobertaSequences, SentencePieceTokenizer):
 
     def _their_settings(self) -> dict[str, Any]:
         return {}
+
+    def _their_steps(self) -> list:
+        return []
 
     def _split_pieces(self) -> list:
         return []

@@ -71,7 +71,9 @@ def _kind_of_json(vocab_file: str) -> str:
     model = text_files.read_json(vocab_file, "tokenizer", max_bytes=text_files.MAX_VOCAB_BYTES).get("model", {})
     if isinstance(model, int):  # a token of a vocab.json
         return BPE_FILE
-    kind = model.get("type", BPE) if isinstance(model, dict) else None
+    kind = (
+        model.get("type", UNIGRAM if isinstance(model.get("vocab"), list) else BPE) if isinstance(model, dict) else ""
+    )
     if kind == UNIGRAM:
         unigram, kinds = read_unigram(vocab_file), [kind.vocabulary_class for kind in tokenizer_kinds().values()]
         fitting = [kind for kind in kinds if kind.flag == "spm_model_file" and unigram.is_of(kind)]
@@ -87,7 +89,7 @@ def _family_beside(vocab_file: str) -> Any:
     values = text_files.read_json(path, "model config") if files.exists(path) else {}
     row = model_formats.config_format(path)
     name = model_formats.load_module(row).config_values(path).get(FAMILY_KEY) if row else values.get(MODEL_TYPE)
-    return load_class(load_family(name).tokenizer) if name in FAMILIES else None
+    return load_class(load_family(name).tokenizer) if isinstance(name, str) and name in FAMILIES else None
 
 
 def content_of_copy(path: str) -> bytes:

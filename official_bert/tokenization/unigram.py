@@ -8,13 +8,34 @@ import base64
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from official_bert.support import text_files
 from official_bert.support.errors import UserError
 from official_bert.support.extras import require
+from official_bert.tokenization.hf_tokenizer import TokenizerJson, check_declared, read_tokenizer_json, steps_of
 
 UNIGRAM = "Unigram"
 _UNKNOWN, _CONTROL = "<unk>", {"<s>", "</s>", "<pad>", "[CLS]", "[SEP]", "[MASK]"}
-_SPACES = {"Strip", "Replace"}  # strip ends and collapse spaces, as in every model
+# Replacements of quotation marks, and of several spaces, by one.
+_QUOTES, _SPACES = "quotes", "spaces"
+_CHANGING, _OPTIONAL = {_QUOTES, "NFKD", "StripAccents", "Lowercase"}, {_QUOTES, "Lowercase"}
+# Known steps and their options, in the order in which they may occur.
+_STEPS = {
+    _QUOTES: {"pattern": ({"String": "``"}, {"String": "''"}), "content": ('"',)},
+    "NFKD": {},
+    "StripAccents": {},
+    "Lowercase": {},
+    "Precompiled": {"precompiled_charsmap": None},
+    "Strip": {"strip_left": (True, False), "strip_right": (True,)},
+    _SPACES: {"pattern": ({"Regex": " {2,}"},), "content": (" ", "\u2581")},
+    "WhitespaceSplit": {},
+    "Metaspace": {
+        "replacement": ("\u2581",),
+        "str_rep": ("\u2581",),
+        "prepend_scheme": ("always",),
+        "add_prefix_space": (True,),
+        "split": (True,),
+    },
+}
+_MODEL = {"type": (UNIGRAM,), "vocab": None, "byte_fallback": (False,)}
 
 
 class Unigram(NamedTuple):
@@ -23,19 +44,22 @@ class Unigram(NamedTuple):
     Attributes:
       pieces: all tokens with their scores, in the order of their ids.
       charsmap: the normalization rules, as SentencePiece compiles them.
-      steps: the types of all normalization steps, except for spaces and these rules.
+      steps: the types of the steps before these rules.
+      content: the content of the file.
     """
 
     pieces: list[tuple[str, float]]
     charsmap: bytes
-    steps: set[str]
+    steps: frozenset[str]
+    content: TokenizerJson
 
     def is_of(self, kind: Any) -> bool:
         """Return True if the special tokens and normalization steps are those of a vocabulary class."""
         names = tuple(piece for piece, _ in self.pieces)
         first, last = kind.specials_first, kind.specials_last
         has_specials = names[: len(first)] == first and names[len(names) - len(last) :] == last
-        return has_specials and self.steps <= kind.text_steps
+        has_steps = kind.text_steps - _OPTIONAL <= self.steps <= kind.text_steps
+        return has_specials and has_steps and bool(self.charsmap or kind.changes_text)
 
     def to_sentencepiece(self, kind: Any) -> bytes:
         """Return the SentencePiece model of a vocabulary class."""
@@ -53,29 +77,40 @@ class Unigram(NamedTuple):
 
 
 def read_unigram(tokenizer_file: str) -> Unigram:
-    """Read a `tokenizer.json` of this type.
-
-    Raises:
-      UserError: the file is damaged, or the tokenizer differs from a SentencePiece model's.
-    """
-    content = text_files.read_json(tokenizer_file, "tokenizer", max_bytes=text_files.MAX_VOCAB_BYTES)
+    """Read a `tokenizer.json` of this type; UserError if its tokenizer differs from a SentencePiece model's."""
+    content = read_tokenizer_json(tokenizer_file)
+    model = content["model"]
+    pieces = model["vocab"]
+    if not isinstance(pieces, list) or not all(_is_piece(piece) for piece in pieces):
+        raise UserError(f"{tokenizer_file}: model.vocab must be a list of tokens with their scores")
+    names = [name for name, _ in pieces]
+    unknown = names.index(_UNKNOWN) if _UNKNOWN in names else None
+    check_declared(model, {**_MODEL, "unk_id": (unknown,)}, tokenizer_file, "model")
+    found: dict[str, Mapping[str, Any]] = {}
+    for part in ("normalizer", "pre_tokenizer"):
+        for place, step in steps_of(content, part, tokenizer_file):
+            kind = str(step.get("type"))
+            if kind == "Replace":
+                kind = _SPACES if "Regex" in str(step.get("pattern")) else _QUOTES
+            known = (
+                {"type": ("Replace" if kind in (_QUOTES, _SPACES) else kind,), **_STEPS[kind]} if kind in _STEPS else {}
+            )
+            check_declared(step, known, tokenizer_file, place)
+            if any([*_STEPS].index(other) > [*_STEPS].index(kind) for other in found):
+                raise UserError(f"{tokenizer_file}: {place} ({kind}) comes too late for a SentencePiece model")
+            found[kind] = step
+    if "Metaspace" not in found or not ("WhitespaceSplit" in found or {"Strip", _SPACES} <= found.keys()):
+        raise UserError(f"{tokenizer_file}: pre_tokenizer does not treat spaces as a SentencePiece model does")
+    rules = found.get("Precompiled", {}).get("precompiled_charsmap") or ""
     try:
-        model = content["model"]
-        pieces = [(str(piece), float(score)) for piece, score in model["vocab"]]
-        rules, spaces = (_steps(content.get(name)) for name in ("normalizer", "pre_tokenizer"))
-        charsmap = base64.b64decode(rules.pop("Precompiled", {}).get("precompiled_charsmap", ""))
-        metaspace = spaces["Metaspace"]
-        is_usual = (
-            not model.get("byte_fallback")
-            and metaspace.get("prepend_scheme", "always") == "always"
-            and metaspace.get("add_prefix_space", True)
-            and all(token["id"] < len(pieces) for token in content.get("added_tokens", []))
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{tokenizer_file} is damaged, or not a tokenizer of type {UNIGRAM}: {error!r:.80}") from error
-    if not is_usual:
-        raise not_supported(tokenizer_file)
-    return Unigram(pieces, charsmap, rules.keys() - _SPACES)
+        charsmap = base64.b64decode(rules, validate=True)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{tokenizer_file}: the precompiled_charsmap of the normalizer is damaged: {error}") from error
+    return Unigram(pieces, charsmap, frozenset(found) & _CHANGING, content)
+
+
+def _is_piece(piece: Any) -> bool:
+    return type(piece) is list and len(piece) == 2 and type(piece[0]) is str and type(piece[1]) in (int, float)
 
 
 def not_supported(tokenizer_file: str) -> UserError:
@@ -84,11 +119,3 @@ def not_supported(tokenizer_file: str) -> UserError:
         f"{tokenizer_file} is a {UNIGRAM} tokenizer, but unlike those of ALBERT, XLM-RoBERTa and CamemBERT; put the "
         "SentencePiece model that it was made from beside it: spiece.model or sentencepiece.bpe.model"
     )
-
-
-def _steps(part: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
-    """Return the steps of a part of a tokenizer, by type."""
-    if part is None:
-        return {}
-    steps = part.get("normalizers") or part.get("pretokenizers") or [part]
-    return {step["type"]: step for step in steps}

@@ -63,19 +63,23 @@ def random_texts(rng, count):
             yield "".join(line)
 
 
+SPACES = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+
+
 def as_tokenizer_json(pieces, normalizer=None):
     """Return the relevant parts of a `tokenizer.json` by `transformers`."""
+    unk_id = next((number for number, (piece, _) in enumerate(pieces) if piece == "<unk>"), None)
     metaspace = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always"}
     return {
         "added_tokens": [{"id": 0, "content": pieces[0][0], "special": True}],
         "normalizer": normalizer,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace]},
-        "model": {"type": "Unigram", "unk_id": 3, "vocab": pieces, "byte_fallback": False},
+        "model": {"type": "Unigram", "unk_id": unk_id, "vocab": pieces, "byte_fallback": False},
     }
 
 
 def normalizer_of(model, *steps):
     """Return the normalizer of a `tokenizer.json` for a model, with some steps before it."""
     charsmap = base64.b64encode(model.normalizer_spec.precompiled_charsmap).decode()
-    rules = [{"type": "Precompiled", "precompiled_charsmap": charsmap}, {"type": "Replace", "content": " "}]
+    rules = [{"type": "Precompiled", "precompiled_charsmap": charsmap}, SPACES]
     return {"type": "Sequence", "normalizers": [*({"type": step} for step in steps), *rules]}

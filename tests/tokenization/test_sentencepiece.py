@@ -17,6 +17,7 @@ from official_bert.tokenization.graph_sentencepiece import GraphSentencePieceTok
 from official_bert.tokenization.sentencepiece_text import decompose, prepare_traced
 from official_bert.tokenization.sentencepiece_tokenizer import SentencePieceVocabulary
 from tests.tokenization.sentencepiece_models import (
+    SPACES,
     VARIANTS,
     as_tokenizer_json,
     normalizer_of,
@@ -194,6 +195,63 @@ def test_a_folder_says_which_tokenizer_it_has(models, vocab_file, tmp_path):
         assert again.encode(text) == tokenizer.encode(text), text
 
 
+def test_the_tokenizer_json_that_is_written_gives_our_ids(models, tmp_path):
+    tokenizers = pytest.importorskip("tokenizers")
+    assert SentencePieceTokenizer(models["albert"]).to_tokenizer_json() is None  # it splits pieces such as "2,"
+    model = sentencepiece_model_pb2.ModelProto.FromString(open(models["albert"], "rb").read())
+    kept = [piece for piece in model.pieces if not piece.piece[1:].endswith(",")]
+    model = sentencepiece_model_pb2.ModelProto(pieces=kept, normalizer_spec=model.normalizer_spec)
+    path = tmp_path / "spiece.model"
+    path.write_bytes(model.SerializeToString())
+    for lower in (True, False):
+        tokenizer = SentencePieceTokenizer(path, lower)
+        (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer.to_tokenizer_json()))
+        theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+        for text in ["`` '' (2,000) fly.Σ ΑΣ Σα.", *random_texts(random.Random(3), 300)]:
+            if "[CLS]" not in text:
+                assert theirs.encode(text, add_special_tokens=False).ids == tokenizer.encode(text), text
+        pair, batch = theirs.encode("the smith", "iron"), tokenizer([("the smith", "iron")])
+        assert batch["input_ids"][0].tolist() == pair.ids and batch["segment_ids"][0].tolist() == pair.type_ids
+    assert load_tokenizer(tmp_path, do_lower_case=True).identity == SentencePieceTokenizer(path).identity
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"<e1>": len(tokenizer)}))
+    assert_refused(lambda: load_tokenizer(tmp_path), "the added token '<e1>' with the id", "spiece.model")
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "named"),
+    [
+        ("model.byte_fallback", True, "model.byte_fallback"),
+        ("model.unk_id", 3, "model.unk_id"),
+        ("model.vocab", [5], "model.vocab must be a list"),
+        ("model.vocab", [["a", "b"]], "model.vocab must be a list"),
+        ("normalizer", {"type": "NFC"}, "normalizer.type is 'NFC'"),
+        ("normalizer", {"type": ["NFC"]}, "normalizer.type is ['NFC']"),
+        ("normalizer", {}, "normalizer.type is None"),
+        ("normalizer", "x", "normalizer is 'x'"),
+        ("normalizer", {"type": "Sequence", "normalizers": [SPACES, {"type": "NFKD"}]}, "normalizer.normalizers[1]"),
+        ("normalizer", {**SPACES, "content": "x"}, "normalizer.content"),
+        ("normalizer", {"type": "Precompiled", "precompiled_charsmap": "*"}, "precompiled_charsmap"),
+        ("normalizer", {"type": "NFKD"}, "unlike those of ALBERT"),  # accents would be kept
+        ("pre_tokenizer", {"type": "Whitespace"}, "pre_tokenizer.type"),
+        ("pre_tokenizer", {"type": "Metaspace", "replacement": "_"}, "pre_tokenizer.replacement"),
+        ("pre_tokenizer", {"type": "Metaspace", "prepend_scheme": "first"}, "pre_tokenizer.prepend_scheme"),
+        ("pre_tokenizer", {"type": "Metaspace", "replacement": SPACE}, "does not treat spaces"),
+        ("pre_tokenizer", None, "does not treat spaces"),
+        ("post_processor", {"type": "RobertaProcessing", "sep": ["[SEP]", 3]}, "post_processor.type"),
+        ("added_tokens", [{"id": 5, "content": "("}], "the added token '('"),
+        ("added_tokens", [{"id": 9, "content": "[SEP]"}], "the added token '[SEP]'"),
+    ],
+)
+def test_what_a_unigram_tokenizer_does_otherwise_is_named(models, tmp_path, place, value, named):
+    model = sentencepiece_model_pb2.ModelProto.FromString(open(models["albert"], "rb").read())
+    pieces = [[piece.piece, piece.score] for piece in model.pieces]
+    content = as_tokenizer_json(pieces, normalizer_of(model, "NFKD", "StripAccents"))
+    part, _, key = place.partition(".")
+    content[part] = {**content[part], key: value} if key else value
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    assert_refused(lambda: load_tokenizer(tmp_path), "tokenizer.json", named)
+
+
 def test_unsuitable_models_are_named(models, tmp_path, monkeypatch):
     path = tmp_path / "some.model"
     content = open(models["albert"], "rb").read()
@@ -272,7 +330,7 @@ def test_models_that_could_end_the_process_are_refused(models, tmp_path):
     for damage in (loop, many_matches, value_outside, place_outside, lambda units, texts: texts[:-1] + b"a"):
         refused(with_rules(damage), "normalization rules (precompiled_charsmap) are damaged")
     content = as_tokenizer_json([["<pad>", 0.0], ["<unk>", 0.0], ["[CLS]", 0.0], ["[SEP]", 0.0], ["[MASK]", 0.0]],
-                                normalizer_of(with_rules(place_outside), "NFKD"))  # fmt: skip
+                                normalizer_of(with_rules(place_outside), "NFKD", "StripAccents"))  # fmt: skip
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     assert_refused(lambda: load_tokenizer(tmp_path), "tokenizer.json", "(precompiled_charsmap) are damaged")
     model = with_rules(lambda units, texts: texts)

@@ -181,9 +181,7 @@ def text_settings(folder: str) -> tuple[dict[str, bool], str]:
     if not (isinstance(config, dict) and isinstance(lower := config.get("lowercase"), bool)):
         return {}, ""
     strips = config.get("strip_accents") is True
-    if strips and not lower:
-        logging.warning("%s: strip_accents is true without lowercase; only lowercasing strips accents here", path)
-    return {"do_lower_case": lower} | ({"strip_accents": strips} if lower else {}), _TOKENIZER_FILE
+    return {"do_lower_case": lower, "strip_accents" if lower else "strip_accents_only": strips}, _TOKENIZER_FILE
 
 
 def _class_of(path: str) -> Any:

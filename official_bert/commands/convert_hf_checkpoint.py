@@ -69,6 +69,8 @@ class HfConversionConfig(TextOptions):
     do_lower_case: bool = _text_option("do_lower_case")
     strip_accents: bool = _text_option("strip_accents", do_lower_case=(True,))
     basic_tokenize: bool = _text_option("basic_tokenize")
+    tokenize_chinese_chars: bool = _text_option("tokenize_chinese_chars", basic_tokenize=(True,))
+    strip_accents_only: bool = _text_option("strip_accents_only", basic_tokenize=(True,))
 
     def __post_init__(self):
         super().__post_init__()
@@ -110,7 +112,8 @@ def run(config: HfConversionConfig) -> None:
 
 def _convert_from_hf(config: HfConversionConfig) -> None:
     from official_bert.checkpoints import safetensors
-    from official_bert.tokenization import hf_tokenizer, read_vocabulary_file
+    from official_bert.tokenization import read_vocabulary_file
+    from official_bert.tokenization.hf_wordpiece import read_settings
     from official_bert.tokenization.tokenizer_files import find_vocabulary
     from official_bert.tokenization.vocab import CLS, SEP, UNK
     from official_bert.training.labels_file import read_labels
@@ -124,7 +127,7 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
     vocabulary = read_vocabulary_file(find_vocabulary(hf_dir))
     vocabulary.require(UNK, CLS, SEP)
     bert_config.check_vocabulary(vocabulary, hf_config_file)
-    settings = hf_tokenizer.read_settings(hf_dir)
+    settings = read_settings(hf_dir)
     weights = safetensors.read_model(hf_dir, bert_config)
 
     names = (vocabulary.file_name, BERT_CONFIG_FILE, CHECKPOINT_FILE)
@@ -162,6 +165,7 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
     from official_bert.commands.shared.model_card import model_card
     from official_bert.commands.shared.sentence_folder import SCOPE
     from official_bert.tokenization import read_tokenizer
+    from official_bert.tokenization.hf_tokenizer import TOKENIZER_FILE
     from official_bert.training.model_files import check_fits
 
     bert_config = BertConfig.from_json_file(config.bert_config_file)
@@ -187,8 +191,10 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
         labels=list(labels.get("label2id", ())),
         training=training,
     )
+    tokenizer_json = tokenizer.to_tokenizer_json()
     contents = {
-        vocabulary.their_file_name or vocabulary.file_name: vocabulary.file_content,
+        **({} if tokenizer_json is None else {TOKENIZER_FILE: _json(tokenizer_json)}),
+        **vocabulary.their_files,
         _HF_TOKENIZER_FILE: _json(tokenizer_config),
         _HF_CONFIG_FILE: _json(hf_config),
         _CARD_FILE: card.encode(),
@@ -209,7 +215,7 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
     if not config.basic_tokenize:
         logging.warning(
             "%s says do_basic_tokenize: false, which only the Python tokenizer of transformers 4 respects "
-            "(use_fast=False); others would split the text at punctuation",
+            "(use_fast=False), and tokenizers with tokenizer.json; others would split the text at punctuation",
             os.path.join(config.output_dir, _HF_TOKENIZER_FILE),
         )
     logging.info("wrote %s: a %s with %d tensors", config.output_dir, weights.architecture, len(weights.arrays))

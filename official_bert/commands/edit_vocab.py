@@ -13,7 +13,7 @@ from official_bert.options.model import ArchitectureOptions
 from official_bert.options.option import GIVEN, option, options
 from official_bert.options.text import TextOptions
 from official_bert.support import writing
-from official_bert.support.errors import UserError
+from official_bert.support.errors import UserError, format_names
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -146,6 +146,9 @@ def _read_model(config: EditVocabConfig) -> "tuple[BertConfig, Vocabulary]":
     bert_config = BertConfig.from_json_file(config.bert_config_file)
     vocabulary = Vocabulary.from_file(config.vocab_file)
     vocabulary.require(UNK, CLS, SEP, MASK)
+    if vocabulary.added:
+        names = format_names([token["content"] for token in vocabulary.added])
+        raise UserError(f"{vocabulary.source} has added tokens ({names}), which edit_vocab does not support")
     check_fits(vocabulary, bert_config, config)
     check_casing(vocabulary, config.text_settings, init_checkpoint=config.init_checkpoint)
     return bert_config, vocabulary

@@ -7,6 +7,7 @@ from official_bert.support.errors import UserError
 TAKES_WORDS_AS_THEY_ARE = (
     "basic_tokenize=false takes words as they are and lowercases nothing; give do_lower_case=false"
 )
+LOWERCASES = "strip_accents_only keeps capital letters; give do_lower_case=false"
 
 
 class TextSettings(NamedTuple):
@@ -18,11 +19,20 @@ class TextSettings(NamedTuple):
         Hangul syllable stays one character.
       basic_tokenize: whether to clean text and split it at punctuation and CJK characters; otherwise it is only split
         at white space.
+      tokenize_chinese_chars: whether each CJK character is a word.
+      strip_accents_only: whether to strip accents without lowercasing.
     """
 
     do_lower_case: bool = True
     strip_accents: bool = True
     basic_tokenize: bool = True
+    tokenize_chinese_chars: bool = True
+    strip_accents_only: bool = False
+
+    @property
+    def strips_accents(self) -> bool:
+        """True if characters are decomposed and accents dropped."""
+        return (self.do_lower_case and self.strip_accents) or self.strip_accents_only
 
     def check(self) -> "TextSettings":
         """Check the settings and return them.
@@ -34,11 +44,16 @@ class TextSettings(NamedTuple):
             raise UserError(TAKES_WORDS_AS_THEY_ARE)
         if not self.strip_accents and not self.do_lower_case:
             raise UserError("strip_accents needs do_lower_case")
+        if self.strip_accents_only and self.do_lower_case:
+            raise UserError(LOWERCASES)
+        for name in ("strip_accents_only", "tokenize_chinese_chars"):
+            if not self.basic_tokenize and getattr(self, name) != getattr(TextSettings(), name):
+                raise UserError(f"{name} needs basic_tokenize")
         return self
 
     def require_unchanged_text(self, what: str) -> None:
         """Raise `UserError` unless the settings leave text unchanged; the message names `what` as the reason."""
-        for name, right in (("do_lower_case", False), ("strip_accents", True), ("basic_tokenize", True)):
+        for name, right in TextSettings(do_lower_case=False)._asdict().items():
             if getattr(self, name) != right:
                 given, right = str(not right).lower(), str(right).lower()
                 raise UserError(f"{name}={given}, but {what} takes text as it is; give {name}={right}")
@@ -50,11 +65,11 @@ class TextSettings(NamedTuple):
           values: new values by name. They are never reset; `check` reports conflicts among them.
         """
         settings = self._replace(**values)
-        if not settings.basic_tokenize and "do_lower_case" not in values:
-            settings = settings._replace(do_lower_case=False)
-        if not settings.do_lower_case and "strip_accents" not in values:
-            settings = settings._replace(strip_accents=True)
-        return settings
+        if not settings.basic_tokenize:
+            unused = {"do_lower_case": False, "tokenize_chinese_chars": True, "strip_accents_only": False}
+            settings = settings._replace(**unused | values)
+        reset = {"strip_accents_only": False} if settings.do_lower_case else {"strip_accents": True}
+        return settings._replace(**reset | values)
 
     @property
     def changed(self) -> dict[str, bool]:

@@ -104,7 +104,11 @@ def _read(base: str) -> RecordsTokenizer | None:
     manifest = Manifest.read(note)
     if manifest is None:
         return None
-    known = manifest.provenance
+    known = {
+        "tokenize_chinese_chars": True,
+        "strip_accents_only": False,
+        **manifest.provenance,
+    }  # newer than the others
     kind = tokenizer_kinds().get(str(known.get("file")))
     settings = [known.get(name) for name in TextSettings._fields]
     if not (kind and isinstance(known.get("vocabulary"), str) and all(isinstance(value, bool) for value in settings)):

@@ -55,6 +55,8 @@ class Predictor:
         do_lower_case: bool | None = None,
         strip_accents: bool | None = None,
         basic_tokenize: bool | None = None,
+        tokenize_chinese_chars: bool | None = None,
+        strip_accents_only: bool | None = None,
         mixed_precision: str = "none",
     ):
         """Load a model.
@@ -72,6 +74,8 @@ class Predictor:
             it.
           strip_accents: likewise, whether lowercasing strips accents.
           basic_tokenize: likewise, whether text is cleaned and split at punctuation.
+          tokenize_chinese_chars: likewise, whether each CJK character is a word.
+          strip_accents_only: likewise, whether to strip accents without lowercasing.
           mixed_precision: number format of the computation, independent of that in training: "none" for float32,
             "bfloat16", "float16", or "auto" for the fastest on this machine. An export computes in float32.
 
@@ -85,6 +89,8 @@ class Predictor:
             "do_lower_case": do_lower_case,
             "strip_accents": strip_accents,
             "basic_tokenize": basic_tokenize,
+            "tokenize_chinese_chars": tokenize_chinese_chars,
+            "strip_accents_only": strip_accents_only,
         }
         changes = {name: value for name, value in changes.items() if value is not None}
         version = exports.find_version(path)

@@ -1,6 +1,6 @@
 """Flags for tokenization."""
 
-from official_bert.config.text_settings import TAKES_WORDS_AS_THEY_ARE, TextSettings
+from official_bert.config.text_settings import LOWERCASES, TAKES_WORDS_AS_THEY_ARE, TextSettings
 from official_bert.options.option import Options, option, options
 
 
@@ -22,6 +22,16 @@ class TextOptions(Options):
         "Clean the text and split it at punctuation and Chinese characters; otherwise split it at white space only and "
         "look the words up unchanged.",
         not_with={"do_lower_case": TAKES_WORDS_AS_THEY_ARE},
+        affects="model",
+    )
+    tokenize_chinese_chars: bool = option(
+        True, "Make each Chinese character a word.", only_with={"basic_tokenize": (True,)}, affects="model"
+    )
+    strip_accents_only: bool = option(
+        False,
+        "Strip accents but keep capital letters.",
+        only_with={"basic_tokenize": (True,)},
+        not_with={"do_lower_case": LOWERCASES},
         affects="model",
     )
 

@@ -15,7 +15,7 @@ from official_bert.support.errors import UserError
 SCHEME = "hf://"
 _NAME = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?/?")
 _SETTINGS = [
-    *("config.json", "tokenizer_config.json", "special_tokens_map.json"),
+    *("config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.txt", "tokenizer.json", "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model"),
     *("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"),
     *("[0-9]_*/*.json", "[0-9]_*/*.txt", "[0-9]_*/*.model"),

@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 from official_bert.config.text_settings import TextSettings
 from official_bert.tokenization import characters
+from official_bert.tokenization.added_tokens import TokenFinder
 from official_bert.tokenization.vocab import CONTINUATION
 from official_bert.tokenization.wordpiece import WordpieceTokenizer
 
-_PARTS = re.compile(r"\S+")
+_PARTS, _WHOLE = re.compile(r"\S+"), re.compile(r"\S(?:.*\S)?", re.DOTALL)
 
 
 class EncodingWithOffsets(NamedTuple):
@@ -32,14 +33,15 @@ class EncodingWithOffsets(NamedTuple):
 
 
 def align_word(
-    word: str, wordpiece_tokenizer: WordpieceTokenizer, settings: TextSettings
+    word: str, wordpiece_tokenizer: WordpieceTokenizer, settings: TextSettings, finder: TokenFinder | None = None
 ) -> tuple[list[str], list[int], list[int]]:
-    """Split a whitespace-delimited word into wordpieces, with the offsets of each.
+    """Split a word, or several, into wordpieces, with the offsets of each.
 
     Args:
       word: any string.
       wordpiece_tokenizer: splits the normalized word.
       settings: the text settings.
+      finder: finds added tokens in the rewritten text.
 
     Returns:
       The wordpieces, and for each the index of its first character and the index after its last one.
@@ -54,19 +56,20 @@ def align_word(
     tokens: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
-    for match in _PARTS.finditer(rewritten):
-        first = match.start()
-        split = wordpiece_tokenizer.split_word(match.group())
-        is_unknown = split == [wordpiece_tokenizer.unk_token]
-        for token in split:
-            if is_unknown:
-                after = match.end()
-            else:
-                after = first + len(token) - (len(CONTINUATION) if first > match.start() else 0)
-            tokens.append(token)
-            starts.append(first_characters[first])
-            ends.append(after_last[after - 1])
-            first = after
+    for added, begin, finish in finder.split(rewritten) if finder else [(None, 0, len(rewritten))]:
+        for match in (_WHOLE if added else _PARTS).finditer(rewritten, begin, finish):
+            first = match.start()
+            split = [added] if added else wordpiece_tokenizer.split_word(match.group())
+            is_whole = added or split == [wordpiece_tokenizer.unk_token]
+            for token in split:
+                if is_whole:
+                    after = match.end()
+                else:
+                    after = first + len(token) - (len(CONTINUATION) if first > match.start() else 0)
+                tokens.append(token)
+                starts.append(first_characters[first])
+                ends.append(after_last[after - 1])
+                first = after
     return tokens, starts, ends
 
 

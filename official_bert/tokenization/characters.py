@@ -8,6 +8,7 @@ words.
 
 import bisect
 import enum
+import functools
 import itertools
 import unicodedata
 from collections.abc import Iterator
@@ -54,13 +55,13 @@ def cjk_blocks() -> Iterator[str]:
     return ("".join(map(chr, range(first, last + 1))) for first, last in _CJK_RANGES)
 
 
-def clean(character: str) -> str:
+def clean(character: str, *, spaces_cjk: bool = True) -> str:
     """Apply the reference's first pass: delete the character, make it a space, or put spaces around a CJK one."""
     if character in "\0\ufffd" or is_control(character):
         return ""
     if is_whitespace(character):
         return " "
-    return f" {character} " if is_cjk(character) else character
+    return f" {character} " if spaces_cjk and is_cjk(character) else character
 
 
 def space_punctuation(text: str) -> str:
@@ -74,11 +75,12 @@ _Traced = list[tuple[str, int]]
 
 def _plain_rewrite(text: str, settings: TextSettings) -> _Traced:
     """Apply the rules one after the other to a whole text; `rewrite` gives the same result faster."""
-    traced = [(part, index) for index, character in enumerate(text) for part in clean(character)]
+    spaces_cjk = settings.tokenize_chinese_chars
+    traced = [(part, index) for index, char in enumerate(text) for part in clean(char, spaces_cjk=spaces_cjk)]
     if settings.do_lower_case:
         traced = _lower(traced)
-        if settings.strip_accents:
-            traced = _strip_accents(traced)
+    if settings.strips_accents:
+        traced = _strip_accents(traced)
     return [(part, index) for character, index in traced for part in space_punctuation(character)]
 
 
@@ -110,11 +112,11 @@ def _needs_neighbours(character: str, settings: TextSettings) -> bool:
     A capital sigma becomes "ς" at the end of a word and "σ" elsewhere. Decomposition sorts a run of combining
     characters by class; accents (Mn) are dropped anyway, but some spacing marks (such as U+302E) are kept and may move.
     """
-    if not settings.do_lower_case:
-        return False
-    if character == "Σ":
-        return True
-    return settings.strip_accents and any(map(combining_class, unicodedata.normalize("NFD", character.lower())))
+    if settings.do_lower_case:
+        if character == "Σ":
+            return True
+        character = character.lower()
+    return settings.strips_accents and any(map(combining_class, unicodedata.normalize("NFD", character)))
 
 
 def is_kept(text: str) -> bool:
@@ -162,7 +164,7 @@ class _RewriteTable(dict):
         character = chr(code_point)
         # Nine in ten, for which skipping the full rules is ten times faster.
         if unicodedata.category(character) == "Lo" and is_kept(character):
-            replacement = clean(character)
+            replacement = clean(character, spaces_cjk=self._settings.tokenize_chinese_chars)
         elif _needs_neighbours(character, self._settings):
             replacement = _NEEDS_NEIGHBOURS
         else:
@@ -171,10 +173,7 @@ class _RewriteTable(dict):
         return replacement
 
 
-_TABLES = {
-    settings: _RewriteTable(settings)
-    for settings in (TextSettings(), TextSettings(strip_accents=False), TextSettings(do_lower_case=False))
-}
+_table = functools.cache(_RewriteTable)
 
 
 def rewrite(text: str, settings: TextSettings) -> str:
@@ -189,7 +188,7 @@ def rewrite(text: str, settings: TextSettings) -> str:
     """
     if not settings.basic_tokenize:
         return text
-    rewritten = text.translate(_TABLES[settings])
+    rewritten = text.translate(_table(settings))
     if _NEEDS_NEIGHBOURS in rewritten:
         return _untraced(_plain_rewrite(text, settings))
     return rewritten
@@ -208,7 +207,7 @@ def rewrite_traced(text: str, settings: TextSettings) -> tuple[str, list[int]]:
     """
     if not settings.basic_tokenize:
         return text, list(range(len(text)))
-    table = _TABLES[settings]
+    table = _table(settings)
     replacements = [table[ord(character)] for character in text]
     if _NEEDS_NEIGHBOURS in replacements:
         traced = _plain_rewrite(text, settings)

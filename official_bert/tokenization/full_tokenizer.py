@@ -2,14 +2,23 @@
 
 import os
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from official_bert.config.text_settings import TextSettings
 from official_bert.support import files
 from official_bert.support.errors import UserError
+from official_bert.tokenization import characters
+from official_bert.tokenization.added_tokens import TokenFinder, normalized_tokens, raw_tokens
 from official_bert.tokenization.alignment import EncodingWithOffsets, align_word
+from official_bert.tokenization.hf_wordpiece import (
+    BERT_SPLIT,
+    SPLIT_AT_WHITE_SPACE,
+    bert_normalizer,
+    bert_post_processor,
+)
 from official_bert.tokenization.tokenizer import Tokenizer
-from official_bert.tokenization.vocab import CLS, SEP, UNK, Vocabulary
+from official_bert.tokenization.vocab import CLS, CONTINUATION, SEP, UNK, Vocabulary
 from official_bert.tokenization.wordpiece import WordpieceTokenizer, to_unicode, word_tokenizer
 
 # These limit a tokenizer's memory to about 200 MB for any corpus, plus 110 MB for words with offsets.
@@ -22,6 +31,7 @@ _DELETED = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"
 _DELETED_SEPARATORS = re.compile(f"[{_DELETED}]")
 # A word to align; where the separators are not deleted, `align_word` splits at them.
 _WORDS = re.compile(rf"[\S{_DELETED}]+")
+_ALL = re.compile(".+", re.DOTALL)
 
 
 class FullTokenizer(Tokenizer):
@@ -48,6 +58,8 @@ class FullTokenizer(Tokenizer):
         *,
         strip_accents: bool = True,
         basic_tokenize: bool = True,
+        tokenize_chinese_chars: bool = True,
+        strip_accents_only: bool = False,
     ):
         """Read the vocabulary; `from_folder` finds all arguments in the folder of a model.
 
@@ -60,17 +72,27 @@ class FullTokenizer(Tokenizer):
             pretokenized text, such as the output of a morphological analyser: words are separated by white space,
             looked up unchanged and, if not in the vocabulary, split into wordpieces. Special tokens spelled out in the
             text, such as [SEP], are looked up like other words.
+          tokenize_chinese_chars: whether each CJK character is a word.
+          strip_accents_only: whether to strip accents without lowercasing; needs `do_lower_case=False`.
 
         Raises:
           UserError: the vocabulary is missing, empty, not UTF-8, or lacks [UNK], [CLS] or [SEP]; or the settings
             contradict each other.
         """
-        self.settings = TextSettings(do_lower_case, strip_accents, basic_tokenize).check()
+        self.settings = TextSettings(
+            do_lower_case, strip_accents, basic_tokenize, tokenize_chinese_chars, strip_accents_only
+        ).check()
         vocabulary = vocab_file if isinstance(vocab_file, Vocabulary) else _read_file(os.fspath(vocab_file))
         vocabulary.require(UNK, CLS, SEP)
         self.vocabulary = vocabulary
         self.basic_tokenizer = word_tokenizer(self.settings)
-        self.wordpiece_tokenizer = WordpieceTokenizer(vocabulary.token_to_id, keeps_long_words=not basic_tokenize)
+        raw, normalized = (
+            raw_tokens(vocabulary.added),
+            normalized_tokens(vocabulary.added, self.settings, vocabulary.source),
+        )
+        self.raw_finder = TokenFinder(raw, is_spaced=False) if raw else None
+        self.finder = TokenFinder(normalized, is_spaced=basic_tokenize) if normalized else None
+        self.wordpiece_tokenizer = WordpieceTokenizer(vocabulary.wordpieces, keeps_long_words=not basic_tokenize)
         self._deletes_separators = basic_tokenize
         self.max_cached_words = MAX_CACHED_WORDS
         self._ids_of_word: dict[str, tuple[int, ...]] = {}
@@ -81,9 +103,33 @@ class FullTokenizer(Tokenizer):
         """Make a tokenizer; for errors see the constructor."""
         return cls(vocabulary, **settings._asdict())
 
+    def to_tokenizer_json(self) -> dict[str, Any]:
+        """Make the content of a `tokenizer.json` with which `tokenizers` gives the same ids."""
+        settings = self.settings
+        normalizer = bert_normalizer(
+            strip_accents=settings.strips_accents,
+            lowercase=settings.do_lower_case,
+            handle_chinese_chars=settings.tokenize_chinese_chars,
+        )
+        return {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "normalizer": normalizer if settings.basic_tokenize else None,
+            "pre_tokenizer": BERT_SPLIT if settings.basic_tokenize else SPLIT_AT_WHITE_SPACE,
+            "post_processor": bert_post_processor(self.vocab),
+            "decoder": {"type": "WordPiece", "prefix": CONTINUATION, "cleanup": True},
+            **self.vocabulary.tokenizer_json,
+        }
+
     def _their_settings(self) -> dict[str, Any]:
-        names = {"basic_tokenize": "do_basic_tokenize"}
-        return {names.get(name, name): value for name, value in self.settings.changed.items()}
+        names = {"basic_tokenize": "do_basic_tokenize", "strip_accents_only": "strip_accents"}
+        added = {
+            str(token["id"]): {name: value for name, value in token.items() if name != "id"}
+            for token in self.vocabulary.added
+        }
+        settings = {names.get(name, name): value for name, value in self.settings.changed.items()}
+        return settings | ({"added_tokens_decoder": added} if added else {})
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state to pickle, without the word cache."""
@@ -97,6 +143,27 @@ class FullTokenizer(Tokenizer):
             `tokenizer([...])`.
         """
         text = to_unicode(text)
+        if not self.vocabulary.added:
+            return self._encode_part(text)
+        ids: list[int] = []
+        for added, start, end in self._parts(text):
+            part = text[start:end]
+            rewritten = characters.rewrite(part, self.settings) if self.finder and not added else ""
+            found = [*self.finder.split(rewritten)] if rewritten else []
+            if added:
+                ids.append(self.vocabulary.token_to_id[added])
+            elif all(token is None for token, _, _ in found):
+                ids += self._encode_part(part)
+            else:
+                for token, first, last in found:
+                    tokens = [token] if token else self.wordpiece_tokenizer.tokenize(rewritten[first:last])
+                    ids += self.vocabulary.ids(tokens)
+        return ids
+
+    def _parts(self, text: str) -> Iterable[tuple[str | None, int, int]]:
+        return self.raw_finder.split(text) if self.raw_finder else [(None, 0, len(text))]
+
+    def _encode_part(self, text: str) -> list[int]:
         if self._deletes_separators and _DELETED_SEPARATORS.search(text):
             text = _DELETED_SEPARATORS.sub("", text)
         cached = self._ids_of_word
@@ -131,16 +198,24 @@ class FullTokenizer(Tokenizer):
         ids: list[int] = []
         starts: list[int] = []
         ends: list[int] = []
-        for match in _WORDS.finditer(to_unicode(text)):
-            word, offset = match.group(), match.start()
-            aligned = self._aligned_words.get(word) or self._align_word(word)
-            ids += aligned.ids
-            starts += [offset + start for start in aligned.starts]
-            ends += [offset + end for end in aligned.ends]
+        text = to_unicode(text)
+        for added, begin, finish in self._parts(text):
+            if added:
+                ids.append(self.vocabulary.token_to_id[added])
+                starts.append(begin)
+                ends.append(finish)
+                continue
+            # An added token may contain spaces.
+            for match in (_ALL if self.finder else _WORDS).finditer(text, begin, finish):
+                word, offset = match.group(), match.start()
+                aligned = self._aligned_words.get(word) or self._align_word(word)
+                ids += aligned.ids
+                starts += [offset + start for start in aligned.starts]
+                ends += [offset + end for end in aligned.ends]
         return EncodingWithOffsets(ids, starts, ends)
 
     def _align_word(self, word: str) -> EncodingWithOffsets:
-        tokens, starts, ends = align_word(word, self.wordpiece_tokenizer, self.settings)
+        tokens, starts, ends = align_word(word, self.wordpiece_tokenizer, self.settings, self.finder)
         aligned = EncodingWithOffsets(self.vocabulary.ids(tokens), starts, ends)
         if len(self._aligned_words) >= MAX_ALIGNED_WORDS:
             self._aligned_words.clear()

@@ -15,6 +15,7 @@ import numpy as np
 
 from official_bert.config.text_settings import TextSettings
 from official_bert.tokenization import characters
+from official_bert.tokenization.added_tokens import is_of_word
 from official_bert.tokenization.characters import SigmaContext
 from official_bert.tokenization.vocab import CONTINUATION
 
@@ -37,6 +38,7 @@ class CharacterRule(NamedTuple):
       is_sigma: whether it is the capital sigma, which has a different lowercase form at the end of a word.
       is_accent: whether it is dropped and belongs to the character before it.
       blocks_reordering: whether it is dropped but combining characters are not reordered across it.
+      are_of_words: for each letter, whether a token of a single word cannot be beside it; only if that is asked for.
     """
 
     letters: tuple[int, ...]
@@ -44,6 +46,7 @@ class CharacterRule(NamedTuple):
     is_sigma: bool = False
     is_accent: bool = False
     blocks_reordering: bool = False
+    are_of_words: tuple[bool, ...] = ()
 
     @property
     def is_boundary(self) -> bool:
@@ -86,27 +89,32 @@ class CharacterTable(NamedTuple):
     rules: tuple[CharacterRule, ...]
 
 
-def make_character_table(letters: dict[str, int], settings: TextSettings) -> CharacterTable:
+def make_character_table(
+    letters: dict[str, int], settings: TextSettings, *, marks_words: bool = False
+) -> CharacterTable:
     """Build the table of all code points; this takes seconds, so recent results are cached.
 
     Args:
       letters: letter of each character of the vocabulary.
       settings: the tokenizer's text settings.
+      marks_words: whether the rules say which letters are of words.
 
     Returns:
       The table; it is shared, so do not modify it.
     """
-    return _make_character_table(tuple(letters.items()), settings)
+    return _make_character_table(tuple(letters.items()), settings, marks_words)
 
 
 @functools.lru_cache(maxsize=4)
-def _make_character_table(numbered_letters: tuple[tuple[str, int], ...], settings: TextSettings) -> CharacterTable:
+def _make_character_table(
+    numbered_letters: tuple[tuple[str, int], ...], settings: TextSettings, marks_words: bool
+) -> CharacterTable:
     letters = dict(numbered_letters)
-    number_of_rule = {CharacterRule((UNKNOWN_LETTER,)): 0}
+    number_of_rule = {CharacterRule((UNKNOWN_LETTER,), are_of_words=(False,) * marks_words): 0}
     rule_of_code_point = np.zeros(NUM_CODE_POINTS, np.int32)
 
     def number(character: str) -> int:
-        return number_of_rule.setdefault(_rule(character, letters, settings), len(number_of_rule))
+        return number_of_rule.setdefault(_rule(character, letters, settings, marks_words), len(number_of_rule))
 
     blocks, others = _characters_with_rules()
     for block in blocks:
@@ -131,7 +139,7 @@ def _characters_with_rules() -> tuple[Sequence[str], Sequence[str]]:
     return blocks, list(dict.fromkeys(itertools.chain(assigned, others)))
 
 
-def _rule(character: str, letters: dict[str, int], settings: TextSettings) -> CharacterRule:
+def _rule(character: str, letters: dict[str, int], settings: TextSettings, marks_words: bool) -> CharacterRule:
     rewritten, cleaned = characters.rewrite(character, settings), characters.clean(character)
     is_accent = not rewritten and cleaned != ""
     return CharacterRule(
@@ -140,7 +148,15 @@ def _rule(character: str, letters: dict[str, int], settings: TextSettings) -> Ch
         is_sigma=settings.do_lower_case and character == CAPITAL_SIGMA,
         is_accent=is_accent,
         blocks_reordering=is_accent and characters.blocks_reordering(character),
+        are_of_words=tuple(_are_of_words(character, rewritten)) if marks_words else (),
     )
+
+
+def _are_of_words(character: str, rewritten: str) -> Iterator[bool]:
+    for part in rewritten:
+        # The spaces around punctuation, such as "_", are not in the text.
+        is_beside = part == " " and characters.is_punctuation(character)
+        yield is_of_word(character if is_beside else part)
 
 
 class PieceTable(NamedTuple):

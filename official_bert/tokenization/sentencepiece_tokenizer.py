@@ -304,9 +304,9 @@ class SentencePieceTokenizer(Tokenizer):
         Raises:
           UserError: see the constructor; or a setting does not apply to a SentencePiece model.
         """
-        for name in settings.check().changed:
+        for name, value in settings.check().changed.items():
             if name != "do_lower_case":
-                raise UserError(f"{name}=false cannot be used with a SentencePiece model")
+                raise UserError(f"{name}={str(value).lower()} cannot be used with a SentencePiece model")
         return cls(vocabulary, settings.do_lower_case)
 
     def in_graph(self) -> Any:

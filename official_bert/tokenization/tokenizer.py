@@ -53,6 +53,8 @@ class Tokenizer(abc.ABC):
         *,
         strip_accents: bool | None = None,
         basic_tokenize: bool | None = None,
+        tokenize_chinese_chars: bool | None = None,
+        strip_accents_only: bool | None = None,
     ) -> Self:
         """Load the tokenizer of a model; if its kind is not known, use `load_tokenizer`.
 
@@ -64,6 +66,8 @@ class Tokenizer(abc.ABC):
             letters. The source is logged.
           strip_accents: whether lowercasing strips accents; None for the value in these files, else true.
           basic_tokenize: whether to clean and split text; None for the value in these files, else true.
+          tokenize_chinese_chars: whether each CJK character is a word; None likewise.
+          strip_accents_only: whether to strip accents without lowercasing; None for these files' value, else false.
 
         Raises:
           UserError: the folder or its vocabulary is missing or damaged, text would be lowercased for a cased
@@ -71,8 +75,8 @@ class Tokenizer(abc.ABC):
         """
         folder = encoder_folder(hub.local_folder(os.fspath(folder)))
         vocabulary = tokenizer_files.read_vocabulary(folder, cls)
-        values = zip(TextSettings._fields, (do_lower_case, strip_accents, basic_tokenize), strict=True)
-        given = {name: value for name, value in values if value is not None}
+        values = (do_lower_case, strip_accents, basic_tokenize, tokenize_chinese_chars, strip_accents_only)
+        given = {name: value for name, value in zip(TextSettings._fields, values, strict=True) if value is not None}
         settings = tokenizer_files.find_settings(folder, vocabulary, given)
         check_casing(vocabulary, settings, init_checkpoint=None)
         return cls.with_settings(vocabulary, settings)
@@ -96,6 +100,10 @@ class Tokenizer(abc.ABC):
         owner = next(of for of in (family, *all_families()) if isinstance(self, load_class(of.tokenizer)))
         names = {"tokenizer_class": owner.hugging_face.tokenizer_class, "model_max_length": max_length}
         return names | self._their_settings()
+
+    def to_tokenizer_json(self) -> dict[str, Any] | None:
+        """Make the content of a `tokenizer.json` with which `tokenizers` gives the same ids; None if unknown."""
+        return None
 
     @abc.abstractmethod
     def _their_settings(self) -> dict[str, Any]:

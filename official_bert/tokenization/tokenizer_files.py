@@ -17,13 +17,14 @@ from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 from official_bert.tokenization.casing import is_cased
 from official_bert.tokenization.hf_tokenizer import (
+    ADDED_TOKENS_FILE,
     BPE,
     BPE_FILE,
     PIECES_FILE,
     TOKENIZER_CONFIG_FILE,
     TOKENIZER_FILE,
-    read_settings,
 )
+from official_bert.tokenization.hf_wordpiece import VOCAB_FILE, WORDPIECE_FILE, read_settings
 from official_bert.tokenization.unigram import UNIGRAM, not_supported, read_unigram
 from official_bert.tokenization.vocab import Vocabulary
 
@@ -34,7 +35,8 @@ _RUN_CONFIG_FILE = "run_config.json"  # `training.run_folder` writes it
 def tokenizer_kinds() -> dict[str, Any]:
     """Return the tokenizer classes of all families, keyed by the name of the vocabulary file."""
     kinds = (load_class(family.tokenizer) for family in all_families())
-    return {kind.vocabulary_class.file_name: kind for kind in kinds}
+    kinds = {kind.vocabulary_class.file_name: kind for kind in kinds}
+    return {WORDPIECE_FILE: kinds[VOCAB_FILE], **kinds}
 
 
 def kind_of_file(vocab_file: str, flag: str | None = None) -> Any:
@@ -94,10 +96,25 @@ def _family_beside(vocab_file: str) -> Any:
 
 def content_of_copy(path: str) -> bytes:
     """Return the content for the copy of a model file; a Hugging Face tokenizer is rewritten as our vocabulary."""
-    if os.path.basename(path) in (TOKENIZER_FILE, PIECES_FILE, model_formats.PRESET_PIECES_FILE):
+    name = os.path.basename(path)
+    if name == VOCAB_FILE and name_of_copy(path) != VOCAB_FILE:
+        return Vocabulary.from_file(path).file_content
+    if name in (TOKENIZER_FILE, PIECES_FILE, model_formats.PRESET_PIECES_FILE):
         return kind_of_file(path).vocabulary_class.from_file(path).file_content
     with files.open_file(path, "rb") as source:
         return source.read()
+
+
+def name_of_copy(path: str, flag: str | None = None) -> str:
+    """Return the file name of a vocabulary beside a model of ours; for the arguments see `kind_of_file`."""
+    kind = kind_of_file(path, flag).vocabulary_class
+    folder, name = os.path.split(path)
+    beside = (ADDED_TOKENS_FILE, TOKENIZER_CONFIG_FILE, TOKENIZER_FILE)
+    is_theirs = name == VOCAB_FILE and any(files.exists(os.path.join(folder, name)) for name in beside)
+    if kind is Vocabulary and (is_theirs or name.endswith(".json")):
+        files.check_regular(path)
+        return kind.from_file(path).file_name
+    return kind.file_name
 
 
 def read_vocabulary(folder: str, kind: Any) -> Vocabulary:

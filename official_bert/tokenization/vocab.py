@@ -3,16 +3,18 @@
 import hashlib
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from official_bert.support import text_files
 from official_bert.support.errors import UserError
-from official_bert.tokenization.hf_tokenizer import read_tokenizer_file
+from official_bert.tokenization.hf_tokenizer import AddedToken, read_tokenizer_file
+from official_bert.tokenization.hf_wordpiece import VOCAB_FILE, WORDPIECE, WORDPIECE_FILE, added_tokens
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 _UNUSED = "[unused"  # prefix of the placeholder tokens of released vocabularies
 CONTINUATION = "##"  # prefix of every wordpiece of a word except the first
+MAX_CHARACTERS_PER_WORD = 200  # reference value; a longer word is unknown
 _BYTES_OF_A_PIECE = 64  # enough for the first piece of a SentencePiece model, whose score of 0 is binary
 
 
@@ -81,29 +83,35 @@ class Vocabulary:
     Attributes:
       token_to_id: dict.
       id_to_token: dict.
+      wordpieces: `token_to_id` without the added tokens that are no wordpieces.
+      added: the tokens that are found before a text is split.
       source: the file, for messages.
-      file_name: its file name beside a model.
+      file_name: its file name beside a model; `wordpiece.json` for wordpieces with added tokens.
       their_file_name: its file name in a Hugging Face folder, if different.
       flag: the flag for such a file.
       changes_text: whether its tokenizers may normalize text, for example lowercase it.
       marks_first_word: whether the first word of a text is marked as the beginning of a word, too.
     """
 
-    file_name: ClassVar[str] = "vocab.txt"
+    file_name: str = VOCAB_FILE
     their_file_name: ClassVar[str | None] = None
     flag: ClassVar[str] = "vocab_file"
     changes_text: ClassVar[bool] = True
     marks_first_word: ClassVar[bool] = True
 
-    def __init__(self, token_to_id: dict[str, int], source: str = "the vocabulary"):
-        self.token_to_id = token_to_id
-        self.id_to_token = {index: token for token, index in token_to_id.items()}
+    def __init__(self, token_to_id: dict[str, int], source: str = "the vocabulary", added: Sequence[AddedToken] = ()):
+        self.wordpieces, self.added = token_to_id, added
+        self.token_to_id = token_to_id | {token["content"]: token["id"] for token in added}
+        self.id_to_token = {index: token for token, index in self.token_to_id.items()}
         self.source = source
+        if added:
+            self.file_name = WORDPIECE_FILE
 
     @classmethod
     def from_file(cls, vocab_file: str) -> "Vocabulary":
-        """Read a file; see `load_vocab`."""
-        return cls(load_vocab(vocab_file), vocab_file)
+        """Read a file, and the added tokens in the Hugging Face folder that it belongs to, if any; see `load_vocab`."""
+        token_to_id = load_vocab(vocab_file)
+        return cls(token_to_id, vocab_file, added_tokens(vocab_file, token_to_id))
 
     @property
     def size(self) -> int:
@@ -125,7 +133,7 @@ class Vocabulary:
 
         New words may replace `[unused...]` tokens or follow the last token.
         """
-        return all(
+        return all(token in self.added for token in trained.added) and all(
             self.id_to_token.get(index) == token or (token.startswith(_UNUSED) and index in self.id_to_token)
             for index, token in trained.id_to_token.items()
         )
@@ -133,12 +141,45 @@ class Vocabulary:
     @property
     def contents(self) -> list[Any]:
         """The settings that determine the ids of a text, as JSON values."""
-        return list(self.token_to_id.items())
+        return [*self.token_to_id.items(), *self.added]
 
     @property
     def file_content(self) -> bytes:
         """The content of a file that defines the same vocabulary."""
-        return "".join(f"{self.id_to_token[index]}\n" for index in range(self.size)).encode()
+        if self.added:
+            return (json.dumps(self.tokenizer_json, indent=1, ensure_ascii=False) + "\n").encode()
+        return self._lines
+
+    @property
+    def their_files(self) -> dict[str, bytes]:
+        """The contents of its files in a Hugging Face folder, where other files hold added tokens."""
+        if self.file_name == WORDPIECE_FILE:
+            return {VOCAB_FILE: self._lines}
+        return {self.their_file_name or self.file_name: self.file_content}
+
+    @property
+    def _lines(self) -> bytes:
+        return "".join(f"{token}\n" for token in sorted(self.wordpieces, key=self.wordpieces.get)).encode()
+
+    @property
+    def tokenizer_json(self) -> dict[str, Any]:
+        """The tokens in the form of a `tokenizer.json`."""
+        plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+        specials = [
+            {"id": self.wordpieces[token], "content": token, **plain, "special": True}
+            for token in (PAD, UNK, CLS, SEP, MASK)
+            if token in self.wordpieces
+        ]
+        return {
+            "added_tokens": sorted([*specials, *self.added], key=lambda token: token["id"]),
+            "model": {
+                "type": WORDPIECE,
+                "unk_token": UNK,
+                "continuing_subword_prefix": CONTINUATION,
+                "max_input_chars_per_word": MAX_CHARACTERS_PER_WORD,
+                "vocab": self.wordpieces,
+            },
+        }
 
     def name_of(self, special: str) -> str:
         """Return the name of a special token in this vocabulary."""

@@ -6,9 +6,7 @@ from collections.abc import Collection
 from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
 from official_bert.tokenization import characters
-from official_bert.tokenization.vocab import CONTINUATION, UNK
-
-MAX_CHARACTERS_PER_WORD = 200  # reference value; a longer word is unknown
+from official_bert.tokenization.vocab import CONTINUATION, MAX_CHARACTERS_PER_WORD, UNK
 
 
 @dataclasses.dataclass(eq=False)
@@ -17,14 +15,16 @@ class BasicTokenizer:
 
     Attributes:
       do_lower_case: whether to lowercase and strip accents.
-      strip_accents: whether lowercasing strips accents; see `TextSettings`.
+      strip_accents: whether lowercasing strips accents; for this and the others see `TextSettings`.
     """
 
     do_lower_case: bool = True
     strip_accents: bool = True
+    tokenize_chinese_chars: bool = True
+    strip_accents_only: bool = False
 
     def __post_init__(self):
-        self._settings = TextSettings(self.do_lower_case, self.strip_accents).check()
+        self._settings = TextSettings(**vars(self)).check()
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """Split a text into words.
@@ -49,7 +49,9 @@ class WhitespaceTokenizer:
 def word_tokenizer(settings: TextSettings) -> BasicTokenizer | WhitespaceTokenizer:
     """Create the word splitter for these settings."""
     if settings.basic_tokenize:
-        return BasicTokenizer(settings.do_lower_case, settings.strip_accents)
+        values = settings._asdict()
+        del values["basic_tokenize"]
+        return BasicTokenizer(**values)
     return WhitespaceTokenizer()
 
 

@@ -26,6 +26,7 @@ from official_bert.support.errors import UserError
 from official_bert.tokenization.tokenizer_files import (
     content_of_copy,
     kind_of_file,
+    name_of_copy,
     tokenizer_kinds,
     try_find_vocabulary,
 )
@@ -196,7 +197,7 @@ def _sources(flags: ModelFileFlags) -> dict[str, str]:
 
 def _name_of_copy(flag: str, source: str) -> str:
     """Return a model file's name in an output folder."""
-    return BERT_CONFIG_FILE if flag == "bert_config_file" else kind_of_file(source, flag).vocabulary_class.file_name
+    return BERT_CONFIG_FILE if flag == "bert_config_file" else name_of_copy(source, flag)
 
 
 def check_model_files_replaceable(folder: str, flags: ModelFileFlags) -> None:

@@ -11,11 +11,13 @@ import shutil
 
 import numpy as np
 import pytest
+import tokenizers
 
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.commands import convert_hf_checkpoint
 from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.support.errors import UserError
+from official_bert.tokenization import load_tokenizer
 from tests.conftest import GOLDEN, prints_error
 
 
@@ -43,7 +45,7 @@ def convert(**flags):
 
 def test_there_and_back_gives_the_same_files(checkpoint_flags, hf_dir, model_dir, tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
-    written = ["README.md", "config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt"]
+    written = ["README.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"]
     assert sorted(os.listdir(hf_dir)) == written
     assert json.loads((hf_dir / "config.json").read_text())["architectures"] == ["BertForPreTraining"]
     out = tmp_path / "new" / "folder"
@@ -86,8 +88,32 @@ def test_casing_goes_along(checkpoint_flags, tmp_path, caplog):
     convert(hf_dir=folders[2][0], output_dir=folders[2][1])
     assert "use them with --do_lower_case=false --basic_tokenize=false" in caplog.text
     os.remove(tmp_path / "hf0" / "tokenizer_config.json")
+    os.remove(tmp_path / "hf0" / "tokenizer.json")
     convert(hf_dir=folders[0][0], output_dir=str(tmp_path / "out"))
     assert "does not say whether the model is uncased" in caplog.text
+
+
+def test_added_tokens_go_along(checkpoint_flags, hf_dir, tmp_path):
+    os.remove(hf_dir / "tokenizer.json")
+    *lines, _, _ = (hf_dir / "vocab.txt").read_text().splitlines(keepends=True)
+    (hf_dir / "vocab.txt").write_text("".join(lines))
+    (hf_dir / "added_tokens.json").write_text(json.dumps({"<e1>": len(lines), "</e1>": len(lines) + 1}))
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    convert(hf_dir=str(hf_dir), output_dir=str(ours))
+    assert "vocab.txt" not in os.listdir(ours)
+    files = {
+        name: str(ours / of)
+        for name, of in (("bert_config_file", "bert_config.json"), ("vocab_file", "wordpiece.json"))
+    }
+    convert(**{**checkpoint_flags, **files, "init_checkpoint": str(ours / "bert_model.ckpt")}, output_dir=str(theirs))
+    assert (theirs / "vocab.txt").read_text() == "".join(lines)
+    text = "The <e1>harbour</E1> slept, <e2> [MASK]"
+    ids = load_tokenizer(hf_dir).encode(text)
+    assert {len(lines), len(lines) + 1} < set(ids)
+    assert load_tokenizer(ours, do_lower_case=True).encode(text) == load_tokenizer(theirs).encode(text) == ids
+    plain = text.removesuffix("[MASK]")  # which is special there
+    splitter = tokenizers.Tokenizer.from_file(str(theirs / "tokenizer.json"))
+    assert splitter.encode(plain, add_special_tokens=False).ids == load_tokenizer(theirs).encode(plain)
 
 
 def test_no_model_is_overwritten(checkpoint_flags, hf_dir, model_dir, tmp_path):
@@ -167,6 +193,8 @@ def test_a_vocabulary_larger_than_the_model_is_refused(checkpoint_flags, hf_dir,
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "vocab.txt"])
 def test_a_missing_file_is_named_before_anything_is_written(hf_dir, tmp_path, name):
     os.remove(hf_dir / name)
+    if name == "vocab.txt":
+        os.remove(hf_dir / "tokenizer.json")
     with pytest.raises(UserError, match=name):
         convert(hf_dir=str(hf_dir), output_dir=str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()

@@ -69,7 +69,7 @@ def test_every_script_that_reads_text_has_the_flags(config_class):
 @pytest.mark.parametrize("name", TextSettings._fields)
 def test_flags_without_an_effect_are_refused(name):
     with pytest.raises(UserError, match=f"--{name} needs --to_hf"):
-        HfConversionConfig(output_dir="a", hf_dir="b", **{name: False})
+        HfConversionConfig(output_dir="a", hf_dir="b", **{name: not getattr(TextSettings(), name)})
 
 
 def test_settings_in_messages():

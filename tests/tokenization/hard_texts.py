@@ -11,7 +11,10 @@ from tests.conftest import GOLDEN
 TORTURE = json.loads((GOLDEN / "tokenization" / "tokenization_torture.json").read_text())
 UNCASED, CASED = TextSettings(), TextSettings(do_lower_case=False)  # the reference's settings
 ACCENTED, PRESPLIT = TextSettings(strip_accents=False), TextSettings(do_lower_case=False, basic_tokenize=False)
+STRIPPED = TextSettings(do_lower_case=False, strip_accents_only=True)
+WHOLE = TextSettings(tokenize_chinese_chars=False)
 SETTINGS = {"uncased": UNCASED, "cased": CASED, "accented": ACCENTED, "presplit": PRESPLIT}
+SETTINGS |= {"stripped": STRIPPED, "whole": WHOLE}
 ALL_SETTINGS = pytest.mark.parametrize("settings", SETTINGS.values(), ids=list(SETTINGS))
 
 # Characters with rules that depend on neighbours, or about which str.split and the tokenizer disagree.

@@ -24,24 +24,24 @@ def plain_words(text, settings):
     if not settings.basic_tokenize:
         return text.split()
     words = []
-    for word in "".join(map(cleaned, text)).split():
+    for word in "".join(cleaned(letter, settings.tokenize_chinese_chars) for letter in text).split():
         if settings.do_lower_case:
             word = word.lower()
-            if settings.strip_accents:
-                letters = unicodedata.normalize("NFD", word)
-                word = "".join(letter for letter in letters if unicodedata.category(letter) != "Mn")
+        if settings.strip_accents_only or (settings.do_lower_case and settings.strip_accents):
+            letters = unicodedata.normalize("NFD", word)
+            word = "".join(letter for letter in letters if unicodedata.category(letter) != "Mn")
         words += split_at_punctuation(word)
     return " ".join(words).split()
 
 
-def cleaned(character):
-    """Clean a character: white space becomes a space, controls are dropped, ideographs get spaces around them."""
+def cleaned(character, spaces_ideographs):
+    """Clean a character: white space becomes a space, controls are dropped, ideographs may get spaces around them."""
     kind = unicodedata.category(character)
     if kind == "Zs" or character in "\t\n\r":
         return " "
     if kind in ("Cc", "Cf") or character in "\x00\ufffd":
         return ""
-    return f" {character} " if is_ideograph(character) else character
+    return f" {character} " if spaces_ideographs and is_ideograph(character) else character
 
 
 def split_at_punctuation(word):

@@ -300,7 +300,9 @@ def test_a_folder_with_tokenizer_json_alone(tmp_path, vocab_file):
 
 
 def test_folders_without_a_vocabulary_are_refused(tmp_path):
-    with pytest.raises(UserError, match=r"has no vocabulary: neither vocab\.txt nor spiece\.model nor .* exists"):
+    with pytest.raises(
+        UserError, match=r"has no vocabulary: neither wordpiece.json nor vocab\.txt nor spiece\.model nor .* exists"
+    ):
         FullTokenizer.from_folder(tmp_path)
     with pytest.raises(UserError, match="there is no folder bert-base-uncased; write a model of the Hugging Face Hub"):
         FullTokenizer.from_folder("bert-base-uncased")
@@ -313,7 +315,7 @@ def test_folders_without_a_vocabulary_are_refused(tmp_path):
         write_folder(folder, LOWER, run_config=settings)
         with pytest.raises(UserError, match=r"run_config\.json was not written by a run; restore it or pass do_lower_"):
             FullTokenizer.from_folder(folder)
-        given = FullTokenizer.from_folder(folder, do_lower_case=True, strip_accents=False, basic_tokenize=True)
+        given = FullTokenizer.from_folder(folder, **TextSettings(strip_accents=False)._asdict())
         assert given.settings == TextSettings(strip_accents=False)
 
 

@@ -25,8 +25,10 @@ from tests.tokenization.hard_texts import (
     SCRIPTS,
     SETTINGS,
     SPACING_MARKS,
+    STRIPPED,
     TORTURE,
     UNCASED,
+    WHOLE,
     random_text,
     write_vocabulary,
 )
@@ -99,6 +101,8 @@ def letter_pair(path, letters, settings):
         pytest.param(CASED, marks=pytest.mark.slow),
         pytest.param(ACCENTED, marks=[pytest.mark.slow, pytest.mark.endurance]),
         pytest.param(PRESPLIT, marks=pytest.mark.slow),
+        pytest.param(STRIPPED, marks=pytest.mark.slow),
+        pytest.param(WHOLE, marks=[pytest.mark.slow, pytest.mark.endurance]),
     ],
     ids=list(SETTINGS),
 )
@@ -236,6 +240,8 @@ def test_places_by_hand(letters_pair, settings):
         UNCASED: [*lowercased, ("t", 5, 6), ("##e", 6, 7), ("中", 7, 9)],
         CASED: [*the, ("t", 5, 6), ("##é", 6, 7), ("中", 7, 8), ("\u0301", 8, 9)],
         ACCENTED: [*lowercased, ("t", 5, 6), ("##é", 6, 7), ("中", 7, 8), ("\u0301", 8, 9)],
+        STRIPPED: [*the, ("t", 5, 6), ("##e", 6, 7), ("中", 7, 9)],
+        WHOLE: [*lowercased, ("t", 5, 6), ("##e", 6, 7), ("##中", 7, 9)],
         PRESPLIT: [
             *[("\u200b", 0, 1), ("##T", 1, 2), *the[1:]],
             *[("t", 5, 6), ("##é", 6, 7), ("##中", 7, 8), ("##\u0301", 8, 9)],

@@ -7,11 +7,11 @@ import pytest
 from official_bert.config.text_settings import TextSettings
 from official_bert.families.family_registry import load_family
 from official_bert.support.errors import UserError
-from official_bert.tokenization import FullTokenizer, Vocabulary
-from official_bert.tokenization.hf_tokenizer import read_settings
+from official_bert.tokenization import FullTokenizer, Vocabulary, load_tokenizer
+from official_bert.tokenization.hf_wordpiece import read_settings
 from official_bert.tokenization.tokenizer_files import find_vocabulary
 from official_bert.tokenization.vocab import vocab_lines
-from tests.tokenization.hard_texts import ACCENTED, ALL_SETTINGS, CASED, PRESPLIT, UNCASED
+from tests.tokenization.hard_texts import ACCENTED, ALL_SETTINGS, CASED, PRESPLIT, STRIPPED, UNCASED, WHOLE
 
 TOKENS = ["[PAD]", "[UNK]", "the", "##s", "\u2028"]
 
@@ -40,22 +40,22 @@ def test_tokens_of_tokenizer_json_are_in_the_order_of_their_ids(tmp_path):
     ("values", "message"),
     [
         ({"model": {"type": "BPE", "vocab": {"a": 0}}}, "has no WordPiece vocabulary"),
-        ({"model": None}, "has no WordPiece vocabulary"),
+        ({"model": None}, "model is None; it must be an object"),
         (word_piece([["a", 0]]), "has no WordPiece vocabulary"),
         (word_piece({"a": 0, "b": 2}), "the ids of the 2 tokens are not 0 to 1, each exactly once"),
         (word_piece({"a": 0, "b": 0}), "the ids of the 2 tokens are not 0 to 1, each exactly once"),
         (word_piece({"a": 0, "b": -1}), "the ids of the 2 tokens are not 0 to 1, each exactly once"),
-        (word_piece({"a": 0, "b": "1"}), "the id of the token 'b' is '1', not a whole number"),
-        (word_piece({"a": 0, "b": [1]}), r"the id of the token 'b' is \[1\], not a whole number"),
-        (word_piece({"a": 0, "b": None}), "the id of the token 'b' is None, not a whole number"),
-        (word_piece({"a": 0.0, "b": 1}), "the id of the token 'a' is 0.0, not a whole number"),
-        (word_piece({"a": 0, "b": True}), "the id of the token 'b' is True, not a whole number"),
+        (word_piece({"a": 0, "b": "1"}), r"model.vocab\['b'\] is '1'; it must be a whole number"),
+        (word_piece({"a": 0, "b": [1]}), r"model.vocab\['b'\] is \[1\]; it must be a whole number"),
+        (word_piece({"a": 0, "b": None}), r"model.vocab\['b'\] is None; it must be a whole number"),
+        (word_piece({"a": 0.0, "b": 1}), r"model.vocab\['a'\] is 0.0; it must be a whole number"),
+        (word_piece({"a": 0, "b": True}), r"model.vocab\['b'\] is True; it must be a whole number"),
         (word_piece({"a": 0, "b\nc": 1}), r"the token 'b\\nc' cannot be a line of a vocab.txt"),
         ([], "contains a JSON list; the tokenizer must be an object"),
     ],
 )
 def test_other_vocabularies_are_refused(tmp_path, values, message):
-    with pytest.raises(UserError, match=r"neither vocab\.txt nor spiece\.model nor .* exists"):
+    with pytest.raises(UserError, match=r"neither wordpiece\.json nor vocab\.txt nor spiece\.model nor .* exists"):
         vocab_lines(find_vocabulary(str(tmp_path)))
     write(tmp_path, "tokenizer.json", values)
     with pytest.raises(UserError, match=rf"tokenizer\.json.*{message}"):
@@ -70,6 +70,8 @@ def test_settings_are_read_back(tmp_path, settings):
         CASED: {"do_lower_case": False},
         ACCENTED: {"do_lower_case": True, "strip_accents": False},
         PRESPLIT: {"do_lower_case": False, "do_basic_tokenize": False},
+        STRIPPED: {"do_lower_case": False, "strip_accents": True},
+        WHOLE: {"do_lower_case": True, "tokenize_chinese_chars": False},
     }[settings]
     tokenizer = FullTokenizer.with_settings(Vocabulary({"[UNK]": 0, "[CLS]": 1, "[SEP]": 2}), settings)
     values = tokenizer.to_hugging_face(load_family("bert"), 64)
@@ -82,25 +84,111 @@ def test_settings_are_read_back(tmp_path, settings):
 def test_settings_of_another_kind_are_refused(tmp_path, name):
     for value in ("yes", 1, [True]):
         write(tmp_path, "tokenizer_config.json", {name: value})
-        with pytest.raises(UserError, match=rf"tokenizer_config.json: {name} is .*; it must be true, false or null"):
+        with pytest.raises(UserError, match=rf"tokenizer_config.json: {name} is .*; it must be true or false or null"):
             read_settings(str(tmp_path))
 
 
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+BERT_STEPS = {"normalizer": {"type": "BertNormalizer"}, "pre_tokenizer": {"type": "BertPreTokenizer"}}
+
+
+def write_folder(folder, tokens=("a", "##s"), **json_files):
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in [*SPECIALS, *tokens]))
+    for name, values in json_files.items():
+        if name == "tokenizer":
+            ids = {token: index for index, token in enumerate([*SPECIALS, *tokens])}
+            values = values | {"model": word_piece(ids)["model"] | values.get("model", {})}
+        write(folder, f"{name}.json", values)
+    return folder
+
+
 @pytest.mark.parametrize(
-    ("settings", "warned"),
+    ("json_files", "settings"),
     [
-        ({"strip_accents": None, "tokenize_chinese_chars": True}, None),
-        ({"strip_accents": True}, None),
-        ({"strip_accents": False}, None),
-        ({"do_lower_case": False, "strip_accents": False}, None),
-        ({"do_lower_case": False, "strip_accents": True}, "strip_accents"),
-        ({"tokenize_chinese_chars": False}, "tokenize_chinese_chars"),
+        (
+            {
+                "tokenizer": {
+                    **BERT_STEPS,
+                    "normalizer": {"type": "BertNormalizer", "lowercase": lower, "strip_accents": strip},
+                }
+            },
+            settings,
+        )
+        for lower, strip, settings in [
+            (True, None, UNCASED),
+            (True, False, ACCENTED),
+            (False, None, CASED),
+            (False, True, STRIPPED),
+        ]
+    ]
+    + [
+        (
+            {
+                "tokenizer": {
+                    "normalizer": {"type": "BertNormalizer", "handle_chinese_chars": False},
+                    "pre_tokenizer": {"type": "Sequence", "pretokenizers": [BERT_STEPS["pre_tokenizer"]]},
+                }
+            },
+            WHOLE,
+        ),
+        ({"tokenizer": {"normalizer": None, "pre_tokenizer": {"type": "WhitespaceSplit"}}}, PRESPLIT),
+        ({"tokenizer": BERT_STEPS, "tokenizer_config": {"do_lower_case": True, "never_split": ["[SEP]"]}}, UNCASED),
+        ({"tokenizer_config": {"do_lower_case": False, "strip_accents": True}}, STRIPPED),
+        ({"tokenizer_config": {"tokenizer_class": "BertTokenizerFast", "tokenize_chinese_chars": False}}, WHOLE),
+        ({"tokenizer_config": {"do_lower_case": False}, "sentence_bert_config": {"do_lower_case": True}}, ACCENTED),
     ],
 )
-def test_settings_that_we_lack_are_warned_of(tmp_path, caplog, settings, warned):
-    settings = {"do_lower_case": True, **settings}
-    write(tmp_path, "tokenizer_config.json", settings)
-    found = read_settings(str(tmp_path))
-    assert found["do_lower_case"] is settings["do_lower_case"]
-    assert TextSettings(**found).check()  # the remaining settings have an effect
-    assert (warned in caplog.text) if warned else not caplog.text
+def test_folders_say_how_text_is_normalized(tmp_path, json_files, settings):
+    assert load_tokenizer(write_folder(tmp_path, **json_files)).settings == settings
+
+
+@pytest.mark.parametrize(
+    ("json_files", "message"),
+    [
+        (
+            {"tokenizer_config": {"tokenizer_class": "BertJapaneseTokenizer"}},
+            "tokenizer_class is 'BertJapaneseTokenizer'",
+        ),
+        ({"config": {"tokenizer_class": "KoBertTokenizer"}}, "tokenizer_class is 'KoBertTokenizer'"),
+        ({"tokenizer_config": {"subword_tokenizer_type": "character"}}, "subword_tokenizer_type is 'character'"),
+        ({"tokenizer_config": {"cls_token": {"content": "<s>"}}}, "the cls_token is '<s>'"),
+        ({"special_tokens_map": {"unk_token": "<unk>"}}, "the unk_token is '<unk>'"),
+        ({"tokenizer_config": {"never_split": ["C++"]}}, "never_split has 'C[+][+]'"),
+        (
+            {"tokenizer": {"normalizer": {"type": "NFKC"}, "pre_tokenizer": {"type": "BertPreTokenizer"}}},
+            "normalizer is NFKC",
+        ),
+        ({"tokenizer": {**BERT_STEPS, "normalizer": None}}, "the normalizer is null"),
+        (
+            {"tokenizer": {**BERT_STEPS, "normalizer": {"type": "BertNormalizer", "clean_text": False}}},
+            "clean_text is False",
+        ),
+        ({"tokenizer": {**BERT_STEPS, "pre_tokenizer": {"type": "Whitespace"}}}, "the pre_tokenizer is Whitespace"),
+        (
+            {"tokenizer": {**BERT_STEPS, "pre_tokenizer": {"type": "WhitespaceSplit"}}},
+            "the pre_tokenizer is WhitespaceSplit",
+        ),
+        ({"tokenizer": {"model": {"continuing_subword_prefix": "@@"}}}, "model.continuing_subword_prefix is '@@'"),
+        ({"tokenizer": {"model": {"max_input_chars_per_word": 50}}}, "model.max_input_chars_per_word is 50"),
+        ({"tokenizer": {"model": {"unk_token": "?"}}}, "model.unk_token is"),
+        ({"tokenizer": {"post_processor": {"type": "ByteLevel2"}}}, "post_processor.type is 'ByteLevel2'"),
+        ({"tokenizer": {"model": {"vocab": {"a": 0}}}}, "have different ids for 'a'"),
+        (
+            {"tokenizer": BERT_STEPS, "tokenizer_config": {"do_lower_case": False}},
+            "means do_lower_case=false, but .* true",
+        ),
+        ({"added_tokens": {"<e1>": 9}}, "'<e1>' has the id 9; it must have 7, the first free one"),
+        ({"added_tokens": {"a": 7}}, "'a' has the id 7; it must have 5, as in the vocabulary"),
+        ({"added_tokens": {" b": 7}}, "' b' is empty, or begins or ends with white space"),
+        ({"added_tokens": {"<E1>": 7, "<e1>": 8}}, "'<E1>' and '<e1>' are the same with do_lower_case=true"),
+        ({"tokenizer_config": {"additional_special_tokens": ["<x>"]}}, "'<x>' has the id None"),
+    ],
+)
+def test_other_tokenizers_are_refused_by_name(tmp_path, json_files, message):
+    with pytest.raises(UserError, match=message):
+        load_tokenizer(write_folder(tmp_path, **json_files))
+
+
+def test_pieces_of_sentencepiece_in_a_vocab_txt_are_refused(tmp_path):
+    with pytest.raises(UserError, match="pieces of SentencePiece, which begin with \u2581"):
+        load_tokenizer(write_folder(tmp_path, ["\u2581a", "b"]))

@@ -4,6 +4,7 @@ A checkpoint is identified by its prefix: `out/model.ckpt-1000` consists of `out
 `out/model.ckpt-1000.data-00000-of-00001`.
 """
 
+import functools
 import os
 from collections.abc import Container, Mapping
 
@@ -12,6 +13,7 @@ import tensorflow as tf
 
 from official_bert.checkpoints.checkpoint_files import CHECKPOINT_NAME, STATE_FILE
 from official_bert.checkpoints.state_file import DATA_SUFFIX, check_path, find_checkpoint, step_of
+from official_bert.checkpoints.stored_arrays import StoredArray, check_declared
 from official_bert.families.family_registry import canonical_name
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError, plain_message
@@ -63,17 +65,23 @@ class CheckpointReader:
         self._is_named = what != _RESUMED and not files.is_folder(path)
         try:
             self._reader = tf.train.load_checkpoint(self.prefix)
+            shapes, dtypes = self._reader.get_variable_to_shape_map(), self._reader.get_variable_to_dtype_map()
+            self._dtypes = {name: np.dtype(dtype.as_numpy_dtype) for name, dtype in dtypes.items()}
+            declared = {name: (tuple(shape), self._dtypes[name].itemsize) for name, shape in shapes.items()}
+            check_declared(self.prefix, declared, _num_data_bytes(self.prefix))
         except _READ_ERRORS as error:
             raise UserError(
                 f"{self.name} cannot be read as a checkpoint: {plain_message(error)}{self._way_out()}"
             ) from error
-        if not of_objects and OBJECT_GRAPH in self._reader.get_variable_to_shape_map():
+        if not of_objects and OBJECT_GRAPH in shapes:
             raise UserError(
                 f"{self.name} is an object checkpoint of TensorFlow 2, from which runs cannot resume; "
                 "give it as init_checkpoint of a new output_dir"
             )
-        shapes = self._reader.get_variable_to_shape_map()
         self._stored_names = {canonical_name(name): name for name in shapes}
+        for name in shapes:
+            if self._stored_names[canonical_name(name)] != name:
+                raise UserError(f"{self.name} has {canonical_name(name)} twice, also under another name")
         self.shapes = {ours: tuple(shapes[stored]) for ours, stored in self._stored_names.items()}
 
     @property
@@ -82,11 +90,22 @@ class CheckpointReader:
         return int(self.read(GLOBAL_STEP)) if GLOBAL_STEP in self.shapes else 0
 
     def read(self, name: str) -> np.ndarray:
-        """Read one array.
+        """Read one array: weights as finite float32, and training state as stored.
 
         Raises:
-          UserError: its bytes are damaged or truncated.
+          UserError: it is damaged or truncated, or its numbers are not floating-point or not finite.
         """
+        if is_training_state(name, self.shapes):
+            return self.read_stored(name)
+        return np.asarray(self.stored_array(name))
+
+    def stored_array(self, name: str) -> StoredArray:
+        """Return an array of weights that is read when needed."""
+        dtype = self._dtypes[self._stored_names.get(name, name)]
+        return StoredArray(self.prefix, name, dtype, self.shapes[name], functools.partial(self.read_stored, name))
+
+    def read_stored(self, name: str) -> np.ndarray:
+        """Read one array as it is stored, also one without weights."""
         try:
             return self._reader.get_tensor(self._stored_names.get(name, name))
         except _READ_ERRORS as error:
@@ -129,6 +148,12 @@ def is_whole(prefix: str) -> bool:
     except _READ_ERRORS:  # a UserError is a ValueError
         return False
     return True
+
+
+def _num_data_bytes(prefix: str) -> int:
+    folder, name = os.path.split(prefix)
+    shards = [entry for entry in files.list_folder(folder or ".") if entry.startswith(f"{name}.data-")]
+    return sum(files.size(os.path.join(folder, shard)) for shard in shards)
 
 
 def _check_files(prefix: str) -> None:

@@ -7,12 +7,12 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
 from official_bert.checkpoints import model_garden
 from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.stored_arrays import StoredArray
 from official_bert.config.bert_config import BertConfig
 from official_bert.support import files
 from official_bert.support.errors import UserError
@@ -52,8 +52,8 @@ def signatures(path: str) -> Mapping[str, Any]:
         raise UserError(f"{path} cannot be read as a SavedModel; download the file again") from error
 
 
-def read_model(folder: str, config: BertConfig) -> dict[str, np.ndarray]:
-    """Read the weights under our names.
+def read_model(folder: str, config: BertConfig) -> dict[str, StoredArray]:
+    """List the weights under our names.
 
     Args:
       folder: the folder of the `saved_model.pb`.
@@ -75,7 +75,7 @@ def text_settings(folder: str) -> tuple[dict[str, bool], str]:
     reader = CheckpointReader(path, model_garden.KIND, of_objects=True)
     if _LOWER_CASE not in reader.shapes:
         return {}, ""
-    return {"do_lower_case": bool(reader.read(_LOWER_CASE))}, os.path.relpath(path, folder)
+    return {"do_lower_case": bool(reader.read_stored(_LOWER_CASE))}, os.path.relpath(path, folder)
 
 
 def _variables(folder: str) -> str:

@@ -5,16 +5,19 @@ A preset is a folder with `config.json`, `model.weights.h5` and the tokenizer; t
 """
 
 import collections
+import contextlib
+import functools
 import os
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypedDict
 
 import h5py
 import numpy as np
 from absl import logging
 
 from official_bert.checkpoints.keras_layers import find_layer_variable, to_ours
+from official_bert.checkpoints.stored_arrays import StoredArray, check_declared
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.family_registry import FAMILY_KEY, family_of_keys
 from official_bert.support import files, text_files
@@ -36,6 +39,7 @@ _KEYS = {
     "num_groups": "num_hidden_groups",
     "num_inner_repetitions": "inner_group_num",
 }
+_MAX_LINKS = 1 << 15  # groups and datasets, with the optimizer's
 _WORDS, _POSITIONS, _SEGMENTS = (f"bert/embeddings/{name}_embeddings" for name in ("word", "position", "token_type"))
 _NORM = "bert/embeddings/LayerNorm"
 _PROJECTION, _POOLER = "bert/encoder/embedding_hidden_mapping_in", "bert/pooler/dense"
@@ -119,6 +123,17 @@ _PARTS = {
 }
 
 
+class _Part(TypedDict):
+    class_name: str
+
+
+class _Preset(_Part):
+    config: dict[str, Any]
+
+
+_Sizes = TypedDict("_Sizes", dict.fromkeys(_KEYS, int) | {"dropout": float}, total=False)
+
+
 def config_values(path: str) -> dict[str, Any]:
     """Translate the `config.json` of a preset.
 
@@ -128,23 +143,24 @@ def config_values(path: str) -> dict[str, Any]:
     Raises:
       UserError: the file is damaged, or of another class.
     """
-    config = text_files.read_json(path, "model config")
-    name, theirs = config.get("class_name"), config.get("config")
-    if name not in _BACKBONES or not isinstance(theirs, dict):
+    preset = text_files.read_json_as(path, "model config", _Preset)
+    name, theirs = preset["class_name"], preset["config"]
+    if name not in _BACKBONES:
         raise UserError(
             f"it describes a Keras {name!s:.40}; of KerasHub's presets, only {', '.join(_BACKBONES)} can be read: "
             "give the original release of the model (bert_model.ckpt) or its Hugging Face folder"
         )
+    text_files.check_json(theirs, _Sizes, path, "config")
     values = {ours: theirs[key] for key, ours in _KEYS.items() if key in theirs} | _BACKBONES[name].values
-    if isinstance(length := values.get("max_position_embeddings"), int):
-        values["max_position_embeddings"] = length + family_of_keys(values).config_class.first_position
+    if "max_position_embeddings" in values:
+        values["max_position_embeddings"] += family_of_keys(values).config_class.first_position
     if "dropout" in theirs:
         values |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), theirs["dropout"])
     return values
 
 
-def read_model(folder: str, config: BertConfig) -> dict[str, np.ndarray]:
-    """Read the weights of a preset under our names.
+def read_model(folder: str, config: BertConfig) -> dict[str, StoredArray | np.ndarray]:
+    """List the weights of a preset under our names.
 
     Raises:
       UserError: a file is missing or damaged, or contains another model; the message names the file.
@@ -156,7 +172,9 @@ def read_model(folder: str, config: BertConfig) -> dict[str, np.ndarray]:
     for name in backbone.zeros:
         arrays[name] = np.zeros([config.type_vocab_size, config.embedding_width], np.float32)
     if _POSITIONS in arrays:  # the first rows belong to no text and are zero in released models, too
-        arrays[_POSITIONS] = np.pad(arrays[_POSITIONS], ((config.first_position, 0), (0, 0)))
+        arrays[_POSITIONS] = arrays[_POSITIONS].changed(
+            lambda table: np.pad(table, ((config.first_position, 0), (0, 0)))
+        )
     head = os.path.join(folder, _TASK_WEIGHTS_FILE)
     if files.exists(head):
         task_file = os.path.join(folder, _TASK_FILE)
@@ -184,38 +202,66 @@ def text_settings(folder: str) -> tuple[dict[str, bool], str]:
     return {"do_lower_case": lower, "strip_accents" if lower else "strip_accents_only": strips}, _TOKENIZER_FILE
 
 
-def _class_of(path: str) -> Any:
-    return text_files.read_json(path, "part of a preset").get("class_name") if files.exists(path) else None
+def _class_of(path: str) -> str | None:
+    return text_files.read_json_as(path, "part of a preset", _Part)["class_name"] if files.exists(path) else None
 
 
-def _read_weights(path: str, layers: _Layers, config: BertConfig) -> dict[str, np.ndarray]:
-    """Read the arrays of one file under our names."""
-    arrays: dict[str, np.ndarray] = {}
+def _read_weights(path: str, layers: _Layers, config: BertConfig) -> dict[str, StoredArray]:
+    """List the arrays of one file under our names."""
+    arrays: dict[str, StoredArray] = {}
     names = _numbered(layers, config)
-
-    def take(place: str, item: h5py.Group | h5py.Dataset) -> None:
-        if not isinstance(item, h5py.Dataset) or place.startswith("optimizer/"):
-            return
+    for place, dataset in _list_datasets(path).items():
         variable = find_layer_variable(place, _LAYER, _PARTS) or _our_name(place, names)
         if variable == _LEFT_OUT:
             logging.info("%s: left out %s, the pooler, which the released model does not have", path, place)
-            return
-        found = variable and to_ours(variable, item[()], config)
+            continue
+        found = variable and to_ours(variable, StoredArray(path, place, *dataset), config)
         if found is None:
             raise UserError(
                 f"{path} has {place}, which {config.family.title} does not have; is it a model of another class?"
             )
         name, array = found
-        if array.dtype.kind != "f" or not np.isfinite(array).all():
-            raise UserError(f"{path}: {place} is not finite floating-point data; is it quantized or damaged?")
-        arrays[name] = array.astype(np.float32)
+        if name in arrays:
+            raise UserError(f"{path} has {name} twice: {arrays[name].name} and {place}; is it a mixture of two models?")
+        arrays[name] = array
+    return arrays
 
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[h5py.File]:
     with files.open_file(path, "rb") as source:
         try:
-            h5py.File(source, "r").visititems(take)
-        except (OSError, RuntimeError, KeyError) as error:
-            raise UserError(f"{path} is damaged, truncated or not a Keras weights file: {error}") from error
-    return arrays
+            with h5py.File(source, "r") as file:
+                yield file
+        except UserError:
+            raise
+        except Exception as error:  # any kind: h5py has no class for damaged files
+            raise UserError(f"{path} is damaged, truncated or not a Keras weights file: {error!s:.200}") from error
+
+
+def _list_datasets(path: str) -> dict[str, tuple[np.dtype, tuple[int, ...], Callable[[], np.ndarray]]]:
+    """Return the dtype and the shape of each dataset but the optimizer's, and a function that reads it."""
+    links, found, sizes = [], {}, {}
+    with _opened(path) as file:
+        # An error would be lost in HDF5; a result ends the visit.
+        file.visititems_links(lambda *link: links.append(link) or len(links) > _MAX_LINKS or None)
+        for place, link in links:
+            if len(links) > _MAX_LINKS or not isinstance(link, h5py.HardLink):
+                raise UserError(f"{path}: {place:.80} is one of too many links or leads elsewhere, as in no Keras file")
+            item = file[place]
+            if not isinstance(item, h5py.Dataset) or place.startswith("optimizer/"):
+                continue
+            if item.external or item.is_virtual or item.shape is None or item.id.get_storage_size() < item.nbytes:
+                raise UserError(f"{path}: the data of {place:.80} is compressed or not in this file; save it again")
+            found[place] = (item.dtype, item.shape, functools.partial(_read_dataset, path, place))
+            sizes[place] = (item.shape, item.dtype.itemsize)
+    check_declared(path, sizes, files.size(path))
+    return found
+
+
+def _read_dataset(path: str, place: str) -> np.ndarray:
+    with _opened(path) as file:
+        return file[place][()]
 
 
 def _numbered(layers: _Layers, config: BertConfig) -> dict[str, str]:

@@ -5,8 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
-
+from official_bert.checkpoints.stored_arrays import StoredArray
 from official_bert.config.bert_config import BertConfig
 
 # In the order of every family's table, each with its two variables.
@@ -35,7 +34,7 @@ def find_layer_variable(name: str, pattern: re.Pattern, parts: Mapping[str, str]
     return LayerVariable(match[1] and int(match[1]), parts[match[2]], int(match[3] in ("1", "bias", "beta")))
 
 
-def to_ours(variable: str | LayerVariable, array: np.ndarray, config: BertConfig) -> tuple[str, np.ndarray] | None:
+def to_ours(variable: str | LayerVariable, array: StoredArray, config: BertConfig) -> tuple[str, StoredArray] | None:
     """Return a variable under our name and in our layout; None if the model has no such layer.
 
     Args:
@@ -51,8 +50,9 @@ def to_ours(variable: str | LayerVariable, array: np.ndarray, config: BertConfig
     layers = config.layer_numbers[number or 0 :]
     if not layers:
         return None
-    if part in ("query", "key", "value"):
-        array = array.reshape(*array.shape[:-2], -1)
-    elif part == "attention_output" and array.ndim == 3:
-        array = array.reshape(-1, array.shape[-1])
+    shape = array.shape
+    if part in ("query", "key", "value") and len(shape) > 1:
+        array = array.changed(lambda numbers: numbers.reshape(*shape[:-2], shape[-2] * shape[-1]))
+    elif part == "attention_output" and len(shape) == 3:
+        array = array.changed(lambda numbers: numbers.reshape(shape[0] * shape[1], shape[2]))
     return dict(zip(itertools.product(_PARTS, (0, 1)), names, strict=True))[part, index].format(*layers[0]), array

@@ -3,6 +3,7 @@
 import numpy as np
 
 from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.stored_arrays import as_float32
 from official_bert.config.tensor_names import LORA, LORA_SCALE
 
 
@@ -25,4 +26,6 @@ class _MergingReader(CheckpointReader):
         if name == layer or first not in self._reader.shapes:
             return array
         scale = self._reader.read(LORA_SCALE)
-        return array + scale * (self._reader.read(first) @ self._reader.read(second))
+        with np.errstate(over="ignore", invalid="ignore"):
+            array = array + scale * (self._reader.read(first) @ self._reader.read(second))
+        return as_float32(array, name, self.prefix)

@@ -11,12 +11,13 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
 from absl import logging
+from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from official_bert.checkpoints.bundle import OBJECT_GRAPH, CheckpointReader
 from official_bert.checkpoints.keras_layers import LayerVariable, find_layer_variable, to_ours
+from official_bert.checkpoints.stored_arrays import StoredArray
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.family_registry import FAMILY_KEY, all_families
 from official_bert.support.errors import UserError
@@ -120,8 +121,8 @@ def _log_once(level: int, text: str) -> None:
     logging.log(level, "%s", text)
 
 
-def read_model(prefix: str, config: BertConfig) -> dict[str, np.ndarray]:
-    """Read the weights under our names.
+def read_model(prefix: str, config: BertConfig) -> dict[str, StoredArray]:
+    """List the weights under our names.
 
     Raises:
       UserError: the checkpoint is damaged or is not such a model; the message names an array.
@@ -134,10 +135,7 @@ def read_model(prefix: str, config: BertConfig) -> dict[str, np.ndarray]:
         raise UserError(f"{prefix} has {what}, but the model config is {config.family.title} with {len(numbers)}")
     arrays = {}
     for slot, (key, _) in found.items():
-        array = reader.read(key)
-        if not np.isfinite(array).all():
-            raise UserError(f"{prefix}: {key} contains NaN or infinity; did the training diverge?")
-        name, array = to_ours(slot, array, config)
+        name, array = to_ours(slot, reader.stored_array(key), config)
         arrays[name] = array
     return arrays
 
@@ -151,7 +149,10 @@ def _find_variables(prefix: str) -> dict[str | LayerVariable, _Array]:
     reader = CheckpointReader(prefix, KIND, of_objects=True)
     if OBJECT_GRAPH not in reader.shapes:
         raise UserError(f"{prefix} has no object graph, so it is not a TensorFlow 2 checkpoint; {_ADVICE}")
-    graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(reader.read(OBJECT_GRAPH))
+    try:
+        graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(reader.read_stored(OBJECT_GRAPH))
+    except (DecodeError, TypeError) as error:
+        raise UserError(f"{prefix} has a damaged object graph; download its files again") from error
     slots = {variable.slot_variable_node_id for node in graph.nodes for variable in node.slot_variables}
     owners = collections.defaultdict(list)
     for index, node in enumerate(graph.nodes):
@@ -190,7 +191,8 @@ def _head_of_output(variable: int, owners: Mapping[int, list[tuple[int, str]]]) 
     """Return the head of an output layer, determined by its owners and their attribute names; None if unknown."""
     layers = {layer for layer, _ in owners[variable]}
     direct = {name for layer in layers for _, name in owners[layer]}
-    through_network = {name for layer in layers for network, _ in owners[layer] for _, name in owners[network]}
+    networks = {network for layer in layers for network, _ in owners[layer]}
+    through_network = {name for network in networks for _, name in owners[network]}
     found = (head for (name, within), head in _OUTPUTS.items() if name in (through_network if within else direct))
     return next(found, None)
 

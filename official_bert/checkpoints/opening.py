@@ -39,7 +39,7 @@ def open_checkpoint(path: str, what: str, bert_config: BertConfig | None = None)
 
 
 class _ConvertingReader(CheckpointReader):
-    """The arrays of a model in another format, under our names; all are read when the first is needed."""
+    """The arrays of a model in another format, under our names; its files are opened when the first is needed."""
 
     def __init__(
         self,
@@ -80,4 +80,4 @@ class _ConvertingReader(CheckpointReader):
 
     def read(self, name: str) -> np.ndarray:
         """Return one array."""
-        return self._weights.arrays[name]
+        return np.asarray(self._weights.arrays[name])

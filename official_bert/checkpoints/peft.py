@@ -9,6 +9,7 @@ import numpy as np
 
 from official_bert.checkpoints import safetensors
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
+from official_bert.checkpoints.stored_arrays import as_float32
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.tensor_names import LORA, LORA_SCALE
 from official_bert.families.hugging_face import Rule
@@ -79,7 +80,7 @@ def read_adapter(folder: str) -> Adapter:
     for key in ("r", "lora_alpha"):
         if values[key] <= 0:
             raise UserError(f"{path}: {key} is {values[key]}; it must be above 0")
-    arrays = dict(safetensors.read_file(os.path.join(folder, WEIGHTS_FILE)))
+    arrays = {name: np.asarray(array) for name, array in safetensors.read_file(os.path.join(folder, WEIGHTS_FILE))}
     if not arrays:
         raise UserError(f"{os.path.join(folder, WEIGHTS_FILE)} has no arrays; save the adapter again")
     return Adapter(values, arrays)
@@ -122,7 +123,9 @@ def with_adapter(
                 f"{folder}: {stored} is for {rule.source} of shape {list(array.shape)}, which does not fit this "
                 "architecture; give the adapter's own base model"
             )
-        made[rule.source] = (made[rule.source] + array if factor else array).astype(np.float32)
+        if rule.source in replaced:
+            raise UserError(f"{folder} has {rule.source} twice, also as {stored}; save the adapter again")
+        made[rule.source] = as_float32(made[rule.source] + array if factor else array, rule.source, folder)
         replaced.add(rule.source)
     for part in theirs.heads:
         own = {rule.source for rule in theirs.parts[part]}
@@ -140,7 +143,8 @@ def _update(adapter: Adapter, layer: str, folder: str) -> np.ndarray:
     if first.shape[:1] != (rank,) or second.shape[-1:] != (rank,):
         shapes = f"{list(first.shape)} and {list(second.shape)}"
         raise UserError(f"{folder}: the factors of {layer} have the shapes {shapes}, but {CONFIG_FILE} has r={rank}")
-    return values["lora_alpha"] / (math.sqrt(rank) if values.get("use_rslora") else rank) * (second @ first)
+    with np.errstate(over="ignore", invalid="ignore"):  # refused when it is added
+        return values["lora_alpha"] / (math.sqrt(rank) if values.get("use_rslora") else rank) * (second @ first)
 
 
 def _head_of(adapter: Adapter, folder: str) -> str | None:

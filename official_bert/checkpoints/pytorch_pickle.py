@@ -1,39 +1,44 @@
-"""Reads the tensors of a `pytorch_model.bin` without PyTorch and without running any code in the file.
+"""Lists the tensors of a `pytorch_model.bin` without PyTorch and without running any code in the file.
 
-Such a file is a pickle, a program that may call any function by name. Here only the names of tensors and their storages
-are known, and they map to immutable values of this module.
+Such a file is a pickle, a program that may call any function by name. Here only the operations, names and values that
+tensors need exist, and the values map to plain ones of this module.
 """
 
-import collections
 import functools
 import io
 import math
 import operator
-import pickle
+import pickletools
+import struct
 import zipfile
 import zlib
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from official_bert.checkpoints.pickle_scan import MAX_BYTES, PickleError, check_pickle
+from official_bert.checkpoints.stored_arrays import MAX_ARRAYS, MAX_DECLARED_BYTES, read_part
+from official_bert.support.errors import UserError
 
 _MAGIC = 0x1950A86A20F9469CFC6C  # the first pickle of a file of PyTorch before 1.6; later ones are zip files
-_MAX_RANK = 8
+_MAX_ARGUMENTS = 8
 _DTYPES = {
-    "DoubleStorage": np.dtype(np.float64),
-    "FloatStorage": np.dtype(np.float32),
-    "HalfStorage": np.dtype(np.float16),
-    "BFloat16Storage": np.dtype(tf.bfloat16.as_numpy_dtype),
-    "LongStorage": np.dtype(np.int64),
-    "IntStorage": np.dtype(np.int32),
-    "ShortStorage": np.dtype(np.int16),
-    "CharStorage": np.dtype(np.int8),
-    "ByteStorage": np.dtype(np.uint8),
-    "BoolStorage": np.dtype(np.bool_),
+    "torch DoubleStorage": np.dtype(np.float64),
+    "torch FloatStorage": np.dtype(np.float32),
+    "torch HalfStorage": np.dtype(np.float16),
+    "torch BFloat16Storage": np.dtype(tf.bfloat16.as_numpy_dtype),
+    "torch LongStorage": np.dtype(np.int64),
+    "torch IntStorage": np.dtype(np.int32),
+    "torch ShortStorage": np.dtype(np.int16),
+    "torch CharStorage": np.dtype(np.int8),
+    "torch ByteStorage": np.dtype(np.uint8),
+    "torch BoolStorage": np.dtype(np.bool_),
 }
+
+
+class _PickleError(ValueError):
+    """The file is damaged or requests what weights do not need; the message continues the file's name."""
 
 
 class _Storage(NamedTuple):
@@ -53,159 +58,220 @@ class _Tensor(NamedTuple):
     strides: tuple[int, ...]
 
 
-class _Function(NamedTuple):
-    """A function that a pickle may call; a tuple, so that its attributes cannot be set."""
+class DeclaredTensor(NamedTuple):
+    """A tensor, and a function that reads its elements."""
 
-    function: Callable[..., Any]
+    name: str
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    read: Callable[[], np.ndarray]
 
-    def __call__(self, *arguments: Any) -> Any:
-        return self.function(*arguments)
 
-
-def read_tensors(data: bytes) -> dict[str, np.ndarray]:
-    """Read a dict of tensors written by `torch.save`.
-
-    Args:
-      data: the contents of the file.
-
-    Returns:
-      Name to array, most of them views of `data`.
+def list_tensors(path: str, source: IO[bytes], num_bytes: int) -> list[DeclaredTensor]:
+    """List the dict of tensors in a file of `num_bytes` written by `torch.save`.
 
     Raises:
-      PickleError: it is damaged, or contains or requests something else.
+      UserError: it is damaged, or contains or requests something else.
     """
     try:
-        is_zip = data[:4] == b"PK\x03\x04"
-        tensors, storage_bytes = _open_zip(data) if is_zip else _open_legacy(data)
+        open_kind = _open_zip if zipfile.is_zipfile(source) else _open_legacy
+        source.seek(0)
+        tensors, read_storage = open_kind(path, source, num_bytes)
         if not isinstance(tensors, dict) or not tensors:
-            raise PickleError("does not contain a dict of tensors")
-        return {name: _array(name, tensor, storage_bytes) for name, tensor in tensors.items()}
-    except PickleError:
+            raise _PickleError("does not contain a dict of tensors")
+        read_storage = functools.lru_cache(maxsize=1)(read_storage)  # tensors that are parts of one storage
+        return [_declared(name, tensor, read_storage) for name, tensor in tensors.items()]
+    except UserError:
         raise
+    except _PickleError as error:
+        raise UserError(f"{path} {error}") from error
     except Exception as error:  # any kind: the file determines the operations
-        raise PickleError(
-            f"is damaged, truncated or not a PyTorch file: {str(error) or type(error).__name__}"
-        ) from error
+        reason = str(error) or type(error).__name__
+        raise UserError(f"{path} is damaged, truncated or not a PyTorch file: {reason:.200}") from error
 
 
-def _open_zip(data: bytes) -> tuple[Any, Callable[[_Storage], memoryview]]:
-    """Return the contents of the pickle, and a function that returns the bytes of a storage."""
-    archive = zipfile.ZipFile(io.BytesIO(data))
-    members = {member.filename: member for member in archive.infolist()}
+def _open_zip(path: str, source: IO[bytes], num_bytes: int) -> tuple[Any, Callable[[_Storage], bytes]]:
+    """Return the contents of the pickle, and a function that reads a storage."""
+    archive = zipfile.ZipFile(source)
+    members = {member.filename: member for member in archive.infolist()[: MAX_ARRAYS + 100]}
     pickles = [name for name in members if name.endswith("/data.pkl")]
     if len(pickles) != 1:
-        raise PickleError("is a zip file without PyTorch's data.pkl")
+        raise _PickleError("is a zip file without PyTorch's data.pkl")
     folder = pickles[0].removesuffix("data.pkl")
     order = members.get(f"{folder}byteorder")
     if order is not None and order.file_size < 16 and archive.read(order).strip() != b"little":
-        raise PickleError("was written on a big-endian machine; save it again with PyTorch on a little-endian one")
-    if members[pickles[0]].file_size > MAX_BYTES:
-        raise PickleError("has a pickle of more than 64 MiB")
+        raise _PickleError("was written on a big-endian machine; save it again with PyTorch on a little-endian one")
+    if members[pickles[0]].file_size > MAX_DECLARED_BYTES:
+        raise _PickleError("has a pickle that is too large for weights")
 
-    @functools.cache
-    def storage_bytes(storage: _Storage) -> memoryview:
+    def read_storage(storage: _Storage) -> bytes:
         member = members.get(f"{folder}data/{storage.key}")
         if member is None:
-            raise PickleError(f"lacks the storage {storage.key!r:.80}; is it truncated?")
-        header = member.header_offset
-        name_length, extra_length = np.frombuffer(data, "<u2", 2, header + 26).tolist()
-        start = header + 30 + name_length + extra_length
-        content = memoryview(data)[start : start + member.file_size]
+            raise UserError(f"{path} lacks the storage {storage.key!r:.80}; is it truncated?")
+        start = member.header_offset + 30
+        start += sum(struct.unpack("<2H", read_part(path, start - 4, 4)))  # lengths of the name and the extra field
+        content = read_part(path, start, storage.size * storage.dtype.itemsize)
         if zlib.crc32(content) != member.CRC:
-            raise PickleError(f"is damaged: the storage {storage.key!r:.80} differs from its checksum")
+            raise UserError(f"{path} is damaged: the storage {storage.key!r:.80} differs from its checksum")
         return content
 
-    return _unpickle(io.BytesIO(archive.read(pickles[0]))), storage_bytes
+    return _unpickle(io.BytesIO(archive.read(pickles[0]))), read_storage
 
 
-def _open_legacy(data: bytes) -> tuple[Any, Callable[[_Storage], memoryview]]:
+def _open_legacy(path: str, source: IO[bytes], num_bytes: int) -> tuple[Any, Callable[[_Storage], bytes]]:
     """Like `_open_zip`, for files from before PyTorch 1.6: pickles, followed by the storages."""
-    stream = io.BytesIO(data)
+    stream = io.BytesIO(source.read(4 * MAX_DECLARED_BYTES))
     magic, _, _ = (_unpickle(stream) for _ in ("magic number", "version", "properties of the machine"))
     if magic != _MAGIC:
-        raise PickleError("is not a PyTorch file")
-    storages: dict[str, _Storage] = {}
-    tensors, keys, contents = _unpickle(stream, storages), _unpickle(stream), {}
+        raise _PickleError("is not a PyTorch file")
+    tensors, keys, starts = _unpickle(stream), _unpickle(stream), {}
+    storages = {tensor.storage.key: tensor.storage for tensor in tensors.values() if isinstance(tensor, _Tensor)}
     position = stream.tell()
     for key in keys:
-        start = position + 8  # after the number of elements
-        position = start + storages[key].size * storages[key].dtype.itemsize
-        contents[key] = memoryview(data)[start:position]
-    return tensors, lambda storage: contents[storage.key]
+        starts[key] = position + 8  # after the number of elements
+        position = starts[key] + storages[key].size * storages[key].dtype.itemsize
+    if position > num_bytes:
+        raise _PickleError(f"has {num_bytes:,} bytes instead of {position:,}; is it truncated?")
+    return tensors, lambda item: read_part(path, starts[item.key], item.size * item.dtype.itemsize)
 
 
-def _unpickle(stream: io.BytesIO, storages: dict[str, _Storage] | None = None) -> Any:
-    """Load one pickle; add the storages that it references to `storages`."""
-    check_pickle(stream)
-    return _Unpickler(stream, {} if storages is None else storages).load()
+def _unpickle(stream: io.BytesIO) -> Any:
+    """Return the value of one pickle; time and memory are proportional to its length."""
+    start, stack, marks, memo = stream.tell(), [], [], {}
+
+    def pop_from(place: int) -> list[Any]:
+        items = stack[place:]
+        del stack[place:]
+        return items
+
+    for operation, argument, position in pickletools.genops(stream):
+        if position - start > MAX_DECLARED_BYTES:
+            raise _PickleError("has a pickle that is too large for weights")
+        match operation.name:
+            case "PROTO" | "FRAME":
+                pass
+            case "STOP":
+                return stack.pop()
+            case "MARK":
+                marks.append(len(stack))
+            case "NONE" | "NEWTRUE" | "NEWFALSE":
+                stack.append({"NONE": None, "NEWTRUE": True, "NEWFALSE": False}[operation.name])
+            case "INT" | "BININT" | "BININT1" | "BININT2" | "LONG" | "LONG1" | "BINFLOAT":
+                stack.append(argument)
+            case "UNICODE" | "BINUNICODE" | "SHORT_BINUNICODE" | "STRING" | "BINSTRING" | "SHORT_BINSTRING":
+                stack.append(argument)
+            case "EMPTY_TUPLE" | "EMPTY_LIST" | "EMPTY_DICT":
+                stack.append({"EMPTY_TUPLE": (), "EMPTY_LIST": [], "EMPTY_DICT": {}}[operation.name])
+            case "TUPLE":
+                stack.append(tuple(pop_from(marks.pop())))
+            case "TUPLE1" | "TUPLE2" | "TUPLE3":
+                stack.append(tuple(pop_from(-int(operation.name[-1]))))
+            case "APPEND":
+                _only(list, stack[-2]).append(stack.pop())
+            case "APPENDS":
+                items = pop_from(marks.pop())
+                _only(list, stack[-1]).extend(items)
+            case "SETITEM" | "SETITEMS":
+                items = pop_from(-2 if operation.name == "SETITEM" else marks.pop())
+                _set_items(_only(dict, stack[-1]), zip(items[::2], items[1::2], strict=True))
+            case "GLOBAL" | "INST":
+                stack.append(_named(argument))
+            case "STACK_GLOBAL":
+                stack.append(_named("{} {}".format(*(_only(str, part) for part in pop_from(-2)))))
+            case "REDUCE":
+                function, arguments = pop_from(-2)
+                if len(arguments) > _MAX_ARGUMENTS or not callable(function):
+                    raise _PickleError("calls what is not a function of tensors")
+                stack.append(function(*arguments))
+            case "BUILD":  # attributes of the dict of tensors, which PyTorch adds
+                pop_from(-1)
+                _only(dict, stack[-1])
+            case "BINPERSID":
+                stack.append(_storage(*_only(tuple, stack.pop())[:6]))
+            case "PUT" | "BINPUT" | "LONG_BINPUT":
+                memo[argument] = stack[-1]
+            case "MEMOIZE":
+                memo[len(memo)] = stack[-1]
+            case "GET" | "BINGET" | "LONG_BINGET":
+                stack.append(memo[argument])
+            case name:
+                raise _PickleError(f"has the pickle operation {name}, which weights do not need")
+    raise _PickleError("is damaged: its pickle has no end")
 
 
-class _Unpickler(pickle.Unpickler):
-    """An unpickler that accepts only the names of tensors and their storages."""
+def _only(kind: type, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise _PickleError(f"has {_shown(value)} where weights have a {kind.__name__}")
+    return value
 
-    def __init__(self, stream: io.BytesIO, storages: dict[str, _Storage]):
-        super().__init__(stream, encoding="utf-8")
-        self._storages = storages
 
-    def find_class(self, module: str, name: str) -> Any:
-        """Return the value for a name."""
-        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
-            return _Function(_rebuild_tensor)
-        if (module, name) == ("torch._utils", "_rebuild_parameter"):
-            return _Function(_rebuild_parameter)
-        if (module, name) == ("collections", "OrderedDict"):
-            return collections.OrderedDict
-        if module == "torch" and name in _DTYPES:
-            return name
-        raise PickleError(
-            f"asks for {module}.{name}, which weights do not need; it was not run, and the file may be malicious: get "
-            "the model's model.safetensors, or the file from its author"
+def _named(name: str) -> Any:
+    if name not in _NAMES:
+        raise _PickleError(
+            f"asks for {name.replace(' ', '.'):.200}, which weights do not need; it was not run, and the file may be "
+            "malicious: get the model's model.safetensors, or the file from its author"
         )
+    return _NAMES[name]
 
-    def persistent_load(self, pid: Any) -> _Storage:
-        """Return the storage that a pickle references."""
-        kind, dtype, key, _, size = pid[:5]
-        if kind != "storage" or dtype not in _DTYPES or not isinstance(key, str):
-            raise PickleError(f"names {_shown(kind)} instead of a storage")
-        if len(pid) > 5 and pid[5] is not None:
-            raise PickleError(f"contains the storage {key!r:.80} as a view of another one; save it again with PyTorch")
-        return self._storages.setdefault(key, _Storage(_DTYPES[dtype], key, operator.index(size)))
+
+def _storage(kind: Any, dtype: Any, key: Any, _: Any, size: Any, view: Any = None) -> _Storage:
+    if kind != "storage" or not isinstance(dtype, np.dtype) or not isinstance(key, str):
+        raise _PickleError(f"names {_shown(kind)} instead of a storage")
+    if view is not None:
+        raise _PickleError(f"contains the storage {key!r:.80} as a view of another one; save it again with PyTorch")
+    return _Storage(dtype, key, operator.index(size))
 
 
 def _rebuild_tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> _Tensor:
     if not isinstance(storage, _Storage):
-        raise PickleError("has a tensor without a storage")
-    if len(shape) > _MAX_RANK or len(strides) > _MAX_RANK:
-        raise PickleError(f"has a tensor of {len(shape)} dimensions, which is too many")
-    return _Tensor(
-        storage, operator.index(offset), tuple(map(operator.index, shape)), tuple(map(operator.index, strides))
-    )
+        raise _PickleError("has a tensor without a storage")
+    if max(len(shape), len(strides)) > _MAX_ARGUMENTS:
+        raise _PickleError(f"has a tensor of {len(shape)} dimensions, which is too many")
+    shape, strides = (tuple(map(operator.index, numbers)) for numbers in (shape, strides))
+    return _Tensor(storage, operator.index(offset), shape, strides)
 
 
 def _rebuild_parameter(tensor: Any, *_: Any) -> _Tensor:
-    if not isinstance(tensor, _Tensor):
-        raise PickleError("has a parameter without a tensor")
-    return tensor
+    return _only(_Tensor, tensor)
+
+
+def _ordered_dict(items: Any = ()) -> dict[str, Any]:
+    made = {}
+    if items:  # as Python 2 writes it; the list is emptied, so that it cannot become many dicts
+        _set_items(made, _only(list, items))
+        items.clear()
+    return made
+
+
+def _set_items(made: dict[str, Any], items: Sequence[Any]) -> None:
+    for key, value in items:
+        made[_only(str, key)] = value
+
+
+_NAMES = {
+    **_DTYPES,
+    "torch._utils _rebuild_tensor_v2": _rebuild_tensor,
+    "torch._utils _rebuild_parameter": _rebuild_parameter,
+    "collections OrderedDict": _ordered_dict,
+}
 
 
 def _shown(value: Any) -> str:
     return f"{value!r:.80}" if isinstance(value, str) else f"a {type(value).__name__}"  # its repr may be endless
 
 
-def _array(name: Any, tensor: Any, storage_bytes: Callable[[_Storage], memoryview]) -> np.ndarray:
-    """Return the elements of a tensor, after checking that they lie within its storage."""
-    if not isinstance(tensor, _Tensor) or not isinstance(name, str):
-        raise PickleError(f"has no tensor named {_shown(name)}; only dicts of tensors can be read")
+def _declared(name: str, tensor: Any, read_storage: Callable[[_Storage], bytes]) -> DeclaredTensor:
+    if not isinstance(tensor, _Tensor):
+        raise _PickleError(f"has no tensor named {_shown(name)}; only dicts of tensors can be read")
     storage, offset, shape, strides = tensor
     count = math.prod(shape)
     last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-    if min((offset, *shape, *strides)) < 0 or count > storage.size:
-        raise PickleError(f"has a tensor {name!r:.80} of shape {list(shape)!s:.80}, which does not fit its storage")
-    content = storage_bytes(storage)
-    if len(content) != storage.size * storage.dtype.itemsize or (count and last >= storage.size):
-        raise PickleError(
-            f"has {len(content)} bytes for the tensor {name!r:.80} of shape {list(shape)!s:.80}; is it truncated?"
-        )
-    numbers = np.frombuffer(content, storage.dtype)[offset:]
-    steps = [stride * storage.dtype.itemsize for stride in strides]
-    return np.lib.stride_tricks.as_strided(numbers, shape, steps, writeable=False)
+    if min((offset, *shape, *strides)) < 0 or count > storage.size or (count and last >= storage.size):
+        raise _PickleError(f"has a tensor {name!r:.80} of shape {list(shape)!s:.80}, which does not fit its storage")
+
+    def read() -> np.ndarray:
+        numbers = np.frombuffer(read_storage(storage), storage.dtype)[offset:]
+        steps = [stride * storage.dtype.itemsize for stride in strides]
+        return np.lib.stride_tricks.as_strided(numbers, shape, steps, writeable=False)
+
+    return DeclaredTensor(name, storage.dtype, shape, read)

@@ -4,13 +4,14 @@ Import: `read_folder` -> `from_hf` -> `bundle.write_checkpoint`. Export: `bundle
 `write_file`.
 """
 
+import functools
+import math
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import IO, Any, NamedTuple, TypedDict
 
 import keras
 import numpy as np
-import safetensors
 import safetensors.numpy
 import tensorflow as tf
 from absl import logging
@@ -18,14 +19,21 @@ from absl import logging
 from official_bert.checkpoints import pytorch_pickle
 from official_bert.checkpoints.bundle import is_training_state
 from official_bert.checkpoints.kinds import check_kind
+from official_bert.checkpoints.stored_arrays import MAX_DECLARED_BYTES, StoredArray, check_declared, read_part
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.model_formats import HF_WEIGHTS
 from official_bert.families.hugging_face import HuggingFace, Rule
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
+from official_bert.support.text_files import check_json
 
 WEIGHTS_FILE, _INDEX_FILE, _PICKLE_FILE, _PICKLE_INDEX_FILE = HF_WEIGHTS
-_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": tf.bfloat16.as_numpy_dtype}
+_DTYPES = {
+    "F64": np.dtype(np.float64),
+    "F32": np.dtype(np.float32),
+    "F16": np.dtype(np.float16),
+    "BF16": np.dtype(tf.bfloat16.as_numpy_dtype),
+}
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")  # constants, not trained
 _LFS_POINTER = b"version https://git-lfs"  # start of the placeholder of a file that was not downloaded
 _POOLER_SEED = 0
@@ -36,14 +44,14 @@ class Weights(NamedTuple):
     """The arrays of a model.
 
     Attributes:
-      arrays: name to float32 array.
+      arrays: name to float32 array, some of which are read from a file when needed.
       parts: parts of the model, for the log: encoder, pooler, heads.
       new: names of arrays that the model lacks; they are newly initialized.
       idle: those of `new` that the model's own heads do not use.
       lacking: what the class in `config.json` has and the weights lack, for messages; usually empty.
     """
 
-    arrays: dict[str, np.ndarray]
+    arrays: dict[str, np.ndarray | StoredArray]
     parts: list[str]
     new: frozenset[str] = frozenset()
     idle: frozenset[str] = frozenset()
@@ -78,7 +86,7 @@ def read_model(folder: str, config: BertConfig) -> Weights:
 
 
 def from_hf(
-    arrays: Mapping[str, np.ndarray], config: BertConfig, source: str, architecture: str | None = None
+    arrays: Mapping[str, np.ndarray | StoredArray], config: BertConfig, source: str, architecture: str | None = None
 ) -> Weights:
     """Convert Hugging Face's arrays to our names and layout.
 
@@ -102,7 +110,7 @@ def from_hf(
         arrays, {part: [rule.mirrored() for rule in rules] for part, rules in parts.items()}, config, source
     )
     for name, array in constants.arrays.items():
-        if not np.array_equal(weights.arrays.pop(name), array):
+        if not np.array_equal(np.asarray(weights.arrays.pop(name)), array):
             raise UserError(f"{source}: {constants.otherwise}")
     lacking = [head for head in theirs.heads_of_class(architecture) if head not in weights.parts]
     if lacking:
@@ -139,12 +147,10 @@ def to_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -> 
       Arrays for `write_file`, and their description for `config.json`.
 
     Raises:
-      UserError: an array is unknown, missing, not finite or of another shape, or no class has this combination of
+      UserError: an array is unknown, missing or of another shape, or no class has this combination of
         heads.
     """
     arrays = {name: array for name, array in arrays.items() if not is_training_state(name, arrays)}
-    for name, array in arrays.items():
-        _check_finite(array, name, source)
     theirs = config.family.hugging_face
     check_kind(source, [rule.source for rule in _rules_of_layers(theirs.parts["encoder"], config)], arrays)
     heads = tuple(head for head in theirs.heads if any(rule.source in arrays for rule in theirs.parts[head]))
@@ -159,7 +165,7 @@ def to_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -> 
     if not heads:
         renamed = {name.removeprefix(theirs.prefix): array for name, array in renamed.items()}
     biases = (rule.source for head in heads for rule in parts[head] if rule.shape == "C")
-    num_classes = next((len(arrays[name]) for name in biases), None)
+    num_classes = next((arrays[name].shape[0] for name in biases), None)
     return HfWeights(renamed, architecture, num_classes)
 
 
@@ -179,7 +185,7 @@ def _without_homeless(
 
 
 def _renamed(
-    arrays: Mapping[str, np.ndarray], rules: Mapping[str, Sequence[Rule]], config: BertConfig, source: str
+    arrays: Mapping[str, np.ndarray | StoredArray], rules: Mapping[str, Sequence[Rule]], config: BertConfig, source: str
 ) -> Weights:
     rules_of_parts = {part: _rules_of_layers(patterns, config) for part, patterns in rules.items()}
     unknown = sorted(set(arrays) - {rule.source for part in rules_of_parts.values() for rule in part})
@@ -244,23 +250,22 @@ def fits(shape: tuple[int, ...], letters: str, known_sizes: dict[str, int]) -> b
     )
 
 
-def read_folder(folder: str, config: BertConfig) -> dict[str, np.ndarray]:
-    """Read the weights of a Hugging Face folder: one or several safetensors or PyTorch files.
+def read_folder(folder: str, config: BertConfig) -> dict[str, StoredArray]:
+    """List the weights of a Hugging Face folder: one or several safetensors or PyTorch files.
 
     Args:
       folder: the folder.
       config: the architecture, whose family defines the tensors' names.
 
     Returns:
-      Name to float32 array, under the names of current models with heads: with `bert.` or the like, LayerNorm's `gamma`
+      Name to array, under the names of current models with heads: with `bert.` or the like, LayerNorm's `gamma`
         and `beta` as `weight` and `bias`, each tied variable once, no buffers.
 
     Raises:
-      UserError: there are no such files, one is damaged or has non-finite numbers, or two tensors that must be equal
-        differ.
+      UserError: there are no such files, one is damaged, or two tensors that must be equal differ.
     """
     theirs = config.family.hugging_face
-    arrays: dict[str, np.ndarray] = {}
+    arrays: dict[str, StoredArray] = {}
     for stored_name, array in read_tensors(folder):
         name = _todays_name(stored_name, theirs)
         if name in arrays:
@@ -269,13 +274,14 @@ def read_folder(folder: str, config: BertConfig) -> dict[str, np.ndarray]:
     for copy, original in theirs.tied.items():
         if copy in arrays:
             array = arrays.pop(copy)
-            if not np.array_equal(arrays.setdefault(original, array), array):
+            kept = arrays.setdefault(original, array)
+            if kept.shape != array.shape or not (kept is array or np.array_equal(np.asarray(kept), np.asarray(array))):
                 raise UserError(f"{folder}: {copy} differs from {original}, but they are one variable here")
     return arrays
 
 
-def read_tensors(folder: str) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the unconverted weights of a folder, name and float32 array; see `read_folder` for files and errors."""
+def read_tensors(folder: str) -> Iterator[tuple[str, StoredArray]]:
+    """Yield the names and unconverted weights of a folder; see `read_folder` for files and errors."""
     for path in _weight_files(folder):
         yield from read_file(path)
 
@@ -283,8 +289,16 @@ def read_tensors(folder: str) -> Iterator[tuple[str, np.ndarray]]:
 def architecture_of(folder: str) -> str | None:
     """Return the first `transformers` class in the `config.json` of a folder; None if there is none."""
     path = os.path.join(folder, "config.json")
-    named = text_files.read_json(path, "model config").get("architectures") if files.exists(path) else None
-    return named[0] if isinstance(named, list) and named and isinstance(named[0], str) else None
+    named = text_files.read_json_as(path, "model config", _Config).get("architectures") if files.exists(path) else None
+    return named[0] if named else None
+
+
+class _Config(TypedDict, total=False):
+    architectures: list[str] | None
+
+
+class _Index(TypedDict):
+    weight_map: dict[str, str]
 
 
 def _weight_files(folder: str) -> list[str]:
@@ -305,12 +319,10 @@ def _weight_files(folder: str) -> list[str]:
 
 def _shard_names(index: str) -> list[str]:
     """Return the files listed in an index of shards, all in its folder."""
-    names = text_files.read_json(index, "index of weights").get("weight_map")
-    if not isinstance(names, dict) or not names:
+    names = text_files.read_json_as(index, "index of weights", _Index)["weight_map"]
+    if not names:
         raise UserError(f"{index} has no weight_map, from name to file")
     for tensor, name in names.items():
-        if not isinstance(name, str):
-            raise UserError(f"{index}: weight_map has {name!r:.80} for {tensor}, which is not a file name")
         if name in ("", ".", "..") or not name.isprintable() or os.path.basename(name) != name:
             raise UserError(
                 f"{index}: weight_map has {name!r:.80} for {tensor}; only files in the same folder are allowed"
@@ -318,51 +330,55 @@ def _shard_names(index: str) -> list[str]:
     return sorted(set(names.values()))
 
 
-def read_file(path: str) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the weights of a file, name and float32 array; see `read_folder` for errors."""
+def read_file(path: str) -> Iterator[tuple[str, StoredArray]]:
+    """Yield the names and arrays of a file; their data is read when needed."""
+    num_bytes = files.size(path) if files.exists(path) else 0
+    with files.open_file(path, "rb") as source:
+        listed = (pytorch_pickle.list_tensors if path.endswith(".bin") else _list_safetensors)(path, source, num_bytes)
+    floats = [StoredArray(path, *tensor) for tensor in listed if not tensor[0].endswith(_BUFFERS)]
+    check_declared(path, {array.name: (array.shape, array.dtype.itemsize) for array in floats}, num_bytes)
+    yield from ((array.name, array) for array in floats)
+
+
+class _Tensor(TypedDict):
+    dtype: str
+    shape: list[int]
+    data_offsets: list[int]
+
+
+def _list_safetensors(path: str, source: IO[bytes], num_bytes: int) -> list[tuple[Any, ...]]:
+    """List the tensors of a safetensors file: name, dtype, shape, and a function that reads it."""
+    head = source.read(8)
+    length = int.from_bytes(head, "little")
+    if head == _LFS_POINTER[:8]:
+        raise UserError(f"{path} is only a Git LFS pointer; run git lfs pull in its folder")
+    damaged = f"{path} is damaged, truncated or not a safetensors file; get it again"
+    if length > min(num_bytes - 8, MAX_DECLARED_BYTES):
+        raise UserError(f"{damaged}: its header has {length:,} bytes, the limit is {MAX_DECLARED_BYTES:,}")
     try:
-        with files.open_file(path, "rb") as source:
-            data = source.read()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
-    for name, dtype, array in (_of_pickle if path.endswith(".bin") else _of_safetensors)(data, path):
-        if name.endswith(_BUFFERS):
-            continue
-        if array is None:
-            raise UserError(f"{path}: {name} contains {dtype}, not floating-point numbers; is it quantized?")
-        with np.errstate(over="ignore"):  # float64 values that become infinite are refused later
-            array = array.astype(np.float32, order="C", copy=False)
-        _check_finite(array, name, path)
-        yield name, array
+        text = source.read(length).decode()
+    except UnicodeDecodeError as error:
+        raise UserError(damaged) from error
+    header = text_files.parse_json(text, f"the header of {path}")
+    check_json(header, dict[str, Any], f"the header of {path}")
+    header.pop("__metadata__", None)
+    check_json(header, dict[str, _Tensor], f"the header of {path}")
+    position, listed = 8 + length, []
+    for name, tensor in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        dtype, shape, offsets = tensor["dtype"], tuple(tensor["shape"]), tensor["data_offsets"]
+        start, position = position, 8 + length + max(offsets, default=0)
+        kind = _DTYPES.get(dtype)
+        is_whole = kind is None or position - start == math.prod(shape) * kind.itemsize
+        if offsets != [start - 8 - length, position - 8 - length] or not is_whole:
+            raise UserError(f"{damaged}: {name!r:.80} of {dtype:.20} and shape {shape!s:.80} is at {offsets!s:.80}")
+        listed.append((name, kind or dtype, shape, functools.partial(_read_numbers, path, start, kind, shape)))
+    if position != num_bytes:
+        raise UserError(f"{damaged}: it has {num_bytes:,} bytes instead of {position:,}")
+    return listed
 
 
-def _of_safetensors(data: bytes, path: str) -> Iterator[tuple[str, str, np.ndarray | None]]:
-    """Yield the name, dtype and values of each tensor; values are None if not floating-point."""
-    try:
-        tensors = safetensors.deserialize(data)
-    except safetensors.SafetensorError as error:
-        if data.startswith(_LFS_POINTER):
-            raise UserError(f"{path} is only a Git LFS pointer; run git lfs pull in its folder") from error
-        raise UserError(f"{path} is damaged, truncated or not a safetensors file: {error}; get it again") from error
-    for name, tensor in tensors:
-        dtype = _DTYPES.get(tensor["dtype"])
-        array = dtype and np.frombuffer(tensor["data"], dtype).reshape(tensor["shape"])
-        yield name, tensor["dtype"], array
-
-
-def _of_pickle(data: bytes, path: str) -> Iterator[tuple[str, str, np.ndarray | None]]:
-    """Do the same as `_of_safetensors` for a pickle."""
-    try:
-        tensors = pytorch_pickle.read_tensors(data)
-    except pytorch_pickle.PickleError as error:
-        raise UserError(f"{path} {error}") from error
-    for name, array in tensors.items():
-        yield name, str(array.dtype), array if array.dtype in _DTYPES.values() else None
-
-
-def _check_finite(array: np.ndarray, name: str, source: str) -> None:
-    if not np.isfinite(array).all():
-        raise UserError(f"{source}: {name} contains NaN or infinity; did the training diverge, or is the file damaged?")
+def _read_numbers(path: str, start: int, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    return np.frombuffer(read_part(path, start, math.prod(shape) * dtype.itemsize), dtype).reshape(shape)
 
 
 def _todays_name(name: str, theirs: HuggingFace) -> str:

@@ -111,6 +111,8 @@ def run(config: HfConversionConfig) -> None:
 
 
 def _convert_from_hf(config: HfConversionConfig) -> None:
+    import numpy as np
+
     from official_bert.checkpoints import safetensors
     from official_bert.tokenization import read_vocabulary_file
     from official_bert.tokenization.hf_wordpiece import read_settings
@@ -129,12 +131,13 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
     bert_config.check_vocabulary(vocabulary, hf_config_file)
     settings = read_settings(hf_dir)
     weights = safetensors.read_model(hf_dir, bert_config)
+    arrays = {name: np.asarray(array) for name, array in weights.arrays.items()}
 
     names = (vocabulary.file_name, BERT_CONFIG_FILE, CHECKPOINT_FILE)
     vocab_file, config_file, prefix = (os.path.join(output_dir, name) for name in names)
     has_labels = not {"classifier", "tagger"}.isdisjoint(weights.parts)
     labels = read_labels(hf_dir) if has_labels else None
-    write_model(output_dir, weights.arrays, bert_config, vocabulary, labels=labels)
+    write_model(output_dir, arrays, bert_config, vocabulary, labels=labels)
     logging.info("wrote %s: %s; %d arrays", prefix, ", ".join(weights.parts), len(weights.arrays))
     if weights.new:
         logging.warning(

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
@@ -15,6 +15,37 @@ _OLDER_KEYS = {f"pooling_mode_{name}{'_token' if name == 'cls' else '_tokens'}":
 }
 _ENCODERS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta")
 _NO_LENGTH = 10**6  # `model_max_length` is astronomical in tokenizers without a limit
+
+
+_MAX_MODULES = 32
+
+
+class _Module(TypedDict):
+    type: str
+    path: str
+
+
+_Pooling = TypedDict(
+    "_Pooling",
+    {"pooling_mode": str | list[str], "include_prompt": bool, **dict.fromkeys(_OLDER_KEYS, bool)},
+    total=False,
+)
+
+
+class _Length(TypedDict, total=False):
+    model_max_length: float | None
+
+
+class _Prompts(TypedDict, total=False):
+    default_prompt_name: str | None
+    prompts: dict[str, str] | None
+
+
+class EncoderSettings(TypedDict, total=False):
+    """The text settings of sentence-transformers."""
+
+    max_seq_length: float | None
+    do_lower_case: bool | None
 
 
 class SentenceModules(NamedTuple):
@@ -67,8 +98,8 @@ def longest_text(folder: str) -> int | None:
     tokenizer_file = os.path.join(folder, "tokenizer_config.json")
     length = read_encoder_settings(folder).get("max_seq_length")
     if length is None and files.exists(tokenizer_file):
-        length = text_files.read_json(tokenizer_file, "tokenizer config").get("model_max_length")
-    if length is not None and (isinstance(length, bool) or not isinstance(length, (int, float)) or length < 1):
+        length = text_files.read_json_as(tokenizer_file, "tokenizer config", _Length).get("model_max_length")
+    if length is not None and length < 1:
         raise UserError(f"{folder}: the maximum number of wordpieces is {length!r:.80}; it must be a positive number")
     return int(length) if length is not None and length <= _NO_LENGTH else None
 
@@ -95,11 +126,10 @@ def read_prompts(folder: str) -> Prompts:
       UserError: the settings of the prompts are damaged, or the pooling leaves the default prompt out.
     """
     file = os.path.join(folder, "config_sentence_transformers.json")
-    settings = text_files.read_json(file, "settings of sentence-transformers") if files.exists(file) else {}
-    name, prompts = settings.get("default_prompt_name"), settings.get("prompts")
-    is_map = isinstance(prompts, Mapping)
-    prompts = {key: value for key, value in prompts.items() if isinstance(value, str)} if is_map else {}
-    default = "" if name is None else prompts.get(name) if isinstance(name, str) else None
+    kind = "settings of sentence-transformers"
+    settings = text_files.read_json_as(file, kind, _Prompts) if files.exists(file) else {}
+    name, prompts = settings.get("default_prompt_name"), settings.get("prompts") or {}
+    default = "" if name is None else prompts.get(name)
     if default is None:
         raise UserError(f"{file}: the default_prompt_name is {name!r:.80}, which is not one of its prompts")
     pooling = next(path for kind, path in _modules(folder) if kind == "Pooling")
@@ -110,40 +140,40 @@ def read_prompts(folder: str) -> Prompts:
     return NO_PROMPTS
 
 
-def read_encoder_settings(folder: str) -> dict[str, Any]:
+def read_encoder_settings(folder: str) -> "EncoderSettings":
     """Read `sentence_bert_config.json`, the text settings of sentence-transformers; empty if there is no such file."""
     paths = (os.path.join(folder, f"sentence_{name}_config.json") for name in _ENCODERS)
     found = next(filter(files.exists, paths), None)
-    return {} if found is None else text_files.read_json(found, "settings of sentence-transformers")
+    kind = "settings of sentence-transformers"
+    return {} if found is None else text_files.read_json_as(found, kind, EncoderSettings)
 
 
 def _modules(folder: str) -> list[tuple[str, str]]:
     """Return the type and folder of each module, in order."""
     file = os.path.join(folder, MODULES_FILE)
     modules = text_files.read_json_list(file, "list of modules")
+    if not 0 < len(modules) <= _MAX_MODULES:
+        raise UserError(f"{file} names {len(modules):,} modules; it must name 1 to {_MAX_MODULES}")
+    text_files.check_json(modules, list[_Module], file)
     found = []
     for module in modules:
-        kind, path = (module.get(key) if isinstance(module, Mapping) else None for key in ("type", "path"))
-        if not isinstance(kind, str) or not isinstance(path, str):
-            raise UserError(f"{file}: {module!r:.80} is not a module with a type and a path")
+        kind, path = module["type"], module["path"]
         if os.path.isabs(path) or ".." in path.replace("\\", "/").split("/") or not (path + "x").isprintable():
             raise UserError(f"{file} names the path {path!r:.80}; only folders within this one are read")
         found.append((kind.rpartition(".")[2], os.path.join(folder, path) if path.strip("./") else folder))
-    if not found:
-        raise UserError(f"{file} names no modules")
     return found
 
 
-def _read_pooling(folder: str) -> dict[str, Any]:
-    return text_files.read_json(os.path.join(folder, "config.json"), "settings of the pooling")
+def _read_pooling(folder: str) -> "_Pooling":
+    return text_files.read_json_as(os.path.join(folder, "config.json"), "settings of the pooling", _Pooling)
 
 
 def _poolings(folder: str) -> tuple[str, ...]:
     values = _read_pooling(folder)
     chosen = values.get("pooling_mode", [name for key, name in _OLDER_KEYS.items() if values.get(key)] or "mean")
     chosen = [chosen] if isinstance(chosen, str) else chosen
-    if not isinstance(chosen, list) or not chosen:
-        raise UserError(f"{folder}: the pooling is {chosen!r:.80}; it must be a name or a list of names")
+    if not 0 < len(chosen) <= len(_POOLINGS):
+        raise UserError(f"{folder}: the pooling is {chosen!r:.80}; it must be 1 to {len(_POOLINGS)} names")
     for name in chosen:
         if name not in _POOLINGS:
             raise _unsupported(folder, f"has the pooling {name!r:.80}")

@@ -5,7 +5,7 @@ import hashlib
 import itertools
 import os
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 
@@ -205,11 +205,18 @@ def find_head(path: str, hidden_size: int) -> SentenceHead | None:
     return RunHead(path, run, hidden_size) if run and run.task == SentenceEncoderConfig.task else None
 
 
+class _DenseConfig(TypedDict, total=False):
+    activation_function: str
+    module_input_name: str | None
+    module_output_name: str | None
+    use_residual: bool | None
+
+
 def _read_dense(folder: str, width: int) -> _Dense:
     file = os.path.join(folder, "config.json")
-    config = text_files.read_json(file, "the settings of a dense layer")
+    config = text_files.read_json_as(file, "the settings of a dense layer", _DenseConfig)
     named = config.get("activation_function", "Tanh")
-    name = named.rpartition(".")[2] if isinstance(named, str) else None
+    name = named.rpartition(".")[2]
     if name not in _ACTIVATIONS:
         raise UserError(f"{file}: the activation_function is {named!r:.80}; it must be {', '.join(_ACTIVATIONS)}")
     sides = {config.get(f"module_{side}_name") or _VECTOR for side in ("input", "output")}
@@ -217,10 +224,10 @@ def _read_dense(folder: str, width: int) -> _Dense:
         raise UserError(f"{file}: only layers from {_VECTOR} to {_VECTOR} without residual are supported")
     arrays = dict(read_tensors(folder))
     weight = arrays.pop("linear.weight", np.zeros((0, 0), np.float32))
-    bias = arrays.pop("linear.bias", np.zeros(len(weight), np.float32))
-    if arrays or weight.ndim != 2 or not len(weight) or weight.shape[1] != width or bias.shape != weight.shape[:1]:
+    bias = arrays.pop("linear.bias", np.zeros(weight.shape[:1], np.float32))
+    if arrays or weight.shape[1:] != (width,) or not weight.shape[0] or bias.shape != weight.shape[:1]:
         raise UserError(
             f"{folder} must contain one dense layer with {width} inputs; linear.weight has shape {list(weight.shape)} "
             f"and linear.bias {list(bias.shape)}"
         )
-    return _Dense(weight, bias, _ACTIVATIONS[name], _KERAS_NAMES[name])
+    return _Dense(np.asarray(weight), np.asarray(bias), _ACTIVATIONS[name], _KERAS_NAMES[name])

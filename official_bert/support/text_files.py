@@ -265,7 +265,11 @@ def read_json_list(path: str, what: str) -> list[Any]:
 
 
 def _json_values(path: str, what: str, finite: bool, max_bytes: int | None) -> Any:
-    text = read_text(path, what, max_bytes)
+    return parse_json(read_text(path, what, max_bytes), path, finite=finite)
+
+
+def parse_json(text: str, path: str, *, finite: bool = True) -> Any:
+    """Return the value of a JSON text from a file; see `read_json`."""
     try:
         hooks = {"parse_constant": _finite, "parse_float": _finite} if finite else {}
         values = json.loads(text, parse_int=_bounded, **hooks)

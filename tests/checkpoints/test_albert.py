@@ -48,7 +48,7 @@ def test_the_output_weights_are_the_word_embeddings(config, arrays, tmp_path):
     copies = {"predictions.decoder.weight": words, "predictions.decoder.bias": arrays["predictions.bias"]}
     write_file(str(tmp_path / "model.safetensors"), arrays | copies)
     assert sorted(read_folder(str(tmp_path), config)) == sorted(arrays)
-    write_file(str(tmp_path / "model.safetensors"), arrays | {"predictions.decoder.weight": words + 1})
+    write_file(str(tmp_path / "model.safetensors"), arrays | {"predictions.decoder.weight": np.asarray(words) + 1})
     with pytest.raises(UserError, match="predictions.decoder.weight differs from albert.embeddings.word_embeddings"):
         read_folder(str(tmp_path), config)
 

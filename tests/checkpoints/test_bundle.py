@@ -30,6 +30,24 @@ def test_what_is_written_is_read_again(tmp_path):
         assert reader.read(name).dtype == array.dtype
 
 
+@pytest.mark.parametrize(
+    ("name", "array", "message"),
+    [
+        ("bert/pooler/dense/bias", np.array([1, np.nan]), "bert/pooler/dense/bias contains NaN or infinity"),
+        ("bert/pooler/dense/bias", np.array([1, 1e300]), "bert/pooler/dense/bias contains NaN .* beyond float32"),
+        ("bert/pooler/dense/bias", np.array([1, 2]), "bert/pooler/dense/bias contains int64, not floating-point"),
+        ("bert/pooler/dense/bias", np.array([b"a"]), "bert/pooler/dense/bias contains object, not floating-point"),
+        ("electra/embeddings/word_embeddings", np.ones([4, 3]), "has bert/embeddings/word_embeddings twice"),
+        ("a" * 1001, np.ones(1), "declares 'aaa.* of the shape .1., which no BERT has"),
+    ],
+)
+def test_weights_are_finite_numbers_with_one_name(tmp_path, name, array, message):
+    prefix = str(tmp_path / "bert_model.ckpt")
+    write_checkpoint(prefix, ARRAYS | {name: array})
+    with pytest.raises(UserError, match=message):
+        CheckpointReader(prefix, "init_checkpoint").read(name)
+
+
 def test_a_failed_write_leaves_nothing_half_written(tmp_path):
     (tmp_path / "model.ckpt-7.index").mkdir()  # cannot be replaced by a file
     with pytest.raises(UserError, match=r"cannot write .*model\.ckpt-7\.index: it is a folder"):

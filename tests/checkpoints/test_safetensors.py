@@ -80,9 +80,13 @@ def read(tmp_path):
 
     def write_and_read(arrays):
         safetensors.numpy.save_file(arrays, str(tmp_path / "model.safetensors"))
-        return read_folder(str(tmp_path), CONFIG)
+        return read_all(str(tmp_path), CONFIG)
 
     return write_and_read
+
+
+def read_all(folder, config):
+    return {name: np.asarray(array) for name, array in read_folder(folder, config).items()}
 
 
 def without(arrays, *starts):
@@ -92,7 +96,7 @@ def without(arrays, *starts):
 def assert_equal_arrays(arrays, expected):
     assert sorted(arrays) == sorted(expected)
     for name, array in arrays.items():
-        assert array.dtype == np.float32
+        assert np.asarray(array).dtype == np.float32
         np.testing.assert_array_equal(array, expected[name], err_msg=name)
 
 
@@ -318,11 +322,9 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("weight_map", "message"),
         [
-            (None, "has no weight_map, from name to file"),
-            ([], "has no weight_map"),
+            (None, "weight_map is None; it must be an object"),
             ({}, "has no weight_map"),
-            ({"a": 1}, "weight_map has 1 for a, which is not a file name"),
-            ({"a": ["b"]}, r"weight_map has \['b'\] for a, which is not"),
+            ({"a": ["b"]}, r"weight_map\['a'\] is \['b'\]; it must be text"),
             *(
                 ({"a": name}, "weight_map has '.*' for a; only files in the same folder are allowed")
                 for name in ("../../etc/passwd", "/etc/passwd", "..", "", "b/../c", "b\0c")
@@ -346,11 +348,6 @@ class TestFiles:
         damaged[1] = value
         with pytest.raises(UserError, match=rf"model\.safetensors: {name} contains NaN or infinity"):
             read(arrays | {name: damaged})
-        ours = from_hf(arrays, CONFIG, "folder").arrays
-        name = "bert/encoder/layer_1/output/dense/bias"
-        if not np.isfinite(value):
-            with pytest.raises(UserError, match=f"ckpt: {name} contains NaN or infinity"):
-                to_hf(ours | {name: damaged.astype(np.float32)}, CONFIG, "ckpt")
 
     def test_one_variable_under_two_names_is_refused(self, arrays, read):
         with pytest.raises(UserError, match=r"pooler\.dense\.bias occurs twice"):
@@ -361,7 +358,7 @@ class TestFiles:
             read_folder(str(tmp_path), CONFIG)
         path = tmp_path / "pytorch_model.bin"
         path.write_bytes(pytorch_file(arrays))
-        found = read_folder(str(tmp_path), CONFIG)
+        found = read_all(str(tmp_path), CONFIG)
         path.rename(tmp_path / "pytorch_model-00001-of-00001.bin")
         index = {"weight_map": dict.fromkeys(arrays, "pytorch_model-00001-of-00001.bin")}
         (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps(index))
@@ -387,19 +384,27 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("header", "reason"),
         [
-            (struct.pack("<Q", 2**62) + b"{}", "header too large"),
-            (struct.pack("<Q", 90 * 2**20) + b"{}", "invalid header length"),
-            (header_of('{"a": ' + "[" * 100_000), "recursion limit exceeded"),
-            (header_of('{"a": {"dtype": "F32", "shape": [1e9], "data_offsets": [0, 4]}}'), "invalid type"),
-            (header_of('{"a": {"dtype": "F33", "shape": [1], "data_offsets": [0, 4]}}'), "unknown variant"),
-            (header_of('{"a": {"dtype": "F32", "shape": [1099511627776, 1099511627776], "data_offsets": [0, 4]}}'), ""),
+            (struct.pack("<Q", 2**62) + b"{}", "is damaged, .*: its header has 4,611,686,018,427,387,904 bytes"),
+            (header_of(" " * 3 * 2**20), "is damaged, .*: its header has 3,145,728 bytes, the limit is 2,097,152"),
+            (header_of('{"a": ' + "[" * 100_000), "is nested too deeply"),
+            (header_of("[]"), "it must be an object"),
+            (header_of('{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0]}}'), "is damaged"),
+            (header_of('{"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}'), "is damaged"),
+            (header_of('{"a": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}'), "is damaged"),
+            (
+                header_of('{"a": {"dtype": "F32", "shape": [1e9], "data_offsets": [0, 4]}}'),
+                r"shape\[0\] is 1000000000.0; it must be a whole",
+            ),
+            (header_of('{"a": {"dtype": "F33", "shape": [1], "data_offsets": [0, 4]}}'), "a contains F33"),
+            (
+                header_of('{"a": {"dtype": "F32", "shape": [1099511627776, 1099511627776], "data_offsets": [0, 4]}}'),
+                "is damaged",
+            ),
         ],
     )
     def test_a_header_that_cannot_be_right_is_refused(self, tmp_path, header, reason):
         (tmp_path / "model.safetensors").write_bytes(header + b"\0" * 4)
-        with pytest.raises(
-            UserError, match=rf"model\.safetensors is damaged, truncated or not a safetensors .*{reason}"
-        ):
+        with pytest.raises(UserError, match=rf"model\.safetensors.*{reason}"):
             read_folder(str(tmp_path), CONFIG)
 
     def test_views_are_written_as_they_look(self, tmp_path):

@@ -2,11 +2,13 @@
 
 import shutil
 
+import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from official_bert import load_tokenizer
+from official_bert.checkpoints.bundle import write_checkpoint
 from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.predictor import Predictor
@@ -163,12 +165,91 @@ def spoil_object_names(folder):
             lambda folder: edit(folder / "config.json", '"num_layers": 2', '"num_layers": 1'),
             "model.weights.h5 has layers/transformer_encoder_1/.*, which a BERT does not have; is it a model",
         ),
+        (
+            "keras_hub_bert",
+            lambda folder: edit(folder / "config.json", '"BertBackbone"', '["BertBackbone"]'),
+            r"config.json: class_name is \['BertBackbone'\]; it must be text",
+        ),
+        (
+            "keras_hub_bert",
+            lambda folder: edit(folder / "config.json", '"num_layers": 2', '"num_layers": "2"'),
+            "config.json: config.num_layers is '2'; it must be a whole number",
+        ),
+        (
+            "garden_encoder_v2",
+            lambda folder: write_object_graph(folder, b"\xff\xff"),
+            "has a damaged object graph; download its files again",
+        ),
         ("keras_hub_bert", lambda folder: (folder / "config.json").unlink(), "there is no bert_config.json beside"),
     ],
 )
 def test_a_folder_that_cannot_be_read_is_named_with_what_to_do(tmp_path, case, spoil, message):
     folder = shutil.copytree(MODELS / case, tmp_path / case)
     spoil(folder)
+    with pytest.raises(UserError, match=message):
+        BertEncoder.from_checkpoint(folder)
+
+
+WORDS = "layers/reversible_embedding/vars/0"
+
+
+def replace_words(file, folder, **options):
+    shape = file[WORDS].shape
+    del file[WORDS]
+    return file.create_dataset(WORDS, shape, **options)
+
+
+def refer_to_a_file(file, folder):
+    (folder / "secret").write_bytes(bytes(10_000))
+    replace_words(file, folder, dtype="f4", external=[(str(folder / "secret"), 0, 10_000)])
+
+
+def refer_to_a_data_set(file, folder):
+    layout = h5py.VirtualLayout(file[WORDS].shape, "f4")
+    layout[:] = h5py.VirtualSource(str(folder / "other.h5"), "words", file[WORDS].shape)
+    del file[WORDS]
+    file.create_virtual_dataset(WORDS, layout)
+
+
+def link_to_a_file(file, folder):
+    del file[WORDS]
+    file[WORDS] = h5py.ExternalLink(str(folder / "other.h5"), "words")
+
+
+def name_twice(file, folder):
+    file.copy("layers/transformer_encoder", "layers/transformer_encoder_0")
+
+
+def fill(dtype, value):
+    def spoil(file, folder):
+        replace_words(file, folder, dtype=dtype)[:] = value
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (refer_to_a_file, f"the data of {WORDS} is compressed or not in this file"),
+        (refer_to_a_data_set, f"the data of {WORDS} is compressed or not in this file"),
+        (link_to_a_file, f"{WORDS} is one of too many links or leads elsewhere"),
+        (lambda *place: replace_words(*place, dtype="f4", chunks=True), f"the data of {WORDS} is compressed or not in"),
+        (
+            fill(h5py.string_dtype(), b"x"),
+            f"{WORDS} contains object, not floating-point",
+        ),
+        (fill("i4", 1), f"{WORDS} contains int32, not floating-point"),
+        (fill("f8", 1e300), f"{WORDS} contains NaN or infinity, or numbers beyond float32"),
+        (
+            name_twice,
+            "has bert/encoder/layer_0/.* twice: layers/transformer_encoder/.* and layers/transformer_encoder_0/",
+        ),
+    ],
+)
+def test_a_preset_holds_each_variable_once_in_finite_numbers_of_its_own(tmp_path, spoil, message):
+    folder = shutil.copytree(MODELS / "keras_hub_bert", tmp_path / "preset")
+    with h5py.File(folder / "model.weights.h5", "r+") as file:
+        spoil(file, folder)
     with pytest.raises(UserError, match=message):
         BertEncoder.from_checkpoint(folder)
 
@@ -184,6 +265,13 @@ def test_a_missing_vocabulary_is_named(tmp_path):
 
 def edit(path, old, new):
     path.write_text(path.read_text().replace(old, new))
+
+
+def write_object_graph(folder, graph):
+    prefix = str(folder / "ckpt")
+    reader = tf.train.load_checkpoint(prefix)
+    tensors = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    write_checkpoint(prefix, tensors | {"_CHECKPOINTABLE_OBJECT_GRAPH": tf.constant(graph)})
 
 
 def cut(path):

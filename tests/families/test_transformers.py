@@ -142,7 +142,8 @@ def test_a_folder_that_names_no_class_has_a_sequence_classifier(tmp_path):
             rng = np.random.default_rng(1)
             arrays |= {"pre_classifier.weight": rng.normal(size=(12, 12)), "pre_classifier.bias": rng.normal(size=12)}
             safetensors.numpy.save_file(
-                {name: array.astype(np.float32) for name, array in arrays.items()}, path.parent / "model.safetensors"
+                {name: np.asarray(array, np.float32) for name, array in arrays.items()},
+                path.parent / "model.safetensors",
             )
         assert read_model(str(path.parent), config).parts[-2:].count(head) == 1
 

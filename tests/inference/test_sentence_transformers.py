@@ -176,16 +176,16 @@ POOLING, DENSE, TEXTS = "1_Pooling/config.json", "2_Dense/config.json", "0_Trans
     ("file", "key", "value", "message"),
     [
         (POOLING, "pooling_mode", "lasttoken", "has the pooling 'lasttoken', .* pooling=mean"),
-        (POOLING, "pooling_mode", 3, "1_Pooling: the pooling is 3"),
+        (POOLING, "pooling_mode", 3, "1_Pooling/config.json: pooling_mode is 3; it must be text or a list"),
         ("modules.json", 2, MODULE | {"type": "models.CNN"}, "older has a CNN, which is not supported"),
-        ("modules.json", 2, "Dense", "'Dense' is not a module with a type and a path"),
+        ("modules.json", 2, "Dense", r"modules.json: \[2\] is 'Dense'; it must be an object"),
         ("modules.json", 2, MODULE | {"path": "../2_Dense"}, r"path '\.\./2_Dense'; only folders within"),
         ("modules.json", 1, MODULE, "does not begin with a Transformer and a Pooling"),
         ("modules.json", 2, MODULE | {"type": "models.Dense", "path": "5_Dense"}, "5_Dense/config.json"),
         (DENSE, "activation_function", "torch.os.system", "the activation_function is 'torch.os.system'"),
         (DENSE, "use_residual", True, "without residual"),
         (DENSE, "module_input_name", "token_embeddings", "only layers from sentence_embedding to sentence_embedding"),
-        (TEXTS, "max_seq_length", "8", "number of wordpieces is '8'"),
+        (TEXTS, "max_seq_length", "8", "max_seq_length is '8'; it must be a number"),
     ],
 )
 def test_damaged_and_unsupported_files_are_errors(folder, file, key, value, message):
@@ -202,7 +202,11 @@ def test_weights_of_wrong_shapes_are_errors(folder):
     (folder / "2_Dense" / "pytorch_model.bin").unlink()
     with pytest.raises(UserError, match=r"2_Dense has no model\.safetensors"):
         _ = find_head(str(folder), 8).width
-    for content, message in (("{}", "list of modules must be a list"), ("[]", "names no modules")):
+    for content, message in (
+        ("{}", "list of modules must be a list"),
+        ("[]", "names 0 modules; it must name 1 to 32"),
+        (json.dumps([MODULE] * 20_000), "names 20,000 modules; it must name 1 to 32"),
+    ):
         (folder / "modules.json").write_text(content)
         with pytest.raises(UserError, match=message):
             _ = find_head(str(folder), 8).width

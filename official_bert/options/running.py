@@ -102,7 +102,8 @@ class _Formatter(standard_logging.Formatter):
         self._config_class = config_class
 
     def format(self, record: standard_logging.LogRecord) -> str:
-        return printable(with_dashes(super().format(record), self._config_class))
+        record.msg, record.args = printable(with_dashes(record.getMessage(), self._config_class)), ()
+        return "\n".join(map(printable, super().format(record).split("\n")))  # a traceback has several lines
 
 
 @contextlib.contextmanager
@@ -110,7 +111,8 @@ def exiting_with_one_line(config_class: type | None = None) -> Iterator[None]:
     """Exit with a sensible code and a one-line message instead of a traceback, however the block ends.
 
     User errors (`UserError`, a file that cannot be opened, a full disk, too little memory) give exit code 1, Ctrl-C
-    130, and a closed standard output, as with `head`, 141. Other errors are bugs and keep their traceback.
+    130, SIGTERM 143 (0 with --do_train, whose runs resume), and a closed standard output, as with `head`, 141. Other
+    errors are bugs and keep their traceback.
 
     Args:
       config_class: the config whose flags messages may name.
@@ -118,7 +120,8 @@ def exiting_with_one_line(config_class: type | None = None) -> Iterator[None]:
     _open_closed_streams()
     try:
         try:
-            yield
+            with signals.raising_terminated():
+                yield
         finally:
             sys.stdout.flush()  # an error at interpreter shutdown would print noise and give exit code 120
     except UserError as error:
@@ -131,6 +134,11 @@ def exiting_with_one_line(config_class: type | None = None) -> Iterator[None]:
         _exit_with(_out_of_memory(config_class))
     except KeyboardInterrupt:
         _exit_with("interrupted", status=130)
+    except signals.Terminated:
+        if not ("do_train" in flags.FLAGS and flags.FLAGS["do_train"].value):
+            _exit_with("terminated", status=signals.EXIT_CODE_OF_TERMINATION)
+        logging.info("SIGTERM: stopped; the same command resumes")
+        sys.exit(0)
     except Exception as error:
         if _is_interruption(error):
             _exit_with("interrupted", status=130)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 _MOST_NAMES_LISTED = 20
-_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # except tab and line feed
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")  # except tab
 
 
 class UserError(ValueError):
@@ -27,7 +27,7 @@ def pluralize(number: int, noun: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Escape control characters, as in `\x1b`, so that file contents cannot control the terminal."""
+    r"""Escape control characters, as in `\x1b`, so that file contents cannot control the terminal or forge lines."""
     return _CONTROL_CHARACTERS.sub(lambda match: repr(match[0])[1:-1], text)
 
 

@@ -5,11 +5,7 @@ import signal
 import time
 from collections.abc import Iterator
 
-from official_bert.support.signals import SAVE_SIGNAL, restart_system_calls
-
-
-class Terminated(BaseException):
-    """SIGTERM was received; not an Exception, like KeyboardInterrupt, so that error handlers do not catch it."""
+from official_bert.support.signals import SAVE_SIGNAL, Terminated, restart_system_calls
 
 
 class RunRequests:

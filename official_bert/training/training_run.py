@@ -16,10 +16,11 @@ from official_bert.config.tensor_names import LORA_SCALE
 from official_bert.modeling.lora import lora_scale
 from official_bert.support.fault_points import fault_point
 from official_bert.support.progress import Progress
+from official_bert.support.signals import Terminated
 from official_bert.training.cluster import Cluster
 from official_bert.training.monitoring import FailurePolicy, StepsPerCall, StepWindow, describe_scalars
 from official_bert.training.plan import TrainingPlan
-from official_bert.training.run_requests import RunRequests, Terminated
+from official_bert.training.run_requests import RunRequests
 from official_bert.training.step import OVERFLOW_STEPS, SKIPPED_STEPS, TrainingSteps
 from official_bert.training.summaries import ScalarLog
 from official_bert.training.time_budget import TimeBudget

@@ -86,8 +86,8 @@ def run_script(script: str, config: object) -> int:
 
 def unfinished(name: str, exit_code: int) -> UserError:
     """Return the error for a command that did not complete."""
-    # Stopped externally: by SIGTERM, which exits with 0, another signal (negative) or Ctrl-C (130).
-    if exit_code <= 0 or exit_code == 130:
+    # Stopped externally: by SIGTERM, which exits with 0, another signal (negative, or over 128) or Ctrl-C (130).
+    if exit_code <= 0 or exit_code > 128:
         return UserError(f"stopped during {name}; the same command resumes from there")
     return UserError(
         f"{name} ended with exit code {exit_code}; fix the error above and run the command again; "

@@ -1,6 +1,7 @@
 """The end of scripts: broken and closed streams, interruptions, too little memory; processes only where needed."""
 
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -69,7 +70,7 @@ def test_a_reader_that_goes_away_ends_the_output_quietly(arguments):
 
 
 def test_control_characters_of_messages_do_not_reach_the_terminal():
-    name = r"bert/\x1b[2J\x07\x9b31m"
+    name = r"bert/\x1b[2J\x07\x9b31m\n12:00:00 INFO forged\u2028"
     run = f"from absl import logging; logging.warning('odd %s', '{name}'); raise UserError('no {name}\\there')"
     code, _, errors = end_of(bake(run=f"from official_bert.support.errors import UserError; {run}"))
     assert code == 1
@@ -174,11 +175,27 @@ def test_a_process_in_the_background_ignores_interruptions_on():
     assert end_of(process) == (0, "", "")
 
 
-def test_termination_at_the_start_is_quiet():
-    process = bake(check="print('ready', flush=True); time.sleep(60)")
+LOGS_STOP = "SIGTERM: stopped; the same command resumes\n"
+WAITS = "print('ready', flush=True), time.sleep(60)"
+
+
+@pytest.mark.parametrize(
+    ("changes", "argument", "expected"),
+    [
+        ({"check": WAITS}, "--do_predict", (143, "", "bake.py: error: terminated\n")),
+        ({"run": WAITS}, "--nodo_train", (143, "", "bake.py: error: terminated\n")),
+        ({"run": f"try:\n        {WAITS}\n    finally: print('end')"}, "--do_train", (0, "end\n", LOGS_STOP)),
+        ({"run": f"try:\n        {WAITS}\n    except BaseException: _ = 1 / 0"}, "--do_train", (0, "", LOGS_STOP)),
+        ({"check": WAITS}, "--do_train", (0, "", LOGS_STOP)),
+        ({"run": f"import atexit; atexit.register(lambda: ({WAITS.replace('60', '1')}))"}, "", (0, "", "")),
+    ],
+)
+def test_termination_before_and_after_training_ends_like_during_it(changes, argument, expected):
+    process = bake(**changes, argument=argument)
     assert process.stdout.readline() == "ready\n"
     process.terminate()
-    assert end_of(process) == (-signal.SIGTERM, "", "")
+    code, output, errors = end_of(process)
+    assert (code, output, re.sub(r"^\d\d:\d\d:\d\d INFO +", "", errors)) == expected
 
 
 @pytest.mark.parametrize(

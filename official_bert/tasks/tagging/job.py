@@ -288,7 +288,8 @@ class TaggingJob(FinetuningJob):
         write_results(os.path.join(output_dir, results_file), {GLOBAL_STEP: step, **scores})
         if self._has_entities:
             report = conlleval_report(tagging_scores)
-            logging.info("%s:\n%s", report_file, report)
+            for line in (f"{report_file}:", *report.splitlines()):
+                logging.info("%s", line)
             with writing.atomic_write(os.path.join(output_dir, report_file)) as sink:
                 sink.write(report)
 

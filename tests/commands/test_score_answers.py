@@ -87,7 +87,7 @@ MISTAKES = [
         {"odds": {"a": float("nan")}},
         "odds.json is not JSON: NaN is",
     ),
-    ({"version_2_with_negative": True}, {"odds": {"a": -(10**400)}}, "null odds of question 'a' are -1000"),
+    ({"version_2_with_negative": True}, {"odds": {"a": -(10**400)}}, "odds.json is not JSON: -1000"),
     ({"version_2_with_negative": True}, {"odds": {"a": 1}}, "3 of the predicted questions have no null odds: 'b', 'c'"),
 ]
 

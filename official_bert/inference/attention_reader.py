@@ -20,6 +20,7 @@ from official_bert.tasks.pretraining.servable import FilledMask, PretrainingServ
 from official_bert.tokenization import Tokenizer, vocab
 from official_bert.tokenization.batch import pad
 from official_bert.tokenization.joining import join_texts, truncate_pair
+from official_bert.training.strategy import require_tensorflow_backend
 from official_bert.visualization.attention import AttentionView
 
 _MASKS_IN_A_BATCH = 32
@@ -65,6 +66,7 @@ class AttentionReader:
         Raises:
           UserError: the checkpoint cannot be read, or does not fit the model.
         """
+        require_tensorflow_backend("AttentionReader")
         self._tokenizer = tokenizer
         self._explained = explained
         self._fill_mask = None

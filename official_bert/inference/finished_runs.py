@@ -33,6 +33,7 @@ from official_bert.training.run_folder import (
     model_file,
     read_run_config,
 )
+from official_bert.training.strategy import require_tensorflow_backend
 
 _HF_CONFIG_FILE = "config.json"
 
@@ -88,6 +89,7 @@ def export(
     Raises:
       UserError: the folder has no trained model, an option is invalid, or the export cannot be written.
     """
+    require_tensorflow_backend("export")
     changes = {
         "do_export": True,
         "export_dir": os.fspath(export_dir),

@@ -21,6 +21,7 @@ from official_bert.tasks.multiple_choice.servable import CHOICES, joined_choices
 from official_bert.tasks.sentence_encoder.servable import VECTORS
 from official_bert.tasks.task_registry import TASKS
 from official_bert.training.precision import AUTO, NONE, dtype_policy
+from official_bert.training.strategy import require_tensorflow_backend
 
 _BATCH_SIZE = 32
 _NO_TASK = (
@@ -102,6 +103,7 @@ class Predictor:
             self._source, self._task, self._names = exports.load(version)
             self._predict = self._source.signatures[TEXT]
             return
+        require_tensorflow_backend("Predictor")
         choices = {
             "use_best_checkpoint": use_best_checkpoint,
             "encoder_options": dataclasses.replace(UNPADDED, dtype=dtype_policy(mixed_precision)),

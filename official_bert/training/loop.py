@@ -23,6 +23,7 @@ from official_bert.training.cluster import Cluster
 from official_bert.training.plan import TrainingPlan
 from official_bert.training.run_requests import RunRequests
 from official_bert.training.step import TrainingSteps
+from official_bert.training.strategy import require_tensorflow_backend
 from official_bert.training.summaries import ScalarLog
 from official_bert.training.task import Task
 from official_bert.training.training_run import TrainingRun, weights_by_name
@@ -53,6 +54,7 @@ class Trainer:
         Raises:
           UserError: XLA is requested for several devices.
         """
+        require_tensorflow_backend("Trainer")
         if use_xla and strategy is not tf.distribute.get_strategy():
             raise UserError("use_xla compiles for one device alone, without a distribution; leave it out")
         self._task = task

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Iterator
 
+import keras
 import tensorflow as tf
 from absl import logging
 
@@ -20,6 +21,15 @@ _SECONDS_TO_ANSWER = 10
 _TF_CONFIG_ADVICE = (
     'it must look like {"cluster": {"worker": ["host0:2222", "host1:2222"]}, "task": {"type": "worker", "index": 0}}'
 )
+
+
+def require_tensorflow_backend(user: str) -> None:
+    """Raise if Keras computes with another library, whose models TensorFlow cannot trace."""
+    if (backend := keras.backend.backend()) != "tensorflow":
+        raise UserError(
+            f"{user} needs Keras's TensorFlow backend, and this process uses {backend}; set the environment variable "
+            "KERAS_BACKEND=tensorflow before Python starts, or leave it out"
+        )
 
 
 def create_strategy(devices: DeviceOptions, *, allows_workers: bool = True) -> tf.distribute.Strategy:

@@ -1,8 +1,6 @@
 """The model compared with the reference's activations, and its properties."""
 
 import dataclasses
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -15,7 +13,7 @@ from official_bert.config.bert_config import ACTIVATION_NAMES, BertConfig
 from official_bert.modeling.blocks import ACTIVATIONS
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
-from tests.conftest import GOLDEN, golden_arrays, script_environment
+from tests.conftest import golden_arrays
 
 LAYER_TOLERANCE, STACK_TOLERANCE = 1e-6, 1e-5
 
@@ -146,49 +144,3 @@ def test_activations():
     np.testing.assert_array_equal(ACTIVATIONS["relu"](x), np.maximum(x, 0))
     np.testing.assert_allclose(ACTIVATIONS["tanh"](x), np.tanh(x), atol=1e-6)
     np.testing.assert_array_equal(ACTIVATIONS["linear"](x), x)
-
-
-JAX_PROGRAM = """
-import sys
-import numpy as np
-import keras
-from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.pretraining import PretrainingModel
-
-assert keras.backend.backend() == "jax"
-weights = np.load(sys.argv[2])
-model = PretrainingModel(BertEncoder(BertConfig.from_json_file(sys.argv[1])))
-for variable in model.trainable_variables:
-    variable.assign(weights[variable.path])
-golden = np.load(sys.argv[3])
-batch = {name[3:]: golden[name] for name in golden.files if name.startswith("in/")}
-encoded = model.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
-layers = np.stack([np.asarray(layer) for layer in encoded["encoder_layers"]])
-np.testing.assert_allclose(layers, golden["out/all_encoder_layers"], atol=1e-5)
-logits = keras.ops.log_softmax(model(batch)["masked_lm_logits"])
-np.testing.assert_allclose(np.asarray(logits).reshape(-1, 1182), golden["out/masked_lm_log_probs"], atol=1e-5)
-assert "tensorflow" not in sys.modules
-print("equal on", keras.backend.backend())
-"""
-
-
-@pytest.mark.slow
-def test_the_same_model_runs_on_jax(model, model_dir, tmp_path):
-    weights = tmp_path / "weights.npz"
-    np.savez(weights, **{variable.path: np.asarray(variable) for variable in model.trainable_variables})
-    process = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            JAX_PROGRAM,
-            str(model_dir / "bert_config.json"),
-            str(weights),
-            str(GOLDEN / "pretraining_model" / "activations.npz"),
-        ],
-        env={**script_environment(), "KERAS_BACKEND": "jax"},
-        capture_output=True,
-        text=True,
-    )
-    assert process.returncode == 0, process.stderr
-    assert process.stdout == "equal on jax\n"

@@ -1,0 +1,125 @@
+"""Keras's other backends: models, optimizers, `fit` and saving give what they give with TensorFlow."""
+
+import importlib.util
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import official_bert
+from official_bert.support.errors import UserError
+from tests.conftest import script_environment
+
+PROGRAM = """
+import sys
+import keras
+import numpy as np
+import official_bert
+
+folder, vocab_file, config_file = sys.argv[1:]
+results, backend = {}, keras.backend.backend()
+tokenizer = official_bert.FullTokenizer(vocab_file)
+config = {**official_bert.BertConfig.from_json_file(config_file).to_dict(), "num_hidden_layers": 2}
+config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+texts = ["the town slept", "the harbour woke .", "a baker", "he read it to the end", "the", "two lamps"]
+batch = tokenizer(texts, max_seq_length=32)
+
+def made(kind, **options):  # with weights that do not depend on the backend
+    rng = np.random.default_rng(1)
+    encoder = official_bert.BertEncoder(official_bert.BertConfig.from_dict(config))
+    model = getattr(official_bert, kind)(encoder, **options)
+    for variable in sorted(model.trainable_variables, key=lambda each: each.path):
+        variable.assign(variable.path.endswith("gamma") + rng.normal(0, 0.05, variable.shape))
+    return model
+
+def note(name, outputs):
+    for number, array in enumerate(keras.tree.flatten(outputs)):
+        results[f"{name} {number}"] = keras.ops.convert_to_numpy(array)
+
+def fitted(optimizer):
+    model = made("ClassificationModel", num_outputs=2, head_dropout=0.0)
+    schedule = official_bert.LinearWarmupThenDecay(1e-3, num_train_steps=9, num_warmup_steps=1)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(getattr(official_bert, optimizer)(schedule), loss)
+    model.fit(batch, np.array([0, 1] * 3), batch_size=2, epochs=2, shuffle=False, verbose=0)
+    return model
+
+note("encoder", made("SentenceModel").encoder(batch))
+choices = {name: np.stack([ids, ids[::-1]], axis=1) for name, ids in batch.items()}
+for kind, options in {"TaggingModel": {"num_outputs": 3}, "SpanModel": {}, "SentenceModel": {}}.items():
+    note(kind, made(kind, **options)(batch))
+note("MultipleChoiceModel", made("MultipleChoiceModel")(choices))
+note("PretrainingModel", made("PretrainingModel")({**batch, "masked_lm_positions": np.ones([6, 2], np.int32)}))
+note("Lamb", fitted("Lamb").predict(batch, verbose=0))
+model = fitted("AdamWeightDecay")
+note("AdamWeightDecay", model.predict(batch, verbose=0))
+assert backend == "tensorflow" or "tensorflow" not in sys.modules
+
+model.save(f"{folder}/{backend}.keras")
+loaded = keras.models.load_model(f"{folder}/{backend}.keras")
+np.testing.assert_allclose(loaded.predict(batch, verbose=0), results["AdamWeightDecay 0"], atol=1e-6)
+run = official_bert.save_model(f"{folder}/{backend}", model, tokenizer, labels=["no", "yes"], max_seq_length=32)
+loaded = official_bert.ClassificationModel.from_checkpoint(run, num_outputs=2)
+np.testing.assert_allclose(loaded.predict(batch, verbose=0), results["AdamWeightDecay 0"], atol=1e-6)
+
+if backend == "jax":
+    keras.distribution.set_distribution(keras.distribution.DataParallel())
+    assert len(keras.distribution.list_devices()) == 2
+    found = fitted("AdamWeightDecay").predict(batch, verbose=0)
+    np.testing.assert_allclose(found, results["AdamWeightDecay 0"], atol=1.4e-6)
+np.savez(f"{folder}/{backend}.npz", **results)
+"""
+
+
+@pytest.fixture(scope="module")
+def run(vocab_file, model_dir, tmp_path_factory):
+    """Return a function that runs the program with a backend and returns its folder and results."""
+    folder = tmp_path_factory.mktemp("backends")
+
+    def run(backend):
+        variables = {"KERAS_BACKEND": backend, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+        command = [sys.executable, "-c", PROGRAM, str(folder), vocab_file, str(model_dir / "bert_config.json")]
+        environment = script_environment() | variables | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+        process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+        assert process.returncode == 0, process.stderr
+        with np.load(folder / f"{backend}.npz") as results:
+            return str(folder / backend), dict(results)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def expected(run):
+    return run("tensorflow")[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_another_backend_gives_the_same(backend, run, request):
+    if importlib.util.find_spec(backend) is None:
+        pytest.skip(f"{backend} is not installed")
+    (folder, found), expected = run(backend), request.getfixturevalue("expected")
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, atol=1.1e-5, err_msg=name)
+    probability = official_bert.Predictor(folder)("the town slept").probabilities["yes"]
+    assert probability == pytest.approx(tf.nn.softmax(expected["AdamWeightDecay 0"][0])[1].numpy(), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("Predictor", ["tests"]),
+        ("export", ["absent", "serving"]),
+        ("AttentionReader", [None, None, "absent"]),
+        ("Trainer", [None, None]),
+    ],
+)
+def test_what_needs_tensorflow_says_so(name, arguments, monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    message = f"{name} needs Keras's TensorFlow backend, and this process uses jax; set .* KERAS_BACKEND=tensorflow"
+    with pytest.raises(UserError, match=message):
+        getattr(official_bert, name)(*arguments, **({"seed": 1} if name == "Trainer" else {}))

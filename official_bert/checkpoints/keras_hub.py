@@ -19,12 +19,13 @@ from absl import logging
 from official_bert.checkpoints.keras_layers import find_layer_variable, to_ours
 from official_bert.checkpoints.stored_arrays import StoredArray, check_declared
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.model_formats import PRESET_TASK_FILE
 from official_bert.families.family_registry import FAMILY_KEY, family_of_keys
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 
 _CONFIG_FILE, _WEIGHTS_FILE = "config.json", "model.weights.h5"
-_TASK_FILE, _TASK_WEIGHTS_FILE = "task.json", "task.weights.h5"
+_TASK_WEIGHTS_FILE = "task.weights.h5"
 _TOKENIZER_FILE = "tokenizer.json"
 _KEYS = {
     "vocabulary_size": "vocab_size",
@@ -177,7 +178,7 @@ def read_model(folder: str, config: BertConfig) -> dict[str, StoredArray | np.nd
         )
     head = os.path.join(folder, _TASK_WEIGHTS_FILE)
     if files.exists(head):
-        task_file = os.path.join(folder, _TASK_FILE)
+        task_file = os.path.join(folder, PRESET_TASK_FILE)
         task = _class_of(task_file)
         if task not in _TASKS:
             raise UserError(

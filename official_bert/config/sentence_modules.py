@@ -132,7 +132,9 @@ def read_prompts(folder: str) -> Prompts:
     default = "" if name is None else prompts.get(name)
     if default is None:
         raise UserError(f"{file}: the default_prompt_name is {name!r:.80}, which is not one of its prompts")
-    pooling = next(path for kind, path in _modules(folder) if kind == "Pooling")
+    pooling = next((path for kind, path in _modules(folder) if kind == "Pooling"), None)
+    if pooling is None:
+        raise _unsupported(folder, "has no Pooling")
     if not any(prompts.values()) or _read_pooling(pooling).get("include_prompt", True):
         return Prompts(prompts, default)
     if default:

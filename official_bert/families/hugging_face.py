@@ -25,6 +25,7 @@ FIXED = {
     "add_cross_attention": False,
 }
 MODEL_TYPE = "model_type"  # key of the family
+_MOST_LABELS = 1 << 20
 _THEIRS = (MODEL_TYPE, "architectures", "transformers_version")  # keys that our config files never have
 
 
@@ -224,7 +225,8 @@ def label_names(values: Mapping[str, Any], path: str) -> list[str]:
     names = values.get("id2label")
     if names is None:
         count = values.get("num_labels", 2)
-        names = {str(index): f"LABEL_{index}" for index in range(count)} if isinstance(count, int) else {}
+        is_count = type(count) is int and count <= _MOST_LABELS
+        names = {str(index): f"LABEL_{index}" for index in range(count)} if is_count else {}
     indices = [str(index) for index in range(len(names))] if isinstance(names, dict) else []
     if not indices or set(names) != set(indices) or not all(isinstance(name, str) for name in names.values()):
         raise UserError(

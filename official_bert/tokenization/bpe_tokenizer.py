@@ -14,9 +14,11 @@ from official_bert.tokenization.alignment import EncodingWithOffsets
 from official_bert.tokenization.hf_tokenizer import (
     BPE_FILE,
     BYTE_LEVEL,
+    SPECIALS,
     TOKENIZER_FILE,
     AddedToken,
     TokenizerJson,
+    check_class,
     check_declared,
     check_template,
     read_added_tokens,
@@ -101,6 +103,8 @@ class BpeVocabulary(Vocabulary):
         """
         values = text_files.read_json(vocab_file, "vocabulary", max_bytes=text_files.MAX_VOCAB_BYTES)
         folder = os.path.dirname(vocab_file)
+        names = {key: NAMES[name] for key, name in SPECIALS.items()}
+        check_class(folder, names, "RobertaTokenizer", "LongformerTokenizer", "BartTokenizer")
         if isinstance(values.get("model"), dict):  # else the id of a token
             text_files.check_json(values, TokenizerJson, vocab_file)
             added = read_added_tokens(folder, values)

@@ -10,6 +10,10 @@ from official_bert.support.errors import UserError
 TOKENIZER_CONFIG_FILE, TOKENIZER_FILE = "tokenizer_config.json", "tokenizer.json"
 PIECES_FILE = "vocab.json"  # used by older folders, with `merges.txt`, instead of `tokenizer.json`
 BYTE_LEVEL = {"type": ("ByteLevel",), "add_prefix_space": (True, False), "trim_offsets": None, "use_regex": (True,)}
+SPECIALS = {
+    "pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]",
+}  # fmt: skip
+_CONFIG_FILE, _SPECIALS_FILE = "config.json", "special_tokens_map.json"
 ADDED_TOKENS_FILE = "added_tokens.json"
 _MOST_DIGITS_OF_AN_ID = 9
 BPE = "BPE"  # model type of a byte-level tokenizer
@@ -81,6 +85,42 @@ def read_tokenizer_config(folder: str) -> TokenizerConfig:
     """Read the `tokenizer_config.json` of a folder; empty if there is none."""
     path = os.path.join(folder, TOKENIZER_CONFIG_FILE)
     return text_files.read_json_as(path, "tokenizer config", TokenizerConfig) if files.exists(path) else {}
+
+
+class _ModelConfig(TypedDict, total=False):
+    tokenizer_class: str | None
+
+
+def content_of(token: str | AddedToken | None) -> str | None:
+    """Return the text of a special token, which some files write as an object."""
+    return token["content"] if isinstance(token, dict) else token
+
+
+def declared_class(folder: str) -> str | None:
+    """Return the `tokenizer_class` in a folder's files."""
+    path, kind = os.path.join(folder, _CONFIG_FILE), read_tokenizer_config(folder).get("tokenizer_class")
+    is_in_config = kind is None and files.exists(path)
+    return text_files.read_json_as(path, "model config", _ModelConfig).get("tokenizer_class") if is_in_config else kind
+
+
+def check_specials(folder: str, names: Mapping[str, str]) -> None:
+    """Raise UserError if a folder's files call a special token otherwise; `names` by key, as in `SPECIALS`."""
+    path = os.path.join(folder, _SPECIALS_FILE)
+    said = text_files.read_json_as(path, "special tokens", TokenizerConfig) if files.exists(path) else {}
+    for values in (read_tokenizer_config(folder), said):
+        for key, name in names.items():
+            if (other := content_of(values.get(key))) not in (None, name):
+                raise UserError(f"{folder}: the {key} is {other!r:.80}; only {name} is supported")
+
+
+def check_class(folder: str, names: Mapping[str, str], *classes: str) -> None:
+    """Raise UserError if a folder's files declare another class of tokenizer, or other special tokens."""
+    kind = declared_class(folder)
+    if kind is not None and kind.removesuffix("Fast") not in {*classes, "PreTrainedTokenizer", "TokenizersBackend"}:
+        raise UserError(
+            f"{folder}: tokenizer_class is {kind!r:.80}; only {', '.join(classes)} can be read from its files"
+        )
+    check_specials(folder, names)
 
 
 def steps_of(values: TokenizerJson, part: str, path: str) -> list[tuple[str, dict[str, Any]]]:

@@ -7,19 +7,21 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from absl import logging
-
 from official_bert.config import model_formats
 from official_bert.config.sentence_modules import read_encoder_settings
-from official_bert.support import files, text_files
+from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.tokenization.hf_tokenizer import (
+    SPECIALS,
     TOKENIZER_CONFIG_FILE,
     TOKENIZER_FILE,
     AddedToken,
     TokenizerJson,
     check_declared,
+    check_specials,
     check_template,
+    content_of,
+    declared_class,
     read_added_tokens,
     read_tokenizer_config,
     read_tokenizer_json,
@@ -29,10 +31,6 @@ from official_bert.tokenization.hf_tokenizer import (
 
 WORDPIECE = "WordPiece"
 VOCAB_FILE, WORDPIECE_FILE = "vocab.txt", "wordpiece.json"  # the latter holds a vocabulary with added tokens
-_CONFIG_FILE, _SPECIALS_FILE = "config.json", "special_tokens_map.json"
-SPECIALS = {
-    "pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]",
-}  # fmt: skip
 _CLASSES = (
     *("Bert", "DistilBert", "Electra", "MobileBert", "ConvBert", "SqueezeBert", "RetriBert", "LayoutLM", "Lxmert"),
     *("DPRContextEncoder", "DPRQuestionEncoder", "DPRReader", "PreTrained"),
@@ -111,7 +109,7 @@ def _settings_of_config(folder: str) -> dict[str, bool]:
     if others := set(config.get("never_split") or ()) - set(SPECIALS.values()):
         raise UserError(f"{path}: never_split has {min(others)!r:.80}, which is not supported; make it an added token")
     if config.get("keep_accents"):
-        logging.warning("%s: keep_accents is true; accents are dropped here, so ids may differ", path)
+        raise UserError(f"{path}: keep_accents is true, which is not supported: accents are dropped")
     if config.get("do_basic_tokenize") is False:  # then the other keys have no effect
         return {"do_lower_case": False, "basic_tokenize": False}
     lowercase = config.get("do_lower_case")
@@ -207,20 +205,12 @@ def _named_specials(folder: str) -> dict[str, Any]:
     extra = config.get("extra_special_tokens") or ()
     extra = extra.values() if isinstance(extra, dict) else extra
     named = (config.get("bos_token"), config.get("eos_token"), *(config.get("additional_special_tokens") or ()), *extra)
-    return dict.fromkeys(filter(None, map(_content, named)))
-
-
-def _content(token: str | AddedToken | None) -> str | None:
-    return token["content"] if isinstance(token, dict) else token
+    return dict.fromkeys(filter(None, map(content_of, named)))
 
 
 def _check_folder(folder: str, token_to_id: Mapping[str, int]) -> None:
     """Raise UserError if the files beside a vocabulary declare another tokenizer than BERT's."""
-    config, specials_file = read_tokenizer_config(folder), os.path.join(folder, _SPECIALS_FILE)
-    model_config = os.path.join(folder, _CONFIG_FILE)
-    kind = config.get("tokenizer_class")
-    if kind is None and files.exists(model_config):
-        kind = text_files.read_json(model_config, "model config").get("tokenizer_class")
+    config, kind = read_tokenizer_config(folder), declared_class(folder)
     others = {"word_tokenizer_type": ("basic",), "subword_tokenizer_type": ("wordpiece",)}
     if kind is not None and kind not in _SUPPORTED_CLASSES:
         what = f"tokenizer_class is {kind!r:.80}"
@@ -235,13 +225,7 @@ def _check_folder(folder: str, token_to_id: Mapping[str, int]) -> None:
             f"{folder}: {what}; its tokenizer is not supported, only BERT's. For text that another program split into "
             "words, copy the vocab.txt alone to another folder and give basic_tokenize=false"
         )
-    for values in (
-        config,
-        text_files.read_json(specials_file, "special tokens") if files.exists(specials_file) else {},
-    ):
-        for key, name in SPECIALS.items():
-            if (other := _content(values.get(key))) not in (None, name):
-                raise UserError(f"{folder}: the {key} is {other!r:.80}; only {name} is supported")
+    check_specials(folder, SPECIALS)
     values, path = _read_wordpiece_json(folder), os.path.join(folder, TOKENIZER_FILE)
     if values is None:
         return

@@ -19,7 +19,13 @@ from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 from official_bert.support.extras import folder_of_tensorflow_text, install_command, require
 from official_bert.tokenization.alignment import EncodingWithOffsets
-from official_bert.tokenization.hf_tokenizer import check_template, read_added_tokens, template_of
+from official_bert.tokenization.hf_tokenizer import (
+    SPECIALS,
+    check_class,
+    check_template,
+    read_added_tokens,
+    template_of,
+)
 from official_bert.tokenization.sentencepiece_text import TracedText, prepare, prepare_traced
 from official_bert.tokenization.tokenizer import Tokenizer
 from official_bert.tokenization.unigram import UNIGRAM, not_supported, read_unigram
@@ -52,6 +58,7 @@ class SentencePieceVocabulary(Vocabulary):
       own_pieces: the model's first pieces, whose ids come from `specials_first`.
       text_steps: steps of a `tokenizer.json` that the tokenizer of this vocabulary does before the model.
       layout: the layout of its sequences; see `Specials`.
+      their_class: the equivalent tokenizer in `transformers`.
     """
 
     file_name: ClassVar[str] = MODEL_FILE
@@ -61,6 +68,7 @@ class SentencePieceVocabulary(Vocabulary):
     own_pieces: ClassVar[tuple[str, ...]] = specials_first
     text_steps: ClassVar[frozenset[str]] = frozenset({"quotes", "NFKD", "StripAccents", "Lowercase"})
     layout: ClassVar[Mapping[str, int]] = {"num_between": 1, "second_segment": 1}
+    their_class: ClassVar[str] = "AlbertTokenizer"
 
     def __init__(self, model: bytes, source: str):
         """Read a model.
@@ -120,6 +128,10 @@ class SentencePieceVocabulary(Vocabulary):
         else:
             content = unigram.to_sentencepiece(cls)
         made = cls(content, vocab_file)
+        made.declared = {} if unigram is None else {"do_lower_case": "Lowercase" in unigram.steps}
+        check_class(
+            os.path.dirname(vocab_file), {key: made.name_of(name) for key, name in SPECIALS.items()}, cls.their_class
+        )
         names = made.names_of_specials
         for token in read_added_tokens(os.path.dirname(vocab_file), unigram and unigram.content):
             name = token["content"]

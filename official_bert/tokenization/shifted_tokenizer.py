@@ -27,6 +27,7 @@ class XlmRobertaVocabulary(SentencePieceVocabulary):
     own_pieces: ClassVar[tuple[str, ...]] = (NAMES[UNK], NAMES[CLS], NAMES[SEP])
     text_steps: ClassVar[frozenset[str]] = frozenset()
     layout: ClassVar[Mapping[str, int]] = LAYOUT
+    their_class: ClassVar[str] = "XLMRobertaTokenizer"
 
     def numbered(self, pieces: Sequence[str]) -> dict[str, int]:
         """Return the ids of the pieces, given those of the model in order."""
@@ -58,6 +59,7 @@ class CamembertVocabulary(XlmRobertaVocabulary):
 
     file_name: ClassVar[str] = "camembert.bpe.model"
     their_file_name: ClassVar[str] = XlmRobertaVocabulary.file_name
+    their_class: ClassVar[str] = "CamembertTokenizer"
     specials_first: ClassVar[tuple[str, ...]] = ("<s>NOTUSED", NAMES[PAD], "</s>NOTUSED", NAMES[UNK], "<unk>NOTUSED")
     own_pieces: ClassVar[tuple[str, ...]] = (NAMES[UNK],)
 

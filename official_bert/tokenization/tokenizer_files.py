@@ -175,6 +175,8 @@ def find_settings(folder: str, vocabulary: Vocabulary, given: Mapping[str, bool]
     found, sources = recorded_settings(folder)
     if not vocabulary.changes_text:
         return TextSettings(**{"do_lower_case": False, **given})
+    found |= vocabulary.declared
+    sources |= dict.fromkeys(vocabulary.declared, TOKENIZER_FILE)
     if "do_lower_case" not in found:
         is_lower = found["do_lower_case"] = not is_cased(vocabulary)
         sources["do_lower_case"] = (

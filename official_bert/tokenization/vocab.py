@@ -86,6 +86,7 @@ class Vocabulary:
       wordpieces: `token_to_id` without the added tokens that are no wordpieces.
       added: the tokens that are found before a text is split.
       source: the file, for messages.
+      declared: text settings in the file.
       file_name: its file name beside a model; `wordpiece.json` for wordpieces with added tokens.
       their_file_name: its file name in a Hugging Face folder, if different.
       flag: the flag for such a file.
@@ -103,7 +104,7 @@ class Vocabulary:
         self.wordpieces, self.added = token_to_id, added
         self.token_to_id = token_to_id | {token["content"]: token["id"] for token in added}
         self.id_to_token = {index: token for token, index in self.token_to_id.items()}
-        self.source = source
+        self.source, self.declared = source, {}
         if added:
             self.file_name = WORDPIECE_FILE
 

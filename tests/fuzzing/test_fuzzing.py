@@ -3,8 +3,13 @@
 Hypothesis generates them: few, from a fixed seed, in the default tests, and many with `make faults`.
 """
 
+import contextlib
+import copy
 import dataclasses
 import json
+import pathlib
+import random
+import shutil
 
 import numpy as np
 import pytest
@@ -15,6 +20,7 @@ from hypothesis import strategies as st
 
 from official_bert.commands import all_commands
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.sentence_modules import longest_text, read_modules, read_prompts
 from official_bert.data.corpus_files import CorpusReader, corpus_parts
 from official_bert.data.tables import Keys, read_csv, read_jsonl, read_nsmc, read_tsv
 from official_bert.options.binding import define_flags, from_flags, parse_flags, to_arguments
@@ -22,11 +28,13 @@ from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering.answers import final_text
 from official_bert.tasks.question_answering.examples import read_squad
 from official_bert.tasks.tagging.examples import read_tagged_file
-from official_bert.tokenization import BasicTokenizer, FullTokenizer
+from official_bert.tokenization import BasicTokenizer, FullTokenizer, load_tokenizer
 from official_bert.tokenization.graph_tokenizer import GraphTokenizer
 from official_bert.tokenization.vocab import Vocabulary
+from official_bert.training.labels_file import read_labels
 
 HOW_MANY = [20, pytest.param(150, marks=[pytest.mark.slow, pytest.mark.endurance])]
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 EVERY_SCRIPT = [*all_commands()]
 
 
@@ -186,6 +194,52 @@ def test_files(tmp_path, name, times):
         squad = squad_like(st.text(max_size=9) | st.integers() | st.none() | st.booleans()) | WELL_FORMED_SQUAD
         contents = FILES | squad.map(lambda value: json.dumps(value).encode())
     tried(test, contents, times=times)
+
+
+ODD_JSON = [5, "x", [5], {"a": 5}, None, True, -1, 1.5, [], {}, "", [["x"]], [{"a": 5}], "HUGE", "DEEP"]
+
+
+def _places(values):
+    """Return the place of each value in JSON values, as keys."""
+    items = values.items() if isinstance(values, dict) else enumerate(values) if isinstance(values, list) else ()
+    return [(key, *rest) for key, inner in [*items][:20] for rest in [(), *_places(inner)]]
+
+
+def _replaced(values, place, value):
+    changed = copy.copy(values)
+    changed[place[0]] = _replaced(values[place[0]], place[1:], value) if place[1:] else value
+    return changed
+
+
+@pytest.mark.parametrize("times", HOW_MANY)
+@pytest.mark.parametrize("name", ["families/roberta/tokenizer", "sentence_transformers/dense"])
+def test_json_of_hugging_face_folders(tmp_path, name, times):
+    folder = shutil.copytree(GOLDEN / name, tmp_path / "model")
+    if not (folder / "tokenizer_config.json").exists():
+        pytest.importorskip("tokenizers")
+        content = load_tokenizer(folder).vocabulary.file_content
+        for path in folder.iterdir():
+            path.unlink()
+        (folder / "tokenizer.json").write_bytes(content)
+        (folder / "tokenizer_config.json").write_text('{"add_prefix_space": false, "added_tokens_decoder": {}}')
+        (folder / "added_tokens.json").write_text('{"<s>": 0}')
+    rng, paths = random.Random(times), sorted(folder.rglob("*.json"))
+    contents = {path: path.read_text() for path in paths}
+    reads = [lambda: load_tokenizer(folder)]
+    if (folder / "modules.json").exists():
+        reads += [
+            lambda read=read: read(str(folder)) for read in (read_modules, read_prompts, longest_text, read_labels)
+        ]
+        reads.append(lambda: BertConfig.from_json_file(str(folder / "config.json")))
+    for path in paths:
+        values = json.loads(contents[path])
+        for place in rng.choices(_places(values), k=times) if times < 100 else _places(values):
+            text = json.dumps(_replaced(values, place, rng.choice(ODD_JSON)))
+            path.write_text(text.replace('"HUGE"', "1" + "0" * 400).replace('"DEEP"', "[" * 500 + "]" * 500))
+            for read in reads:
+                with contextlib.suppress(UserError):
+                    read()
+        path.write_text(contents[path])
 
 
 @pytest.mark.parametrize("times", HOW_MANY)

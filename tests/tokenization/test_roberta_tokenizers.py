@@ -190,6 +190,17 @@ def test_what_a_bpe_tokenizer_does_otherwise_is_named(bpe, tmp_path, place, valu
     assert "tokenizer.json" in str(caught.value) and named in str(caught.value)
 
 
+def test_folders_of_other_bpe_tokenizers_are_refused(tmp_path):
+    shutil.copytree(BPE, tmp_path, dirs_exist_ok=True)
+    for values, named in (
+        ({"tokenizer_class": "CLIPTokenizer"}, "tokenizer_class is 'CLIPTokenizer'"),
+        ({"mask_token": "[MASK]"}, r"the mask_token is '\[MASK\]'"),
+    ):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(values))
+        with pytest.raises(UserError, match=named):
+            load_tokenizer(tmp_path)
+
+
 def test_tokens_added_to_a_bpe_are_those_of_tokenizers(bpe, expected, tmp_path):
     from tokenizers import Tokenizer
 

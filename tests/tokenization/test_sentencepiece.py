@@ -243,13 +243,36 @@ def test_the_tokenizer_json_that_is_written_gives_our_ids(models, tmp_path):
     ],
 )
 def test_what_a_unigram_tokenizer_does_otherwise_is_named(models, tmp_path, place, value, named):
-    model = sentencepiece_model_pb2.ModelProto.FromString(open(models["albert"], "rb").read())
-    pieces = [[piece.piece, piece.score] for piece in model.pieces]
-    content = as_tokenizer_json(pieces, normalizer_of(model, "NFKD", "StripAccents"))
+    content = unigram_content(models)
     part, _, key = place.partition(".")
     content[part] = {**content[part], key: value} if key else value
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     assert_refused(lambda: load_tokenizer(tmp_path), "tokenizer.json", named)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "named"),
+    [
+        ("tokenizer_config.json", {"tokenizer_class": "T5TokenizerFast"}, "tokenizer_class is 'T5TokenizerFast'"),
+        ("config.json", {"tokenizer_class": ["T5"]}, "tokenizer_class is ['T5']"),
+        ("tokenizer_config.json", {"sep_token": {"content": "</s>"}}, "the sep_token is '</s>'"),
+        ("special_tokens_map.json", {"cls_token": "<s>"}, "the cls_token is '<s>'"),
+        ("special_tokens_map.json", {"cls_token": {"a": 5}}, "has no cls_token.content"),
+        ("tokenizer_config.json", {"keep_accents": True}, "keep_accents is true"),
+    ],
+)
+def test_folders_of_other_sentencepiece_tokenizers_are_refused(models, tmp_path, name, values, named):
+    (tmp_path / "tokenizer.json").write_text(json.dumps(unigram_content(models)))
+    assert not load_tokenizer(tmp_path).settings.do_lower_case  # its normalizer does not lowercase
+    (tmp_path / name).write_text(json.dumps(values))
+    assert_refused(lambda: load_tokenizer(tmp_path), named)
+
+
+def unigram_content(models):
+    """Return a `tokenizer.json` of a cased ALBERT."""
+    model = sentencepiece_model_pb2.ModelProto.FromString(open(models["albert"], "rb").read())
+    pieces = [[piece.piece, piece.score] for piece in model.pieces]
+    return as_tokenizer_json(pieces, normalizer_of(model, "NFKD", "StripAccents"))
 
 
 def test_unsuitable_models_are_named(models, tmp_path, monkeypatch):

@@ -9,6 +9,8 @@ from typing import Any
 
 from official_bert.config import model_formats
 from official_bert.config.sentence_modules import read_encoder_settings
+from official_bert.families.family import Family
+from official_bert.families.family_registry import all_families
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.tokenization.hf_tokenizer import (
@@ -212,7 +214,10 @@ def _check_folder(folder: str, token_to_id: Mapping[str, int]) -> None:
     """Raise UserError if the files beside a vocabulary declare another tokenizer than BERT's."""
     config, kind = read_tokenizer_config(folder), declared_class(folder)
     others = {"word_tokenizer_type": ("basic",), "subword_tokenizer_type": ("wordpiece",)}
-    if kind is not None and kind not in _SUPPORTED_CLASSES:
+    families = {
+        family.hugging_face.tokenizer_class for family in all_families() if family.tokenizer == Family.tokenizer
+    }
+    if kind is not None and kind not in _SUPPORTED_CLASSES | families:
         what = f"tokenizer_class is {kind!r:.80}"
     elif other := next((key for key in others if config.get(key) not in (None, *others[key])), None):
         what = f"{other} is {config[other]!r:.80}"

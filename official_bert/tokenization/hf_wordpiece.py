@@ -74,13 +74,11 @@ def bert_post_processor(token_to_id: Mapping[str, int]) -> dict[str, Any]:
     return template_of(cls, sep, num_between=1, second_segment=1)
 
 
-def _read_wordpiece_json(folder: str) -> TokenizerJson | None:
-    """Read the `tokenizer.json` of a folder; None if it is missing or of another kind."""
+def _read_json(folder: str) -> TokenizerJson | None:
+    """Read the `tokenizer.json` of a folder; None if it is missing."""
     path = os.path.join(folder, TOKENIZER_FILE)
-    if not files.exists(path) or model_formats.vocabulary_folders(folder):
-        return None
-    values = read_tokenizer_json(path)
-    return values if values["model"].get("type") == WORDPIECE else None
+    is_theirs = files.exists(path) and not model_formats.vocabulary_folders(folder)
+    return read_tokenizer_json(path) if is_theirs else None
 
 
 def read_settings(folder: str) -> dict[str, bool]:
@@ -124,8 +122,12 @@ def _settings_of_config(folder: str) -> dict[str, bool]:
 
 
 def _settings_of_json(folder: str) -> dict[str, bool]:
-    path, values = os.path.join(folder, TOKENIZER_FILE), _read_wordpiece_json(folder)
-    if values is None or not {"normalizer", "pre_tokenizer"} & values.keys():
+    path, values = os.path.join(folder, TOKENIZER_FILE), _read_json(folder)
+    if (
+        values is None
+        or values["model"].get("type") != WORDPIECE
+        or not {"normalizer", "pre_tokenizer"} & values.keys()
+    ):
         return {}
     normalizers, splits = steps_of(values, "normalizer", path), steps_of(values, "pre_tokenizer", path)
     split = [step for _, step in splits]
@@ -169,8 +171,9 @@ def added_tokens(vocab_file: str, token_to_id: Mapping[str, int]) -> list[AddedT
     """
     folder, name = os.path.split(vocab_file)
     if name in (VOCAB_FILE, TOKENIZER_FILE):
-        _check_folder(folder, token_to_id)
-        found, named = read_added_tokens(folder), _named_specials(folder)
+        values = _read_json(folder)
+        _check_folder(folder, values, token_to_id)
+        found, named = read_added_tokens(folder, values or {}), _named_specials(folder)
     elif name.endswith(".json"):
         found, named = read_tokenizer_json(vocab_file).get("added_tokens") or [], {}
     else:
@@ -210,7 +213,7 @@ def _named_specials(folder: str) -> dict[str, Any]:
     return dict.fromkeys(filter(None, map(content_of, named)))
 
 
-def _check_folder(folder: str, token_to_id: Mapping[str, int]) -> None:
+def _check_folder(folder: str, values: TokenizerJson | None, token_to_id: Mapping[str, int]) -> None:
     """Raise UserError if the files beside a vocabulary declare another tokenizer than BERT's."""
     config, kind = read_tokenizer_config(folder), declared_class(folder)
     others = {"word_tokenizer_type": ("basic",), "subword_tokenizer_type": ("wordpiece",)}
@@ -223,6 +226,8 @@ def _check_folder(folder: str, token_to_id: Mapping[str, int]) -> None:
         what = f"{other} is {config[other]!r:.80}"
     elif _count(token_to_id, "\u2581") > _count(token_to_id, "##"):
         what = "the vocabulary has pieces of SentencePiece, which begin with \u2581"
+    elif values is not None and (other := values["model"].get("type")) != WORDPIECE:
+        what = f"the {TOKENIZER_FILE} is of type {other!r:.80}"
     else:
         what = ""
     if what:
@@ -231,9 +236,9 @@ def _check_folder(folder: str, token_to_id: Mapping[str, int]) -> None:
             "words, copy the vocab.txt alone to another folder and give basic_tokenize=false"
         )
     check_specials(folder, SPECIALS)
-    values, path = _read_wordpiece_json(folder), os.path.join(folder, TOKENIZER_FILE)
     if values is None:
         return
+    path = os.path.join(folder, TOKENIZER_FILE)
     check_declared(values["model"], _MODEL_KEYS, path, "model")
     check_template(values, path, bert_post_processor(token_to_id))
     ids = values["model"]["vocab"]

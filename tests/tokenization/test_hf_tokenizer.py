@@ -171,6 +171,7 @@ def test_folders_say_how_text_is_normalized(tmp_path, json_files, settings):
         ({"tokenizer": {"model": {"continuing_subword_prefix": "@@"}}}, "model.continuing_subword_prefix is '@@'"),
         ({"tokenizer": {"model": {"max_input_chars_per_word": 50}}}, "model.max_input_chars_per_word is 50"),
         ({"tokenizer": {"model": {"unk_token": "?"}}}, "model.unk_token is"),
+        ({"tokenizer": {"model": {"type": "WordLevel"}}}, "tokenizer.json is of type 'WordLevel'"),
         ({"tokenizer": {"post_processor": {"type": "ByteLevel2"}}}, "post_processor.type is 'ByteLevel2'"),
         ({"tokenizer": {"model": {"vocab": {"a": 0}}}}, "have different ids for 'a'"),
         (

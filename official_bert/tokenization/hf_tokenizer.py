@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Required, TypedDict
+from typing import Any, TypedDict
 
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
@@ -20,11 +20,14 @@ BPE = "BPE"  # model type of a byte-level tokenizer
 BPE_FILE = "bpe.json"  # its `tokenizer.json` beside one of our models
 
 
-class AddedToken(TypedDict, total=False):
+class _Content(TypedDict):
+    content: str
+
+
+class AddedToken(_Content, total=False):
     """A token that is found in a text before it is split."""
 
     id: int
-    content: Required[str]
     lstrip: bool
     rstrip: bool
     single_word: bool
@@ -32,22 +35,28 @@ class AddedToken(TypedDict, total=False):
     special: bool
 
 
-class TokenizerModel(TypedDict, total=False):
+class _Vocab(TypedDict):
+    vocab: dict[str, int] | list
+
+
+class TokenizerModel(_Vocab, total=False):
     """The model of a `tokenizer.json`; the kinds of models have different vocabularies."""
 
     type: str
-    vocab: Required[dict[str, int] | list]
     merges: list
 
 
-class TokenizerJson(TypedDict, total=False):
+class _Model(TypedDict):
+    model: TokenizerModel
+
+
+class TokenizerJson(_Model, total=False):
     """A `tokenizer.json`; its steps are objects whose keys depend on their type."""
 
     added_tokens: list[AddedToken] | None
     normalizer: dict[str, Any] | None
     pre_tokenizer: dict[str, Any] | None
     post_processor: dict[str, Any] | None
-    model: Required[TokenizerModel]
 
 
 class TokenizerConfig(TypedDict, total=False):

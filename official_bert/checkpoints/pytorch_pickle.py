@@ -130,6 +130,8 @@ def _open_legacy(path: str, source: IO[bytes], num_bytes: int) -> tuple[Any, Cal
     for key in keys:
         starts[key] = position + 8  # after the number of elements
         position = starts[key] + storages[key].size * storages[key].dtype.itemsize
+    if lacking := sorted(storages.keys() - starts.keys()):
+        raise _PickleError(f"lacks the storage {lacking[0]!r:.80}; is it truncated?")
     if position > num_bytes:
         raise _PickleError(f"has {num_bytes:,} bytes instead of {position:,}; is it truncated?")
     return tensors, lambda item: read_part(path, starts[item.key], item.size * item.dtype.itemsize)

@@ -4,6 +4,7 @@ import collections
 import io
 import os
 import pickle
+import re
 import time
 import zipfile
 
@@ -170,6 +171,13 @@ def test_invalid_storages_are_refused(read_tensors):
         archive.writestr("model.pkl", b"N.")
     with pytest.raises(UserError, match=r"without PyTorch's data\.pkl"):
         read_tensors(sink.getvalue())
+
+
+def test_a_storage_of_an_early_file_that_is_not_listed_is_named(read_tensors):
+    data = (FILES / "legacy.bin").read_bytes()
+    key = re.search(rb"storage.{1,60}?FloatStorage.{1,60}?(\d{6,})", data, re.DOTALL)[1]
+    with pytest.raises(UserError, match="lacks the storage '0"):
+        read_tensors(data.replace(key, b"0" * len(key), 1))
 
 
 @pytest.mark.parametrize("kind", KINDS)

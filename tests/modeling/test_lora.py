@@ -139,9 +139,15 @@ def test_adapters_that_do_not_fit_are_refused(config, files_of_model, tmp_path):
     arrays = read_model(CheckpointReader(files_of_model["init_checkpoint"]))
     adapter = peft.read_adapter(str(ADAPTER))
     name = next(name for name in adapter.arrays if "layer.0." in name and name.endswith(".lora_A.weight"))
+    layer_b, factor = (
+        name.removeprefix("base_model.model.").replace("_A", "_B"),
+        adapter.arrays[name.replace("_A", "_B")],
+    )
     layer_9 = name.replace("layer.0", "layer.9")
     weight, bias = (f"base_model.model.classifier.{part}" for part in ("weight", "bias"))
     for changed, broken, message in (
+        ({"lora_alpha": 1e308}, {}, "adapter: bert/.* contains NaN or infinity, or numbers beyond float32"),
+        ({}, {name.removeprefix("base_model.model."): np.ones([2, 32]), layer_b: factor}, "twice, also as bert"),
         ({}, {layer_9: np.ones([2, 32])}, "does not belong to a BERT of this architecture"),
         ({}, {name: np.ones([2, 31])}, "does not fit this architecture"),
         ({}, {name: None}, "has only one of .*lora_A.weight and lora_B.weight"),

@@ -3,10 +3,11 @@
 import functools
 import math
 import operator
-from typing import Any, Self
+from typing import Any
 
 import keras
 from keras import ops
+from typing_extensions import Self
 
 from official_bert.config.bert_config import BertConfig
 

@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 import keras
 from keras import ops
+from typing_extensions import Self
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.blocks import initializer

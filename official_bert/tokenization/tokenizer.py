@@ -4,9 +4,10 @@ import abc
 import os
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from typing_extensions import Self
 
 from official_bert.config.sentence_modules import encoder_folder
 from official_bert.config.text_settings import TextSettings

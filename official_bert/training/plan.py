@@ -2,7 +2,9 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
+
+from typing_extensions import Self
 
 from official_bert.options.training import TrainingOptions
 

@@ -32,14 +32,14 @@ def make_arrays() -> dict[str, np.ndarray]:
 def megabytes_per_second(folder: pathlib.Path) -> float:
     """Read all weights of a folder once and return the speed."""
     start = time.perf_counter()
-    size = sum(array.nbytes for array in dict(read_tensors(str(folder))).values())
+    size = sum(np.asarray(array).nbytes for _, array in read_tensors(str(folder)))
     return size / 1e6 / (time.perf_counter() - start)
 
 
 def peak_megabytes(folder: pathlib.Path) -> float:
     """Read all weights of a folder; return the memory that this took at its peak, weights included."""
     before = memory_of_process()["VmRSS"]
-    arrays = dict(read_tensors(str(folder)))
+    arrays = {name: np.asarray(array) for name, array in read_tensors(str(folder))}
     return (memory_of_process()["VmHWM"] - before) / 1e3 if arrays else 0.0
 
 

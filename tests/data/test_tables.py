@@ -169,7 +169,7 @@ HEADER_READERS = {
 
 @pytest.mark.parametrize("reader", HEADER_READERS)
 def test_the_header_is_logged_and_doubted_if_columns_are_numbers(reader, tmp_path, caplog):
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="absl")
     path = tmp_path / "t.tsv"
     path.write_text("warm rooms\tp\ncold rooms\tq\n")
     HEADER_READERS[reader](str(path), "warm rooms", "p")

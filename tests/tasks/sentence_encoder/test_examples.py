@@ -16,7 +16,7 @@ def read(folder, text, layout, name="train.tsv", **options):
 
 
 def test_equal_texts_have_equal_numbers_and_a_missing_negative_has_none(tmp_path, caplog):
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="absl")
     first, second = read(tmp_path, "a\tb\tc\nq\tp\tn\nn\t p \t\n", TRIPLETS)
     assert first.texts == ("q", "p", "n")
     assert second.texts == ("n", "p", "")

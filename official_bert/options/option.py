@@ -5,9 +5,10 @@ import inspect
 import math
 import os
 import types
-import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import typing_extensions
 
 from official_bert.options.flag_names import with_dashes
 from official_bert.support.errors import UserError
@@ -64,7 +65,7 @@ AFFECTS = (
 )
 
 
-@typing.dataclass_transform(kw_only_default=True, frozen_default=True)
+@typing_extensions.dataclass_transform(kw_only_default=True, frozen_default=True)
 def options(*, group: str) -> Callable[[type], type]:
     """Turn a class whose fields are declared by `option()` into a frozen dataclass.
 

@@ -16,6 +16,7 @@ SPECIALS = {
 _CONFIG_FILE, _SPECIALS_FILE = "config.json", "special_tokens_map.json"
 ADDED_TOKENS_FILE = "added_tokens.json"
 _MOST_DIGITS_OF_AN_ID = 9
+WORDPIECE = "WordPiece"
 BPE = "BPE"  # model type of a byte-level tokenizer
 BPE_FILE = "bpe.json"  # its `tokenizer.json` beside one of our models
 
@@ -88,6 +89,12 @@ class TokenizerConfig(TypedDict, total=False):
 def read_tokenizer_json(path: str) -> TokenizerJson:
     """Read a `tokenizer.json`."""
     return text_files.read_json_as(path, "tokenizer", TokenizerJson, max_bytes=text_files.MAX_VOCAB_BYTES)
+
+
+def type_of(model: Mapping[str, Any]) -> Any:
+    """Return the type of a tokenizer's model; that of the released BERT models, which is older, does not say it."""
+    is_wordpiece = "continuing_subword_prefix" in model and "merges" not in model
+    return model.get("type", WORDPIECE if is_wordpiece else None)
 
 
 def read_tokenizer_config(folder: str) -> TokenizerConfig:
@@ -213,7 +220,7 @@ def read_tokenizer_file(tokenizer_file: str) -> list[str]:
     """
     model = read_tokenizer_json(tokenizer_file)["model"]
     ids = model["vocab"]
-    if model.get("type") != "WordPiece" or not isinstance(ids, dict):
+    if type_of(model) != WORDPIECE or not isinstance(ids, dict):
         raise UserError(f"{tokenizer_file} has no WordPiece vocabulary; only that of a BERT model can be used")
     for token in ids:
         if set(token) & set("\r\n"):

@@ -17,6 +17,7 @@ from official_bert.tokenization.hf_tokenizer import (
     SPECIALS,
     TOKENIZER_CONFIG_FILE,
     TOKENIZER_FILE,
+    WORDPIECE,
     AddedToken,
     TokenizerJson,
     check_declared,
@@ -29,9 +30,9 @@ from official_bert.tokenization.hf_tokenizer import (
     read_tokenizer_json,
     steps_of,
     template_of,
+    type_of,
 )
 
-WORDPIECE = "WordPiece"
 VOCAB_FILE, WORDPIECE_FILE = "vocab.txt", "wordpiece.json"  # the latter holds a vocabulary with added tokens
 _CLASSES = (
     *("Bert", "DistilBert", "Electra", "MobileBert", "ConvBert", "SqueezeBert", "RetriBert", "LayoutLM", "Lxmert"),
@@ -123,11 +124,7 @@ def _settings_of_config(folder: str) -> dict[str, bool]:
 
 def _settings_of_json(folder: str) -> dict[str, bool]:
     path, values = os.path.join(folder, TOKENIZER_FILE), _read_json(folder)
-    if (
-        values is None
-        or values["model"].get("type") != WORDPIECE
-        or not {"normalizer", "pre_tokenizer"} & values.keys()
-    ):
+    if values is None or type_of(values["model"]) != WORDPIECE or not {"normalizer", "pre_tokenizer"} & values.keys():
         return {}
     normalizers, splits = steps_of(values, "normalizer", path), steps_of(values, "pre_tokenizer", path)
     split = [step for _, step in splits]
@@ -226,7 +223,7 @@ def _check_folder(folder: str, values: TokenizerJson | None, token_to_id: Mappin
         what = f"{other} is {config[other]!r:.80}"
     elif _count(token_to_id, "\u2581") > _count(token_to_id, "##"):
         what = "the vocabulary has pieces of SentencePiece, which begin with \u2581"
-    elif values is not None and (other := values["model"].get("type")) != WORDPIECE:
+    elif values is not None and (other := type_of(values["model"])) != WORDPIECE:
         what = f"the {TOKENIZER_FILE} is of type {other!r:.80}"
     else:
         what = ""

@@ -23,6 +23,7 @@ from official_bert.tokenization.hf_tokenizer import (
     PIECES_FILE,
     TOKENIZER_CONFIG_FILE,
     TOKENIZER_FILE,
+    type_of,
 )
 from official_bert.tokenization.hf_wordpiece import VOCAB_FILE, WORDPIECE_FILE, read_settings
 from official_bert.tokenization.unigram import UNIGRAM, not_supported, read_unigram
@@ -74,7 +75,7 @@ def _kind_of_json(vocab_file: str) -> str:
     if isinstance(model, int):  # a token of a vocab.json
         return BPE_FILE
     kind = (
-        model.get("type", UNIGRAM if isinstance(model.get("vocab"), list) else BPE) if isinstance(model, dict) else ""
+        type_of(model) or (UNIGRAM if isinstance(model.get("vocab"), list) else BPE) if isinstance(model, dict) else ""
     )
     if kind == UNIGRAM:
         unigram, kinds = read_unigram(vocab_file), [kind.vocabulary_class for kind in tokenizer_kinds().values()]

@@ -142,6 +142,17 @@ def test_folders_say_how_text_is_normalized(tmp_path, json_files, settings):
     assert load_tokenizer(write_folder(tmp_path, **json_files)).settings == settings
 
 
+@pytest.mark.parametrize("has_vocab", [True, False])
+def test_the_model_of_released_tokenizers_has_no_type(tmp_path, has_vocab):
+    ids = {token: index for index, token in enumerate([*SPECIALS, "a", "##s"])}
+    model = {"unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100, "vocab": ids}
+    (tmp_path / "vocab.txt").write_text("\n".join(ids)) if has_vocab else None
+    write(tmp_path, "tokenizer.json", {**BERT_STEPS, "normalizer": {"type": "BertNormalizer"}, "model": model})
+    tokenizer = load_tokenizer(tmp_path)
+    assert tokenizer.settings == UNCASED
+    assert tokenizer.encode("As") == [5, 6]
+
+
 @pytest.mark.parametrize(
     ("json_files", "message"),
     [

@@ -126,7 +126,7 @@ def run_step(step: Step, folder: str, environment: dict[str, str], timeout: floa
     if step.language == "sh":
         return _run_command(step, folder, environment, timeout)
     if step.shown is None:
-        process = _run([sys.executable, "-c", step.text], folder, environment, timeout)
+        process = _run(["python", "-c", step.text], folder, environment, timeout)
         return _failure(process)
     examples = doctest.DocTestParser().get_examples(step.text)
     sources = [example.source for example in examples]
@@ -134,7 +134,7 @@ def run_step(step: Step, folder: str, environment: dict[str, str], timeout: floa
         f"names = {{}}\nfor source in {sources!r}:\n"
         f"    exec(compile(source, '>>>', 'single'), names)\n    print({_SEPARATOR!r}, flush=True)\n"
     )
-    process = _run([sys.executable, "-c", program], folder, environment, timeout, stderr=subprocess.PIPE)
+    process = _run(["python", "-c", program], folder, environment, timeout, stderr=subprocess.PIPE)
     if process.returncode:
         return _failure(process)
     printed = process.stdout.split(_SEPARATOR + "\n")

@@ -7,7 +7,8 @@ It does not test the start itself, and all children share one hash seed; tests o
 
 Run as a program, this file is that process: `warm_start.py FD`, a listening socket. On the first request it imports
 TensorFlow, before any module of this project and without looking for devices, whose threads and contexts do not survive
-a fork. It ends when its standard input is closed.
+a fork. It ends when its standard input is closed. `warm_start.py run PYTHON ARGUMENT...` instead is a client, which
+stands in for `PYTHON ARGUMENT...` with its own standard streams.
 """
 
 import contextlib
@@ -22,7 +23,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-from unittest import mock
 
 _ADDRESS = "WARM_START_ADDRESS"  # gives the server's address to the workers of a parallel run
 IS_POSSIBLE = sys.platform == "linux" and hasattr(os, "pidfd_open")
@@ -33,9 +33,9 @@ _NO_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_
 
 
 def _shaping(environment):
-    """Return the variables that take effect when TensorFlow is imported, including those set by scripts."""
-    found = {name: value for name, value in environment.items() if name.startswith(_READ_AT_IMPORT)}
-    return {"TF_CPP_MIN_LOG_LEVEL": "1", **found}
+    """Return the variables that take effect when TensorFlow is imported and are not set again in a child."""
+    others = ("PYTHONPATH", "TF_CPP_MIN_LOG_LEVEL")
+    return {name: environment[name] for name in environment if name.startswith(_READ_AT_IMPORT) and name not in others}
 
 
 class Server:
@@ -83,36 +83,62 @@ def run(command, environment, timeout, stdin=0):
     Raises:
       subprocess.TimeoutExpired: the child was killed.
     """
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        connection = _request(command[1:], environment, [stdin, output.fileno(), errors.fileno()])
+        if not connection:
+            return None
+        child, answers, connection = connection
+        with connection:
+            connection.settimeout(timeout)
+            try:
+                code = int(answers.readline())
+            except TimeoutError:
+                os.kill(child, signal.SIGKILL)
+                raise subprocess.TimeoutExpired(command, timeout) from None
+        output.seek(0)
+        errors.seek(0)
+        return subprocess.CompletedProcess(command, code, output.read(), errors.read())
+
+
+def _request(arguments, environment, files):
+    """Have a child forked; return its process id, a file of answers and the connection, or None."""
     if _ADDRESS not in os.environ:
         return None
     address, shaping = json.loads(os.environ[_ADDRESS])
     if _shaping(environment) != shaping:
         return None
-    request = {"command": command[1:], "environment": environment, "folder": os.getcwd()}
-    content = json.dumps(request).encode()
-    with (
-        socket.socket(socket.AF_UNIX) as connection,
-        tempfile.TemporaryFile("w+") as output,
-        tempfile.TemporaryFile("w+") as errors,
-    ):
-        try:
-            connection.connect(address)
-            files = [stdin, output.fileno(), errors.fileno()]
-            socket.send_fds(connection, [len(content).to_bytes(4, "big")], files)
-            connection.sendall(content)
-            answers = connection.makefile()
-            child = int(answers.readline())
-        except (ConnectionError, ValueError):  # it has ended or is ending
-            return None
-        connection.settimeout(timeout)
-        try:
-            code = int(answers.readline())
-        except TimeoutError:
-            os.kill(child, signal.SIGKILL)
-            raise subprocess.TimeoutExpired(command, timeout) from None
-        output.seek(0)
-        errors.seek(0)
-        return subprocess.CompletedProcess(command, code, output.read(), errors.read())
+    content = json.dumps({"command": arguments, "environment": environment, "folder": os.getcwd()}).encode()
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(address)
+        socket.send_fds(connection, [len(content).to_bytes(4, "big")], files)
+        connection.sendall(content)
+        answers = connection.makefile()
+        return int(answers.readline()), answers, connection
+    except (ConnectionError, ValueError):  # it has ended or is ending
+        connection.close()
+        return None
+
+
+def stand_in(python, arguments):
+    """End as a Python with these arguments does: one that is forked, or else a new one."""
+    is_script = bool(arguments) and (arguments[0] in ("-m", "-c") or not arguments[0].startswith("-"))
+    forked = _request(arguments, dict(os.environ), [0, 1, 2]) if is_script else None
+    if not forked:
+        os.execv(python, [python, *arguments])
+    child, answers, _ = forked
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: os.kill(child, number))
+    code = int(answers.readline())
+    sys.exit(code if code >= 0 else 128 - code)
+
+
+def write_stand_ins(folder):
+    """Write `python` and `official-bert` into a folder for PATH, which run in forked children."""
+    for name, start in (("python", ""), ("official-bert", pathlib.Path(sys.executable).with_name("official-bert"))):
+        path = pathlib.Path(folder) / name
+        path.write_text(f'#!/bin/sh\nexec {sys.executable} -SE {__file__} run {sys.executable} {start} "$@"\n')
+        path.chmod(0o755)
 
 
 def start(environment):
@@ -122,6 +148,8 @@ def start(environment):
 
 def _import_what_scripts_import():
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # like the scripts
+    from unittest import mock
+
     import absl.app
 
     peers = ("IPython", "jax", "matplotlib", "pandas", "sklearn")  # blocked, as in the scripts
@@ -189,6 +217,9 @@ def _tell(connection, number):
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "run":
+        stand_in(sys.argv[2], sys.argv[3:])
+    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     with socket.socket(fileno=int(sys.argv[1])) as requests:
         wanted = _serve(requests)
     if wanted:
@@ -196,10 +227,16 @@ if __name__ == "__main__":
         os.chdir(wanted["folder"])
         os.environ.clear()
         os.environ.update(wanted["environment"])
+        sys.path = [sys.path[0], *wanted["environment"].get("PYTHONPATH", "").split(os.pathsep)] + [
+            path for path in sys.path[1:] if path not in inherited
+        ]
         sys.argv = wanted["command"]
         if sys.argv[0] == "-m":
             del sys.argv[0]
             runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        elif sys.argv[0] == "-c":
+            sys.path[0] = ""
+            exec(compile(sys.argv.pop(1), "<string>", "exec"), {"__name__": "__main__"})
         else:
             sys.path[0] = str(pathlib.Path(sys.argv[0]).parent)
             runpy.run_path(sys.argv[0], run_name="__main__")

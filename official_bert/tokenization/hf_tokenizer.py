@@ -119,11 +119,15 @@ def declared_class(folder: str) -> str | None:
     return text_files.read_json_as(path, "model config", _ModelConfig).get("tokenizer_class") if is_in_config else kind
 
 
+def read_specials_map(folder: str) -> TokenizerConfig:
+    """Read the `special_tokens_map.json` of a folder; empty if there is none."""
+    path = os.path.join(folder, _SPECIALS_FILE)
+    return text_files.read_json_as(path, "special tokens", TokenizerConfig) if files.exists(path) else {}
+
+
 def check_specials(folder: str, names: Mapping[str, str]) -> None:
     """Raise UserError if a folder's files call a special token otherwise; `names` by key, as in `SPECIALS`."""
-    path = os.path.join(folder, _SPECIALS_FILE)
-    said = text_files.read_json_as(path, "special tokens", TokenizerConfig) if files.exists(path) else {}
-    for values in (read_tokenizer_config(folder), said):
+    for values in (read_tokenizer_config(folder), read_specials_map(folder)):
         for key, name in names.items():
             if (other := content_of(values.get(key))) not in (None, name):
                 raise UserError(f"{folder}: the {key} is {other!r:.80}; only {name} is supported")

@@ -26,6 +26,7 @@ from official_bert.tokenization.hf_tokenizer import (
     content_of,
     declared_class,
     read_added_tokens,
+    read_specials_map,
     read_tokenizer_config,
     read_tokenizer_json,
     steps_of,
@@ -202,11 +203,13 @@ def added_tokens(vocab_file: str, token_to_id: Mapping[str, int]) -> list[AddedT
 
 
 def _named_specials(folder: str) -> dict[str, Any]:
-    """Return the further special tokens that a `tokenizer_config.json` names."""
-    config = read_tokenizer_config(folder)
-    extra = config.get("extra_special_tokens") or ()
-    extra = extra.values() if isinstance(extra, dict) else extra
-    named = (config.get("bos_token"), config.get("eos_token"), *(config.get("additional_special_tokens") or ()), *extra)
+    """Return the further special tokens that a folder names, as `transformers` reads its files."""
+    config, named = read_tokenizer_config(folder), []
+    for values in (config, {} if "added_tokens_decoder" in config else read_specials_map(folder)):
+        extra = values.get("extra_special_tokens") or ()
+        extra = extra.values() if isinstance(extra, dict) else extra
+        named += [values.get("bos_token"), values.get("eos_token")]
+        named += [*(values.get("additional_special_tokens") or ()), *extra]
     return dict.fromkeys(filter(None, map(content_of, named)))
 
 

@@ -142,6 +142,19 @@ def test_folders_say_how_text_is_normalized(tmp_path, json_files, settings):
     assert load_tokenizer(write_folder(tmp_path, **json_files)).settings == settings
 
 
+@pytest.mark.parametrize(
+    ("config", "tokens"),
+    [({}, ["<x>", "<y>"]), ({"extra_special_tokens": ["s"], "added_tokens_decoder": {}}, ["s"])],
+)
+def test_special_tokens_that_a_folder_names_are_added(tmp_path, config, tokens):
+    specials = {"eos_token": {"content": "<y>"}, "additional_special_tokens": ["<x>"], "cls_token": "[CLS]"}
+    write_folder(
+        tmp_path, ("<x>", "s", "<y>"), special_tokens_map=specials, tokenizer_config=config | {"do_lower_case": True}
+    )
+    tokenizer = load_tokenizer(tmp_path)
+    assert sorted(token["content"] for token in tokenizer.vocabulary.added) == tokens
+
+
 @pytest.mark.parametrize("has_vocab", [True, False])
 def test_the_model_of_released_tokenizers_has_no_type(tmp_path, has_vocab):
     ids = {token: index for index, token in enumerate([*SPECIALS, "a", "##s"])}

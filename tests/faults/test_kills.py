@@ -117,7 +117,7 @@ def test_a_short_run_killed_once_ends_as_a_whole_one(runs, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("num_kills", "num_by_time"), [(3, 1), pytest.param(12, 3, marks=pytest.mark.endurance)])
+@pytest.mark.parametrize(("num_kills", "num_by_time"), [(2, 1), pytest.param(12, 3, marks=pytest.mark.endurance)])
 @pytest.mark.parametrize(
     "task", [pytest.param(task, marks=[pytest.mark.endurance] * (task == "sentence encoder")) for task in VARIANTS]
 )

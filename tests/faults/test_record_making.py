@@ -1,5 +1,6 @@
 """Making records, killed and interrupted: no incomplete file gets its final name, and a rerun completes it."""
 
+import functools
 import random
 import signal
 import subprocess
@@ -31,6 +32,19 @@ def flags_of(folder, corpus, vocab_file, **more):
     folder.mkdir(exist_ok=True)
     names = ",".join(str(folder / f"{number}.tfrecord") for number in range(3))
     return {"input_file": corpus, "output_file": names, "vocab_file": vocab_file, "max_seq_length": 32, **more}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, corpus, vocab_file):
+    """Return a function from settings to the folder that a whole run with them makes, once."""
+
+    @functools.cache
+    def folder(**how):
+        path = tmp_path_factory.mktemp("whole")
+        assert killing.run(SCRIPT, flags_of(path, corpus, vocab_file, **how)).code == 0
+        return path
+
+    return folder
 
 
 def contents(folder):
@@ -81,12 +95,13 @@ def processes_of_group(number):
 @pytest.mark.slow
 @HOW
 @pytest.mark.parametrize("sign", SIGNALS)
-def test_a_signal_to_the_first_process_leaves_neither_processes_nor_half_files(corpus, vocab_file, tmp_path, how, sign):
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    assert killing.run(SCRIPT, flags_of(whole, corpus, vocab_file, **how)).code == 0
+def test_a_signal_to_the_first_process_leaves_neither_processes_nor_half_files(
+    corpus, vocab_file, whole, tmp_path, how, sign
+):
+    broken, expected = tmp_path / "broken", contents(whole(**how))
     flags = flags_of(broken, corpus, vocab_file, **how)
     rng = random.Random(sign)
-    for _ in range(3):
+    for _ in range(2):
         command = killing.script_command(SCRIPT, flags)
         process = subprocess.Popen(command, env=script_environment(), stderr=subprocess.PIPE, start_new_session=True)
         time.sleep(rng.uniform(1, 3.5))  # before that, Python is still importing the handler
@@ -101,6 +116,6 @@ def test_a_signal_to_the_first_process_leaves_neither_processes_nor_half_files(c
                 break
             time.sleep(0.1)
         assert not left
-        assert all(contents(whole)[name] == content for name, content in contents_of_records(broken).items())
+        assert all(expected[name] == content for name, content in contents_of_records(broken).items())
     assert killing.run(SCRIPT, flags).code == 0
-    assert contents(broken) == contents(whole)
+    assert contents(broken) == expected

@@ -21,17 +21,27 @@ class Terminal(io.StringIO):
         return True
 
 
+def clock(monkeypatch):
+    """Return a list with the time of a clock."""
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    return now
+
+
+def wide_terminal(monkeypatch):
+    """Return a terminal for standard error, and a list with the time of a clock."""
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("COLUMNS", "200")
+    return sys.stderr, clock(monkeypatch)
+
+
 def test_seconds_are_written_as_a_clock():
     assert format_seconds(3725) == "1:02:05"
     assert format_seconds(59.6) == "0:01:00"
 
 
 def test_terminal_line_is_redrawn_and_its_last_state_stays(monkeypatch):
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("COLUMNS", "200")
-    now = [100.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    terminal, now = wide_terminal(monkeypatch)
     with Progress("reading", 200, "lines") as progress:
         progress.update(0)
         now[0] += 1
@@ -47,11 +57,7 @@ def test_terminal_line_is_redrawn_and_its_last_state_stays(monkeypatch):
 
 
 def test_start_up_is_no_part_of_the_time_that_is_left(monkeypatch):
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("COLUMNS", "200")
-    now = [100.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    terminal, now = wide_terminal(monkeypatch)
     with Progress("evaluating", 1000, "records") as progress:
         for seconds, done, left in [(60, 8, None), (0.5, 16, None), (1.5, 108, "18"), (18, 1000, "00")]:
             now[0] += seconds
@@ -61,11 +67,7 @@ def test_start_up_is_no_part_of_the_time_that_is_left(monkeypatch):
 
 
 def test_a_job_of_unknown_length_is_counted(monkeypatch):
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("COLUMNS", "200")
-    now = [100.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    terminal, now = wide_terminal(monkeypatch)
     with Progress("reading", None, "lines") as progress:
         now[0] += 1
         progress.update(1500, "9 lines/s")
@@ -129,10 +131,7 @@ def test_the_line_fits_the_terminal_and_log_lines_stay_above_it(width):
 
 
 def test_a_job_that_is_done_at_once_draws_nothing(monkeypatch):
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    now = [100.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    terminal, now = wide_terminal(monkeypatch)
     for seconds, is_drawn in ((0.1, False), (0.3, True)):
         with Progress("reading", 1, "lines", log_every_seconds=10) as progress:
             now[0] += seconds
@@ -151,8 +150,7 @@ def test_without_terminal_lines_are_logged_only_when_due(caplog):
 
 def test_work_of_an_earlier_run_does_not_count_for_the_time_left(monkeypatch, caplog):
     caplog.set_level("INFO", logger="absl")
-    now = [100.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    now = clock(monkeypatch)
     progress = Progress("training", 100, "steps", start=50)
     progress.update(50)
     now[0] += 10.0
@@ -162,8 +160,7 @@ def test_work_of_an_earlier_run_does_not_count_for_the_time_left(monkeypatch, ca
 
 def test_a_restarted_clock_counts_from_there(monkeypatch, caplog):
     caplog.set_level("INFO", logger="absl")
-    now = [100.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    now = clock(monkeypatch)
     progress = Progress("training", 100, "steps")
     now[0] += 60.0  # time of compilation
     progress.restart(1)

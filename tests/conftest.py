@@ -212,6 +212,14 @@ def prints_error(message, config_class):
 
 
 @pytest.fixture(scope="session")
+def forked_python(tmp_path_factory):
+    """Path of a `python`, beside an `official-bert`, that runs in forked children; signals but SIGKILL reach these."""
+    folder = tmp_path_factory.mktemp("bin")
+    warm_start.write_stand_ins(folder)
+    return folder / "python"
+
+
+@pytest.fixture(scope="session")
 def two_devices():
     from official_bert.training.strategy import mirrored_strategy  # imports TensorFlow
 

@@ -9,7 +9,6 @@ import subprocess
 
 import pytest
 
-from tests import warm_start
 from tests.conftest import ROOT
 from tests.pages import find_blocks, find_steps, reader_environment, run_step
 from tests.stand_ins import STAND_INS, prepare, replaced
@@ -80,13 +79,11 @@ def git(folder, *arguments):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", sorted(PAGES, key=lambda page: -len(steps_of(page)[0])))  # longest first
-def test_commands_print_what_the_page_shows(page, clone, tmp_path):
+def test_commands_print_what_the_page_shows(page, clone, forked_python):
     prepare(page, clone)
     environment = reader_environment(str(clone))
-    if page != "README.md" and warm_start.IS_POSSIBLE:  # the first page starts each Python anew, as its readers do
-        (tmp_path / "bin").mkdir()
-        warm_start.write_stand_ins(tmp_path / "bin")
-        environment["PATH"] = os.pathsep.join((str(tmp_path / "bin"), environment["PATH"]))
+    if page != "README.md":  # the first page starts each Python anew, as its readers do
+        environment["PATH"] = os.pathsep.join((str(forked_python.parent), environment["PATH"]))
     complaints = []
     for step in steps_of(page)[0]:
         found = run_step(step._replace(text=replaced(page, step.text)), str(clone), environment, SECONDS_A_STEP)

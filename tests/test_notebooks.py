@@ -138,9 +138,18 @@ def output(tmp_path_factory):
     return tmp_path_factory.mktemp("output")
 
 
+@pytest.fixture
+def forked_commands(tmp_path, monkeypatch, forked_python):
+    """Let the commands of a notebook run in forked children of a process that has TensorFlow imported."""
+    startup = tmp_path / "profile_default" / "startup"
+    startup.mkdir(parents=True)
+    (startup / "first.py").write_text(f"import sys\nsys.executable = {str(forked_python)!r}\n")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+
+
 @pytest.mark.slow
 @notebooks
-def test_a_notebook_runs_and_prints_what_is_stored(name, output):
+def test_a_notebook_runs_and_prints_what_is_stored(name, output, forked_commands):
     for package in ("nbclient", "ipykernel", "matplotlib", "kserve"):
         pytest.importorskip(package, reason=f'needs {package}, of the extras "notebooks" and "serve"')
     executed = loaded(ROOT / "tools" / "run_notebooks.py").execute(FOLDER / name, output)

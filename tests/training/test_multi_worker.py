@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import numpy as np
@@ -83,11 +82,11 @@ def alone(runs, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def together(runs, tmp_path_factory):
+def together(runs, tmp_path_factory, forked_python):
     """The folder of the runs by two workers, and the folder of their logs."""
     folder, logs = tmp_path_factory.mktemp("together"), tmp_path_factory.mktemp("logs")
     (logs / "runs.json").write_text(json.dumps(with_folders(runs, folder)))
-    command = [sys.executable, ROOT / "tests" / "training" / "worker_runs.py", logs / "runs.json"]
+    command = [forked_python, ROOT / "tests" / "training" / "worker_runs.py", logs / "runs.json"]
     assert finish(list(start_workers(command, logs))) == [0, 0], log_of(logs, 0) + log_of(logs, 1)
     return folder, logs
 
@@ -260,8 +259,8 @@ def test_sigterm_stops_all_workers_at_the_same_step(long_run, tmp_path):
         ("output_dir={folder}/0 --log_steps=1{index}", "the 2 workers differ in their flags"),
     ],
 )
-def test_workers_must_agree(long_run, tmp_path, flag, message):
-    flags = script_command("run_pretraining.py", long_run)
+def test_workers_must_agree(long_run, tmp_path, forked_python, flag, message):
+    flags = [forked_python, *script_command("run_pretraining.py", long_run)[1:]]
     index = '$(echo "$TF_CONFIG" | sed "s/.*index...//;s/}.*//")'
     shell = f'exec "$@" --{flag.format(folder=tmp_path, index=index)}'
     command = [*script_command("launch_workers", {"num_workers": 2}), "--", "sh", "-c", shell, "sh", *flags]
@@ -291,7 +290,7 @@ def test_ctrl_c_stops_a_worker_that_waits_for_the_others(long_run, tmp_path):
 
 
 @pytest.mark.slow
-def test_workers_must_evaluate_the_same_checkpoint(long_run, tmp_path):
+def test_workers_must_evaluate_the_same_checkpoint(long_run, tmp_path, forked_python):
     trained = run_script("run_pretraining.py", **{**long_run, "num_train_steps": 1, "output_dir": tmp_path / "out"})
     assert trained.code == 0, trained
     (tmp_path / "restore.py").write_text(
@@ -315,7 +314,7 @@ except UserError as error:
     print(error)
 """
     )
-    assert finish(list(start_workers([sys.executable, tmp_path / "restore.py"], tmp_path))) == [0, 0]
+    assert finish(list(start_workers([forked_python, tmp_path / "restore.py"], tmp_path))) == [0, 0]
     for index in range(2):
         assert "the 2 workers differ in their last checkpoints" in log_of(tmp_path, index)
 

@@ -34,7 +34,7 @@ _NO_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_
 
 def _shaping(environment):
     """Return the variables that take effect when TensorFlow is imported and are not set again in a child."""
-    others = ("PYTHONPATH", "TF_CPP_MIN_LOG_LEVEL")
+    others = ("PYTHONPATH", "TF_CONFIG", "TF_CPP_MIN_LOG_LEVEL")
     return {name: environment[name] for name in environment if name.startswith(_READ_AT_IMPORT) and name not in others}
 
 

@@ -23,11 +23,10 @@ from absl import logging
 
 from official_bert.metrics.answer_scores import NORMALIZATIONS, score_answer
 from official_bert.tasks.question_answering.answers import text_finder
-from official_bert.tasks.question_answering.contexts import ALIGNMENTS
 from official_bert.tasks.question_answering.examples import Question, SquadSet, read_squad
-from official_bert.tasks.question_answering.windows import TokenizedSquad, WindowOptions
+from official_bert.tasks.question_answering.windows import ALIGNMENTS, TokenizedSquad, WindowOptions
 from official_bert.tokenization import FullTokenizer
-from official_bert.tokenization.casing import check_casing
+from official_bert.tokenization.tokenizer_files import check_casing
 
 LENGTHS = {"max_seq_length": 384, "doc_stride": 128, "max_query_length": 64}
 CASINGS = {"uncased": True, "cased": False}

@@ -18,7 +18,7 @@ import time
 import numpy as np
 from common import measure_in_process
 
-from official_bert.metrics.similarity import nearest, normalized
+from official_bert.metrics.retrieval import nearest, normalized
 
 WIDTH, TOP_K, NUM_QUERIES, NUM_EXACT = 384, 10, 1000, 100
 EXPANSION = 128  # size of an HNSW graph's candidate list, in building (efConstruction) and in search (efSearch)

@@ -66,8 +66,7 @@ def loss_per_piece(
 
 def pieces_per_word(vocab_file: str, text: str) -> tuple[float, float]:
     from official_bert.config.text_settings import TextSettings
-    from official_bert.data.vocab_changes import coverage
-    from official_bert.data.vocab_learner import count_words
+    from official_bert.data.vocab_learner import count_words, coverage
     from official_bert.tokenization import load_vocab
 
     with open(text, encoding="utf-8") as lines:

@@ -22,13 +22,13 @@ from common import compare
 from official_bert.commands import create_pretraining_data
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.pipeline import training_batches
-from official_bert.data.records import count_records
-from official_bert.tasks.pretraining.dynamic_masking import DynamicMasking
+from official_bert.data.record_files import count_records
+from official_bert.tasks.pretraining.job import DynamicMasking
 from official_bert.tasks.pretraining.options import PretrainingDataConfig
 from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.tokenization import Vocabulary
-from official_bert.training.plan import TrainingPlan
 from official_bert.training.step import TrainingSteps
+from official_bert.training.task import TrainingPlan
 
 BATCH_SIZE, SEED = 32, 1
 LENGTHS = {"max_seq_length": 128, "max_predictions_per_seq": 20}

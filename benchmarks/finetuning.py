@@ -99,7 +99,7 @@ def run_script(flags: argparse.Namespace, model: str, output_dir: str, *actions:
 
 
 def score(flags: argparse.Namespace, output_dir: str) -> float:
-    from official_bert.training.results import read_results
+    from official_bert.training.run_folder import read_results
 
     task = SETTINGS[flags.task]
     found = read_results(f"{output_dir}/{task.results}")[task.score]

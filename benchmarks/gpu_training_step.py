@@ -80,7 +80,7 @@ MODELS = {
     },
 }
 LEARNING_RATE = 1e-4
-# The reference's optimizer; see official_bert.optimization.adam_weight_decay.
+# The reference's optimizer; see official_bert.optimization.optimizers.
 BETA_1, BETA_2, EPSILON, WEIGHT_DECAY, CLIP_NORM = 0.9, 0.999, 1e-6, 0.01, 1.0
 NO_DECAY = re.compile("LayerNorm|bias")
 
@@ -204,8 +204,8 @@ def our_model(case: Case, variant: str, policy: str):
     import keras
 
     from official_bert.modeling.encoder import BertEncoder
+    from official_bert.modeling.heads import SpanModel
     from official_bert.modeling.pretraining import PretrainingModel
-    from official_bert.modeling.span import SpanModel
 
     keras.config.set_dtype_policy(policy)
     return {PRETRAINING: PretrainingModel, SPAN: SpanModel}[case.task](BertEncoder(model_config(case, variant)))

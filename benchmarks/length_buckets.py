@@ -24,15 +24,15 @@ from common import compare
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.pipeline import evaluation_batches, training_batches
-from official_bert.data.records import RecordFile
+from official_bert.data.record_files import RecordFile
 from official_bert.data.schema import RecordSchema
-from official_bert.tasks.classification.datasets.published import DATASETS
+from official_bert.tasks.classification.datasets import DATASETS
 from official_bert.tasks.classification.records import LabelledTexts, TextJoiner
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.loop import Trainer
-from official_bert.training.plan import TrainingPlan
 from official_bert.training.step import TrainingSteps
+from official_bert.training.task import TrainingPlan
 
 MAX_SEQ_LENGTH, TRAIN_BATCH_SIZE, PREDICT_BATCH_SIZE, SEED = 128, 32, 8, 1
 NUM_STEPS = {"buckets": 16, "fixed": 4}  # per training round

@@ -69,7 +69,7 @@ def peer_run(options: argparse.Namespace, folder: str, seed: int) -> dict[str, f
     """Train with sentence-transformers in a process of its own; return the scores of its vectors and examples/s."""
     import numpy as np
 
-    from official_bert.tasks.sentence_encoder import evaluation
+    from official_bert.tasks.sentence_encoder import job
     from official_bert.tasks.sentence_encoder.examples import LAYOUTS, ExampleReader, Layout
 
     layout = LAYOUTS["sts-b"] if options.task == "sts-b" else Layout(("question", "paragraph"))
@@ -88,7 +88,7 @@ def peer_run(options: argparse.Namespace, folder: str, seed: int) -> dict[str, f
     command = [options.peer_python, __file__, f"--peer={folder}/peer.json"]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     table = dict(zip(texts, np.load(given["vectors"]), strict=True))
-    scores = evaluation.scores(dev, lambda texts: np.stack([table[text] for text in texts]), None)
+    scores = job.scores_of_examples(dev, lambda texts: np.stack([table[text] for text in texts]), None)
     return {**{f"eval_{name}": score for name, score in scores.items()}, **json.loads(output.splitlines()[-1])}
 
 

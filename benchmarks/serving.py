@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from common import measure_in_process, medians_and_ratios
 
-from official_bert.tasks.classification.datasets.published import DATASETS
+from official_bert.tasks.classification.datasets import DATASETS
 
 # For the child processes.
 os.environ["TOKENIZERS_PARALLELISM"] = "true"  # the default, without a warning when the compiler is started
@@ -94,12 +94,10 @@ def prepare_ours(flags: argparse.Namespace) -> None:
     from official_bert.commands import convert_hf_checkpoint
     from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
     from official_bert.config.bert_config import BertConfig
-    from official_bert.modeling.classifier import ClassificationModel
     from official_bert.modeling.encoder import create_encoder
     from official_bert.modeling.encoder_options import PLAIN, UNPADDED
-    from official_bert.serving.lite import write_lite
-    from official_bert.serving.onnx_export import write_onnx
-    from official_bert.serving.saved_model import write_export
+    from official_bert.modeling.heads import ClassificationModel
+    from official_bert.serving.exports import write_export, write_lite, write_onnx
     from official_bert.tasks.classification.servable import ClassificationServable
     from official_bert.tokenization import FullTokenizer
 

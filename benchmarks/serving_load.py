@@ -30,10 +30,10 @@ def read_texts(flags: argparse.Namespace) -> list[str]:
 def prepare(flags: argparse.Namespace) -> None:
     """Write the export."""
     from official_bert.config.bert_config import BertConfig
-    from official_bert.modeling.classifier import ClassificationModel
     from official_bert.modeling.encoder import BertEncoder
     from official_bert.modeling.encoder_options import UnpaddedLayout
-    from official_bert.serving.saved_model import write_export
+    from official_bert.modeling.heads import ClassificationModel
+    from official_bert.serving.exports import write_export
     from official_bert.tasks.classification.servable import ClassificationServable
     from official_bert.tokenization import FullTokenizer
 

@@ -18,7 +18,7 @@ import time
 import numpy as np
 from common import measure_in_process
 
-from official_bert.metrics.similarity import nearest, normalized
+from official_bert.metrics.retrieval import nearest, normalized
 
 WIDTH, TOP_K, NUM_QUERIES = 384, 10, 7
 _ROWS_AT_A_TIME = 10_000

@@ -109,8 +109,8 @@ def tokenize(squad_file: str, vocab_file: str):
 
 
 def write_records(squad_file: str, vocab_file: str, path: str) -> int:
-    from official_bert.data.records import RecordFile
-    from official_bert.tasks.question_answering.records import PREDICTION_SCHEMA, write_prediction_records
+    from official_bert.data.record_files import RecordFile
+    from official_bert.tasks.question_answering.windows import PREDICTION_SCHEMA, write_prediction_records
 
     with contextlib.suppress(FileNotFoundError):
         os.remove(path)  # or it would be reused
@@ -122,7 +122,7 @@ def write_plain_records(content: dict, vocab_file: str, path: str) -> None:
     import tensorflow as tf
 
     from official_bert.config.text_settings import TextSettings
-    from official_bert.tasks.question_answering.records import FIRST_UNIQUE_ID
+    from official_bert.tasks.question_answering.windows import FIRST_UNIQUE_ID
     from official_bert.tokenization import load_vocab
     from tests.tasks.question_answering.plain_squad import plain_features
 

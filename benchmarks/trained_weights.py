@@ -30,8 +30,7 @@ def measure(side: str, batch_size: int, length: int) -> None:
     import tensorflow as tf
 
     from official_bert.config.bert_config import BertConfig
-    from official_bert.modeling.encoder_options import EncoderOptions
-    from official_bert.modeling.lora import LoraSettings
+    from official_bert.modeling.encoder_options import EncoderOptions, LoraSettings
     from official_bert.tasks.classification.task import ClassificationTask
 
     plan_options, updates = SIDES[side]

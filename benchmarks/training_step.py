@@ -59,8 +59,8 @@ def step_of(task, batch, **options):
     """Return a training step of a task that reuses one batch; the options are those of `TrainingPlan`."""
     import tensorflow as tf
 
-    from official_bert.training.plan import TrainingPlan
     from official_bert.training.step import TrainingSteps
+    from official_bert.training.task import TrainingPlan
 
     batch_size = batch["input_ids"].shape[0]
     plan = TrainingPlan(

@@ -6,7 +6,7 @@ import sys
 
 from official_bert import __version__
 from official_bert.commands import NAMES, all_commands, start
-from official_bert.options.running import exiting_with_one_line
+from official_bert.options.command import exiting_with_one_line
 from official_bert.support.errors import UserError
 
 

@@ -14,11 +14,10 @@ import sys
 import numpy as np
 import pytest
 
-from official_bert.options.flag_names import with_dashes
-from official_bert.options.running import UNUSED_PEERS
-from official_bert.support.errors import UserError
-from official_bert.support.extras import blocked_imports
-from official_bert.support.stderr_filter import filtered_stderr
+from official_bert.options.command import UNUSED_PEERS
+from official_bert.options.option import with_dashes
+from official_bert.support.console import filtered_stderr
+from official_bert.support.errors import UserError, blocked_imports
 from tests import warm_start
 
 pytest_plugins = ("tests.browser_fixtures", "tests.export_fixtures")
@@ -221,7 +220,7 @@ def forked_python(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def two_devices():
-    from official_bert.training.strategy import mirrored_strategy  # imports TensorFlow
+    from official_bert.training.devices import mirrored_strategy  # imports TensorFlow
 
     return mirrored_strategy("CPU", 2)
 

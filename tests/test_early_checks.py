@@ -16,7 +16,7 @@ from tests.conftest import GOLDEN, script_environment
 _PROGRAM = """
 import sys
 sys.modules["tensorflow"] = None
-from official_bert.options.flag_names import with_dashes
+from official_bert.options.option import with_dashes
 from official_bert.commands import load_command
 from official_bert.support.errors import UserError
 for name, flags, part in {cases!r}:

@@ -19,7 +19,7 @@ ROWS = (
 )
 ROW_OF = {name: number for number, names in enumerate(ROWS) for name in names}
 IN_THE_GRAPH = tuple(
-    f"graph_{name}.py" for name in ("joining", "operations", "python", "sentencepiece", "tokenizer", "windows")
+    f"graph_{name}.py" for name in ("operations", "sentencepiece", "sequences", "tokenizer")
 )  # modules of tokenization
 MUST_NOT_IMPORT_EACH_OTHER = (
     {"tokenization", "metrics", "optimization", "visualization"},
@@ -161,7 +161,7 @@ def test_flags_are_spelled_where_the_command_line_is_known_alone():
         for flag in flags_spelled(path)
     ]
     assert found == []
-    assert "--do_train" in list(flags_spelled(PACKAGE / "options" / "finetuning.py"))
+    assert "--do_train" in list(flags_spelled(PACKAGE / "options" / "training.py"))
 
 
 def test_no_test_imports_from_another_test():

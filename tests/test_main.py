@@ -120,7 +120,7 @@ def test_a_wheel_works_without_the_checkout(tmp_path):
     result = run("demo", "--output_dir=demo")
     assert "documents gave" in result.errors and "== 4." in result.output, result
     shutil.rmtree(folder / "demo")
-    program = "from official_bert.support.extras import install_command; print(install_command('serve'))"
+    program = "from official_bert.support.errors import install_command; print(install_command('serve'))"
     command = subprocess.run([str(python), "-c", program], cwd=folder, env=environment, capture_output=True, text=True)
     assert command.stdout == f"pip install '{wheel}[serve]'\n", command
     (folder / "corpus.txt").write_text((GOLDEN / "inputs" / "corpus.txt").read_text())

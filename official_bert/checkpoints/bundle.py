@@ -11,13 +11,19 @@ from collections.abc import Container, Mapping
 import numpy as np
 import tensorflow as tf
 
-from official_bert.checkpoints.checkpoint_files import CHECKPOINT_NAME, STATE_FILE
-from official_bert.checkpoints.state_file import DATA_SUFFIX, check_path, find_checkpoint, step_of
+from official_bert.checkpoints.state_file import (
+    CHECKPOINT_NAME,
+    DATA_SUFFIX,
+    STATE_FILE,
+    check_path,
+    find_checkpoint,
+    step_of,
+)
 from official_bert.checkpoints.stored_arrays import StoredArray, check_declared
-from official_bert.families.family_registry import canonical_name
+from official_bert.families.family import canonical_name
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError, plain_message
-from official_bert.support.fault_points import fault_point
+from official_bert.support.files import fault_point
 
 # TensorFlow's errors for damaged files depend on where the damage is.
 _READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)

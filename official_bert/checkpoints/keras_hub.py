@@ -16,11 +16,10 @@ import h5py
 import numpy as np
 from absl import logging
 
-from official_bert.checkpoints.keras_layers import find_layer_variable, to_ours
-from official_bert.checkpoints.stored_arrays import StoredArray, check_declared
+from official_bert.checkpoints.stored_arrays import StoredArray, check_declared, find_layer_variable, to_ours
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.model_formats import PRESET_TASK_FILE
-from official_bert.families.family_registry import FAMILY_KEY, family_of_keys
+from official_bert.families.family import FAMILY_KEY, family_of_keys
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 

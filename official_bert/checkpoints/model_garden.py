@@ -16,10 +16,9 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from official_bert.checkpoints.bundle import OBJECT_GRAPH, CheckpointReader
-from official_bert.checkpoints.keras_layers import LayerVariable, find_layer_variable, to_ours
-from official_bert.checkpoints.stored_arrays import StoredArray
+from official_bert.checkpoints.stored_arrays import LayerVariable, StoredArray, find_layer_variable, to_ours
 from official_bert.config.bert_config import BertConfig
-from official_bert.families.family_registry import FAMILY_KEY, all_families
+from official_bert.families.family import FAMILY_KEY, all_families
 from official_bert.support.errors import UserError
 
 KIND = "object checkpoint"

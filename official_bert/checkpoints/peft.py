@@ -10,8 +10,7 @@ import numpy as np
 from official_bert.checkpoints import safetensors
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
 from official_bert.checkpoints.stored_arrays import as_float32
-from official_bert.config.bert_config import BertConfig
-from official_bert.config.tensor_names import LORA, LORA_SCALE
+from official_bert.config.bert_config import LORA, LORA_SCALE, BertConfig
 from official_bert.families.hugging_face import Rule
 from official_bert.support import text_files
 from official_bert.support.errors import UserError, format_names

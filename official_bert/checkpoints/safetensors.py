@@ -18,7 +18,7 @@ from absl import logging
 
 from official_bert.checkpoints import pytorch_pickle
 from official_bert.checkpoints.bundle import is_training_state
-from official_bert.checkpoints.kinds import check_kind
+from official_bert.checkpoints.loading import check_kind
 from official_bert.checkpoints.stored_arrays import MAX_DECLARED_BYTES, StoredArray, check_declared, read_part
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.model_formats import HF_WEIGHTS

@@ -11,14 +11,16 @@ import os
 import re
 from typing import NamedTuple
 
-from official_bert.checkpoints.checkpoint_files import BEST_FOLDER, CHECKPOINT_NAME, STATE_FILE
 from official_bert.config import model_formats
 from official_bert.config.model_formats import HF_WEIGHTS, UNSUPPORTED
 from official_bert.config.sentence_modules import encoder_folder
-from official_bert.families.family_registry import all_families
-from official_bert.support import files, text_files
+from official_bert.families.family import all_families
+from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
 
+STATE_FILE = "checkpoint"
+BEST_FOLDER = "best"  # subfolder of the output folder for a run's best checkpoint
+CHECKPOINT_NAME = re.compile(r"model\.ckpt-(\d+)")
 DATA_SUFFIX = ".data-00000-of-00001"
 
 _HF_CONFIG = "config.json"
@@ -31,6 +33,17 @@ _PATTERN = re.compile(r"[\[\]*?\\]")
 _ENTRY = re.compile(r'\s*(\w+)\s*:\s*(?:"((?:[^"\\]|\\.)*)"|[-+.\w]+)\s*')
 _ESCAPE = re.compile(rb"\\([0-7]{1,3}|x[0-9a-fA-F]{1,2}|.)", re.DOTALL)
 _NAMED_ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
+
+
+def delete_checkpoints(folder: str) -> None:
+    """Delete all checkpoints of a run, including its best one; linked folders and other files are kept."""
+    for entry in files.list_folder(folder):
+        path = os.path.join(folder, entry)
+        if files.is_folder(path):
+            if not os.path.islink(path):
+                delete_checkpoints(path)
+        elif entry == STATE_FILE or re.match(rf"{CHECKPOINT_NAME.pattern}\.", entry):
+            writing.remove(path)
 
 
 class CheckpointState(NamedTuple):

@@ -9,8 +9,7 @@ import pkgutil
 from collections.abc import Collection, Mapping
 from typing import Any, NoReturn
 
-from official_bert.options.command import Command
-from official_bert.options.running import exiting_with_one_line, run_command
+from official_bert.options.command import Command, exiting_with_one_line, run_command
 
 NAMES = sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
 

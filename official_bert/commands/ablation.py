@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from absl import logging
 
-from official_bert.commands.shared.file_checks import check_file, check_folder
+from official_bert.commands.shared.text_options import check_file, check_folder
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
-from official_bert.options.corpus import CorpusOptions
+from official_bert.options.groups import CorpusOptions, TextOptions
 from official_bert.options.option import MAX_AXIS, MAX_BATCH_SIZE, MAX_SEED, option, options
-from official_bert.options.text import TextOptions
 from official_bert.support import files, text_files, writing
+from official_bert.support.console import format_table, mean_and_deviation
 from official_bert.support.errors import UserError
 from official_bert.support.input_files import find_inputs
-from official_bert.support.text_tables import format_table, mean_and_deviation
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.pretraining.options import PretrainingConfig, PretrainingDataConfig
 
@@ -108,7 +107,7 @@ class AblationConfig(CorpusOptions, TextOptions):
 def check(config: AblationConfig) -> None:
     """Check the files before TensorFlow is imported."""
     from official_bert.data.corpus_files import CorpusReader, corpus_parts
-    from official_bert.tasks.classification.datasets.published import named_dataset
+    from official_bert.tasks.classification.datasets import named_dataset
 
     for name in ("bert_config_file", "vocab_file"):
         check_file(getattr(config, name), name)
@@ -238,7 +237,7 @@ def run(config: AblationConfig) -> None:
     Raises:
       UserError: a setting is invalid, a folder has runs with other settings, or a run fails.
     """
-    from official_bert.tasks.classification.datasets.published import named_dataset
+    from official_bert.tasks.classification.datasets import named_dataset
 
     metric = f"eval_{named_dataset(config.task_name).primary_metric}"
     bert_config = BertConfig.from_json_file(config.bert_config_file)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.shared.file_checks import check_file, check_model
+from official_bert.commands.shared.text_options import check_file, check_model
 from official_bert.options.command import Command
-from official_bert.options.model import HeadOptions, ModelOptions
+from official_bert.options.groups import HeadOptions, ModelOptions
 from official_bert.options.option import MAX_AXIS, option, options, redeclared
 from official_bert.support import text_files
 from official_bert.support.errors import UserError

@@ -4,16 +4,15 @@ import time
 
 from absl import logging
 
-from official_bert.commands.shared.file_checks import check_folder
+from official_bert.commands.shared.text_options import check_folder
 from official_bert.data.tables import FORMATS
-from official_bert.options.beam import BeamOptions
 from official_bert.options.command import Command
+from official_bert.options.groups import BeamOptions
 from official_bert.options.option import GIVEN, MAX_AXIS, MAX_PARTS, option, options
 from official_bert.support import files, writing
-from official_bert.support.errors import UserError
-from official_bert.support.extras import require
+from official_bert.support.console import format_seconds
+from official_bert.support.errors import UserError, require
 from official_bert.support.input_files import find_inputs, is_no_sidecar
-from official_bert.support.progress import format_seconds
 
 _POOLINGS = ("mean", "cls", "max", "pooler", "second_to_last", "sum_last_four", "concat_last_four")
 RECORDS_FORMAT = "tfrecord"
@@ -122,13 +121,13 @@ def run(config: BeamPredictionConfig) -> None:
       UserError: an input or the model is missing or corrupt, an option is unknown, a worker died, or the output cannot
         be written.
     """
+    from official_bert.data.feature_files import NPY, ids_path
     from official_bert.data.text_inputs import TextSource
-    from official_bert.data.vector_parts import NPY, ids_path
-    from official_bert.inference import exports
+    from official_bert.inference import finished_runs
 
     require("apache_beam", extra="beam")
     from official_bert.data import beam_jobs
-    from official_bert.data.beam_shards import shard_paths
+    from official_bert.data.beam_jobs import shard_paths
     from official_bert.inference import beam_prediction
 
     options = beam_jobs.pipeline_options(config.beam_arguments)
@@ -148,7 +147,7 @@ def run(config: BeamPredictionConfig) -> None:
     writing.check_no_overwriting(all_files, names, name="output_file")
     settings = beam_prediction.PredictionSettings(
         # All workers use one version, even if another is exported meanwhile.
-        model_dir=files.absolute_path(exports.find_version(config.model_dir) or config.model_dir),
+        model_dir=files.absolute_path(finished_runs.find_version(config.model_dir) or config.model_dir),
         pooling=config.pooling,
         max_seq_length=config.max_seq_length or None,
         text_format=text_format,

@@ -5,13 +5,12 @@ import time
 from absl import logging
 
 from official_bert.commands.create_pretraining_data import find_inputs_and_tokenizer
-from official_bert.commands.shared.file_checks import check_pretraining_data
-from official_bert.options.beam import BeamOptions
+from official_bert.commands.shared.text_options import check_pretraining_data
 from official_bert.options.command import Command
+from official_bert.options.groups import BeamOptions
 from official_bert.options.option import options
 from official_bert.support import files, writing
-from official_bert.support.errors import UserError
-from official_bert.support.extras import require
+from official_bert.support.errors import UserError, require
 from official_bert.support.input_files import InputState
 from official_bert.tasks.pretraining.options import RecordOptions
 
@@ -38,7 +37,7 @@ def run(config: BeamPretrainingDataConfig) -> None:
       UserError: an input is missing or unreadable, an option is unknown, a worker died, or an output cannot be written.
     """
     from official_bert.data.corpus_files import corpus_parts
-    from official_bert.data.records_tokenizer import keeping_tokenizer
+    from official_bert.tasks.pretraining.inputs import keeping_tokenizer
     from official_bert.tasks.pretraining.records import CorpusCounts, RecordCounts, RecordSettings
     from official_bert.tasks.pretraining.sharded import PART_BYTES
 

@@ -2,11 +2,10 @@
 
 from absl import logging
 
-from official_bert.commands.shared.file_checks import check_corpus
+from official_bert.commands.shared.text_options import check_corpus
 from official_bert.options.command import Command
-from official_bert.options.corpus import CorpusOptions
+from official_bert.options.groups import CorpusOptions, TextOptions
 from official_bert.options.option import option, options
-from official_bert.options.text import TextOptions
 from official_bert.support import writing
 from official_bert.support.input_files import find_inputs
 

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from official_bert.config.bert_config import BertConfig
-from official_bert.config.machine import check_memory
+from official_bert.config.bert_config import BertConfig, check_memory
 from official_bert.config.sentence_modules import encoder_folder, has_modules
 from official_bert.config.text_settings import TextSettings
 from official_bert.families.hugging_face import label_keys
 from official_bert.options.command import Command
+from official_bert.options.groups import TextOptions
 from official_bert.options.option import option, options, redeclared
-from official_bert.options.text import TextOptions
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from official_bert.commands.shared.sentence_folder import SentenceFolder
+    from official_bert.commands.shared.model_card import SentenceFolder
 
 # Flags that other flags need.
 _TO_HF = {"to_hf": (True,)}
@@ -118,9 +117,8 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
     from official_bert.tokenization.hf_wordpiece import read_settings
     from official_bert.tokenization.tokenizer_files import find_vocabulary
     from official_bert.tokenization.vocab import CLS, SEP, UNK
-    from official_bert.training.labels_file import read_labels
     from official_bert.training.model_folder import CHECKPOINT_FILE, write_model
-    from official_bert.training.run_folder import BERT_CONFIG_FILE
+    from official_bert.training.run_folder import BERT_CONFIG_FILE, read_labels
 
     hf_dir, output_dir = encoder_folder(config.hf_dir), config.output_dir
     hf_config_file = os.path.join(hf_dir, _HF_CONFIG_FILE)
@@ -165,8 +163,7 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
 def _convert_to_hf(config: HfConversionConfig) -> None:
     from official_bert.checkpoints import safetensors
     from official_bert.checkpoints.opening import open_checkpoint
-    from official_bert.commands.shared.model_card import model_card
-    from official_bert.commands.shared.sentence_folder import SCOPE
+    from official_bert.commands.shared.model_card import SCOPE, model_card
     from official_bert.tokenization import read_tokenizer
     from official_bert.tokenization.hf_tokenizer import TOKENIZER_FILE
     from official_bert.training.model_files import check_fits
@@ -229,8 +226,8 @@ def _sentence_modules(
 ) -> "SentenceFolder | None":
     """Return the modules of a trained sentence encoder; None for other models."""
     from official_bert.checkpoints.state_file import model_folders
-    from official_bert.commands.shared.sentence_folder import sentence_folder
-    from official_bert.options.saved_flags import config_from_saved
+    from official_bert.commands.shared.model_card import sentence_folder
+    from official_bert.options.option import config_from_saved
     from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
     from official_bert.training.run_folder import read_run_config
 
@@ -247,8 +244,7 @@ def _labels(init_checkpoint: str, num_classes: int | None) -> dict[str, Any]:
       UserError: the number of class names differs from the model's number of classes.
     """
     from official_bert.checkpoints.state_file import model_folders
-    from official_bert.training.labels_file import read_labels
-    from official_bert.training.run_folder import read_run_config
+    from official_bert.training.run_folder import read_labels, read_run_config
 
     if num_classes is None:
         return {}

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.shared.file_checks import check_pretraining_data
+from official_bert.commands.shared.text_options import check_pretraining_data
 from official_bert.options.command import Command
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
@@ -23,7 +23,7 @@ def run(config: PretrainingDataConfig) -> None:
     Raises:
       UserError: an input is missing, unreadable or changes while being read, or an output cannot be written.
     """
-    from official_bert.data.records_tokenizer import keeping_tokenizer
+    from official_bert.tasks.pretraining.inputs import keeping_tokenizer
     from official_bert.tasks.pretraining.records import RecordSettings
 
     input_files, tokenizer = find_inputs_and_tokenizer(config)
@@ -51,7 +51,7 @@ def _write_serial(
     config: PretrainingDataConfig, input_files: list[str], tokenizer: "Tokenizer", settings: "RecordSettings"
 ) -> str:
     from official_bert.data.corpus_files import corpus_parts
-    from official_bert.tasks.pretraining.serial import write_serial
+    from official_bert.tasks.pretraining.sharded import write_serial
 
     parts = corpus_parts(input_files, file_format=config.input_format, text_field=config.text_field)
     return write_serial(parts, tokenizer, settings, config.output_files, config.compression)

@@ -24,8 +24,8 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
 from official_bert.options.option import MAX_SEED, Options, option, options
 from official_bert.support import text_files, writing
+from official_bert.support.console import format_seconds
 from official_bert.support.errors import UserError
-from official_bert.support.progress import format_seconds
 
 _FOLDERS = {"pretraining": "demo_output", "classification": "demo_classifier_output"}
 
@@ -140,7 +140,7 @@ def run(config: DemoConfig) -> None:
 
 def _show_pretraining(folder: str, random_seed: int) -> None:
     """Show vocabulary, records, training, evaluation on held-out documents, masked words, and an export."""
-    from official_bert.training.results import read_results
+    from official_bert.training.run_folder import read_results
 
     began = time.monotonic()
     made = {
@@ -271,7 +271,7 @@ def _report(results: dict[str, float], made: dict[str, str], *, seconds: float) 
 
 def _show_classification(folder: str, random_seed: int) -> None:
     """Download an encoder with pip (83 MB), convert it, fine-tune, evaluate and predict."""
-    from official_bert.training.results import read_results
+    from official_bert.training.run_folder import read_results
 
     began = time.monotonic()
     huggingface, encoder, output_dir = (os.path.join(folder, name) for name in ("huggingface", "encoder", "reviews"))

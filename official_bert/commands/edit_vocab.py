@@ -5,20 +5,18 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.shared.file_checks import check_corpus
+from official_bert.commands.shared.text_options import check_corpus
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
-from official_bert.options.corpus import CorpusOptions
-from official_bert.options.model import ArchitectureOptions
+from official_bert.options.groups import ArchitectureOptions, CorpusOptions, TextOptions
 from official_bert.options.option import GIVEN, option, options
-from official_bert.options.text import TextOptions
 from official_bert.support import writing
 from official_bert.support.errors import UserError, format_names
 
 if TYPE_CHECKING:
     from collections import Counter
 
-    from official_bert.data.vocab_changes import VocabularyChange
+    from official_bert.data.vocab_learner import VocabularyChange
     from official_bert.tokenization.vocab import Vocabulary
 
 # Flags that other flags need.
@@ -98,8 +96,7 @@ def run(config: EditVocabConfig) -> None:
     """
     from official_bert.checkpoints.editing import read_model, with_vocabulary
     from official_bert.checkpoints.opening import open_checkpoint
-    from official_bert.data.vocab_changes import coverage, pruned
-    from official_bert.data.vocab_learner import count_corpus_words
+    from official_bert.data.vocab_learner import count_corpus_words, coverage, pruned
     from official_bert.support.input_files import find_inputs
     from official_bert.tokenization.vocab import Vocabulary, number_tokens
     from official_bert.training.model_folder import write_model
@@ -138,7 +135,7 @@ def run(config: EditVocabConfig) -> None:
 
 def _read_model(config: EditVocabConfig) -> "tuple[BertConfig, Vocabulary]":
     """Read architecture and vocabulary, and check that they match."""
-    from official_bert.tokenization.casing import check_casing
+    from official_bert.tokenization.tokenizer_files import check_casing
     from official_bert.tokenization.vocab import CLS, MASK, SEP, UNK, Vocabulary
     from official_bert.training.model_files import check_fits
 
@@ -156,8 +153,7 @@ def _read_model(config: EditVocabConfig) -> "tuple[BertConfig, Vocabulary]":
 
 def _extended(config: EditVocabConfig, vocabulary: "Vocabulary", word_counts: "Counter[str]") -> "VocabularyChange":
     """Add the wordpieces that shorten a text most."""
-    from official_bert.data.vocab_changes import extended
-    from official_bert.data.vocab_learner import learn_vocab
+    from official_bert.data.vocab_learner import extended, learn_vocab
 
     learned = learn_vocab(
         word_counts,

@@ -3,13 +3,11 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from official_bert.commands.shared.file_checks import check_model
+from official_bert.commands.shared.text_options import check_model
 from official_bert.config.sentence_modules import MODEL, NO_PROMPTS
 from official_bert.options.command import Command
-from official_bert.options.export import VersionOptions
-from official_bert.options.model import ModelOptions
+from official_bert.options.groups import POOLINGS, ModelOptions, VectorOptions, VersionOptions, pooling_help
 from official_bert.options.option import MAX_AXIS, option, options, redeclared
-from official_bert.options.vectors import POOLINGS, VectorOptions, pooling_help
 from official_bert.support.errors import UserError
 
 if TYPE_CHECKING:
@@ -69,8 +67,8 @@ class EmbeddingExportConfig(VectorOptions, VersionOptions, ModelOptions):
 
 def check(config: EmbeddingExportConfig) -> None:
     """Check the files before TensorFlow is imported."""
-    from official_bert.serving.parts import check_export
-    from official_bert.tokenization.batch import check_max_seq_length
+    from official_bert.options.groups import check_export
+    from official_bert.tokenization.tokenizer import check_max_seq_length
 
     bert_config = check_model(config)
     check_max_seq_length(config.max_seq_length or bert_config.max_length)
@@ -83,7 +81,7 @@ def run(config: EmbeddingExportConfig) -> None:
     Raises:
       UserError: a file is missing or corrupt, they do not match, or the export cannot be written.
     """
-    from official_bert.serving.run_export import export_run
+    from official_bert.serving.exports import export_run
     from official_bert.serving.versions import check_export_dir
     from official_bert.training.model_files import read_model_files
 
@@ -105,7 +103,7 @@ def _servable(
     from official_bert.inference.sentence_head import find_head
     from official_bert.modeling.encoder import create_encoder, is_needed
     from official_bert.modeling.sentence import SentenceModel
-    from official_bert.options.saved_flags import config_from_saved
+    from official_bert.options.option import config_from_saved
     from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
     from official_bert.tasks.sentence_encoder.servable import SentenceServable, servable_of_run
     from official_bert.training.run_folder import read_run_config

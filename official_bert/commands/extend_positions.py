@@ -38,7 +38,7 @@ def run(config: ExtendPositionsConfig) -> None:
     """
     from official_bert.checkpoints.editing import read_model, with_positions
     from official_bert.checkpoints.opening import open_checkpoint
-    from official_bert.config.machine import check_memory
+    from official_bert.config.bert_config import check_memory
     from official_bert.training.model_folder import write_model
 
     model = _read_model(config)

@@ -5,16 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from official_bert.commands.shared.file_checks import check_model
-from official_bert.commands.shared.text_options import TextFileOptions
+from official_bert.commands.shared.text_options import TextFileOptions, check_model
 from official_bert.config.sentence_modules import MODEL
 from official_bert.options.command import Command
-from official_bert.options.devices import DeviceOptions
-from official_bert.options.model import ModelOptions
+from official_bert.options.groups import DeviceOptions, ModelOptions
 from official_bert.options.option import MAX_AXIS, MAX_BATCH_SIZE, layer_numbers, option, options
 from official_bert.support import writing
+from official_bert.support.console import Progress
 from official_bert.support.errors import UserError
-from official_bert.support.progress import Progress
 
 if TYPE_CHECKING:
     from official_bert.inference.text_encoder import TextEncoder

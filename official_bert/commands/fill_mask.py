@@ -2,9 +2,9 @@
 
 import sys
 
-from official_bert.commands.shared.file_checks import check_model
+from official_bert.commands.shared.text_options import check_model
 from official_bert.options.command import Command
-from official_bert.options.model import ModelOptions
+from official_bert.options.groups import ModelOptions
 from official_bert.options.option import MAX_AXIS, option, options
 from official_bert.support.errors import UserError
 

@@ -12,11 +12,11 @@ from absl import logging
 from official_bert.options.command import Command
 from official_bert.options.option import Options, option, options
 from official_bert.support import files
+from official_bert.support.console import format_table, mean_and_deviation
 from official_bert.support.errors import UserError
-from official_bert.support.text_tables import format_table, mean_and_deviation
 
 if TYPE_CHECKING:
-    from official_bert.tasks.classification.datasets.labels import Dataset
+    from official_bert.tasks.classification.labels import Dataset
 
 
 @options(group="output")
@@ -46,8 +46,8 @@ def run(config: GlueAverageConfig) -> None:
     Raises:
       UserError: a folder lacks the results of a GLUE task.
     """
-    from official_bert.tasks.classification.datasets.published import GLUE_NAMES
-    from official_bert.training.results import RESULTS_FILE
+    from official_bert.tasks.classification.datasets import GLUE_NAMES
+    from official_bert.training.run_folder import RESULTS_FILE
 
     patterns = ",".join(os.path.join(folder.strip(), RESULTS_FILE) for folder in config.output_dirs.split(","))
     runs: dict[str, list[_Run]] = {name: [] for name in GLUE_NAMES}
@@ -69,10 +69,9 @@ class _Run(NamedTuple):
     @classmethod
     def read(cls, folder: str) -> "_Run":
         # Training writes its flags to the folder, evaluation alone to its subfolder `eval`.
-        from official_bert.tasks.classification.datasets.published import DATASETS, GLUE_NAMES
-        from official_bert.tasks.classification.outputs import class_score_names
-        from official_bert.training.results import RESULTS_FILE, read_results
-        from official_bert.training.run_folder import RUN_CONFIG_FILE, read_run_config
+        from official_bert.tasks.classification.datasets import DATASETS, GLUE_NAMES
+        from official_bert.tasks.classification.records import class_score_names
+        from official_bert.training.run_folder import RESULTS_FILE, RUN_CONFIG_FILE, read_results, read_run_config
 
         written = [read_run_config(part) for part in (folder, os.path.join(folder, "eval"))]
         written = [run.flags for run in written if run is not None]
@@ -102,7 +101,7 @@ class _Run(NamedTuple):
 
     @property
     def suffixes(self) -> list[str]:
-        from official_bert.tasks.classification.datasets.layouts import split_suffix
+        from official_bert.tasks.classification.labels import split_suffix
 
         return [split_suffix(split) for split in self.dataset.eval_splits]
 
@@ -112,7 +111,7 @@ class _Run(NamedTuple):
 
 
 def _rows(runs: dict[str, list[_Run]], uncounted: Sequence[str]) -> list[tuple[str, ...]]:
-    from official_bert.tasks.classification.datasets.published import GLUE_NAMES
+    from official_bert.tasks.classification.datasets import GLUE_NAMES
 
     rows, counted, missing = [_HEADER], [], []
     for name, of_task in runs.items():

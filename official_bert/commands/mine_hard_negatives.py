@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.shared.sentence_vectors import (
+from official_bert.commands.shared.text_options import (
     ApproximateOptions,
     MiningOptions,
     check_approximate,
@@ -14,12 +14,12 @@ from official_bert.commands.shared.sentence_vectors import (
     load_sentence_encoder,
     note_long,
     passages,
+    write_rows,
 )
-from official_bert.commands.shared.text_options import write_rows
 from official_bert.options.command import Command
 from official_bert.options.option import MAX_AXIS, option, options
+from official_bert.support.console import Progress
 from official_bert.support.errors import UserError
-from official_bert.support.progress import Progress
 
 if TYPE_CHECKING:
     from official_bert.data.text_inputs import TextSource

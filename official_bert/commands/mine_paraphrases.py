@@ -2,17 +2,17 @@
 
 from absl import logging
 
-from official_bert.commands.shared.sentence_vectors import (
+from official_bert.commands.shared.text_options import (
     MiningOptions,
     check_mining,
     load_sentence_encoder,
     note_long,
     passages,
+    write_rows,
 )
-from official_bert.commands.shared.text_options import write_rows
 from official_bert.options.command import Command
 from official_bert.options.option import option, options, redeclared
-from official_bert.support.progress import Progress
+from official_bert.support.console import Progress
 
 _COLUMNS = ("cosine", "line_1", "sentence_1", "line_2", "sentence_2")
 

@@ -8,8 +8,7 @@ from absl import logging
 from official_bert.options.command import Command
 from official_bert.options.option import Options, option, options
 from official_bert.support import files, writing
-from official_bert.support.errors import UserError, pluralize
-from official_bert.support.extras import check_installed, require
+from official_bert.support.errors import UserError, check_installed, pluralize, require
 from official_bert.support.metrics_file import METRICS_FILE, Metrics, read_metrics
 
 

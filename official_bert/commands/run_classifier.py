@@ -2,7 +2,7 @@
 
 import os
 
-from official_bert.commands.shared.file_checks import check_file, check_finetuning
+from official_bert.commands.shared.text_options import check_file, check_finetuning
 from official_bert.options.command import Command
 from official_bert.tasks.classification.options import ClassifierConfig
 
@@ -14,8 +14,7 @@ def check(config: ClassifierConfig) -> None:
       UserError: a file is missing, or the model's files do not match.
     """
     from official_bert.data.tables import Keys, check_table, format_of
-    from official_bert.tasks.classification.datasets.custom import CUSTOM
-    from official_bert.tasks.classification.datasets.published import named_dataset, xnli
+    from official_bert.tasks.classification.datasets import CUSTOM, named_dataset, xnli
 
     check_finetuning(config)
     if config.task_name.lower() == CUSTOM:

@@ -1,13 +1,13 @@
 """`run_ner`: train, evaluate, predict and export taggers of words."""
 
-from official_bert.commands.shared.file_checks import check_finetuning
+from official_bert.commands.shared.text_options import check_finetuning
 from official_bert.options.command import Command
 from official_bert.tasks.tagging.options import TaggingConfig
 
 
 def check(config: TaggingConfig) -> None:
     """Check the files before TensorFlow is imported."""
-    from official_bert.tasks.tagging.tagged_files import configured_file
+    from official_bert.tasks.tagging.records import configured_file
 
     check_finetuning(config)
     for name in config.required_files:

@@ -2,7 +2,7 @@
 
 import os
 
-from official_bert.commands.shared.file_checks import check_finetuning, check_folder
+from official_bert.commands.shared.text_options import check_finetuning, check_folder
 from official_bert.options.command import Command
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 

@@ -1,6 +1,6 @@
 """`run_squad`: train, evaluate, predict and export extractive question answering."""
 
-from official_bert.commands.shared.file_checks import check_file, check_finetuning
+from official_bert.commands.shared.text_options import check_file, check_finetuning
 from official_bert.options.command import Command
 from official_bert.tasks.question_answering.options import SquadConfig
 

@@ -5,15 +5,19 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.shared.file_checks import check_model
-from official_bert.commands.shared.sentence_vectors import note_long
-from official_bert.commands.shared.text_options import OutputTableOptions, TextFileOptions, write_rows
+from official_bert.commands.shared.text_options import (
+    OutputTableOptions,
+    TextFileOptions,
+    check_model,
+    note_long,
+    write_rows,
+)
 from official_bert.options.command import Command
+from official_bert.options.groups import SentenceBatchOptions
 from official_bert.options.option import option, options
-from official_bert.options.sentences import SentenceBatchOptions
 from official_bert.support import writing
+from official_bert.support.console import Progress
 from official_bert.support.errors import UserError
-from official_bert.support.progress import Progress
 
 if TYPE_CHECKING:
     from official_bert.inference.sentence_index import Sentence

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.shared.file_checks import check_model
-from official_bert.commands.shared.sentence_vectors import (
+from official_bert.commands.shared.text_options import (
     POOLINGS,
     ApproximateOptions,
     CandidateOptions,
     check_approximate,
+    check_model,
     load_sentence_encoder,
     note_long,
 )
@@ -21,8 +21,8 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
 from official_bert.options.option import MAX_AXIS, option, options, redeclared
 from official_bert.support import writing
+from official_bert.support.console import Progress
 from official_bert.support.errors import UserError
-from official_bert.support.progress import Progress
 
 if TYPE_CHECKING:
     from official_bert.inference.sentence_index import Sentence, SentenceSearch
@@ -209,7 +209,7 @@ def _write_ranks(config: SimilarityConfig, query: "Sentence", ranked: "list[tupl
 
 
 def _compare_layers(config: SimilarityConfig, bert_config: BertConfig, tokenizer: "Tokenizer") -> None:
-    from official_bert.inference.scored_pairs import compare_layers, read_scored_pairs
+    from official_bert.inference.mining import compare_layers, read_scored_pairs
 
     pairs = read_scored_pairs(config.sts_file)
     encoder = load_sentence_encoder(config, bert_config, tokenizer)

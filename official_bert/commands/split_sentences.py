@@ -6,15 +6,15 @@ from typing import IO, TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.shared.file_checks import check_corpus
+from official_bert.commands.shared.text_options import check_corpus
 from official_bert.options.command import Command
-from official_bert.options.corpus import CorpusOptions
+from official_bert.options.groups import CorpusOptions
 from official_bert.options.option import MAX_PARTS, option, options
 from official_bert.support import files, writing
+from official_bert.support.console import Progress
 from official_bert.support.errors import UserError, pluralize
 from official_bert.support.input_files import find_inputs
 from official_bert.support.processes import Workers, available_cores
-from official_bert.support.progress import Progress
 
 if TYPE_CHECKING:
     from official_bert.data.corpus_files import CorpusPart
@@ -103,11 +103,11 @@ def run(config: SplitSentencesConfig) -> None:
 
 @contextlib.contextmanager
 def _open_output(path: str) -> Iterator[IO[bytes]]:
-    from official_bert.data import tfrecord
+    from official_bert.data import record_files
 
     with contextlib.ExitStack() as stack:
         sink = stack.enter_context(writing.atomic_write(path, "wb"))
-        yield stack.enter_context(tfrecord.compressed_sink(sink)) if path.endswith(".gz") else sink
+        yield stack.enter_context(record_files.compressed_sink(sink)) if path.endswith(".gz") else sink
 
 
 def _is_same_text(first: "CorpusPart | None", second: "CorpusPart") -> bool:

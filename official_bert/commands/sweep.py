@@ -14,15 +14,13 @@ from absl import logging
 from official_bert.commands import load_command
 from official_bert.options.binding import from_arguments
 from official_bert.options.command import Command, split_command
-from official_bert.options.flag_names import on_behalf_of
-from official_bert.options.option import Options, option, options
+from official_bert.options.option import Options, on_behalf_of, option, options
 from official_bert.support import writing
+from official_bert.support.console import format_seconds, format_table, mean_and_deviation
 from official_bert.support.errors import UserError
-from official_bert.support.progress import format_seconds
-from official_bert.support.text_tables import format_table, mean_and_deviation
 
 if TYPE_CHECKING:
-    from official_bert.options.finetuning import LabellingOptions
+    from official_bert.options.training import LabellingOptions
     from official_bert.tasks.classification.options import ClassifierConfig
     from official_bert.tasks.tagging.options import TaggingConfig
     from official_bert.training.trials import Trial
@@ -173,8 +171,7 @@ def _read_command(config: SweepConfig, settings: Mapping[str, float]) -> "tuple[
 
 
 def _classifier_metric(config: "ClassifierConfig") -> str:
-    from official_bert.tasks.classification.datasets.custom import CUSTOM, custom_metrics
-    from official_bert.tasks.classification.datasets.published import named_dataset
+    from official_bert.tasks.classification.datasets import CUSTOM, custom_metrics, named_dataset
 
     if config.task_name.lower() == CUSTOM:
         return custom_metrics(config.problem, config.ranking)[0]
@@ -182,7 +179,7 @@ def _classifier_metric(config: "ClassifierConfig") -> str:
 
 
 def _tagger_metric(config: "TaggingConfig") -> str:
-    from official_bert.tasks.tagging.tagged_files import primary_metric, read_configured, tags_of
+    from official_bert.tasks.tagging.records import primary_metric, read_configured, tags_of
 
     return primary_metric(tags_of(read_configured(config, "train_file")))
 
@@ -230,7 +227,7 @@ class _Clock:
 
 def _record_progress(config: SweepConfig, combinations: Sequence[_Combination]) -> None:
     """Write `sweep.tsv`; on request, delete the checkpoints of combinations that can no longer win."""
-    from official_bert.checkpoints.checkpoint_files import delete_checkpoints
+    from official_bert.checkpoints.state_file import delete_checkpoints
 
     with writing.atomic_write(os.path.join(config.output_dir, "sweep.tsv")) as sink:
         sink.write(format_table(_rows(combinations), "tsv"))

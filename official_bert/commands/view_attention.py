@@ -5,14 +5,13 @@ import json
 
 from absl import logging
 
-from official_bert.commands.shared.file_checks import check_model
+from official_bert.commands.shared.text_options import check_model
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
-from official_bert.options.model import ModelOptions
+from official_bert.options.groups import ModelOptions
 from official_bert.options.option import MAX_AXIS, option, options
 from official_bert.support import writing
-from official_bert.support.errors import UserError
-from official_bert.support.extras import check_installed
+from official_bert.support.errors import UserError, check_installed
 
 _SHOWS_ATTENTION = {"format": ("html", "png")}
 
@@ -77,11 +76,10 @@ def run(config: AttentionConfig) -> None:
       UserError: files do not match, a head does not exist, the text is empty, or the output cannot be written.
     """
     from official_bert.inference import finished_runs
-    from official_bert.inference.attention_reader import AttentionReader
-    from official_bert.inference.attributions import EXPLAINED
+    from official_bert.inference.attention_reader import EXPLAINED, AttentionReader
     from official_bert.modeling.encoder_options import PLAIN
     from official_bert.training.model_files import read_model_files
-    from official_bert.visualization import attention, attention_image
+    from official_bert.visualization import attention, images
 
     bert_config = BertConfig.from_json_file(config.bert_config_file)
     bert_config.check_head(config.layer or 0, config.head or 0, config.bert_config_file)
@@ -108,9 +106,9 @@ def run(config: AttentionConfig) -> None:
             first = chosen or {"layer": 0, "head": 0}
             sink.write(attention.page(view, **first, merges_words=config.merge_words).encode())
         elif chosen:
-            attention_image.draw_head(view, sink, **chosen, merges_words=config.merge_words)
+            images.draw_head(view, sink, **chosen, merges_words=config.merge_words)
         else:
-            attention_image.draw_overview(view, sink, merges_words=config.merge_words)
+            images.draw_overview(view, sink, merges_words=config.merge_words)
     num_layers, num_heads, length, _ = view.attention.shape
     logging.info("wrote %s: %d wordpieces, %d layers of %d heads", config.output_file, length, num_layers, num_heads)
 

@@ -5,18 +5,17 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.shared.file_checks import check_model
+from official_bert.commands.shared.text_options import check_model
 from official_bert.options.command import Command
+from official_bert.options.groups import SentenceOptions
 from official_bert.options.option import layer_numbers, option, options
-from official_bert.options.sentences import SentenceOptions
 from official_bert.support import writing
-from official_bert.support.errors import UserError
-from official_bert.support.extras import check_installed, require
+from official_bert.support.errors import UserError, check_installed, require
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from official_bert.inference.word_occurrences import Occurrence
+    from official_bert.inference.feature_shards import Occurrence
 
 
 @options(group="input")
@@ -58,12 +57,12 @@ def run(config: WordVectorConfig) -> None:
     """
     import numpy as np
 
+    from official_bert.inference.feature_shards import find_occurrences
     from official_bert.inference.sentence_index import read_sentences
     from official_bert.inference.text_encoder import VectorSettings, load_text_encoder
-    from official_bert.inference.word_occurrences import find_occurrences
-    from official_bert.metrics.similarity import cosine_table, principal_components
+    from official_bert.metrics.retrieval import cosine_table, principal_components
     from official_bert.training.model_files import read_model_files
-    from official_bert.visualization import vectors_image
+    from official_bert.visualization import images
 
     if config.image_file is not None:
         require("matplotlib", extra="plots")
@@ -91,7 +90,7 @@ def run(config: WordVectorConfig) -> None:
     if config.image_file is not None:
         texts = [str(each.sentence) for each in occurrences]
         with writing.atomic_write(config.image_file, "wb") as sink:
-            vectors_image.draw(*principal_components(vectors), texts, config.word, sink)
+            images.draw(*principal_components(vectors), texts, config.word, sink)
         logging.info("drawn: %s", config.image_file)
 
 

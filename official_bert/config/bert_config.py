@@ -4,6 +4,8 @@ import dataclasses
 import itertools
 import json
 import math
+import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
@@ -11,9 +13,8 @@ from absl import logging
 
 from official_bert.config import model_formats
 from official_bert.families import hugging_face
-from official_bert.families.family import Family
-from official_bert.families.family_registry import BERT, FAMILY_KEY, all_families, family_of_keys, load_family
-from official_bert.support import text_files
+from official_bert.families.family import BERT, FAMILY_KEY, Family, all_families, family_of_keys, load_family
+from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 
 BIDIRECTIONAL, LEFT_TO_RIGHT = ATTENTION_DIRECTIONS = ("bidirectional", "left_to_right")
@@ -45,6 +46,19 @@ _NOT_DECISIVE = (
     "pooler_type",
 )
 _MOST_SPARE_ROWS = 1024  # embedding tables are padded to multiples of at most this number
+_BYTES_OF_NUMBER = 4  # float32
+_ADAM_MULTIPLE = 3  # each parameter and Adam's two moments
+# The inputs of every encoder, each int32 [B, S], in the order of its arguments.
+ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")
+
+# The number of positions of each text of an example, in records whose texts follow one another.
+TEXT_LENGTHS = "text_lengths"
+
+# The output of a frozen encoder, in records and as the input of a separate head.
+FEATURES = "features"
+
+# Low-rank updates of kernels: a part of the names of their two factors, Keras's, and the name of their scale.
+LORA, LORA_SCALE = "/lora_kernel_", "lora_scale"
 
 
 class _Vocabulary(Protocol):
@@ -65,7 +79,7 @@ class BertConfig:
     added to the variance in layer normalization.
 
     Attributes:
-      family_name: the family's key in `families.family_registry`.
+      family_name: the family's key in `families.family`.
       largest: maximum of each count among the keys.
       smallest: minimum of each count whose minimum is not 1.
       first_position: the row of the position embeddings for the first position of a sequence.
@@ -396,3 +410,40 @@ def _shown(value: object) -> str:
 
 def _is_number(value) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def check_memory(config: BertConfig, config_file: str, *, for_training: bool) -> None:
+    """Check that a model fits into the memory, before anything tries to allocate it.
+
+    Raises:
+      UserError: the parameters, and in training Adam's state, need more than physical memory and swap together; the
+        message names the config key that is furthest from its usual value.
+    """
+    needed = config.num_parameters * _BYTES_OF_NUMBER * (_ADAM_MULTIPLE if for_training else 1)
+    available = _memory_and_swap()
+    if available is not None and needed > available:
+        name = max(USUAL_SIZES, key=lambda name: getattr(config, name) / USUAL_SIZES[name])
+        raise UserError(
+            f"{config_file}: {name} is {getattr(config, name)}; the model has {config.num_parameters:,} parameters and "
+            f"needs {_gigabytes(needed)} {'to be trained' if for_training else 'of memory'}, but this machine has "
+            f"{_gigabytes(available)}, swap included"
+        )
+
+
+def _memory_and_swap() -> int | None:
+    """Return the bytes of physical memory and swap; None if the system does not report them."""
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        with files.open_file("/proc/meminfo") as source:
+            swap = re.search(r"^SwapTotal:\s+(\d+) kB$", source.read(), re.MULTILINE)
+    except (
+        AttributeError,
+        OSError,
+        ValueError,
+    ):  # if one is unknown, a model that fits could be rejected
+        return None
+    return memory + 1024 * int(swap[1]) if swap and memory > 0 else None
+
+
+def _gigabytes(num_bytes: int) -> str:
+    return f"{num_bytes / 1e9:,.1f} GB"

@@ -8,9 +8,10 @@ import collections
 import contextlib
 import io
 import logging as standard_logging
+import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -34,6 +35,7 @@ from apache_beam.runners.portability.portable_runner import JobServiceHandle
 from official_bert.support import writing
 from official_bert.support.errors import UserError
 
+Items = Sequence[tuple[Any, Any]]
 _SECONDS_BETWEEN_CHECKS = 0.5
 _LOCAL_RUNNERS = ("directrunner", "direct")
 # Their job servers support more options than Beam for Python.
@@ -49,6 +51,62 @@ LOST_WORKER = (
 )
 _STEP = re.compile(r" \[while running '.*$")
 _NAMESPACE = "official_bert"
+
+
+class WriteShards(beam.PTransform):
+    """Transform that writes shards; one worker holds each shard in memory, sorted.
+
+    A shard gets its name only when complete, so a worker that dies leaves no partial shard, and a retry replaces a
+    shard by an identical one. Empty shards are written, too.
+
+    Input: pairs of a shard number and items; an item is a pair of a unique sort key and content. Output: the paths.
+    """
+
+    def __init__(self, paths: Sequence[str], write: Callable[[str, Iterable[Any]], None]):
+        """Configure the transform.
+
+        Args:
+          paths: the shard paths, by number.
+          write: a module-level function that writes the contents of the items to a file atomically.
+        """
+        super().__init__()
+        self._paths, self._write = list(paths), write
+
+    def expand(self, items):
+        """Add the steps to the pipeline."""
+        every_shard = items.pipeline | "list the shards" >> beam.Create([(n, []) for n in range(len(self._paths))])
+        return (
+            (items, every_shard)
+            | "add empty shards" >> beam.Flatten()
+            | "gather the shards" >> beam.GroupByKey()
+            | "write the shards" >> beam.ParDo(_WriteShard(self._paths, self._write))
+        )
+
+
+class _WriteShard(beam.DoFn):
+    def __init__(self, paths: Sequence[str], write: Callable[[str, Iterable[Any]], None]):
+        self._paths, self._write = paths, write
+
+    def process(self, shard: tuple[int, Iterable[Items]]) -> Iterator[str]:
+        number, parts = shard
+        items = sorted((item for part in parts for item in part), key=lambda item: item[0])
+        self._write(self._paths[number], (content for _, content in items))
+        yield self._paths[number]
+
+
+def shard_paths(path: str, num_shards: int) -> list[str]:
+    """Return shard names: `out-00000-of-00008.jsonl`, ... for `out.jsonl` and 8; the path itself for 1."""
+    if num_shards == 1:
+        return [path]
+    stem, ending = os.path.splitext(path)
+    return [f"{stem}-{number:05d}-of-{num_shards:05d}{ending}" for number in range(num_shards)]
+
+
+def write_lines(path: str, lines: Iterable[bytes]) -> None:
+    """Write lines without line ends to a text file."""
+    with writing.atomic_write(path, "wb") as sink:
+        for line in lines:
+            sink.write(line + b"\n")
 
 
 def counter(name: str) -> Any:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from official_bert.data import parquet
 from official_bert.data.tables import KEYED_FORMATS, Keys, format_of
 from official_bert.support import compression, files
+from official_bert.support.console import Progress
 from official_bert.support.errors import UserError
-from official_bert.support.progress import Progress
 from official_bert.support.text_files import LineReader, line_number
 
 FORMATS = ("text", "lines", "jsonl", "parquet")

@@ -6,8 +6,7 @@ from typing import Any
 
 from official_bert.support import files
 from official_bert.support.compression import is_compressed
-from official_bert.support.errors import UserError, format_names
-from official_bert.support.extras import install_command
+from official_bert.support.errors import UserError, format_names, install_command
 
 MAGIC = b"PAR1"  # at the beginning and end of a file
 _BATCH_ROWS = 64  # a text may be as long as a book

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from official_bert.data.randomness import shuffle
+from official_bert.data.masking import shuffle
 
 
 class Corpus:

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from official_bert.data.corpus_files import CorpusPart, CorpusReader
 from official_bert.support import compression, files
-from official_bert.support.errors import UserError
-from official_bert.support.extras import install_command
+from official_bert.support.errors import UserError, install_command
 
 _WINDOW = 1 << 18  # characters of a long text to split at a time: blingfire takes about 15 bytes for each
 

@@ -1,6 +1,6 @@
 """ALBERT: layers that share weights, and embeddings that are narrower than the layers.
 
-The layers are in `modeling/albert.py`. Variables are named as in the checkpoints of google-research/albert.
+The layers are in `modeling/variants.py`. Variables are named as in the checkpoints of google-research/albert.
 """
 
 import dataclasses
@@ -85,7 +85,7 @@ def _identity(config: AlbertConfig) -> Constants:
 _LAYER = "bert/encoder/transformer/group_{}/inner_group_{}"
 _HF_LAYER = "albert.encoder.albert_layer_groups.{}.albert_layers.{}"
 
-FAMILY = Family(
+ALBERT_FAMILY = Family(
     name=AlbertConfig.family_name,
     title="an ALBERT",
     config_class=AlbertConfig,
@@ -99,7 +99,7 @@ FAMILY = Family(
         "num_memory_blocks": 0,
     },
     tokenizer="official_bert.tokenization.sentencepiece_tokenizer.SentencePieceTokenizer",
-    parts={"stack": "official_bert.modeling.albert.SharedStack"},
+    parts={"stack": "official_bert.modeling.variants.SharedStack"},
     layers="ALBERT's shared layers",
     layer_scope="encoder/transformer/group_0/",
     layer_keys=("num_hidden_groups", "inner_group_num"),

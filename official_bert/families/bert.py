@@ -1,11 +1,14 @@
 """BERT, the base of all other families; its config is `BertConfig`, its layers are in `modeling/transformer.py`."""
 
-from official_bert.config.bert_config import BertConfig
-from official_bert.families.family import Family
-from official_bert.families.family_registry import BERT
-from official_bert.families.hugging_face import HuggingFace, Rule, dense, encoder_rules, layer_norm, output
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar
 
-FAMILY = Family(
+from official_bert.config.bert_config import LARGEST_SIZE, BertConfig
+from official_bert.families.family import BERT, Family
+from official_bert.families.hugging_face import FIXED, HuggingFace, Rule, dense, encoder_rules, layer_norm, output
+
+BERT_FAMILY = Family(
     name=BERT,
     title="a BERT",
     config_class=BertConfig,
@@ -42,4 +45,251 @@ FAMILY = Family(
             ("span head",): "BertForQuestionAnswering",
         },
     ),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class DistilBertConfig(BertConfig):
+    """The architecture of a DistilBERT, with BERT's keys; segment ids have no effect.
+
+    Raises:
+      UserError: a value has the wrong type or range, or two values do not fit together.
+    Source: Sanh et al., 2019, section 3.
+    """
+
+    family_name: ClassVar[str] = "distilbert"
+    largest: ClassVar[Mapping[str, int]] = {**BertConfig.largest, "type_vocab_size": 0}
+    smallest: ClassVar[Mapping[str, int]] = {"type_vocab_size": 0}
+
+    type_vocab_size: int = 0
+
+
+_LAYER, _HF_LAYER = "bert/encoder/layer_{}", "distilbert.transformer.layer.{}"
+
+DISTILBERT_FAMILY = Family(
+    name=DistilBertConfig.family_name,
+    title="a DistilBERT",
+    config_class=DistilBertConfig,
+    pooler_activation="relu",  # activation of the classifier's projection
+    hugging_face=HuggingFace(
+        defaults={"vocab_size": 30522, "activation": "gelu"},
+        fixed={**FIXED, "layer_norm_eps": 1e-12},
+        keys={
+            "hidden_size": "dim",
+            "num_hidden_layers": "n_layers",
+            "num_attention_heads": "n_heads",
+            "intermediate_size": "hidden_dim",
+            "hidden_act": "activation",
+            "hidden_dropout_prob": "dropout",
+            "attention_probs_dropout_prob": "attention_dropout",
+            "type_vocab_size": None,
+        },
+        tokenizer_class="DistilBertTokenizer",
+        prefix="distilbert.",
+        parts={
+            "encoder": (
+                Rule("bert/embeddings/word_embeddings", "distilbert.embeddings.word_embeddings.weight", "VD"),
+                Rule("bert/embeddings/position_embeddings", "distilbert.embeddings.position_embeddings.weight", "SD"),
+                *layer_norm("bert/embeddings/LayerNorm", "distilbert.embeddings.LayerNorm"),
+                *dense(f"{_LAYER}/attention/self/query", f"{_HF_LAYER}.attention.q_lin", "DD"),
+                *dense(f"{_LAYER}/attention/self/key", f"{_HF_LAYER}.attention.k_lin", "DD"),
+                *dense(f"{_LAYER}/attention/self/value", f"{_HF_LAYER}.attention.v_lin", "DD"),
+                *dense(f"{_LAYER}/attention/output/dense", f"{_HF_LAYER}.attention.out_lin", "DD"),
+                *layer_norm(f"{_LAYER}/attention/output/LayerNorm", f"{_HF_LAYER}.sa_layer_norm"),
+                *dense(f"{_LAYER}/intermediate/dense", f"{_HF_LAYER}.ffn.lin1", "DI"),
+                *dense(f"{_LAYER}/output/dense", f"{_HF_LAYER}.ffn.lin2", "ID"),
+                *layer_norm(f"{_LAYER}/output/LayerNorm", f"{_HF_LAYER}.output_layer_norm"),
+            ),
+            "masked-LM head": (
+                *dense("cls/predictions/transform/dense", "vocab_transform", "DD"),
+                *layer_norm("cls/predictions/transform/LayerNorm", "vocab_layer_norm"),
+                Rule("cls/predictions/output_bias", "vocab_projector.bias", "V"),
+            ),
+            "classifier": output("", "classifier", "C"),
+            "tagger": output("tagging/", "classifier", "C"),
+            "multiple-choice head": output("multiple_choice/", "classifier", "1"),
+            "span head": output("cls/squad/", "qa_outputs", "2"),
+        },
+        poolers=dict.fromkeys(
+            ("classifier", "multiple-choice head"), dense("bert/pooler/dense", "pre_classifier", "DD")
+        ),
+        left_out=("bert/pooler/", "cls/seq_relationship/"),
+        tied={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
+        architectures={
+            (): "DistilBertModel",
+            ("masked-LM head",): "DistilBertForMaskedLM",
+            ("classifier",): "DistilBertForSequenceClassification",
+            ("tagger",): "DistilBertForTokenClassification",
+            ("multiple-choice head",): "DistilBertForMultipleChoice",
+            ("span head",): "DistilBertForQuestionAnswering",
+        },
+    ),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ElectraConfig(BertConfig):
+    """The architecture of an ELECTRA: BERT's keys and the width of the embeddings, `embedding_size`.
+
+    Raises:
+      UserError: a value has the wrong type or range, or two values do not fit together.
+    Source: Clark et al., 2020, section 3.2, and google-research/electra; the defaults are those of the small model.
+    """
+
+    family_name: ClassVar[str] = "electra"
+    largest: ClassVar[Mapping[str, int]] = {**BertConfig.largest, "embedding_size": LARGEST_SIZE}
+
+    hidden_size: int = 256
+    num_attention_heads: int = 4
+    intermediate_size: int = 1024
+    hidden_act: str = "gelu_erf"
+    type_vocab_size: int = 2
+
+    embedding_size: int = 128
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the embeddings, E."""
+        return self.embedding_size
+
+
+_PROJECTION = "bert/encoder/embedding_hidden_mapping_in"
+
+ELECTRA_FAMILY = Family(
+    name=ElectraConfig.family_name,
+    title="an ELECTRA",
+    config_class=ElectraConfig,
+    pooler_activation="gelu_erf",  # activation of the classifier's projection
+    masked_lm_activation="gelu_erf",
+    released_names={"electra/embeddings_project/": f"{_PROJECTION}/", "electra/": "bert/"},
+    hugging_face=HuggingFace(
+        defaults={"vocab_size": 30522, "hidden_act": "gelu"},
+        tokenizer_class="ElectraTokenizer",
+        prefix="electra.",
+        parts={
+            "encoder": (
+                *encoder_rules("electra"),
+                *(rule._replace(is_projection=True) for rule in dense(_PROJECTION, "electra.embeddings_project", "ED")),
+            ),
+            "masked-LM head": (
+                *dense("cls/predictions/transform/dense", "generator_predictions.dense", "DE"),
+                *layer_norm("cls/predictions/transform/LayerNorm", "generator_predictions.LayerNorm", "E"),
+                Rule("cls/predictions/output_bias", "generator_lm_head.bias", "V"),
+            ),
+            "discriminator's head": (
+                *dense("discriminator_predictions/dense", "discriminator_predictions.dense", "DD"),
+                *dense("discriminator_predictions/dense_1", "discriminator_predictions.dense_prediction", "D1"),
+            ),
+            "classifier": output("", "classifier.out_proj", "C"),
+            "tagger": output("tagging/", "classifier", "C"),
+            "multiple-choice head": output("multiple_choice/", "classifier", "1"),
+            "span head": output("cls/squad/", "qa_outputs", "2"),
+        },
+        poolers={
+            "classifier": dense("bert/pooler/dense", "classifier.dense", "DD"),
+            "multiple-choice head": dense("bert/pooler/dense", "sequence_summary.summary", "DD"),
+        },
+        left_out=("bert/pooler/", "cls/seq_relationship/", "generator/", "generator_predictions/"),
+        tied={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
+        architectures={
+            (): "ElectraModel",
+            ("masked-LM head",): "ElectraForMaskedLM",
+            ("discriminator's head",): "ElectraForPreTraining",
+            ("classifier",): "ElectraForSequenceClassification",
+            ("tagger",): "ElectraForTokenClassification",
+            ("multiple-choice head",): "ElectraForMultipleChoice",
+            ("span head",): "ElectraForQuestionAnswering",
+        },
+    ),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class RobertaConfig(BertConfig):
+    """The architecture of a RoBERTa, with BERT's keys; `max_position_embeddings` includes the two rows without text.
+
+    Raises:
+      UserError: a value has the wrong type or range, or two values do not fit together.
+    Source: Liu et al., 2019, sections 2 and 4.
+    """
+
+    family_name: ClassVar[str] = "roberta"
+    first_position: ClassVar[int] = 2
+
+    @property
+    def num_segments(self) -> int:
+        """Number of valid segment ids, at least the two of a pair; they have no effect if the table has one row."""
+        return max(2, self.type_vocab_size)
+
+
+@dataclasses.dataclass(frozen=True)
+class XlmRobertaConfig(RobertaConfig):
+    """The architecture of an XLM-RoBERTa, equal to a RoBERTa's. Source: Conneau et al., 2020, section 3."""
+
+    family_name: ClassVar[str] = "xlm-roberta"
+
+
+@dataclasses.dataclass(frozen=True)
+class CamembertConfig(RobertaConfig):
+    """The architecture of a CamemBERT, equal to a RoBERTa's. Source: Martin et al., 2020, section 4."""
+
+    family_name: ClassVar[str] = "camembert"
+
+
+def _family(title: str, config_class: type, classes: str, tokenizer: str, vocab_size: int) -> Family:
+    """Make a family; `classes` is the prefix of its class names in `transformers`."""
+    return Family(
+        name=config_class.family_name,
+        title=title,
+        config_class=config_class,
+        tokenizer=tokenizer,
+        parts={"embeddings": "official_bert.modeling.variants.RobertaEmbeddings"},
+        masked_lm_activation="gelu_erf",
+        hugging_face=HuggingFace(
+            defaults={"vocab_size": vocab_size, "type_vocab_size": 2, "hidden_act": "gelu"},
+            fixed={**FIXED, "pad_token_id": RobertaConfig.first_position - 1},
+            tokenizer_class=f"{classes}Tokenizer",
+            prefix="roberta.",
+            parts={
+                "encoder": encoder_rules("roberta"),
+                "pooler": dense("bert/pooler/dense", "roberta.pooler.dense", "DD"),
+                "masked-LM head": (
+                    *dense("cls/predictions/transform/dense", "lm_head.dense", "DD"),
+                    *layer_norm("cls/predictions/transform/LayerNorm", "lm_head.layer_norm"),
+                    Rule("cls/predictions/output_bias", "lm_head.bias", "V"),
+                ),
+                "classifier": output("", "classifier.out_proj", "C"),
+                "tagger": output("tagging/", "classifier", "C"),
+                "multiple-choice head": output("multiple_choice/", "classifier", "1"),
+                "span head": output("cls/squad/", "qa_outputs", "2"),
+            },
+            poolers={"classifier": dense("bert/pooler/dense", "classifier.dense", "DD")},
+            left_out=("cls/seq_relationship/",),
+            tied={
+                "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+                "lm_head.decoder.bias": "lm_head.bias",
+            },
+            architectures={
+                (): f"{classes}Model",
+                ("masked-LM head",): f"{classes}ForMaskedLM",
+                ("classifier",): f"{classes}ForSequenceClassification",
+                ("tagger",): f"{classes}ForTokenClassification",
+                ("multiple-choice head",): f"{classes}ForMultipleChoice",
+                ("span head",): f"{classes}ForQuestionAnswering",
+            },
+        ),
+    )
+
+
+_TOKENIZERS = "official_bert.tokenization"
+ROBERTA = _family("a RoBERTa", RobertaConfig, "Roberta", f"{_TOKENIZERS}.bpe_tokenizer.BpeTokenizer", 50265)
+XLM_ROBERTA = _family(
+    "an XLM-RoBERTa",
+    XlmRobertaConfig,
+    "XLMRoberta",
+    f"{_TOKENIZERS}.shifted_tokenizer.XlmRobertaTokenizer",
+    30522,
+)
+CAMEMBERT = _family(
+    "a CamemBERT", CamembertConfig, "Camembert", f"{_TOKENIZERS}.shifted_tokenizer.CamembertTokenizer", 30522
 )

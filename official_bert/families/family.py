@@ -1,10 +1,24 @@
 """`Family`: the description of an encoder family for the rest of the package."""
 
 import dataclasses
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
 from official_bert.families.hugging_face import HuggingFace
+from official_bert.support.errors import UserError
+
+BERT = "bert"
+FAMILIES = {
+    BERT: "official_bert.families.bert.BERT_FAMILY",
+    "albert": "official_bert.families.albert.ALBERT_FAMILY",
+    "distilbert": "official_bert.families.bert.DISTILBERT_FAMILY",
+    "electra": "official_bert.families.bert.ELECTRA_FAMILY",
+    "roberta": "official_bert.families.bert.ROBERTA",
+    "xlm-roberta": "official_bert.families.bert.XLM_ROBERTA",
+    "camembert": "official_bert.families.bert.CAMEMBERT",
+}
+FAMILY_KEY = "family"  # key of our config files, for families that have no key of their own
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,3 +62,49 @@ class Family:
     layer_keys: tuple[str, ...] = ("num_hidden_layers",)
     shares_layers: bool = False
     hugging_face: HuggingFace
+
+
+def load_family(name: Any, key: str = "model_type") -> Family:
+    """Import the module of a family.
+
+    Args:
+      name: key in `FAMILIES`.
+      key: the config key that holds the name, for messages.
+
+    Raises:
+      UserError: the family is unknown; the message lists all.
+    """
+    if not isinstance(name, str) or name not in FAMILIES:
+        known = ", ".join(map(repr, FAMILIES))
+        raise UserError(
+            f"{key} is {name!r:.80}, a family of encoders that is not supported; use a model of one of these: {known}"
+        )
+    return load_class(FAMILIES[name])
+
+
+def load_class(path: str) -> Any:
+    """Import a class or another object by its dotted path."""
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+def all_families() -> list[Family]:
+    """Import all families."""
+    return [load_family(name) for name in FAMILIES]
+
+
+def canonical_name(name: str) -> str:
+    """Translate a variable name of a released checkpoint to ours."""
+    for family in all_families():
+        for theirs, ours in family.released_names.items():
+            if name.startswith(theirs):
+                return ours + name.removeprefix(theirs)
+    return name
+
+
+def family_of_keys(values: Mapping[str, Any]) -> Family:
+    """Return the family of a config file, ours or a released one; BERT if no key identifies another family."""
+    if FAMILY_KEY in values:
+        return load_family(values[FAMILY_KEY], FAMILY_KEY)
+    signs = {family.own_key: family.name for family in all_families()}
+    return load_family(next((signs[key] for key in values if key in signs), BERT))

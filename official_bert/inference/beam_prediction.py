@@ -15,10 +15,10 @@ import numpy as np
 from apache_beam.utils.shared import Shared
 
 from official_bert.data import beam_jobs
-from official_bert.data.beam_shards import WriteShards, write_lines
+from official_bert.data.beam_jobs import WriteShards, write_lines
+from official_bert.data.feature_files import NPY, TFRECORD, TextId, VectorBlock, write_npy, write_tfrecord
+from official_bert.data.record_files import read_records
 from official_bert.data.text_inputs import TextSource
-from official_bert.data.tfrecord import read_records
-from official_bert.data.vector_parts import NPY, TFRECORD, TextId, VectorBlock, write_npy, write_tfrecord
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
 

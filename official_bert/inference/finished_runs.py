@@ -4,10 +4,16 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from official_bert.checkpoints.checkpoint_files import BEST_FOLDER
+from official_bert.checkpoints.hub_saved_model import signatures
 from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.checkpoints.safetensors import architecture_of
-from official_bert.checkpoints.state_file import find_checkpoint, find_config, hugging_face_folder, latest_checkpoint
+from official_bert.checkpoints.state_file import (
+    BEST_FOLDER,
+    find_checkpoint,
+    find_config,
+    hugging_face_folder,
+    latest_checkpoint,
+)
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.model_formats import PRESET_TASK_FILE
 from official_bert.config.text_settings import TextSettings
@@ -15,27 +21,38 @@ from official_bert.inference.sentence_head import find_head
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import EncoderOptions
-from official_bert.options.saved_flags import config_from_saved
-from official_bert.serving.run_export import export_run
-from official_bert.serving.servable import Servable
-from official_bert.support import files, hub, text_files
+from official_bert.options.option import config_from_saved
+from official_bert.serving.exports import export_run
+from official_bert.serving.servable import EXAMPLES, TEXT, Servable
+from official_bert.serving.versions import (
+    DESCRIPTION_FILE,
+    SAVED_MODEL_FILE,
+    check_reads_texts,
+    complete_versions,
+    description,
+    load_version,
+)
+from official_bert.support import files, network, text_files
 from official_bert.support.errors import UserError
-from official_bert.tasks.task_registry import TASKS, TaskRow, task_of_run
+from official_bert.tasks.task_registry import TASKS, TaskRow, task_of_export, task_of_run
 from official_bert.tokenization import FullTokenizer, Tokenizer, load_tokenizer
-from official_bert.training.labels_file import LABELS_FILE, read_labels
+from official_bert.training.devices import require_tensorflow_backend
 from official_bert.training.model_files import find_text_flags, read_model_files
 from official_bert.training.run_folder import (
     BERT_CONFIG_FILE,
+    LABELS_FILE,
     MODEL_FILES,
     RUN_CONFIG_FILE,
     RunConfig,
     check_same_model,
     model_file,
+    read_labels,
     read_run_config,
 )
-from official_bert.training.strategy import require_tensorflow_backend
 
 _HF_CONFIG_FILE = "config.json"
+# Input order of exports by earlier versions, which do not record it.
+_TEXT_NAMES = ("text", "text_a", "text_b", "question", "context")
 
 
 def load(
@@ -97,7 +114,7 @@ def export(
         "export_precision": export_precision,
         "export_parallelism": export_parallelism,
     }
-    task, *trained = _read(hub.local_folder(os.fspath(path)), use_best_checkpoint, changes)
+    task, *trained = _read(network.local_folder(os.fspath(path)), use_best_checkpoint, changes)
     return export_run(task.servable_of_run, *trained)
 
 
@@ -225,3 +242,76 @@ def _model_files(path: str, run: RunConfig, changes: Mapping[str, Any]) -> dict[
                 )
             found[flag] = place
     return found
+
+
+def find_version(path: str) -> str | None:
+    """Return the folder of an exported version, or of the highest in a folder of versions; None if there is none.
+
+    Raises:
+      UserError: there is no such folder.
+    """
+    if not files.is_folder(path):
+        raise UserError(f"there is no folder {path}; give an export or the output folder of a run")
+    if files.exists(os.path.join(path, SAVED_MODEL_FILE)):
+        return None if _is_encoder(path) else path
+    numbers = complete_versions(path)
+    if numbers:
+        return os.path.join(path, str(numbers[-1]))
+    check_reads_texts(path)
+    return None
+
+
+def _is_encoder(folder: str) -> bool:
+    """Return True for a SavedModel from TensorFlow Hub; a damaged one is treated, and reported, as an export."""
+    if files.exists(os.path.join(folder, DESCRIPTION_FILE)):
+        return False
+    try:
+        return {TEXT, EXAMPLES}.isdisjoint(signatures(os.path.join(folder, SAVED_MODEL_FILE)))
+    except UserError:
+        return False
+
+
+def load_exported(folder: str) -> tuple[Any, TaskRow, list[str]]:
+    """Load a version of an exported model.
+
+    Args:
+      folder: the result of `find_version`.
+
+    Returns:
+      The result of `tf.saved_model.load`, the model's task, and the names of its text inputs.
+
+    Raises:
+      UserError: the version is damaged, or does not take texts.
+    """
+    export = load_version(folder)
+    predict = export.signatures.get(TEXT)
+    if predict:
+        said, inputs = description(folder), predict.structured_input_signature[1]
+        names = said.get("text_names") or [name for name in _TEXT_NAMES if name in inputs]
+        task = task_of_export(said.get("task"), predict.structured_outputs)
+        if task and set(names) == set(inputs):
+            return export, task, names
+    if EXAMPLES in export.signatures and not predict:
+        raise UserError(
+            f"{folder} reads ids, not texts, since its tokenizer has no TensorFlow operations; give the run's "
+            "folder, or call its signatures with the ids of official_bert.load_tokenizer"
+        )
+    raise UserError(f"{folder} is not a model that was exported with do_export")
+
+
+def load_export(path: str | os.PathLike[str]) -> Any:
+    """Load an exported model with its signatures, as TensorFlow does, and check that its files are intact.
+
+    Args:
+      path: a version of the model, or the folder of its versions, of which the highest is loaded.
+
+    Returns:
+      The result of `tf.saved_model.load`; call it as `load_export(path).signatures["text"](text=...)`.
+
+    Raises:
+      UserError: there is no export that takes texts, or it is damaged.
+    """
+    version = find_version(os.fspath(path))
+    if version is None:
+        raise UserError(f"{os.fspath(path)} is not an export; check the path")
+    return load_exported(version)[0]

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from official_bert.checkpoints.checkpoint_files import BEST_FOLDER
-from official_bert.inference import exports, finished_runs
+from official_bert.checkpoints.state_file import BEST_FOLDER
+from official_bert.inference import finished_runs
 from official_bert.inference.sentence_head import find_head
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.modeling.encoder_options import UNPADDED
 from official_bert.serving.servable import EXAMPLES, TEXT, Servable
-from official_bert.support import hub
+from official_bert.support import network
 from official_bert.support.errors import UserError, format_names, plain_message
 from official_bert.tasks.multiple_choice.servable import CHOICES, joined_choices
 from official_bert.tasks.sentence_encoder.servable import VECTORS
 from official_bert.tasks.task_registry import TASKS
-from official_bert.training.precision import AUTO, NONE, dtype_policy
-from official_bert.training.strategy import require_tensorflow_backend
+from official_bert.training.devices import require_tensorflow_backend
+from official_bert.training.run_setup import AUTO, NONE, dtype_policy
 
 _BATCH_SIZE = 32
 _NO_TASK = (
@@ -83,7 +83,7 @@ class Predictor:
         Raises:
           UserError: there is no model at the path, or it cannot be loaded.
         """
-        path = hub.local_folder(os.fspath(path))
+        path = network.local_folder(os.fspath(path))
         changes = {
             "vocab_file": vocab_file and os.fspath(vocab_file),
             "bert_config_file": bert_config_file and os.fspath(bert_config_file),
@@ -94,13 +94,13 @@ class Predictor:
             "strip_accents_only": strip_accents_only,
         }
         changes = {name: value for name, value in changes.items() if value is not None}
-        version = exports.find_version(path)
+        version = finished_runs.find_version(path)
         if version is not None:
             unused = [*changes, *["use_best_checkpoint"] * use_best_checkpoint]
             unused += ["mixed_precision"] * (mixed_precision not in (NONE, AUTO))
             if unused:
                 raise UserError(f"{version} is an export, which has all its files; leave out {format_names(unused)}")
-            self._source, self._task, self._names = exports.load(version)
+            self._source, self._task, self._names = finished_runs.load_exported(version)
             self._predict = self._source.signatures[TEXT]
             return
         require_tensorflow_backend("Predictor")

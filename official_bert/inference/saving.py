@@ -10,15 +10,13 @@ import numpy as np
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
-from official_bert.modeling.classifier import ClassificationModel
-from official_bert.modeling.heads import EncoderModel
+from official_bert.modeling.heads import ClassificationModel, EncoderModel
 from official_bert.modeling.multiple_choice import MultipleChoiceModel
 from official_bert.support import writing
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.task_registry import TASKS, TaskRow
 from official_bert.tokenization import Tokenizer
-from official_bert.training.labels_file import write_labels
-from official_bert.training.run_folder import BERT_CONFIG_FILE, MODEL_FILES, write_run_config
+from official_bert.training.run_folder import BERT_CONFIG_FILE, MODEL_FILES, write_labels, write_run_config
 
 
 def save_model(

@@ -21,12 +21,12 @@ from official_bert.config.sentence_modules import (
     read_modules,
     read_prompts,
 )
-from official_bert.data.bm25 import BM25, Bm25Weights
-from official_bert.metrics.similarity import normalized
+from official_bert.data.retrieval import BM25, Bm25Weights
+from official_bert.metrics.retrieval import normalized
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pooling import num_vectors
 from official_bert.modeling.sentence import SentenceModel
-from official_bert.options.saved_flags import config_from_saved
+from official_bert.options.option import config_from_saved
 from official_bert.support import text_files
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig

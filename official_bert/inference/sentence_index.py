@@ -4,30 +4,109 @@ The folder contains `vectors.npy`, unit vectors, float32 [N, 1, D]; `index.json`
 "bm25" also `bm25.npz`, the weights of the wordpieces; and for approximate search the files of a `NeighbourGraph`.
 """
 
-import hashlib
-import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from official_bert.metrics.retrieval import nearest
+from official_bert.support import writing
+from official_bert.support.errors import UserError, require
+from official_bert.support.manifest import Manifest
+
+if TYPE_CHECKING:
+    from faiss import Index
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
 from absl import logging
 
-from official_bert.data.bm25 import BM25, Bm25Weights
 from official_bert.data.feature_files import FeatureLayout, TextFeatures, feature_writer
+from official_bert.data.retrieval import BM25, Bm25Weights
 from official_bert.data.text_inputs import TextOrPair, TextSource
-from official_bert.inference.approximate_search import NeighbourGraph, neighbour_graph
 from official_bert.inference.text_encoder import TextEncoder
-from official_bert.metrics.similarity import nearest, normalized
+from official_bert.metrics.retrieval import normalized
 from official_bert.modeling.pooling import BM25_B, BM25_K1
 from official_bert.modeling.token_model import model_fingerprint
-from official_bert.support import writing
-from official_bert.support.errors import UserError
-from official_bert.support.manifest import Manifest
-from official_bert.support.progress import Progress
+from official_bert.support.console import Progress
 from official_bert.tokenization import Tokenizer
 
+PACKAGE, EXTRA = "faiss", "search"
+_GRAPH, _GRAPH_MANIFEST = "graph.faiss", "graph.json"
+_KIND = "HNSW16_SQfp16"  # 16 neighbours per vector, vectors stored in float16
+_EXPANSION = 128  # size of the candidate list when a vector is added (efConstruction)
+_LEAST_CANDIDATES = 128  # minimum number of candidates per query; more are slower and miss less
+_ROWS_AT_A_TIME = 10_000
 _VECTORS, _WEIGHTS, _MANIFEST = "vectors.npy", "bm25.npz", "index.json"
+
+
+class NeighbourGraph:
+    """A graph over unit vectors; both may be memory-mapped."""
+
+    def __init__(self, vectors: np.ndarray, graph: "Index"):
+        """Combine the vectors with their graph; see `neighbour_graph`."""
+        self._vectors, self._graph = vectors, graph
+
+    def nearest(self, queries: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Find nearly all of the vectors with the largest cosine similarity to each query.
+
+        Arguments and results are those of `metrics.retrieval.nearest`.
+        """
+        from faiss import SearchParametersHNSW
+
+        number = min(max(2 * top_k, _LEAST_CANDIDATES), len(self._vectors))
+        # [Q, candidates]; -1 if the search found fewer
+        _, proposed = self._graph.search(queries, number, params=SearchParametersHNSW(efSearch=number))
+        found = []
+        for query, candidates in zip(queries, np.sort(proposed), strict=True):
+            candidates = candidates[candidates >= 0]
+            if len(candidates) < top_k:
+                candidates = np.arange(len(self._vectors))
+            rows, cosines = nearest(self._vectors[candidates], query[np.newaxis], top_k)
+            found.append((candidates[rows[0]], cosines[0]))
+        rows, cosines = zip(*found, strict=True)
+        return np.stack(rows), np.stack(cosines)
+
+
+def neighbour_graph(
+    folder: str, vectors: np.ndarray, provenance: Mapping[str, Any], report: Callable[[int], None]
+) -> NeighbourGraph:
+    """Memory-map the graph of vectors; build it first if it is missing, damaged or was built from other vectors.
+
+    Args:
+      folder: the folder of the vectors.
+      vectors: float32 [N, D], of length 1 up to rounding.
+      provenance: everything that determines the vectors, for a `Manifest`.
+      report: called with the number of vectors added so far, if the graph is built.
+
+    Raises:
+      UserError: faiss is not installed, or the folder cannot be written to.
+    """
+    require(PACKAGE, extra=EXTRA)
+    import faiss
+
+    path, manifest_path = os.path.join(folder, _GRAPH), os.path.join(folder, _GRAPH_MANIFEST)
+    provenance = {**provenance, "graph": [_KIND, _EXPANSION]}
+    if Manifest.read_if_current(manifest_path, provenance, f"the graph {path}") is None:
+        writing.remove(manifest_path)
+        graph = faiss.index_factory(vectors.shape[1], _KIND, faiss.METRIC_INNER_PRODUCT)
+        graph.hnsw.efConstruction = _EXPANSION
+        for start in range(0, len(vectors), _ROWS_AT_A_TIME):
+            graph.add(np.array(vectors[start : start + _ROWS_AT_A_TIME]))
+            report(graph.ntotal)
+        partial = writing.partial_name(path)
+        try:
+            faiss.write_index(graph, partial)
+            writing.publish([partial], [path])
+        except RuntimeError as error:  # raised by faiss, for example if the disk is full
+            raise UserError(f"cannot write {path}: {error}") from error
+        finally:
+            writing.discard([partial])
+        Manifest.write(manifest_path, provenance, [_GRAPH])
+    return NeighbourGraph(vectors, faiss.read_index(path, faiss.IO_FLAG_MMAP_IFC))
 
 
 class Sentence(NamedTuple):
@@ -259,7 +338,7 @@ class SentenceSearch:
         }
 
     def nearest_rows(self, queries: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Find the rows of `vectors` that are nearest to each query; see `metrics.similarity.nearest`."""
+        """Find the rows of `vectors` that are nearest to each query; see `metrics.retrieval.nearest`."""
         return self._graph.nearest(queries, top_k) if self._graph else nearest(self.vectors, queries, top_k)
 
     def nearest(self, queries: Sequence[TextOrPair], top_k: int) -> list[list[tuple[Sentence, float]]]:

@@ -1,7 +1,7 @@
 """`TextEncoder`: vectors of texts, computed from any layers of an encoder."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,27 +11,28 @@ from absl import logging
 from official_bert.checkpoints.loading import load
 from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.checkpoints.state_file import model_folders
-from official_bert.config.bert_config import BertConfig
+from official_bert.config.bert_config import ENCODER_INPUTS, BertConfig
 from official_bert.config.sentence_modules import MODEL, MODULES_FILE, NO_PROMPTS, Prompts
-from official_bert.data.bm25 import BM25, Bm25Weights
 from official_bert.data.feature_files import TextFeatures
+from official_bert.data.retrieval import BM25, Bm25Weights
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.sentence_head import SentenceHead, find_head
-from official_bert.inference.sequence_batches import SequenceFunction
 from official_bert.modeling import pooling as layer_pooling
 from official_bert.modeling.encoder import BertEncoder, create_encoder, is_needed
 from official_bert.modeling.encoder_options import EncoderOptions, FlatLayout, UnpaddedLayout
-from official_bert.options.sentences import ExtractionOptions
+from official_bert.options.groups import ExtractionOptions
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.batch import Text, check_max_seq_length, paired_texts
-from official_bert.tokenization.joining import JoinedSequence, join_texts, truncate_pair
-from official_bert.tokenization.windows import split_windows
-from official_bert.training.precision import dtype_policy
+from official_bert.tokenization.sequences import JoinedSequence, join_texts, split_windows, truncate_pair
+from official_bert.tokenization.tokenizer import Text, check_max_seq_length, pad, paired_texts
+from official_bert.training.devices import create_strategy
 from official_bert.training.run_folder import read_run_config
-from official_bert.training.strategy import create_strategy
+from official_bert.training.run_setup import dtype_policy
 
+_TYPICAL_LENGTH = 64  # wordpieces
+
+# R: replicas, each of which computes a batch of the same shape.
 POOLER = "pooler"  # the pooling that returns the encoder's pooled output
 
 # Texts are read in pools and those of similar length are batched together. A pool holds the texts of this many batches,
@@ -53,6 +54,86 @@ _EMBEDDINGS = {
 EMBEDDINGS = tuple(_EMBEDDINGS)
 
 # K: chosen layers, P: poolings, S: wordpieces, D: hidden width.
+
+
+class SequenceFunction:
+    """A compiled function of batches, called with sequences of any lengths."""
+
+    def __init__(
+        self,
+        compute: Callable[[dict[str, tf.Tensor]], tf.Tensor],
+        *,
+        strategy: tf.distribute.Strategy | None = None,
+        fixed_shape: tuple[int, int] | None = None,
+    ):
+        """Compile the function.
+
+        Args:
+          compute: maps the encoder's inputs, int32 [B, S], to a tensor [B, ...].
+          strategy: the devices to compute on; None for TensorFlow's default.
+          fixed_shape: B and S of all batches, for devices that compile for a shape; None to fit the sequences.
+        """
+        self._strategy = strategy or tf.distribute.get_strategy()
+        self._fixed_shape = fixed_shape
+        shape = (self._strategy.num_replicas_in_sync, *(fixed_shape or (None, None)))
+        signature = [dict.fromkeys(ENCODER_INPUTS, tf.TensorSpec(shape, tf.int32))]
+
+        def compute_replica(batches):
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            return compute({name: ids[replica] for name, ids in batches.items()})
+
+        def compute_all(batches):
+            results = self._strategy.run(lambda: compute_replica(batches))
+            return self._strategy.experimental_local_results(results)
+
+        self._function = tf.function(compute_all, input_signature=signature, autograph=False)
+
+    def __call__(self, sequences: Sequence[JoinedSequence], batch_size: int) -> list[np.ndarray]:
+        """Apply the function to sequences.
+
+        Args:
+          sequences: sequences of any lengths.
+          batch_size: number of sequences of 64 wordpieces per device and batch; more if shorter, fewer if longer.
+
+        Returns:
+          The result for each sequence, in order; results per position include padding.
+        """
+        # Batch sequences of similar length, to minimize padding.
+        order = sorted(range(len(sequences)), key=lambda index: len(sequences[index].input_ids))
+        if self._fixed_shape:
+            batches = _parts(order, self._fixed_shape[0])
+        else:
+            batches = _batches(order, sequences, batch_size * _TYPICAL_LENGTH)
+        results: list[np.ndarray] = [np.zeros(0)] * len(sequences)
+        for group in _parts(batches, self._strategy.num_replicas_in_sync):
+            computed = self._function(self._stacked(group, sequences))
+            for batch, rows in zip(group, computed, strict=False):
+                for index, row in zip(batch, rows.numpy(), strict=False):
+                    results[index] = row
+        return results
+
+    def _stacked(self, group: Sequence[Sequence[int]], sequences: Sequence[JoinedSequence]) -> dict[str, np.ndarray]:
+        """Return the inputs of all replicas, int32 [R, B, S], filled up with the first sequence."""
+        size, length = self._fixed_shape or (max(map(len, group)), None)
+        num_rows = size * self._strategy.num_replicas_in_sync
+        rows = [index for batch in group for index in (*batch, *[batch[0]] * (size - len(batch)))]
+        rows += rows[:1] * (num_rows - len(rows))
+        batch = pad([sequences[index] for index in rows], length)
+        return {name: ids.reshape([-1, size, ids.shape[1]]) for name, ids in batch.items()}
+
+
+def _parts(items: list, size: int) -> list[list]:
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def _batches(order: Sequence[int], sequences: Sequence[JoinedSequence], max_tokens: int) -> list[list[int]]:
+    """Cut sequences sorted by length into batches of at most `max_tokens`, including padding."""
+    batches: list[list[int]] = []
+    for index in order:
+        if not batches or (len(batches[-1]) + 1) * len(sequences[index].input_ids) > max_tokens:
+            batches.append([])
+        batches[-1].append(index)
+    return batches
 
 
 class VectorSettings(NamedTuple):

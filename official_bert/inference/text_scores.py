@@ -9,13 +9,12 @@ import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.sentence_index import Sentence
-from official_bert.inference.sequence_batches import SequenceFunction
-from official_bert.inference.text_encoder import inference_options
-from official_bert.options.sentences import ExtractionOptions
+from official_bert.inference.text_encoder import SequenceFunction, inference_options
+from official_bert.options.groups import ExtractionOptions
 from official_bert.tasks.pretraining.servable import MASKED_LM, NEXT_SENTENCE, load_model
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.joining import JoinedSequence, join_texts, truncate_pair
-from official_bert.training.strategy import create_strategy
+from official_bert.tokenization.sequences import JoinedSequence, join_texts, truncate_pair
+from official_bert.training.devices import create_strategy
 
 _POOLED_BATCHES = 64  # number of batches whose sequences are read before those of similar length are batched together
 

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
-from official_bert.data.vector_parts import TextId, VectorBlock, read_parts
+from official_bert.data.feature_files import TextId, VectorBlock, read_parts
 from official_bert.inference.sentence_index import SentenceIndex
-from official_bert.metrics.similarity import nearest, normalized
+from official_bert.metrics.retrieval import nearest, normalized
 from official_bert.support import files, writing
+from official_bert.support.console import Progress
 from official_bert.support.errors import UserError
-from official_bert.support.progress import Progress
 
 _IDS = "ids.npz"
 
@@ -38,7 +38,7 @@ class VectorIndex:
 
         Args:
           folder: the folder of the index, which also contains the files of a `SentenceIndex`.
-          parts: files of `data.vector_parts`, in row order; None to open an existing index.
+          parts: files of `data.feature_files`, in row order; None to open an existing index.
           is_approximate: whether to search with a `NeighbourGraph`, which is kept in the folder.
 
         Raises:

@@ -27,12 +27,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from official_bert.config.bert_config import BertConfig
-from official_bert.config.tensor_names import LORA
-from official_bert.families.family_registry import load_class
+from official_bert.config.bert_config import LORA, BertConfig
+from official_bert.families.family import load_class
 from official_bert.modeling.blocks import ACTIVATIONS, ConfigMixin, Dropout, LayerNorm, dense, initializer
-from official_bert.modeling.encoder_options import PLAIN, EncoderOptions, FlatLayout
-from official_bert.modeling.lora import LoraSettings, add_lora
+from official_bert.modeling.encoder_options import PLAIN, EncoderOptions, FlatLayout, LoraSettings, add_lora
 from official_bert.modeling.token_model import TokenModel, check_not_in_sequential, complete_inputs, symbolic_inputs
 from official_bert.modeling.transformer import TransformerStack
 from official_bert.support.errors import UserError
@@ -160,7 +158,7 @@ class BertEncoder(ConfigMixin, TokenModel):
             machine.
         """
         from official_bert.checkpoints.loading import load  # imports TensorFlow
-        from official_bert.checkpoints.pretrained import open_pretrained
+        from official_bert.checkpoints.opening import open_pretrained
 
         reader, config = open_pretrained(path, bert_config)
         encoder = cls(config, **options)

@@ -5,14 +5,74 @@ attention treats each position independently, so the cost of a batch is proporti
 between batches, which TensorFlow handles well on CPU and GPU; XLA and TPUs need fixed shapes.
 """
 
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import keras
+
+from official_bert.config.bert_config import LORA
+
+if TYPE_CHECKING:
+    from official_bert.modeling.transformer import TransformerLayer
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 from keras import ops
 
-from official_bert.modeling.lora import LoraSettings
-
 # B: sequences, S: positions, T: tokens, A: tokens of the longest sequence, N: heads, H: head width, D = N * H.
+
+
+class LoraSettings(NamedTuple):
+    """The size and the places of the updates.
+
+    Attributes:
+      rank: rank of each update.
+      alpha: numerator of the factor alpha / rank, by which the updates are multiplied.
+      layers: the dense layers of each transformer layer that have one: "query", "key", "value" of attention; "dense"
+        for all others.
+    """
+
+    rank: int
+    alpha: float
+    layers: Sequence[str] = ("query", "value")
+
+
+def add_lora(encoder: keras.Model, transformer_layers: "Iterable[TransformerLayer]", settings: LoraSettings) -> None:
+    """Add updates to the kernels of an encoder, and freeze its other weights, except those of its pooler.
+
+    A kernel W, float [in, out], becomes W + alpha / rank * A @ B, with A float [in, rank] and B float [rank, out]. B is
+    0 at first, so that the encoder computes the same as before. The paths of the other variables stay. The pooler is
+    trained, since in some families it belongs to the head and is newly initialized.
+
+    Args:
+      encoder: the encoder, built.
+      transformer_layers: its layers; those that share their weights share the updates.
+      settings: the size and the places of the updates.
+
+    Source: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2022.
+    """
+    dense_layers = {id(dense): dense for layer in transformer_layers for dense in _chosen(layer, settings.layers)}
+    for dense in dense_layers.values():
+        with contextlib.ExitStack() as scopes:
+            for scope in dense.kernel.path.split("/")[:-2]:  # the layer itself adds its own
+                scopes.enter_context(keras.name_scope(scope))
+            dense.enable_lora(settings.rank, lora_alpha=settings.alpha)
+    for weight in encoder.weights:
+        weight.trainable = LORA in weight.path or "/pooler/" in weight.path
+
+
+def lora_scale(model: keras.Model) -> float | None:
+    """Return the factor alpha / rank of a model's updates; None if it has none."""
+    with_updates = (layer for layer in model._flatten_layers() if getattr(layer, "lora_enabled", False))
+    return next((layer.lora_alpha / layer.lora_rank for layer in with_updates), None)
+
+
+def _chosen(layer: "TransformerLayer", names: Sequence[str]) -> Iterator[keras.layers.Dense]:
+    attention = layer.attention.self_attention
+    yield from (getattr(attention, name) for name in ("query", "key", "value") if name in names)
+    if "dense" in names:
+        yield from (layer.attention.residual_output.dense, layer.intermediate.dense, layer.residual_output.dense)
 
 
 @dataclasses.dataclass(frozen=True)  # not a tuple, whose members must all be tensors or none in a Keras call

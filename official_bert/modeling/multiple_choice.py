@@ -6,13 +6,17 @@ from typing import Any
 import keras
 from keras import ops
 
-from official_bert.config.tensor_names import FEATURES, TEXT_LENGTHS
+from official_bert.config.bert_config import FEATURES, TEXT_LENGTHS
 from official_bert.modeling.blocks import Dropout
-from official_bert.modeling.classifier import HEAD_DROPOUT, HEAD_INITIALIZER_RANGE, holds_features
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.heads import EncoderModel, OutputProjection
-from official_bert.modeling.token_model import EncoderInputs, complete_inputs, symbolic_inputs
-from official_bert.modeling.unjoined_texts import unjoined_texts
+from official_bert.modeling.heads import (
+    HEAD_DROPOUT,
+    HEAD_INITIALIZER_RANGE,
+    EncoderModel,
+    OutputProjection,
+    holds_features,
+)
+from official_bert.modeling.token_model import EncoderInputs, complete_inputs, symbolic_inputs, unjoined_texts
 
 NO_CHOICE = -1e9  # score of a sequence that is all padding; its probability is 0
 

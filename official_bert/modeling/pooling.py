@@ -60,7 +60,7 @@ def weighted_mean_over_positions(sequence, weights):
 
 
 def bm25_weights(input_ids, is_word, idf, average_length):
-    """Compute the BM25 weight of each position, for `weighted_mean_over_positions`; see `data.bm25`.
+    """Compute the BM25 weight of each position, for `weighted_mean_over_positions`; see `data.retrieval`.
 
     Args:
       input_ids: int32 [B, S].

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from official_bert.config.tensor_names import ENCODER_INPUTS
+from official_bert.config.bert_config import ENCODER_INPUTS
 from official_bert.modeling.blocks import ACTIVATIONS, LAYER_NORM_EPSILON, LayerNorm, dense
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import EncoderModel, OutputProjection

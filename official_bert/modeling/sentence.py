@@ -6,12 +6,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from official_bert.config.tensor_names import TEXT_LENGTHS
+from official_bert.config.bert_config import TEXT_LENGTHS
 from official_bert.modeling import pooling as layer_pooling
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import EncoderModel, OutputProjection
-from official_bert.modeling.token_model import complete_inputs, symbolic_inputs
-from official_bert.modeling.unjoined_texts import unjoined_texts
+from official_bert.modeling.token_model import complete_inputs, symbolic_inputs, unjoined_texts
 from official_bert.support.errors import UserError
 
 BM25 = "bm25"

@@ -13,12 +13,38 @@ import keras
 import numpy as np
 from keras import ops
 
-from official_bert.config.bert_config import BertConfig
-from official_bert.config.tensor_names import ENCODER_INPUTS
+from official_bert.config.bert_config import ENCODER_INPUTS, TEXT_LENGTHS, BertConfig
 from official_bert.support.errors import UserError
 
 # Names of our inputs in other libraries; silently ignoring a mask would be the worst mistake.
 _OTHER_NAMES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
+
+
+def unjoined_texts(inputs: Mapping[str, Any], length: int | None = None) -> dict[str, Any]:
+    """Separate the texts of examples.
+
+    Args:
+      inputs: `input_ids`, `input_mask` and `segment_ids`, int32 [B, S], with the K texts of an example one after
+        another; and `text_lengths`, int32 [B, K].
+      length: positions of each text in the result; None for the length of the longest text of the batch, at
+        least 1.
+
+    Returns:
+      The inputs of the encoder, by name, int32 [B, K, length], padded with 0.
+    """
+    lengths = inputs[TEXT_LENGTHS]  # [B, K]
+    starts = ops.cumsum(lengths, axis=1) - lengths
+    if length is None:
+        length = ops.maximum(ops.max(lengths), 1)  # a replica's part of a batch may have only padding examples
+    offsets = ops.arange(length, dtype="int32")
+    is_real = offsets < ops.expand_dims(lengths, -1)  # [B, K, length]
+    places = ops.where(is_real, ops.expand_dims(starts, -1) + offsets, 0)
+    flat = ops.reshape(places, (ops.shape(places)[0], -1))  # [B, K * length]
+    mask = ops.cast(is_real, "int32")
+    return {
+        name: ops.reshape(ops.take_along_axis(inputs[name], flat, axis=1), ops.shape(places)) * mask
+        for name in ENCODER_INPUTS
+    }
 
 
 class EncoderInputs(NamedTuple):
@@ -88,7 +114,7 @@ class TokenModel(keras.Model):
         Raises:
           UserError: the `bert_config.json` of another model is in the same folder, or the files cannot be written.
         """
-        from official_bert.checkpoints.pretrained import save_pretrained  # imports TensorFlow
+        from official_bert.checkpoints.opening import save_pretrained  # imports TensorFlow
 
         return save_pretrained(path, self.checkpoint_variables(), self._architecture)
 

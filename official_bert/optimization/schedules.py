@@ -1,13 +1,26 @@
 """Learning rate schedules by name."""
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import keras
 from keras import ops
 
-from official_bert.optimization.names import lookup
+from official_bert.support.errors import UserError
+
+_Row = TypeVar("_Row")
+
+
+def lookup(table: Mapping[str, _Row], name: str, parameter: str) -> _Row:
+    """Return the table entry of a name.
+
+    Raises:
+      UserError: the name is unknown; the message states the parameter and all names.
+    """
+    if name not in table:
+        raise UserError(f"{parameter}={name!r} is unknown; choose one of {', '.join(sorted(table))}")
+    return table[name]
 
 
 class _LinearWarmup(keras.optimizers.schedules.LearningRateSchedule):

@@ -1,18 +1,22 @@
 """Declaration of flags: `@options` makes a dataclass, `option()` declares a field, `Options` checks the values."""
 
+import contextlib
 import dataclasses
+import functools
 import inspect
 import math
 import os
+import re
 import types
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeVar
 
 import typing_extensions
 
-from official_bert.options.flag_names import with_dashes
 from official_bert.support.errors import UserError
 
+_other_commands: list[type] = []  # the config classes of the enclosing blocks of `on_behalf_of`
 # Upper limits far beyond any real run, so that a typo is an error before it fills the memory.
 MAX_NUMBER = 10**12  # the default of option(); a million times this fits a 64-bit counter
 MAX_SEED = 2**32 - 1  # NumPy's
@@ -39,6 +43,50 @@ GROUPS = (
     "devices",
     "rarely needed",
 )
+Config = TypeVar("Config")
+
+
+@functools.cache
+def _pattern(config_class: type) -> re.Pattern[str]:
+    names = [field.name for field in dataclasses.fields(config_class)]
+    # A one-word name may be an ordinary word, unless a value follows.
+    forms = [name if "_" in name else f"{name}(?==)" for name in names]
+    # Skip names that are part of a path or of another word, are quoted, or already have dashes.
+    return re.compile(rf"(?<![\w./\\'\"-])({'|'.join(forms)})(?![\w/'\"]|\.\w)")
+
+
+def with_dashes(message: str, config_class: type) -> str:
+    """Write the parameters in a message as flags.
+
+    Args:
+      message: for example "max_seq_length=512 exceeds max_position_embeddings=128".
+      config_class: dataclass whose fields are the flags, besides those of `on_behalf_of`.
+
+    Returns:
+      The message, for example "--max_seq_length=512 exceeds max_position_embeddings=128".
+    """
+    for flags in (config_class, *_other_commands):
+        message = _pattern(flags).sub(r"--\1", message)
+    return message
+
+
+@contextlib.contextmanager
+def on_behalf_of(command: str, config_class: type) -> Iterator[None]:
+    """Run code of another command in this process.
+
+    Its parameters are also written as flags in log lines, and user errors begin with its name.
+
+    Args:
+      command: the name of the other command.
+      config_class: dataclass whose fields are its flags.
+    """
+    _other_commands.append(config_class)
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{command}: {with_dashes(str(error), config_class)}") from error
+    finally:
+        _other_commands.remove(config_class)
 
 
 class _Given:
@@ -263,3 +311,37 @@ def layer_numbers(layers: str, name: str = "layers") -> list[int]:
         return [int(layer) for layer in names]
     except ValueError as error:
         raise UserError(f"{given}: give whole numbers separated by commas, as in -1,-2") from error
+
+
+def config_from_saved(config_class: type[Config], saved: Mapping[str, Any], source: str) -> Config:
+    """Build a config from flags saved as JSON; flags that the config does not have are ignored.
+
+    Args:
+      config_class: dataclass made with `option()`.
+      saved: name to value; missing flags, as in files of earlier versions, get their defaults.
+      source: the file, for messages.
+
+    Raises:
+      UserError: a value has the wrong type or is out of range; the message names the file and the flag.
+    """
+    annotations = typing.get_type_hints(config_class)
+    values = {field.name: saved[field.name] for field in dataclasses.fields(config_class) if field.name in saved}
+    for name, value in values.items():
+        if not _has_type(value, annotations[name]):
+            raise UserError(
+                f"{source}: {name} is {value!r:.80}, which is not a valid value of the flag; restore the file"
+            )
+    try:
+        return config_class(**values)
+    except UserError as error:
+        raise UserError(f"{source}: {error}") from error
+
+
+def _has_type(value: Any, annotation: Any) -> bool:
+    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
+        return any(_has_type(value, kind) for kind in typing.get_args(annotation))
+    if typing.get_origin(annotation) is Literal:
+        return value in typing.get_args(annotation)
+    if annotation is float:  # JSON does not distinguish 3 from 3.0
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return type(value) is annotation

@@ -1,16 +1,260 @@
 """Flags for training."""
 
-from typing import ClassVar
+import dataclasses
+import re
+from typing import Any, ClassVar
 
 from official_bert.config.bert_config import ATTENTION_DIRECTIONS
-from official_bert.options.batches import BatchOptions
-from official_bert.options.devices import DeviceOptions
-from official_bert.options.export import ExportOptions
-from official_bert.options.model import ArchitectureOptions
-from official_bert.options.optimizer import OptimizerOptions
-from official_bert.options.option import Options, option, options
-from official_bert.options.trained_weights import TrainedWeightOptions
+from official_bert.options.groups import (
+    ArchitectureOptions,
+    DeviceOptions,
+    ExportOptions,
+    RecordFileOptions,
+    TokenizerOptions,
+)
+from official_bert.options.option import (
+    GIVEN,
+    MAX_AXIS,
+    MAX_BATCH_SIZE,
+    MAX_PARTS,
+    MAX_SEED,
+    Options,
+    layer_numbers,
+    option,
+    options,
+)
 from official_bert.support.errors import UserError
+
+# Flags of an optimizer, with the names of its arguments.
+_ARGUMENTS = {
+    "layer_wise_lr_decay": "layer_wise_lr_decay",
+    "adam_bias_correction": "bias_correction",
+    "adam_beta_1": "beta_1",
+    "adam_beta_2": "beta_2",
+    "adam_epsilon": "epsilon",
+    "weight_decay_rate": "weight_decay_rate",
+}
+_LORA = {"lora_rank": GIVEN}
+_LAST = re.compile(r"last:([1-9][0-9]{0,3})")
+# Settings that some flags need.
+WITH_TEACHER = {"teacher": GIVEN}
+
+
+@options(group="training")
+class BatchOptions(Options):
+    """Flags that select the examples of each training step."""
+
+    train_batch_size: int = option(
+        32,
+        "Number of examples per training step, over all devices.",
+        minimum=1,
+        maximum=MAX_BATCH_SIZE,
+        not_with={
+            "train_batch_tokens": "--train_batch_size cannot be used with --train_batch_tokens; leave one of them out"
+        },
+        affects="order",
+        sizes_run_with="do_train",
+    )
+    train_batch_tokens: int = option(
+        0,
+        "Maximum number of positions per training step, padding included, over all devices; each batch is filled with "
+        "examples of similar length. 0 for batches of --train_batch_size.",
+        minimum=0,
+        not_with={
+            "use_tpu": "--train_batch_tokens makes batches of many shapes, and a TPU would compile each of them; use "
+            "--train_batch_size",
+            "use_xla": "--train_batch_tokens makes batches of many shapes, and XLA would compile each of them; leave "
+            "one of the two out",
+        },
+        affects="order",
+        sizes_run_with="do_train",
+    )
+    gradient_accumulation_steps: int = option(
+        1,
+        "Number of parts that each training batch is split into and computed in turn: less memory, same result except "
+        "for the random numbers of dropout.",
+        minimum=1,
+        maximum=MAX_PARTS,
+        affects="learning",
+    )
+    random_seed: int = option(
+        12345,
+        "Random seed for weights, dropout and the order of records.",
+        minimum=0,
+        maximum=MAX_SEED,
+        affects="order",
+    )
+    allow_inexact_resume: bool = option(
+        False,
+        "Resume even if a setting that determines the order of the examples has changed: batch size, seed or padding; "
+        "with --train_batch_tokens also --gradient_accumulation_steps and the number of devices.",
+        group="rarely needed",
+        affects="nothing",
+    )
+
+
+@options(group="training")
+class OptimizerOptions(Options):
+    """Flags for the optimizer and the learning rate."""
+
+    learning_rate: float = option(5e-5, "Peak learning rate.", minimum=0, affects="learning")
+    optimizer: str = option(
+        "adam",
+        "adam: Google's BERT optimizer, Adam with weight decay; lamb: for batches of thousands of examples.",
+        choices=("adam", "lamb"),
+        affects="learning",
+    )
+    lr_schedule: str = option(
+        "linear",
+        "Learning rate after warm-up: linear and cosine fall to --end_learning_rate, constant stays at the peak, "
+        "budget falls linearly with the time used of --max_train_seconds, which then ends training.",
+        choices=("linear", "cosine", "constant", "budget"),
+        affects="learning",
+    )
+    end_learning_rate: float = option(
+        0.0,
+        "Learning rate of the last step, at most --learning_rate.",
+        minimum=0,
+        only_with={"lr_schedule": ("linear", "cosine", "budget")},
+        affects="learning",
+    )
+    layer_wise_lr_decay: float = option(
+        1.0,
+        "Ratio of each encoder layer's learning rate to that of the layer above it; 1 for the same rate in all layers.",
+        minimum=0,
+        maximum=1,
+        affects="learning",
+    )
+    adam_bias_correction: bool = option(
+        False,
+        "Apply Adam's bias correction, as PyTorch does and Google's BERT does not; use a higher learning rate with it. "
+        "As in Keras, epsilon acts as sqrt(1 / (1 - beta_2)) times PyTorch's in the first step, by default 32 times.",
+        only_with={"optimizer": ("adam",)},
+        affects="learning",
+    )
+
+    adam_beta_1: float = option(
+        0.9, "Decay of the moving average of the gradients.", minimum=0, maximum=0.999999, affects="learning"
+    )
+    adam_beta_2: float = option(
+        0.999, "Decay of the moving average of the squared gradients.", minimum=0, maximum=0.999999, affects="learning"
+    )
+    adam_epsilon: float = option(
+        1e-6, "Number added to the root of the averaged squares.", minimum=1e-20, maximum=1, affects="learning"
+    )
+    weight_decay_rate: float = option(
+        0.01,
+        "Fraction of each weight, except biases and layer normalization, that a step subtracts, times the learning "
+        "rate.",
+        minimum=0,
+        affects="learning",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.layer_wise_lr_decay:
+            raise UserError("--layer_wise_lr_decay=0: must be above 0; 1 gives all layers the same learning rate")
+        if self.end_learning_rate > self.learning_rate:
+            raise UserError(
+                f"--end_learning_rate={self.end_learning_rate:g} is above --learning_rate={self.learning_rate:g}, the "
+                "peak; give a lower one"
+            )
+
+    @property
+    def optimizer_options(self) -> dict[str, Any]:
+        """Keyword arguments of the optimizer; those with default values are left out."""
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        given = {argument: (getattr(self, flag), defaults[flag]) for flag, argument in _ARGUMENTS.items()}
+        return {argument: value for argument, (value, default) in given.items() if value != default}
+
+
+@options(group="evaluation")
+class EvaluationOptions(Options):
+    """Flags of every command that evaluates after training."""
+
+    do_eval: bool = option(False, "Run evaluation on the dev set.", affects="run")
+    eval_batch_size: int = option(
+        8,
+        "Number of examples per evaluation batch, over all devices.",
+        minimum=1,
+        maximum=MAX_BATCH_SIZE,
+        affects="nothing",
+        sizes_run_with="do_eval",
+    )
+
+
+@options(group="training")
+class TrainedWeightOptions(Options):
+    """Flags that freeze a part of the encoder; the weights of the head are always trained."""
+
+    train_layers: str | None = option(
+        None,
+        "last:N: train only the last N layers of the encoder, its pooler and the head; the embeddings and the other "
+        "layers are frozen. By default everything is trained.",
+        affects="learning",
+    )
+    train_only: str | None = option(
+        None,
+        "bias: train only the biases of the encoder, including those of layer normalization, and the head (BitFit); "
+        "use a higher learning rate. By default everything is trained.",
+        choices=("bias",),
+        affects="learning",
+    )
+
+    lora_rank: int = option(
+        0,
+        "Rank of low-rank updates of the encoder's kernels (LoRA), which are trained with the pooler and the head "
+        "instead of the encoder's weights; use a higher learning rate. 0 for none.",
+        minimum=0,
+        maximum=MAX_AXIS,
+        not_with={
+            "train_layers": "--train_layers cannot be used with --lora_rank; leave one of them out",
+            "train_only": "--train_only cannot be used with --lora_rank; leave one of them out",
+            "teacher": "--teacher cannot be used with --lora_rank; leave one of them out",
+        },
+        affects="learning",
+    )
+    lora_alpha: float | None = option(
+        None,
+        "Factor of the updates, divided by --lora_rank; by default --lora_rank, a factor of 1.",
+        minimum=0.001,
+        only_with=_LORA,
+        affects="learning",
+    )
+    lora_layers: str = option(
+        "query,value",
+        "Comma-separated list of the dense layers with updates: query, key, value; dense for all others of a layer.",
+        only_with=_LORA,
+        affects="learning",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        known = ("query", "key", "value", "dense")
+        unknown = next((name for name in self.lora_layers.split(",") if name not in known), None)
+        if unknown is not None:
+            raise UserError(f"--lora_layers={self.lora_layers:.80}: {unknown!r:.80} is not one of {', '.join(known)}")
+        if self.train_layers is not None and not _LAST.fullmatch(self.train_layers):
+            raise UserError(f"--train_layers={self.train_layers:.80}: write last:N, as in last:4")
+        if self.do_train and not self.trains_all_weights and not self.init_checkpoint:
+            given = next(name for name in ("train_layers", "train_only", "lora_rank") if getattr(self, name))
+            raise UserError(f"--{given} needs --init_checkpoint: the frozen weights would stay random")
+
+    @property
+    def num_trained_layers(self) -> int | None:
+        """The number of layers to train, counted from the last; None for all."""
+        return None if self.train_layers is None else int(_LAST.fullmatch(self.train_layers)[1])
+
+    @property
+    def trains_all_weights(self) -> bool:
+        """True if nothing is frozen."""
+        return self.train_layers is None and self.train_only is None and not self.lora_rank
+
+    @property
+    def lora(self) -> tuple[int, float, list[str]] | None:
+        """The rank, the alpha and the layers of low-rank updates; None for none."""
+        alpha = self.lora_rank if self.lora_alpha is None else self.lora_alpha
+        return (self.lora_rank, alpha, self.lora_layers.split(",")) if self.lora_rank else None
 
 
 @options(group="training")
@@ -135,3 +379,233 @@ class TrainingOptions(
         super().__post_init__()
         if self.do_train and self.lr_schedule == "budget" and not self.max_train_seconds:
             raise UserError("--lr_schedule=budget needs --max_train_seconds, the training time")
+
+
+@options(group="distillation")
+class TeacherOptions(Options):
+    """Flags of every command that can distill a teacher model."""
+
+    teacher: str | None = option(
+        None,
+        "Output folder of a finished run of the same script, its subfolder best, or a Hugging Face folder with a "
+        "fine-tuned head. Its model is the teacher for knowledge distillation: the student learns from its outputs and "
+        "from the labels.",
+        is_path=True,
+        only_with={"do_train": (True,)},
+        affects="learning",
+    )
+    distillation_temperature: float = option(
+        2.0,
+        "With --teacher: temperature that the logits of both models are divided by; above 1, unlikely classes count "
+        "more.",
+        minimum=0.01,
+        maximum=1000,
+        only_with=WITH_TEACHER,
+        affects="learning",
+    )
+    soft_target_weight: float = option(
+        0.5,
+        "With --teacher: weight of the distillation loss; that of the labels has 1 minus this weight.",
+        minimum=0,
+        maximum=1,
+        only_with=WITH_TEACHER,
+        affects="learning",
+    )
+
+
+@options(group="distillation")
+class DistillationOptions(TeacherOptions):
+    """Distillation flags of every command that fine-tunes."""
+
+    hidden_state_weight: float = option(
+        0.0,
+        "With --teacher: weight of the mean squared difference between the hidden states of student and teacher, "
+        "the student's projected to the teacher's size; the teacher then reads every batch again. 0 for none.",
+        minimum=0,
+        only_with=WITH_TEACHER,
+        affects="learning",
+    )
+    teacher_layers: str | None = option(
+        None,
+        "With --hidden_state_weight: comma-separated list of teacher layers, one for each layer of the student; 0 is "
+        "the first, -1 the last; by default evenly spaced, up to the last.",
+        only_with={"hidden_state_weight": GIVEN},
+        affects="learning",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.teacher_layers is not None:
+            layer_numbers(self.teacher_layers, "teacher_layers")
+
+
+@options(group="training")
+class FinetuningOptions(DistillationOptions, RecordFileOptions, TokenizerOptions, TrainingOptions):
+    """Flags of every command that fine-tunes."""
+
+    do_eval: ClassVar[bool] = False  # a flag in commands that evaluate separately from prediction
+    do_predict: bool = option(False, "Run prediction on the test set.", group="evaluation", affects="run")
+    predict_batch_size: int = option(
+        8,
+        "Number of examples per prediction batch, over all devices.",
+        group="evaluation",
+        minimum=1,
+        maximum=MAX_BATCH_SIZE,
+        affects="nothing",
+        sizes_run_with="do_predict",
+    )
+    dynamic_padding: bool = option(
+        True,
+        "Batch texts of similar length and pad each batch to its longest text; results stay the same. Off on TPU.",
+        group="devices",
+        not_with={
+            "train_batch_tokens": "--train_batch_tokens needs batches of similar length; leave --nodynamic_padding out"
+        },
+        affects="order",
+    )
+    num_train_epochs: float = option(3.0, "Number of training epochs.", minimum=0, affects="learning")
+    warmup_proportion: float = option(
+        0.1,
+        "Fraction of the training steps used for learning-rate warm-up.",
+        minimum=0,
+        maximum=1,
+        affects="learning",
+    )
+
+    eval_steps: int = option(
+        0,
+        "Number of steps between evaluations during training; the best checkpoint is kept in output_dir/best. 0 for "
+        "none.",
+        group="evaluation",
+        minimum=0,
+        affects="learning",
+    )
+    early_stopping_patience: int = option(
+        0,
+        "Number of evaluations without improvement after which training stops; 0 disables early stopping.",
+        minimum=0,
+        affects="learning",
+    )
+    use_best_checkpoint: bool = option(
+        False,
+        "Evaluate, predict and export with output_dir/best instead of the last checkpoint.",
+        group="evaluation",
+        affects="nothing",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.do_train and not self.num_train_epochs:
+            raise UserError("--num_train_epochs=0 trains nothing; give a number above 0, or leave --do_train out")
+        if self.early_stopping_patience and not self.eval_steps:
+            raise UserError("--early_stopping_patience needs --eval_steps")
+        if self.use_best_checkpoint and self.do_train and not self.eval_steps:
+            raise UserError("--use_best_checkpoint with --do_train needs --eval_steps, which finds the best checkpoint")
+
+    @property
+    def batch_sizes(self) -> dict[str, int]:
+        """The batch sizes over all devices, by flag."""
+        of_training = {} if self.train_batch_tokens else {"train_batch_size": self.train_batch_size}
+        return {**of_training, "predict_batch_size": self.predict_batch_size}
+
+    @property
+    def pads_dynamically(self) -> bool:
+        """True if each batch is padded to its longest text."""
+        return self.dynamic_padding and not self.use_tpu
+
+    @property
+    def trains_encoder(self) -> bool:
+        """True if all weights of the encoder are trained."""
+        return self.do_train and self.trains_all_weights
+
+
+@options(group="evaluation")
+class EvaluatedOptions(EvaluationOptions, FinetuningOptions):
+    """Flags of commands that train, evaluate and predict with a file each.
+
+    Each command also has the flags `train_file`, `eval_file` and `predict_file`, which `required_files` refers to.
+    """
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not (self.do_train or self.do_eval or self.do_predict or self.do_export):
+            raise UserError("nothing to do: give at least one of --do_train, --do_eval, --do_predict and --do_export")
+
+    @property
+    def batch_sizes(self) -> dict[str, int]:
+        """See `FinetuningOptions`."""
+        return {**super().batch_sizes, "eval_batch_size": self.eval_batch_size}
+
+    @property
+    def is_evaluated(self) -> bool:
+        """True if the dev set is evaluated, during training or after it."""
+        return self.do_eval or (self.do_train and self.eval_steps > 0)
+
+    @property
+    def required_files(self) -> dict[str, str]:
+        """The flags whose input file is needed, each with the flag that requires it."""
+        required_by = {
+            "train_file": "do_train" if self.do_train else None,
+            "eval_file": ("do_eval" if self.do_eval else "eval_steps") if self.is_evaluated else None,
+            "predict_file": "do_predict" if self.do_predict else None,
+        }
+        return {name: flag for name, flag in required_by.items() if flag}
+
+
+@options(group="evaluation")
+class LabellingOptions(EvaluatedOptions):
+    """Flags of commands that label texts or words."""
+
+    feature_layers: ClassVar[str | None] = None  # a flag in commands whose head can read several layers
+    max_seq_length: int = option(
+        128,
+        "Maximum number of wordpieces per sequence, including [CLS] and [SEP].",
+        group="text",
+        minimum=4,
+        maximum=MAX_AXIS,
+        affects="learning",
+        sizes_run_with="always",
+    )
+    trainable_encoder: bool = option(
+        True,
+        "Train the encoder; otherwise it is frozen and its outputs are computed only once.",
+        group="training",
+        not_with={
+            "train_batch_tokens": "--train_batch_tokens cannot be used with a frozen encoder, whose outputs are "
+            "computed before training; use --train_batch_size",
+            "gradient_checkpointing": "--gradient_checkpointing cannot be used with a frozen encoder, which has no "
+            "backward pass",
+            "teacher": "--teacher cannot be used with a frozen encoder's outputs; leave --notrainable_encoder out",
+            "train_layers": "--train_layers cannot be used with --notrainable_encoder, which freezes all layers",
+            "train_only": "--train_only cannot be used with --notrainable_encoder, which freezes the biases, too",
+            "lora_rank": "--lora_rank cannot be used with --notrainable_encoder; leave one of them out",
+        },
+        affects="frozen",
+    )
+    primary_metric: str | None = option(
+        None,
+        "Score that selects the best checkpoint, by its name in eval_results.txt without eval_: macro_f1, for example; "
+        "by default the main score of the data set.",
+        affects="selection",
+    )
+    head_dropout: float = option(
+        0.1,
+        "Dropout rate before the output layer; hidden_dropout_prob of the model configuration applies to the encoder "
+        "only.",
+        minimum=0,
+        maximum=0.99,
+        group="training",
+        affects="learning",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.trainable_encoder and self.do_train and not self.init_checkpoint:
+            raise UserError(
+                "--notrainable_encoder needs --init_checkpoint: the outputs of an untrained encoder are useless"
+            )
+
+    @property
+    def trains_encoder(self) -> bool:
+        """See `FinetuningOptions`."""
+        return super().trains_encoder and self.trainable_encoder

@@ -13,10 +13,9 @@ from starlette.exceptions import HTTPException
 
 from official_bert.config.batching_settings import BatchingSettings
 from official_bert.serving.batching import QueueFullError
-from official_bert.serving.rest_endpoints import add_endpoints
+from official_bert.serving.rest_endpoints import BatchMetrics, add_endpoints
 from official_bert.serving.rest_format import RequestError
 from official_bert.serving.served_model import ServedModel, ServedVersion
-from official_bert.serving.serving_metrics import BatchMetrics
 from official_bert.support import files
 
 

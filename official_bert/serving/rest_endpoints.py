@@ -3,19 +3,154 @@
 TensorFlow Serving's API is documented at https://www.tensorflow.org/tfx/serving/api_rest.
 """
 
+import logging
+import time
 from collections.abc import Callable
 from typing import Protocol
 
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram, exposition
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from official_bert.serving.batching import BatchObserver
 from official_bert.serving.embedding_endpoints import add_embedding_endpoints
-from official_bert.serving.request_limits import RequestLimits
 from official_bert.serving.rest_format import quoted
 from official_bert.serving.served_model import ServedModel, ServedVersion
-from official_bert.serving.serving_metrics import add_metrics
+
+MOST_BYTES = 1 << 26  # maximum size of a request
+_MOST_BYTES_TOGETHER = 4 * MOST_BYTES  # total of large requests held at a time
+_LARGE = 1 << 20  # minimum size in bytes of a large request
+_MOST_IN_A_NAME = 200  # characters between two slashes in a URL
+_REQUESTS = Counter("requests", "Number of answered REST requests", ["method", "path", "status"])
+_SECONDS = Histogram("request_seconds", "Time from a REST request to the end of its response", ["method", "path"])
+_QUEUE = Gauge("queue_examples", "Number of examples waiting in the queue")
+_BATCH_EXAMPLES = Histogram("batch_examples", "Number of examples per batch", buckets=[2**power for power in range(11)])
+_BATCH_POSITIONS = Histogram(
+    "batch_positions",
+    "Number of positions per batch, including padding; estimated for texts",
+    buckets=[2**power for power in range(4, 16)],
+)
+_OTHER, _WRONG_METHOD, _CLIENT_LEFT = "other", 405, 499
+
+
+class RequestLimits:
+    """ASGI middleware: reading more than `MOST_BYTES` of a request raises an HTTPException, 413.
+
+    It raises 503 while too many large requests are held. Exceptions of the application are converted to responses.
+    """
+
+    def __init__(self, app: ASGIApp):
+        """Wrap an application."""
+        self._app, self._num_held = app, 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        num_bytes, has_begun = 0, False
+
+        async def receive_some() -> Message:
+            nonlocal num_bytes
+            message = await receive()
+            held, num_bytes = _held(num_bytes), num_bytes + len(message.get("body", b""))
+            self._num_held += _held(num_bytes) - held
+            if num_bytes > MOST_BYTES:
+                raise HTTPException(413, f"the request has more than {MOST_BYTES} bytes")
+            if _held(num_bytes) and self._num_held > _MOST_BYTES_TOGETHER:
+                raise HTTPException(503, "many large requests are being answered; try again later")
+            return message
+
+        async def send_some(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            if max(map(len, scope["path"].split("/"))) > _MOST_IN_A_NAME:
+                await JSONResponse({"error": "there is nothing at this address"}, 404)(scope, receive, send)
+            else:
+                await self._app(scope, receive_some, send_some)
+        except ClientDisconnect:
+            pass
+        except Exception:
+            logging.getLogger("absl").exception("a request could not be answered")
+            if not has_begun:
+                await JSONResponse({"error": "the server failed; its log says why"}, 500)(scope, receive, send)
+        finally:
+            self._num_held -= _held(num_bytes)
+
+
+def _held(num_bytes: int) -> int:
+    """Return the number of a request's bytes that count towards the total of large requests."""
+    return num_bytes if num_bytes > _LARGE else 0
+
+
+class BatchMetrics(BatchObserver):
+    """Metrics of all batches of the process."""
+
+    def wait(self, change: int) -> None:
+        """Update the number of waiting examples."""
+        _QUEUE.inc(change)
+
+    def compute(self, num_examples: int, num_positions: int) -> None:
+        """Count a batch."""
+        _BATCH_EXAMPLES.observe(num_examples)
+        _BATCH_POSITIONS.observe(num_positions)
+
+
+class RequestMetrics:
+    """ASGI middleware that counts requests by status and measures their duration."""
+
+    def __init__(self, app: ASGIApp):
+        """Wrap an application."""
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status, start = _CLIENT_LEFT, time.perf_counter()
+
+        async def send_some(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_some)
+        finally:
+            # Clients must not be able to create labels with arbitrary paths or methods.
+            path = _template(scope) if "endpoint" in scope else _OTHER
+            method = scope["method"] if path != _OTHER and status != _WRONG_METHOD else _OTHER
+            _SECONDS.labels(method, path).observe(time.perf_counter() - start)
+            _REQUESTS.labels(method, path, status).inc()
+
+
+def _template(scope: Scope) -> str:
+    """Return the path of a request with parameters replaced by their names: "/v1/models/{model_name}:predict"."""
+    names = {str(value): f"{{{name}}}" for name, value in scope.get("path_params", {}).items()}
+
+    def named(part: str) -> str:
+        name, colon, verb = part.rpartition(":")
+        return names.get(part) or names.get(name, name) + colon + verb
+
+    return "/".join(map(named, scope["path"].split("/")))
+
+
+def add_metrics(app: Starlette) -> None:
+    """Record metrics of an application's requests, and add the endpoint `/metrics`."""
+
+    async def metrics(request: Request) -> Response:
+        encode, content_type = exposition.choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(REGISTRY), headers={"content-type": content_type})
+
+    app.add_route("/metrics", metrics, methods=["GET"])
+    app.add_middleware(RequestMetrics)
 
 
 class RestModel(Protocol):

@@ -19,6 +19,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from official_bert.config.batching_settings import BatchingSettings
 from official_bert.serving.batching import UNOBSERVED, Arrays, Batcher, BatchObserver
+from official_bert.serving.exports import WARMUP_FILE, read_warmup
 from official_bert.serving.rest_format import (
     InputType,
     JsonRequest,
@@ -31,10 +32,8 @@ from official_bert.serving.rest_format import (
     read_request,
     request_arrays,
 )
-from official_bert.serving.saved_model import WARMUP_FILE
 from official_bert.serving.servable import EXAMPLES, SERVING_DEFAULT, TEXT
 from official_bert.serving.versions import SAVED_MODEL_FILE, complete_versions, highest_version, load_version
-from official_bert.serving.warmup import read_warmup
 from official_bert.support import files
 from official_bert.support.errors import UserError, format_names, plain_message
 

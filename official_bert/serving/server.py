@@ -5,8 +5,10 @@ model and the endpoints of TensorFlow Serving's REST API. Needs the extra `serve
 """
 
 import asyncio
+import html
 import json
 import logging
+import pathlib
 import uuid
 import warnings
 from collections.abc import Mapping
@@ -15,7 +17,7 @@ from typing import Any, NamedTuple
 import kserve
 import numpy as np
 import uvloop
-from fastapi import Request, Response
+from fastapi import FastAPI, Request, Response
 from kserve import errors, model_server
 from kserve.utils.numpy_codec import from_np_dtype
 from starlette.exceptions import HTTPException
@@ -23,16 +25,47 @@ from starlette.exceptions import HTTPException
 from official_bert.config.batching_settings import BatchingSettings
 from official_bert.serving.batching import QueueFullError
 from official_bert.serving.open_inference import LENGTH_HEADER, open_arrays, read_open_request
-from official_bert.serving.request_limits import MOST_BYTES
-from official_bert.serving.rest_endpoints import add_endpoints, find_version, named_model
+from official_bert.serving.rest_endpoints import MOST_BYTES, BatchMetrics, add_endpoints, find_version, named_model
 from official_bert.serving.rest_format import JsonRequest, RequestError, quoted_names
 from official_bert.serving.servable import TEXT
 from official_bert.serving.served_model import ServedModel, ServedVersion
-from official_bert.serving.serving_metrics import BatchMetrics
-from official_bert.serving.ui_page import add_page
 
+_FOLDER = pathlib.Path(__file__).parent / "ui"
+_FILES = {"page.js": "text/javascript", "page.css": "text/css"}
+# The page loads no external resources, and never executes the content of a text.
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
 _GRACE_SECONDS = 30  # time for requests to finish after SIGTERM
 _SIGNATURE_PARAMETER = "signature_name"
+
+
+def add_page(app: FastAPI, model_name: str) -> None:
+    """Add `/ui` to a server.
+
+    Args:
+      app: the server's application.
+      model_name: the model that the page queries.
+    """
+    name = html.escape(model_name)
+    heading = f'<h1 id="name" data-path="v1/models/{name}">{name}</h1>'
+    page = (_FOLDER / "index.html").read_text("utf-8").replace('<h1 id="name"></h1>', heading)
+    contents = {file_name: (_FOLDER / file_name).read_bytes() for file_name in _FILES}
+
+    async def show(request: Request) -> Response:
+        return Response(page, media_type="text/html", headers=_HEADERS)
+
+    async def send_file(request: Request) -> Response:
+        file_name = request.url.path.rpartition("/")[2]
+        return Response(contents[file_name], media_type=_FILES[file_name], headers=_HEADERS)
+
+    app.add_route("/ui", show, methods=["GET"])
+    for file_name in _FILES:
+        app.add_route(f"/ui/{file_name}", send_file, methods=["GET"])
 
 
 class _RestCall(NamedTuple):

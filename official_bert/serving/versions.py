@@ -13,9 +13,8 @@ from absl import logging
 
 from official_bert.serving.servable import Servable
 from official_bert.support import files, text_files, writing
-from official_bert.support.errors import UserError, plain_message
-from official_bert.support.extras import folder_of_tensorflow_text
-from official_bert.support.fault_points import fault_point
+from official_bert.support.errors import UserError, folder_of_tensorflow_text, plain_message
+from official_bert.support.files import fault_point
 from official_bert.tokenization.tokenizer_files import content_of_copy, tokenizer_kinds
 
 SAVED_MODEL_FILE, LITE_FILE, ONNX_FILE = "saved_model.pb", "model.tflite", "model.onnx"

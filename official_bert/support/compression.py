@@ -14,8 +14,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple
 
-from official_bert.support.errors import UserError
-from official_bert.support.extras import install_command
+from official_bert.support.errors import UserError, install_command
 from official_bert.support.files import open_file
 
 _BLOCK_BYTES = 1 << 17

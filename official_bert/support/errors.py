@@ -1,7 +1,16 @@
 """The exception for mistakes that users can correct; scripts report it in one line with exit code 1."""
 
+import contextlib
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import logging
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 _MOST_NAMES_LISTED = 20
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")  # except tab
@@ -34,3 +43,81 @@ def printable(text: str) -> str:
 def plain_message(error: Exception) -> str:
     """Return the message of a TensorFlow error, without graph node and operation names."""
     return re.sub(r"\{\{.*?\}\} | \[Op:\w+\]", "", getattr(error, "message", None) or str(error))
+
+
+def require(package: str, extra: str) -> None:
+    """Import a package, suppressing its log lines about missing optional parts.
+
+    Raises:
+      UserError: it is not installed; with the command to install it.
+    """
+    logging.disable(logging.WARNING)
+    try:
+        importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        raise _not_installed(package, extra) from error
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def check_installed(package: str, extra: str) -> None:
+    """Look for a package without importing it.
+
+    Raises:
+      UserError: it is not installed; with the command to install it.
+    """
+    if importlib.util.find_spec(package) is None:
+        raise _not_installed(package, extra)
+
+
+def folder_of_tensorflow_text(use: str) -> str:
+    """Find the package tensorflow_text without importing it, since it imports TensorFlow.
+
+    Args:
+      use: the feature that needs it, for the message.
+
+    Raises:
+      UserError: it is not installed, for example on Windows, which it does not support.
+    """
+    package = importlib.util.find_spec("tensorflow_text")
+    if package is None:
+        raise UserError(f"{use} needs tensorflow-text, which has no version for Windows; use Linux, macOS or WSL")
+    return package.submodule_search_locations[0]
+
+
+@contextlib.contextmanager
+def blocked_imports(*packages: str) -> Iterator[None]:
+    """Make imports in the block treat packages as not installed, except those that are already imported."""
+    absent = [package for package in packages if package not in sys.modules]
+    sys.modules.update(dict.fromkeys(absent))
+    try:
+        yield
+    finally:
+        for package in absent:
+            del sys.modules[package]
+
+
+def _not_installed(package: str, extra: str) -> UserError:
+    return UserError(f"{package} is not installed; run: {install_command(extra)}")
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra from this package's origin: a checkout, a wheel, or an index."""
+    checkout = Path(__file__).resolve().parents[2]
+    if (checkout / "pyproject.toml").exists():
+        return f"pip install -e '{'.' if checkout == Path.cwd() else checkout}[{extra}]'"
+    return f"pip install '{_origin() or 'official-bert'}[{extra}]'"
+
+
+def _origin() -> str | None:
+    """Return the local file or folder that pip installed this package from; None for an index."""
+    try:
+        url = json.loads(importlib.metadata.distribution("official-bert").read_text("direct_url.json") or "{}").get(
+            "url"
+        )
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return None
+    parts = urlsplit(url or "")
+    return unquote(parts.path) if parts.scheme == "file" else None

@@ -5,12 +5,14 @@ Local paths use the standard library, so that tokenization and `--help` never im
 `UserError`s that name the file.
 """
 
+import collections
 import contextlib
 import errno
 import glob as local_glob
 import hashlib
 import os
 import re
+import signal
 import stat
 import threading
 from collections.abc import Iterator, Sequence
@@ -33,6 +35,9 @@ NO_LINKS = getattr(os, "O_NOFOLLOW", 0)  # a flag of `os.open`, missing on Windo
 _OWN_DESCRIPTOR = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/\d+")
 
 _answering: set[str] = set()  # remote locations that have answered
+VARIABLE = "OFFICIAL_BERT_KILL_AT"
+
+_passed: collections.Counter[str] = collections.Counter()
 
 
 def is_remote(path: str) -> bool:
@@ -337,3 +342,20 @@ def find_any(pattern: str) -> list[str]:
     else:
         paths = [path for path in local_glob.glob(pattern) if os.path.isfile(path)]
     return sorted(paths)
+
+
+def fault_point(name: str) -> None:
+    """Pass a fault point.
+
+    Args:
+      name: the current or next action, with the file name if there is one: "rename eval_results.txt".
+    """
+    wanted = os.environ.get(VARIABLE)
+    if not wanted:
+        return
+    _passed[name] += 1
+    if wanted == f"{name}:{_passed[name]}":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if wanted.startswith("trace:"):
+        with open(wanted.removeprefix("trace:"), "a", encoding="utf-8") as trace:
+            trace.write(f"{name}\n")

@@ -1,6 +1,6 @@
 """`metrics.jsonl`, a run's record of losses and scores: one line per split and step.
 
-`training/summaries.py` writes it, `official-bert plot_metrics` draws it.
+`training/monitoring.py` writes it, `official-bert plot_metrics` draws it.
 """
 
 import json

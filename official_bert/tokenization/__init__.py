@@ -1,12 +1,16 @@
 """Tokenizers: a faster version of the reference's WordPiece tokenizer, SentencePiece and byte-level BPE."""
 
-from official_bert.tokenization.alignment import EncodingWithOffsets
 from official_bert.tokenization.full_tokenizer import FullTokenizer
-from official_bert.tokenization.reading import load_tokenizer, read_tokenizer, read_vocabulary, read_vocabulary_file
 from official_bert.tokenization.sentencepiece_tokenizer import SentencePieceTokenizer
-from official_bert.tokenization.tokenizer import Tokenizer
+from official_bert.tokenization.tokenizer import (
+    Tokenizer,
+    load_tokenizer,
+    read_tokenizer,
+    read_vocabulary,
+    read_vocabulary_file,
+)
 from official_bert.tokenization.vocab import Vocabulary, load_vocab
-from official_bert.tokenization.wordpiece import BasicTokenizer, WordpieceTokenizer
+from official_bert.tokenization.wordpiece import BasicTokenizer, EncodingWithOffsets, WordpieceTokenizer
 
 __all__ = [
     "BasicTokenizer",

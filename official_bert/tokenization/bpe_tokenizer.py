@@ -8,9 +8,7 @@ from typing import Any, ClassVar, TypedDict
 from official_bert.config.model_formats import MERGES_FILE, model_folder
 from official_bert.config.text_settings import TextSettings
 from official_bert.support import files, text_files
-from official_bert.support.errors import UserError
-from official_bert.support.extras import require
-from official_bert.tokenization.alignment import EncodingWithOffsets
+from official_bert.support.errors import UserError, require
 from official_bert.tokenization.hf_tokenizer import (
     BPE_FILE,
     BYTE_LEVEL,
@@ -26,10 +24,10 @@ from official_bert.tokenization.hf_tokenizer import (
     steps_of,
     template_of,
 )
-from official_bert.tokenization.roberta_sequences import LAYOUT, NAMES, RobertaSequences
+from official_bert.tokenization.sequences import LAYOUT, NAMES, RobertaSequences
 from official_bert.tokenization.tokenizer import Tokenizer
 from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabulary
-from official_bert.tokenization.wordpiece import to_unicode
+from official_bert.tokenization.wordpiece import EncodingWithOffsets, to_unicode
 
 _PREFIX_KEY = "add_prefix_space"
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")  # of an added token
@@ -215,7 +213,7 @@ class BpeTokenizer(RobertaSequences, Tokenizer):
     """
 
     vocabulary_class = BpeVocabulary
-    graph_class = "official_bert.tokenization.graph_python.PythonTokenizer"
+    graph_class = "official_bert.tokenization.graph_operations.PythonTokenizer"
     is_of_words = False
     vocabulary: BpeVocabulary
 

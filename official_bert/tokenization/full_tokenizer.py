@@ -5,12 +5,13 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from absl import logging
+
 from official_bert.config.text_settings import TextSettings
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.tokenization import characters
 from official_bert.tokenization.added_tokens import TokenFinder, normalized_tokens, raw_tokens
-from official_bert.tokenization.alignment import EncodingWithOffsets, align_word
 from official_bert.tokenization.hf_wordpiece import (
     BERT_SPLIT,
     SPLIT_AT_WHITE_SPACE,
@@ -19,7 +20,13 @@ from official_bert.tokenization.hf_wordpiece import (
 )
 from official_bert.tokenization.tokenizer import Tokenizer
 from official_bert.tokenization.vocab import CLS, CONTINUATION, SEP, UNK, Vocabulary
-from official_bert.tokenization.wordpiece import WordpieceTokenizer, to_unicode, word_tokenizer
+from official_bert.tokenization.wordpiece import (
+    EncodingWithOffsets,
+    WordpieceTokenizer,
+    align_word,
+    to_unicode,
+    word_tokenizer,
+)
 
 # These limit a tokenizer's memory to about 200 MB for any corpus, plus 110 MB for words with offsets.
 MAX_CACHED_WORDS = 1 << 20
@@ -32,6 +39,7 @@ _DELETED_SEPARATORS = re.compile(f"[{_DELETED}]")
 # A word to align; where the separators are not deleted, `align_word` splits at them.
 _WORDS = re.compile(rf"[\S{_DELETED}]+")
 _ALL = re.compile(".+", re.DOTALL)
+_SUSPICIOUS_SHARE = 0.2  # fraction of the wordpieces; below 1% for texts that suit a published vocabulary
 
 
 class FullTokenizer(Tokenizer):
@@ -228,3 +236,23 @@ def _read_file(vocab_file: str) -> Vocabulary:
     if files.is_folder(vocab_file):
         raise UserError(f"{vocab_file} is a folder; give its vocab.txt, or use FullTokenizer.from_folder in Python")
     return Vocabulary.from_file(vocab_file)
+
+
+def warn_of_unknown(path: str, tokenizer: FullTokenizer, *, num_unknown: int, num_wordpieces: int) -> None:
+    """Warn if so many wordpieces were [UNK] that the vocabulary is probably wrong.
+
+    Args:
+      path: the file that the texts were written to.
+      tokenizer: the tokenizer of the texts.
+      num_unknown: number of [UNK] wordpieces.
+      num_wordpieces: total number of wordpieces.
+    """
+    if num_unknown > _SUSPICIOUS_SHARE * num_wordpieces:
+        logging.warning(
+            "%s: %.0f%% of the wordpieces are [UNK]; is %s the vocabulary of the checkpoint and of these texts' "
+            "language, and does %s fit it?",
+            path,
+            100 * num_unknown / num_wordpieces,
+            tokenizer.vocabulary.source,
+            tokenizer.settings,
+        )

@@ -24,8 +24,7 @@ from official_bert.tokenization.graph_operations import (
     shifted,
 )
 from official_bert.tokenization.graph_tables import CAPITAL_SIGMA, FINAL_SIGMA, NUM_CODE_POINTS, PagedTable
-from official_bert.tokenization.sentencepiece_text import decompose
-from official_bert.tokenization.sentencepiece_tokenizer import SPACE, PieceParts, SentencePieceTokenizer
+from official_bert.tokenization.sentencepiece_tokenizer import SPACE, PieceParts, SentencePieceTokenizer, decompose
 
 # B: texts, C: characters, D: characters of the prepared texts, Q: pieces; all but B are totals over the batch.
 _SPACE = ord(" ")
@@ -115,7 +114,7 @@ class GraphSentencePieceTokenizer(GraphEncoder):
 
 
 class _TextTables(NamedTuple):
-    """The part of Python's Unicode data that `sentencepiece_text` uses.
+    """The part of Python's Unicode data that `prepare` uses.
 
     Attributes:
       is_space: whether `str.split` splits at a character.
@@ -151,7 +150,7 @@ def _text_tables() -> _TextTables:
 
 
 class _TextOps(tf.Module):
-    """`sentencepiece_text` as TensorFlow operations."""
+    """`prepare` of `sentencepiece_tokenizer` as TensorFlow operations."""
 
     def __init__(self, *, do_lower_case: bool):
         super().__init__()

@@ -9,8 +9,7 @@ from typing import Any
 
 from official_bert.config import model_formats
 from official_bert.config.sentence_modules import read_encoder_settings
-from official_bert.families.family import Family
-from official_bert.families.family_registry import all_families
+from official_bert.families.family import Family, all_families
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.tokenization.hf_tokenizer import (

@@ -8,9 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from official_bert.config.text_settings import TextSettings
-from official_bert.tokenization.roberta_sequences import LAYOUT, NAMES, RobertaSequences
-from official_bert.tokenization.sentencepiece_text import TracedText
-from official_bert.tokenization.sentencepiece_tokenizer import SPACE, SentencePieceTokenizer, SentencePieceVocabulary
+from official_bert.tokenization.sentencepiece_tokenizer import (
+    SPACE,
+    SentencePieceTokenizer,
+    SentencePieceVocabulary,
+    TracedText,
+)
+from official_bert.tokenization.sequences import LAYOUT, NAMES, RobertaSequences
 from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK
 
 

@@ -1,26 +1,114 @@
 """`Tokenizer`: the base class of all tokenizers."""
 
 import abc
+import numbers
 import os
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from typing_extensions import Self
 
 from official_bert.config.sentence_modules import encoder_folder
 from official_bert.config.text_settings import TextSettings
-from official_bert.families.family import Family
-from official_bert.families.family_registry import all_families, load_class
-from official_bert.support import hub
+from official_bert.families.family import Family, all_families, load_class
+from official_bert.support import network
 from official_bert.support.errors import UserError
 from official_bert.tokenization import tokenizer_files
-from official_bert.tokenization.alignment import EncodingWithOffsets, word_beginnings
-from official_bert.tokenization.batch import Text, TextOrPair, check_max_seq_length, pad, paired_texts
-from official_bert.tokenization.casing import check_casing
-from official_bert.tokenization.joining import JoinedSequence, Specials, truncate_and_join
+from official_bert.tokenization.sequences import JoinedSequence, Specials, truncate_and_join
+from official_bert.tokenization.tokenizer_files import check_casing, kind_of_file, try_find_vocabulary
 from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabulary
+from official_bert.tokenization.wordpiece import EncodingWithOffsets, refuse_symbolic, word_beginnings
+
+Text = str | bytes
+TextOrPair = Text | tuple[Text, Text | None]
+
+_MIN_SEQ_LENGTH = 3  # [CLS] and two [SEP]
+_SHORTEST_LENGTH = 2  # an empty text: [CLS] and [SEP]
+
+
+def check_max_seq_length(max_seq_length: int) -> None:
+    """Raise UserError unless this is an integer that leaves room for [CLS] and two [SEP]."""
+    if not isinstance(max_seq_length, numbers.Integral) or max_seq_length < _MIN_SEQ_LENGTH:
+        raise UserError(f"max_seq_length={max_seq_length!r:.80} must be a whole number of at least {_MIN_SEQ_LENGTH}")
+
+
+def paired_texts(
+    texts: Text | Iterable[TextOrPair], text_pairs: Text | Iterable[Text | None] | None
+) -> list[tuple[Text, Text | None]]:
+    """Normalize the arguments of a tokenizer call to a list of pairs.
+
+    Args:
+      texts: one text, or several, each of which may be a tuple of two.
+      text_pairs: None, or the second text of each of `texts`, which must then be single texts.
+
+    Returns:
+      The first and second text of each example; the second is None for single texts.
+
+    Raises:
+      UserError: an argument has another type, or the numbers of texts differ.
+    """
+    refuse_symbolic(texts)
+    if isinstance(texts, Text) and isinstance(text_pairs, Text | None):
+        return [(texts, text_pairs)]
+    if isinstance(texts, tuple):
+        raise UserError(
+            "a tuple is ambiguous: write tokenizer([(first, second)]) for a pair of texts, or "
+            "tokenizer([first, second]) for two texts"
+        )
+    firsts = _as_list(texts, "texts")
+    if text_pairs is None:
+        return [_as_pair(item, number) for number, item in enumerate(firsts)]
+    seconds = _as_list(text_pairs, "text_pairs")
+    if len(firsts) != len(seconds):
+        raise UserError(
+            f"there are {len(firsts)} texts, but {len(seconds)} text_pairs; give one for each text, or None"
+        )
+    for number, first in enumerate(firsts):
+        if not isinstance(first, Text):
+            raise UserError(f"texts[{number}] is {_shown(first)}; with text_pairs, each must be a single text")
+    return [_as_pair(pair, number) for number, pair in enumerate(zip(firsts, seconds, strict=True))]
+
+
+def _as_list(texts: object, name: str) -> list:
+    if isinstance(texts, Text | dict) or not isinstance(texts, Iterable):
+        raise UserError(f"{name} is {_shown(texts)}; give one text, or a list of texts or of pairs (first, second)")
+    return list(texts)
+
+
+def _as_pair(item: object, number: int) -> tuple[Text, Text | None]:
+    first, second = item if isinstance(item, tuple) and len(item) == 2 else (item, None)
+    if not isinstance(first, Text) or not isinstance(second, Text | None):
+        raise UserError(f"example {number} is {_shown(item)}; it must be a text or a tuple of two: (first, second)")
+    return first, second
+
+
+def _shown(value: object) -> str:
+    return f"{value!r:.80}"
+
+
+def pad(sequences: Sequence[JoinedSequence], length: int | None, pad_id: int = 0) -> dict[str, np.ndarray]:
+    """Pad sequences to one length.
+
+    Args:
+      sequences: B sequences.
+      length: S; None for the length of the longest sequence.
+      pad_id: the id of padding; mask and segment ids are padded with 0.
+
+    Returns:
+      input_ids, input_mask and segment_ids, int32 [B, S].
+    """
+    if length is None:
+        length = max([_SHORTEST_LENGTH, *(len(sequence.input_ids) for sequence in sequences)])
+    arrays = np.zeros([3, len(sequences), length], np.int32)
+    arrays[0] = pad_id
+    for row, sequence in enumerate(sequences):
+        end = len(sequence.input_ids)
+        arrays[0, row, :end] = sequence.input_ids
+        arrays[1, row, :end] = 1
+        arrays[2, row, :end] = np.frombuffer(sequence.segment_ids, np.uint8)
+    return dict(zip(("input_ids", "input_mask", "segment_ids"), arrays, strict=True))
 
 
 class Tokenizer(abc.ABC):
@@ -74,7 +162,7 @@ class Tokenizer(abc.ABC):
           UserError: the folder or its vocabulary is missing or damaged, text would be lowercased for a cased
             vocabulary, or the settings contradict each other.
         """
-        folder = encoder_folder(hub.local_folder(os.fspath(folder)))
+        folder = encoder_folder(network.local_folder(os.fspath(folder)))
         vocabulary = tokenizer_files.read_vocabulary(folder, cls)
         values = (do_lower_case, strip_accents, basic_tokenize, tokenize_chinese_chars, strip_accents_only)
         given = {name: value for name, value in zip(TextSettings._fields, values, strict=True) if value is not None}
@@ -285,3 +373,66 @@ class Tokenizer(abc.ABC):
             left_out = {self.vocabulary.name_of(special) for special in (CLS, SEP, PAD)}
             tokens = [token for token in tokens if token not in left_out]
         return self.vocabulary.joined(tokens)
+
+
+class TokenizerFlags(Protocol):
+    """Flags that select a tokenizer; one of the two files is None."""
+
+    vocab_file: str | None
+    spm_model_file: str | None
+    text_settings: TextSettings
+
+
+def read_vocabulary(flags: TokenizerFlags) -> Vocabulary:
+    """Read the vocabulary given by flags.
+
+    Raises:
+      UserError: the file is missing or damaged.
+    """
+    kind, path = _named(flags)
+    return kind.vocabulary_class.from_file(path)
+
+
+def read_vocabulary_file(path: str) -> Vocabulary:
+    """Read a vocabulary file; its name and content determine its kind.
+
+    Raises:
+      UserError: the file is missing or damaged.
+    """
+    return kind_of_file(path).vocabulary_class.from_file(path)
+
+
+def read_tokenizer(flags: TokenizerFlags) -> Tokenizer:
+    """Read the tokenizer given by flags.
+
+    Raises:
+      UserError: the file is missing or damaged, or the flags contradict each other.
+    """
+    kind, path = _named(flags)
+    return kind.with_settings(path, flags.text_settings)
+
+
+def _named(flags: TokenizerFlags) -> tuple[type[Tokenizer], str]:
+    """Return the tokenizer class for the vocabulary given by flags, and the vocabulary's file."""
+    given = {flag: getattr(flags, flag) for flag in ("vocab_file", "spm_model_file")}
+    flag, path = next((flag, path) for flag, path in given.items() if path is not None)
+    return kind_of_file(path, flag), path
+
+
+def load_tokenizer(folder: str | os.PathLike[str], **settings: bool) -> Tokenizer:
+    """Load the tokenizer of a model.
+
+    Args:
+      folder: folder of a released checkpoint, output folder of a run, or a Hugging Face folder, possibly
+        `hf://owner/name`; it contains `vocab.txt`, `tokenizer.json`, `vocab.json` with `merges.txt`,
+        `spiece.model` or `sentencepiece.bpe.model`.
+      **settings: fields of `TextSettings` that override the folder's.
+
+    Returns:
+      A `FullTokenizer`, a `BpeTokenizer` or a SentencePiece tokenizer, depending on the files.
+
+    Raises:
+      UserError: the folder or its vocabulary is missing or damaged, or the settings do not fit them.
+    """
+    folder = encoder_folder(network.local_folder(os.fspath(folder)))
+    return kind_of_file(try_find_vocabulary(folder) or "").from_folder(folder, **settings)

@@ -2,23 +2,87 @@
 
 import abc
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import keras
 import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.loading import load
-from official_bert.config.bert_config import BertConfig
-from official_bert.config.tensor_names import ENCODER_INPUTS
+from official_bert.config.bert_config import ENCODER_INPUTS, BertConfig
 from official_bert.data.schema import Field
+from official_bert.modeling.blocks import dense
 from official_bert.modeling.encoder import BertEncoder, create_encoder, is_needed
 from official_bert.modeling.encoder_options import EncoderOptions
+from official_bert.modeling.heads import EncoderModel
+from official_bert.modeling.token_model import complete_inputs
 from official_bert.support.errors import UserError
-from official_bert.training.layered_model import LayeredModel, OutputsAndLayers
 from official_bert.training.task import RecordTask, WeightedSum, compares_examples
 
 TEACHER_LOGITS = "teacher_logits"
+
+
+class OutputsAndLayers(NamedTuple):
+    """Outputs of a `LayeredModel`.
+
+    Attributes:
+      outputs: the outputs of the wrapped model.
+      layers: L + 1 float [B, S, D] or [B, S, projected_size]: the embeddings and each encoder layer.
+    """
+
+    outputs: Any
+    layers: list[Any]
+
+
+class LayeredModel(keras.Model):
+    """A model that also returns its encoder's layers, in one forward pass.
+
+    Its variables are those of the model and, if enabled, of two projections: `distillation/embeddings` and
+    `distillation/layers`.
+
+    Attributes:
+      model: the wrapped model.
+      encoder: its encoder.
+    Source: the projections are those of Jiao et al., "TinyBERT" (2020), equations 8 and 9.
+    """
+
+    def __init__(self, model: EncoderModel, *, projected_size: int | None = None):
+        """Wrap a model.
+
+        Args:
+          model: a model that reads sequences, not windows.
+          projected_size: output width of trainable projections of the layers, without bias; None for no projections.
+        """
+        super().__init__(autocast=False, dtype=model.dtype_policy, name="layered")
+        self.model = model
+        self.projections = []
+        if projected_size is not None:
+            config = model.encoder.config
+            with keras.name_scope("distillation"):
+                for name in ("embeddings", "layers"):
+                    projection = dense(
+                        projected_size, config.initializer_range, dtype=self.dtype_policy, use_bias=False, name=name
+                    )
+                    projection.build((None, None, config.hidden_size))
+                    self.projections.append(projection)
+        self.built = True
+
+    @property
+    def encoder(self):
+        """The model's encoder."""
+        return self.model.encoder
+
+    def call(self, inputs, training=False) -> OutputsAndLayers:
+        """Compute outputs and layers; the inputs are those of the model, as a dict by name."""
+        named = {name: inputs[name] for name in self.model.INPUTS}
+        complete = complete_inputs(named)
+        named.update(complete._asdict())
+        encoded = self.encoder(complete, training=training)
+        layers = [encoded["embedding_output"], *encoded["encoder_layers"]]
+        if self.projections:
+            of_embeddings, of_layers = self.projections
+            layers = [of_embeddings(layers[0]), *map(of_layers, layers[1:])]
+        return OutputsAndLayers(self.model.from_encoded(encoded, named, training=training), layers)
 
 
 class DistillableTask(RecordTask, Protocol):

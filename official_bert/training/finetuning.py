@@ -10,25 +10,22 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints.best import BestCheckpoint
+from official_bert.checkpoints.checkpoint_folder import BestCheckpoint
 from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.checkpoints.state_file import latest_checkpoint, model_folders
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.damaged_records import reporting_damaged_records
-from official_bert.data.pipeline import batch_sizes, training_batches
-from official_bert.data.records import RecordFile, manifest_path
-from official_bert.data.token_budget import TokenBudget
-from official_bert.options.finetuning import FinetuningOptions
+from official_bert.data.batch_sizes import TokenBudget
+from official_bert.data.pipeline import batch_sizes, reporting_damaged_records, training_batches
+from official_bert.data.record_files import RecordFile, manifest_path
 from official_bert.options.option import flags_affecting, layer_numbers
+from official_bert.options.training import FinetuningOptions
 from official_bert.support.errors import UserError
 from official_bert.support.manifest import Manifest
-from official_bert.training.cluster import Cluster
+from official_bert.training.devices import Cluster, create_strategy
 from official_bert.training.distillation import DistilledTask, HiddenStateTask, matched_layers
 from official_bert.training.job import FinetuningJob
-from official_bert.training.labels_file import teacher_label_order, write_labels
 from official_bert.training.loop import Trainer, check_divisible
 from official_bert.training.model_files import check_same_casing, read_model_files
-from official_bert.training.plan import TrainingPlan
 from official_bert.training.run_folder import (
     check_has_checkpoint,
     check_model_files_replaceable,
@@ -36,7 +33,9 @@ from official_bert.training.run_folder import (
     checkpoint_folder,
     matches_vocabulary,
     read_run_config,
+    teacher_label_order,
     vocabulary_mismatch,
+    write_labels,
 )
 from official_bert.training.run_setup import (
     check_resumed_flags,
@@ -47,8 +46,7 @@ from official_bert.training.run_setup import (
     write_evaluation_flags,
     write_run_files,
 )
-from official_bert.training.strategy import create_strategy
-from official_bert.training.task import compares_examples
+from official_bert.training.task import TrainingPlan, compares_examples
 from official_bert.training.teacher import Teacher, find_teacher, load_teacher, teacher_file, write_teacher_records
 
 

@@ -10,23 +10,20 @@ from absl import logging
 from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.loading import load
-from official_bert.checkpoints.lora_merging import merged
-from official_bert.checkpoints.opening import open_checkpoint
-from official_bert.data.pipeline import IS_REAL_EXAMPLE, RECORD_INDEX
+from official_bert.checkpoints.opening import merged, open_checkpoint
+from official_bert.data.pipeline import IS_REAL_EXAMPLE, RECORD_INDEX, evaluation_batches, reporting_damaged_records
+from official_bert.data.record_files import RecordFile
 from official_bert.modeling.encoder import is_needed
-from official_bert.modeling.lora import lora_scale
+from official_bert.modeling.encoder_options import lora_scale
 from official_bert.support import writing
+from official_bert.support.console import Progress
 from official_bert.support.errors import UserError
-from official_bert.support.fault_points import fault_point
-from official_bert.support.progress import Progress
-from official_bert.training.cluster import Cluster
-from official_bert.training.plan import TrainingPlan
-from official_bert.training.run_requests import RunRequests
+from official_bert.support.files import fault_point
+from official_bert.training.devices import Cluster, require_tensorflow_backend
+from official_bert.training.monitoring import ScalarLog
 from official_bert.training.step import TrainingSteps
-from official_bert.training.strategy import require_tensorflow_backend
-from official_bert.training.summaries import ScalarLog
-from official_bert.training.task import Task
-from official_bert.training.training_run import TrainingRun, weights_by_name
+from official_bert.training.task import Task, TrainingPlan
+from official_bert.training.training_run import RunRequests, TrainingRun, weights_by_name
 
 # Bytes of per-position vectors that are in memory at once.
 _RECORDS_AT_ONCE, _BYTES_AT_ONCE = 512, 2**30
@@ -295,3 +292,35 @@ def check_divisible(batch_size: int, strategy: tf.distribute.Strategy, parameter
         raise UserError(
             f"{parameter}={batch_size} is not a multiple of {' times '.join(filter(None, (devices, parts)))}"
         )
+
+
+def predictions(
+    trainer: Trainer, file: RecordFile, num_records: int, *, batch_size: int, label: str
+) -> dict[str, np.ndarray]:
+    """Return the task's predictions for every record of a file.
+
+    Args:
+      trainer: provides the model.
+      file: the record file.
+      num_records: number of records.
+      batch_size: examples per batch, over all replicas.
+      label: description for progress.
+
+    Returns:
+      Name to array, one row per record, in file order.
+    """
+    with reporting_damaged_records([file.path], file.schema):
+        return trainer.predict(batches_of(trainer, file, batch_size), num_records=num_records, label=label)
+
+
+def batches_of(trainer: Trainer, file: RecordFile, batch_size: int, numbers: range | None = None) -> tf.data.Dataset:
+    """Return all records of a file, or those with the given numbers, once, in batches for a trainer's replicas."""
+    trainer.cluster.wait()  # until the chief has written the file
+    return evaluation_batches(
+        [file.path],
+        file.schema,
+        batch_size=batch_size,
+        lengths=file.lengths,
+        num_replicas=trainer.num_replicas,
+        numbers=numbers,
+    )

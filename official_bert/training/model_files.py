@@ -8,14 +8,18 @@ from typing import Any, Protocol
 from absl import logging
 
 from official_bert.checkpoints.state_file import find_checkpoint, find_config, model_folders
-from official_bert.config.bert_config import BertConfig
-from official_bert.config.machine import check_memory
+from official_bert.config.bert_config import BertConfig, check_memory
 from official_bert.config.sentence_modules import MODEL, MODULES_FILE, has_modules, longest_text, read_modules
 from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer, Vocabulary, read_tokenizer, read_vocabulary, read_vocabulary_file
-from official_bert.tokenization.casing import check_casing, is_cased
-from official_bert.tokenization.tokenizer_files import find_settings, recorded_settings, try_find_vocabulary
+from official_bert.tokenization.tokenizer_files import (
+    check_casing,
+    find_settings,
+    is_cased,
+    recorded_settings,
+    try_find_vocabulary,
+)
 from official_bert.training.run_folder import matches_vocabulary, read_run_config, vocabulary_mismatch
 
 SENTENCE_ENCODER = "sentence_encoder"  # the task whose runs compute one vector per text

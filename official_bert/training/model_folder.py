@@ -9,8 +9,7 @@ from official_bert.checkpoints.bundle import write_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.support import writing
 from official_bert.tokenization import Vocabulary
-from official_bert.training.labels_file import write_labels
-from official_bert.training.run_folder import BERT_CONFIG_FILE
+from official_bert.training.run_folder import BERT_CONFIG_FILE, write_labels
 
 CHECKPOINT_FILE = "bert_model.ckpt"
 

@@ -1,24 +1,102 @@
 """The compiled training step, looped on the device."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from official_bert.checkpoints.bundle import NUM_EXAMPLES, CheckpointReader
+from official_bert.checkpoints.bundle import LOSS_SCALE, NUM_EXAMPLES, CheckpointReader
 from official_bert.checkpoints.loading import load
+from official_bert.families.family import all_families
+from official_bert.modeling.encoder import ENCODER_SCOPE
 from official_bert.optimization import replicas
-from official_bert.optimization.optimizers import create_optimizer, slots_by_name
+from official_bert.optimization.optimizers import create_optimizer, layer_number, slots_by_name
 from official_bert.optimization.schedules import create_schedule
-from official_bert.training.loss_scale import LossScale
-from official_bert.training.plan import TrainingPlan
-from official_bert.training.task import Task, WeightedSum, compares_examples
-from official_bert.training.trained_weights import freeze
+from official_bert.support.errors import UserError
+from official_bert.training.task import Task, TrainingPlan, WeightedSum, compares_examples
 
+INITIAL_SCALE, MIN_SCALE = 2.0**15, 1.0
+STEPS_TO_DOUBLE = 2000  # consecutive finite steps
+_POOLER = f"{ENCODER_SCOPE}/pooler/"
+_BIAS = re.compile(r"/(bias|beta)$")
 OVERFLOW_STEPS, SKIPPED_STEPS = "overflow_steps", "skipped_steps"
 _SEED_STATE = "seed_generator_state"  # Keras's name for the state of a dropout layer
 _MAX_SEED = 2**31 - 2  # Keras takes seeds modulo this number
+
+
+class LossScale:
+    """A loss factor: halved at each step with overflow, doubled after 2000 consecutive steps without.
+
+    Attributes:
+      scale: float32 variable, the factor.
+      state: the checkpointed variables, by name.
+    Source: "Mixed Precision Training", section 3.2.
+    """
+
+    def __init__(self):
+        """Create the state; call in the strategy's scope."""
+        self.scale = _scalar(INITIAL_SCALE, tf.float32)
+        self._good_steps = _scalar(0, tf.int64)
+        self.state = {f"{LOSS_SCALE}scale": self.scale, f"{LOSS_SCALE}good_steps": self._good_steps}
+
+    def update(self, is_finite: tf.Tensor) -> tf.Tensor:
+        """Update the scale after a step; call in replica context.
+
+        Args:
+          is_finite: bool scalar, whether the gradients were finite; equal on all replicas.
+
+        Returns:
+          bool scalar: True if the step overflowed and can be skipped, because the scale can still decrease.
+        """
+        scale, good_steps = self.scale.value(), self._good_steps.value() + 1
+        is_overflow = ~is_finite & (scale > MIN_SCALE)
+        doubles = is_finite & (good_steps >= STEPS_TO_DOUBLE)
+        self._good_steps.assign(tf.where(is_finite & ~doubles, good_steps, 0))
+        self.scale.assign(tf.where(is_overflow, scale / 2, tf.where(doubles, scale * 2, scale)))
+        return is_overflow
+
+
+def _scalar(value: float, dtype: tf.DType) -> tf.Variable:
+    # All replicas compute the same value.
+    return tf.Variable(value, dtype=dtype, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
+
+
+def freeze(model: keras.Model, *, num_trained_layers: int | None, train_only: str | None) -> None:
+    """Freeze the weights of an encoder that are not selected: they get no gradients and no optimizer state.
+
+    Args:
+      model: a model with an encoder; its other weights stay as they are.
+      num_trained_layers: number of layers to train, counted from the last, with the pooler; None for all weights.
+      train_only: "bias" for only the biases among them, including those of layer normalization; None for all.
+
+    Raises:
+      UserError: the encoder has fewer layers, or its layers share their weights.
+
+    Source: for biases Ben Zaken et al., "BitFit: Simple Parameter-efficient Fine-tuning for Transformer-based Masked
+      Language-models", 2022.
+    """
+    weights = [weight for weight in model.trainable_weights if weight.path.startswith(f"{ENCODER_SCOPE}/")]
+    first = 0
+    if num_trained_layers is not None:
+        first = _num_layers(weights, num_trained_layers) - num_trained_layers
+    for weight in weights:
+        number = layer_number(weight.path)
+        is_in_layers = num_trained_layers is None or weight.path.startswith(_POOLER)
+        is_in_layers |= number is not None and number >= first
+        weight.trainable = is_in_layers and (train_only is None or _BIAS.search(weight.path) is not None)
+
+
+def _num_layers(weights: list[keras.Variable], num_trained_layers: int) -> int:
+    given = f"train_layers=last:{num_trained_layers}"
+    for family in all_families():
+        if family.shares_layers and any(family.layer_scope in weight.path for weight in weights):
+            raise UserError(f"{given}: the layers of {family.title} share their weights; leave it out")
+    num_layers = max(number for weight in weights if (number := layer_number(weight.path)) is not None) + 1
+    if num_trained_layers > num_layers:
+        raise UserError(f"{given}: the model has only {num_layers} layers")
+    return num_layers
 
 
 class TrainingSteps:

@@ -1,12 +1,76 @@
 """The interface of a task for the Trainer."""
 
+import dataclasses
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import keras
 import tensorflow as tf
+from typing_extensions import Self
 
 from official_bert.data.schema import RecordSchema
+from official_bert.options.training import TrainingOptions
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingPlan:
+    """Length and speed of training, and what to save. Settings that are flags have the same names.
+
+    Attributes:
+      train_batch_size: examples per step, over all replicas; None for variable batch sizes, which count examples.
+      num_train_steps: total number of steps, including those before a resume.
+      num_warmup_steps: number of warm-up steps.
+      learning_rate: peak learning rate.
+      end_learning_rate: learning rate of the last step, for schedules that decay.
+      lr_schedule: name of the schedule, a row of `optimization.schedules`.
+      optimizer: name of the optimizer, a row of `optimization.optimizers`.
+      optimizer_options: optimizer-specific options, such as `{"bias_correction": True}`.
+      gradient_accumulation_steps: number of parts that each batch is split into, computed sequentially.
+      random_seed: dropout seed.
+      iterations_per_loop: maximum number of steps in one compiled call.
+      use_xla: whether to compile the step with XLA, on one device.
+      save_checkpoints_steps: steps between checkpoints.
+      save_checkpoints_secs: seconds between additional checkpoints; 0 for none.
+      max_train_seconds: seconds after which training stops with a checkpoint and can be resumed; 0 for no limit. With
+        the schedule "budget", the seconds of all runs together, after which training is complete.
+      num_trained_layers: see `step.freeze`.
+      train_only: see `step.freeze`.
+      nan_policy: on a non-finite loss or gradient, "stop" training, "skip" the step without changing anything, or
+        "rollback" to the weights of the last checkpoint and continue with the next batch.
+      keep_checkpoint_max: number of checkpoints to keep, 0 for all.
+      log_steps: steps between log lines.
+      eval_steps: steps between evaluations, None for none.
+    """
+
+    train_batch_size: int | None
+    num_train_steps: int
+    num_warmup_steps: int = 0
+    learning_rate: float = 5e-5
+    end_learning_rate: float = 0.0
+    lr_schedule: str = "linear"
+    optimizer: str = "adam"
+    optimizer_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    gradient_accumulation_steps: int = 1
+    num_trained_layers: int | None = None
+    train_only: str | None = None
+    random_seed: int = 12345
+    iterations_per_loop: int = 1000
+    use_xla: bool = False
+    save_checkpoints_steps: int = 1000
+    save_checkpoints_secs: float = 0
+    max_train_seconds: float = 0
+    keep_checkpoint_max: int = 5
+    nan_policy: str = "stop"
+    log_steps: int = 100
+    eval_steps: int | None = None
+
+    @classmethod
+    def from_config(cls, config: TrainingOptions, **others: Any) -> Self:
+        """Create a plan from the flags of a run; `others` are settings without flags, by name."""
+        if config.train_batch_tokens:
+            others["train_batch_size"] = None
+        names = [field.name for field in dataclasses.fields(cls)]
+        return cls(**{name: others[name] if name in others else getattr(config, name) for name in names})
 
 
 class WeightedSum(NamedTuple):

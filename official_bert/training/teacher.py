@@ -11,21 +11,20 @@ from absl import logging
 
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
 from official_bert.checkpoints.loading import load
-from official_bert.checkpoints.pretrained import open_pretrained
+from official_bert.checkpoints.opening import open_pretrained
 from official_bert.checkpoints.state_file import model_folders
 from official_bert.config.bert_config import BertConfig
-from official_bert.data import tfrecord
-from official_bert.data.damaged_records import reporting_damaged_records
-from official_bert.data.records import RecordFile, manifest_path, write_cached
+from official_bert.data import record_files
+from official_bert.data.pipeline import reporting_damaged_records
+from official_bert.data.record_files import RecordFile, manifest_path, write_cached
 from official_bert.data.schema import RecordSchema
-from official_bert.options.finetuning import FinetuningOptions
 from official_bert.options.option import flags_affecting
+from official_bert.options.training import FinetuningOptions
 from official_bert.support.errors import UserError
 from official_bert.support.manifest import Manifest
 from official_bert.training.distillation import TEACHER_LOGITS, DistillableTask
 from official_bert.training.job import FinetuningJob
-from official_bert.training.loop import Trainer
-from official_bert.training.predicting import batches_of
+from official_bert.training.loop import Trainer, batches_of
 from official_bert.training.run_folder import read_run_config
 
 
@@ -119,7 +118,7 @@ def write_teacher_records(
     def records() -> Iterator[bytes]:
         logging.info("teacher: using the weights of %s", teacher.reader.prefix)
         logits = _logits(load_model(), file, num_records, config)
-        for record, of_record in zip(tfrecord.read_records(file.path), logits, strict=True):
+        for record, of_record in zip(record_files.read_records(file.path), logits, strict=True):
             # Two concatenated serialized tf.train.Examples are an Example with the features of both.
             if teacher.label_order:
                 of_record = of_record[..., teacher.label_order]

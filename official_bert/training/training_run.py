@@ -1,6 +1,8 @@
 """A training run, from its first or last checkpoint to its end: steps, log lines, evaluations, checkpoints."""
 
+import contextlib
 import dataclasses
+import signal
 import time
 from collections.abc import Callable, Iterator
 
@@ -9,23 +11,170 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader
+from official_bert.checkpoints.bundle import GLOBAL_STEP, TRAIN_SECONDS, CheckpointReader
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.loading import load
-from official_bert.config.tensor_names import LORA_SCALE
-from official_bert.modeling.lora import lora_scale
-from official_bert.support.fault_points import fault_point
-from official_bert.support.progress import Progress
-from official_bert.support.signals import Terminated
-from official_bert.training.cluster import Cluster
-from official_bert.training.monitoring import FailurePolicy, StepsPerCall, StepWindow, describe_scalars
-from official_bert.training.plan import TrainingPlan
-from official_bert.training.run_requests import RunRequests
+from official_bert.config.bert_config import LORA_SCALE
+from official_bert.modeling.encoder_options import lora_scale
+from official_bert.support.console import Progress
+from official_bert.support.files import fault_point
+from official_bert.support.processes import SAVE_SIGNAL, Terminated, restart_system_calls
+from official_bert.training.devices import Cluster
+from official_bert.training.monitoring import FailurePolicy, ScalarLog, StepsPerCall, StepWindow, describe_scalars
 from official_bert.training.step import OVERFLOW_STEPS, SKIPPED_STEPS, TrainingSteps
-from official_bert.training.summaries import ScalarLog
-from official_bert.training.time_budget import TimeBudget
+from official_bert.training.task import TrainingPlan
 
 _SECONDS_BETWEEN_LOG_LINES = 30  # without a terminal, if steps are too slow for `log_steps` to show progress
+
+
+class TimeBudget:
+    """Clock of a run: a resumed run continues with the seconds stored in its checkpoint.
+
+    For a schedule that does not decay by time, the budget has no limit and no state.
+
+    Attributes:
+      is_used_up: whether the last `update` found no time left.
+    """
+
+    def __init__(self, max_seconds: float, used_share: keras.Variable | None, cluster: Cluster):
+        """Start the clock.
+
+        Args:
+          max_seconds: the budget.
+          used_share: the schedule's variable for the used fraction of the budget; None if it has none.
+          cluster: the processes that train together; the clock of the chief counts.
+
+        Raises:
+          ValueError: the schedule needs a budget above 0.
+        """
+        if used_share is not None and max_seconds <= 0:
+            raise ValueError(f"max_seconds={max_seconds}: must be above 0")
+        self.is_used_up = False
+        self._max_seconds = max_seconds
+        self._used_share = used_share
+        self._cluster = cluster
+        self._began = time.monotonic()
+
+    def restore(self, reader: CheckpointReader) -> None:
+        """Add the seconds stored in a checkpoint, if any."""
+        if TRAIN_SECONDS in reader.shapes:
+            self._began -= float(reader.read(TRAIN_SECONDS))
+        self.update()
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the seconds to store in a checkpoint."""
+        return {} if self._used_share is None else {TRAIN_SECONDS: np.float64(self._seconds)}
+
+    def update(self) -> None:
+        """Set the used fraction, the same on all workers."""
+        if self._used_share is None:
+            return
+        milliseconds = self._cluster.from_chief(int(1000 * self._seconds))
+        used_share = min(milliseconds / (1000 * self._max_seconds), 1.0)
+        self.is_used_up = used_share == 1
+        self._used_share.assign(used_share)
+
+    def log_end(self, num_steps: int) -> None:
+        """Log that training is complete, with a warning if all steps were taken before the end of the schedule."""
+        if self.is_used_up:
+            logging.info("max_train_seconds=%g are used up: complete at step %d", self._max_seconds, num_steps)
+        elif self._used_share is not None:
+            logging.warning(
+                "all %d steps took %.0f of max_train_seconds=%g: the learning rate did not reach its end; train more "
+                "steps or epochs for less time",
+                num_steps,
+                self._seconds,
+                self._max_seconds,
+            )
+
+    @property
+    def _seconds(self) -> float:
+        """Seconds used so far, including earlier runs."""
+        return time.monotonic() - self._began
+
+
+class RunRequests:
+    """Tracker of requests to a run during the block, in addition to checkpoints at fixed steps.
+
+    SIGTERM requests a checkpoint and the end of training instead of killing the process. SIGUSR1 requests a checkpoint;
+    training continues.
+
+    Attributes:
+      is_terminated: whether SIGTERM was received.
+      is_signalled: whether SIGUSR1 was received since the last checkpoint.
+    """
+
+    def __init__(self, *, save_seconds: float = 0, max_seconds: float = 0, may_raise: bool = True):
+        """Configure the requests; the clocks start with the block.
+
+        Args:
+          save_seconds: seconds between checkpoints; 0 disables them.
+          max_seconds: seconds after which training ends; 0 for no limit.
+          may_raise: whether `raised` may raise; otherwise it only records SIGTERM.
+        """
+        self._save_seconds = save_seconds
+        self._max_seconds = max_seconds
+        self._may_raise = may_raise
+
+    def __enter__(self) -> "RunRequests":
+        self._began = self._saved = time.monotonic()
+        self.is_terminated = self.is_signalled = self._is_raised = False
+        handlers = {signal.SIGTERM: self._note_sigterm}
+        if SAVE_SIGNAL is not None:
+            handlers[SAVE_SIGNAL] = self._note_sigusr1
+        self._previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        for number in handlers:
+            restart_system_calls(number)
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self.is_terminated:  # already ending successfully; a second SIGTERM must not turn this into a failure
+            self._previous[signal.SIGTERM] = signal.SIG_IGN
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _note_sigterm(self, *_) -> None:
+        self.is_terminated = True
+        if self._is_raised:
+            self._is_raised = False  # raise only once; a second signal must not interrupt the handler of the first
+            raise Terminated
+
+    def _note_sigusr1(self, *_) -> None:
+        self.is_signalled = True
+
+    @contextlib.contextmanager
+    def raise_on_stop(self) -> Iterator[None]:
+        """Raise `Terminated` in the block, at once if SIGTERM was received before: for long work that may be lost."""
+        if not self._may_raise:
+            yield
+            return
+        if self.is_terminated:
+            raise Terminated
+        self._is_raised = True
+        try:
+            yield
+        except Exception as error:
+            if self.is_terminated:  # TensorFlow's native code may replace the raised exception by another error
+                raise Terminated from error
+            raise
+        finally:
+            self._is_raised = False
+
+    @property
+    def is_due(self) -> bool:
+        """True if a checkpoint is requested."""
+        is_late = self._save_seconds and time.monotonic() - self._saved >= self._save_seconds
+        return bool(self.is_signalled or is_late)
+
+    @property
+    def is_over(self) -> bool:
+        """True if the time limit is reached."""
+        return bool(self._max_seconds and time.monotonic() - self._began >= self._max_seconds)
+
+    def mark_saved(self) -> None:
+        """Record that a checkpoint was saved, which fulfils earlier requests."""
+        self.is_signalled = False
+        self._saved = time.monotonic()
 
 
 @dataclasses.dataclass(kw_only=True)

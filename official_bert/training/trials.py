@@ -11,8 +11,13 @@ from official_bert.options.binding import to_arguments
 from official_bert.options.training import TrainingOptions
 from official_bert.support import files
 from official_bert.support.errors import UserError
-from official_bert.training.results import RESULTS_FILE, read_results
-from official_bert.training.run_folder import differing_flags, read_run_config, settings_folder
+from official_bert.training.run_folder import (
+    RESULTS_FILE,
+    differing_flags,
+    read_results,
+    read_run_config,
+    settings_folder,
+)
 
 
 class Trial(NamedTuple):

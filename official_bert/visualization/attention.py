@@ -1,6 +1,6 @@
 """The attention weights of a text, as an HTML page and as JSON.
 
-`inference/attention_reader.py` computes the weights; `attention_image.py` draws them.
+`inference/attention_reader.py` computes the weights; `images.py` draws them.
 """
 
 import base64
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from official_bert.visualization.page import filled
+from official_bert.visualization.report_page import filled
 
 _TEMPLATE = "attention.html"
 _LARGEST_UINT16 = 65535  # an attention weight of 1 in the page

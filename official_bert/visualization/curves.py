@@ -13,7 +13,7 @@ import numpy as np
 
 from official_bert.support.errors import UserError, format_names
 from official_bert.support.metrics_file import Series
-from official_bert.visualization.page import filled
+from official_bert.visualization.report_page import filled
 
 _TEMPLATE = "curves.html"
 # Maximum number of points in a page, 11 MB; beyond that, neighbouring points are averaged.

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import IO
 
-from official_bert.support.extras import require
+from official_bert.support.errors import require
 from official_bert.visualization.curves import Run, panels, smoothed
 
 _NUM_COLUMNS = 3

@@ -3,9 +3,14 @@
 `tasks/*/report.py` compute the sections; `visualization/report.html` shows them.
 """
 
+import base64
 import dataclasses
+import hashlib
+import importlib.resources
 import itertools
+import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,8 +19,8 @@ import numpy.typing as npt
 from absl import logging
 
 from official_bert.support import writing
-from official_bert.visualization.page import filled
 
+_SHARED = ("page.css", "page.js")
 REPORT_FILE = "report.html"
 NUM_MISTAKES = 25  # in the list of mistakes
 _TEMPLATE = "report.html"  # in this folder
@@ -25,6 +30,39 @@ _MOST_POINTS = 2000  # in a scatter plot
 # Maximum lengths of texts in the list of mistakes, in characters, which keep the page small.
 _MOST_CHARACTERS, _MOST_UNMARKED = 8000, 3000
 _MOST_IN_A_CELL = 1000
+
+
+def filled(template: str, data: Mapping[str, Any]) -> str:
+    """Fill a template with data.
+
+    A template is an HTML file in this folder with one `<style>` and one `<script>` element, in which `{{page.css}}` and
+    `{{page.js}}` are replaced by the code that all pages share. `{{policy}}` is its Content-Security-Policy, and the
+    element with `{{data}}` is read by `page.js`. The policy permits only these two elements, and the script inserts
+    data as text only, so user texts cannot become markup.
+
+    Args:
+      template: name of the template.
+      data: JSON values; `page.js` shows the sentences in `notes`.
+
+    Returns:
+      HTML.
+    """
+    page = _read(template)
+    for name in _SHARED:
+        page = page.replace(f"{{{{{name}}}}}", _read(name))
+    parts = {name: re.search(rf"<{name}>(.*?)</{name}>", page, re.DOTALL)[1] for name in ("style", "script")}
+    policy = "; ".join(f"{name}-src 'sha256-{_sha256(part)}'" for name, part in parts.items())
+    # Data is inserted last, so that nothing in it is replaced. JSON has no NaN: unknown numbers must be None.
+    text = json.dumps(data, allow_nan=False).replace("<", r"\u003c")
+    return page.replace("{{policy}}", policy).replace("{{data}}", text)
+
+
+def _read(name: str) -> str:
+    return importlib.resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _sha256(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,7 +139,7 @@ class Reliability(Section):
 
     Attributes:
       bins: bounds, number of predictions, mean confidence and accuracy of each interval; see
-        `metrics.calibration.ConfidenceBin`.
+        `metrics.classification.ConfidenceBin`.
     """
 
     bins: Sequence[tuple[float, float, int, float, float]]

@@ -5,9 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from official_bert.checkpoints.best import BestCheckpoint
 from official_bert.checkpoints.bundle import GLOBAL_STEP
-from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
+from official_bert.checkpoints.checkpoint_folder import BestCheckpoint, CheckpointFolder
 from official_bert.support.errors import UserError
 
 

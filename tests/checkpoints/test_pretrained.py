@@ -12,10 +12,9 @@ import pytest
 from official_bert.checkpoints import safetensors
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.heads import ClassificationModel, SpanModel
 from official_bert.modeling.pretraining import PretrainingModel
-from official_bert.modeling.span import SpanModel
 from official_bert.support.errors import UserError
 from tests.conftest import GOLDEN, golden_arrays
 

@@ -12,13 +12,12 @@ from official_bert.checkpoints.bundle import write_checkpoint
 from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.predictor import Predictor
-from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.heads import ClassificationModel, SpanModel
 from official_bert.modeling.pretraining import PretrainingModel
-from official_bert.modeling.span import SpanModel
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.support.errors import UserError
-from official_bert.training.labels_file import read_labels
+from official_bert.training.run_folder import read_labels
 from tests.conftest import GOLDEN
 
 MODELS = GOLDEN / "tf2"

@@ -12,8 +12,13 @@ from official_bert.commands.ablation import AblationConfig
 from official_bert.config.bert_config import BertConfig
 from official_bert.support.errors import UserError
 from official_bert.training import trials
-from official_bert.training.results import RESULTS_FILE, read_results
-from official_bert.training.run_folder import read_run_config, settings_folder, write_run_config
+from official_bert.training.run_folder import (
+    RESULTS_FILE,
+    read_results,
+    read_run_config,
+    settings_folder,
+    write_run_config,
+)
 from tests.conftest import assert_fails, run_cold
 
 METRIC = "eval_accuracy"

@@ -5,10 +5,9 @@ import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.loading import load
-from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.heads import ClassificationModel, SpanModel
 from official_bert.modeling.pretraining import PretrainingModel
-from official_bert.modeling.span import SpanModel
 from tests.commands.hf_models import (
     PIECES,
     TOLERANCE,

@@ -12,12 +12,11 @@ pytest.importorskip("apache_beam")
 from official_bert.commands import beam_predict, run_ner, run_squad
 from official_bert.commands.beam_predict import BeamPredictionConfig
 from official_bert.data import beam_jobs
-from official_bert.data.beam_shards import shard_paths
-from official_bert.data.vector_parts import TextId, read_parts
+from official_bert.data.beam_jobs import shard_paths
+from official_bert.data.feature_files import TextId, read_parts
 from official_bert.inference import beam_prediction
 from official_bert.inference.predictor import Predictor
-from official_bert.support.errors import UserError
-from official_bert.support.extras import install_command
+from official_bert.support.errors import UserError, install_command
 from official_bert.tasks.question_answering.options import SquadConfig
 from official_bert.tasks.tagging.options import TaggingConfig
 from tests.beam.cluster import TWO_PROCESSES, cluster

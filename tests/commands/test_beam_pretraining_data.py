@@ -13,7 +13,7 @@ pytest.importorskip("apache_beam")
 
 from official_bert.commands import beam_pretraining_data, create_pretraining_data
 from official_bert.commands.beam_pretraining_data import BeamPretrainingDataConfig
-from official_bert.data.tfrecord import read_records
+from official_bert.data.record_files import read_records
 from official_bert.tasks.pretraining import sharded
 from official_bert.tasks.pretraining.options import PretrainingDataConfig
 from tests.beam.cluster import (

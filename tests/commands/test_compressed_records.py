@@ -6,7 +6,7 @@ import random
 import pytest
 
 from official_bert.commands import run_classifier
-from official_bert.data.tfrecord import compression_type, read_records
+from official_bert.data.record_files import compression_type, read_records
 from official_bert.tasks.classification.options import ClassifierConfig
 from tests.sentences import sentence
 

@@ -14,14 +14,13 @@ from official_bert.commands import convert_hf_checkpoint, run_classifier, run_ne
 from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.pipeline import training_batches
-from official_bert.data.tfrecord import read_records
+from official_bert.data.record_files import read_records
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.tasks.classification.options import ClassifierConfig
-from official_bert.tasks.pretraining.distillation import DistilledPretrainingTask
 from official_bert.tasks.pretraining.options import PretrainingConfig
-from official_bert.tasks.pretraining.task import PretrainingTask
+from official_bert.tasks.pretraining.task import DistilledPretrainingTask, PretrainingTask
 from official_bert.tasks.question_answering.options import SquadConfig
 from official_bert.tasks.tagging.options import TaggingConfig
 from tests.conftest import GOLDEN, assert_refused, prints_error, run_script

@@ -6,7 +6,7 @@ import pytest
 from official_bert.checkpoints.editing import with_positions
 from official_bert.commands import extend_positions
 from official_bert.commands.extend_positions import ExtendPositionsConfig
-from official_bert.families.roberta import RobertaConfig
+from official_bert.families.bert import RobertaConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.support.errors import UserError
 

@@ -13,8 +13,8 @@ from official_bert.commands.extract_features import FeatureConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
-from official_bert.training.precision import _of_cpu, _of_gpus, dtype_policy
-from official_bert.training.results import read_results
+from official_bert.training.run_folder import read_results
+from official_bert.training.run_setup import _of_cpu, _of_gpus, dtype_policy
 from tests.sentences import sentence
 
 

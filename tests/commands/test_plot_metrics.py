@@ -8,7 +8,7 @@ import pytest
 from official_bert.commands import plot_metrics
 from official_bert.commands.plot_metrics import CurvesConfig
 from official_bert.commands.plot_metrics import check as check_plot_metrics
-from official_bert.support.extras import install_command
+from official_bert.support.errors import install_command
 from official_bert.support.metrics_file import read_metrics
 from official_bert.visualization.curves import Run, page
 from tests.conftest import assert_refused

@@ -15,7 +15,7 @@ from official_bert.commands import run_classifier
 from official_bert.inference.predictor import Predictor
 from official_bert.serving.servable import IDS_SCHEMA
 from official_bert.support.errors import UserError
-from official_bert.tasks.classification.datasets.published import DATASETS
+from official_bert.tasks.classification.datasets import DATASETS
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import assert_fails, prints_error, run_script
@@ -545,7 +545,7 @@ def test_a_bad_label_is_found_before_anything_is_made(settings, data_dir, tmp_pa
 
 
 def test_every_data_set_of_glue_has_a_submission_name():
-    from official_bert.tasks.classification.outputs import submission_name
+    from official_bert.tasks.classification.records import submission_name
 
     names = [
         submission_name(dataset, split)

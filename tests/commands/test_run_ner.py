@@ -19,7 +19,7 @@ from official_bert.inference.predictor import Predictor
 from official_bert.metrics.tagging import conlleval_report, find_entities, invalid_tags, score_tags
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.tasks.tagging.options import TaggingConfig
-from official_bert.tasks.tagging.windows import make_windows
+from official_bert.tasks.tagging.records import make_windows
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import assert_fails, assert_refused, prints_error, run_script
 from tests.record_files import read_records

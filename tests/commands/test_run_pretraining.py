@@ -14,7 +14,7 @@ from official_bert.modeling.encoder import BertEncoder
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tokenization import Vocabulary
-from official_bert.training.results import read_results
+from official_bert.training.run_folder import read_results
 from tests.conftest import assert_refused, prints_error
 
 

@@ -21,12 +21,12 @@ from official_bert.config.text_settings import TextSettings
 from official_bert.inference.predictor import Predictor
 from official_bert.metrics.answer_scores import NORMALIZATIONS, score_answers
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.span import SpanModel
+from official_bert.modeling.heads import SpanModel
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering import job
 from official_bert.tasks.question_answering.options import SquadConfig
 from official_bert.tokenization import load_vocab
-from official_bert.training.results import read_results
+from official_bert.training.run_folder import read_results
 from tests import reports
 from tests.conftest import GOLDEN, assert_fails, prints_error, run_script
 from tests.metrics.plain_squad_2 import plain_squad_2

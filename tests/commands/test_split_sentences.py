@@ -17,7 +17,7 @@ from official_bert.commands import split_sentences
 from official_bert.commands.split_sentences import SplitSentencesConfig
 from official_bert.data import sentence_splitter
 from official_bert.data.corpus_files import CorpusReader, corpus_parts
-from official_bert.support.extras import install_command
+from official_bert.support.errors import install_command
 from tests.compressing import COMPRESS
 from tests.conftest import ROOT, assert_fails, assert_refused, run_script, script_command, script_environment
 

@@ -29,7 +29,7 @@ from official_bert.tasks.pretraining.options import PretrainingConfig, Pretraini
 from official_bert.tasks.question_answering.options import SquadConfig
 from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.tokenization import SentencePieceTokenizer, load_tokenizer
-from official_bert.training.results import read_results
+from official_bert.training.run_folder import read_results
 from tests.conftest import assert_refused
 from tests.export_fixtures import write_reviews
 from tests.record_files import read_records

@@ -16,8 +16,7 @@ from official_bert.commands import sweep
 from official_bert.commands.sweep import SweepConfig
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
-from official_bert.training.results import read_results
-from official_bert.training.run_folder import read_run_config
+from official_bert.training.run_folder import read_results, read_run_config
 from tests.conftest import ROOT, assert_fails, assert_refused, run_cold, run_script, script_command, script_environment
 
 ROWS = [("1", "the light rain"), ("0", "the dark snow"), ("1", "a light town"), ("0", "a dark bridge")]

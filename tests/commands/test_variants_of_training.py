@@ -10,7 +10,7 @@ from official_bert.commands import run_classifier
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
-from official_bert.training.results import read_results
+from official_bert.training.run_folder import read_results
 from tests.conftest import prints_error
 from tests.sentences import sentence
 

@@ -13,7 +13,7 @@ from official_bert.commands.view_attention import AttentionConfig
 from official_bert.commands.view_attention import check as check_view_attention
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.attention_reader import AttentionReader
-from official_bert.support.extras import install_command
+from official_bert.support.errors import install_command
 from official_bert.tokenization import FullTokenizer
 from official_bert.visualization.attention import merge_words, page
 from tests.conftest import assert_refused
@@ -60,13 +60,13 @@ class TestImages:
 
     @pytest.mark.slow
     def test_flags_choose_what_is_drawn(self, flags, view, tmp_path):
-        from official_bert.visualization import attention_image
+        from official_bert.visualization import images
 
         for chosen, draw in (
-            ({}, functools.partial(attention_image.draw_overview, merges_words=False)),
+            ({}, functools.partial(images.draw_overview, merges_words=False)),
             (
                 {"layer": -2, "head": 2, "merge_words": True},
-                functools.partial(attention_image.draw_head, layer=1, head=2, merges_words=True),
+                functools.partial(images.draw_head, layer=1, head=2, merges_words=True),
             ),
         ):
             view_attention.run(AttentionConfig(**flags, format="png", **chosen))
@@ -77,15 +77,15 @@ class TestImages:
     def test_shades_are_the_weights(self, view, monkeypatch):
         from matplotlib.axes import Axes
 
-        from official_bert.visualization import attention_image
+        from official_bert.visualization import images
 
         drawn, imshow = [], Axes.imshow
         monkeypatch.setattr(
             Axes, "imshow", lambda self, *args, **more: drawn.append(args[0]) or imshow(self, *args, **more)
         )
         for merges_words in (False, True):
-            attention_image.draw_head(view, io.BytesIO(), layer=0, head=3, merges_words=merges_words)
-        attention_image.draw_overview(view, io.BytesIO(), merges_words=False)
+            images.draw_head(view, io.BytesIO(), layer=0, head=3, merges_words=merges_words)
+        images.draw_overview(view, io.BytesIO(), merges_words=False)
         head, words, overview = drawn
         np.testing.assert_array_equal(head, view.attention[0, 3])
         np.testing.assert_array_equal(words, merge_words(view.attention[0, 3], view.word_indices))

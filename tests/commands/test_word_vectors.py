@@ -8,7 +8,7 @@ import pytest
 from official_bert.commands import word_vectors
 from official_bert.commands.word_vectors import WordVectorConfig
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.support.extras import install_command
+from official_bert.support.errors import install_command
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import assert_refused
 

@@ -7,9 +7,9 @@ import math
 import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.config import machine
+from official_bert.config import bert_config
 from official_bert.config.bert_config import BertConfig
-from official_bert.families.roberta import RobertaConfig
+from official_bert.families.bert import RobertaConfig
 from official_bert.support.errors import UserError
 from official_bert.tokenization.vocab import Vocabulary
 
@@ -247,7 +247,7 @@ def test_the_parameters_are_counted(files_of_model):
 def test_models_that_no_machine_holds_are_refused(sizes, message):
     config = BertConfig(**{"vocab_size": 30522, **sizes})
     with pytest.raises(UserError, match=f"c.json: {message}.* of memory, but this machine has .* GB, swap included"):
-        machine.check_memory(config, "c.json", for_training=False)
+        bert_config.check_memory(config, "c.json", for_training=False)
 
 
 def test_a_model_is_refused_only_where_it_cannot_fit(monkeypatch):
@@ -259,12 +259,12 @@ def test_a_model_is_refused_only_where_it_cannot_fit(monkeypatch):
         (3 * 437_928_960, True, False),
         (None, True, False),
     ):
-        monkeypatch.setattr(machine, "_memory_and_swap", lambda memory=memory: memory)
+        monkeypatch.setattr(bert_config, "_memory_and_swap", lambda memory=memory: memory)
         with pytest.raises(UserError, match="0.4 GB, swap included") if is_refused else contextlib.nullcontext():
-            machine.check_memory(config, "c.json", for_training=for_training)
+            bert_config.check_memory(config, "c.json", for_training=for_training)
     monkeypatch.undo()
     monkeypatch.delattr("os.sysconf")  # as on Windows
-    machine.check_memory(config, "c.json", for_training=True)
+    bert_config.check_memory(config, "c.json", for_training=True)
 
 
 def test_a_length_beyond_the_position_table_names_both_numbers():

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from official_bert.data.beir import Passage, read_beir
+from official_bert.data.retrieval import Passage, read_beir
 from official_bert.support.errors import UserError
 
 CORPUS = [

@@ -14,8 +14,7 @@ import pytest
 
 from official_bert.data.corpus_files import CorpusReader, corpus_parts
 from official_bert.support import files
-from official_bert.support.errors import UserError
-from official_bert.support.extras import install_command
+from official_bert.support.errors import UserError, install_command
 from tests.compressing import COMPRESS
 
 

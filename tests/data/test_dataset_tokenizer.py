@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.data.dataset_tokenizer import DatasetTokenizer
+from official_bert.data.pipeline import DatasetTokenizer
 from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer
 

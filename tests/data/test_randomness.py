@@ -2,7 +2,7 @@
 
 import random
 
-from official_bert.data.randomness import shuffle
+from official_bert.data.masking import shuffle
 
 
 def test_shuffle_is_random_shuffle_bit_for_bit():

@@ -7,17 +7,17 @@ import random
 import pytest
 import tensorflow as tf
 
-from official_bert.data.damaged_records import reporting_damaged_records
-from official_bert.data.records import (
+from official_bert.data.pipeline import reporting_damaged_records
+from official_bert.data.record_files import (
     RecordFile,
     RecordSpool,
     RecordWriter,
     check_first_record,
+    compression_type,
     count_records,
     write_cached,
 )
 from official_bert.data.schema import Field, RecordSchema
-from official_bert.data.tfrecord import compression_type
 from official_bert.support.errors import UserError
 from tests.recording import recorded
 

@@ -6,8 +6,7 @@ import random
 import pytest
 import tensorflow as tf
 
-from official_bert.data.records import RecordWriter, count_records
-from official_bert.data.tfrecord import compression_type, frame, read_records
+from official_bert.data.record_files import RecordWriter, compression_type, count_records, frame, read_records
 from official_bert.support.errors import UserError
 
 RECORDS = [random.Random(length).randbytes(length) for length in (0, 1, 7, 500, 500, 70_000)]

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from official_bert.data.padded_lengths import padded_lengths
-from official_bert.data.token_budget import TokenBudget
+from official_bert.data.batch_sizes import TokenBudget, padded_lengths
 
 
 def test_the_documented_examples():

@@ -6,8 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from official_bert.data import vector_parts
-from official_bert.data.vector_parts import TextId, VectorBlock, ids_path, read_parts, write_npy, write_tfrecord
+from official_bert.data import feature_files
+from official_bert.data.feature_files import TextId, VectorBlock, ids_path, read_parts, write_npy, write_tfrecord
 from official_bert.support.errors import UserError
 
 WIDTH = 3
@@ -21,7 +21,7 @@ def block(*numbers):
 
 @pytest.mark.parametrize(("name", "write"), [("a.npy", write_npy), ("a.tfrecord", write_tfrecord)])
 def test_parts_are_read_as_written(tmp_path, monkeypatch, name, write):
-    monkeypatch.setattr(vector_parts, "_ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(feature_files, "_ROWS_AT_ONCE", 2)
     parts = [[block(0, 1), block(5)], [], [block(2, 3, 4)]]  # with more shards than blocks, some are empty
     paths = [str(tmp_path / f"{number}-{name}") for number in range(len(parts))]
     for path, blocks in zip(paths, parts, strict=True):

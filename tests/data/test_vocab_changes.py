@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from official_bert.data.vocab_changes import coverage, extended, pruned, tokens_by_id
+from official_bert.data.vocab_learner import coverage, extended, pruned, tokens_by_id
 from official_bert.support.errors import UserError
 from official_bert.tokenization.vocab import Vocabulary
 from official_bert.tokenization.wordpiece import WordpieceTokenizer

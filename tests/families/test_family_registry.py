@@ -13,13 +13,13 @@ from official_bert.checkpoints.safetensors import read_folder
 from official_bert.commands import convert_hf_checkpoint
 from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.config.bert_config import BertConfig
-from official_bert.families import bert, family_registry
+from official_bert.families import bert, family
 from official_bert.families.family import Family
 from official_bert.modeling.blocks import ConfigMixin
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.support.errors import UserError
 
-BERT = bert.FAMILY.hugging_face
+BERT = bert.BERT_FAMILY.hugging_face
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +73,7 @@ IDS = np.array([[2, 5, 6, 3]])
 
 @pytest.fixture(autouse=True)
 def row(monkeypatch):
-    monkeypatch.setitem(family_registry.FAMILIES, "toy", f"{__name__}.FAMILY")
+    monkeypatch.setitem(family.FAMILIES, "toy", f"{__name__}.FAMILY")
 
 
 def assert_same(encoder, loaded):

@@ -8,7 +8,7 @@ import signal
 import subprocess
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.support.fault_points import VARIABLE
+from official_bert.support.files import VARIABLE
 from tests.conftest import run_script, script_command, script_environment
 from tests.warm_start import run as run_warm
 

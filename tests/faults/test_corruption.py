@@ -19,9 +19,8 @@ from official_bert.checkpoints.safetensors import from_hf, read_folder
 from official_bert.commands import convert_hf_checkpoint
 from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.damaged_records import reporting_damaged_records
-from official_bert.data.pipeline import evaluation_batches
-from official_bert.data.records import check_first_record, count_records
+from official_bert.data.pipeline import evaluation_batches, reporting_damaged_records
+from official_bert.data.record_files import check_first_record, count_records
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.options import PretrainingConfig

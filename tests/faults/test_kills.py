@@ -152,14 +152,14 @@ def test_two_workers_killed_while_the_first_one_writes_end_as_whole_ones(runs, t
 
 
 def test_without_the_variable_nothing_is_passed(monkeypatch):
-    from official_bert.support import fault_points
+    from official_bert.support import files
 
     killed = []
-    monkeypatch.setattr(fault_points.os, "kill", lambda pid, number: killed.append(number))
+    monkeypatch.setattr(files.os, "kill", lambda pid, number: killed.append(number))
     for wanted, expected in (("", []), ("here", []), ("here:2", [signal.SIGKILL]), ("there:1", [])):
-        monkeypatch.setenv(fault_points.VARIABLE, wanted)
-        monkeypatch.setattr(fault_points, "_passed", type(fault_points._passed)())
+        monkeypatch.setenv(files.VARIABLE, wanted)
+        monkeypatch.setattr(files, "_passed", type(files._passed)())
         killed.clear()
         for _ in range(3):
-            fault_points.fault_point("here")
+            files.fault_point("here")
         assert killed == expected, wanted

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from official_bert.training.results import read_results
+from official_bert.training.run_folder import read_results
 from tests.conftest import run_script
 
 NUM_LABELS = 10_000

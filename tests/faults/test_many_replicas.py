@@ -22,9 +22,9 @@ cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * num_replicas)
 import dataclasses
 import numpy as np
-from official_bert.training.plan import TrainingPlan
+from official_bert.training.task import TrainingPlan
 from official_bert.training.step import TrainingSteps
-from official_bert.training.strategy import mirrored_strategy
+from official_bert.training.devices import mirrored_strategy
 from official_bert.training.task import WeightedSum
 from tests.training.sum_task import PLAN, SumTask
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
-from official_bert.config.tensor_names import LORA_SCALE
+from official_bert.config.bert_config import LORA_SCALE
 from official_bert.support import writing
 from official_bert.support.errors import UserError
 from tests.conftest import run_script

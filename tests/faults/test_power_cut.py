@@ -11,9 +11,8 @@ import shutil
 
 import pytest
 
-from official_bert.checkpoints.best import BestCheckpoint
 from official_bert.checkpoints.bundle import is_whole
-from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
+from official_bert.checkpoints.checkpoint_folder import BestCheckpoint, CheckpointFolder
 from official_bert.checkpoints.state_file import latest_checkpoint, step_of
 from tests.training.evaluated_runs import assert_same_end, train
 

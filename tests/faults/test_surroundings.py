@@ -15,7 +15,7 @@ import pytest
 from official_bert.checkpoints.bundle import is_whole
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.state_file import latest_checkpoint
-from official_bert.support import locks, writing
+from official_bert.support import writing
 from official_bert.support.errors import UserError
 from tests.conftest import ROOT
 from tests.training.sum_runs import assert_same, saved_steps, train
@@ -49,7 +49,7 @@ def test_intervals_are_measured_by_a_clock_that_nobody_sets():
     """The time of day is used only for names and notes, in the modules that give them."""
     for path in sorted(pathlib.Path(ROOT, "official_bert").rglob("*.py")):
         if re.search(r"\btime\.time\(|datetime\.now\(|getmtime\(", path.read_text()):
-            assert path.name in ("hyperparameters.py", "served_model.py"), path
+            assert path.name in ("monitoring.py", "served_model.py"), path
 
 
 @pytest.mark.slow
@@ -74,7 +74,7 @@ def flock_that_fails(number):
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
 def test_a_folder_without_locks_is_used_with_a_warning(tmp_path, monkeypatch, caplog, number):
     monkeypatch.setattr(fcntl, "flock", flock_that_fails(number))
-    with locks.exclusive_lock(str(tmp_path), "trains into"):
+    with writing.exclusive_lock(str(tmp_path), "trains into"):
         pass
     assert f"{tmp_path} is on a file system without locks ({os.strerror(number)})" in caplog.messages[0]
     assert "that no other process trains into it" in caplog.messages[0]
@@ -86,7 +86,7 @@ def test_a_folder_without_locks_is_used_with_a_warning(tmp_path, monkeypatch, ca
 def test_a_lock_that_fails_otherwise_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", flock_that_fails(errno.EIO))
     with pytest.raises(UserError, match=r"cannot lock .*\.lock: Input/output error"):
-        locks.exclusive_lock(str(tmp_path), "trains into").__enter__()
+        writing.exclusive_lock(str(tmp_path), "trains into").__enter__()
 
 
 def test_a_second_run_in_the_folder_is_noticed_where_locks_were_lost(tmp_path):

@@ -31,7 +31,7 @@ from official_bert.tasks.tagging.examples import read_tagged_file
 from official_bert.tokenization import BasicTokenizer, FullTokenizer, load_tokenizer
 from official_bert.tokenization.graph_tokenizer import GraphTokenizer
 from official_bert.tokenization.vocab import Vocabulary
-from official_bert.training.labels_file import read_labels
+from official_bert.training.run_folder import read_labels
 
 HOW_MANY = [20, pytest.param(150, marks=[pytest.mark.slow, pytest.mark.endurance])]
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"

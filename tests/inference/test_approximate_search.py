@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from official_bert.commands import mine_hard_negatives, sentence_similarity
-from official_bert.inference import approximate_search
-from official_bert.inference.approximate_search import NeighbourGraph, neighbour_graph
-from official_bert.metrics.similarity import nearest, normalized
+from official_bert.inference import sentence_index
+from official_bert.inference.sentence_index import NeighbourGraph, neighbour_graph
+from official_bert.metrics.retrieval import nearest, normalized
 from official_bert.support.errors import UserError
 from tests.conftest import assert_refused
 
@@ -73,7 +73,7 @@ def test_a_graph_is_reused_unless_damaged_or_built_from_other_vectors(vectors, t
     assert is_made({"a": 2}) and "graph.faiss is missing or has" in reasons[-1]
     path.write_bytes(content[:1000] + bytes([content[1000] ^ 1]) + content[1001:])
     assert is_made({"a": 2}) and "is damaged: graph.faiss does not match its checksum" in reasons[-1]
-    monkeypatch.setattr(approximate_search, "_EXPANSION", 40)
+    monkeypatch.setattr(sentence_index, "_EXPANSION", 40)
     assert is_made({"a": 2}) and "was built with different graph" in reasons[-1]
     assert not is_made({"a": 2})
     assert sorted(file.name for file in tmp_path.iterdir()) == ["graph.faiss", "graph.json"]

@@ -10,12 +10,10 @@ import tensorflow as tf
 from official_bert.commands import view_attention
 from official_bert.commands.view_attention import AttentionConfig
 from official_bert.config.bert_config import BertConfig
-from official_bert.inference.attributions import attribute
-from official_bert.modeling.classifier import ClassificationModel
-from official_bert.modeling.crf import Transitions
+from official_bert.inference.attention_reader import attribute
 from official_bert.modeling.encoder import create_encoder
-from official_bert.modeling.span import SpanModel
-from official_bert.modeling.tagging import TaggingModel
+from official_bert.modeling.heads import ClassificationModel, SpanModel
+from official_bert.modeling.tagging import TaggingModel, Transitions
 from official_bert.tasks.classification.servable import ClassificationServable
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
 from official_bert.tasks.question_answering.windows import WindowOptions

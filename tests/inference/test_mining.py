@@ -10,7 +10,7 @@ import pytest
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference import mining
 from official_bert.inference.mining import AnchoredPair, NegativeRule, hard_negatives, similar_pairs
-from official_bert.metrics.similarity import nearest, normalized
+from official_bert.metrics.retrieval import nearest, normalized
 
 
 def test_similar_pairs_are_found_across_blocks(monkeypatch):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.inference import exports
+from official_bert.inference import finished_runs
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
 from tests.exports import LABELS, TOLERANCE, predicted, predicted_pairs
@@ -135,8 +135,10 @@ def test_files_that_have_moved_since_training_may_be_given(reviews, tmp_path):
 def test_an_export_says_which_texts_it_reads_and_earlier_ones_are_known(tmp_path, monkeypatch):
     def read(*inputs):
         signature = types.SimpleNamespace(structured_outputs=["answers"], structured_input_signature=((), set(inputs)))
-        monkeypatch.setattr(exports, "load_version", lambda _: types.SimpleNamespace(signatures={"text": signature}))
-        _, task, names = exports.load(str(tmp_path))
+        monkeypatch.setattr(
+            finished_runs, "load_version", lambda _: types.SimpleNamespace(signatures={"text": signature})
+        )
+        _, task, names = finished_runs.load_exported(str(tmp_path))
         assert task.name == "question_answering"
         return names
 

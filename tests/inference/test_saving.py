@@ -7,14 +7,12 @@ import pytest
 import tensorflow as tf
 
 from official_bert.commands import run_classifier
-from official_bert.inference.exports import load_export
-from official_bert.inference.finished_runs import export
+from official_bert.inference.finished_runs import export, load_export
 from official_bert.inference.predictor import Predictor
 from official_bert.inference.saving import save_model
-from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.heads import ClassificationModel, SpanModel
 from official_bert.modeling.pretraining import PretrainingModel
-from official_bert.modeling.span import SpanModel
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig

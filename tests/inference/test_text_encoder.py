@@ -9,7 +9,7 @@ import pytest
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.sentence_modules import NO_PROMPTS
-from official_bert.data.bm25 import Bm25Weights
+from official_bert.data.retrieval import Bm25Weights
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.text_encoder import TextEncoder, VectorSettings
 from official_bert.modeling.encoder import BertEncoder
@@ -17,7 +17,7 @@ from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.sentence import SentenceModel
 from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer
-from official_bert.training.strategy import mirrored_strategy
+from official_bert.training.devices import mirrored_strategy
 
 WORDS = ["the", "town", "woke", "before", "harbour", "crates", "marta", "counted", "twice"]
 TEXTS = [TextOrPair(" ".join(itertools.islice(itertools.cycle(WORDS), count))) for count in (20, 1, 7, 0, 13, 2, 28)]

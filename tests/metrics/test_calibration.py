@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from official_bert.metrics.calibration import confidence_bins, expected_calibration_error
+from official_bert.metrics.classification import confidence_bins, expected_calibration_error
 
 
 def test_bins_and_error_are_those_of_counting_one_by_one():

@@ -9,10 +9,10 @@ import scipy.stats
 
 from official_bert.data.feature_files import TextFeatures
 from official_bert.data.text_inputs import TextOrPair
-from official_bert.inference.scored_pairs import ScoredPair, correlations
-from official_bert.metrics import similarity
+from official_bert.inference.mining import ScoredPair, correlations
+from official_bert.metrics import retrieval
 from official_bert.metrics.classification import pearson, spearman
-from official_bert.metrics.similarity import cosine_table, nearest, normalized, principal_components
+from official_bert.metrics.retrieval import cosine_table, nearest, normalized, principal_components
 
 
 def naive(vectors, queries, top_k):
@@ -37,7 +37,7 @@ def test_nearest_equals_a_full_sort(top_k, spread, monkeypatch):
     vectors, queries = (rounded(centre + spread * rng.normal(size=(count, 16))) for count in (300, 4))
     expected_rows, expected = naive(vectors, queries, top_k)
     for block_rows in (1, 37, 300, 1000):
-        monkeypatch.setattr(similarity, "_BLOCK_ROWS", block_rows)
+        monkeypatch.setattr(retrieval, "_BLOCK_ROWS", block_rows)
         rows, cosines = nearest(vectors, queries, top_k)
         np.testing.assert_array_equal(rows, expected_rows)
         np.testing.assert_allclose(cosines, expected, atol=1e-12)
@@ -49,7 +49,7 @@ def test_equal_vectors_are_ordered_by_their_row(monkeypatch):
     which = rng.integers(0, 5, size=999)
     vectors = few[which]
     for block_rows in (10, 64, 4096):
-        monkeypatch.setattr(similarity, "_BLOCK_ROWS", block_rows)
+        monkeypatch.setattr(retrieval, "_BLOCK_ROWS", block_rows)
         rows, cosines = nearest(vectors, few[:2], 400)
         for query in (0, 1):
             order = np.argsort(-(few.astype(np.float64) @ few[query].astype(np.float64)), kind="stable")

@@ -11,17 +11,13 @@ import numpy as np
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.albert import AlbertConfig
-from official_bert.families.roberta import RobertaConfig
-from official_bert.modeling.albert import SharedLayer, SharedStack
+from official_bert.families.bert import RobertaConfig
 from official_bert.modeling.blocks import LayerNorm, ResidualOutput
-from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder, Embeddings, Pooler
-from official_bert.modeling.heads import OutputProjection
+from official_bert.modeling.heads import ClassificationModel, OutputProjection, SpanModel
 from official_bert.modeling.multiple_choice import MultipleChoiceModel
 from official_bert.modeling.pretraining import MaskedLmHead, PretrainingModel
-from official_bert.modeling.roberta import RobertaEmbeddings
 from official_bert.modeling.sentence import SentenceModel
-from official_bert.modeling.span import SpanModel
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.modeling.transformer import (
     AttentionBlock,
@@ -30,6 +26,7 @@ from official_bert.modeling.transformer import (
     TransformerLayer,
     TransformerStack,
 )
+from official_bert.modeling.variants import RobertaEmbeddings, SharedLayer, SharedStack
 
 # All sizes differ, so that swapped dimensions are noticed.
 B, S, P, D, I, V = 2, 7, 3, 12, 20, 30  # noqa: E741

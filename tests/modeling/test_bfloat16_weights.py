@@ -5,13 +5,11 @@ import numpy as np
 import pytest
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
-from official_bert.modeling.heads import BILSTM
+from official_bert.modeling.heads import BILSTM, ClassificationModel, SpanModel
 from official_bert.modeling.pooling import WEIGHTED_SUM
 from official_bert.modeling.pretraining import PretrainingModel
-from official_bert.modeling.span import SpanModel
 from official_bert.modeling.tagging import TaggingModel
 
 CONFIG = BertConfig(

@@ -8,8 +8,8 @@ import pytest
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.loading import load
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.heads import ClassificationModel
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.support.errors import UserError
 from tests.conftest import GOLDEN, golden_arrays

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.modeling.crf import Transitions, log_partition, marginals, path_scores, viterbi
+from official_bert.modeling.tagging import Transitions, log_partition, marginals, path_scores, viterbi
 
 C, LENGTHS = 3, (4, 1, 0, 3, 4)
 

@@ -12,11 +12,10 @@ import pytest
 
 from official_bert import modeling
 from official_bert.modeling.blocks import Dropout
-from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder, Embeddings
+from official_bert.modeling.heads import ClassificationModel, SpanModel
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.sentence import SentenceGroupModel
-from official_bert.modeling.span import SpanModel
 from official_bert.modeling.token_model import named_inputs
 from official_bert.modeling.transformer import TransformerLayer, TransformerStack
 from official_bert.support.errors import UserError
@@ -330,4 +329,4 @@ def test_the_folder_of_a_model_needs_no_custom_objects(model, tmp_path):
     program = tmp_path / "load.py"
     program.write_text("import sys, keras, official_bert; print(type(keras.models.load_model(sys.argv[1])).__module__)")
     result = run_script(program, str(tmp_path / "model.keras"))
-    assert result.output == "official_bert.modeling.classifier\n", result
+    assert result.output == "official_bert.modeling.heads\n", result

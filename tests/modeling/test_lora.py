@@ -12,9 +12,9 @@ from official_bert.checkpoints.editing import read_model
 from official_bert.checkpoints.loading import load
 from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.lora import LoraSettings
+from official_bert.modeling.encoder_options import LoraSettings
+from official_bert.modeling.heads import ClassificationModel
 from official_bert.support.errors import UserError
 from official_bert.training.training_run import weights_by_name
 from tests.conftest import GOLDEN, golden_arrays

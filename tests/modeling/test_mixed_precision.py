@@ -9,11 +9,10 @@ from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.loading import load
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.blocks import Dropout
-from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder, Embeddings
+from official_bert.modeling.heads import ClassificationModel, SpanModel
 from official_bert.modeling.pooling import WEIGHTED_SUM, mean_over_positions
 from official_bert.modeling.pretraining import PretrainingModel
-from official_bert.modeling.span import SpanModel
 from tests.conftest import golden_arrays
 
 BFLOAT16_STEP = 2.0**-8  # between 1 and the next number

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from official_bert.config.tensor_names import ENCODER_INPUTS, FEATURES, TEXT_LENGTHS
+from official_bert.config.bert_config import ENCODER_INPUTS, FEATURES, TEXT_LENGTHS
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.multiple_choice import NO_CHOICE, MultipleChoiceModel

@@ -7,7 +7,7 @@ from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.loading import load
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.span import SpanModel
+from official_bert.modeling.heads import SpanModel
 from tests.conftest import GOLDEN, golden_arrays
 
 NAMES = ("start_logits", "end_logits")

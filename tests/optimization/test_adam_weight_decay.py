@@ -7,8 +7,7 @@ import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.loading import load
-from official_bert.optimization.adam_weight_decay import AdamWeightDecay
-from official_bert.optimization.optimizers import slots_by_name
+from official_bert.optimization.optimizers import AdamWeightDecay, slots_by_name
 from official_bert.optimization.schedules import LinearWarmupThenDecay
 from official_bert.support.errors import UserError
 from tests.optimization.small_models import (

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.optimization.lamb import Lamb
-from official_bert.optimization.optimizers import slots_by_name
+from official_bert.optimization.optimizers import Lamb, slots_by_name
 from official_bert.optimization.schedules import LinearWarmupThenDecay
 from tests.optimization.small_models import (
     TOLERANCE,

@@ -7,11 +7,10 @@ import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.albert import AlbertConfig
-from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.heads import ClassificationModel
 from official_bert.optimization import AdamWeightDecay, Lamb
-from official_bert.optimization.layer_rates import rate_multipliers
-from official_bert.optimization.optimizers import create_optimizer
+from official_bert.optimization.optimizers import create_optimizer, rate_multipliers
 from official_bert.support.errors import UserError
 
 CONFIG = BertConfig(vocab_size=20, hidden_size=4, num_hidden_layers=11, num_attention_heads=1, intermediate_size=8)

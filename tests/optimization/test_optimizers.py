@@ -9,14 +9,12 @@ import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
 from official_bert.data.schema import RecordSchema
-from official_bert.optimization.adam_weight_decay import AdamWeightDecay
-from official_bert.optimization.optimizers import OPTIMIZERS, create_optimizer, slots_by_name
+from official_bert.optimization.optimizers import OPTIMIZERS, AdamWeightDecay, create_optimizer, slots_by_name
 from official_bert.optimization.schedules import LinearWarmupThenDecay
 from official_bert.options.training import TrainingOptions
 from official_bert.support.errors import UserError
 from official_bert.training.loop import Trainer
-from official_bert.training.plan import TrainingPlan
-from official_bert.training.task import WeightedSum
+from official_bert.training.task import TrainingPlan, WeightedSum
 
 BATCH_SIZE, NUM_STEPS = 4, 6
 

@@ -9,9 +9,8 @@ from absl import flags
 
 from official_bert.commands import all_commands
 from official_bert.commands.answer import AnswerConfig
-from official_bert.options.binding import define_flags, flags_help, parse_flags
+from official_bert.options.binding import _ADVICE, _OTHER_NAMES, define_flags, flags_help, parse_flags
 from official_bert.options.option import GROUPS
-from official_bert.options.unknown_flags import _ADVICE, _OTHER_NAMES
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.pretraining.options import PretrainingConfig

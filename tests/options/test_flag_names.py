@@ -3,7 +3,7 @@
 import pytest
 
 from official_bert.commands.sweep import SweepConfig
-from official_bert.options.flag_names import on_behalf_of, with_dashes
+from official_bert.options.option import on_behalf_of, with_dashes
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
 

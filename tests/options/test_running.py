@@ -11,7 +11,7 @@ import time
 import pytest
 import tensorflow as tf
 
-from official_bert.options.running import exiting_with_one_line
+from official_bert.options.command import exiting_with_one_line
 from official_bert.support.errors import UserError
 from tests.conftest import ROOT, script_environment
 
@@ -20,7 +20,7 @@ PROGRAM = """
 import dataclasses, signal, sys, time
 from official_bert.options.option import check_options, option
 from official_bert.options.command import Command
-from official_bert.options.running import run_command
+from official_bert.options.command import run_command
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:

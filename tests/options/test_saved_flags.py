@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from official_bert.options.saved_flags import config_from_saved
+from official_bert.options.option import config_from_saved
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.question_answering.options import SquadConfig

@@ -5,7 +5,7 @@ import pytest
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tasks.question_answering.options import SquadConfig
-from official_bert.training.plan import TrainingPlan
+from official_bert.training.task import TrainingPlan
 
 GIVEN = {"bert_config_file": "a", "input_file": "b", "output_dir": "c", "do_train": True}
 

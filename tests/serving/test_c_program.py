@@ -13,10 +13,10 @@ from tensorflow.core.protobuf import saved_model_pb2
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.loading import load
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
-from official_bert.serving.saved_model import write_export
+from official_bert.modeling.heads import ClassificationModel
+from official_bert.serving.exports import write_export
 from official_bert.serving.servable import TEXT
 from official_bert.tasks.classification.servable import ClassificationServable
 from official_bert.tokenization import FullTokenizer

@@ -16,19 +16,15 @@ import tensorflow as tf
 from official_bert.commands import run_classifier
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.albert import AlbertConfig
-from official_bert.families.electra import ElectraConfig
-from official_bert.families.roberta import RobertaConfig
+from official_bert.families.bert import ElectraConfig, RobertaConfig
 from official_bert.inference.predictor import Predictor
-from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN
-from official_bert.modeling.heads import BILSTM
+from official_bert.modeling.heads import BILSTM, ClassificationModel, SpanModel
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.sentence import SentenceModel
-from official_bert.modeling.span import SpanModel
 from official_bert.modeling.tagging import TaggingModel
-from official_bert.serving.lite import write_lite
-from official_bert.serving.onnx_export import write_onnx
+from official_bert.serving.exports import write_lite, write_onnx
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.classification.servable import ClassificationServable

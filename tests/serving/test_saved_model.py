@@ -23,7 +23,7 @@ from tensorflow_serving.config import model_server_config_pb2
 from official_bert.commands import run_classifier, run_pretraining
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.predictor import Predictor
-from official_bert.serving import saved_model, versions
+from official_bert.serving import exports, versions
 from official_bert.serving.servable import IDS_SCHEMA, SIGNATURES, without_server_padding
 from official_bert.support import writing
 from official_bert.support.errors import UserError
@@ -339,7 +339,7 @@ def test_a_failed_export_leaves_nothing(reviews, tmp_path, monkeypatch):
     def fail(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(saved_model, "write_warmup", fail)
+    monkeypatch.setattr(exports, "write_warmup", fail)
     with pytest.raises(KeyboardInterrupt):
         exported(reviews, export_dir=str(tmp_path / "models"))
     assert list((tmp_path / "models").iterdir()) == []
@@ -349,7 +349,7 @@ def test_a_failed_write_is_reported_without_operation_names(reviews, tmp_path, m
     def fail(*_):
         tf.io.read_file(str(tmp_path / "absent"))
 
-    monkeypatch.setattr(saved_model, "_save", fail)
+    monkeypatch.setattr(exports, "_save", fail)
     with pytest.raises(UserError) as caught:
         exported(reviews, export_dir=str(tmp_path / "models"))
     message = str(caught.value)
@@ -360,7 +360,7 @@ def test_a_failed_write_is_reported_without_operation_names(reviews, tmp_path, m
 def test_names_are_quoted_in_the_settings(tmp_path):
     folder = tmp_path / 'a "b"\n\\c é'
     folder.mkdir()
-    saved_model._write_settings(str(folder), folder.name)
+    exports._write_settings(str(folder), folder.name)
     models = model_server_config_pb2.ModelServerConfig()
     text_format.Parse((folder / "models.config").read_text(), models)
     (model,) = models.model_config_list.config

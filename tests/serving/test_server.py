@@ -20,9 +20,9 @@ from official_bert.commands.launch_workers import free_ports
 from official_bert.commands.serve import ServeConfig
 from official_bert.commands.serve import check as check_serve
 from official_bert.config.batching_settings import BatchingSettings
+from official_bert.serving.exports import read_warmup
 from official_bert.serving.servable import SIGNATURES
 from official_bert.serving.served_model import ServedModel, Signature
-from official_bert.serving.warmup import read_warmup
 from official_bert.support.errors import UserError
 from tests.conftest import assert_fails, run_script
 from tests.exports import TOLERANCE
@@ -484,7 +484,7 @@ def test_the_page_to_try_the_model_takes_nothing_from_elsewhere(server):
     assert status == 200 and b"http" not in page
     for path in ("/ui/page.js", "/ui/page.css"):
         assert server.send("GET", path)[0] == 200
-    assert server.send("GET", "/ui/../ui_page.py")[0] == 404 == server.send("GET", "/ui/index.html")[0]
+    assert server.send("GET", "/ui/../server.py")[0] == 404 == server.send("GET", "/ui/index.html")[0]
 
 
 @pytest.mark.slow

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.data.protobuf_wire import fields
-from official_bert.data.tfrecord import frame
-from official_bert.serving.warmup import prediction_log, read_warmup, write_warmup
+from official_bert.data.record_files import frame
+from official_bert.data.schema import fields
+from official_bert.serving.exports import prediction_log, read_warmup, write_warmup
 from official_bert.support.errors import UserError
 
 

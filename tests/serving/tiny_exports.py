@@ -3,14 +3,13 @@
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
+from official_bert.modeling.heads import ClassificationModel, SpanModel
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.sentence import SentenceModel
-from official_bert.modeling.span import SpanModel
 from official_bert.modeling.tagging import TaggingModel
-from official_bert.serving.saved_model import write_export
+from official_bert.serving.exports import write_export
 from official_bert.tasks.classification.servable import ClassificationServable
 from official_bert.tasks.pretraining.servable import PretrainingServable
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from official_bert.support.extras import blocked_imports
+from official_bert.support.errors import blocked_imports
 
 
 def test_a_package_is_left_out_of_the_imports_of_a_block(tmp_path, monkeypatch):

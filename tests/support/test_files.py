@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from official_bert.support import files, locks, text_files, writing
+from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError
 from tests.conftest import script_environment
 from tests.recording import recorded
@@ -183,12 +183,12 @@ def test_folders_and_files_in_the_place_of_each_other(tmp_path):
 
 def test_a_folder_has_one_user(tmp_path):
     with (
-        locks.exclusive_lock(str(tmp_path), "trains into"),
+        writing.exclusive_lock(str(tmp_path), "trains into"),
         pytest.raises(UserError, match="another process trains into"),
-        locks.exclusive_lock(str(tmp_path), "trains into"),
+        writing.exclusive_lock(str(tmp_path), "trains into"),
     ):
         pass
-    with locks.exclusive_lock(str(tmp_path), "trains into"):
+    with writing.exclusive_lock(str(tmp_path), "trains into"):
         pass
 
 
@@ -288,7 +288,7 @@ def test_a_lock_leaves_other_files_alone(tmp_path):
     lock.symlink_to(precious)
 
     def assert_refused(message):
-        with pytest.raises(UserError, match=message), locks.exclusive_lock(str(folder), "trains into"):
+        with pytest.raises(UserError, match=message), writing.exclusive_lock(str(folder), "trains into"):
             pass
 
     assert_refused(r"cannot open the lock file .*/\.lock: Too many levels of symbolic links; delete it or use")
@@ -298,7 +298,7 @@ def test_a_lock_leaves_other_files_alone(tmp_path):
     assert_refused(r"cannot open the lock file .*/\.lock: Is a directory")
     lock.rmdir()
     lock.write_text("not ours")
-    with locks.exclusive_lock(str(folder), "trains into"):
+    with writing.exclusive_lock(str(folder), "trains into"):
         pass
     assert lock.read_text() == "not ours"
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from official_bert.data.tfrecord import DamagedRecordError
+from official_bert.data.record_files import DamagedRecordError
 from official_bert.support.errors import UserError
 from official_bert.support.processes import Workers
 from tests.conftest import script_environment
@@ -127,7 +127,7 @@ STARTING = """
 import operator, os, signal, sys, time
 from multiprocessing import util
 
-from official_bert.options.running import exiting_with_one_line
+from official_bert.options.command import exiting_with_one_line
 from official_bert.support.processes import Workers
 
 start, send = util.spawnv_passfds, getattr(os, sys.argv[1])

@@ -12,7 +12,7 @@ import termios
 
 import pytest
 
-from official_bert.support.progress import Progress, format_seconds
+from official_bert.support.console import Progress, format_seconds
 from tests.conftest import script_environment
 
 
@@ -89,7 +89,7 @@ RUN_ON_A_TERMINAL = """
 import time
 from logging import Formatter
 from absl import logging
-from official_bert.support.progress import Progress
+from official_bert.support.console import Progress
 logging.set_verbosity(logging.INFO)
 logging.use_absl_handler()
 logging.get_absl_handler().setFormatter(Formatter("%(message)s"))

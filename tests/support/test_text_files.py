@@ -13,8 +13,7 @@ import pytest
 from backports import zstd
 
 from official_bert.support import compression, files, text_files
-from official_bert.support.errors import UserError
-from official_bert.support.extras import install_command
+from official_bert.support.errors import UserError, install_command
 from tests.compressing import COMPRESS
 
 LINES = [f"line {number} é {'x' * (number % 70)}" for number in range(20_000)]

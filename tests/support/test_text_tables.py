@@ -2,7 +2,7 @@
 
 import pytest
 
-from official_bert.support.text_tables import format_table, mean_and_deviation
+from official_bert.support.console import format_table, mean_and_deviation
 
 ROWS = [("task", "runs", "score"), ("CoLA", "12", "-5.25"), ("a long name", "3", ""), ("", "", "1e-05")]
 

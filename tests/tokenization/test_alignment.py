@@ -7,7 +7,7 @@ import unicodedata
 import pytest
 
 from official_bert.tokenization import EncodingWithOffsets, FullTokenizer, full_tokenizer
-from official_bert.tokenization.alignment import wordpieces_in_range
+from official_bert.tokenization.wordpiece import wordpieces_in_range
 from tests.tokenization.hard_texts import (
     ALL_SETTINGS,
     CASED,

@@ -4,7 +4,7 @@ import pytest
 
 from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
-from official_bert.tokenization.casing import check_casing
+from official_bert.tokenization.tokenizer_files import check_casing
 from official_bert.tokenization.vocab import Vocabulary
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.tokenization import FullTokenizer, characters, graph_operations, graph_tables
-from official_bert.tokenization.graph_joining import truncate_and_join
+from official_bert.tokenization.graph_sequences import truncate_and_join
 from official_bert.tokenization.graph_tokenizer import GraphTokenizer
 from tests.tokenization.hard_texts import (
     ACCENTED,

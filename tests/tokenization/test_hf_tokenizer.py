@@ -5,7 +5,7 @@ import json
 import pytest
 
 from official_bert.config.text_settings import TextSettings
-from official_bert.families.family_registry import load_family
+from official_bert.families.family import load_family
 from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer, Vocabulary, load_tokenizer
 from official_bert.tokenization.hf_wordpiece import read_settings

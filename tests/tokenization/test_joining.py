@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from official_bert.tokenization.joining import Specials, join_pair, join_texts, truncate_and_join, truncate_pair
+from official_bert.tokenization.sequences import Specials, join_pair, join_texts, truncate_and_join, truncate_pair
 
 SPECIALS = Specials(cls_id=2, sep_id=3)
 

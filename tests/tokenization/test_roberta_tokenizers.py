@@ -12,11 +12,11 @@ import sentencepiece
 import tensorflow as tf
 from sentencepiece import sentencepiece_model_pb2
 
-from official_bert.families.roberta import CamembertConfig, RobertaConfig
+from official_bert.families.bert import CamembertConfig, RobertaConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
-from official_bert.serving.saved_model import write_export
+from official_bert.serving.exports import write_export
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.servable import PretrainingServable
 from official_bert.tokenization import FullTokenizer, hf_tokenizer, load_tokenizer, read_vocabulary_file

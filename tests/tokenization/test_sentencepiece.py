@@ -14,8 +14,7 @@ from sentencepiece import sentencepiece_model_pb2
 from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer, SentencePieceTokenizer, load_tokenizer
 from official_bert.tokenization.graph_sentencepiece import GraphSentencePieceTokenizer
-from official_bert.tokenization.sentencepiece_text import decompose, prepare_traced
-from official_bert.tokenization.sentencepiece_tokenizer import SentencePieceVocabulary
+from official_bert.tokenization.sentencepiece_tokenizer import SentencePieceVocabulary, decompose, prepare_traced
 from tests.tokenization.sentencepiece_models import (
     SPACES,
     VARIANTS,

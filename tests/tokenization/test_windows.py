@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.tokenization.graph_windows import SlidingWindows
-from official_bert.tokenization.windows import SlidingWindow, split_windows
+from official_bert.tokenization.graph_sequences import SlidingWindows
+from official_bert.tokenization.sequences import SlidingWindow, split_windows
 
 
 @pytest.mark.parametrize("max_tokens", [4, 7, 10])

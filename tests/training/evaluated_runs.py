@@ -7,10 +7,10 @@ import signal
 import keras
 import tensorflow as tf
 
-from official_bert.options.finetuning import FinetuningOptions
+from official_bert.options.training import FinetuningOptions
 from official_bert.training.finetuning import create_evaluator, has_stopped_early
 from official_bert.training.loop import Trainer
-from official_bert.training.summaries import ScalarLog
+from official_bert.training.monitoring import ScalarLog
 from tests.training.sum_task import PLAN, SumTask, batches
 
 ENDS = ("data-00000-of-00001", "index")

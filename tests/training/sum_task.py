@@ -4,8 +4,7 @@ import keras
 import tensorflow as tf
 
 from official_bert.data.schema import RecordSchema
-from official_bert.training.plan import TrainingPlan
-from official_bert.training.task import WeightedSum
+from official_bert.training.task import TrainingPlan, WeightedSum
 
 PLAN = TrainingPlan(
     train_batch_size=4,

@@ -11,12 +11,12 @@ from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.training.distillation import (
     TEACHER_LOGITS,
     DistilledTask,
+    LayeredModel,
     hidden_state_loss,
     matched_layers,
     soft_binary_cross_entropy,
     soft_cross_entropy,
 )
-from official_bert.training.layered_model import LayeredModel
 from tests.training.task_batches import TASKS, batch_of
 
 DISTILLED = ("classification", "multiple choice", "tagging", "question answering")

@@ -11,8 +11,8 @@ import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
 from official_bert.support import writing
-from official_bert.support.signals import Terminated
-from official_bert.training.run_requests import RunRequests
+from official_bert.support.processes import Terminated
+from official_bert.training.training_run import RunRequests
 from tests.training.evaluated_runs import SCORES, assert_same_end, metrics, train
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from official_bert.support.errors import UserError
-from official_bert.training.labels_file import (
+from official_bert.training.run_folder import (
     LABELS_FILE,
     check_label_order,
     check_same_labels,

@@ -9,8 +9,7 @@ from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.loading import load
 from official_bert.modeling.encoder_options import EncoderOptions
-from official_bert.training.loss_scale import INITIAL_SCALE, MIN_SCALE, STEPS_TO_DOUBLE, LossScale
-from official_bert.training.step import TrainingSteps
+from official_bert.training.step import INITIAL_SCALE, MIN_SCALE, STEPS_TO_DOUBLE, LossScale, TrainingSteps
 from tests.training.trajectory import golden_batches, golden_plan, golden_task, golden_trajectory
 
 

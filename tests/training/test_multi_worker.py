@@ -11,7 +11,7 @@ import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.commands.launch_workers import free_ports, tf_config
-from official_bert.training.results import read_results
+from official_bert.training.run_folder import read_results
 from tests.conftest import ROOT, run_script, script_command, script_environment
 from tests.training.short_runs import arrays_of, pretraining_flags, runs_of_all_tasks
 from tests.training.worker_runs import run_all
@@ -301,7 +301,7 @@ from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.training.loop import Trainer
-from official_bert.training.strategy import create_strategy
+from official_bert.training.devices import create_strategy
 
 flags = dict(bert_config_file={str(long_run["bert_config_file"])!r}, input_file="none", output_dir="none")
 strategy = create_strategy(PretrainingConfig(**flags, do_train=True))

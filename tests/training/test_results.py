@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from official_bert.support.errors import UserError
-from official_bert.training.results import read_results
-from official_bert.training.summaries import write_results
+from official_bert.training.monitoring import write_results
+from official_bert.training.run_folder import read_results
 
 
 def test_results_are_read_as_they_were_written(tmp_path):

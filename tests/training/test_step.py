@@ -9,8 +9,8 @@ from official_bert.checkpoints.loading import load
 from official_bert.config.bert_config import BertConfig
 from official_bert.optimization import replicas
 from official_bert.tasks.pretraining.task import PretrainingTask
-from official_bert.training.plan import TrainingPlan
 from official_bert.training.step import TrainingSteps
+from official_bert.training.task import TrainingPlan
 from tests.training.trajectory import NOISE, NUM_STEPS, golden_batches, golden_plan, golden_task, golden_trajectory
 
 

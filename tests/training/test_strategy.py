@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.options import PretrainingConfig
-from official_bert.training.strategy import create_strategy
+from official_bert.training.devices import create_strategy
 
 
 def sum_of_ones(length):

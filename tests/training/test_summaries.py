@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, struct_pb2
 
-from official_bert.training.summaries import ScalarLog, write_results
+from official_bert.training.monitoring import ScalarLog, write_results
 
 
 def lines(folder):

@@ -10,13 +10,12 @@ import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.commands import run_classifier, run_pretraining
-from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
-from official_bert.modeling.lora import LoraSettings
+from official_bert.modeling.encoder_options import PLAIN, EncoderOptions, LoraSettings
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.pretraining.options import PretrainingConfig
-from official_bert.training.plan import TrainingPlan
 from official_bert.training.step import TrainingSteps
+from official_bert.training.task import TrainingPlan
 from tests.conftest import assert_refused, prints_error
 from tests.training.task_batches import TASKS, batch_of
 

@@ -9,8 +9,8 @@ from official_bert.modeling.encoder_options import PLAIN, UNPADDED, EncoderOptio
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering.task import QuestionAnsweringTask
 from official_bert.training.loop import Trainer
-from official_bert.training.plan import TrainingPlan
 from official_bert.training.step import TrainingSteps
+from official_bert.training.task import TrainingPlan
 from tests.training.task_batches import TASKS, batch_of
 
 # Tasks and heads whose graphs together contain everything in the other graphs.

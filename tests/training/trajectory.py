@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.tasks.pretraining.task import PretrainingTask
-from official_bert.training.plan import TrainingPlan
+from official_bert.training.task import TrainingPlan
 from tests.conftest import golden_arrays
 
 NUM_STEPS = 12

@@ -11,45 +11,43 @@ from absl import logging
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.records import RecordFile
+from official_bert.data.record_files import RecordFile
 from official_bert.metrics.retrieval import RERANKING_METRICS, check_relevant, reranking_scores
-from official_bert.serving.run_export import export_run
+from official_bert.serving.exports import export_run
 from official_bert.serving.versions import check_export_dir
 from official_bert.support.errors import UserError, format_names
-from official_bert.tasks.classification.datasets.custom import CUSTOM
-from official_bert.tasks.classification.datasets.from_flags import configured_dataset, reads_pairs
-from official_bert.tasks.classification.datasets.labels import Dataset
-from official_bert.tasks.classification.datasets.layouts import TextExample, split_suffix
-from official_bert.tasks.classification.losses import ClassLoss, balanced_weights
+from official_bert.tasks.classification.datasets import CUSTOM
+from official_bert.tasks.classification.labels import Dataset, TextExample, split_suffix
 from official_bert.tasks.classification.options import BALANCED, ClassifierConfig
-from official_bert.tasks.classification.outputs import (
+from official_bert.tasks.classification.records import (
+    LabelledTexts,
+    TextJoiner,
     check_submission,
     class_score_names,
     class_scores,
+    configured_dataset,
+    reads_pairs,
     submission_name,
     write_bare_table,
     write_confusion_matrix,
     write_glue_submission,
     write_readable_table,
 )
-from official_bert.tasks.classification.records import LabelledTexts, TextJoiner
-from official_bert.tasks.classification.report import report_sections
-from official_bert.tasks.classification.servable import servable_of_run
-from official_bert.tasks.classification.task import ClassificationTask
-from official_bert.tasks.classification.thresholds import (
+from official_bert.tasks.classification.report import (
     check_tunable,
+    report_sections,
     with_stored_thresholds,
     with_tuned_thresholds,
     write_thresholds,
 )
+from official_bert.tasks.classification.servable import servable_of_run
+from official_bert.tasks.classification.task import ClassificationTask, ClassLoss, balanced_weights
 from official_bert.tokenization import Tokenizer
-from official_bert.training.job import FinetuningJob
+from official_bert.training.job import FinetuningJob, SplitRecords
 from official_bert.training.loop import Trainer
-from official_bert.training.results import RESULTS_FILE, selecting_metric
-from official_bert.training.run_folder import checkpoint_folder
+from official_bert.training.monitoring import ScalarLog, write_results
+from official_bert.training.run_folder import RESULTS_FILE, checkpoint_folder, selecting_metric
 from official_bert.training.run_setup import encoder_options
-from official_bert.training.split_records import SplitRecords
-from official_bert.training.summaries import ScalarLog, write_results
 from official_bert.visualization.report_page import write_report
 
 _MOST_LABELS_OF_A_LOG = 20  # with more labels, per-class scores are written but not logged

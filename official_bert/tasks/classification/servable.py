@@ -10,18 +10,17 @@ import tensorflow as tf
 from official_bert.checkpoints.loading import load
 from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
+from official_bert.modeling.heads import ClassificationModel
 from official_bert.serving.servable import Servable, Tensors
-from official_bert.tasks.classification.datasets.from_flags import configured_dataset, reads_pairs
 from official_bert.tasks.classification.options import ClassifierConfig
+from official_bert.tasks.classification.records import configured_dataset, reads_pairs
+from official_bert.tasks.classification.report import with_stored_thresholds
 from official_bert.tasks.classification.task import PROBLEMS
-from official_bert.tasks.classification.thresholds import with_stored_thresholds
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.graph_joining import truncate_and_join
 from official_bert.tokenization.graph_operations import MOST_BYTES
-from official_bert.tokenization.graph_windows import join_windows
+from official_bert.tokenization.graph_sequences import join_windows, truncate_and_join
 
 # Outputs of models with thresholds.
 PREDICTED, IS_PREDICTED = "predicted", "is_predicted"

@@ -1,7 +1,7 @@
 """The `FinetuningJob` of `run_multiple_choice`: its examples, records and output files."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,27 +9,96 @@ from absl import logging
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.padded_lengths import padded_lengths
-from official_bert.data.records import RecordFile
-from official_bert.serving.run_export import export_run
+from official_bert.data.batch_sizes import padded_lengths
+from official_bert.data.record_files import RecordFile
+from official_bert.serving.exports import export_run
 from official_bert.serving.versions import check_export_dir
-from official_bert.support.text_tables import write_rows
-from official_bert.tasks.multiple_choice.examples import Example, layout_of_flags, read_examples
+from official_bert.support.console import write_rows
+from official_bert.tasks.multiple_choice.examples import (
+    ChoiceJoiner,
+    ChoiceWriter,
+    Example,
+    layout_of_flags,
+    read_examples,
+)
 from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
-from official_bert.tasks.multiple_choice.records import ChoiceJoiner, ChoiceWriter
-from official_bert.tasks.multiple_choice.report import report_sections
 from official_bert.tasks.multiple_choice.servable import servable_of_run
 from official_bert.tasks.multiple_choice.task import MultipleChoiceTask
 from official_bert.tokenization import Tokenizer
-from official_bert.training.job import FinetuningJob
+from official_bert.training.job import (
+    FinetuningJob,
+    SplitRecords,
+    accuracy_by_length,
+    mistakes_section,
+    reliability_section,
+)
 from official_bert.training.loop import Trainer
-from official_bert.training.results import RESULTS_FILE, selecting_metric
+from official_bert.training.monitoring import ScalarLog, write_results
+from official_bert.training.run_folder import RESULTS_FILE, selecting_metric
 from official_bert.training.run_setup import encoder_options
-from official_bert.training.split_records import SplitRecords
-from official_bert.training.summaries import ScalarLog, write_results
-from official_bert.visualization.report_page import REPORT_FILE, write_report
+from official_bert.visualization.report_page import (
+    NUM_MISTAKES,
+    REPORT_FILE,
+    Mistake,
+    Part,
+    Scores,
+    Section,
+    Text,
+    confusion_section,
+    write_report,
+)
 
 PREDICTIONS_FILE = "predictions.tsv"
+
+
+def report_sections(
+    examples: Sequence[Example],
+    probabilities: np.ndarray,
+    *,
+    scores: Mapping[str, Any],
+    lengths: Sequence[int],
+) -> list[Section]:
+    """Compute the sections of a report.
+
+    Args:
+      examples: the N examples.
+      probabilities: float32 [N, choices].
+      scores: name to number, as in `eval_results.txt`.
+      lengths: number of wordpieces of each example's longest sequence.
+    """
+    labels, predicted = np.array([example.label for example in examples]), probabilities.argmax(axis=-1)
+    confidences, is_correct = probabilities.max(axis=-1), labels == predicted
+    rows = np.flatnonzero(~is_correct)
+    order = rows[np.argsort(-confidences[rows], kind="stable")][:NUM_MISTAKES]
+    mistakes = [_mistake(examples[row], predicted[row], probabilities[row]) for row in order]
+    numbers = [str(number) for number in range(probabilities.shape[1])]
+    return [
+        Scores(title="Scores", values=scores),
+        confusion_section("By number", numbers, labels, predicted, note="Choices are numbered from 0."),
+        reliability_section(
+            confidences, is_correct, "A prediction is a choice; its confidence is that choice's probability."
+        ),
+        accuracy_by_length(lengths, is_correct),
+        mistakes_section(mistakes, len(rows), len(examples), "by the probability of the wrong choice"),
+    ]
+
+
+def _mistake(example: Example, predicted: int, probabilities: np.ndarray) -> Mistake:
+    facts = {
+        "gold": example.names[example.label],
+        "predicted": example.names[predicted],
+        "probability": f"{probabilities[predicted]:.4f}",
+        "of the gold choice": f"{probabilities[example.label]:.4f}",
+        "example": example.id,
+    }
+    marks = {example.label: "gold", predicted: "predicted"}
+    texts = [Text("context", [Part(example.context)])]
+    texts += [Text("question", [Part(example.question)])] if example.question else []
+    texts += [
+        Text(name, [Part(choice, marks.get(number, ""))])
+        for number, (name, choice) in enumerate(zip(example.names, example.choices, strict=True))
+    ]
+    return Mistake(facts, texts)
 
 
 class _Split(NamedTuple):

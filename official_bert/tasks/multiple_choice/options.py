@@ -2,8 +2,8 @@
 
 from typing import Any, ClassVar
 
-from official_bert.options.finetuning import LabellingOptions
 from official_bert.options.option import option, options
+from official_bert.options.training import LabellingOptions
 from official_bert.support.errors import UserError
 
 TASK_NAMES = ("swag", "race", "arc-easy", "arc-challenge", "commonsenseqa", "copa", "custom")

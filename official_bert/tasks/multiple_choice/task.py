@@ -6,14 +6,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from official_bert.config.bert_config import BertConfig
-from official_bert.config.tensor_names import FEATURES
+from official_bert.config.bert_config import FEATURES, BertConfig
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.metrics.classification import accuracy
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
 from official_bert.modeling.multiple_choice import MultipleChoiceModel
-from official_bert.tasks.multiple_choice.records import LABEL, choice_schema, label_fields
+from official_bert.tasks.multiple_choice.examples import LABEL, choice_schema, label_fields
 from official_bert.training.distillation import TEACHER_LOGITS, soft_cross_entropy
 from official_bert.training.task import WeightedSum
 

@@ -12,11 +12,11 @@ import apache_beam as beam
 import numpy as np
 
 from official_bert.data import beam_jobs
-from official_bert.data.beam_shards import WriteShards
+from official_bert.data.beam_jobs import WriteShards
+from official_bert.data.block_files import KEY_BITS, shard_of
 from official_bert.data.corpus_files import CorpusPart, CorpusReader
 from official_bert.data.documents import Document, tokenized_documents
-from official_bert.data.record_runs import KEY_BITS, shard_of
-from official_bert.data.records import RecordWriter
+from official_bert.data.record_files import RecordWriter
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.records import CorpusCounts, RecordCounts, RecordMaker, RecordSettings
 from official_bert.tasks.pretraining.sharded import count_groups, document_keys, group_numbers, group_records

@@ -3,13 +3,9 @@
 from typing import Any, ClassVar
 
 from official_bert.data.growing_batches import SMALLEST
-from official_bert.options.corpus import CorpusOptions, RecordFileOptions
-from official_bert.options.distillation import WITH_TEACHER, TeacherOptions
-from official_bert.options.evaluation import EvaluationOptions
-from official_bert.options.export import top_k_option
+from official_bert.options.groups import CorpusOptions, RecordFileOptions, TokenizerOptions, top_k_option
 from official_bert.options.option import MAX_AXIS, MAX_NUMBER, MAX_PARTS, UNLIMITED, option, options, redeclared
-from official_bert.options.text import TokenizerOptions
-from official_bert.options.training import TrainingOptions
+from official_bert.options.training import WITH_TEACHER, EvaluationOptions, TeacherOptions, TrainingOptions
 from official_bert.support.errors import UserError
 
 _STATIC = {"masking": ("static",)}

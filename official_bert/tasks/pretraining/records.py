@@ -14,7 +14,7 @@ from official_bert.data.sentence_pairs import Corpus, SentencePair, full_sentenc
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.options import RecordOptions
 from official_bert.tokenization import Tokenizer, vocab
-from official_bert.tokenization.joining import JoinedSequence, join_texts
+from official_bert.tokenization.sequences import JoinedSequence, join_texts
 
 _NO_MASKS = "if it was made with masking=none, use dynamic_masking, which draws masks while training"
 _MASKS = "it has masks already; leave out dynamic_masking, or make the records with masking=none"

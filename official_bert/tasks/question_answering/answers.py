@@ -13,7 +13,7 @@ import numpy as np
 from absl import logging
 
 from official_bert.support import writing
-from official_bert.support.progress import Progress
+from official_bert.support.console import Progress
 from official_bert.tasks.question_answering.examples import split_words
 from official_bert.tasks.question_answering.windows import TokenizedSquad, Window
 from official_bert.tokenization.wordpiece import BasicTokenizer, WhitespaceTokenizer

@@ -7,7 +7,7 @@ import tensorflow as tf
 from official_bert.serving.servable import WINDOWS_IN_A_BATCH
 from official_bert.tasks.question_answering.windows import LENGTH_WEIGHT
 from official_bert.tokenization.graph_operations import RaggedEncodingWithOffsets, cut_out
-from official_bert.tokenization.graph_windows import SlidingWindows, Windows
+from official_bert.tokenization.graph_sequences import SlidingWindows, Windows
 
 NUM_RANKED = 20  # reference value: number of answers that the probabilities are normalized over
 

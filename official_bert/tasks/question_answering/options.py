@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from official_bert.options.export import top_k_option
-from official_bert.options.finetuning import FinetuningOptions
-from official_bert.options.model import HeadOptions
+from official_bert.options.groups import HeadOptions, top_k_option
 from official_bert.options.option import MAX_AXIS, MAX_PARTS, Options, option, options, redeclared
+from official_bert.options.training import FinetuningOptions
 from official_bert.support.errors import UserError
 
 

@@ -15,16 +15,15 @@ from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
-from official_bert.modeling.span import SpanModel
+from official_bert.modeling.heads import SpanModel
 from official_bert.serving.servable import Tensors, WindowedServable, check_text_size
 from official_bert.tasks.question_answering.graph_answers import AnswerSearch, EncodedQuestions
 from official_bert.tasks.question_answering.options import AnswerOptions, SquadConfig
 from official_bert.tasks.question_answering.task import LOGITS, MASKED_LOGIT
 from official_bert.tasks.question_answering.windows import WindowOptions
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.graph_joining import Parts, join_parts
 from official_bert.tokenization.graph_operations import in_groups
-from official_bert.tokenization.graph_windows import SlidingWindows
+from official_bert.tokenization.graph_sequences import Parts, SlidingWindows, join_parts
 
 # B: questions, W: windows of all questions, S: positions, K: answers of a question.
 

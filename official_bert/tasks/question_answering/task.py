@@ -10,7 +10,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions, UnpaddedLayout
-from official_bert.modeling.span import SpanModel
+from official_bert.modeling.heads import SpanModel
 from official_bert.training.distillation import TEACHER_LOGITS, soft_cross_entropy
 from official_bert.training.task import WeightedSum
 

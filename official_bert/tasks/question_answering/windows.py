@@ -1,22 +1,117 @@
 """Convert questions to model inputs: `[CLS] question [SEP] part of the context [SEP]`."""
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from random import Random
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
 
+from official_bert.data.record_files import RecordFile, write_cached
+from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
+from official_bert.support.console import Progress
 from official_bert.support.errors import UserError
-from official_bert.tasks.question_answering.contexts import ALIGNMENTS, tokenize_contexts
-from official_bert.tasks.question_answering.examples import Question, SquadSet, words_of_answer
+from official_bert.support.manifest import fingerprint
+from official_bert.support.processes import Workers, available_cores
+from official_bert.tasks.question_answering.examples import Question, SquadSet, split_words, words_of_answer
 from official_bert.tasks.question_answering.options import SquadConfig
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.alignment import EncodingWithOffsets, wordpieces_in_range
-from official_bert.tokenization.joining import JoinedSequence, join_pair
-from official_bert.tokenization.windows import SlidingWindow
+from official_bert.tokenization.sequences import JoinedSequence, SlidingWindow, join_pair
+from official_bert.tokenization.wordpiece import EncodingWithOffsets, wordpieces_in_range
 
+ALIGNMENTS = ("reference", "offsets")
+
+_CHARACTERS_WORTH_A_PROCESS = 2_000_000  # takes about as long to tokenize as a process takes to start
+_CONTEXTS_IN_A_TASK = 64
 LENGTH_WEIGHT = 0.01  # reference value: bonus per wordpiece of a window in the maximum-context score
+FIRST_UNIQUE_ID = 1_000_000_000  # reference value
+
+_SHUFFLE_SEED = 12345  # reference value
+
+# S: positions per window, V: vocabulary size, T: number of segment types.
+PREDICTION_SCHEMA = RecordSchema(
+    Field("unique_ids", (), "int32"),
+    *ENCODER_FIELDS,
+)
+TRAINING_SCHEMA = RecordSchema(
+    *PREDICTION_SCHEMA.fields,
+    Field("start_positions", (), "int32", below="S"),
+    Field("end_positions", (), "int32", below="S"),
+    Field("is_impossible", (), "int32", below=2),
+)
+
+
+class TokenizedContext(NamedTuple):
+    """The P wordpieces of a context of W words.
+
+    Attributes:
+      ids: int32 [P], wordpiece ids.
+      word_of_piece: int32 [P], index of the word that contains each wordpiece.
+      word_starts: int32 [W], offset of each word's first character.
+      starts: int32 [P], offset of each wordpiece's first character; [0] unless created for "offsets".
+      ends: int32 [P], offset after each wordpiece's last character; [0] unless created for "offsets".
+    """
+
+    ids: np.ndarray
+    word_of_piece: np.ndarray
+    word_starts: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+
+
+def tokenize_contexts(
+    contexts: Sequence[str], tokenizer: Tokenizer, *, answer_alignment: str, num_processes: int | None = None
+) -> list[TokenizedContext]:
+    """Tokenize contexts.
+
+    Args:
+      contexts: the texts.
+      tokenizer: converts texts to ids.
+      answer_alignment: one of `ALIGNMENTS`; "offsets" also stores each wordpiece's offsets in the text.
+      num_processes: maximum number of processes; None for one per processor. Small inputs stay in this process.
+
+    Returns:
+      One result per context, in order, independent of the number of processes.
+
+    Raises:
+      UserError: a process died.
+    """
+    worth_starting = sum(map(len, contexts)) // _CHARACTERS_WORTH_A_PROCESS
+    num_processes = max(1, min(num_processes or available_cores(), worth_starting))
+    batches = [contexts[start : start + _CONTEXTS_IN_A_TASK] for start in range(0, len(contexts), _CONTEXTS_IN_A_TASK)]
+    tokenized = []
+    with (
+        Workers(num_processes, tokenizer, answer_alignment, name="tokenizes contexts") as workers,
+        Progress("tokenizing", len(contexts), "contexts") as progress,
+    ):
+        for batch in workers.map(_tokenize_batch, batches):
+            tokenized += batch
+            progress.update(len(tokenized))
+    return tokenized
+
+
+def _tokenize_batch(contexts: Sequence[str], tokenizer: Tokenizer, answer_alignment: str) -> list[TokenizedContext]:
+    return [tokenize_context(context, tokenizer, answer_alignment) for context in contexts]
+
+
+def tokenize_context(context: str, tokenizer: Tokenizer, answer_alignment: str) -> TokenizedContext:
+    """Tokenize one context; see `tokenize_contexts` for the arguments."""
+    words = split_words(context)
+    word_starts = _integers(words.starts)
+    if answer_alignment == "offsets":
+        ids, starts, ends = map(_integers, tokenizer.encode_with_offsets(context))
+        word_of_piece = _integers(np.searchsorted(word_starts, starts, side="right") - 1)
+        return TokenizedContext(ids, word_of_piece, word_starts, starts, ends)
+    ids_of_words = [tokenizer.encode(word) for word in words.texts]
+    word_of_piece = np.repeat(_integers(range(len(ids_of_words))), _integers(map(len, ids_of_words)))
+    ids = _integers(itertools.chain.from_iterable(ids_of_words))
+    return TokenizedContext(ids, word_of_piece, word_starts, _integers([]), _integers([]))
+
+
+def _integers(numbers: Iterable[int]) -> np.ndarray:
+    return np.fromiter(numbers, np.int32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,3 +318,82 @@ def _narrowed(ids: np.ndarray, first: int, last: int, answer: Sequence[int]) -> 
         if ids[start : start + len(answer)].tolist() == answer:
             return start, start + len(answer) - 1
     return first, last
+
+
+def write_training_records(
+    file: RecordFile,
+    squad: SquadSet,
+    tokenizer: Tokenizer,
+    options: WindowOptions,
+    *,
+    version_2: bool,
+    num_processes: int | None = None,
+) -> int:
+    """Write the training records, in the reference's order, unless an existing file is up to date.
+
+    Returns:
+      The number of records.
+
+    Raises:
+      UserError: there are no training windows.
+    """
+
+    def records() -> Iterator[bytes]:
+        tokenized = TokenizedSquad(squad, tokenizer, options, num_processes=num_processes)
+        order = list(range(len(squad.questions)))
+        Random(_SHUFFLE_SEED).shuffle(order)
+        return _records(tokenized, tokenized.training_windows(order, version_2=version_2), TRAINING_SCHEMA)
+
+    provenance = training_provenance(squad, tokenizer, options, version_2=version_2)
+    num_records = write_cached(file, provenance, records)
+    if not num_records:
+        raise UserError(f"{file.path}: there are no windows to train on; are the contexts empty?")
+    return num_records
+
+
+def training_provenance(
+    squad: SquadSet, tokenizer: Tokenizer, options: WindowOptions, *, version_2: bool
+) -> dict[str, Any]:
+    """Return everything that determines the training records, as in a `Manifest`."""
+    return {**_provenance(squad, tokenizer, options, TRAINING_SCHEMA), "version_2_with_negative": version_2}
+
+
+def write_prediction_records(file: RecordFile, tokenized: TokenizedSquad, windows: Sequence[Window]) -> int:
+    """Write the prediction records, one per window, unless an existing file is up to date.
+
+    Returns:
+      The number of records.
+    """
+    provenance = _provenance(tokenized.squad, tokenized.tokenizer, tokenized.options, PREDICTION_SCHEMA)
+    return write_cached(file, provenance, lambda: _records(tokenized, windows, PREDICTION_SCHEMA))
+
+
+def _records(tokenized: TokenizedSquad, windows: Iterable[Window], schema: RecordSchema) -> Iterator[bytes]:
+    """Serialize windows; the windows of a question are consecutive."""
+    schema = schema.sized(S=tokenized.options.max_seq_length)
+    num_questions = len(tokenized.squad.questions)
+    num_done, question = 0, None
+    with Progress("writing records", num_questions, "questions") as progress:
+        for number, window in enumerate(windows):
+            if window.question_index != question:
+                question = window.question_index
+                progress.update(num_done, f"{number:,} windows")
+                num_done += 1
+            joined = tokenized.join(window)
+            yield schema.encode(
+                {
+                    "unique_ids": [FIRST_UNIQUE_ID + number],
+                    "input_ids": joined.input_ids,
+                    "input_mask": joined.input_mask,
+                    "segment_ids": joined.segment_ids,
+                    "start_positions": [window.start_position],
+                    "end_positions": [window.end_position],
+                    "is_impossible": [int(window.is_impossible)],
+                }
+            )
+        progress.update(num_questions)
+
+
+def _provenance(squad: SquadSet, tokenizer: Tokenizer, options: WindowOptions, schema: RecordSchema) -> dict[str, Any]:
+    examples = {"contexts": fingerprint(squad.contexts), "questions": fingerprint(squad.questions)}
+    return {**tokenizer.identity, **dataclasses.asdict(options), "fields": schema.names, **examples}

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from official_bert.options.finetuning import EvaluatedOptions
+from official_bert.options.groups import POOLINGS, VectorOptions, pooling_help
 from official_bert.options.option import MAX_AXIS, option, options, redeclared
-from official_bert.options.vectors import POOLINGS, VectorOptions, pooling_help
+from official_bert.options.training import EvaluatedOptions
 from official_bert.support.errors import UserError
 
 _LOSS_OPTIONS = ("temperature", "symmetric", "margin")

@@ -12,11 +12,11 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.sentence import SentenceModel, normalized
-from official_bert.options.vectors import BINARY, FLOAT32, INT8, check_vector_size
+from official_bert.options.groups import BINARY, FLOAT32, INT8, check_vector_size
 from official_bert.serving.servable import Servable, Tensors
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.graph_joining import truncate_and_join
+from official_bert.tokenization.graph_sequences import truncate_and_join
 
 VECTORS = "vectors"
 _LARGEST_INT8 = 127

@@ -3,7 +3,8 @@
 import dataclasses
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,48 +14,191 @@ from absl import logging
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.padded_lengths import padded_lengths
-from official_bert.data.records import RecordFile
+from official_bert.data.batch_sizes import padded_lengths
+from official_bert.data.record_files import RecordFile
 from official_bert.metrics.tagging import (
+    Entity,
     TaggingScores,
     conlleval_report,
+    find_entities,
     has_entities,
     invalid_tags,
     scheme_of,
     score_tags,
 )
-from official_bert.modeling.crf import Transitions
 from official_bert.modeling.pooling import num_vectors
-from official_bert.serving.run_export import export_run
+from official_bert.modeling.tagging import Transitions
+from official_bert.serving.exports import export_run
 from official_bert.serving.versions import check_export_dir
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError, format_names, pluralize
 from official_bert.support.manifest import fingerprint
-from official_bert.tasks.tagging.decoding import check_constrainable, decode_words, transitions_of
-from official_bert.tasks.tagging.examples import TaggedFile
+from official_bert.tasks.tagging.examples import TaggedFile, TaggedSentence
 from official_bert.tasks.tagging.options import TaggingConfig
-from official_bert.tasks.tagging.outputs import PREDICTIONS_FILE, write_predictions
-from official_bert.tasks.tagging.records import LabelledWindows
-from official_bert.tasks.tagging.report import report_sections
+from official_bert.tasks.tagging.records import (
+    PREDICTIONS_FILE,
+    LabelledWindows,
+    Window,
+    make_windows,
+    primary_metric,
+    read_configured,
+    tags_of,
+    warn_of_other_notation,
+    write_predictions,
+)
 from official_bert.tasks.tagging.servable import servable_of_run, trained_tags
-from official_bert.tasks.tagging.tagged_files import primary_metric, read_configured, tags_of, warn_of_other_notation
-from official_bert.tasks.tagging.task import LOSS_SUM, NUM_LABELLED, TAG_NUMBERS, TAG_SCORES, TaggingTask
-from official_bert.tasks.tagging.windows import Window, make_windows
+from official_bert.tasks.tagging.task import (
+    LOSS_SUM,
+    NUM_LABELLED,
+    TAG_NUMBERS,
+    TAG_SCORES,
+    TaggingTask,
+    check_constrainable,
+    decode_words,
+    transitions_of,
+)
 from official_bert.tokenization import Tokenizer
-from official_bert.training.job import FinetuningJob
+from official_bert.training.job import FinetuningJob, SplitRecords
 from official_bert.training.loop import Trainer
-from official_bert.training.results import RESULTS_FILE, selecting_metric
-from official_bert.training.run_folder import checkpoint_folder, read_run_config
+from official_bert.training.monitoring import ScalarLog, write_results
+from official_bert.training.run_folder import RESULTS_FILE, checkpoint_folder, read_run_config, selecting_metric
 from official_bert.training.run_setup import encoder_options
-from official_bert.training.split_records import SplitRecords
-from official_bert.training.summaries import ScalarLog, write_results
-from official_bert.visualization.report_page import REPORT_FILE, write_report
+from official_bert.visualization.report_page import (
+    NUM_MISTAKES,
+    REPORT_FILE,
+    Matrix,
+    Mistake,
+    Mistakes,
+    Part,
+    Scores,
+    Section,
+    Table,
+    Text,
+    confusion_section,
+    scores_by_name,
+    write_report,
+)
 
+OTHER_WORDS, NOTHING = "(other words)", "(nothing)"
+
+_Pairs = Sequence[tuple[Sequence[Entity], Sequence[Entity]]]  # gold and predicted entities of each sentence
 TEST_RESULTS_FILE = "test_results.txt"
 EVAL_REPORT_FILE, TEST_REPORT_FILE = "eval_report.txt", "test_report.txt"
 
 _NOT_LABELLED = 0  # label of a word with an unknown tag
 _SENTENCES_IN_A_BATCH = 64  # decoded together
+
+
+def report_sections(
+    sentences: Sequence[TaggedSentence],
+    predicted: Sequence[Sequence[str]],
+    *,
+    scores: Mapping[str, Any],
+    marks_entities: bool,
+) -> list[Section]:
+    """Compute the sections of a report.
+
+    Args:
+      sentences: the sentences, with their tags.
+      predicted: the predicted tags of each sentence.
+      scores: name to number, as in `eval_results.txt`.
+      marks_entities: whether the tags mark entities.
+    """
+    find = find_entities if marks_entities else _words_as_entities
+    pairs = [(find(sentence.tags), find(tags)) for sentence, tags in zip(sentences, predicted, strict=True)]
+    kind = "entity type" if marks_entities else "tag"
+    return [
+        Scores(title="Scores", values=scores),
+        _by_type(pairs, kind),
+        _confusion(pairs, kind),
+        _worst(sentences, pairs, shows_right=marks_entities),
+    ]
+
+
+def _words_as_entities(tags: Sequence[str]) -> list[Entity]:
+    return [Entity(tag, index, index + 1) for index, tag in enumerate(tags)]
+
+
+def _by_type(pairs: _Pairs, kind: str) -> Table:
+    correct, predicted, gold = Counter(), Counter(), Counter()
+    for gold_entities, predicted_entities in pairs:
+        gold.update(_types(gold_entities))
+        predicted.update(_types(predicted_entities))
+        correct.update(_types(set(gold_entities) & set(predicted_entities)))
+    names = sorted(gold | predicted)
+    counts = ([counter[name] for name in names] for counter in (gold, predicted, correct))
+    return scores_by_name(f"By {kind}", kind, names, *counts)
+
+
+def _types(entities: Iterable[Entity]) -> Iterable[str]:
+    return (entity.type for entity in entities)
+
+
+def _confusion(pairs: _Pairs, kind: str) -> Matrix:
+    """Count gold entities by row and predicted ones by column; entities with the same words share a cell."""
+    cells = []
+    for gold, predicted in pairs:
+        predicted_at = {(entity.start, entity.end): entity.type for entity in predicted}
+        gold_at = {(entity.start, entity.end): entity.type for entity in gold}
+        for place, name in gold_at.items():
+            other = predicted_at[place] if place in predicted_at else _instead(place, predicted)
+            cells.append((name, other))
+        cells += [(_instead(place, gold), name) for place, name in predicted_at.items() if place not in gold_at]
+    present = {name for cell in cells for name in cell}
+    names = [*sorted(present - {OTHER_WORDS, NOTHING}), *(name for name in (OTHER_WORDS, NOTHING) if name in present)]
+    numbers = {name: number for number, name in enumerate(names)}
+    note = ""
+    if present & {OTHER_WORDS, NOTHING}:
+        note = (
+            f"The column {NOTHING} counts missed gold entities, the row {NOTHING} spurious predictions; "
+            f"{OTHER_WORDS}: an entity of any type with other words overlaps."
+        )
+    gold_numbers, predicted_numbers = ([numbers[cell[side]] for cell in cells] for side in (0, 1))
+    return confusion_section(f"Confusion of {kind}s", names, gold_numbers, predicted_numbers, note=note)
+
+
+def _instead(place: tuple[int, int], others: Sequence[Entity]) -> str:
+    """Classify an entity without an exact counterpart on the other side."""
+    start, end = place
+    return OTHER_WORDS if any(other.start < end and start < other.end for other in others) else NOTHING
+
+
+def _worst(sentences: Sequence[TaggedSentence], pairs: _Pairs, *, shows_right: bool) -> Mistakes:
+    num_wrong = [len(set(gold) ^ set(predicted)) for gold, predicted in pairs]
+    rows = sorted((row for row, count in enumerate(num_wrong) if count), key=lambda row: -num_wrong[row])
+    mistakes = []
+    for row in rows[:NUM_MISTAKES]:
+        words, (gold, predicted) = sentences[row].words, pairs[row]
+        right = set(gold) & set(predicted)
+        facts = {
+            "missed": str(len(gold) - len(right)),
+            "predicted wrongly": str(len(predicted) - len(right)),
+            "line": str(sentences[row].line),
+        }
+        texts = [
+            Text(name, _marked_words(words, entities, right, shows_right=shows_right))
+            for name, entities in (("gold", gold), ("predicted", predicted))
+        ]
+        mistakes.append(Mistake(facts, texts))
+    note = f"{len(rows):,} of {len(sentences):,} sentences have a mistake."
+    if len(rows) > len(mistakes):
+        note += f" These are the {len(mistakes)} with the most."
+    return Mistakes(title="Worst sentences", mistakes=mistakes, note=note)
+
+
+def _marked_words(
+    words: Sequence[str], entities: Sequence[Entity], right: set[Entity], *, shows_right: bool
+) -> list[Part]:
+    """Return the words of a sentence with its entities marked; correct ones only on request."""
+    starts = [0, *itertools.accumulate(len(word) + 1 for word in words)]  # one per word, plus one
+    text, parts, end = " ".join(words), [], 0
+    for entity in entities:
+        if shows_right or entity not in right:
+            start, stop = starts[entity.start], starts[entity.end] - 1
+            mark = "right" if entity in right else "wrong"
+            parts += [Part(text[end:start]), Part(text[start:stop], mark, entity.type)]
+            end = stop
+    return [part for part in [*parts, Part(text[end:])] if part.text]
 
 
 class _Split(NamedTuple):

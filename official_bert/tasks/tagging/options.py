@@ -2,9 +2,9 @@
 
 from typing import Any, ClassVar
 
-from official_bert.options.finetuning import LabellingOptions
-from official_bert.options.model import HeadOptions
+from official_bert.options.groups import HeadOptions
 from official_bert.options.option import MAX_AXIS, option, options, redeclared
+from official_bert.options.training import LabellingOptions
 from official_bert.support.errors import UserError
 
 

@@ -1,18 +1,41 @@
 """Records of tagging: their schema and creation from windows."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import itertools
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from absl import logging
 
-from official_bert.config.tensor_names import FEATURES
-from official_bert.data.records import RecordFile, write_cached
+from official_bert.config.bert_config import FEATURES
+from official_bert.data.record_files import RecordFile, write_cached
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
-from official_bert.tasks.tagging.windows import Window
+from official_bert.metrics.tagging import has_entities
+from official_bert.support import files, writing
+from official_bert.support.errors import UserError, format_names
+from official_bert.tasks.tagging.examples import (
+    TaggedFile,
+    is_document_start,
+    read_tagged_file,
+    split_columns,
+    with_suffix,
+)
+from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.joining import join_texts
-from official_bert.tokenization.unknown import warn_of_unknown
+from official_bert.tokenization.full_tokenizer import warn_of_unknown
+from official_bert.tokenization.sequences import SlidingWindow, join_texts
 
+_OUTSIDE = "O"
+_OTHER_NOTATION = re.compile(r"(?i)^(?:[bimelsuw][^a-z0-9]+|o$)")
+
+_NAMES = {
+    "train_file": ("eng.train", "train.txt"),
+    "eval_file": ("eng.testa", "dev.txt", "valid.txt"),
+    "predict_file": ("eng.testb", "test.txt"),
+}
+PREDICTIONS_FILE = "predictions.conll"
 # S: positions per window, C: number of tags, W: width of a frozen encoder's output per position. A label is 0 for
 # words without a tag, otherwise the tag number plus 1.
 LABELS = Field("label_ids", ("S",), "int32", below="N", is_per_position=True)
@@ -24,6 +47,218 @@ FEATURE_SCHEMA = RecordSchema(
 )
 
 Labels = Sequence[Sequence[int]]
+
+
+def configured_file(config: TaggingConfig, name: str) -> str:
+    """Return the file given by a flag or, without the flag, the one in the data folder.
+
+    Args:
+      config: the flags.
+      name: "train_file", "eval_file" or "predict_file".
+
+    Raises:
+      UserError: the file does not exist.
+    """
+    given = getattr(config, name)
+    if given is not None:
+        if not files.exists(given):
+            raise UserError(f"{name}: there is no file {given}; check the path")
+        return given
+    for candidate in _NAMES[name]:
+        path = os.path.join(config.data_dir, candidate)
+        if files.exists(path):
+            return path
+    raise UserError(
+        f"data_dir={config.data_dir} contains neither {' nor '.join(_NAMES[name])}; check the folder, or give {name}"
+    )
+
+
+def read_configured(config: TaggingConfig, name: str) -> TaggedFile:
+    """Read the file given by a flag; only the prediction file may lack tags.
+
+    Raises:
+      UserError: the file is missing or invalid.
+    """
+    return read_tagged_file(
+        configured_file(config, name),
+        word_column=config.word_column,
+        tag_column=config.tag_column,
+        file_layout=config.file_layout,
+        is_tagged=name != "predict_file",
+    )
+
+
+def tags_of(file: TaggedFile) -> list[str]:
+    """Return the tags of a training file, `O` first.
+
+    Raises:
+      UserError: there is only one tag.
+    """
+    tags = {tag for sentence in file.sentences for tag in sentence.tags}
+    if len(tags) == 1:
+        raise UserError(
+            f"{file.path}: all words have the tag {tags.pop()!r}, so there is nothing to learn; check tag_column"
+        )
+    return sorted(tags, key=lambda tag: (tag != _OUTSIDE, tag))
+
+
+def warn_of_other_notation(tags: Collection[str]) -> None:
+    """Warn if the tags would be entities, were they written as `B-PER` and `O`."""
+    usual = {_OTHER_NOTATION.sub(lambda match: match[0][0].upper() + "-" * (len(match[0]) > 1), tag) for tag in tags}
+    if has_entities(usual) and not has_entities(tags):
+        logging.warning(
+            "the tags %s look like IOB2 in another notation, so F1 of entities cannot be computed; "
+            "write a capital prefix, a hyphen and the type, and O outside: %s",
+            format_names(sorted(tags)),
+            format_names(sorted(usual)),
+        )
+
+
+def primary_metric(tags: Collection[str]) -> str:
+    """Return the name of the primary metric: F1 for entities, accuracy for other tags."""
+    return "f1" if has_entities(tags) else "accuracy"
+
+
+def write_predictions(path: str, tagged_file: TaggedFile, tags: Sequence[Sequence[str]]) -> None:
+    r"""Write the lines of a file with the predicted tags as an extra column.
+
+    In the layout "columns", the conlleval script can read the result if the last column contains the gold tags, with
+    `-d '\t'` for tab-separated columns; runs of blanks are written as one blank. A `-DOCSTART-` line gets `O` in the
+    new column and in any column that it lacks; the script counts it as a word. In the layout "sentences", a tab and the
+    tags are appended to each line. If the prefix of the input's tags is at the end, so is that of the predicted tags.
+    Blank lines and comments are kept; lines end in `\n`.
+
+    Args:
+      path: the file to write.
+      tagged_file: the input file.
+      tags: the predicted tags of each sentence, with the prefix first.
+
+    Raises:
+      ValueError: the number of tags differs from the number of words.
+    """
+    if list(map(len, tags)) != [len(sentence.words) for sentence in tagged_file.sentences]:
+        raise ValueError(f"the predicted tags are not one for each word of {tagged_file.path}")
+    with writing.atomic_write(path) as sink:
+        sink.writelines(line + "\n" for line in _lines(tagged_file, tags))
+
+
+def _lines(tagged_file: TaggedFile, tags: Sequence[Sequence[str]]) -> Iterator[str]:
+    written = [[with_suffix(tag) for tag in row] for row in tags] if tagged_file.suffix_tags else tags
+    is_columns = tagged_file.layout == "columns"
+    cells_to_add = itertools.chain.from_iterable(written) if is_columns else map(" ".join, written)
+    for number, line in enumerate(tagged_file.lines, start=1):
+        if number in tagged_file.comments:
+            yield line
+            continue
+        cells = split_columns(line, tagged_file.separator) if line else []
+        if is_document_start(line):
+            cells += ["O"] * max(1, tagged_file.num_columns + 1 - len(cells))
+        elif line:
+            cells.append(next(cells_to_add))
+        yield tagged_file.separator.join(cells)
+
+
+class Window(NamedTuple):
+    """A window: the wordpieces that the model reads at once.
+
+    Attributes:
+      sentence: index of the sentence whose words it tags.
+      ids: wordpiece ids, without [CLS] and [SEP].
+      words: indices of the words tagged in this window.
+      positions: index in `ids` of the first wordpiece of each of these words.
+    """
+
+    sentence: int
+    ids: list[int]
+    words: Sequence[int]
+    positions: Sequence[int]
+
+
+class _Pieces(NamedTuple):
+    """Wordpieces of a sentence, with the index of each word's first wordpiece."""
+
+    ids: list[int]
+    firsts: list[int]
+
+
+def make_windows(
+    sentences: Sequence[Sequence[str]],
+    tokenizer: Tokenizer,
+    *,
+    max_seq_length: int,
+    documents: Sequence[int] | None = None,
+) -> Iterator[Window]:
+    """Split sentences into windows: one per sentence, or several overlapping windows if it does not fit.
+
+    A word in two windows is tagged in the one where its shorter side has more context, the first if they are equal. For
+    example, `["a", "b", "c", "d"]` in windows of three wordpieces has `a b c`, which tags a, b and c (c has no context
+    on one side in either window), and `c d`, which tags d.
+
+    Args:
+      sentences: the words of each sentence.
+      tokenizer: splits words.
+      max_seq_length: wordpieces per window, including [CLS] and [SEP].
+      documents: document number of each sentence, in ascending order. If given, a window is filled with neighbouring
+        sentences of the document, half of the room on each side, as far as available; a sentence that needs several
+        windows gets no neighbours.
+
+    Yields:
+      The windows, in sentence order.
+    """
+    max_tokens = max_seq_length - 2
+    if documents is None:
+        for number, words in enumerate(sentences):
+            yield from _own_windows(number, _split(words, tokenizer), max_tokens)
+        return
+    for first, last in _runs(documents):
+        parts = [_split(words, tokenizer) for words in sentences[first:last]]
+        document = [piece for part in parts for piece in part.ids]
+        start = 0
+        for number, part in enumerate(parts, start=first):
+            end = start + len(part.ids)
+            if len(part.ids) > max_tokens:
+                yield from _own_windows(number, part, max_tokens)
+            else:
+                begin, stop = _with_context(start, end, len(document), max_tokens)
+                positions = [start - begin + piece for piece in part.firsts]
+                yield Window(number, document[begin:stop], range(len(positions)), positions)
+            start = end
+
+
+def _split(words: Sequence[str], tokenizer: Tokenizer) -> _Pieces:
+    ids: list[int] = []
+    firsts: list[int] = []
+    for word in words:
+        firsts.append(len(ids))
+        ids += tokenizer.encode_word(word) or [tokenizer.unk_id]
+    return _Pieces(ids, firsts)
+
+
+def _own_windows(number: int, wordpieces: _Pieces, max_tokens: int) -> Iterator[Window]:
+    """Return the windows of a sentence without its neighbours."""
+    cut = SlidingWindow.from_lengths(len(wordpieces.ids), max_tokens)
+    best = cut.best_windows(wordpieces.firsts)
+    for window, own in enumerate(cut.windows()):
+        words = np.flatnonzero(best == window).tolist()
+        yield Window(
+            number, wordpieces.ids[own.start : own.stop], words, [wordpieces.firsts[word] - own.start for word in words]
+        )
+
+
+def _with_context(start: int, end: int, num_wordpieces: int, max_tokens: int) -> tuple[int, int]:
+    """Extend a range of a document's wordpieces to both sides; room unused on one side goes to the other."""
+    spare = max_tokens - (end - start)
+    before = min(start, max(spare // 2, spare - (num_wordpieces - end)))
+    return start - before, min(num_wordpieces, end + spare - before)
+
+
+def _runs(documents: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Find the starts and ends of runs of equal numbers."""
+    first = 0
+    for place in range(1, len(documents) + 1):
+        if place == len(documents) or documents[place] != documents[first]:
+            yield first, place
+            first = place
 
 
 class LabelledWindows(NamedTuple):

@@ -9,10 +9,8 @@ import pytest
 
 from official_bert.metrics.classification import METRICS
 from official_bert.support.errors import UserError
-from official_bert.tasks.classification.datasets.custom import custom_dataset
-from official_bert.tasks.classification.datasets.labels import Dataset
-from official_bert.tasks.classification.datasets.layouts import Split, TextExample
-from official_bert.tasks.classification.datasets.published import DATASETS, xnli
+from official_bert.tasks.classification.datasets import DATASETS, custom_dataset, xnli
+from official_bert.tasks.classification.labels import Dataset, Split, TextExample
 from tests.compressing import COMPRESS
 
 MNLI_COLUMNS = ("index", "promptID", "pairID", "genre", "p1", "p2", "p3", "p4", "sentence1", "sentence2")
@@ -572,7 +570,7 @@ def test_labels_to_be_found_must_be_two_and_none_empty(tmp_path):
 
 
 def test_data_sets_need_no_tensorflow():
-    module = "official_bert.tasks.classification.datasets.from_flags"
+    module = "official_bert.tasks.classification.records"
     program = f"import sys, {module}; assert not {{'tensorflow', 'keras'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)
 

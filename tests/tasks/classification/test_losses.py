@@ -5,8 +5,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.support.errors import UserError
-from official_bert.tasks.classification.losses import ClassLoss, balanced_weights
-from official_bert.tasks.classification.task import ClassificationTask
+from official_bert.tasks.classification.task import ClassificationTask, ClassLoss, balanced_weights
 from tests.training.task_batches import CONFIG
 
 WEIGHTS = (1.0, 0.25, 4.0)

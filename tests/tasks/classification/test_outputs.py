@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from official_bert.tasks.classification.datasets.labels import Dataset
-from official_bert.tasks.classification.datasets.layouts import TextExample
-from official_bert.tasks.classification.outputs import class_scores, write_readable_table
-from official_bert.training.results import read_results
-from official_bert.training.summaries import write_results
+from official_bert.tasks.classification.labels import Dataset, TextExample
+from official_bert.tasks.classification.records import class_scores, write_readable_table
+from official_bert.training.monitoring import write_results
+from official_bert.training.run_folder import read_results
 
 
 def test_labels_of_any_characters_have_scores_that_can_be_read_back(tmp_path):

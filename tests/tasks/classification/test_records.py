@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.data import example_encoding
-from official_bert.data.records import RecordFile
+from official_bert.data import documents
+from official_bert.data.record_files import RecordFile
 from official_bert.tasks.classification.records import LabelledTexts, TextJoiner, classification_schema
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import GOLDEN, golden_arrays
@@ -152,8 +152,8 @@ def test_records_are_made_again_only_if_something_changed(tokenizer, tmp_path):
 
 
 def test_any_number_of_processes_writes_the_same(tokenizer, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(example_encoding, "_TEXTS_WORTH_A_PROCESS", 1)
-    monkeypatch.setattr(example_encoding, "_EXAMPLES_IN_A_BATCH", 7)
+    monkeypatch.setattr(documents, "_TEXTS_WORTH_A_PROCESS", 1)
+    monkeypatch.setattr(documents, "_EXAMPLES_IN_A_BATCH", 7)
     texts = [(words(number % 30), words(number % 4) if number % 3 else None) for number in range(100)]
     labels = [number % 2 for number in range(100)]
     schema = classification_schema("single_label").sized(S=16, V=tokenizer.vocabulary.size, T=2, C=2)

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from official_bert.support.errors import UserError
-from official_bert.tasks.classification.datasets.labels import Dataset
-from official_bert.tasks.classification.outputs import class_scores, predicted_label
-from official_bert.tasks.classification.servable import results
-from official_bert.tasks.classification.thresholds import (
+from official_bert.tasks.classification.labels import Dataset
+from official_bert.tasks.classification.records import class_scores, predicted_label
+from official_bert.tasks.classification.report import (
     check_tunable,
     with_stored_thresholds,
     with_tuned_thresholds,
     write_thresholds,
 )
+from official_bert.tasks.classification.servable import results
 
 TWO = Dataset("custom", {}, ("bad", "good"))
 SEVERAL = Dataset("custom", {}, ("a", "b", "c"), "multi_label")

@@ -9,15 +9,15 @@ import tensorflow as tf
 
 from official_bert.commands import create_pretraining_data
 from official_bert.data.corpus_files import corpus_parts
-from official_bert.data.randomness import shuffle
+from official_bert.data.masking import shuffle
 from official_bert.data.sentence_pairs import sentence_pairs
 from official_bert.support.errors import UserError
 from official_bert.support.text_files import LineReader
 from official_bert.tasks.pretraining.options import PretrainingDataConfig
 from official_bert.tasks.pretraining.records import RecordMaker, RecordSettings
-from official_bert.tasks.pretraining.serial import read_corpus
+from official_bert.tasks.pretraining.sharded import read_corpus
 from official_bert.tokenization import FullTokenizer, load_vocab
-from official_bert.tokenization.joining import join_pair
+from official_bert.tokenization.sequences import join_pair
 from tests.conftest import GOLDEN, golden_arrays
 from tests.record_files import read_records
 from tests.tasks.pretraining.plain_records import plain_records

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from official_bert.commands import create_pretraining_data
-from official_bert.data import record_runs
-from official_bert.data.tfrecord import read_records as read_raw
+from official_bert.data import block_files
+from official_bert.data.record_files import read_records as read_raw
 from official_bert.support.errors import UserError
-from official_bert.tasks.pretraining import serial, sharded
+from official_bert.tasks.pretraining import sharded
 from official_bert.tasks.pretraining.options import PretrainingDataConfig
 from official_bert.tasks.pretraining.sharded import Resources, count_groups, document_keys, group_numbers
 from tests.conftest import ROOT, script_environment
@@ -111,9 +111,9 @@ def test_shards_have_the_same_records(make, corpus, many_parts, tmp_path):
 @pytest.mark.slow
 def test_statistics_are_those_of_one_stream(make, corpus, many_parts):
     flags = {"dupe_factor": 20, "max_seq_length": 40}
-    serial = read_records(make(corpus, "serial", sampling="serial", **flags))
+    of_serial = read_records(make(corpus, "serial", sampling="serial", **flags))
     records = read_records(make(corpus, "sharded", num_processes=1, **flags))
-    num_serial, num_sharded = len(serial["input_ids"]), len(records["input_ids"])
+    num_serial, num_sharded = len(of_serial["input_ids"]), len(records["input_ids"])
     assert num_serial > 4000
     assert num_sharded == pytest.approx(num_serial, rel=0.02)
     statistics = {
@@ -124,7 +124,7 @@ def test_statistics_are_those_of_one_stream(make, corpus, many_parts):
         "[MASK]": lambda made: (made["input_ids"] == 4).sum(axis=1),
     }
     for name, statistic in statistics.items():
-        ours, theirs = statistic(records), statistic(serial)
+        ours, theirs = statistic(records), statistic(of_serial)
         error = np.sqrt(ours.var() / num_sharded + theirs.var() / num_serial)
         assert abs(ours.mean() - theirs.mean()) < 4 * error, name
     assert len(set(in_one(records))) > 0.99 * num_sharded  # every copy has its own pairs and masks
@@ -173,12 +173,12 @@ def test_the_number_of_groups_follows_from_the_corpus():
 
 def test_a_record_has_its_place_in_every_number_of_shards():
     for num_shards in (1, 3, 7, 1000):
-        ranges = list(record_runs._key_ranges(num_shards, 4))
+        ranges = list(block_files._key_ranges(num_shards, 4))
         assert [key_range.start for key_range in ranges[1:]] == [key_range.stop for key_range in ranges[:-1]]
         assert (ranges[0].start, ranges[-1].stop) == (0, 2**64)
         for key_range in ranges:
-            assert record_runs.shard_of(key_range.start, num_shards) == key_range.shard
-            assert record_runs.shard_of(key_range.stop - 1, num_shards) == key_range.shard
+            assert block_files.shard_of(key_range.start, num_shards) == key_range.shard
+            assert block_files.shard_of(key_range.stop - 1, num_shards) == key_range.shard
 
 
 def test_memory_decides_how_much_is_done_at_a_time(caplog):
@@ -268,7 +268,7 @@ def test_damaged_intermediate_files_are_made_again(make, corpus, many_parts, tmp
 def test_an_input_that_grows_while_it_is_read_is_a_mistake(make, tmp_path, sampling, monkeypatch):
     text = make_corpus(tmp_path / "text.txt", 40)
     (tmp_path / "out").write_text("good")
-    target = serial if sampling == "serial" else sharded.ShardedRun
+    target = sharded if sampling == "serial" else sharded.ShardedRun
     name = "read_corpus" if sampling == "serial" else "_tokenize"
     read = getattr(target, name)
 

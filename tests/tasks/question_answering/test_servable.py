@@ -16,7 +16,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
-from official_bert.modeling.span import SpanModel
+from official_bert.modeling.heads import SpanModel
 from official_bert.serving import servable as servable_module
 from official_bert.serving.servable import IDS_SCHEMA
 from official_bert.support.errors import UserError
@@ -26,7 +26,7 @@ from official_bert.tasks.question_answering.servable import QuestionAnsweringSer
 from official_bert.tasks.question_answering.task import MASKED_LOGIT
 from official_bert.tasks.question_answering.windows import TokenizedSquad, WindowOptions
 from official_bert.tokenization import FullTokenizer, graph_operations
-from official_bert.tokenization.alignment import wordpieces_in_range
+from official_bert.tokenization.wordpiece import wordpieces_in_range
 from tests.conftest import GOLDEN
 from tests.exports import traced_once
 from tests.tokenization.hard_texts import PRESPLIT, UNCASED

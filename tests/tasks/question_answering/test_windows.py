@@ -13,18 +13,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.data.records import RecordFile
+from official_bert.data.record_files import RecordFile
 from official_bert.support.errors import UserError
-from official_bert.tasks.question_answering import contexts
-from official_bert.tasks.question_answering.contexts import tokenize_contexts
 from official_bert.tasks.question_answering.examples import Answer, Question, SquadSet, read_squad
-from official_bert.tasks.question_answering.records import (
+from official_bert.tasks.question_answering.windows import (
+    ALIGNMENTS,
     FIRST_UNIQUE_ID,
     TRAINING_SCHEMA,
+    TokenizedSquad,
+    WindowOptions,
+    tokenize_contexts,
     write_prediction_records,
     write_training_records,
 )
-from official_bert.tasks.question_answering.windows import TokenizedSquad, WindowOptions
 from official_bert.tokenization import FullTokenizer, load_vocab
 from tests.conftest import script_environment
 from tests.record_files import read_records
@@ -61,7 +62,7 @@ def as_feature(tokenized, window):
     }
 
 
-@pytest.mark.parametrize("answer_alignment", contexts.ALIGNMENTS)
+@pytest.mark.parametrize("answer_alignment", ALIGNMENTS)
 @pytest.mark.parametrize("name", NAMES)
 def test_features_to_predict_are_those_of_the_reference(name, answer_alignment, tokenizer):
     case, options, path = golden(name)
@@ -250,7 +251,7 @@ def test_offsets_take_the_pieces_under_the_answer_and_words_where_it_is_misplace
     assert positions("reference", "the gardener", "den", 7) == (1, 5)
     assert positions("offsets", "the gardener", "den", 7) == (3, 4)
     assert positions("offsets", "the gardener", "den", 6) == (1, 5)
-    for alignment in contexts.ALIGNMENTS:
+    for alignment in ALIGNMENTS:
         assert positions(alignment, "the menu", "menu", 4) == (1, 1)
         assert positions(alignment, " menu", " menu", 0) == (0, 0)
 
@@ -338,11 +339,11 @@ def arrays_of(texts):
     return [[column.tolist() for column in context] for context in texts]
 
 
-@pytest.mark.parametrize("answer_alignment", contexts.ALIGNMENTS)
+@pytest.mark.parametrize("answer_alignment", ALIGNMENTS)
 def test_any_number_of_processes_gives_the_same(tokenizer, monkeypatch, answer_alignment):
     texts = [f"In {number} Zoë met the 東京 crowd." * (number % 5) for number in range(300)]
     alone = tokenize_contexts(texts, tokenizer, answer_alignment=answer_alignment)
-    monkeypatch.setattr(contexts, "_CHARACTERS_WORTH_A_PROCESS", 1)
+    monkeypatch.setattr("official_bert.tasks.question_answering.windows._CHARACTERS_WORTH_A_PROCESS", 1)
     together = tokenize_contexts(texts, tokenizer, answer_alignment=answer_alignment, num_processes=2)
     assert arrays_of(together) == arrays_of(alone)
 
@@ -355,7 +356,7 @@ class Deadly:
 
 
 def test_a_process_that_dies_is_reported(monkeypatch):
-    monkeypatch.setattr(contexts, "_CHARACTERS_WORTH_A_PROCESS", 1)
+    monkeypatch.setattr("official_bert.tasks.question_answering.windows._CHARACTERS_WORTH_A_PROCESS", 1)
     with pytest.raises(UserError, match="the system ended a process that tokenizes contexts, probably because memory"):
         tokenize_contexts(["a b"] * 9, Deadly(), answer_alignment="reference", num_processes=2)
 
@@ -363,5 +364,5 @@ def test_a_process_that_dies_is_reported(monkeypatch):
 def test_few_contexts_start_no_process_and_processes_import_no_tensorflow(tokenizer, monkeypatch):
     monkeypatch.setattr(multiprocessing.get_context("spawn").Process, "start", None)
     assert len(tokenize_contexts(["a b"] * 9, tokenizer, answer_alignment="reference", num_processes=2)) == 9
-    code = "import sys, official_bert.tasks.question_answering.contexts; sys.exit('tensorflow' in sys.modules)"
+    code = "import sys, official_bert.tasks.question_answering.windows; sys.exit('tensorflow' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, env=script_environment())

@@ -6,11 +6,10 @@ import pytest
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.tasks.sentence_encoder.losses import LOSSES, of_all_sizes, softmax
-from official_bert.tasks.sentence_encoder.records import example_schema
-from official_bert.tasks.sentence_encoder.task import SentenceEncoderTask
-from official_bert.training.plan import TrainingPlan
+from official_bert.tasks.sentence_encoder.examples import example_schema
+from official_bert.tasks.sentence_encoder.task import LOSSES, SentenceEncoderTask, of_all_sizes, softmax
 from official_bert.training.step import TrainingSteps
+from official_bert.training.task import TrainingPlan
 
 B, K, D, LENGTH = 8, 3, 6, 7
 RNG = np.random.default_rng(3)

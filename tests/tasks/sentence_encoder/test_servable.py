@@ -12,7 +12,7 @@ from official_bert.inference.text_encoder import TextEncoder
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.sentence import SentenceModel
-from official_bert.serving.saved_model import write_export
+from official_bert.serving.exports import write_export
 from official_bert.serving.servable import IDS_SCHEMA
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.servable import SentenceServable, results

@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from official_bert.metrics.tagging import invalid_tags
-from official_bert.modeling.crf import Transitions
+from official_bert.modeling.tagging import Transitions
 from official_bert.support.errors import UserError
-from official_bert.tasks.tagging.decoding import check_constrainable, decode_words, scheme_transitions
+from official_bert.tasks.tagging.task import check_constrainable, decode_words, scheme_transitions
 
 IOB2, IOBES = ("O", "B-A", "I-A", "B-B", "I-B"), ("O", "B-A", "I-A", "E-A", "S-A", "S-B")
 

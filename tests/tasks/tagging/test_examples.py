@@ -8,7 +8,7 @@ import pytest
 
 from official_bert.support.errors import UserError
 from official_bert.tasks.tagging.examples import TaggedSentence, read_tagged_file, with_suffix
-from official_bert.tasks.tagging.tagged_files import warn_of_other_notation
+from official_bert.tasks.tagging.records import warn_of_other_notation
 
 CONLL = """\
 -DOCSTART- -X- O O

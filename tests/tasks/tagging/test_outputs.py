@@ -3,7 +3,7 @@
 import pytest
 
 from official_bert.tasks.tagging.examples import read_tagged_file
-from official_bert.tasks.tagging.outputs import write_predictions
+from official_bert.tasks.tagging.records import write_predictions
 
 
 def predictions(tmp_path, content, tags, **arguments):

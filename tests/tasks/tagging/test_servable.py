@@ -15,18 +15,16 @@ from official_bert.commands import run_ner
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.metrics.tagging import find_entities
-from official_bert.modeling.crf import Transitions
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
-from official_bert.modeling.tagging import TaggingModel
+from official_bert.modeling.tagging import TaggingModel, Transitions
 from official_bert.serving import servable as servable_module
 from official_bert.serving.servable import IDS_SCHEMA, SIGNATURES
-from official_bert.tasks.tagging.graph_entities import split_at_blanks
 from official_bert.tasks.tagging.options import TaggingConfig
-from official_bert.tasks.tagging.servable import Entity, TaggedText, TaggingServable
-from official_bert.tasks.tagging.windows import make_windows
+from official_bert.tasks.tagging.records import make_windows
+from official_bert.tasks.tagging.servable import Entity, TaggedText, TaggingServable, split_at_blanks
 from official_bert.tokenization import FullTokenizer, graph_operations
-from official_bert.tokenization.joining import join_texts
+from official_bert.tokenization.sequences import join_texts
 from tests.exports import TOLERANCE, ask
 from tests.tasks.tagging.random_words import random_sentences
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.pipeline import evaluation_batches
-from official_bert.data.records import RecordWriter
+from official_bert.data.record_files import RecordWriter
 from official_bert.modeling.tagging import TRANSITION_SCALE
 from official_bert.support.errors import UserError
 from official_bert.tasks.tagging.task import TaggingTask

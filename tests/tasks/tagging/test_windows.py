@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from official_bert.tasks.tagging.windows import make_windows
+from official_bert.tasks.tagging.records import make_windows
 from official_bert.tokenization import FullTokenizer
 from tests.tasks.tagging.random_words import random_sentences
 

@@ -1,0 +1,340 @@
+"""The TFRecord format without TensorFlow, which takes seconds and hundreds of megabytes to import.
+
+A record on disk is its length (uint64), the length's checksum, its bytes, and their checksum. A file may be compressed
+with gzip as a whole, which is detected from its first bytes.
+"""
+
+import contextlib
+import gzip
+import itertools
+import mmap
+import os
+import struct
+import tempfile
+import zlib
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from random import Random
+from typing import IO, Any, Literal, NamedTuple
+
+from absl import logging
+from google_crc32c import value as crc32c
+
+from official_bert.data.masking import shuffle
+from official_bert.data.schema import RecordSchema
+from official_bert.support import files, writing
+from official_bert.support.errors import UserError
+from official_bert.support.manifest import Manifest
+
+GZIP = "gzip"
+FRAME_BYTES = 16  # per record on disk, in addition to its data
+
+_LENGTH = struct.Struct("<Q")
+_HEADER = struct.Struct("<QI")
+_CHECKSUM = struct.Struct("<I")
+_GZIP_MAGIC = b"\x1f\x8b\x08"
+_GZIP_LEVEL = 6
+_BLOCK_BYTES = 1 << 20
+
+
+def _masked_checksum(data: bytes) -> int:
+    """Return a CRC-32C, rotated and shifted so that checksums of data that contains checksums remain good."""
+    checksum = crc32c(data)
+    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+class _HeaderTable(dict):
+    """Cache of headers; the lengths of pretraining records differ by few bytes."""
+
+    def __missing__(self, length: int) -> bytes:
+        packed = _LENGTH.pack(length)
+        header = self[length] = packed + _CHECKSUM.pack(_masked_checksum(packed))
+        return header
+
+
+_HEADERS = _HeaderTable()
+
+
+def frame(record: bytes) -> bytes:
+    """Return a record in on-disk format."""
+    return b"".join((_HEADERS[len(record)], record, _CHECKSUM.pack(_masked_checksum(record))))
+
+
+def compressed_sink(sink: IO[bytes]) -> gzip.GzipFile:
+    """Compress a file's output deterministically; close it before the file."""
+    return gzip.GzipFile(filename="", fileobj=sink, mode="wb", compresslevel=_GZIP_LEVEL, mtime=0)
+
+
+def compressed(data: bytes) -> bytes:
+    """Compress bytes; compressed pieces can be concatenated."""
+    return gzip.compress(data, _GZIP_LEVEL, mtime=0)
+
+
+def compression_type(path: str) -> Literal["", "GZIP"]:
+    """Return the compression of a TFRecord file, as named in `tf.data.TFRecordDataset`.
+
+    Raises:
+      UserError: the file cannot be read.
+    """
+    with files.open_file(path, "rb") as source:
+        start = source.read(_HEADER.size)
+    if not start.startswith(_GZIP_MAGIC) or _is_header(start):  # a record length may look like gzip
+        return ""
+    return "GZIP"
+
+
+def _is_header(data: bytes) -> bool:
+    if len(data) < _HEADER.size:
+        return False
+    _, checksum = _HEADER.unpack(data)
+    return checksum == _masked_checksum(data[: _LENGTH.size])
+
+
+def read_records(path: str) -> Iterator[bytes]:
+    """Read the records of a TFRecord file and check every checksum.
+
+    Raises:
+      UserError: the file cannot be read or is empty, or a record is corrupt or truncated; the message gives its number
+        from 0.
+    """
+    is_compressed = compression_type(path) == "GZIP"
+    with files.open_file(path, "rb") as source:
+        stream = gzip.GzipFile(fileobj=source) if is_compressed else source
+        number = 0
+        try:
+            while (record := _read_record(stream.read)) is not None:
+                yield record
+                number += 1
+        except (ValueError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise DamagedRecordError(path, number) from error
+    if not number:
+        raise empty(path)
+
+
+class DamagedRecordError(UserError):
+    """A record cannot be read.
+
+    Attributes:
+      what: the message without advice.
+    """
+
+    def __init__(self, path: str, number: int):
+        """Create the message for a record number, counted from 0."""
+        self.what = f"{path}: record {number} (counted from 0) is damaged or truncated"
+        super().__init__(f"{self.what}; is it a complete TFRecord file? Create it again")
+
+
+def empty(path: str) -> UserError:
+    """Return the error for a file without records."""
+    return UserError(f"{path} is empty; was it written completely?")
+
+
+def length_on_disk(data: Any, position: int) -> int:
+    """Return the on-disk size of the record at a position, from its length field; 0 if truncated."""
+    if position + _HEADER.size > len(data):
+        return 0
+    return _LENGTH.unpack_from(data, position)[0] + FRAME_BYTES
+
+
+def _read_record(read: Callable[[int], bytes]) -> bytes | None:
+    """Read the next record; None at the end. Raises ValueError if it is truncated."""
+    header = read(_HEADER.size)
+    if not header:
+        return None
+    if not _is_header(header):
+        raise ValueError("header")
+    (length,) = _LENGTH.unpack_from(header)
+    data = read(length + _CHECKSUM.size)
+    record = data[:length]
+    if len(data) < length + _CHECKSUM.size or _CHECKSUM.unpack_from(data, length)[0] != _masked_checksum(record):
+        raise ValueError("record")
+    return record
+
+
+class RecordWriter:
+    """Writer of records to several TFRecord files in turn; they appear only when all are complete.
+
+    A context manager: the files get their names when the block ends without an error, otherwise they are deleted. A
+    killed process leaves hidden `.NAME.partial-NUMBER` files, which data globs do not match.
+    """
+
+    def __init__(self, paths: Sequence[str], compression: str = "none"):
+        """Set the output files; their folders must exist.
+
+        Args:
+          paths: the files.
+          compression: "none" or "gzip".
+        """
+        self._paths = list(paths)
+        self._compression = compression
+        self._num_written = 0
+
+    def __enter__(self) -> "RecordWriter":
+        """Open the files under temporary names.
+
+        Raises:
+          UserError: a file cannot be written, or its name exists and is not a regular file.
+        """
+        with contextlib.ExitStack() as stack:
+            self._sinks = stack.enter_context(writing.atomic_writes(self._paths, "wb"))
+            if self._compression == GZIP:
+                self._sinks = [stack.enter_context(compressed_sink(sink)) for sink in self._sinks]
+            self._stack = stack.pop_all()
+        return self
+
+    def write(self, record: bytes) -> None:
+        """Write a record to the next file in turn.
+
+        Raises:
+          OSError: it cannot be written, for example on a full disk; becomes a UserError when it leaves the block.
+        """
+        self._sinks[self._num_written % len(self._sinks)].write(frame(record))
+        self._num_written += 1
+
+    def __exit__(self, error_type, error, traceback) -> None:
+        self._stack.__exit__(error_type, error, traceback)
+
+
+class RecordFile(NamedTuple):
+    """A TFRecord file, with options to read and write it.
+
+    Attributes:
+      path: the file.
+      schema: the record schema, sized.
+      lengths: padded lengths for batches of similar records, see `pipeline.training_batches`; None pads nothing.
+      compression: "none" or "gzip", for writing; for existing files it is detected.
+      is_written: whether this process writes it if needed, rather than another worker of the run.
+    """
+
+    path: str
+    schema: RecordSchema
+    lengths: list[int] | None = None
+    compression: str = "none"
+    is_written: bool = True
+
+
+class RecordSpool:
+    """Records on disk in creation order, to be read in random order.
+
+    A context manager; the file is deleted when the block ends. It needs 8 bytes of memory per record; the rest is in
+    the operating system's file cache.
+    """
+
+    def __init__(self, folder: str | None):
+        """Choose the folder.
+
+        Args:
+          folder: folder of the unnamed temporary file; None for the system's temporary folder.
+        """
+        self._folder = folder
+        self._ends = array("q", [0])
+
+    def __enter__(self) -> "RecordSpool":
+        self._file = tempfile.TemporaryFile(dir=self._folder, buffering=1 << 20)
+        return self
+
+    def __exit__(self, error_type, error, traceback) -> None:
+        with contextlib.suppress(OSError):  # data lost on a full disk is written again
+            self._file.close()
+        if isinstance(error, OSError) and error.filename is None:
+            place = self._folder or tempfile.gettempdir()
+            raise UserError(f"cannot write temporary records to {place}: {error.strerror or error}") from error
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return len(self._ends) - 1
+
+    def append(self, record: bytes) -> None:
+        """Add a record."""
+        self._file.write(record)
+        self._ends.append(self._ends[-1] + len(record))
+
+    def shuffled(self, rng: Random) -> Iterator[bytes]:
+        """Read all records in the order of `rng.shuffle`."""
+        order = array("q", range(len(self)))
+        shuffle(order, rng)
+        self._file.flush()
+        file, ends = self._file.fileno(), self._ends
+        for index in order:
+            yield os.pread(file, ends[index + 1] - ends[index], ends[index])
+
+
+def manifest_path(path: str) -> str:
+    """Return the path of the manifest of a file written by `write_cached`."""
+    return f"{path}.json"
+
+
+def write_cached(file: RecordFile, provenance: Mapping[str, Any], records: Callable[[], Iterable[bytes]]) -> int:
+    """Write a TFRecord file, unless the existing one has the same provenance in its `Manifest`.
+
+    A process that does not write the file only creates the records, as all workers of a run do.
+
+    Args:
+      file: the file; an existing one may have another compression.
+      provenance: everything that determines its content.
+      records: creates the records; called only if needed.
+
+    Returns:
+      The number of records.
+    """
+    path, note = file.path, manifest_path(file.path)
+    known = Manifest.read_if_current(note, provenance, path)
+    if known and known.num_records:
+        logging.info("%s is up to date: %d records", path, known.num_records)
+        return known.num_records
+    if not file.is_written:
+        return sum(1 for _ in records())
+    writing.remove(note)
+    num_records = 0
+    with RecordWriter([path], file.compression) as writer:
+        for record in records():
+            writer.write(record)
+            num_records += 1
+    Manifest.write(note, provenance, [os.path.basename(path)], num_records, is_checked=False)
+    logging.info("wrote %s: %d records", path, num_records)
+    return num_records
+
+
+def count_records(path: str) -> int:
+    """Count the records of a TFRecord file; for uncompressed local files, only length fields are read.
+
+    Raises:
+      UserError: the file is empty, or truncated inside a record; the message gives the record's number from 0.
+    """
+    if files.is_remote(path) or compression_type(path):  # one seek per record would be one request each
+        return sum(1 for _ in read_records(path))
+    total = files.size(path)
+    if total == 0:
+        raise empty(path)
+    num_records = position = 0
+    with open(path, "rb") as source, mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        while position < total:
+            length = length_on_disk(data, position)
+            position += length
+            if not length or position > total:
+                raise DamagedRecordError(path, num_records)
+            num_records += 1
+    return num_records
+
+
+def check_first_record(path: str, schema: RecordSchema) -> None:
+    """Check the first record of a file, to detect other flags.
+
+    Raises:
+      UserError: it does not match; the message has the file and both lengths.
+    """
+    check_records(itertools.islice(read_records(path), 1), schema, path)
+
+
+def check_records(records: Iterable[bytes], schema: RecordSchema | None, path: str) -> None:
+    """Read records, and check each against a schema.
+
+    Raises:
+      UserError: a record does not match; the message has its number, from 0, and the file name.
+    """
+    for number, record in enumerate(records):
+        if schema is not None:
+            try:
+                schema.check(record)
+            except UserError as error:
+                raise UserError(f"{path}: record {number} (counted from 0): {error}") from error

@@ -1,0 +1,195 @@
+"""`read_beir`: a reader for retrieval collections in the layout of the BEIR benchmark.
+
+A collection is a folder with `corpus.jsonl` (`_id`, `text` and optionally `title` on each line), `queries.jsonl`
+(`_id`, `text`) and `qrels/<split>.tsv`, the relevance judgments with the columns `query-id`, `corpus-id` and `score`.
+"""
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from official_bert.data.tables import Keys, Row, column_number, parse_score, read_jsonl, read_tsv
+from official_bert.metrics.retrieval import check_relevant
+from official_bert.support import files, writing
+from official_bert.support.errors import UserError, format_names
+
+_KEYS = Keys(("_id", "text"), optional="title")
+_COLUMNS = ("query-id", "corpus-id", "score")
+BM25 = "bm25"  # name of the pooling
+
+
+class Passage(NamedTuple):
+    """A document of a corpus.
+
+    Attributes:
+      id: the id that the judgments use.
+      text: the title, if there is one, followed by the text.
+    """
+
+    id: str
+    text: str
+
+
+class BeirCorpus:
+    """A corpus that is read and checked anew in each iteration, without keeping it in memory."""
+
+    def __init__(self, path: str, judged: Mapping[str, str]):
+        """Create the corpus; nothing is read yet.
+
+        Args:
+          path: `corpus.jsonl`.
+          judged: the ids of judged documents, each of which must occur once, with the location of its first judgment
+            for error messages.
+        """
+        self._path, self._judged = path, judged
+
+    def __iter__(self) -> Iterator[Passage]:
+        """Yield the documents.
+
+        Raises:
+          UserError: a line cannot be read, or a judged document is missing or occurs twice.
+        """
+        missing = dict(self._judged)
+        for row, passage in _texts(self._path):
+            if passage.id in self._judged and missing.pop(passage.id, None) is None:
+                raise UserError(f"{row.where}: an earlier document also has the _id {passage.id!r}; remove one of them")
+            yield passage
+        for document, where in missing.items():
+            raise UserError(f"{where}: {self._path} has no document with the _id {document!r}")
+
+
+def read_beir(folder: str, split: str) -> tuple[dict[str, str], BeirCorpus, dict[str, dict[str, float]]]:
+    """Read a collection.
+
+    Args:
+      folder: folder of the collection.
+      split: split of the judgments, such as "test".
+
+    Returns:
+      queries: the text of each judged query, by id.
+      corpus: an iterable of the documents; memory use does not grow with their number.
+      qrels: for each query, in file order, the scores of its judged documents, by id.
+
+    Raises:
+      UserError: a file is missing, a line cannot be read, a query is unknown, a score is not a number, two judgments
+        of a document disagree, or no score is above 0.
+    """
+    qrels_path = os.path.join(folder, "qrels", f"{split}.tsv")
+    if not files.exists(qrels_path):
+        raise UserError(f"{qrels_path} does not exist; the BEIR layout keeps the judgments of split {split!r} there")
+    texts: dict[str, str] = {}
+    queries_path = os.path.join(folder, "queries.jsonl")
+    for row, query in _texts(queries_path):
+        if texts.setdefault(query.id, query.text) != query.text:
+            raise UserError(f"{row.where}: an earlier query also has the _id {query.id!r}; remove one of them")
+    qrels: dict[str, dict[str, float]] = {}
+    judged: dict[str, str] = {}
+    for row, query, document, score in _judgments(qrels_path):
+        if query not in texts:
+            raise UserError(f"{row.where}: {queries_path} has no query with the _id {query!r}")
+        if qrels.setdefault(query, {}).setdefault(document, score) != score:
+            raise UserError(f"{row.where}: query {query!r} and document {document!r} have a different score above")
+        judged.setdefault(document, row.where)
+    if not qrels:
+        raise UserError(f"{qrels_path} has no judgments")
+    check_relevant({query: judgments.values() for query, judgments in qrels.items()}, qrels_path)
+    return {query: texts[query] for query in qrels}, BeirCorpus(os.path.join(folder, "corpus.jsonl"), judged), qrels
+
+
+def _texts(path: str) -> Iterator[tuple[Row, Passage]]:
+    for row in read_jsonl(path, _KEYS):
+        if row.mistake:
+            raise UserError(f"{row.where}: {row.mistake}")
+        if row.cells:
+            name, text, title = row.cells
+            yield row, Passage(name, f"{title} {text}".strip())
+
+
+def _judgments(path: str) -> Iterator[tuple[Row, str, str, float]]:
+    """Yield the row, the query's id, the document's id and the score of each judgment."""
+    rows = read_tsv(path)
+    header = next(rows, None)
+    if header is None:
+        raise UserError(f"{path} is empty; its first line must name the columns: {format_names(_COLUMNS)}")
+    columns = [column_number(name, header) for name in _COLUMNS]
+    for row in rows:
+        if not row.cells:
+            continue
+        if len(row.cells) != len(header.cells):
+            raise UserError(f"{row.where}: found {len(row.cells)} columns; the header has {len(header.cells)}")
+        query, document, score = (row.cells[column] for column in columns)
+        yield row, query, document, parse_score(score, row.where)
+
+
+class Bm25Weights(NamedTuple):
+    """The weight of each wordpiece of a sentence.
+
+    With N sentences of `average_length` wordpieces on average, n of which contain the wordpiece w, a sentence of
+    `length` wordpieces that contains w `count` times has the BM25 weight
+
+        idf(w) * count * (k1 + 1) / (count + k1 * (1 - b + b * length / average_length))
+        idf(w) = ln(1 + (N - n + 0.5) / (n + 0.5))
+
+    for w, where k1 = 1.2 and b = 0.75. It is divided equally among the `count` occurrences of w, so the weight of a
+    repeated word grows, but less than in proportion to its count. The 1 in the logarithm keeps the weights of frequent
+    wordpieces positive. [CLS] and [SEP] are not counted and have weight 0.
+
+    Attributes:
+      idf: float32 [V].
+      average_length: average number of wordpieces per sentence, at least 1.
+
+    Source: S. Robertson and H. Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009.
+    """
+
+    idf: np.ndarray
+    average_length: float
+
+    @classmethod
+    def fit(cls, sentences: Iterable[Sequence[int]], vocab_size: int) -> "Bm25Weights":
+        """Compute the weights by counting the wordpieces of sentences.
+
+        Args:
+          sentences: the ids of each sentence, without [CLS] and [SEP].
+          vocab_size: V.
+        """
+        num_sentences = total_length = 0
+        num_with: Counter[int] = Counter()
+        for input_ids in sentences:
+            num_sentences += 1
+            total_length += len(input_ids)
+            num_with.update(set(input_ids))
+        counts = np.zeros(vocab_size)
+        counts[list(num_with.keys())] = list(num_with.values())
+        idf = np.log(1 + (num_sentences - counts + 0.5) / (counts + 0.5))
+        return cls(idf.astype(np.float32), max(1.0, total_length / max(1, num_sentences)))
+
+    def save(self, path: str) -> None:
+        """Write an NPZ file.
+
+        Raises:
+          UserError: the file cannot be written.
+        """
+        with writing.atomic_write(path, "wb") as sink:
+            np.savez(sink, idf=self.idf, average_length=self.average_length)
+
+    @classmethod
+    def load(cls, path: str, vocab_size: int) -> "Bm25Weights":
+        """Read a file written by `save`.
+
+        Raises:
+          UserError: the file is missing, damaged or for another vocabulary.
+        """
+        try:
+            with files.open_file(path, "rb") as source, np.load(source) as arrays:
+                weights = cls(arrays["idf"], float(arrays["average_length"]))
+        except UserError:
+            raise
+        except Exception as error:  # NumPy and zipfile raise many kinds of exceptions for damaged files
+            raise UserError(f"{path} is damaged ({error}); delete it") from error
+        if weights.idf.shape != (vocab_size,) or not math.isfinite(weights.average_length):
+            raise UserError(f"{path} has weights for another vocabulary")
+        return weights

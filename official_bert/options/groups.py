@@ -1,0 +1,501 @@
+"""Flags for tokenization."""
+
+import shlex
+from collections.abc import Sequence
+from typing import Any, ClassVar, Protocol
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.text_settings import LOWERCASES, TAKES_WORDS_AS_THEY_ARE, TextSettings
+from official_bert.options.option import (
+    MAX_AXIS,
+    MAX_BATCH_SIZE,
+    MAX_PARTS,
+    Options,
+    layer_numbers,
+    option,
+    options,
+    redeclared,
+)
+from official_bert.support.errors import UserError, check_installed
+
+VECTOR_TYPES = FLOAT32, INT8, BINARY = ("float32", "int8", "binary")
+POOLINGS = ("mean", "cls", "max", "second_to_last", "sum_last_four", "concat_last_four")
+# Settings that some flags need.
+_EXPORT = {"do_export": (True,)}
+_SAVED_MODEL = {"export_format": ("saved_model",)}
+
+# Supported values of `export_precision` for each `export_format`.
+_PRECISIONS = {
+    "saved_model": ("float32", "bfloat16"),
+    "tflite": ("float32", "float16", "int8"),
+    "onnx": ("float32", "int8"),
+}
+
+
+@options(group="text")
+class TextOptions(Options):
+    """Text normalization flags of every command that reads text."""
+
+    do_lower_case: bool = option(
+        True, "Lowercase the text and strip accents; true for uncased models.", affects="model"
+    )
+    strip_accents: bool = option(
+        True,
+        "With --do_lower_case: strip accents; this also decomposes Hangul syllables.",
+        only_with={"do_lower_case": (True,)},
+        affects="model",
+    )
+    basic_tokenize: bool = option(
+        True,
+        "Clean the text and split it at punctuation and Chinese characters; otherwise split it at white space only and "
+        "look the words up unchanged.",
+        not_with={"do_lower_case": TAKES_WORDS_AS_THEY_ARE},
+        affects="model",
+    )
+    tokenize_chinese_chars: bool = option(
+        True, "Make each Chinese character a word.", only_with={"basic_tokenize": (True,)}, affects="model"
+    )
+    strip_accents_only: bool = option(
+        False,
+        "Strip accents but keep capital letters.",
+        only_with={"basic_tokenize": (True,)},
+        not_with={"do_lower_case": LOWERCASES},
+        affects="model",
+    )
+
+    @property
+    def text_settings(self) -> TextSettings:
+        """The `TextSettings` of these flags."""
+        return TextSettings(*(getattr(self, name) for name in TextSettings._fields))
+
+
+@options(group="model")
+class TokenizerOptions(TextOptions):
+    """Tokenizer flags of every command that converts text to ids."""
+
+    vocab_file: str | None = option(
+        None,
+        "Vocabulary file, one wordpiece per line.",
+        required=True,
+        waived_with="spm_model_file",
+        from_checkpoint=True,
+        not_with={"spm_model_file": "--vocab_file cannot be used with --spm_model_file"},
+        is_path=True,
+        affects="data",
+    )
+    spm_model_file: str | None = option(
+        None,
+        "SentencePiece model, such as that of a released ALBERT, instead of --vocab_file.",
+        is_path=True,
+        affects="data",
+    )
+
+    @property
+    def tokenizer_file(self) -> str:
+        """The SentencePiece model or the vocabulary file, whichever is given."""
+        return self.spm_model_file or self.vocab_file
+
+
+@options(group="model")
+class ArchitectureOptions(Options):
+    """Flags of every command that creates a model."""
+
+    bert_config_file: str | None = option(
+        None,
+        "Model configuration (bert_config.json).",
+        required=True,
+        from_checkpoint=True,
+        is_path=True,
+        affects="data",
+    )
+
+
+@options(group="model")
+class ModelOptions(TokenizerOptions, ArchitectureOptions):
+    """Flags of commands that load a trained model."""
+
+    max_seq_length: ClassVar[int | None] = None  # a flag in commands that do not derive the length from the texts
+    init_checkpoint: str | None = option(None, "Checkpoint with the weights of the model.", required=True, is_path=True)
+
+
+@options(group="model")
+class HeadOptions(Options):
+    """Flags of commands with a choice of heads."""
+
+    head: str = option(
+        "linear",
+        "Head on the encoder. linear: one linear layer; bilstm: two bidirectional LSTM layers, then a linear layer.",
+        choices=("linear", "bilstm"),
+        affects="head",
+    )
+    lstm_units: int | None = option(
+        None,
+        "With --head=bilstm: number of units per direction; by default the hidden size of the encoder.",
+        minimum=1,
+        maximum=MAX_AXIS,
+        only_with={"head": ("bilstm",)},
+        affects="head",
+    )
+
+    @property
+    def model_options(self) -> dict[str, Any]:
+        """Keyword arguments of the model, from these flags."""
+        return {"head": self.head, "lstm_units": self.lstm_units}
+
+
+@options(group="input")
+class CorpusOptions(Options):
+    """Flags for the files of a corpus."""
+
+    input_file: str | None = option(
+        None,
+        "Text files, which may be compressed: comma-separated list of names, globs, folders (all files below them) and "
+        "@list.txt (a file with one of these per line).",
+        required=True,
+        is_path=True,
+    )
+    input_format: str = option(
+        "auto",
+        "text: one sentence per line, blank lines between documents; jsonl, parquet: one document per object or row, "
+        "one sentence per line of its text; auto: chosen by file name, text if unknown.",
+        choices=("auto", "text", "jsonl", "parquet"),
+    )
+    text_field: str = option(
+        "text",
+        "JSON Lines and Parquet: key or column of the text.",
+        only_with={"input_format": ("auto", "jsonl", "parquet")},
+    )
+
+
+@options(group="output")
+class RecordFileOptions(Options):
+    """Flags of every command that writes TFRecord files."""
+
+    compression: str = option(
+        "none",
+        "Compression of the TFRecord files.",
+        choices=("none", "gzip"),
+        affects="nothing",
+    )
+
+
+@options(group="devices")
+class BeamOptions(Options):
+    """Flags of every command that runs as a Beam pipeline."""
+
+    beam_args: str = option(
+        "",
+        "Beam pipeline options, quoted as one value, such as '--runner=FlinkRunner --flink_master=host:8081'; by "
+        "default the pipeline runs in this process.",
+    )
+
+    @property
+    def beam_arguments(self) -> list[str]:
+        """The options in --beam_args, split as a shell splits them."""
+        try:
+            return shlex.split(self.beam_args)
+        except ValueError as error:
+            raise UserError(f"--beam_args={self.beam_args}: {error}") from error
+
+
+@options(group="devices")
+class DeviceOptions(Options):
+    """Flags of every command that runs a model."""
+
+    use_tpu: bool = option(False, "Train on a TPU.", affects="learning")
+    tpu_name: str | None = option(
+        None, "Name or grpc:// address of the TPU, with --use_tpu.", group="rarely needed", affects="nothing"
+    )
+    tpu_zone: str | None = option(
+        None, "Google Cloud zone of the TPU, with --use_tpu.", group="rarely needed", affects="nothing"
+    )
+    gcp_project: str | None = option(
+        None, "Google Cloud project of the TPU, with --use_tpu.", group="rarely needed", affects="nothing"
+    )
+    master: str | None = option(
+        None, "Address of the TPU, if --tpu_name is not given.", group="rarely needed", affects="nothing"
+    )
+    num_tpu_cores: int = option(
+        8,
+        "Required number of TPU cores, with --use_tpu.",
+        group="rarely needed",
+        minimum=1,
+        affects="nothing",
+    )
+
+    distribution: str = option(
+        "auto",
+        "Distribution strategy: one device, several of this machine (mirrored: all GPUs, or --num_replicas of them), "
+        "several machines (multi_worker) or a TPU. auto means tpu with --use_tpu, multi_worker if TF_CONFIG "
+        "names several workers, mirrored if --num_replicas is not 1, and one_device otherwise.",
+        choices=("auto", "one_device", "mirrored", "multi_worker", "tpu"),
+        affects="nothing",
+    )
+    num_replicas: int = option(
+        1,
+        "Number of devices to use: GPUs, or virtual CPU devices if there are no GPUs; 0 for all GPUs.",
+        minimum=0,
+        maximum=MAX_PARTS,
+        affects="nothing",
+    )
+    mixed_precision: str = option(
+        "none",
+        "Number format of activations and gradients; weights, softmax, normalization and losses stay float32. auto "
+        "chooses the fastest format for the devices; none computes everything in float32.",
+        choices=("none", "bfloat16", "float16", "auto"),
+        affects="learning",
+    )
+
+
+class ExtractionOptions(Protocol):
+    """The flags needed to load an encoder and compute vectors."""
+
+    init_checkpoint: str
+    max_seq_length: int
+    batch_size: int
+    use_tpu: bool
+    mixed_precision: str
+
+
+@options(group="model")
+class SentenceBatchOptions(DeviceOptions, ModelOptions):
+    """Flags of the commands that run a model on sentences."""
+
+    max_seq_length: int = option(
+        128,
+        "Maximum number of wordpieces per sentence, including [CLS] and [SEP]; longer ones are truncated.",
+        group="text",
+        from_checkpoint=True,
+        minimum=4,
+        maximum=MAX_AXIS,
+        sizes_run_with="always",
+    )
+    batch_size: int = option(
+        32,
+        "Number of sentences of 64 wordpieces per batch and device; shorter sentences make larger batches.",
+        group="devices",
+        minimum=1,
+        maximum=MAX_BATCH_SIZE,
+        sizes_run_with="always",
+    )
+
+
+@options(group="model")
+class SentenceOptions(SentenceBatchOptions):
+    """Flags of the commands that compare sentences."""
+
+    layers: str = option(
+        "-1",
+        "Layer whose vectors are compared: 0 is the first, -1 the last. Several, as in -1,-2, are averaged.",
+    )
+
+    @property
+    def layer_indices(self) -> list[int]:
+        """The layer numbers in --layers."""
+        return layer_numbers(self.layers)
+
+
+def pooling_help(poolings: Sequence[str]) -> str:
+    """Return the help text of --pooling for the poolings that a command knows."""
+    return (
+        f"The vector of a text, one of {', '.join(poolings)}: the mean or maximum of the last layer over the "
+        "wordpieces, the last layer at [CLS], or the mean of other layers. The vectors of a comma-separated list are "
+        "concatenated."
+    )
+
+
+@options(group="model")
+class VectorOptions(Options):
+    """Flags for the vector of a text, and for its export.
+
+    Attributes:
+      known_poolings: the poolings that the command knows.
+    """
+
+    known_poolings: ClassVar[Sequence[str]] = POOLINGS
+
+    pooling: str = option("mean", pooling_help(POOLINGS), affects="model")
+    normalize: bool = option(False, "Scale the vectors to length 1.", affects="model")
+    vector_size: int = option(
+        0,
+        "Number of leading components of each vector to export, for models trained for shorter vectors "
+        "(--matryoshka_sizes of run_sentence_encoder); 0 for all. If the model normalizes, truncated vectors are "
+        "normalized again.",
+        group="export",
+        minimum=0,
+        maximum=MAX_AXIS,
+        affects="nothing",
+    )
+    vector_types: str = option(
+        FLOAT32,
+        "Comma-separated types of the vectors that the export returns: float32, which is always included; int8, scaled "
+        "by the largest component of each vector; binary, one bit per component.",
+        group="export",
+        affects="nothing",
+    )
+    prefix: str | None = option(
+        None,
+        'Prefix that the export adds to every text, such as "query: "; empty for none. Default: --query_prefix of a '
+        "run of run_sentence_encoder, or the default prompt of a sentence-transformers folder.",
+        group="export",
+        affects="nothing",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        _check_listed("pooling", self.poolings, self.known_poolings)
+        _check_listed("vector_types", self.listed_vector_types, VECTOR_TYPES)
+
+    @property
+    def poolings(self) -> list[str]:
+        """The poolings listed in --pooling."""
+        return self.pooling.split(",")
+
+    @property
+    def listed_vector_types(self) -> list[str]:
+        """The types listed in --vector_types."""
+        return self.vector_types.split(",")
+
+
+def check_vector_size(size: int, width: int) -> None:
+    """Raise an error if a model's vectors are shorter than the size to truncate them to.
+
+    Args:
+      size: the number of components to keep; 0 for all.
+      width: the number of components of the model's vectors.
+
+    Raises:
+      UserError: the size exceeds the width.
+    """
+    if size > width:
+        raise UserError(f"vector_size={size} exceeds the {width} components of the model's vectors")
+
+
+def _check_listed(name: str, values: Sequence[str], known: Sequence[str]) -> None:
+    unknown = next((value for value in values if value not in known), None)
+    if unknown is not None:
+        raise UserError(f"--{name}: {unknown!r:.80} is unknown; choose from {', '.join(known)}")
+    if len(set(values)) < len(values):
+        raise UserError(f"--{name} lists a value twice")
+
+
+def top_k_option(what: str) -> Any:
+    """Declare `top_k` for tasks whose exports return several `what`, such as "words to return for each [MASK]"."""
+    return option(
+        5,
+        f"With --do_export: number of {what}.",
+        group="export",
+        minimum=1,
+        maximum=MAX_AXIS,
+        only_with=_EXPORT,
+        affects="nothing",
+    )
+
+
+@options(group="export")
+class VersionOptions(Options):
+    """Flags for the next version of an exported model."""
+
+    export_dir: str | None = option(
+        None, "Folder for the versions of the exported model.", required=True, is_path=True, affects="run"
+    )
+    export_format: str = option(
+        "saved_model",
+        "saved_model for servers, with raw text as input; with ids as input, tflite for LiteRT on phones and onnx for "
+        "ONNX Runtime and OpenVINO.",
+        choices=tuple(_PRECISIONS),
+        affects="nothing",
+    )
+    export_precision: str = option(
+        "float32",
+        "Number format of the exported weights and the activations they are multiplied with; outputs stay float32. "
+        "bfloat16 is for saved_model, and fast on CPUs with AVX512-BF16 or AMX; float16 is for tflite, int8 for tflite "
+        "and onnx.",
+        choices=("float32", "bfloat16", "float16", "int8"),
+        affects="nothing",
+    )
+    export_parallelism: int = option(
+        0,
+        "Number of parts that each layer of a saved_model is split into, for different cores to compute at the same "
+        "time; must divide the number of attention heads and intermediate_size. 0 means 2, or 1 if 2 does not divide "
+        "them. 1 is best for GPUs.",
+        minimum=0,
+        maximum=MAX_PARTS,
+        only_with=_SAVED_MODEL,
+        affects="nothing",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        precisions = _PRECISIONS[self.export_format]
+        if self.export_precision not in precisions:
+            raise UserError(
+                f"--export_format={self.export_format} does not support --export_precision={self.export_precision}; "
+                f"choose one of {', '.join(precisions)}"
+            )
+
+
+def _with_do_export(name: str, **changes: Any) -> Any:
+    return redeclared(VersionOptions, name, **{"circumstances": "With --do_export: ", "only_with": _EXPORT} | changes)
+
+
+@options(group="export")
+class ExportOptions(VersionOptions):
+    """Flags of every command that exports its trained model."""
+
+    do_export: bool = option(
+        False,
+        "Export the model for TensorFlow Serving, with raw text as input; see docs/serving.md.",
+        affects="run",
+    )
+    export_dir: str | None = _with_do_export("export_dir", required=False)
+    export_format: str = _with_do_export("export_format")
+    export_precision: str = _with_do_export("export_precision")
+    export_parallelism: int = _with_do_export("export_parallelism", only_with={**_EXPORT, **_SAVED_MODEL})
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.do_export and not self.export_dir:
+            raise UserError("--do_export needs --export_dir, the folder for the versions of the model")
+
+
+class ExportFlags(Protocol):
+    """Flags for an export; see `options.groups.VersionOptions`."""
+
+    bert_config_file: str
+    export_dir: str
+    export_format: str
+    export_precision: str
+    export_parallelism: int
+
+
+def check_export(config: ExportFlags, bert_config: BertConfig) -> None:
+    """Check what an export needs.
+
+    Raises:
+      UserError: see `export_parts`; or the format's extra is not installed.
+    """
+    export_parts(bert_config, config.export_parallelism, config.bert_config_file)
+    if config.export_format == "onnx":
+        check_installed("tf2onnx", extra="onnx")
+
+
+def export_parts(config: BertConfig, parallelism: int, config_file: str) -> int:
+    """Return the number of parts that split the layers of an exported model.
+
+    Args:
+      config: the architecture.
+      parallelism: number of parts, or 0 for 2 if the sizes allow it.
+      config_file: the architecture file, for messages.
+
+    Raises:
+      UserError: the heads or feed-forward width cannot be divided into this many equal parts.
+    """
+    sizes = {name: getattr(config, name) for name in ("num_attention_heads", "intermediate_size")}
+    undivided = [name for name in sizes if sizes[name] % (parallelism or 2)]
+    if undivided and parallelism:
+        raise UserError(
+            f"export_parallelism={parallelism} does not divide {undivided[0]}={sizes[undivided[0]]} of "
+            f"{config_file}; give a number that does"
+        )
+    return 1 if undivided else parallelism or 2

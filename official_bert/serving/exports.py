@@ -1,0 +1,370 @@
+"""Requests that TensorFlow Serving replays when it loads a version, so that the first request is fast.
+
+The file holds one `tensorflow.serving.PredictionLog` per record. It is serialized here, so exporting does not need the
+package with the server's messages.
+"""
+
+import dataclasses
+import importlib
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+from google.protobuf import message
+from tensorflow.core.framework import tensor_pb2
+
+from official_bert.config.batching_settings import BatchingSettings
+from official_bert.data.record_files import read_records
+from official_bert.data.schema import delimited, fields
+from official_bert.serving.servable import (
+    EXAMPLES,
+    IDS_SCHEMA,
+    SERVING_DEFAULT,
+    SERVING_INT64,
+    TEXT,
+    TOKENIZE,
+    Servable,
+    Tensors,
+)
+from official_bert.serving.versions import (
+    LITE_FILE,
+    ONNX_FILE,
+    logging_errors_only,
+    path_with_parents,
+    write_model_file,
+    write_version,
+)
+from official_bert.support import files, writing
+from official_bert.support.console import filtered_stderr
+from official_bert.support.errors import UserError, require
+
+if TYPE_CHECKING:
+    import onnx
+from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.encoder_options import PLAIN, UNPADDED
+from official_bert.options.groups import ExportFlags, export_parts
+from official_bert.tokenization import Tokenizer
+
+# PredictionLog{6: PredictLog{1: PredictRequest}}; PredictRequest: {1: ModelSpec, 2: map<string, TensorProto>}; map
+# entry: {1: key, 2: value}; ModelSpec: {1: name, 3: signature name}.
+_FIRST, _SECOND, _THIRD, _SIXTH = (bytes([8 * number + 2]) for number in (1, 2, 3, 6))
+WARMUP_FILE = "tf_serving_warmup_requests"
+MODELS_FILE, BATCHING_FILE = "models.config", "batching_parameters.txt"
+
+_WARMUP_BATCHES = (1, 2, 8)  # examples per request
+_BATCHING = """\
+max_batch_size { value: %(max_batch_size)d }
+max_execution_batch_size { value: %(max_execution_batch_size)d }
+enable_large_batch_splitting { value: true }
+batch_timeout_micros { value: %(batch_timeout_micros)d }
+max_enqueued_batches { value: %(max_enqueued_batches)d }
+num_batch_threads { value: %(num_batch_threads)d }
+pad_variable_length_inputs: true
+"""
+_MODELS = """\
+model_config_list {
+  config {
+    name: "%(name)s"
+    base_path: "%(path)s"
+    model_platform: "tensorflow"
+  }
+}
+"""
+_OPSET = 17  # the first with LayerNormalization; both programs have read it for years
+_LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+_MOST_BYTES = 1 << 31  # of weights, the limit of protocol buffers
+
+
+def prediction_log(model_name: str, signature_name: str, inputs: Mapping[str, tf.Tensor]) -> bytes:
+    """Serialize a request.
+
+    Args:
+      model_name: the server's name for the model.
+      signature_name: the signature to call.
+      inputs: its inputs.
+
+    Returns:
+      A serialized PredictionLog.
+    """
+    specification = delimited(_FIRST, model_name.encode()) + delimited(_THIRD, signature_name.encode())
+    entries = [
+        delimited(_FIRST, name.encode()) + delimited(_SECOND, tf.make_tensor_proto(values.numpy()).SerializeToString())
+        for name, values in inputs.items()
+    ]
+    request = delimited(_FIRST, specification) + b"".join(delimited(_SECOND, entry) for entry in entries)
+    return delimited(_SIXTH, delimited(_FIRST, request))
+
+
+def write_warmup(path: str, records: Iterable[bytes]) -> None:
+    """Write `tf_serving_warmup_requests`, a TFRecord file."""
+    with tf.io.TFRecordWriter(path) as writer:
+        for record in records:
+            writer.write(record)
+
+
+def read_warmup(path: str) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """Read the requests in a warm-up file: each signature and its inputs.
+
+    Raises:
+      UserError: the file is corrupt.
+    """
+    for record in read_records(path):
+        try:
+            request = _only(_only(record, _SIXTH), _FIRST)
+            name = _only(_only(request, _FIRST), _THIRD).decode()
+            entries = [payload for tag, payload in fields(request) if tag == _SECOND]
+            inputs = {
+                _only(entry, _FIRST).decode(): tf.make_ndarray(tensor_pb2.TensorProto.FromString(_only(entry, _SECOND)))
+                for entry in entries
+            }
+        except (ValueError, TypeError, message.DecodeError) as error:
+            raise UserError(f"{path} does not hold warm-up requests; export the model again") from error
+        yield name, inputs
+
+
+def _only(serialized: bytes, tag: bytes) -> bytes:
+    """Return the payload of the only field with a tag."""
+    (payload,) = [payload for found, payload in fields(serialized) if found == tag]
+    return payload
+
+
+def write_export(export_dir: str, servable: Servable) -> str:
+    """Write the next version of a model, with the server's settings.
+
+    Args:
+      export_dir: folder of the versions; its name becomes the model's name.
+      servable: the model; its vocabulary file is included as `assets/vocab.txt` or `assets/spiece.model`.
+
+    Returns:
+      The folder of the version. It gets this name only when complete and flushed to disk.
+
+    Raises:
+      UserError: the folder is not writable, or the vocabulary is a pipe, which can be read only once.
+    """
+    name = os.path.basename(os.path.realpath(export_dir))
+    signatures = servable.signatures()
+    if not servable.reads_texts:
+        logging.warning(
+            "%s: the export reads ids and no texts, since its byte-level BPE has no TensorFlow operations", export_dir
+        )
+
+    def add_warmup(folder: str) -> None:
+        records = (
+            prediction_log(name, signature, inputs) for signature, inputs in warmup_requests(servable, signatures)
+        )
+        write_warmup(path_with_parents(folder, "assets.extra", WARMUP_FILE), records)
+
+    path = write_version(export_dir, servable, save=lambda folder: _save(servable, signatures, folder), add=add_warmup)
+    _write_settings(export_dir, name)
+    logging.info("exported %s, with the signatures %s", path, ", ".join(signatures))
+    return path
+
+
+def warmup_requests(
+    servable: Servable, signatures: dict[str, Callable[..., Tensors]]
+) -> Iterator[tuple[str, dict[str, tf.Tensor]]]:
+    """Return requests of several lengths and batch sizes for every signature: name and inputs."""
+    lengths = [length for length in (16, 64, 256) if length < servable.max_seq_length] + [servable.max_seq_length]
+    for length in lengths:
+        for num_examples in _WARMUP_BATCHES:
+            sample = [tf.constant([text] * num_examples) for text in servable.sample_texts(length)]
+            texts = dict(zip(servable.text_names, sample, strict=True))
+            ids = servable.flat_ids(servable.tokenize(**texts))
+            if servable.reads_texts:
+                yield TEXT, texts
+                yield TOKENIZE, texts
+                yield from servable.more_warmup_requests(texts)
+            yield SERVING_DEFAULT, ids
+            yield SERVING_INT64, {name: tf.cast(values, tf.int64) for name, values in ids.items()}
+            yield EXAMPLES, {"examples": tf.constant(_examples(servable, ids))}
+
+
+def _examples(servable: Servable, ids: Tensors) -> list[bytes]:
+    rows = zip(*(values.numpy().tolist() for values in ids.values()), strict=True)
+    return [servable.example_schema.encode(dict(zip(ids, row, strict=True))) for row in rows]
+
+
+def _save(servable: Servable, signatures: dict[str, Callable[..., Tensors]], path: str) -> None:
+    with logging_errors_only():  # harmless warnings about lookup tables and captured inputs
+        tf.saved_model.save(servable, path, signatures)
+
+
+def _write_settings(export_dir: str, name: str) -> None:
+    """Write the server's settings, unless they exist: the user may have changed them."""
+    path = export_dir if files.is_remote(export_dir) else os.path.realpath(export_dir)
+    settings = {
+        MODELS_FILE: _MODELS % {"name": _quoted(name), "path": _quoted(path)},
+        BATCHING_FILE: _BATCHING % dataclasses.asdict(BatchingSettings(num_batch_threads=os.cpu_count() or 1)),
+    }
+    for file_name, content in settings.items():
+        path = os.path.join(export_dir, file_name)
+        if not files.exists(path):
+            with writing.atomic_write(path) as sink:
+                sink.write(content)
+
+
+def _quoted(text: str) -> str:
+    return text.translate({ord(char): f"\\{escape}" for char, escape in zip('\\"\n\r', '\\"nr', strict=True)})
+
+
+def write_lite(export_dir: str, servable: Servable, precision: str = "float32") -> str:
+    """Write the next version of a model as `model.tflite`.
+
+    Its signature `serving_default` takes input_ids, input_mask and segment_ids, int32 [1, S] for any S up to the
+    model's maximum, and returns the outputs of `Servable.numbers`; LiteRT supports neither the tokenizer nor
+    string outputs.
+
+    Args:
+      export_dir: folder of the versions.
+      servable: the model to convert. Its encoder must compute padding, because shapes must not depend on ids. The
+        vocabulary file is included as `assets/vocab.txt` or `assets/spiece.model`.
+      precision: of the weights: "float32", "float16" (half the size) or "int8" (a quarter of the size). With int8, the
+        largest products are also computed in integers.
+
+    Returns:
+      The folder of the version. It gets this name only when complete and flushed to disk.
+
+    Raises:
+      UserError: the folder is not writable, or the vocabulary is a pipe, which can be read only once.
+    """
+    function, weights = servable.numeric_signature(1)
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([function], weights)
+    if precision != "float32":
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if precision == "float16":
+        converter.target_spec.supported_types = [tf.float16]
+    with logging_errors_only(), filtered_stderr(lambda line: line.startswith(("I0000 ", "W0000 "))):
+        model = converter.convert()
+    return write_model_file(export_dir, servable, LITE_FILE, model)
+
+
+def write_onnx(export_dir: str, servable: Servable, precision: str = "float32") -> str:
+    """Write the next version of a model as `model.onnx`.
+
+    It takes input_ids, input_mask and segment_ids, int32 [B, S] for any B and any S up to the model's maximum, and
+    returns the numeric outputs of `Servable.numbers`; ONNX has no tokenizer.
+
+    Args:
+      export_dir: folder of the versions.
+      servable: the model to convert; see `lite.write_lite`.
+      precision: "float32"; or "int8", a quarter of the size: ONNX Runtime's dynamic quantization.
+
+    Returns:
+      The folder of the version. It gets this name only when complete and flushed to disk.
+
+    Raises:
+      UserError: the extra is not installed, the model is too large, the folder is not writable, or the vocabulary is a
+        pipe, which can be read only once.
+    """
+    require("tf2onnx", "onnx")
+    function, weights = servable.numeric_signature(None)
+    if sum(4 * variable.shape.num_elements() for variable in weights.variables_in_use) >= _MOST_BYTES:
+        raise UserError(f"an ONNX file holds at most 2 GB, and {export_dir} would be larger; export a saved_model")
+    with logging_errors_only(), filtered_stderr(lambda line: line.startswith(("I0000 ", "W0000 ", "E0000 "))):
+        model = _converted(function)
+        if precision == "int8":
+            model = _quantized(model)
+    return write_model_file(export_dir, servable, ONNX_FILE, model.SerializeToString())
+
+
+def _converted(function: Any) -> "onnx.ModelProto":
+    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+    convert = _tf2onnx_convert()
+    frozen = convert_variables_to_constants_v2(function, lower_control_flow=False)
+    outputs = [tensor.name for tensor in frozen.outputs]
+    inputs = [f"{name}:0" for name in IDS_SCHEMA.names]
+    names = [*IDS_SCHEMA.names, *sorted(function.structured_outputs)]
+    model, _ = convert.from_graph_def(
+        frozen.graph.as_graph_def(add_shapes=True),
+        name="model",
+        input_names=inputs,
+        output_names=outputs,
+        tensors_to_rename=dict(zip(inputs + outputs, names, strict=True)),
+        opset=_OPSET,
+    )
+    _name_dimensions(model.graph)
+    _separate_loop_values(model.graph)
+    return model
+
+
+def _tf2onnx_convert() -> ModuleType:
+    """Import `tf2onnx.convert`, which would silence TensorFlow in this process and in those that it starts."""
+    level = os.environ.get(_LOG_LEVEL)
+    try:
+        return importlib.import_module("tf2onnx.convert")
+    finally:
+        os.environ.pop(_LOG_LEVEL, None)
+        if level is not None:
+            os.environ[_LOG_LEVEL] = level
+
+
+def _name_dimensions(graph: "onnx.GraphProto") -> None:
+    for values, names in ((graph.input, ("batch", "length")), (graph.output, ("batch", "", ""))):
+        for value in values:
+            for name, dimension in zip(names, value.type.tensor_type.shape.dim, strict=False):
+                if dimension.dim_param:
+                    dimension.dim_param = name
+
+
+def _separate_loop_values(graph: "onnx.GraphProto") -> None:
+    """Copy the values that loops return unchanged; OpenVINO 2026 counts one that is input and output twice."""
+    from onnx import helper
+
+    for loop in (node for node in graph.node if node.op_type == "Loop"):
+        (body,) = (attribute.g for attribute in loop.attribute if attribute.name == "body")
+        inputs = {value.name for value in body.input}
+        for value in (value for value in body.output if value.name in inputs):
+            copy = f"{value.name}_unchanged"
+            body.node.append(helper.make_node("Identity", [value.name], [copy]))
+            value.name = copy
+
+
+def _quantized(model: "onnx.ModelProto") -> "onnx.ModelProto":
+    import onnx
+    from onnxruntime.quantization import quantize_dynamic
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, ONNX_FILE)
+        quantize_dynamic(model, path, per_channel=True)  # as fast, and the outputs differ by less than half as much
+        return onnx.load(path)
+
+
+# Functions that write models without a tokenizer, by `export_format`.
+_WRITERS = {"tflite": write_lite, "onnx": write_onnx}
+
+
+def export_run(
+    servable_of_run: Callable[..., Servable],
+    config: ExportFlags,
+    bert_config: BertConfig,
+    tokenizer: Tokenizer,
+    checkpoint: str,
+) -> str:
+    """Write a model as the next version in `export_dir`; return the version's folder.
+
+    A bfloat16 SavedModel stores bfloat16 weights; LiteRT and ONNX models are converted afterwards.
+
+    Args:
+      servable_of_run: the task's function; see `tasks.task_registry`.
+      config: the flags.
+      bert_config: the architecture.
+      tokenizer: the tokenizer.
+      checkpoint: prefix of the weights.
+
+    Raises:
+      UserError: the folder is not writable, or the layers cannot be split into `export_parallelism` parts.
+    """
+    if write := _WRITERS.get(config.export_format):
+        options = dataclasses.replace(PLAIN, dtype="float32")
+        servable = servable_of_run(config, bert_config, tokenizer, checkpoint, options)
+        return write(config.export_dir, servable, config.export_precision)
+    options = dataclasses.replace(UNPADDED, dtype=config.export_precision)
+    servable = servable_of_run(config, bert_config, tokenizer, checkpoint, options)
+    servable.use_export_stack(export_parts(bert_config, config.export_parallelism, config.bert_config_file))
+    return write_export(config.export_dir, servable)

@@ -1,0 +1,230 @@
+"""Shows the progress of a long job: a line that is redrawn on a terminal, or periodic log lines."""
+
+import contextlib
+import os
+import re
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from absl import logging
+
+from official_bert.support import writing
+
+_SECONDS_BETWEEN_REDRAWS = 0.2
+_SECONDS_BETWEEN_LOG_LINES = 10
+_SECONDS_BEFORE_ESTIMATES = 1  # a time left estimated earlier, from a unit or two, would be too inaccurate
+_BAR_WIDTH = 20
+_MAIN_DETAILS = 2  # these take precedence over bar and label on a narrow terminal
+_ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
+_NUMBER_OR_NOTHING = re.compile(r"(-?[\d.]+(e-?\d+)?)?")
+
+
+class Progress:
+    """Progress of a job; a job that ends before the first line is due shows nothing.
+
+    Examples:
+      >>> with Progress("writing records", total=100, unit="documents") as progress:
+      ...     progress.update(40, "9,120 records/s")
+      writing records:  40% of 100 documents, 0:00:12 left, 9,120 records/s
+    """
+
+    def __init__(
+        self,
+        label: str,
+        total: int | None,
+        unit: str,
+        *,
+        start: int = 0,
+        log_every_seconds: float = _SECONDS_BETWEEN_LOG_LINES,
+    ):
+        """Start the clock.
+
+        Args:
+          label: what is being done.
+          total: final count; None if unknown.
+          unit: what is counted.
+          start: initial count, if an earlier run did some of the work.
+          log_every_seconds: without a terminal, seconds between log lines.
+        """
+        self._label = label
+        self._total = total
+        self._unit = unit
+        self._done = start
+        self._log_every_seconds = log_every_seconds
+        self._is_terminal = sys.stderr.isatty()
+        self._began = self._last_shown = time.monotonic()
+        self._measured_from: tuple[int, float] | None = None  # units done, and the time
+        self._details: tuple[str, ...] = ()
+        self._is_drawn = False
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self._is_drawn:
+            self._draw()  # leave the last state visible
+            sys.stderr.write("\n")
+
+    def restart(self, done: int) -> None:
+        """Restart the clock at `done` units, if the time so far does not reflect the speed."""
+        self._began = time.monotonic()
+        self._measured_from = done, self._began
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the job began."""
+        return time.monotonic() - self._began
+
+    def update(self, done: int, *details: str, log: bool = False) -> None:
+        """Report that `done` units are done.
+
+        The remaining time is estimated from the speed since the first report, because processes start and models are
+        compiled before it.
+
+        Args:
+          done: units done, including those before `start`.
+          *details: rates or results to show, the most important first; a narrow terminal shows only those that fit.
+          log: whether to log this line now, even on a terminal.
+        """
+        self._done = done
+        if self._measured_from is None:
+            self._measured_from = done, time.monotonic()
+        self._details = details
+        seconds = time.monotonic() - self._last_shown
+        every = _SECONDS_BETWEEN_REDRAWS if self._is_terminal else self._log_every_seconds
+        if not log and seconds < every:
+            return
+        self._last_shown = time.monotonic()
+        if log or not self._is_terminal:
+            self.clear()
+            logging.info("%s", ", ".join(self._parts(self._heads()[1])))
+        if self._is_terminal:
+            self._draw()
+
+    def clear(self) -> None:
+        """Clear the line on the terminal, so that something else can be printed."""
+        if self._is_terminal:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+    def _heads(self) -> list[str]:
+        """Candidate beginnings of the line, from the longest to the shortest."""
+        if self._total is None:
+            return [f"{self._label}: {self._done:,} {self._unit}"]
+        fraction = self._done / self._total if self._total else 1.0
+        bar = "=" * (_BAR_WIDTH * self._done // self._total if self._total else _BAR_WIDTH)
+        short = f"{self._label}: {fraction:4.0%}"
+        long = f"{short} of {self._total:,} {self._unit}"
+        return [f"[{bar:{_BAR_WIDTH}}] {long}", long, short, f"{fraction:4.0%}"]
+
+    def _parts(self, head: str) -> list[str]:
+        parts = [head]
+        left = self._seconds_left()
+        if left is not None:
+            parts.append(f"{format_seconds(left)} left")
+        return parts + list(self._details)
+
+    def _seconds_left(self) -> float | None:
+        """Return the estimated remaining time; None if not yet known."""
+        if self._total is None or self._measured_from is None:
+            return None
+        done_before, when = self._measured_from
+        num_done, seconds = self._done - done_before, time.monotonic() - when
+        if self._done >= self._total:
+            return 0.0
+        if num_done <= 0 or seconds < _SECONDS_BEFORE_ESTIMATES:
+            return None
+        return seconds / num_done * (self._total - self._done)
+
+    def _draw(self) -> None:
+        self._is_drawn = True
+        width = _terminal_width() - 1  # a terminal may wrap at the last column
+        num_main = len(self._parts("")) - max(0, len(self._details) - _MAIN_DETAILS)
+        lines = [_fitting(self._parts(head), width) for head in self._heads()]
+        parts = next((parts for parts in lines if len(parts) >= num_main), lines[-1])
+        sys.stderr.write(f"\r{', '.join(parts)[:width]}\x1b[K")
+        sys.stderr.flush()
+
+
+def _terminal_width() -> int:
+    """Return the width of the terminal on standard error; standard output may be a file."""
+    try:
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
+    except OSError:
+        columns = 0
+    return columns or shutil.get_terminal_size().columns
+
+
+def _fitting(parts: list[str], width: int) -> list[str]:
+    """Return the first parts, at least one, that fit into a line."""
+    count = next((count for count in range(len(parts), 1, -1) if len(", ".join(parts[:count])) <= width), 1)
+    return parts[:count]
+
+
+def format_seconds(seconds: float) -> str:
+    """Format a duration as hours, minutes and seconds: 3725 becomes `1:02:05`."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}"
+
+
+@contextlib.contextmanager
+def filtered_stderr(is_note: Callable[[str], bool]) -> Iterator[None]:
+    """Capture standard error during the block, then print the lines that are not mere notes.
+
+    Args:
+      is_note: returns True for a line to drop.
+    """
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    with tempfile.TemporaryFile() as held_back:
+        os.dup2(held_back.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
+            held_back.seek(0)
+            for line in held_back.read().decode(errors="replace").splitlines(keepends=True):
+                if not is_note(line):
+                    sys.stderr.write(line)
+
+
+def format_table(rows: Sequence[Sequence[str]], style: str = "aligned") -> str:
+    r"""Format a table; numeric columns are right-aligned.
+
+    Args:
+      rows: the header and the other rows, all of the same length.
+      style: "aligned", "tsv" or "markdown".
+
+    Returns:
+      Lines that end in `\n`.
+    """
+    if style == "tsv":
+        return "".join("\t".join(row) + "\n" for row in rows)
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    sides = [">" if all(map(_NUMBER_OR_NOTHING.fullmatch, column[1:])) else "<" for column in columns]
+    lines = [[f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)] for row in rows]
+    if style == "markdown":
+        rules = ("-" * (width - 1) + (":" if side == ">" else "-") for side, width in zip(sides, widths, strict=True))
+        lines.insert(1, list(rules))
+        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return "".join("  ".join(line).rstrip() + "\n" for line in lines)
+
+
+def write_rows(path: str, rows: Iterable[Iterable[str]]) -> None:
+    r"""Write a tab-separated file; tabs and line ends within a cell are escaped as `\t`, `\n` and `\r`."""
+    with writing.atomic_write(path) as sink:
+        sink.writelines("\t".join(cell.translate(_ESCAPES) for cell in row) + "\n" for row in rows)
+
+
+def mean_and_deviation(values: Sequence[float], decimals: int) -> tuple[str, str]:
+    """Return the mean and the sample standard deviation (n - 1) as table cells, empty if there are too few values."""
+    mean = f"{statistics.mean(values):.{decimals}f}" if values else ""
+    deviation = f"{statistics.stdev(values):.{decimals}f}" if len(values) > 1 else ""
+    return mean, deviation

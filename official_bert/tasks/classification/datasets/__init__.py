@@ -1,1 +1,0 @@
-"""Labelled text data sets: GLUE, other published sets, and custom files."""

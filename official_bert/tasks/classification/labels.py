@@ -1,0 +1,388 @@
+"""A data set: its splits, labels and metrics."""
+
+import collections
+import dataclasses
+import functools
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+
+from absl import logging
+
+from official_bert.data.tables import (
+    Row,
+    column_number,
+    log_header,
+    read_tsv,
+    separator_hint,
+    without_trailing_blank_rows,
+)
+from official_bert.support import files
+from official_bert.support.errors import UserError, format_names
+
+if TYPE_CHECKING:
+    import numpy as np
+
+ID_COLUMN = "id"
+Column = int | str  # a 0-based number (negative: from the end), or a name in the header
+_T = TypeVar("_T")
+Problem = Literal["single_label", "multi_label", "regression"]
+_THRESHOLD = 0.5  # of the labels of a multi-label example
+ACCURACY_AND_F1 = ("accuracy_f1_mean", "accuracy", "f1")
+CORRELATIONS = ("pearson_spearman_mean", "pearson", "spearman")
+_LARGEST_FLOAT32 = 3.4e38
+
+
+class TextExample(NamedTuple):
+    """One or two texts to classify.
+
+    Attributes:
+      guid: the example's id, as in the reference: "train-1".
+      text_a: the first text.
+      text_b: the second text of a pair.
+      label: the label as written in the file, without surrounding white space; None if the file has none.
+      where: file and line, for error messages.
+      id: value of the `id` column of a custom data set; None if the file has none.
+    """
+
+    guid: str
+    text_a: str
+    text_b: str | None
+    label: str | None
+    where: str
+    id: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """A split of a data set: its file and that file's layout.
+
+    Attributes:
+      names: candidate names of the file or folder in the data folder; the first that exists is read.
+      text_a: column of the first text.
+      text_b: column of the second text; None for single texts.
+      label: column of the label; None if the split has no labels.
+      read: function that reads the rows of the file.
+      has_header: the first row names the columns.
+      guid_prefix: prefix of the guids; by default the split's name.
+      guid_column: column with the rest of the guid; by default the row number.
+      is_header_counted: count the header as row 0, as the reference's guids do; otherwise the first example is row 0.
+      id_column: column of the ids to keep; optional in each row and, if given by name, in the header.
+      language: read only rows with this value in their first column.
+      renamed_labels: maps labels in the file to the labels to use.
+      skip_short_rows: skip rows with missing columns, with a warning.
+      most_columns: maximum number of columns per row; with a header, its width; None for no limit.
+    """
+
+    names: tuple[str, ...]
+    text_a: Column
+    text_b: Column | None = None
+    label: Column | None = None
+    read: Callable[[str], Iterator[Row]] = read_tsv
+    has_header: bool = True
+    guid_prefix: str | None = None
+    guid_column: Column | None = None
+    is_header_counted: bool = True
+    id_column: Column | None = None
+    language: str | None = None
+    renamed_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    skip_short_rows: bool = False
+    most_columns: int | None = None
+
+    def find(self, data_dir: str | None) -> str:
+        """Return the path of the file."""
+        paths = [os.path.join(data_dir, name) if data_dir else name for name in self.names]
+        for path in paths:
+            if files.exists(path):
+                return path
+        raise UserError(f"there is no {' and no '.join(paths)}; check the path")
+
+    def examples(self, path: str, guid_prefix: str) -> list[TextExample]:
+        """Read the examples of a file.
+
+        Raises:
+          UserError: the file cannot be read; the message names the first bad row and gives their number.
+        """
+        rows = without_trailing_blank_rows(self.read(path))
+        layout = self
+        if self.has_header:
+            header = next(rows, None)
+            if header is None:
+                raise UserError(f"{path} is empty")
+            layout = self._numbered(header)
+        examples = collect(functools.partial(layout._example, guid_prefix), layout._selected(rows, path))
+        if not examples:
+            language = f" with {self.language!r} in the first column" if self.language else ""
+            raise UserError(f"{path} has no examples{language}")
+        if self.has_header:
+            # A user gives columns; most published files have them by number.
+            is_given = self.most_columns and any(isinstance(column, int) for column in self._columns.values())
+            labels = set() if layout.label is None else {cell.strip() for cell in header.cells[layout.label :][:1]}
+            log_header(header, is_doubtful=is_given or any(example.label in labels for example in examples))
+        return examples
+
+    @property
+    def _columns(self) -> dict[str, Column]:
+        columns = {name: getattr(self, name) for name in ("text_a", "text_b", "label", "guid_column")}
+        return {name: column for name, column in columns.items() if column is not None}
+
+    @functools.cached_property
+    def _width(self) -> int:
+        """Return the minimum number of columns per row; all columns must be numbers."""
+        return max(column + 1 if column >= 0 else -column for column in self._columns.values())
+
+    def _numbered(self, header: Row) -> "Split":
+        """Return this layout with column names replaced by numbers."""
+        numbers = {"most_columns": len(header.cells)} if self.most_columns else {}
+        for field, column in self._columns.items():
+            if isinstance(column, str):
+                column = column_number(column, header)
+            elif self.most_columns and column >= len(header.cells):
+                raise UserError(
+                    f"{header.where}: no column {column}, counted from 0; the columns are {format_names(header.cells)}"
+                    + separator_hint(header.cells)
+                )
+            numbers[field] = column
+        if isinstance(self.id_column, str):
+            others = {numbers[field] for field in self._columns}
+            found = [number for number, name in enumerate(header.cells) if name == self.id_column]
+            numbers["id_column"] = found[0] if len(found) == 1 and found[0] not in others else None
+        return dataclasses.replace(self, **numbers)
+
+    def _selected(self, rows: Iterable[Row], path: str) -> Iterator[Row]:
+        num_short = 0
+        for row in rows:
+            if self.skip_short_rows and len(row.cells) < self._width:
+                num_short += 1
+            elif self.language is None or row.cells[:1] == [self.language]:
+                yield row
+        if num_short:
+            logging.warning("%s: skipped %d rows with fewer than %d columns", path, num_short, self._width)
+
+    def _example(self, guid_prefix: str, row: Row) -> TextExample:
+        cells = row.cells
+        if row.mistake:
+            raise UserError(f"{row.where}: {row.mistake}")
+        if self.most_columns and len(cells) > self.most_columns:
+            raise UserError(
+                f"{row.where}: {len(cells)} columns, but the header has {self.most_columns}; does a text contain the "
+                f"separator? The row begins {cells[0][:40]!r}"
+            )
+        if not cells:
+            raise UserError(f"{row.where}: a blank line; remove it")
+        if len(cells) < self._width:
+            raise UserError(
+                f"{row.where}: {len(cells)} columns, but {self._width} are required; the row begins {cells[0][:40]!r}"
+            )
+        label = None if self.label is None else cells[self.label].strip()
+        number = row.number - int(self.has_header and not self.is_header_counted)
+        return TextExample(
+            f"{guid_prefix}-{number if self.guid_column is None else cells[self.guid_column]}",
+            cells[self.text_a],
+            None if self.text_b is None else cells[self.text_b],
+            self.renamed_labels.get(label, label),
+            row.where,
+            None if self.id_column is None else "".join(cells[self.id_column : self.id_column + 1]),
+        )
+
+
+def split_suffix(split: str) -> str:
+    """Return the suffix for files and scores of a second split: "_mismatched" for MNLI, otherwise ""."""
+    return "_mismatched" if split.endswith("_mismatched") else ""
+
+
+def collect(convert: Callable[[Any], _T], items: Iterable[Any]) -> list[_T]:
+    """Convert all items; if some fail, raise the first UserError with the number of failures."""
+    converted, errors = [], []
+    for item in items:
+        try:
+            converted.append(convert(item))
+        except UserError as error:
+            errors.append(str(error))
+    if errors:
+        raise UserError(errors[0] + (f" ({len(errors):,} bad rows in all)" if len(errors) > 1 else ""))
+    return converted
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """A data set: its splits, labels and metrics.
+
+    Attributes:
+      name: as in `--task_name`, in lower case.
+      splits: splits by name; evaluation splits begin with "dev", prediction splits with "test".
+      labels: class names, in the order of the model's outputs.
+      problem: "single_label", "multi_label" (any number of classes per example) or "regression".
+      label_range: minimum and maximum regression target.
+      label_delimiter: separator between the labels of a multi-label example.
+      glue_name: its name on the GLUE site; None for other data sets.
+      metrics: names in `metrics.classification.METRICS`, or of `RERANKING_METRICS`, to report; the first is the primary
+        metric.
+      thresholds: see `decide`.
+    """
+
+    name: str
+    splits: Mapping[str, Split]
+    labels: tuple[str, ...] = ()
+    problem: Problem = "single_label"
+    label_range: tuple[float, float] = (-math.inf, math.inf)
+    label_delimiter: str = ","
+    metrics: tuple[str, ...] = ("accuracy",)
+    glue_name: str | None = None
+    thresholds: tuple[float, ...] | None = None
+
+    @property
+    def primary_metric(self) -> str:
+        """The metric that ranks models; GLUE's own for the GLUE tasks."""
+        return self.metrics[0]
+
+    @property
+    def eval_splits(self) -> tuple[str, ...]:
+        """The evaluation splits; if there are none, the labelled test splits."""
+        names = tuple(name for name in self.splits if name.startswith("dev"))
+        return names or tuple(name for name in self.test_splits if self.splits[name].label is not None)
+
+    @property
+    def test_splits(self) -> tuple[str, ...]:
+        """The prediction splits."""
+        return tuple(name for name in self.splits if name.startswith("test"))
+
+    def find(self, data_dir: str | None, split: str) -> str:
+        """Return the path of a split's file; see `examples` for arguments and errors."""
+        if split not in self.splits:
+            raise UserError(f"the data set {self.name} has no split {split!r}; it has {format_names(self.splits)}")
+        if data_dir and not files.is_folder(data_dir):
+            raise UserError(f"there is no folder {data_dir} with the files of {self.name}")
+        return self.splits[split].find(data_dir)
+
+    def examples(self, data_dir: str | None, split: str) -> list[TextExample]:
+        """Read a split.
+
+        Args:
+          data_dir: the data folder; None for a custom set, whose file names are paths.
+          split: a name in `splits`.
+
+        Returns:
+          The examples, in file order. Labels are not checked: see `check_labels`.
+
+        Raises:
+          UserError: the split does not exist, or its file is missing, empty, not UTF-8 or in another layout.
+        """
+        path, layout = self.find(data_dir, split), self.splits[split]
+        examples = layout.examples(path, layout.guid_prefix or split)
+        num_empty = sum(_has_empty_text(example) for example in examples)
+        if num_empty:
+            logging.warning("%s: %d of %d examples have an empty text", path, num_empty, len(examples))
+        return examples
+
+    def parse_label(self, example: TextExample) -> int | float | tuple[int, ...]:
+        """Convert a label to a training target.
+
+        Returns:
+          The class index; the number for regression; one 0 or 1 per class for multi-label.
+
+        Raises:
+          UserError: the label is not allowed.
+        """
+        if self.problem == "regression":
+            return self._number(example)
+        indices = [self._index(name, example) for name in self._names(example)]
+        if self.problem == "multi_label":
+            return tuple(int(index in indices) for index in range(len(self.labels)))
+        return indices[0]
+
+    def check_labels(self, examples: Iterable[TextExample]) -> list[int | float | tuple[int, ...]]:
+        """Parse every label, so that errors surface before training.
+
+        Raises:
+          UserError: labels are invalid; the message names the first and gives their number.
+        """
+        return collect(self.parse_label, examples)
+
+    def with_labels_of(self, examples: Iterable[TextExample]) -> "Dataset":
+        """Return a copy of this data set whose labels are the sorted labels of the examples.
+
+        Raises:
+          UserError: there are fewer than two labels, or two that differ only in case.
+        """
+        examples = list(examples)
+        counts = collections.Counter(name for example in examples for name in self._names(example) if name)
+        labels = tuple(sorted(counts))
+        self._check_case(examples)
+        if len(labels) < 2:
+            raise UserError(
+                f"the label column of {self.name} has {format_names(labels)}; at least two labels are required"
+            )
+        logging.info("%d labels found: %s", len(labels), format_names(labels))
+        rare = [label for label in labels if counts[label] == 1]
+        if rare:
+            logging.warning("labels that occur only once: %s; are they misspelt?", format_names(rare))
+        return dataclasses.replace(self, labels=labels)
+
+    def _check_case(self, examples: Iterable[TextExample]) -> None:
+        """Raise if two labels differ only in case: one of them is probably a typo."""
+        first_use: dict[str, tuple[str, str]] = {}
+        for example in examples:
+            for name in self._names(example):
+                first_name, where = first_use.setdefault(name.casefold(), (name, example.where))
+                if name != first_name:
+                    raise UserError(
+                        f"{example.where}: label {name!r} differs only in case from {first_name!r} ({where}); use "
+                        "one spelling or, if they are two labels, list all: labels=..."
+                    )
+
+    def decide(self, probabilities: "np.ndarray") -> "np.ndarray":
+        """Return the predictions to compare with labels; see the function `decide`."""
+        return decide(self.problem, probabilities, self.thresholds)
+
+    @functools.cached_property
+    def _indices(self) -> dict[str, int]:
+        return {label: index for index, label in enumerate(self.labels)}
+
+    def _names(self, example: TextExample) -> list[str]:
+        if self.problem == "single_label":
+            return [example.label]
+        return [name.strip() for name in example.label.split(self.label_delimiter) if name.strip()]
+
+    def _index(self, name: str, example: TextExample) -> int:
+        if name not in self._indices:
+            raise UserError(f"{example.where}: label {name!r} is not one of {format_names(self.labels)}")
+        return self._indices[name]
+
+    def _number(self, example: TextExample) -> float:
+        least, greatest = self.label_range
+        try:
+            number = float(example.label)
+        except ValueError:
+            number = math.nan
+        if not least <= number <= greatest or abs(number) > _LARGEST_FLOAT32:
+            allowed = "" if math.isinf(least) else f" from {least:g} to {greatest:g}"
+            raise UserError(f"{example.where}: label {example.label!r} is not a finite number{allowed}")
+        return number
+
+
+def decide(problem: Problem, probabilities: "np.ndarray", thresholds: Sequence[float] | None = None) -> "np.ndarray":
+    """Turn the outputs of a model into predictions.
+
+    Args:
+      problem: the problem type.
+      probabilities: float32 [N, C]; for regression, the numbers, [N, 1].
+      thresholds: the probability above which a label is predicted: for "multi_label" of each label, C numbers, by
+        default 0.5; for "single_label" of the second of two labels, one number, by default the most likely label.
+
+    Returns:
+      int [N], the classes; for "multi_label" bool [N, C]; for "regression" float32 [N].
+    """
+    if problem == "regression":
+        return probabilities[:, 0]
+    if problem == "multi_label":
+        return probabilities > (thresholds or _THRESHOLD)
+    if thresholds:
+        return (probabilities[:, 1] > thresholds[0]).astype(int)
+    return probabilities.argmax(axis=-1)
+
+
+def _has_empty_text(example: TextExample) -> bool:
+    """Return True if a text of the example is blank; a missing second text does not count."""
+    return not example.text_a.strip() or (example.text_b is not None and not example.text_b.strip())

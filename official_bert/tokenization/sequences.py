@@ -1,0 +1,219 @@
+"""Joins one or two texts into a model input, `[CLS] first [SEP] second [SEP]`, with segment ids.
+
+All joining of texts in Python is done here: for the records of all tasks, and for a `FullTokenizer` called with texts.
+`graph_sequences.py` does the same with TensorFlow operations.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from official_bert.support.errors import UserError
+from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK
+
+NAMES = {PAD: "<pad>", UNK: "<unk>", CLS: "<s>", SEP: "</s>", MASK: "<mask>"}
+LAYOUT = {"num_between": 2, "second_segment": 0}
+
+
+class Specials(NamedTuple):
+    """The special tokens of a tokenizer's sequences, and the layout of pairs: `[CLS] first [SEP] second [SEP]`.
+
+    Attributes:
+      cls_id: id of [CLS].
+      sep_id: id of [SEP].
+      num_between: number of [SEP] between two texts.
+      second_segment: segment id of the second text with its [SEP].
+      pad_id: id of padding.
+      num_segments: number of segments that the model knows.
+    """
+
+    cls_id: int
+    sep_id: int
+    num_between: int = 1
+    second_segment: int = 1
+    pad_id: int = 0
+    num_segments: int = 2
+
+    def check_pairs(self) -> None:
+        """Raise UserError if the model cannot read pairs of texts."""
+        if self.second_segment >= self.num_segments:
+            raise UserError(
+                f"the model has type_vocab_size={self.num_segments}, so it cannot read pairs of texts (a "
+                "question and its context, for example); give single texts or another model"
+            )
+
+    @property
+    def num_before_second(self) -> int:
+        """Number of special tokens before the second text of a pair."""
+        return 1 + self.num_between
+
+    def room(self, max_seq_length: int, *, is_pair: bool) -> int:
+        """Return the number of text ids that fit beside the special tokens; at least 0."""
+        return max(0, max_seq_length - (self.num_before_second + 1 if is_pair else 2))
+
+
+class JoinedSequence(NamedTuple):
+    """The inputs of the model, not yet padded.
+
+    Attributes:
+      input_ids: ids with [CLS] and [SEP].
+      segment_ids: one byte per id: 0 for the first text with its [CLS] and [SEP], 1 for the second.
+    """
+
+    input_ids: list[int]
+    segment_ids: bytes
+
+    @property
+    def input_mask(self) -> bytes:
+        """One byte per id, all 1: only padding is masked."""
+        return b"\x01" * len(self.input_ids)
+
+
+def truncate_pair(
+    first: Sequence[int], second: Sequence[int], max_num_tokens: int
+) -> tuple[Sequence[int], Sequence[int]]:
+    """Truncate two texts to a common limit, always at the end of the longer one; if tied, of the second.
+
+    Args:
+      first: ids of the first text.
+      second: ids of the second text.
+      max_num_tokens: maximum number of ids of both together; with 5, texts of 7 and 3 ids keep 3 and 2.
+
+    Returns:
+      Both texts, truncated.
+    """
+    num_first, num_second = len(first), len(second)
+    while num_first + num_second > max_num_tokens:
+        if num_first > num_second:
+            num_first -= 1
+        else:
+            num_second -= 1
+    return first[:num_first], second[:num_second]
+
+
+def join_texts(first: Sequence[int], second: Sequence[int], specials: Specials) -> JoinedSequence:
+    """Join two texts as `join_pair` does; an empty second text gives `[CLS] first [SEP]`."""
+    if second:
+        return join_pair(first, second, specials)
+    return JoinedSequence([specials.cls_id, *first, specials.sep_id], b"\x00" * (len(first) + 2))
+
+
+def truncate_and_join(
+    first: Sequence[int], second: Sequence[int], specials: Specials, *, max_seq_length: int
+) -> JoinedSequence:
+    """Truncate one or two texts to the maximum length and join them.
+
+    Args:
+      first: ids of the first text.
+      second: ids of the second text; empty if there is none.
+      specials: the special tokens.
+      max_seq_length: maximum length of the sequence, special tokens included; at least 3.
+
+    Returns:
+      The sequence.
+    """
+    kept = truncate_pair(first, second, specials.room(max_seq_length, is_pair=bool(second)))
+    return join_texts(*kept, specials)
+
+
+def join_pair(first: Sequence[int], second: Sequence[int], specials: Specials) -> JoinedSequence:
+    """Join two texts.
+
+    Args:
+      first: ids of the first text.
+      second: ids of the second text.
+      specials: the special tokens.
+
+    Returns:
+      The sequence; special tokens add to the length of the texts.
+    """
+    specials.check_pairs()
+    between = [specials.sep_id] * specials.num_between
+    return JoinedSequence(
+        [specials.cls_id, *first, *between, *second, specials.sep_id],
+        bytes(len(first) + specials.num_before_second) + bytes([specials.second_segment]) * (len(second) + 1),
+    )
+
+
+class SlidingWindow(NamedTuple):
+    """Windows of a text of `num_wordpieces`, of at most `max_tokens` each, one every `stride` wordpieces."""
+
+    num_wordpieces: int
+    max_tokens: int
+    stride: int
+
+    @classmethod
+    def from_lengths(cls, num_wordpieces: int, max_tokens: int, stride: int | None = None) -> "SlidingWindow":
+        """Cut a text into windows; a stride of None is half a window, and the stride is at most a window."""
+        return cls(num_wordpieces, max_tokens, min(stride or (max_tokens + 1) // 2, max_tokens))
+
+    @property
+    def num_windows(self) -> int:
+        """Number of windows; at least one, even for an empty text."""
+        return 1 + max(0, -(-(self.num_wordpieces - self.max_tokens) // self.stride))  # rounds up
+
+    def first(self, number: int | np.ndarray) -> int | np.ndarray:
+        """Return the first wordpiece of a window."""
+        return number * self.stride
+
+    def length(self, number: int | np.ndarray) -> int | np.ndarray:
+        """Return the number of wordpieces in a window."""
+        return np.minimum(self.max_tokens, self.num_wordpieces - self.first(number))
+
+    def windows(self) -> list[range]:
+        """Return the wordpieces of each window."""
+        starts = range(0, self.num_windows * self.stride, self.stride)
+        return [range(start, min(start + self.max_tokens, self.num_wordpieces)) for start in starts]
+
+    def best_windows(self, wordpieces: Sequence[int] | np.ndarray, length_weight: float = 0.0) -> np.ndarray:
+        """Find the window that gives each wordpiece the most context on its shorter side; the first if tied.
+
+        Args:
+          wordpieces: int [P], of the text.
+          length_weight: score added for each wordpiece of a window.
+
+        Returns:
+          int [P], window numbers.
+        """
+        wordpieces = np.asarray(wordpieces, np.int64)[:, None]
+        last = np.minimum(wordpieces // self.stride, self.num_windows - 1)
+        # All windows that may hold each wordpiece, [P, N].
+        numbers = last - np.arange((self.max_tokens - 1) // self.stride, -1, -1)
+        inside, length = wordpieces - self.first(numbers), self.length(numbers)
+        poorer_side = np.minimum(inside, length - 1 - inside)
+        scores = np.where((poorer_side >= 0) & (numbers >= 0), poorer_side + length_weight * length, -1.0)
+        return np.take_along_axis(numbers, scores.argmax(axis=1)[:, None], axis=1)[:, 0]
+
+
+def split_windows(
+    num_first: int, num_second: int, max_num_tokens: int, stride: int | None = None
+) -> list[tuple[range, range]]:
+    """Cut the longer of two texts into windows, each beside the whole shorter one, or the half that fits.
+
+    Args:
+      num_first: number of ids of the first text.
+      num_second: number of ids of the second text; 0 if there is none.
+      max_num_tokens: maximum number of ids of both together in a window.
+      stride: ids from the start of one window to the start of the next; None for half of the ids that a window has
+        beside the other text. A text of 7 ids alone, in windows of 4, gives wordpieces from 0 to 4, 2 to 6 and 4 to 7.
+
+    Returns:
+      For each window, its ranges of ids in the first and the second text.
+    """
+    whole = range(min(num_first, num_second, max_num_tokens // 2))  # this may leave less room than the stride
+    wordpieces = SlidingWindow.from_lengths(max(num_first, num_second), max_num_tokens - len(whole), stride).windows()
+    return [(piece, whole) if num_first > num_second else (whole, piece) for piece in wordpieces]
+
+
+class RobertaSequences:
+    """Tokenizer mixin for sequences `<s> first </s></s> second </s>`, all of one segment."""
+
+    # The mask includes the space before it.
+    mask_pattern: ClassVar[re.Pattern[str]] = re.compile(rf"[ \t\r\n]*(?:{re.escape(MASK)}|{re.escape(NAMES[MASK])})")
+
+    @property
+    def specials(self) -> Specials:
+        """The special tokens of its sequences."""
+        return Specials(self.cls_id, self.sep_id, **LAYOUT, pad_id=self.pad_id)

@@ -95,6 +95,12 @@ def test_every_parameter_and_result_has_a_type():
     assert num_checked > 100
 
 
+def test_every_public_name_is_described():
+    values = [getattr(official_bert, name) for name in NAMES - {"__version__"}]
+    described = [*values, *(function for value in values for function in functions_of(value))]
+    assert [value.__qualname__ for value in described if not value.__doc__ and value.__name__ != "__init__"] == []
+
+
 def test_all_can_be_imported_at_once():
     namespace = {}
     exec("from official_bert import *", namespace)

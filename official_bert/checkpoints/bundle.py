@@ -38,34 +38,15 @@ _RESUMED = "checkpoint"  # name in messages for a run's own checkpoint
 
 
 class CheckpointReader:
-    """The arrays of one checkpoint.
+    """The arrays of one checkpoint."""
 
-    Attributes:
-      prefix: the checkpoint's name.
-      name: the prefix, preceded by the parameter that named it, for messages.
-      shapes: variable name to shape, for every array.
-      new_names: names among them that the model itself lacks.
-      idle_names: those of `new_names` that the model's own heads do not use.
-      lacking: the head that its own files promise and its weights lack, for messages.
-    """
-
-    new_names: frozenset[str] = frozenset()
-    idle_names: frozenset[str] = frozenset()
-    lacking: str = ""
+    new_names: frozenset[str] = frozenset()  # names among them that the model itself lacks
+    idle_names: frozenset[str] = frozenset()  # those of `new_names` that the model's own heads do not use
+    lacking: str = ""  # the head that its own files promise and its weights lack, for messages
 
     def __init__(self, path: str, what: str = _RESUMED, *, of_objects: bool = False):
-        """Open a checkpoint.
-
-        Args:
-          path: see `find_checkpoint`.
-          what: the parameter or file that named it, for messages; by default a run resumes from its own checkpoint.
-          of_objects: whether to accept an object checkpoint of TensorFlow 2, whose arrays have other names.
-
-        Raises:
-          UserError: there is no such checkpoint, or it cannot be read.
-        """
-        self.prefix = find_checkpoint(path, what)
-        self.name = f"{what} {self.prefix}"
+        self.prefix = find_checkpoint(path, what)  # the checkpoint's name
+        self.name = f"{what} {self.prefix}"  # the prefix, preceded by the parameter that named it, for messages
         check_path(self.prefix)
         _check_files(self.prefix)
         self._is_named = what != _RESUMED and not files.is_folder(path)
@@ -88,6 +69,7 @@ class CheckpointReader:
         for name in shapes:
             if self._stored_names[canonical_name(name)] != name:
                 raise UserError(f"{self.name} has {canonical_name(name)} twice, also under another name")
+        # variable name to shape, for every array
         self.shapes = {ours: tuple(shapes[stored]) for ours, stored in self._stored_names.items()}
 
     @property
@@ -96,11 +78,7 @@ class CheckpointReader:
         return int(self.read(GLOBAL_STEP)) if GLOBAL_STEP in self.shapes else 0
 
     def read(self, name: str) -> np.ndarray:
-        """Read one array: weights as finite float32, and training state as stored.
-
-        Raises:
-          UserError: it is damaged or truncated, or its numbers are not floating-point or not finite.
-        """
+        """Read one array: weights as finite float32, and training state as stored."""
         if is_training_state(name, self.shapes):
             return self.read_stored(name)
         return np.asarray(self.stored_array(name))
@@ -170,15 +148,7 @@ def _check_files(prefix: str) -> None:
 
 
 def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> None:
-    """Write a checkpoint atomically and durably: data first, index last, each by renaming.
-
-    Args:
-      prefix: its name, without suffix.
-      tensors: name to array.
-
-    Raises:
-      UserError: it cannot be written, as on a full disk, or cannot be read back.
-    """
+    """Write a checkpoint atomically and durably: data first, index last, each by renaming."""
     check_path(prefix)
     _check_files(prefix)
     writing.check_disk_space(prefix, sum(_num_bytes(tensor) for tensor in tensors.values()), "checkpoint")
@@ -210,12 +180,7 @@ def _num_bytes(tensor: tf.Tensor | np.ndarray) -> int:
 
 
 def is_training_state(name: str, names: Container[str]) -> bool:
-    """Return True if an array is only needed to resume training: a slot, the step, a loss scale, unlogged steps.
-
-    Args:
-      name: name of the array.
-      names: names of all arrays. A slot's name is its variable's name plus one part: `.../kernel/momentum`.
-    """
+    """Return True if an array is only needed to resume training: a slot, the step, a loss scale, unlogged steps."""
     variable, _, _ = name.rpartition("/")
     is_slot = variable in names or name.endswith(_SLOTS)  # these are recognized even without their variable
     is_count = name in (GLOBAL_STEP, NUM_EXAMPLES, TRAIN_SECONDS)

@@ -35,17 +35,7 @@ class CheckpointFolder:
     """Saves checkpoints of a run and keeps the last few."""
 
     def __init__(self, folder: str, *, keep_max: int, is_new: bool = False, is_written: bool = True):
-        """Read the state of the folder.
-
-        Args:
-          folder: output folder of the run; it must exist.
-          keep_max: number of checkpoints to keep; 0 keeps all.
-          is_new: whether to treat the folder as empty; ignores files that another worker is about to delete.
-          is_written: whether this process writes the checkpoints; if not, it only tracks those of another worker.
-
-        Raises:
-          UserError: see `kept_checkpoints`.
-        """
+        """Read the state of the folder."""
         self._folder = folder
         self._keep_max = keep_max
         self._is_written = is_written
@@ -81,18 +71,7 @@ class CheckpointFolder:
             )
 
     def save(self, step: int, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> str:
-        """Write the checkpoint of a step, record it as the latest, and delete those beyond `keep_max`.
-
-        Args:
-          step: number of steps taken so far; part of the file name.
-          tensors: name to array.
-
-        Returns:
-          Its prefix.
-
-        Raises:
-          UserError: it cannot be written, or another process has saved a checkpoint in the meantime.
-        """
+        """Write the checkpoint of a step, record it as the latest, and delete those beyond `keep_max`."""
         prefix = os.path.join(self._folder, f"model.ckpt-{step}")
         kept = [other for other in self._kept if other != prefix] + [prefix]
         if not self._is_written:
@@ -149,15 +128,7 @@ class BestCheckpoint:
     """
 
     def __init__(self, output_dir: str, *, is_written: bool = True):
-        """Read the state of an interrupted run, and drop evaluations after its last checkpoint.
-
-        Args:
-          output_dir: the run's output folder.
-          is_written: whether this process writes to it, rather than another worker.
-
-        Raises:
-          UserError: the list of evaluations is damaged.
-        """
+        """Read the state of an interrupted run, and drop evaluations after its last checkpoint."""
         self._folder = os.path.join(output_dir, BEST_FOLDER)
         self._path = os.path.join(self._folder, _HISTORY_FILE)
         self._is_written = is_written
@@ -185,13 +156,8 @@ class BestCheckpoint:
         """Record an evaluation.
 
         Args:
-          step: number of steps taken; increases from call to call.
-          score: higher is better.
           save: saves the checkpoint and returns its prefix. It is called only for a new best score, and before the
             evaluation is recorded, so that the recorded best checkpoint always exists.
-
-        Returns:
-          The result of `save`; None if it was not called.
         """
         saved = save() if all(score > other for _, other in self._history) else None
         self._history.append((step, score))

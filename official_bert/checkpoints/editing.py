@@ -28,14 +28,6 @@ def _names(reader: CheckpointReader) -> list[str]:
 def averaged(readers: Sequence[CheckpointReader]) -> dict[str, np.ndarray]:
     """Average the arrays of several checkpoints of one architecture.
 
-    Args:
-      readers: the checkpoints, at least one.
-
-    Returns:
-      Name to array, float32; sums are computed in float64.
-
-    Raises:
-      UserError: the checkpoints have different arrays.
     Source: "Averaging Weights Leads to Wider Optima and Better Generalization"; "Attention Is All You Need", 6.1.
     """
     first = readers[0]
@@ -65,13 +57,6 @@ def with_layers(arrays: Mapping[str, np.ndarray], layers: Sequence[int]) -> dict
     `[0, 2, 4]` of six layers initializes a student (DistilBERT, section 3); `[0, 1, 0, 1]` of two layers initializes a
     deeper model, which learns faster than from random layers ("Efficient Training of BERT by Progressively Stacking").
     Everything else, such as embeddings and heads, is kept.
-
-    Args:
-      arrays: arrays of the other model, by name.
-      layers: indices of its layers that become layers 0, 1, ...
-
-    Returns:
-      Name to array.
     """
     made = {name: array for name, array in arrays.items() if not _LAYER.fullmatch(name)}
     for name, array in arrays.items():
@@ -82,15 +67,7 @@ def with_layers(arrays: Mapping[str, np.ndarray], layers: Sequence[int]) -> dict
 
 
 def with_vocabulary(arrays: Mapping[str, np.ndarray], sources: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
-    """Build a model for another vocabulary.
-
-    Args:
-      arrays: arrays of the old model, by name.
-      sources: for each id of the new vocabulary, the old ids whose mean initializes it.
-
-    Returns:
-      Name to array; the word embeddings and the bias of a masked-LM head, if any, have new rows.
-    """
+    """Build a model for another vocabulary."""
     made = dict(arrays)
     for name in _BY_TOKEN:
         if name in arrays:
@@ -104,17 +81,6 @@ def with_positions(arrays: Mapping[str, np.ndarray], old: BertConfig, num_positi
 
     Position 512 of a model of 512 is initialized as position 0, position 513 as position 1. Attention between
     neighbours then works from the start, except at the seams ("Longformer: The Long-Document Transformer", section 5).
-
-    Args:
-      arrays: arrays of the old model, by name.
-      old: its architecture.
-      num_positions: `max_position_embeddings` of the new model, larger than the old model's.
-
-    Returns:
-      Name to array.
-
-    Raises:
-      UserError: the model's number of positions differs from its architecture.
     """
     table, first = arrays[_POSITIONS], old.first_position
     if len(table) != old.max_position_embeddings:

@@ -22,17 +22,7 @@ _LOWER_CASE = "do_lower_case/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 def config_values(path: str) -> dict[str, Any]:
-    """Derive the architecture from the shapes of the variables, and the number of layers from the outputs.
-
-    Args:
-      path: the `saved_model.pb`.
-
-    Returns:
-      The keys of our config file.
-
-    Raises:
-      UserError: a file is damaged, or the model is not of a known kind.
-    """
+    """Derive the architecture from the shapes of the variables, and the number of layers from the outputs."""
     outputs = signatures(path)["serving_default"].outputs if "serving_default" in signatures(path) else {}
     # One output per layer, plus the last one again; models of the first years have only the last one.
     outputs = [output for output in outputs.values() if len(output.tensor_shape.dim) == 3]
@@ -40,11 +30,7 @@ def config_values(path: str) -> dict[str, Any]:
 
 
 def signatures(path: str) -> Mapping[str, Any]:
-    """Return the signatures of a SavedModel by name, given its `saved_model.pb`; without loading it.
-
-    Raises:
-      UserError: the file is damaged.
-    """
+    """Return the signatures of a SavedModel by name, given its `saved_model.pb`; without loading it."""
     try:
         with files.open_file(path, "rb") as source:
             return saved_model_pb2.SavedModel.FromString(source.read()).meta_graphs[0].signature_def
@@ -53,24 +39,12 @@ def signatures(path: str) -> Mapping[str, Any]:
 
 
 def read_model(folder: str, config: BertConfig) -> dict[str, StoredArray]:
-    """List the weights under our names.
-
-    Args:
-      folder: the folder of the `saved_model.pb`.
-      config: the architecture.
-
-    Raises:
-      UserError: the variables are damaged, or those of another kind of model.
-    """
+    """List the weights under our names."""
     return model_garden.read_model(_variables(folder).removesuffix(".index"), config)
 
 
 def text_settings(folder: str) -> tuple[dict[str, bool], str]:
-    """Return the casing recorded in a model, and the file that records it.
-
-    Raises:
-      UserError: the variables are damaged.
-    """
+    """Return the casing recorded in a model, and the file that records it."""
     path = _variables(folder)
     reader = CheckpointReader(path, model_garden.KIND, of_objects=True)
     if _LOWER_CASE not in reader.shapes:

@@ -61,17 +61,11 @@ _TWO_TABLES: _Layers = (
 
 
 class _Backbone(NamedTuple):
-    """A backbone class.
+    """A backbone class."""
 
-    Attributes:
-      values: config keys with fixed values.
-      layers: layers other than the transformer's.
-      zeros: tables that are zero in the released model, and missing here.
-    """
-
-    values: Mapping[str, Any]
-    layers: _Layers
-    zeros: tuple[str, ...] = ()
+    values: Mapping[str, Any]  # config keys with fixed values
+    layers: _Layers  # layers other than the transformer's
+    zeros: tuple[str, ...] = ()  # tables that are zero in the released model, and missing here
 
 
 def _roberta(family: str) -> _Backbone:
@@ -135,14 +129,7 @@ _Sizes = TypedDict("_Sizes", dict.fromkeys(_KEYS, int) | {"dropout": float}, tot
 
 
 def config_values(path: str) -> dict[str, Any]:
-    """Translate the `config.json` of a preset.
-
-    Returns:
-      The keys of our config file.
-
-    Raises:
-      UserError: the file is damaged, or of another class.
-    """
+    """Translate the `config.json` of a preset."""
     preset = text_files.read_json_as(path, "model config", _Preset)
     name, theirs = preset["class_name"], preset["config"]
     if name not in _BACKBONES:
@@ -160,11 +147,7 @@ def config_values(path: str) -> dict[str, Any]:
 
 
 def read_model(folder: str, config: BertConfig) -> dict[str, StoredArray | np.ndarray]:
-    """List the weights of a preset under our names.
-
-    Raises:
-      UserError: a file is missing or damaged, or contains another model; the message names the file.
-    """
+    """List the weights of a preset under our names."""
     config_file = os.path.join(folder, _CONFIG_FILE)
     config_values(config_file)  # raises for another class
     backbone = _BACKBONES[_class_of(config_file)]
@@ -189,11 +172,7 @@ def read_model(folder: str, config: BertConfig) -> dict[str, StoredArray | np.nd
 
 
 def text_settings(folder: str) -> tuple[dict[str, bool], str]:
-    """Return the casing recorded in a preset's tokenizer, and the file that records it.
-
-    Raises:
-      UserError: the file is damaged.
-    """
+    """Return the casing recorded in a preset's tokenizer, and the file that records it."""
     path = os.path.join(folder, _TOKENIZER_FILE)
     config = text_files.read_json(path, "tokenizer").get("config") if files.exists(path) else None
     if not (isinstance(config, dict) and isinstance(lower := config.get("lowercase"), bool)):

@@ -20,16 +20,7 @@ Variables = Iterable[keras.Variable] | Mapping[str, keras.Variable | tf.Variable
 
 
 def check_kind(source: str, missing: Collection[str], there: Collection[str]) -> None:
-    """Raise if a checkpoint belongs to a different encoder family than the model.
-
-    Args:
-      source: the checkpoint, for messages.
-      missing: names of variables that the checkpoint lacks.
-      there: names of variables that it has.
-
-    Raises:
-      UserError: the families differ; the message names the required config.
-    """
+    """Raise if a checkpoint belongs to a different encoder family than the model."""
     given, wanted = _family_of_names(there), _family_of_names(missing)
     if given and wanted and given != wanted:
         key = f" ({wanted.own_key})" if wanted.own_key else ""
@@ -46,28 +37,17 @@ def _family_of_names(names: Collection[str]) -> Family | None:
 
 @dataclasses.dataclass(frozen=True)
 class LoadReport:
-    """Result of loading a checkpoint.
+    """Result of loading a checkpoint."""
 
-    Attributes:
-      source: the checkpoint.
-      matched: names of the variables that the checkpoint has.
-      missing: names of newly initialized variables, which the checkpoint lacks or has in another size.
-      unused: names in the checkpoint that the model lacks, except optimizer state.
-      idle: those of `missing` that matter only beside other missing ones, such as a pooler beside a new classifier.
-    """
-
-    source: str
-    matched: list[str]
-    missing: list[str]
-    unused: list[str]
+    source: str  # the checkpoint
+    matched: list[str]  # names of the variables that the checkpoint has
+    missing: list[str]  # names of newly initialized variables, which the checkpoint lacks or has in another size
+    unused: list[str]  # names in the checkpoint that the model lacks, except optimizer state
+    # those of `missing` that matter only beside other missing ones, such as a pooler beside a new classifier
     idle: frozenset[str] = frozenset()
 
     def log(self, *, is_trained_next: bool = True) -> None:
-        """Log the counts and the names to check; with `--verbosity=1` also each variable that was set.
-
-        Args:
-          is_trained_next: whether training follows; otherwise newly initialized variables cause a warning.
-        """
+        """Log the counts and the names to check; with `--verbosity=1` also each variable that was set."""
         logging.info(
             "%s: %d variables loaded, %d newly initialized, %d unused",
             self.source,
@@ -112,20 +92,7 @@ def check_fits(
     required: Callable[[str], bool] | None = None,
     makes_new_head: bool = False,
 ) -> LoadReport:
-    """Raise unless a checkpoint fits variables; does not set them.
-
-    Args:
-      reader: the checkpoint.
-      *groups: the variables to set.
-      required: returns True for names that must be present; others, such as a new head, may be missing. None for all.
-      makes_new_head: whether a head of another size counts as missing, with a warning.
-
-    Returns:
-      A report.
-
-    Raises:
-      UserError: a required variable is missing, or a variable has another shape; the message names it.
-    """
+    """Raise unless a checkpoint fits variables; does not set them."""
     named, shapes = _by_name(groups), reader.shapes
     missing = [name for name in named if name not in shapes]
     required_missing = [name for name in missing if required is None or required(name)]

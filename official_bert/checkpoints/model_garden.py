@@ -72,18 +72,7 @@ class _Array(NamedTuple):
 
 
 def config_values(path: str, num_hidden_layers: int | None = None) -> dict[str, Any]:
-    """Derive the architecture from the shapes of the variables.
-
-    Args:
-      path: the index of a checkpoint.
-      num_hidden_layers: the number of layers, if known; it cannot be derived if layers share their weights.
-
-    Returns:
-      The keys of our config file.
-
-    Raises:
-      UserError: the checkpoint is damaged, is not such a model, or leaves the number of layers open.
-    """
+    """Derive the architecture from the shapes of the variables."""
     found = _find_variables(path.removesuffix(".index"))
     numbers = {slot.number for slot in found if isinstance(slot, LayerVariable)}
     number = next(iter(numbers))
@@ -121,11 +110,7 @@ def _log_once(level: int, text: str) -> None:
 
 
 def read_model(prefix: str, config: BertConfig) -> dict[str, StoredArray]:
-    """List the weights under our names.
-
-    Raises:
-      UserError: the checkpoint is damaged or is not such a model; the message names an array.
-    """
+    """List the weights under our names."""
     found, reader = _find_variables(prefix), CheckpointReader(prefix, KIND, of_objects=True)
     numbers = config.layer_numbers
     layers = {slot.number for slot in found if isinstance(slot, LayerVariable)}
@@ -140,11 +125,7 @@ def read_model(prefix: str, config: BertConfig) -> dict[str, StoredArray]:
 
 
 def _find_variables(prefix: str) -> dict[str | LayerVariable, _Array]:
-    """Find the variables of a model in a checkpoint, by our names.
-
-    Raises:
-      UserError: the checkpoint is damaged, or has unknown variables; the message names one.
-    """
+    """Find the variables of a model in a checkpoint, by our names."""
     reader = CheckpointReader(prefix, KIND, of_objects=True)
     if OBJECT_GRAPH not in reader.shapes:
         raise UserError(f"{prefix} has no object graph, so it is not a TensorFlow 2 checkpoint; {_ADVICE}")

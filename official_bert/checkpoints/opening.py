@@ -45,19 +45,7 @@ class _MergingReader(CheckpointReader):
 
 
 def open_checkpoint(path: str, what: str, bert_config: BertConfig | None = None) -> CheckpointReader:
-    """Open initial weights; a model in another format is not read until needed.
-
-    Args:
-      path: see `find_checkpoint`.
-      what: the parameter that named it, for messages.
-      bert_config: the architecture, if it is not the one in the model's own files.
-
-    Returns:
-      A reader of the arrays under our names; low-rank updates are added to the kernels.
-
-    Raises:
-      UserError: there is no such checkpoint, or it cannot be read.
-    """
+    """Open initial weights; a model in another format is not read until needed."""
     place = find_checkpoint(path, what)
     if hugging_face_folder(place) is not None:
         return _ConvertingReader(place, what, bert_config, safetensors.read_model)
@@ -119,19 +107,7 @@ def open_pretrained(
     *,
     parameter: str = "path",
 ) -> tuple[CheckpointReader, BertConfig]:
-    """Find the weights and the architecture of a model, without reading the weights.
-
-    Args:
-      path: see `BertEncoder.from_checkpoint`.
-      bert_config: the architecture, or its file, if it is not the `bert_config.json` beside the checkpoint.
-      parameter: the caller's name for `path`, for messages.
-
-    Returns:
-      A reader of the arrays under this package's variable names, and the architecture.
-
-    Raises:
-      UserError: either is missing or damaged, or the model is too large for this machine.
-    """
+    """Find the weights and the architecture of a model, without reading the weights."""
     path = network.local_folder(os.fspath(path))
     if path.endswith((".keras", ".h5")):
         raise UserError(f"{path} is not a checkpoint; load it with keras.models.load_model, or with load_weights")
@@ -160,14 +136,6 @@ def save_pretrained(path: str | os.PathLike[str], variables: Mapping[str, keras.
     Args:
       path: a folder, for a checkpoint named `bert_model.ckpt`, or a prefix whose last part contains `.ckpt`.
         Missing folders are created.
-      variables: name to variable.
-      config: the architecture.
-
-    Returns:
-      The checkpoint's prefix.
-
-    Raises:
-      UserError: the `bert_config.json` of another model is in the same folder, or the files cannot be written.
     """
     path = os.fspath(path)
     prefix = path if ".ckpt" in os.path.basename(path) else os.path.join(path, _CHECKPOINT)

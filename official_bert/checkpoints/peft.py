@@ -54,23 +54,13 @@ class _Config(_Needed, total=False):
 
 
 class Adapter(NamedTuple):
-    """The content of the two files.
+    """The content of the two files."""
 
-    Attributes:
-      values: the keys of the config.
-      arrays: float32 arrays by their names.
-    """
-
-    values: dict[str, Any]
-    arrays: dict[str, np.ndarray]
+    values: dict[str, Any]  # the keys of the config
+    arrays: dict[str, np.ndarray]  # float32 arrays by their names
 
 
 def read_adapter(folder: str) -> Adapter:
-    """Read an adapter.
-
-    Raises:
-      UserError: a file is missing or damaged, or the adapter is of another kind.
-    """
     path = os.path.join(folder, CONFIG_FILE)
     values = text_files.read_json_as(path, "adapter config", _Config)
     for key, value in values.items():
@@ -88,20 +78,7 @@ def read_adapter(folder: str) -> Adapter:
 def with_adapter(
     arrays: Mapping[str, np.ndarray], adapter: Adapter, config: BertConfig, folder: str
 ) -> dict[str, np.ndarray]:
-    """Merge an adapter into a model.
-
-    Args:
-      arrays: the arrays of the model, under our names.
-      adapter: the adapter; it may have the weights of a head, too.
-      config: the architecture of the model.
-      folder: the adapter's folder, for messages.
-
-    Returns:
-      The arrays of the merged model: kernels have alpha / rank * A @ B added, and heads are replaced.
-
-    Raises:
-      UserError: an array of the adapter does not belong to the model, or another one of it is missing.
-    """
+    """Merge an adapter into a model."""
     theirs = config.family.hugging_face
     head = _head_of(adapter, folder)
     rules = {rule.target: rule for rule in _rules(config, [head] if head else theirs.heads)}
@@ -163,16 +140,7 @@ def _head_of(adapter: Adapter, folder: str) -> str | None:
 
 
 def adapter_of(reader: CheckpointReader, config: BertConfig, base_model: str | None = None) -> Adapter:
-    """Return the adapter of a checkpoint of a run with `lora_rank`, with the head and the pooler that it trained.
-
-    Args:
-      reader: the checkpoint, whose updates have not been merged.
-      config: its architecture.
-      base_model: the model that was adapted, if known.
-
-    Raises:
-      UserError: the checkpoint has no updates, or a head that `transformers` lacks.
-    """
+    """Return the adapter of a checkpoint of a run with `lora_rank`, with the head and the pooler that it trained."""
     if LORA_SCALE not in reader.shapes:
         raise UserError(
             f"{reader.name} has no low-rank updates (LoRA); give the output folder of a run that trained them"

@@ -68,11 +68,7 @@ class DeclaredTensor(NamedTuple):
 
 
 def list_tensors(path: str, source: IO[bytes], num_bytes: int) -> list[DeclaredTensor]:
-    """List the dict of tensors in a file of `num_bytes` written by `torch.save`.
-
-    Raises:
-      UserError: it is damaged, or contains or requests something else.
-    """
+    """List the dict of tensors in a file of `num_bytes` written by `torch.save`."""
     try:
         open_kind = _open_zip if zipfile.is_zipfile(source) else _open_legacy
         source.seek(0)

@@ -41,47 +41,25 @@ NEED_POOLER = frozenset({"classifier", "multiple-choice head", "next-sentence he
 
 
 class Weights(NamedTuple):
-    """The arrays of a model.
+    """The arrays of a model."""
 
-    Attributes:
-      arrays: name to float32 array, some of which are read from a file when needed.
-      parts: parts of the model, for the log: encoder, pooler, heads.
-      new: names of arrays that the model lacks; they are newly initialized.
-      idle: those of `new` that the model's own heads do not use.
-      lacking: what the class in `config.json` has and the weights lack, for messages; usually empty.
-    """
-
-    arrays: dict[str, np.ndarray | StoredArray]
-    parts: list[str]
-    new: frozenset[str] = frozenset()
-    idle: frozenset[str] = frozenset()
-    lacking: str = ""
+    arrays: dict[str, np.ndarray | StoredArray]  # name to float32 array, some of which are read from a file when needed
+    parts: list[str]  # parts of the model, for the log: encoder, pooler, heads
+    new: frozenset[str] = frozenset()  # names of arrays that the model lacks; they are newly initialized
+    idle: frozenset[str] = frozenset()  # those of `new` that the model's own heads do not use
+    lacking: str = ""  # what the class in `config.json` has and the weights lack, for messages; usually empty
 
 
 class HfWeights(NamedTuple):
-    """The arrays of a model under Hugging Face's names.
+    """The arrays of a model under Hugging Face's names."""
 
-    Attributes:
-      arrays: name to float32 array.
-      architecture: their model class in `transformers`.
-      num_classes: number of classes of the classifier; None without a classifier.
-    """
-
-    arrays: dict[str, np.ndarray]
-    architecture: str
-    num_classes: int | None
+    arrays: dict[str, np.ndarray]  # name to float32 array
+    architecture: str  # their model class in `transformers`
+    num_classes: int | None  # number of classes of the classifier; None without a classifier
 
 
 def read_model(folder: str, config: BertConfig) -> Weights:
-    """Read the weights of a Hugging Face folder under our names.
-
-    Args:
-      folder: the folder.
-      config: the architecture.
-
-    Raises:
-      UserError: see `read_folder` and `from_hf`.
-    """
+    """Read the weights of a Hugging Face folder under our names."""
     return from_hf(read_folder(folder, config), config, folder, architecture_of(folder))
 
 
@@ -91,18 +69,6 @@ def from_hf(
     """Convert Hugging Face's arrays to our names and layout.
 
     A missing pooler, which `transformers` drops from models that do not use it, is newly initialized.
-
-    Args:
-      arrays: the result of `read_folder`.
-      config: the architecture.
-      source: the folder, for messages.
-      architecture: their model class in `transformers`, if known.
-
-    Returns:
-      Arrays for `write_checkpoint`.
-
-    Raises:
-      UserError: an array is unknown, missing or has another shape; the message names it.
     """
     theirs = config.family.hugging_face
     parts, constants = theirs.parts_with(theirs.heads_of(arrays, architecture)), theirs.constants(config)
@@ -137,18 +103,6 @@ def to_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -> 
     """Convert our arrays to Hugging Face's names and layout.
 
     Optimizer state, arrays that the class lacks, and a pooler that was never trained are dropped.
-
-    Args:
-      arrays: arrays of a checkpoint.
-      config: the architecture.
-      source: the checkpoint, for messages.
-
-    Returns:
-      Arrays for `write_file`, and their description for `config.json`.
-
-    Raises:
-      UserError: an array is unknown, missing or of another shape, or no class has this combination of
-        heads.
     """
     arrays = {name: array for name, array in arrays.items() if not is_training_state(name, arrays)}
     theirs = config.family.hugging_face
@@ -253,16 +207,9 @@ def fits(shape: tuple[int, ...], letters: str, known_sizes: dict[str, int]) -> b
 def read_folder(folder: str, config: BertConfig) -> dict[str, StoredArray]:
     """List the weights of a Hugging Face folder: one or several safetensors or PyTorch files.
 
-    Args:
-      folder: the folder.
-      config: the architecture, whose family defines the tensors' names.
-
     Returns:
       Name to array, under the names of current models with heads: with `bert.` or the like, LayerNorm's `gamma`
         and `beta` as `weight` and `bias`, each tied variable once, no buffers.
-
-    Raises:
-      UserError: there are no such files, one is damaged, or two tensors that must be equal differ.
     """
     theirs = config.family.hugging_face
     arrays: dict[str, StoredArray] = {}
@@ -389,12 +336,7 @@ def _todays_name(name: str, theirs: HuggingFace) -> str:
 
 
 def write_file(path: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a safetensors file atomically.
-
-    Args:
-      path: the file.
-      arrays: name to array.
-    """
+    """Write a safetensors file atomically."""
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}  # the writer ignores strides
     data = safetensors.numpy.save(contiguous, metadata={"format": "pt"})  # transformers refuses files without it
     with writing.atomic_write(path, "wb") as sink:

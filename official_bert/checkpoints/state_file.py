@@ -47,15 +47,10 @@ def delete_checkpoints(folder: str) -> None:
 
 
 class CheckpointState(NamedTuple):
-    """The contents of the file.
+    """The contents of the file."""
 
-    Attributes:
-      latest: prefix of the last checkpoint.
-      kept: prefixes of all kept checkpoints, oldest first.
-    """
-
-    latest: str
-    kept: list[str]
+    latest: str  # prefix of the last checkpoint
+    kept: list[str]  # prefixes of all kept checkpoints, oldest first
 
 
 def read_state(folder: str) -> CheckpointState | None:
@@ -74,11 +69,7 @@ def read_state(folder: str) -> CheckpointState | None:
 
 
 def kept_checkpoints(folder: str) -> list[str]:
-    """Return the prefixes of the checkpoints of an existing folder, the latest last; empty if there are none.
-
-    Raises:
-      UserError: the folder contains checkpoints, but its state file is missing or damaged, or lists a missing one.
-    """
+    """Return the prefixes of the checkpoints of an existing folder, the latest last; empty if there are none."""
     check_path(folder)
     state = read_state(folder)
     if state is None:
@@ -104,11 +95,7 @@ def kept_checkpoints(folder: str) -> list[str]:
 
 
 def latest_checkpoint(folder: str) -> str | None:
-    """Return the prefix of the last checkpoint in a run's folder; None if there is none.
-
-    Raises:
-      UserError: see `kept_checkpoints`.
-    """
+    """Return the prefix of the last checkpoint in a run's folder; None if there is none."""
     kept = kept_checkpoints(folder) if files.is_folder(folder) else []
     return kept[-1] if kept else None
 
@@ -120,11 +107,7 @@ def step_of(prefix: str) -> int | None:
 
 
 def check_path(prefix: str) -> None:
-    r"""Raise if TensorFlow would treat a path as a glob: it could write the checkpoint but not read it.
-
-    Raises:
-      UserError: it contains one of `[ ] * ? \`.
-    """
+    r"""Raise if TensorFlow would treat a path as a glob: it could write the checkpoint but not read it."""
     if _PATTERN.search(prefix):
         raise UserError(
             f"{prefix}: TensorFlow cannot read checkpoints whose path contains [ ] * ? or \\; use another path"
@@ -137,13 +120,6 @@ def find_checkpoint(path: str, what: str) -> str:
     Args:
       path: a prefix, one of a checkpoint's files, a folder with a state file, or, like released models, a folder with a
         single checkpoint; or a folder in another format, or its weights file.
-      what: the parameter that named it, for messages: "init_checkpoint".
-
-    Returns:
-      Its prefix; for a model in a folder format, such as Hugging Face's, the folder.
-
-    Raises:
-      UserError: there is no such checkpoint.
     """
     files.check_name(path)
     folder = hugging_face_folder(path)
@@ -169,12 +145,7 @@ def hugging_face_folder(path: str) -> str | None:
 
 
 def model_folders(path: str, *, of_encoder: bool = True) -> list[str]:
-    """Return the folders with a model's other files: its checkpoint's folder and, for `best`, the run's folder.
-
-    Args:
-      path: see `find_checkpoint`; it need not exist.
-      of_encoder: for a sentence-transformers folder, return the encoder's folder.
-    """
+    """Return the folders with a model's other files: its checkpoint's folder and, for `best`, the run's folder."""
     folder = path if files.is_folder(path) else os.path.dirname(path)
     if of_encoder:
         folder = encoder_folder(folder)

@@ -45,7 +45,6 @@ class StoredArray:
 
     @property
     def T(self) -> "StoredArray":  # noqa: N802 (as of NumPy's arrays)
-        """The transposed array."""
         return self.changed(np.transpose)
 
     def changed(self, change: Callable[[np.ndarray], np.ndarray]) -> "StoredArray":
@@ -102,13 +101,7 @@ class LayerVariable(NamedTuple):
 
 
 def find_layer_variable(name: str, pattern: re.Pattern, parts: Mapping[str, str]) -> LayerVariable | None:
-    """Return the variable of a layer that a name denotes; None for another name.
-
-    Args:
-      name: a name in a file.
-      pattern: matches layer number, part and variable.
-      parts: the names of the parts in the file, with ours.
-    """
+    """Return the variable of a layer that a name denotes; None for another name."""
     match = pattern.fullmatch(name)
     if match is None or match[2] not in parts:
         return None
@@ -119,10 +112,8 @@ def to_ours(variable: str | LayerVariable, array: StoredArray, config: BertConfi
     """Return a variable under our name and in our layout; None if the model has no such layer.
 
     Args:
-      variable: a variable of a layer, or our name.
       array: its value. Attention projections have axes for the heads, [width, heads, size], and the projection after
         attention [heads, size, width]; classes are the last axis.
-      config: the architecture.
     """
     if isinstance(variable, str):
         return variable, array.T if variable.endswith("output_weights") else array

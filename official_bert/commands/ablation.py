@@ -95,12 +95,10 @@ class AblationConfig(CorpusOptions, TextOptions):
 
     @property
     def table_names(self) -> list[str]:
-        """The tables to compute."""
         return [name.strip() for name in self.tables.split(",")]
 
     @property
     def seeds(self) -> list[int]:
-        """The random seeds."""
         return [int(seed) for seed in self.random_seed.split(",")]
 
 
@@ -129,23 +127,14 @@ _DECIMALS = 4
 
 
 class _Variant(NamedTuple):
-    """A model variant that differs from BERT.
+    """A model variant that differs from BERT."""
 
-    Attributes:
-      name: name of its folders.
-      cells: its cells in the table.
-      architecture: overrides of `bert_config.json`.
-      pretraining: overrides of the pretraining flags.
-      finetuning: overrides of the fine-tuning flags.
-      pretrained_as: the variant whose pretrained model is fine-tuned; None for its own.
-    """
-
-    name: str
-    cells: tuple[str, ...]
-    architecture: Mapping[str, Any] = {}
-    pretraining: Mapping[str, Any] = {}
-    finetuning: Mapping[str, Any] = {}
-    pretrained_as: str | None = None
+    name: str  # name of its folders
+    cells: tuple[str, ...]  # its cells in the table
+    architecture: Mapping[str, Any] = {}  # overrides of `bert_config.json`
+    pretraining: Mapping[str, Any] = {}  # overrides of the pretraining flags
+    finetuning: Mapping[str, Any] = {}  # overrides of the fine-tuning flags
+    pretrained_as: str | None = None  # the variant whose pretrained model is fine-tuned; None for its own
 
 
 _NO_NEXT_SENTENCE = {"use_next_sentence": False}
@@ -201,18 +190,12 @@ def _size_variants(config: BertConfig) -> list[_Variant]:
 
 
 class _Table(NamedTuple):
-    """A table of results.
+    """A table of results."""
 
-    Attributes:
-      title: the table's title.
-      columns: headers of the columns that distinguish the variants.
-      variants: returns the variants of an architecture.
-      has_perplexity: whether to compare masked-LM perplexity; requires the same prediction targets for all variants.
-    """
-
-    title: str
-    columns: tuple[str, ...]
-    variants: Callable[[BertConfig], list[_Variant]]
+    title: str  # the table's title
+    columns: tuple[str, ...]  # headers of the columns that distinguish the variants
+    variants: Callable[[BertConfig], list[_Variant]]  # returns the variants of an architecture
+    # whether to compare masked-LM perplexity; requires the same prediction targets for all variants
     has_perplexity: bool
 
 
@@ -232,11 +215,7 @@ class _Trials(NamedTuple):
 
 
 def run(config: AblationConfig) -> None:
-    """Execute unfinished runs, then print the tables.
-
-    Raises:
-      UserError: a setting is invalid, a folder has runs with other settings, or a run fails.
-    """
+    """Execute unfinished runs, then print the tables."""
     from official_bert.tasks.classification.datasets import named_dataset
 
     metric = f"eval_{named_dataset(config.task_name).primary_metric}"
@@ -444,7 +423,6 @@ def _rows(
 
 
 def _all_scores(runs: Mapping[tuple[str, int], _Trials], metric: str) -> list[list[str]]:
-    """Return the scores of each run."""
     rows = [["variant", "seed", f"heldout_{_MASKED_LM_LOSS}", metric]]
     for (name, seed), trials in runs.items():
         scores = (trials.heldout.score, trials.finetuned.score)

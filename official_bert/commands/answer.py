@@ -48,11 +48,7 @@ _STANDARD_INPUT = "standard input"
 
 
 def run(config: AnswerConfig) -> None:
-    """Print the best answers to one question, or to each question from standard input as it arrives.
-
-    Raises:
-      UserError: files do not match, or the text or a question is empty.
-    """
+    """Print the best answers to one question, or to each question from standard input as it arrives."""
     from official_bert.inference.predictor import Predictor
     from official_bert.tasks.question_answering.servable import load_servable
     from official_bert.training.model_files import read_model_files
@@ -109,11 +105,7 @@ def _with_fitting_stride(config: AnswerConfig) -> AnswerConfig:
 
 
 def _questions_from_input() -> Iterator[str]:
-    """Yield the nonblank lines of standard input as they arrive.
-
-    Raises:
-      UserError: there are none.
-    """
+    """Yield the nonblank lines of standard input as they arrive."""
     if sys.stdin.isatty():
         logging.info("type questions, one per line; Ctrl-D ends")
     num_questions = 0

@@ -115,12 +115,7 @@ def check(config: BeamPredictionConfig) -> None:
 
 
 def run(config: BeamPredictionConfig) -> None:
-    """Predict all inputs.
-
-    Raises:
-      UserError: an input or the model is missing or corrupt, an option is unknown, a worker died, or the output cannot
-        be written.
-    """
+    """Predict all inputs."""
     from official_bert.data.feature_files import NPY, ids_path
     from official_bert.data.text_inputs import TextSource
     from official_bert.inference import finished_runs

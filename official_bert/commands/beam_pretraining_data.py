@@ -31,11 +31,7 @@ def check(config: BeamPretrainingDataConfig) -> None:
 
 
 def run(config: BeamPretrainingDataConfig) -> None:
-    """Create the records.
-
-    Raises:
-      UserError: an input is missing or unreadable, an option is unknown, a worker died, or an output cannot be written.
-    """
+    """Create the records."""
     from official_bert.data.corpus_files import corpus_parts
     from official_bert.tasks.pretraining.inputs import keeping_tokenizer
     from official_bert.tasks.pretraining.records import CorpusCounts, RecordCounts, RecordSettings

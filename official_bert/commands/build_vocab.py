@@ -25,11 +25,7 @@ class VocabConfig(CorpusOptions, TextOptions):
 
 
 def run(config: VocabConfig) -> None:
-    """Learn a vocabulary and write it.
-
-    Raises:
-      UserError: an input is missing, or the output cannot be written.
-    """
+    """Learn a vocabulary and write it."""
     from official_bert.data.vocab_learner import count_corpus_words, learn_vocab
 
     paths = find_inputs(config.input_file)

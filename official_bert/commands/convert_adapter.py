@@ -31,11 +31,7 @@ def check(config: AdapterConfig) -> None:
 
 
 def run(config: AdapterConfig) -> None:
-    """Convert in the direction that the flags select.
-
-    Raises:
-      UserError: a file is missing or damaged, they do not match, or the output would overwrite a model.
-    """
+    """Convert in the direction that the flags select."""
     model = _model(config)
     if config.adapter_dir is None:
         _write_adapter(config, model)

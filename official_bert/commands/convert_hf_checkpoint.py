@@ -97,11 +97,7 @@ _HF_CONFIG_FILE, _HF_TOKENIZER_FILE, _CARD_FILE = "config.json", "tokenizer_conf
 
 
 def run(config: HfConversionConfig) -> None:
-    """Convert in the direction that the flags select.
-
-    Raises:
-      UserError: a file is missing or corrupt, does not match the others, or would be overwritten.
-    """
+    """Convert in the direction that the flags select."""
     writing.check_new_folder(config.output_dir, "output_dir")
     if config.to_hf:
         _convert_to_hf(config)
@@ -238,11 +234,7 @@ def _sentence_modules(
 
 
 def _labels(init_checkpoint: str, num_classes: int | None) -> dict[str, Any]:
-    """Return the `config.json` keys for the class names, if the model's folder has them.
-
-    Raises:
-      UserError: the number of class names differs from the model's number of classes.
-    """
+    """Return the `config.json` keys for the class names, if the model's folder has them."""
     from official_bert.checkpoints.state_file import model_folders
     from official_bert.training.run_folder import read_labels, read_run_config
 

@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 
 def run(config: PretrainingDataConfig) -> None:
-    """Create the records.
-
-    Raises:
-      UserError: an input is missing, unreadable or changes while being read, or an output cannot be written.
-    """
+    """Create the records."""
     from official_bert.tasks.pretraining.inputs import keeping_tokenizer
     from official_bert.tasks.pretraining.records import RecordSettings
 

@@ -127,11 +127,6 @@ _MADE_FILES = {
 
 
 def run(config: DemoConfig) -> None:
-    """Run the demo.
-
-    Raises:
-      UserError: the folder does not belong to the demo, a command fails, or an accuracy is too low.
-    """
     folder = config.output_dir or _FOLDERS[config.task]
     prepare_folder(Path(folder), _MADE_FILES[config.task])
     demo = _show_pretraining if config.task == "pretraining" else _show_classification

@@ -52,12 +52,7 @@ def check(config: EditCheckpointConfig) -> None:
 
 
 def run(config: EditCheckpointConfig) -> None:
-    """Write the new model.
-
-    Raises:
-      UserError: a checkpoint is unreadable or does not match the others or the configuration, a layer does not exist,
-        or the output would overwrite a model.
-    """
+    """Write the new model."""
     from official_bert.checkpoints.editing import averaged, num_layers, read_model, with_layers
     from official_bert.checkpoints.opening import open_checkpoint
     from official_bert.training.model_folder import write_model
@@ -94,7 +89,6 @@ def run(config: EditCheckpointConfig) -> None:
 
 
 def _chosen_layers(config: EditCheckpointConfig, model: EditedModel) -> list[int] | None:
-    """Return the layers to keep; None for all."""
     if config.num_layers is None and config.layers is None:
         return None
     bert_config, config_file = model.bert_config, model.config_file

@@ -88,12 +88,7 @@ def check(config: EditVocabConfig) -> None:
 
 
 def run(config: EditVocabConfig) -> None:
-    """Write checkpoint, architecture and vocabulary, and log tokenization statistics before and after.
-
-    Raises:
-      UserError: a file is missing or corrupt, the model's files do not match, the text has no words or no new
-        wordpieces, or the output would overwrite a model.
-    """
+    """Write checkpoint, architecture and vocabulary, and log tokenization statistics before and after."""
     from official_bert.checkpoints.editing import read_model, with_vocabulary
     from official_bert.checkpoints.opening import open_checkpoint
     from official_bert.data.vocab_learner import count_corpus_words, coverage, pruned

@@ -76,11 +76,7 @@ def check(config: EmbeddingExportConfig) -> None:
 
 
 def run(config: EmbeddingExportConfig) -> None:
-    """Write the next version of the export.
-
-    Raises:
-      UserError: a file is missing or corrupt, they do not match, or the export cannot be written.
-    """
+    """Write the next version of the export."""
     from official_bert.serving.exports import export_run
     from official_bert.serving.versions import check_export_dir
     from official_bert.training.model_files import read_model_files

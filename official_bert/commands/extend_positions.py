@@ -30,12 +30,7 @@ def check(config: ExtendPositionsConfig) -> None:
 
 
 def run(config: ExtendPositionsConfig) -> None:
-    """Write the new model.
-
-    Raises:
-      UserError: a file is missing or corrupt, they do not match, the model already has as many positions, or the output
-        would overwrite a model.
-    """
+    """Write the new model."""
     from official_bert.checkpoints.editing import read_model, with_positions
     from official_bert.checkpoints.opening import open_checkpoint
     from official_bert.config.bert_config import check_memory

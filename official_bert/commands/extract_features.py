@@ -102,7 +102,6 @@ class FeatureConfig(TextFileOptions, DeviceOptions, ModelOptions):
 
     @property
     def layer_indices(self) -> list[int]:
-        """The layer numbers listed by --layers."""
         return layer_numbers(self.layers)
 
 
@@ -113,11 +112,7 @@ def check(config: FeatureConfig) -> None:
 
 
 def run(config: FeatureConfig) -> None:
-    """Write the features of all texts.
-
-    Raises:
-      UserError: a file is missing or corrupt, they do not match, or the output cannot be written.
-    """
+    """Write the features of all texts."""
     from official_bert.data.feature_files import FeatureLayout, feature_writer
     from official_bert.inference.feature_shards import write_shards
     from official_bert.inference.text_encoder import VectorSettings, load_text_encoder

@@ -18,11 +18,7 @@ class FillMaskConfig(ModelOptions):
 
 
 def run(config: FillMaskConfig) -> None:
-    """Print the most likely words for each mask.
-
-    Raises:
-      UserError: files do not match, or the text has no [MASK] or is too long.
-    """
+    """Print the most likely words for each mask."""
     from official_bert.inference.predictor import Predictor
     from official_bert.tasks.pretraining.servable import load_servable
     from official_bert.tokenization import vocab

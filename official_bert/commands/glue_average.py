@@ -41,11 +41,7 @@ _DECIMALS = 2
 
 
 def run(config: GlueAverageConfig) -> None:
-    """Print the table.
-
-    Raises:
-      UserError: a folder lacks the results of a GLUE task.
-    """
+    """Print the table."""
     from official_bert.tasks.classification.datasets import GLUE_NAMES
     from official_bert.training.run_folder import RESULTS_FILE
 

@@ -67,11 +67,7 @@ _SECONDS_BETWEEN_LOOKS = 0.2
 
 
 def run(config: LaunchConfig) -> None:
-    """Start local workers, or this machine's worker, or print TF_CONFIG for all workers.
-
-    Raises:
-      UserError: the command cannot be started, or a worker failed.
-    """
+    """Start local workers, or this machine's worker, or print TF_CONFIG for all workers."""
     hosts = config.addresses
     if hosts and config.worker_index is None:
         for index, host in enumerate(hosts):

@@ -82,11 +82,7 @@ def check(config: HardNegativeConfig) -> None:
 
 
 def run(config: HardNegativeConfig) -> None:
-    """Write the pairs with their negatives.
-
-    Raises:
-      UserError: a file is missing or corrupt, they do not match, a pair lacks a text, or no pair has enough negatives.
-    """
+    """Write the pairs with their negatives."""
     from official_bert.data.text_inputs import TextOrPair
     from official_bert.inference.mining import NegativeRule, hard_negatives
     from official_bert.inference.sentence_index import Sentence, SentenceSearch

@@ -34,11 +34,7 @@ def check(config: ParaphraseConfig) -> None:
 
 
 def run(config: ParaphraseConfig) -> None:
-    """Write the pairs, most similar first.
-
-    Raises:
-      UserError: a file is missing or corrupt, they do not match, or no pair is similar enough.
-    """
+    """Write the pairs, most similar first."""
     from official_bert.inference.mining import similar_pairs
     from official_bert.inference.sentence_index import SentenceSearch
     from official_bert.training.model_files import read_model_files

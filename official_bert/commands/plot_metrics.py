@@ -48,11 +48,7 @@ _EVALUATION_FOLDER = "eval"  # flags of an evaluation-only run
 
 
 def run(config: CurvesConfig) -> None:
-    """Write the page and the image.
-
-    Raises:
-      UserError: a pattern matches no run with metrics, the runs' tasks differ, or the output cannot be written.
-    """
+    """Write the page and the image."""
     from official_bert.training.run_folder import distinct_names
     from official_bert.visualization import curves, curves_image
 

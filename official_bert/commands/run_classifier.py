@@ -8,11 +8,7 @@ from official_bert.tasks.classification.options import ClassifierConfig
 
 
 def check(config: ClassifierConfig) -> None:
-    """Check the files before TensorFlow is imported.
-
-    Raises:
-      UserError: a file is missing, or the model's files do not match.
-    """
+    """Check the files before TensorFlow is imported."""
     from official_bert.data.tables import Keys, check_table, format_of
     from official_bert.tasks.classification.datasets import CUSTOM, named_dataset, xnli
 
@@ -37,11 +33,7 @@ def check(config: ClassifierConfig) -> None:
 
 
 def run(config: ClassifierConfig) -> None:
-    """Train, evaluate, predict and export, depending on the flags.
-
-    Raises:
-      UserError: a flag, the data or a checkpoint is invalid.
-    """
+    """Train, evaluate, predict and export, depending on the flags."""
     from official_bert.tasks.classification.job import ClassificationJob
     from official_bert.training.finetuning import finetune
 

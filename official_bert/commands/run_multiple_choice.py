@@ -6,11 +6,7 @@ from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
 
 
 def check(config: MultipleChoiceConfig) -> None:
-    """Check the files before TensorFlow is imported.
-
-    Raises:
-      UserError: a file is missing, or the model's files do not match.
-    """
+    """Check the files before TensorFlow is imported."""
     from official_bert.tasks.multiple_choice.examples import find_files, layout_of_flags
 
     check_finetuning(config)
@@ -22,11 +18,7 @@ def check(config: MultipleChoiceConfig) -> None:
 
 
 def run(config: MultipleChoiceConfig) -> None:
-    """Train, evaluate, predict and export, depending on the flags.
-
-    Raises:
-      UserError: a flag, the data or a checkpoint is invalid.
-    """
+    """Train, evaluate, predict and export, depending on the flags."""
     from official_bert.tasks.multiple_choice.job import MultipleChoiceJob
     from official_bert.training.finetuning import finetune
 

@@ -15,11 +15,7 @@ def check(config: TaggingConfig) -> None:
 
 
 def run(config: TaggingConfig) -> None:
-    """Train, evaluate, predict and export, depending on the flags.
-
-    Raises:
-      UserError: a flag, the data or a checkpoint is invalid.
-    """
+    """Train, evaluate, predict and export, depending on the flags."""
     from official_bert.tasks.tagging.job import TaggingJob
     from official_bert.training.finetuning import finetune
 

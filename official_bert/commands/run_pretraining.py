@@ -20,11 +20,7 @@ def check(config: PretrainingConfig) -> None:
 
 
 def run(config: PretrainingConfig) -> None:
-    """Train, evaluate and export, depending on the flags.
-
-    Raises:
-      UserError: a flag, file or checkpoint is invalid, or a loss is not finite.
-    """
+    """Train, evaluate and export, depending on the flags."""
     from official_bert.tasks.pretraining.job import pretrain
 
     pretrain(config)

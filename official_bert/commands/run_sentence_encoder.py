@@ -8,11 +8,7 @@ from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 
 
 def check(config: SentenceEncoderConfig) -> None:
-    """Check the files before TensorFlow is imported.
-
-    Raises:
-      UserError: a file is missing, or the model's files do not match.
-    """
+    """Check the files before TensorFlow is imported."""
     from official_bert.data.tables import find_table
     from official_bert.tasks.sentence_encoder.examples import layout_of_flags
 
@@ -27,11 +23,7 @@ def check(config: SentenceEncoderConfig) -> None:
 
 
 def run(config: SentenceEncoderConfig) -> None:
-    """Train, evaluate, predict and export, depending on the flags.
-
-    Raises:
-      UserError: a flag, the data or a checkpoint is invalid.
-    """
+    """Train, evaluate, predict and export, depending on the flags."""
     from official_bert.tasks.sentence_encoder.job import SentenceEncoderJob
     from official_bert.training.finetuning import finetune
 

@@ -23,11 +23,7 @@ def check(config: SquadConfig) -> None:
 
 
 def run(config: SquadConfig) -> None:
-    """Train, predict and export, depending on the flags.
-
-    Raises:
-      UserError: a flag, the data or a checkpoint is invalid.
-    """
+    """Train, predict and export, depending on the flags."""
     from official_bert.tasks.question_answering.job import QuestionAnsweringJob
     from official_bert.training.finetuning import finetune
 

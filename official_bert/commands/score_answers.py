@@ -38,11 +38,7 @@ class AnswerScoringConfig(Options):
 
 
 def run(config: AnswerScoringConfig) -> None:
-    """Print the scores in the format of `eval_results.txt`.
-
-    Raises:
-      UserError: a file has the wrong format, or a question has no correct answers.
-    """
+    """Print the scores in the format of `eval_results.txt`."""
     from official_bert.metrics.answer_scores import (
         NORMALIZATIONS,
         best_null_thresholds,

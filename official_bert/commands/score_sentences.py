@@ -64,11 +64,7 @@ def check(config: ScoreConfig) -> None:
 
 
 def run(config: ScoreConfig) -> None:
-    """Write the scores.
-
-    Raises:
-      UserError: a file is missing or corrupt, they do not match, or there is nothing to score.
-    """
+    """Write the scores."""
     from official_bert.inference.text_scores import TextScorer
     from official_bert.training.model_files import read_model_files
 

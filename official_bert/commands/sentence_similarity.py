@@ -108,11 +108,7 @@ _STS_COLUMNS = ("layer", "pooling", "spearman", "pearson")
 
 
 def run(config: SimilarityConfig) -> None:
-    """Print the best candidates for each query, or the table of layers and poolings.
-
-    Raises:
-      UserError: a file is missing or corrupt, they do not match, or there is nothing to compare.
-    """
+    """Print the best candidates for each query, or the table of layers and poolings."""
     from official_bert.training.model_files import read_model_files
 
     bert_config, tokenizer = read_model_files(config)
@@ -181,7 +177,6 @@ def _check_words(query: "Sentence", tokenizer: "Tokenizer") -> None:
 
 
 def _queries(config: SimilarityConfig) -> "Iterator[list[Sentence]]":
-    """Return the queries in batches."""
     from official_bert.data.text_inputs import STANDARD_STREAM, TextOrPair
     from official_bert.inference.sentence_index import Sentence, read_sentences
 

@@ -79,11 +79,6 @@ class ServeConfig(Options):
         return self.model_name or os.path.basename(os.path.abspath(self.export_dir))
 
     def check_ports(self) -> None:
-        """Check that the ports are free.
-
-        Raises:
-          UserError: a port is in use.
-        """
         check_free(self.port, "--port")
         if self.grpc_port:
             check_free(self.grpc_port, "--grpc_port")
@@ -97,11 +92,7 @@ def check(config: ServeConfig) -> None:
 
 
 def run(config: ServeConfig) -> None:
-    """Serve until SIGTERM or Ctrl-C.
-
-    Raises:
-      UserError: the folder has no version, it is corrupt, a port is in use, or the extra is not installed.
-    """
+    """Serve until SIGTERM or Ctrl-C."""
     require("kserve", extra="serve")
     import tensorflow as tf
 

@@ -44,12 +44,7 @@ class SplitSentencesConfig(CorpusOptions):
 
 
 def run(config: SplitSentencesConfig) -> None:
-    """Split the text.
-
-    Raises:
-      UserError: an input is missing, unreadable or has no text, the output cannot be written, or
-        `one_document_per_file` is not applicable.
-    """
+    """Split the text."""
     from official_bert.data import sentence_splitter
     from official_bert.data.corpus_files import corpus_parts
 

@@ -61,11 +61,7 @@ _DECIMALS = 4
 
 
 def run(config: SweepConfig) -> None:
-    """Execute unfinished runs, then print the table and the winner.
-
-    Raises:
-      UserError: a setting is invalid, a folder has a run with other settings, or a run fails.
-    """
+    """Execute unfinished runs, then print the table and the winner."""
     combinations = _combinations(config)
     trials = [trial for combination in combinations for trial in combination.trials]
     for trial in trials:
@@ -94,7 +90,6 @@ class _Combination(NamedTuple):
 
     @property
     def scores(self) -> list[float]:
-        """The known scores."""
         return [score for trial in self.trials if (score := trial.score) is not None]
 
     @property
@@ -131,18 +126,7 @@ def _combinations(config: SweepConfig) -> list[_Combination]:
 
 
 def _read_command(config: SweepConfig, settings: Mapping[str, float]) -> "tuple[str, LabellingOptions]":
-    """Parse the command to sweep.
-
-    Args:
-      config: has the command.
-      settings: the settings of the first run.
-
-    Returns:
-      The command's name and flags.
-
-    Raises:
-      UserError: the command is not supported, or has flags that are invalid or set by the sweep.
-    """
+    """Parse the command to sweep."""
     from official_bert.training.model_files import complete_model_flags
 
     name, *arguments = split_command(config.command)

@@ -70,11 +70,7 @@ def check(config: AttentionConfig) -> None:
 
 
 def run(config: AttentionConfig) -> None:
-    """Write the file.
-
-    Raises:
-      UserError: files do not match, a head does not exist, the text is empty, or the output cannot be written.
-    """
+    """Write the file."""
     from official_bert.inference import finished_runs
     from official_bert.inference.attention_reader import EXPLAINED, AttentionReader
     from official_bert.modeling.encoder_options import PLAIN

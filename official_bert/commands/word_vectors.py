@@ -50,11 +50,7 @@ def check(config: WordVectorConfig) -> None:
 
 
 def run(config: WordVectorConfig) -> None:
-    """Print the cosine similarities between all occurrences of the word, and plot them.
-
-    Raises:
-      UserError: a file is missing or corrupt, they do not match, or the word occurs only once or not at all.
-    """
+    """Print the cosine similarities between all occurrences of the word, and plot them."""
     import numpy as np
 
     from official_bert.inference.feature_shards import find_occurrences

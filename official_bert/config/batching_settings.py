@@ -7,21 +7,13 @@ _POSITIONS_PER_EXAMPLE = 128  # average capacity of a batch
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BatchingSettings:
-    """Batching parameters, named as in TensorFlow Serving's `batching_parameters.txt`.
+    """Batching parameters, named as in TensorFlow Serving's `batching_parameters.txt`."""
 
-    Attributes:
-      max_batch_size: maximum number of examples per request.
-      max_execution_batch_size: maximum number of examples per call of the model.
-      batch_timeout_micros: maximum time, in microseconds, that a request waits for others to join its batch.
-      max_enqueued_batches: maximum number of full batches in the queue; further requests are rejected.
-      num_batch_threads: maximum number of batches that are computed at the same time.
-    """
-
-    max_batch_size: int = 1024
-    max_execution_batch_size: int = 32
-    batch_timeout_micros: int = 1000
-    max_enqueued_batches: int = 1000
-    num_batch_threads: int
+    max_batch_size: int = 1024  # maximum number of examples per request
+    max_execution_batch_size: int = 32  # maximum number of examples per call of the model
+    batch_timeout_micros: int = 1000  # maximum time, in microseconds, that a request waits for others to join its batch
+    max_enqueued_batches: int = 1000  # maximum number of full batches in the queue; further requests are rejected
+    num_batch_threads: int  # maximum number of batches that are computed at the same time
 
     @property
     def is_batching(self) -> bool:

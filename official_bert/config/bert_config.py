@@ -413,12 +413,7 @@ def _is_number(value) -> bool:
 
 
 def check_memory(config: BertConfig, config_file: str, *, for_training: bool) -> None:
-    """Check that a model fits into the memory, before anything tries to allocate it.
-
-    Raises:
-      UserError: the parameters, and in training Adam's state, need more than physical memory and swap together; the
-        message names the config key that is furthest from its usual value.
-    """
+    """Check that a model fits into the memory, before anything tries to allocate it."""
     needed = config.num_parameters * _BYTES_OF_NUMBER * (_ADAM_MULTIPLE if for_training else 1)
     available = _memory_and_swap()
     if available is not None and needed > available:

@@ -20,20 +20,14 @@ _VOCABULARY_SUFFIXES = (".txt", ".model", ".spm", PRESET_PIECES_FILE)
 
 
 class Format(NamedTuple):
-    """A model format.
+    """A model format."""
 
-    Attributes:
-      sign: the file that identifies a model's folder; for object checkpoints, which can be in any folder, the suffix
-        of their index file.
-      config: the file with the architecture.
-      vocabulary: the subfolder with the vocabulary.
-      module: the module that reads the format.
-    """
-
+    # the file that identifies a model's folder; for object checkpoints, which can be in any folder, the suffix of
+    # their index file
     sign: str
-    config: str
-    vocabulary: str
-    module: str
+    config: str  # the file with the architecture
+    vocabulary: str  # the subfolder with the vocabulary
+    module: str  # the module that reads the format
 
 
 OBJECT_CHECKPOINT = Format(".index", ".index", "", "official_bert.checkpoints.model_garden")
@@ -118,10 +112,6 @@ def vocabulary_folders(folder: str) -> list[str]:
 
 
 def text_settings(folder: str) -> tuple[dict[str, bool], str]:
-    """Return the casing settings in a folder and the name of their file; empty for other folders.
-
-    Raises:
-      UserError: the file is damaged.
-    """
+    """Return the casing settings in a folder and the name of their file; empty for other folders."""
     row = folder_format(folder) if files.is_folder(folder) else None
     return load_module(row).text_settings(folder) if row else ({}, "")

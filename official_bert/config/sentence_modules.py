@@ -49,14 +49,10 @@ class EncoderSettings(TypedDict, total=False):
 
 
 class SentenceModules(NamedTuple):
-    """The computation of a text's vector from the encoder's outputs.
+    """The computation of a text's vector from the encoder's outputs."""
 
-    Attributes:
-      poolings: "cls", "max" or "mean" of the last layer; several are concatenated in this order.
-      after: each further module: the folder of a dense layer, or None for normalization to length 1.
-    """
-
-    poolings: tuple[str, ...]
+    poolings: tuple[str, ...]  # "cls", "max" or "mean" of the last layer; several are concatenated in this order
+    # each further module: the folder of a dense layer, or None for normalization to length 1
     after: tuple[str | None, ...]
 
 
@@ -66,21 +62,13 @@ def has_modules(folder: str) -> bool:
 
 
 def encoder_folder(folder: str) -> str:
-    """Return the folder of the encoder and tokenizer; for most models it is the model's folder itself.
-
-    Raises:
-      UserError: the list of modules is damaged.
-    """
+    """Return the folder of the encoder and tokenizer; for most models it is the model's folder itself."""
     named = (path for kind, path in _modules(folder) if kind == "Transformer") if has_modules(folder) else ()
     return next(iter(named), folder)
 
 
 def read_modules(folder: str) -> SentenceModules:
-    """Read the modules after the encoder.
-
-    Raises:
-      UserError: a file is missing or damaged, or a module's type is not supported.
-    """
+    """Read the modules after the encoder."""
     (first, *_), *others = _modules(folder)
     if first != "Transformer" or not others or others[0][0] != "Pooling":
         raise _unsupported(folder, "does not begin with a Transformer and a Pooling")
@@ -105,26 +93,16 @@ def longest_text(folder: str) -> int | None:
 
 
 class Prompts(NamedTuple):
-    """Prefixes of texts.
+    """Prefixes of texts."""
 
-    Attributes:
-      by_name: prefixes that a user may choose.
-      default: prefix of every text without a choice; "" for none.
-    """
-
-    by_name: Mapping[str, str]
-    default: str
+    by_name: Mapping[str, str]  # prefixes that a user may choose
+    default: str  # prefix of every text without a choice; "" for none
 
 
 NO_PROMPTS = Prompts({}, "")
 
 
 def read_prompts(folder: str) -> Prompts:
-    """Read the prompts of a model.
-
-    Raises:
-      UserError: the settings of the prompts are damaged, or the pooling leaves the default prompt out.
-    """
     file = os.path.join(folder, "config_sentence_transformers.json")
     kind = "settings of sentence-transformers"
     settings = text_files.read_json_as(file, kind, _Prompts) if files.exists(file) else {}

@@ -11,23 +11,17 @@ LOWERCASES = "strip_accents_only keeps capital letters; give do_lower_case=false
 
 
 class TextSettings(NamedTuple):
-    """Text normalization settings, named like the flags and the arguments of `FullTokenizer`.
+    """Text normalization settings, named like the flags and the arguments of `FullTokenizer`."""
 
-    Attributes:
-      do_lower_case: whether to lowercase text and, unless `strip_accents` is false, strip accents.
-      strip_accents: whether lowercasing decomposes characters and drops accents; otherwise `"É"` becomes `"é"`, and a
-        Hangul syllable stays one character.
-      basic_tokenize: whether to clean text and split it at punctuation and CJK characters; otherwise it is only split
-        at white space.
-      tokenize_chinese_chars: whether each CJK character is a word.
-      strip_accents_only: whether to strip accents without lowercasing.
-    """
-
-    do_lower_case: bool = True
+    do_lower_case: bool = True  # whether to lowercase text and, unless `strip_accents` is false, strip accents
+    # whether lowercasing decomposes characters and drops accents; otherwise `"É"` becomes `"é"`, and a Hangul
+    # syllable stays one character
     strip_accents: bool = True
+    # whether to clean text and split it at punctuation and CJK characters; otherwise it is only split at white
+    # space
     basic_tokenize: bool = True
-    tokenize_chinese_chars: bool = True
-    strip_accents_only: bool = False
+    tokenize_chinese_chars: bool = True  # whether each CJK character is a word
+    strip_accents_only: bool = False  # whether to strip accents without lowercasing
 
     @property
     def strips_accents(self) -> bool:
@@ -35,11 +29,6 @@ class TextSettings(NamedTuple):
         return (self.do_lower_case and self.strip_accents) or self.strip_accents_only
 
     def check(self) -> "TextSettings":
-        """Check the settings and return them.
-
-        Raises:
-          UserError: two settings conflict, or one would be ignored.
-        """
         if self.do_lower_case and not self.basic_tokenize:
             raise UserError(TAKES_WORDS_AS_THEY_ARE)
         if not self.strip_accents and not self.do_lower_case:
@@ -59,11 +48,7 @@ class TextSettings(NamedTuple):
                 raise UserError(f"{name}={given}, but {what} takes text as it is; give {name}={right}")
 
     def updated(self, **values: bool) -> "TextSettings":
-        """Return a copy with some settings changed, and others reset to their defaults where they no longer apply.
-
-        Args:
-          values: new values by name. They are never reset; `check` reports conflicts among them.
-        """
+        """Return a copy with some settings changed, and others reset to their defaults where they no longer apply."""
         settings = self._replace(**values)
         if not settings.basic_tokenize:
             unused = {"do_lower_case": False, "tokenize_chinese_chars": True, "strip_accents_only": False}

@@ -10,15 +10,7 @@ _SHORTEST = 8  # positions; the smallest length that batches are cut to
 
 
 def padded_lengths(max_length: int, unit: int = _SHORTEST) -> list[int]:
-    """Return a short list of padded lengths for batches of similar texts, so that few shapes are compiled.
-
-    Args:
-      max_length: the maximum length; the last element of the result.
-      unit: every other length is a multiple of it.
-
-    Returns:
-      Up to eight lengths per octave: 8, 16, 24, ... 112, 120, 128, 144, 160, ... 240, 256, 288, ...
-    """
+    """Return a short list of padded lengths for batches of similar texts, so that few shapes are compiled."""
     lengths, length, step = [], unit, unit
     while length < max_length:
         lengths.append(length)
@@ -30,15 +22,10 @@ def padded_lengths(max_length: int, unit: int = _SHORTEST) -> list[int]:
 
 @dataclasses.dataclass(frozen=True)
 class TokenBudget:
-    """Limits on the size of a batch.
+    """Limits on the size of a batch."""
 
-    Attributes:
-      num_tokens: maximum number of positions per batch, padding included, over all replicas.
-      multiple: batch sizes are multiples of this, so that replicas and their parts can share a batch.
-    """
-
-    num_tokens: int
-    multiple: int = 1
+    num_tokens: int  # maximum number of positions per batch, padding included, over all replicas
+    multiple: int = 1  # batch sizes are multiples of this, so that replicas and their parts can share a batch
 
     def minimum(self, longest: int) -> int:
         """Return the minimum number of tokens for examples of this length."""
@@ -53,14 +40,6 @@ class TokenBudget:
 
         Args:
           extents: int [B], positions of each example up to the last real one; B is a multiple of `multiple`.
-          lengths: ascending; a batch is padded to the first of these that holds its longest example.
-          seed: shuffle seed.
-
-        Returns:
-          The batches, as int64 indices into `extents`; each index is in exactly one batch.
-
-        Raises:
-          ValueError: the longest examples do not fit.
         """
         order = np.argsort(-extents, kind="stable")
         widths = self.widths(extents[order], lengths)

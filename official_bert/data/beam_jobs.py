@@ -63,12 +63,7 @@ class WriteShards(beam.PTransform):
     """
 
     def __init__(self, paths: Sequence[str], write: Callable[[str, Iterable[Any]], None]):
-        """Configure the transform.
-
-        Args:
-          paths: the shard paths, by number.
-          write: a module-level function that writes the contents of the items to a file atomically.
-        """
+        """Configure the transform."""
         super().__init__()
         self._paths, self._write = list(paths), write
 
@@ -115,11 +110,6 @@ def counter(name: str) -> Any:
 
 
 def pipeline_options(arguments: Sequence[str]) -> PipelineOptions:
-    """Parse pipeline options.
-
-    Raises:
-      UserError: an option is unknown or has an invalid value.
-    """
     with _quiet_beam(), _quiet_parser() as complaint:
         try:
             options = PipelineOptions(list(arguments))
@@ -145,18 +135,7 @@ def remove_earlier(outputs: Sequence[str]) -> None:
 
 
 def run_job(steps: beam.PTransform, options: PipelineOptions) -> collections.Counter[str]:
-    """Run a pipeline to completion.
-
-    Args:
-      steps: the pipeline.
-      options: see `pipeline_options`.
-
-    Returns:
-      The workers' counters, by name.
-
-    Raises:
-      UserError: a worker raised a user error, a worker died, or the job service reports an error.
-    """
+    """Run a pipeline to completion."""
     is_local = _is_local(options)
     try:
         pipeline = beam.Pipeline(runner=_local_runner(options) if is_local else None, options=options)
@@ -207,7 +186,6 @@ class _WatchedWorkerHandler(SubprocessSdkWorkerHandler):
     """A worker process of a local job; if it dies early, everything waiting for it fails."""
 
     def start_worker(self) -> None:
-        """Start the process."""
         self._is_closed = threading.Event()
         super().start_worker()
         threading.Thread(target=self._watch, daemon=True).start()

@@ -31,17 +31,13 @@ ADVICE = "lower num_processes or max_memory_gb, and run the same command again: 
 
 
 class BlockWriter:
-    """Writer of the blocks of a file.
-
-    Attributes:
-      metadata: JSON values to store with the blocks.
-    """
+    """Writer of the blocks of a file."""
 
     def __init__(self, sink: IO[bytes]):
         self._sink = sink
         self._checksum = 0
         self._blocks: dict[str, tuple[str, int, int]] = {}
-        self.metadata: dict[str, Any] = {}
+        self.metadata: dict[str, Any] = {}  # JSON values to store with the blocks
 
     def append(self, name: str, array: Any) -> None:
         """Append an array to the current block, or start a new block with this name."""
@@ -99,11 +95,7 @@ class BlockFile:
     """
 
     def __init__(self, path: str):
-        """Open a local file.
-
-        Raises:
-          UserError: it is not a complete block file.
-        """
+        """Open a local file."""
         self._file = open(path, "rb")  # noqa: SIM115  closed by __exit__
         try:
             self.metadata, self._blocks = self._read_table(path)
@@ -160,13 +152,7 @@ def shard_of(key: int, num_shards: int) -> int:
 
 
 def write_run(path: str, records: Iterable[tuple[int, bytes]], metadata: dict[str, Any]) -> None:
-    """Write records, all held in memory, as a sorted run.
-
-    Args:
-      path: a local file.
-      records: keys and records.
-      metadata: JSON values to store with them; may be filled while the records are created.
-    """
+    """Write records, all held in memory, as a sorted run."""
     ordered = sorted((key, record_files.frame(record)) for key, record in records)
     with block_writer(path) as writer:
         writer.append("keys", np.array([key for key, _ in ordered], np.uint64))
@@ -178,17 +164,11 @@ def write_run(path: str, records: Iterable[tuple[int, bytes]], metadata: dict[st
 
 
 class _KeyRange(NamedTuple):
-    """Records in a key range, for a shard.
+    """Records in a key range, for a shard."""
 
-    Attributes:
-      shard: number of the shard.
-      start: the first key.
-      stop: the end of the range, exclusive.
-    """
-
-    shard: int
-    start: int
-    stop: int
+    shard: int  # number of the shard
+    start: int  # the first key
+    stop: int  # the end of the range, exclusive
 
 
 def _key_ranges(num_shards: int, num_slices: int) -> Iterator[_KeyRange]:
@@ -202,18 +182,7 @@ def _key_ranges(num_shards: int, num_slices: int) -> Iterator[_KeyRange]:
 def merge_runs(
     runs: Sequence[str], outputs: Sequence[str], *, num_processes: int, slice_bytes: int, compression: str = "none"
 ) -> None:
-    """Merge sorted runs into TFRecord files, which appear together when all are complete.
-
-    Args:
-      runs: files of `write_run`.
-      outputs: the files to write.
-      num_processes: number of processes that sort and compress.
-      slice_bytes: approximate bytes of records that a process holds at a time.
-      compression: "none" or "gzip".
-
-    Raises:
-      UserError: a file cannot be written, or would be empty.
-    """
+    """Merge sorted runs into TFRecord files, which appear together when all are complete."""
     num_bytes = sum(map(files.size, runs))
     num_slices = max(1, round(num_bytes / len(outputs) / slice_bytes + 0.5))
     ranges = list(_key_ranges(len(outputs), num_slices))

@@ -28,22 +28,14 @@ class CorpusPart(NamedTuple):
 
     In plain text, a document belongs to the part that contains the start of the last blank line before it, or to the
     first part. A line, or a JSON Lines object, belongs to the part that contains its start.
-
-    Attributes:
-      path: the file.
-      file_number: index of the file in the corpus, from 0.
-      file_format: "text", "lines" (each is a document), "jsonl" or "parquet".
-      text_field: the key or column of the texts; None in text and lines.
-      start: the first byte, or row group in Parquet.
-      stop: end of the range, exclusive, in bytes or row groups; None for the end of the file.
     """
 
-    path: str
-    file_number: int
-    file_format: str
-    text_field: str | None
-    start: int = 0
-    stop: int | None = None
+    path: str  # the file
+    file_number: int  # index of the file in the corpus, from 0
+    file_format: str  # "text", "lines" (each is a document), "jsonl" or "parquet"
+    text_field: str | None  # the key or column of the texts; None in text and lines
+    start: int = 0  # the first byte, or row group in Parquet
+    stop: int | None = None  # end of the range, exclusive, in bytes or row groups; None for the end of the file
 
 
 def corpus_parts(
@@ -195,15 +187,7 @@ class CorpusReader:
 def read_lines(
     parts: Sequence[CorpusPart], details: Callable[[float], Sequence[str]] = lambda seconds: ()
 ) -> Iterator[tuple[int, str]]:
-    """Read whole files in order, and show progress.
-
-    Args:
-      parts: one per file.
-      details: returns further progress text, given the elapsed seconds.
-
-    Yields:
-      The items of each `CorpusReader`.
-    """
+    """Read whole files in order, and show progress."""
     bytes_before = 0
     with Progress("reading text", sum(files.size(part.path) for part in parts), "bytes") as progress:
         for part in parts:

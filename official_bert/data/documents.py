@@ -19,43 +19,26 @@ _EXAMPLES_IN_A_BATCH = 500
 
 
 class Document(NamedTuple):
-    """A tokenized document of N sentences.
+    """A tokenized document of N sentences."""
 
-    Attributes:
-      file_number: index of its file in the corpus.
-      position: its start in the file; see `CorpusReader`. The two form its id, however the corpus is divided.
-      sentence_lengths: int32 [N], wordpieces per sentence, at least one.
-      ids: int32, wordpieces of all sentences.
-    """
-
-    file_number: int
-    position: int
-    sentence_lengths: np.ndarray
-    ids: np.ndarray
+    file_number: int  # index of its file in the corpus
+    position: int  # its start in the file; see `CorpusReader`. The two form its id, however the corpus is divided
+    sentence_lengths: np.ndarray  # int32 [N], wordpieces per sentence, at least one
+    ids: np.ndarray  # int32, wordpieces of all sentences
 
 
 class DocumentTable(NamedTuple):
-    """Locations and lengths of D documents; each attribute is an array [D].
+    """Locations and lengths of D documents; each attribute is an array [D]."""
 
-    Attributes:
-      spool: int32, index of the file that contains the document.
-      file_number: int32, as in `Document`.
-      position: int64, as in `Document`.
-      offset: int64, start of its numbers in the spool.
-      num_sentences: int32, number of sentences.
-      num_ids: int32, number of wordpieces.
-    """
-
-    spool: np.ndarray
-    file_number: np.ndarray
-    position: np.ndarray
-    offset: np.ndarray
-    num_sentences: np.ndarray
-    num_ids: np.ndarray
+    spool: np.ndarray  # int32, index of the file that contains the document
+    file_number: np.ndarray  # int32, as in `Document`
+    position: np.ndarray  # int64, as in `Document`
+    offset: np.ndarray  # int64, start of its numbers in the spool
+    num_sentences: np.ndarray  # int32, number of sentences
+    num_ids: np.ndarray  # int32, number of wordpieces
 
     @classmethod
     def empty(cls, num_documents: int) -> "DocumentTable":
-        """Return an uninitialized table."""
         dtypes = ("int32", "int32", "int64", "int64", "int32", "int32")
         return cls(*(np.empty(num_documents, dtype) for dtype in dtypes))
 
@@ -70,11 +53,6 @@ def tokenized_documents(
     """Tokenize lines with their positions; a blank line ends a document.
 
     Sentences and documents without wordpieces are skipped.
-
-    Args:
-      lines: see `CorpusReader`.
-      tokenizer: converts lines to ids.
-      file_number: as in `Document`.
     """
     lengths, ids, start = array("i"), array("i"), 0
     for position, line in itertools.chain(lines, [(0, "")]):
@@ -106,24 +84,14 @@ def write_documents(path: str, part: CorpusPart, tokenizer: Tokenizer) -> None:
 
 
 class DocumentSpools:
-    """Files written by `write_documents` for all parts of a corpus.
-
-    Attributes:
-      paths: the files, in part order.
-      table: all documents, in order.
-      num_unknown: number of wordpieces that are [UNK].
-    """
+    """Files written by `write_documents` for all parts of a corpus."""
 
     def __init__(self, paths: list[str]):
-        """Read the tables; needs 32 bytes of memory per document.
-
-        Raises:
-          UserError: a file is corrupt.
-        """
-        self.paths = paths
+        """Read the tables; needs 32 bytes of memory per document."""
+        self.paths = paths  # the files, in part order
         metadata = [_metadata(path) for path in paths]
-        self.num_unknown = sum(part["num_unknown"] for part in metadata)
-        self.table = DocumentTable.empty(sum(part["num_documents"] for part in metadata))
+        self.num_unknown = sum(part["num_unknown"] for part in metadata)  # number of wordpieces that are [UNK]
+        self.table = DocumentTable.empty(sum(part["num_documents"] for part in metadata))  # all documents, in order
         start = 0
         for number, path in enumerate(paths):
             with BlockFile(path) as file:
@@ -141,12 +109,6 @@ def _metadata(path: str) -> dict[str, int]:
 
 
 def read_documents(paths: list[str], rows: DocumentTable) -> Iterator[Document]:
-    """Read documents.
-
-    Args:
-      paths: the spools; see `DocumentSpools.paths`.
-      rows: the documents, grouped by spool.
-    """
     columns = (column.tolist() for column in rows)
     places = zip(*columns, strict=True)
     for spool, documents in itertools.groupby(places, key=operator.itemgetter(0)):
@@ -171,19 +133,6 @@ def encode_examples(
     counts: Counter,
     num_processes: int = 0,
 ) -> Iterator[bytes]:
-    """Encode examples.
-
-    Args:
-      examples: the examples.
-      encode: a function of a module, called with a slice of the examples and the settings.
-      *settings: further arguments of `encode`.
-      num_texts: number of texts of all examples.
-      counts: the counts of all batches are added to it.
-      num_processes: maximum number of processes, 0 for one per processor core; few texts use one.
-
-    Yields:
-      The records, in the order of the examples.
-    """
     num_used = max(1, min(num_processes or available_cores(), num_texts // _TEXTS_WORTH_A_PROCESS))
     starts = range(0, len(examples), _EXAMPLES_IN_A_BATCH)
     batches = (examples[start : start + _EXAMPLES_IN_A_BATCH] for start in starts)

@@ -31,33 +31,20 @@ _ROWS_AT_ONCE = 4096
 
 
 class TextFeatures(NamedTuple):
-    """Encoder outputs for a text.
+    """Encoder outputs for a text."""
 
-    Attributes:
-      index: index of the text, from 0.
-      input_ids: its wordpiece ids, including [CLS] and [SEP].
-      vectors: float [S, K, D], or pooled [K, D].
-    """
-
-    index: int
-    input_ids: Sequence[int]
-    vectors: np.ndarray
+    index: int  # index of the text, from 0
+    input_ids: Sequence[int]  # its wordpiece ids, including [CLS] and [SEP]
+    vectors: np.ndarray  # float [S, K, D], or pooled [K, D]
 
 
 class FeatureLayout(NamedTuple):
-    """Metadata common to the vectors of all texts.
+    """Metadata common to the vectors of all texts."""
 
-    Attributes:
-      layers: the K layers, as numbered by the user.
-      width: D.
-      is_pooled: whether there is one vector per text and layer instead of one per wordpiece.
-      dtype: "float32" or "float16", for NumPy formats.
-    """
-
-    layers: Sequence[int]
-    width: int
-    is_pooled: bool
-    dtype: str = "float32"
+    layers: Sequence[int]  # the K layers, as numbered by the user
+    width: int  # D
+    is_pooled: bool  # whether there is one vector per text and layer instead of one per wordpiece
+    dtype: str = "float32"  # "float32" or "float16", for NumPy formats
 
 
 Write = Callable[[TextFeatures], None]
@@ -67,20 +54,7 @@ Write = Callable[[TextFeatures], None]
 def feature_writer(
     path: str, output_format: str, layout: FeatureLayout, tokens_of: Callable[[Sequence[int]], list[str]]
 ) -> Iterator[Write]:
-    """Open a feature file; it gets its name when the block ends without an error.
-
-    Args:
-      path: the file; "-" for standard output, with "jsonl".
-      output_format: a key of `FORMATS`.
-      layout: metadata common to all vectors.
-      tokens_of: converts ids to wordpieces, which JSON Lines stores as text.
-
-    Yields:
-      A function that writes the features of the next text.
-
-    Raises:
-      UserError: the file cannot be written.
-    """
+    """Open a feature file; it gets its name when the block ends without an error."""
     with FORMATS[output_format](path, layout, tokens_of) as write:
         yield write
 
@@ -226,27 +200,17 @@ class _Spool:
 
 
 class TextId(NamedTuple):
-    """The place of a text.
+    """The place of a text."""
 
-    Attributes:
-      file: name of its file.
-      number: its number there, from 0.
-    """
-
-    file: str
-    number: int
+    file: str  # name of its file
+    number: int  # its number there, from 0
 
 
 class VectorBlock(NamedTuple):
-    """Vectors of several texts.
+    """Vectors of several texts."""
 
-    Attributes:
-      ids: the N texts.
-      vectors: float32 [N, D].
-    """
-
-    ids: list[TextId]
-    vectors: np.ndarray
+    ids: list[TextId]  # the N texts
+    vectors: np.ndarray  # float32 [N, D]
 
 
 def ids_path(path: str) -> str:
@@ -283,11 +247,7 @@ def write_tfrecord(path: str, blocks: Iterable[VectorBlock]) -> None:
 
 
 def read_parts(paths: Iterable[str]) -> Iterator[VectorBlock]:
-    """Read parts, some thousand texts at a time.
-
-    Raises:
-      UserError: a part is missing or damaged, has ids of other texts, or has vectors of another size than the first.
-    """
+    """Read parts, some thousand texts at a time."""
     width = None
     for path in paths:
         for block in _npy_blocks(path) if path.endswith(f".{NPY}") else _tfrecord_blocks(path):

@@ -42,15 +42,7 @@ class GraphMasker:
         Args:
           vocabulary: its [CLS] and [SEP] are never masked.
           masked_lm_prob: fraction of the wordpieces to mask, including [CLS] and [SEP] in the count.
-          max_seq_length: positions per record, S.
-          max_predictions_per_seq: maximum number of masked wordpieces per record, P.
-          whole_word: mask either all wordpieces of a word or none.
-          random_seed: seed of the masks.
-          purpose: any text; maskers with the same seed and different purposes draw different masks.
           replacements: fractions of [MASK], random and unchanged wordpieces.
-
-        Raises:
-          UserError: the vocabulary lacks [CLS], [SEP] or [MASK].
         """
         wordpieces = MaskingVocabulary.from_vocabulary(vocabulary)
         limits = {"masked_lm_prob": masked_lm_prob, "max_predictions_per_seq": max_predictions_per_seq}
@@ -118,9 +110,7 @@ def uniform_numbers(key: int, visits: tf.Tensor, count: int) -> tf.Tensor:
     """Draw random numbers from [0, 1): one splitmix64 stream per visit.
 
     Args:
-      key: integer from 0 to 2**64 - 1.
       visits: int64 [B].
-      count: numbers per visit.
 
     Returns:
       float64 [B, count], multiples of 2**-53.
@@ -148,7 +138,6 @@ def _choose_pieces(is_candidate: tf.Tensor, num_to_predict: tf.Tensor, order: tf
       is_candidate: bool [B, S].
       num_to_predict: int32 [B].
       order: [B, S], the order.
-      num_slots: P.
 
     Returns:
       int32 [B, P], ascending; S in unused slots.
@@ -203,7 +192,6 @@ def first_fit(lengths: tf.Tensor, num_left: tf.Tensor) -> tf.Tensor:
 
     Returns:
       bool [B, S], True for selected items.
-
     Example: lengths 2 4 1 1 and room 4 select the first, third and fourth item.
     """
 

@@ -13,17 +13,7 @@ SMALLEST = 2**NUM_STAGES  # ratio of the final to the first batch size
 def growing_batches(
     make_batches: Callable[[int, int], "tf.data.Dataset"], *, batch_size: int, num_steps: int, start_record: int
 ) -> "tf.data.Dataset":
-    """Concatenate batches of an eighth, a quarter and half of the final size, a third of the steps each, and the rest.
-
-    Args:
-      make_batches: function from batch size and start record to batches without end.
-      batch_size: final size, a multiple of 8.
-      num_steps: number of steps with smaller batches.
-      start_record: number of records already used.
-
-    Returns:
-      Batches without end.
-    """
+    """Concatenate batches of 1/8, 1/4 and 1/2 of the final size, a third of the steps each, and the rest."""
     dataset, stage_start = None, 0
     for stage in range(NUM_STAGES + 1):
         size = batch_size >> (NUM_STAGES - stage)

@@ -32,43 +32,25 @@ def shuffle(items: MutableSequence, rng: Random) -> None:
 
 
 class MaskedSequence(NamedTuple):
-    """A sequence with masked wordpieces, and their original ids.
+    """A sequence with masked wordpieces, and their original ids."""
 
-    Attributes:
-      ids: the sequence, with masked wordpieces replaced.
-      positions: positions of the masked wordpieces, ascending.
-      labels: their original ids, one per position.
-    """
-
-    ids: list[int]
-    positions: list[int]
-    labels: list[int]
+    ids: list[int]  # the sequence, with masked wordpieces replaced
+    positions: list[int]  # positions of the masked wordpieces, ascending
+    labels: list[int]  # their original ids, one per position
 
 
 class MaskingVocabulary(NamedTuple):
-    """Token ids needed for masking.
+    """Token ids needed for masking."""
 
-    Attributes:
-      kept: [CLS] and [SEP], which are never masked.
-      mask: [MASK].
-      wordpieces: candidates for random replacement, in file order without duplicates.
-      continues_word: wordpieces that continue the preceding word.
-      parts_texts: whether any wordpiece after [CLS] or [SEP] begins a word.
-    """
-
-    kept: list[int]
-    mask: int
-    wordpieces: list[int]
-    continues_word: set[int]
-    parts_texts: bool
+    kept: list[int]  # [CLS] and [SEP], which are never masked
+    mask: int  # [MASK]
+    wordpieces: list[int]  # candidates for random replacement, in file order without duplicates
+    continues_word: set[int]  # wordpieces that continue the preceding word
+    parts_texts: bool  # whether any wordpiece after [CLS] or [SEP] begins a word
 
     @classmethod
     def from_vocabulary(cls, vocabulary: Vocabulary) -> "MaskingVocabulary":
-        """Look up the ids.
-
-        Raises:
-          UserError: the vocabulary lacks [CLS], [SEP] or [MASK].
-        """
+        """Look up the ids."""
         *kept, mask = vocabulary.require(vocab.CLS, vocab.SEP, vocab.MASK)
         continues_word = {index for piece, index in vocabulary.token_to_id.items() if vocabulary.continues_word(piece)}
         wordpieces = list(vocabulary.token_to_id.values())
@@ -78,14 +60,11 @@ class MaskingVocabulary(NamedTuple):
 class Replacements(NamedTuple):
     """Fractions of the chosen wordpieces that are masked, replaced and kept.
 
-    Attributes:
-      mask: fraction replaced by [MASK].
-      random: fraction replaced by a random wordpiece of the whole vocabulary.
     Source: BERT paper, section 3.1, task 1; appendix C.2 compares other fractions.
     """
 
-    mask: float = 0.8
-    random: float = 0.1
+    mask: float = 0.8  # fraction replaced by [MASK]
+    random: float = 0.1  # fraction replaced by a random wordpiece of the whole vocabulary
 
     @property
     def keep_probability(self) -> float:
@@ -127,14 +106,9 @@ class Masker:
         Args:
           vocabulary: its [CLS] and [SEP] are never masked.
           masked_lm_prob: fraction of the wordpieces to mask, including [CLS] and [SEP] in the count.
-          max_predictions_per_seq: maximum number of masked wordpieces per sequence.
-          whole_word: mask either all wordpieces of a word or none.
           max_ngram_length: with `whole_word`, maximum number of adjacent words masked together; length n is drawn with
             a probability proportional to 1/n.
           replacements: fractions of [MASK], random and unchanged wordpieces.
-
-        Raises:
-          UserError: the vocabulary lacks [CLS], [SEP] or [MASK].
         """
         (self._kept, self._mask, self._wordpieces, self._continues_word, self._parts_texts) = (
             MaskingVocabulary.from_vocabulary(vocabulary)
@@ -150,10 +124,6 @@ class Masker:
 
         Args:
           ids: the sequence, including [CLS] and [SEP].
-          rng: random generator, used in the reference's order.
-
-        Returns:
-          At most `max_predictions_per_seq` masked wordpieces; none if every word exceeds the limit.
         """
         num_to_predict = num_predictions(len(ids), **self._limits)
         choose = self._choose
@@ -178,7 +148,6 @@ class Masker:
         return candidates[:num_to_predict]
 
     def _words(self, ids: Sequence[int]) -> list[list[int]]:
-        """Return the positions of each word."""
         words: list[list[int]] = []
         for position, index in enumerate(ids):
             if index in self._kept:

@@ -14,39 +14,27 @@ _BUFFER_BYTES = 1 << 20  # per column
 
 
 class ParquetReader:
-    """Rows of a file, or of some of its row groups.
-
-    Attributes:
-      path: the file.
-      group_rows: number of rows per row group.
-      group_bytes: uncompressed size of each row group in bytes.
-    """
+    """Rows of a file, or of some of its row groups."""
 
     def __init__(self, path: str, file: Any):
         """Set the open file; see `open_parquet`."""
-        self.path = path
+        self.path = path  # the file
         self._file = file
         metadata = file.metadata
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-        self.group_rows = [group.num_rows for group in groups]
-        self.group_bytes = [group.total_byte_size for group in groups]
+        self.group_rows = [group.num_rows for group in groups]  # number of rows per row group
+        self.group_bytes = [group.total_byte_size for group in groups]  # uncompressed size of each row group in bytes
 
     @property
     def num_rows(self) -> int:
-        """The number of rows."""
         return sum(self.group_rows)
 
     @property
     def column_names(self) -> list[str]:
-        """The names of the columns, in order."""
         return self._file.schema_arrow.names
 
     def check_columns(self, text_columns: Sequence[str], label_column: str | None = None) -> None:
-        """Raise unless the file has all these columns and its text columns contain strings.
-
-        Raises:
-          UserError: the message lists the existing columns.
-        """
+        """Raise unless the file has all these columns and its text columns contain strings."""
         import pyarrow as pa
 
         schema = self._file.schema_arrow
@@ -64,18 +52,7 @@ class ParquetReader:
                 raise UserError(f"{self.path}: the column {name!r} holds {kind}; a text must be a string")
 
     def rows(self, columns: Sequence[str], groups: range | None = None) -> Iterator[tuple[int, tuple]]:
-        """Read some columns.
-
-        Args:
-          columns: their names.
-          groups: indices of the row groups to read; None for all.
-
-        Yields:
-          The row number in the file, from 0, and its values.
-
-        Raises:
-          UserError: the file is corrupt.
-        """
+        """Read some columns."""
         groups = range(len(self.group_rows)) if groups is None else groups
         number = sum(self.group_rows[: groups.start])
         with _explained(self.path, f"after row {number}"):
@@ -106,11 +83,6 @@ class ParquetReader:
 
 @contextlib.contextmanager
 def open_parquet(path: str) -> Iterator[ParquetReader]:
-    """Open a Parquet file.
-
-    Raises:
-      UserError: pyarrow is missing, or the file cannot be read, is not Parquet, or is compressed as a whole.
-    """
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq

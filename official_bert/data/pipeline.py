@@ -52,20 +52,12 @@ def training_batches(
     batches as an uninterrupted one.
 
     Args:
-      paths: TFRecord files.
-      schema: the fields of a record.
       batch_size: examples per batch, over all replicas; a batch may span two epochs. A `TokenBudget`, which needs
         `lengths`, gives batches of different sizes.
-      num_records: total number of records in all files.
-      seed: shuffle seed.
-      start_record: number of records already used, over all epochs.
       lengths: from `padded_lengths`, for batches of similar lengths, each truncated to the shortest of these that
         holds it; None truncates nothing.
       is_repeated_late: choose batches of similar lengths among at most an epoch, so that they seldom hold a record
         twice; of small files they otherwise hold copies of few records.
-
-    Returns:
-      A dataset of dicts, name to tensor [batch_size, ...].
     """
     if isinstance(batch_size, TokenBudget):
         batches = _batches_within(batch_size, paths, schema, num_records, seed, start_record, lengths)
@@ -129,17 +121,11 @@ def _seed_of_pool(seed: int, number: int) -> str:
 
 
 class BatchSize(NamedTuple):
-    """Size of a batch.
+    """Size of a batch."""
 
-    Attributes:
-      num_examples: examples over all replicas.
-      num_positions: positions of all examples, padding included.
-      num_tokens: positions excluding padding.
-    """
-
-    num_examples: int
-    num_positions: int
-    num_tokens: int
+    num_examples: int  # examples over all replicas
+    num_positions: int  # positions of all examples, padding included
+    num_tokens: int  # positions excluding padding
 
 
 def batch_sizes(
@@ -273,14 +259,8 @@ def evaluation_batches(
     """Read records once, in file order; batches are padded with empty examples, and none is dropped.
 
     Args:
-      paths: TFRecord files.
-      schema: the fields of a record.
-      batch_size: examples per batch, over all replicas.
-      max_batches: maximum number of batches; None reads all records.
       lengths: from `padded_lengths`, for batches of similar lengths: a multiple of `batch_size` examples for short
         texts, and the remaining examples of a length in its last batch. None truncates nothing.
-      num_replicas: with `lengths`, the size of every batch is a multiple of this.
-      numbers: the consecutive record numbers to read; None for all.
 
     Returns:
       A dataset of dicts, name to tensor [batch_size, ...], with `is_real_example` int32 [batch_size], 0 for padding
@@ -329,15 +309,7 @@ def _fill_up(tensor: tf.Tensor, num_missing: tf.Tensor, num_examples: int | None
 
 @contextlib.contextmanager
 def reporting_damaged_records(paths: Sequence[str], schema: RecordSchema | None = None) -> Iterator[None]:
-    """Convert TensorFlow's errors about unreadable records to messages with file and record number.
-
-    Args:
-      paths: the files read inside the block.
-      schema: used to find complete records that do not match it.
-
-    Raises:
-      UserError: a record is corrupt, truncated or does not match the schema; or a file cannot be read.
-    """
+    """Convert TensorFlow's errors about unreadable records to messages with file and record number."""
     try:
         yield
     except tf.errors.OpError as error:

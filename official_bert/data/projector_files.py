@@ -22,10 +22,7 @@ def write_projector_files(
     """Write vectors and their metadata; all files appear at once.
 
     Args:
-      folder: the output folder, created if missing.
-      name: description of the vectors, for the viewer.
       vectors: float32 [N, D]; may be memory-mapped.
-      metadata: at least two columns of N values without tabs and line breaks; the first one labels the points.
     """
     writing.make_folders(folder)
     with writing.atomic_writes(projector_files(folder)) as (vectors_sink, metadata_sink, config_sink):

@@ -71,11 +71,7 @@ def compressed(data: bytes) -> bytes:
 
 
 def compression_type(path: str) -> Literal["", "GZIP"]:
-    """Return the compression of a TFRecord file, as named in `tf.data.TFRecordDataset`.
-
-    Raises:
-      UserError: the file cannot be read.
-    """
+    """Return the compression of a TFRecord file, as named in `tf.data.TFRecordDataset`."""
     with files.open_file(path, "rb") as source:
         start = source.read(_HEADER.size)
     if not start.startswith(_GZIP_MAGIC) or _is_header(start):  # a record length may look like gzip
@@ -91,12 +87,7 @@ def _is_header(data: bytes) -> bool:
 
 
 def read_records(path: str) -> Iterator[bytes]:
-    """Read the records of a TFRecord file and check every checksum.
-
-    Raises:
-      UserError: the file cannot be read or is empty, or a record is corrupt or truncated; the message gives its number
-        from 0.
-    """
+    """Read the records of a TFRecord file and check every checksum."""
     is_compressed = compression_type(path) == "GZIP"
     with files.open_file(path, "rb") as source:
         stream = gzip.GzipFile(fileobj=source) if is_compressed else source
@@ -112,15 +103,11 @@ def read_records(path: str) -> Iterator[bytes]:
 
 
 class DamagedRecordError(UserError):
-    """A record cannot be read.
-
-    Attributes:
-      what: the message without advice.
-    """
+    """A record cannot be read."""
 
     def __init__(self, path: str, number: int):
         """Create the message for a record number, counted from 0."""
-        self.what = f"{path}: record {number} (counted from 0) is damaged or truncated"
+        self.what = f"{path}: record {number} (counted from 0) is damaged or truncated"  # the message without advice
         super().__init__(f"{self.what}; is it a complete TFRecord file? Create it again")
 
 
@@ -159,22 +146,13 @@ class RecordWriter:
     """
 
     def __init__(self, paths: Sequence[str], compression: str = "none"):
-        """Set the output files; their folders must exist.
-
-        Args:
-          paths: the files.
-          compression: "none" or "gzip".
-        """
+        """Set the output files; their folders must exist."""
         self._paths = list(paths)
         self._compression = compression
         self._num_written = 0
 
     def __enter__(self) -> "RecordWriter":
-        """Open the files under temporary names.
-
-        Raises:
-          UserError: a file cannot be written, or its name exists and is not a regular file.
-        """
+        """Open the files under temporary names."""
         with contextlib.ExitStack() as stack:
             self._sinks = stack.enter_context(writing.atomic_writes(self._paths, "wb"))
             if self._compression == GZIP:
@@ -183,11 +161,7 @@ class RecordWriter:
         return self
 
     def write(self, record: bytes) -> None:
-        """Write a record to the next file in turn.
-
-        Raises:
-          OSError: it cannot be written, for example on a full disk; becomes a UserError when it leaves the block.
-        """
+        """Write a record to the next file in turn."""
         self._sinks[self._num_written % len(self._sinks)].write(frame(record))
         self._num_written += 1
 
@@ -196,21 +170,14 @@ class RecordWriter:
 
 
 class RecordFile(NamedTuple):
-    """A TFRecord file, with options to read and write it.
+    """A TFRecord file, with options to read and write it."""
 
-    Attributes:
-      path: the file.
-      schema: the record schema, sized.
-      lengths: padded lengths for batches of similar records, see `pipeline.training_batches`; None pads nothing.
-      compression: "none" or "gzip", for writing; for existing files it is detected.
-      is_written: whether this process writes it if needed, rather than another worker of the run.
-    """
-
-    path: str
-    schema: RecordSchema
+    path: str  # the file
+    schema: RecordSchema  # the record schema, sized
+    # padded lengths for batches of similar records, see `pipeline.training_batches`; None pads nothing
     lengths: list[int] | None = None
-    compression: str = "none"
-    is_written: bool = True
+    compression: str = "none"  # "none" or "gzip", for writing; for existing files it is detected
+    is_written: bool = True  # whether this process writes it if needed, rather than another worker of the run
 
 
 class RecordSpool:
@@ -221,11 +188,6 @@ class RecordSpool:
     """
 
     def __init__(self, folder: str | None):
-        """Choose the folder.
-
-        Args:
-          folder: folder of the unnamed temporary file; None for the system's temporary folder.
-        """
         self._folder = folder
         self._ends = array("q", [0])
 
@@ -241,11 +203,9 @@ class RecordSpool:
             raise UserError(f"cannot write temporary records to {place}: {error.strerror or error}") from error
 
     def __len__(self) -> int:
-        """Return the number of records."""
         return len(self._ends) - 1
 
     def append(self, record: bytes) -> None:
-        """Add a record."""
         self._file.write(record)
         self._ends.append(self._ends[-1] + len(record))
 
@@ -268,14 +228,6 @@ def write_cached(file: RecordFile, provenance: Mapping[str, Any], records: Calla
     """Write a TFRecord file, unless the existing one has the same provenance in its `Manifest`.
 
     A process that does not write the file only creates the records, as all workers of a run do.
-
-    Args:
-      file: the file; an existing one may have another compression.
-      provenance: everything that determines its content.
-      records: creates the records; called only if needed.
-
-    Returns:
-      The number of records.
     """
     path, note = file.path, manifest_path(file.path)
     known = Manifest.read_if_current(note, provenance, path)
@@ -296,11 +248,7 @@ def write_cached(file: RecordFile, provenance: Mapping[str, Any], records: Calla
 
 
 def count_records(path: str) -> int:
-    """Count the records of a TFRecord file; for uncompressed local files, only length fields are read.
-
-    Raises:
-      UserError: the file is empty, or truncated inside a record; the message gives the record's number from 0.
-    """
+    """Count the records of a TFRecord file; for uncompressed local files, only length fields are read."""
     if files.is_remote(path) or compression_type(path):  # one seek per record would be one request each
         return sum(1 for _ in read_records(path))
     total = files.size(path)
@@ -318,20 +266,12 @@ def count_records(path: str) -> int:
 
 
 def check_first_record(path: str, schema: RecordSchema) -> None:
-    """Check the first record of a file, to detect other flags.
-
-    Raises:
-      UserError: it does not match; the message has the file and both lengths.
-    """
+    """Check the first record of a file, to detect other flags."""
     check_records(itertools.islice(read_records(path), 1), schema, path)
 
 
 def check_records(records: Iterable[bytes], schema: RecordSchema | None, path: str) -> None:
-    """Read records, and check each against a schema.
-
-    Raises:
-      UserError: a record does not match; the message has its number, from 0, and the file name.
-    """
+    """Read records, and check each against a schema."""
     for number, record in enumerate(records):
         if schema is not None:
             try:

@@ -23,15 +23,10 @@ BM25 = "bm25"  # name of the pooling
 
 
 class Passage(NamedTuple):
-    """A document of a corpus.
+    """A document of a corpus."""
 
-    Attributes:
-      id: the id that the judgments use.
-      text: the title, if there is one, followed by the text.
-    """
-
-    id: str
-    text: str
+    id: str  # the id that the judgments use
+    text: str  # the title, if there is one, followed by the text
 
 
 class BeirCorpus:
@@ -41,18 +36,13 @@ class BeirCorpus:
         """Create the corpus; nothing is read yet.
 
         Args:
-          path: `corpus.jsonl`.
           judged: the ids of judged documents, each of which must occur once, with the location of its first judgment
             for error messages.
         """
         self._path, self._judged = path, judged
 
     def __iter__(self) -> Iterator[Passage]:
-        """Yield the documents.
-
-        Raises:
-          UserError: a line cannot be read, or a judged document is missing or occurs twice.
-        """
+        """Yield the documents."""
         missing = dict(self._judged)
         for row, passage in _texts(self._path):
             if passage.id in self._judged and missing.pop(passage.id, None) is None:
@@ -65,18 +55,10 @@ class BeirCorpus:
 def read_beir(folder: str, split: str) -> tuple[dict[str, str], BeirCorpus, dict[str, dict[str, float]]]:
     """Read a collection.
 
-    Args:
-      folder: folder of the collection.
-      split: split of the judgments, such as "test".
-
     Returns:
       queries: the text of each judged query, by id.
       corpus: an iterable of the documents; memory use does not grow with their number.
       qrels: for each query, in file order, the scores of its judged documents, by id.
-
-    Raises:
-      UserError: a file is missing, a line cannot be read, a query is unknown, a score is not a number, two judgments
-        of a document disagree, or no score is above 0.
     """
     qrels_path = os.path.join(folder, "qrels", f"{split}.tsv")
     if not files.exists(qrels_path):
@@ -138,15 +120,11 @@ class Bm25Weights(NamedTuple):
     repeated word grows, but less than in proportion to its count. The 1 in the logarithm keeps the weights of frequent
     wordpieces positive. [CLS] and [SEP] are not counted and have weight 0.
 
-    Attributes:
-      idf: float32 [V].
-      average_length: average number of wordpieces per sentence, at least 1.
-
     Source: S. Robertson and H. Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009.
     """
 
-    idf: np.ndarray
-    average_length: float
+    idf: np.ndarray  # float32 [V]
+    average_length: float  # average number of wordpieces per sentence, at least 1
 
     @classmethod
     def fit(cls, sentences: Iterable[Sequence[int]], vocab_size: int) -> "Bm25Weights":
@@ -154,7 +132,6 @@ class Bm25Weights(NamedTuple):
 
         Args:
           sentences: the ids of each sentence, without [CLS] and [SEP].
-          vocab_size: V.
         """
         num_sentences = total_length = 0
         num_with: Counter[int] = Counter()
@@ -168,21 +145,13 @@ class Bm25Weights(NamedTuple):
         return cls(idf.astype(np.float32), max(1.0, total_length / max(1, num_sentences)))
 
     def save(self, path: str) -> None:
-        """Write an NPZ file.
-
-        Raises:
-          UserError: the file cannot be written.
-        """
+        """Write an NPZ file."""
         with writing.atomic_write(path, "wb") as sink:
             np.savez(sink, idf=self.idf, average_length=self.average_length)
 
     @classmethod
     def load(cls, path: str, vocab_size: int) -> "Bm25Weights":
-        """Read a file written by `save`.
-
-        Raises:
-          UserError: the file is missing, damaged or for another vocabulary.
-        """
+        """Read a file written by `save`."""
         try:
             with files.open_file(path, "rb") as source, np.load(source) as arrays:
                 weights = cls(arrays["idf"], float(arrays["average_length"]))

@@ -39,24 +39,12 @@ VARINTS = _VarintTable()
 
 
 def delimited(tag: bytes, payload: bytes) -> bytes:
-    """Return a field of bytes, a string or a message.
-
-    Args:
-      tag: eight times the field number, plus 2.
-      payload: the field's content.
-    """
+    """Return a field of bytes, a string or a message."""
     return tag + VARINTS[len(payload)] + payload
 
 
 def fields(message: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Parse a message whose fields are all bytes, strings and messages, numbered below 16.
-
-    Yields:
-      The tag of each field, as in `delimited`, and its payload.
-
-    Raises:
-      ValueError: it has other fields, or is truncated.
-    """
+    """Parse a message whose fields are all bytes, strings and messages, numbered below 16."""
     position = 0
     while position < len(message):
         tag, size, shift = message[position], 0, 0
@@ -78,27 +66,20 @@ def fields(message: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """A feature of a record.
+    """A feature of a record."""
 
-    Attributes:
-      name: the feature's name on disk, in the model and in serving.
-      shape: lengths, or letters that `RecordSchema.sized` replaces; () is a single number, [1] on disk. A second
-        dimension is for a vector per position.
-      dtype: "int32" (int64 on disk) or "float32".
-      below: exclusive upper limit of integers, which are at least 0; a number or a letter; None for no limits.
-      is_per_position: whether its values belong to sequence positions, so that they are truncated with a batch padded
-        to a shorter length.
-      is_trimmed: whether only the values of real positions are on disk; reading pads with 0.
-      hint_if_absent: advice for records without this feature, for the message.
-    """
-
-    name: str
+    name: str  # the feature's name on disk, in the model and in serving
+    # lengths, or letters that `RecordSchema.sized` replaces; () is a single number, [1] on disk. A second
+    # dimension is for a vector per position
     shape: tuple[int | str, ...]
-    dtype: Literal["int32", "float32"]
+    dtype: Literal["int32", "float32"]  # "int32" (int64 on disk) or "float32"
+    # exclusive upper limit of integers, which are at least 0; a number or a letter; None for no limits
     below: int | str | None = None
+    # whether its values belong to sequence positions, so that they are truncated with a batch padded to a shorter
+    # length
     is_per_position: bool = False
-    is_trimmed: bool = False
-    hint_if_absent: str = ""
+    is_trimmed: bool = False  # whether only the values of real positions are on disk; reading pads with 0
+    hint_if_absent: str = ""  # advice for records without this feature, for the message
 
     @property
     def length(self) -> int:
@@ -137,18 +118,12 @@ class RecordSchema:
     """
 
     def __init__(self, *fields: Field, unwanted: Mapping[str, str] | None = None):
-        """Combine fields.
-
-        Args:
-          fields: the fields of a record.
-          unwanted: features that must be absent, each with an error message; other unknown features are ignored.
-        """
+        """Combine fields."""
         self.fields = fields
         self._unwanted = unwanted or {}
 
     @property
     def names(self) -> list[str]:
-        """Names of the fields."""
         return [field.name for field in self.fields]
 
     @property
@@ -180,12 +155,6 @@ class RecordSchema:
         Args:
           values: name to numbers, at most as many as the field's length; the rest is padded with 0. Integers below 128
             may be given as `bytes`, one per byte, and floats as a float32 array, which is fastest.
-
-        Returns:
-          A serialized `tf.train.Example`.
-
-        Raises:
-          ValueError: a sequence is longer than its field.
         """
         parts = []
         for name, length, is_trimmed, serialize, prefixes in self._encoders:
@@ -219,9 +188,6 @@ class RecordSchema:
 
         Returns:
           Name to tensor [B, *shape]; integers as int32.
-
-        Raises:
-          tf.errors.InvalidArgumentError: at run time, if a record does not match; `check` names the value.
         """
         import tensorflow as tf  # writing does not need TensorFlow
 
@@ -247,11 +213,6 @@ class RecordSchema:
             return {field.name: tf.cast(features[field.name], field.dtype) for field in self.fields}
 
     def check(self, serialized: bytes) -> None:
-        """Check a record in Python.
-
-        Raises:
-          UserError: it is not an Example, or a feature is missing, unwanted, or of the wrong type, length or range.
-        """
         import tensorflow as tf
 
         try:

@@ -19,17 +19,12 @@ class Corpus:
     """Tokenized documents in two flat arrays: 4 bytes per wordpiece and 8 per sentence.
 
     Sentences are contiguous, so any range of consecutive sentences is one slice of `ids`.
-
-    Attributes:
-      ids: wordpieces of all sentences, in file order.
-      starts: start of each sentence in `ids`, plus the end of the last one.
-      documents: sentence range of each document.
     """
 
     def __init__(self):
-        self.ids = array("i")
-        self.starts = array("q", [0])
-        self.documents: list[range] = []
+        self.ids = array("i")  # wordpieces of all sentences, in file order
+        self.starts = array("q", [0])  # start of each sentence in `ids`, plus the end of the last one
+        self.documents: list[range] = []  # sentence range of each document
 
     def add_document(self, sentence_lengths: np.ndarray, ids: np.ndarray) -> None:
         """Add a document: int32, number of wordpieces per sentence, and the wordpieces of all sentences."""
@@ -44,19 +39,12 @@ class Corpus:
 
 
 class SentencePair(NamedTuple):
-    """Two text segments, and whether the second one follows the first.
+    """Two text segments, and whether the second one follows the first."""
 
-    Attributes:
-      first: ids, at least one.
-      second: ids, at least one.
-      is_negative: True if the second segment is random or precedes the first.
-      num_cut: number of wordpieces that were removed because the segments were too long.
-    """
-
-    first: array
-    second: array
-    is_negative: bool
-    num_cut: int = 0
+    first: array  # ids, at least one
+    second: array  # ids, at least one
+    is_negative: bool  # True if the second segment is random or precedes the first
+    num_cut: int = 0  # number of wordpieces that were removed because the segments were too long
 
 
 def full_sentences(
@@ -66,15 +54,6 @@ def full_sentences(
 
     A sentence that is too long is split where the segment is full; its rest begins the next segment. No text is lost.
 
-    Args:
-      corpus: all documents.
-      document_index: the document to split.
-      max_num_wordpieces: maximum number of wordpieces per segment.
-      short_seq_prob: fraction of documents that are split into shorter segments, of a random length.
-      rng: random generator for the lengths.
-
-    Yields:
-      Ids, at least one.
     Source: RoBERTa, section 4.2, "DOC-SENTENCES".
     """
     starts, document = corpus.starts, corpus.documents[document_index]
@@ -98,15 +77,6 @@ def sentence_pairs(
 
     The caller may draw from `rng` between two pairs; the reference masks each pair before it creates the next.
 
-    Args:
-      corpus: all documents.
-      document_index: the document to split.
-      max_num_wordpieces: maximum total number of wordpieces of both segments.
-      short_seq_prob: fraction of documents that are split into shorter sequences, of a random length.
-      rng: random generator, used in the reference's order.
-
-    Yields:
-      Pairs of at most `max_num_wordpieces` wordpieces.
     Source: BERT paper, appendix A.2; the reference's create_instances_from_document.
     """
     starts = corpus.starts
@@ -149,16 +119,6 @@ def ordered_pairs(
     Sentences are collected as in `sentence_pairs`; a random number of them is one segment, the rest the other. A single
     sentence, because it fills a sequence or the document ends, is split between two words; a single word gives no pair.
 
-    Args:
-      corpus: all documents.
-      document_index: the document to split.
-      max_num_wordpieces: maximum total number of wordpieces of both segments.
-      short_seq_prob: fraction of documents that are split into shorter sequences, of a random length.
-      rng: random generator for lengths, splits and order.
-      continues_word: ids that continue the preceding word.
-
-    Yields:
-      Pairs of at most `max_num_wordpieces` wordpieces; negative pairs are swapped.
     Source: ALBERT paper, section 3.1, "Inter-sentence coherence loss".
     """
     starts, document = corpus.starts, corpus.documents[document_index]

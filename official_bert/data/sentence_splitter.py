@@ -24,11 +24,7 @@ _MORE_FULL_STOPS = re.compile("(?<=[\u0964\u0965\u0589\u1362\u104b\u17d4]) ")
 
 
 def load_splitter() -> ModuleType:
-    """Import blingfire.
-
-    Raises:
-      UserError: it is not installed, or lacks a library for this system.
-    """
+    """Import blingfire."""
     try:
         import blingfire
     except ImportError as error:
@@ -82,17 +78,11 @@ def _cut_at_more_full_stops(sentences: list[str]) -> list[str]:
 
 
 class Chunk(NamedTuple):
-    """Text of whole documents (whole paragraphs with `one_document_per_file`), split by a process at a time.
+    """Text of whole documents (whole paragraphs with `one_document_per_file`), split by a process at a time."""
 
-    Attributes:
-      part: its source.
-      lines: its lines; None if the process should read the part itself.
-      num_bytes: number of bytes of the file that the lines took; 0 without lines.
-    """
-
-    part: CorpusPart
-    lines: Sequence[str] | None = None
-    num_bytes: int = 0
+    part: CorpusPart  # its source
+    lines: Sequence[str] | None = None  # its lines; None if the process should read the part itself
+    num_bytes: int = 0  # number of bytes of the file that the lines took; 0 without lines
 
 
 def read_chunks(parts: Iterable[CorpusPart]) -> Iterator[Chunk]:

@@ -27,37 +27,22 @@ _MOST_BLANK_ROWS = 100_000  # consecutive, or at the end
 
 
 class Row(NamedTuple):
-    """A row of a table.
+    """A row of a table."""
 
-    Attributes:
-      number: index of the row, from 0.
-      where: file and line, for messages.
-      cells: its columns; empty if the row is blank or unreadable.
-      mistake: the reason if it cannot be read.
-    """
-
-    number: int
-    where: str
-    cells: list[str]
-    mistake: str | None = None
+    number: int  # index of the row, from 0
+    where: str  # file and line, for messages
+    cells: list[str]  # its columns; empty if the row is blank or unreadable
+    mistake: str | None = None  # the reason if it cannot be read
 
 
 class Keys(NamedTuple):
-    """The columns to read from a table with named columns, in the order of a row's cells.
+    """The columns to read from a table with named columns, in the order of a row's cells."""
 
-    Attributes:
-      texts: names of the text columns.
-      label: name of the label column; None if not read.
-      label_delimiter: delimiter to join label lists with; None if lists are not allowed.
-      optional: name of a column that may be missing, such as one of ids; None if not read.
-      numbers: names of columns of numbers, which follow the texts.
-    """
-
-    texts: Sequence[str]
-    label: str | None = None
-    label_delimiter: str | None = None
-    optional: str | None = None
-    numbers: Sequence[str] = ()
+    texts: Sequence[str]  # names of the text columns
+    label: str | None = None  # name of the label column; None if not read
+    label_delimiter: str | None = None  # delimiter to join label lists with; None if lists are not allowed
+    optional: str | None = None  # name of a column that may be missing, such as one of ids; None if not read
+    numbers: Sequence[str] = ()  # names of columns of numbers, which follow the texts
 
     @property
     def required(self) -> list[str]:
@@ -65,12 +50,7 @@ class Keys(NamedTuple):
         return [*self.texts, *self.numbers, *([] if self.label is None else [self.label])]
 
     def cells(self, values: Mapping[str, Any]) -> list[str]:
-        """Convert a row to cells; a missing optional one is "".
-
-        Raises:
-          UserError: a text is not a string, or a label is neither a string nor a number; the message does not name the
-            line.
-        """
+        """Convert a row to cells; a missing optional one is ""."""
         for key in self.texts:
             if not isinstance(values[key], str):
                 raise UserError(f"{key!r} is {values[key]!r}; a text must be a string")
@@ -83,11 +63,7 @@ class Keys(NamedTuple):
         return cells
 
     def cells_of_json(self, line: str) -> list[str]:
-        """Convert a line of JSON Lines to cells; a blank line has none.
-
-        Raises:
-          UserError: the line cannot be parsed, or lacks a key; the message does not name the line.
-        """
+        """Convert a line of JSON Lines to cells; a blank line has none."""
         if not line:
             return []
         with _explained_json():
@@ -134,11 +110,6 @@ def format_of(path: str) -> str | None:
 
 
 def find_table(path: str) -> str:
-    """Return the format of a table.
-
-    Raises:
-      UserError: the file does not exist or has an unknown extension.
-    """
     table_format = format_of(path)
     if table_format is None:
         raise UserError(f"{path}: the file name must end in one of {', '.join(ENDINGS)}")
@@ -148,11 +119,7 @@ def find_table(path: str) -> str:
 
 
 def check_table(path: str, table_format: str | None, keys: Keys) -> None:
-    """Check a file before its rows are read.
-
-    Raises:
-      UserError: the file cannot be read or, if it is Parquet, lacks a column; or an optional package is missing.
-    """
+    """Check a file before its rows are read."""
     if table_format == "parquet":
         with open_parquet(path) as table:
             table.check_columns(keys.texts, keys.label)
@@ -161,11 +128,7 @@ def check_table(path: str, table_format: str | None, keys: Keys) -> None:
 
 
 def read_table(path: str, table_format: str, keys: Keys) -> Iterator[Row]:
-    """Read a table: all columns, with the header as the first row; for `KEYED_FORMATS`, only the columns in `keys`.
-
-    Raises:
-      UserError: the file cannot be read.
-    """
+    """Read a table: all columns, with the header as the first row; for `KEYED_FORMATS`, only the columns in `keys`."""
     if table_format in KEYED_FORMATS:
         return {"jsonl": read_jsonl, "parquet": read_parquet}[table_format](path, keys)
     return {"tsv": read_tsv, "csv": read_csv}[table_format](path)
@@ -174,21 +137,7 @@ def read_table(path: str, table_format: str, keys: Keys) -> Iterator[Row]:
 def read_objects(
     path: str, table_format: str, columns: Sequence[str], *, optional: Sequence[str] = (), has_header: bool = True
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Read the rows of a table whose cells may have any structure.
-
-    Args:
-      path: the file.
-      table_format: one of `FORMATS`.
-      columns: the columns of TSV and CSV to read, by name or by number from 0; rows of `KEYED_FORMATS` have all.
-      optional: names of columns that are also read if they exist.
-      has_header: whether the first row of TSV and CSV names the columns.
-
-    Yields:
-      The location of each row, for messages, and its values by column: of TSV and CSV, those that the row has.
-
-    Raises:
-      UserError: the file cannot be read, has no row, or lacks a column.
-    """
+    """Read the rows of a table whose cells may have any structure."""
     read = {"jsonl": _json_objects, "parquet": _parquet_objects}.get(table_format)
     rows = read(path) if read else _cells_by_name(path, table_format, columns, optional, has_header)
     is_empty = True
@@ -232,11 +181,7 @@ def _cells_by_name(
 
 
 def locate_columns(columns: Sequence[str], header: Row | None) -> list[int]:
-    """Return the numbers of columns given by name or number, and log the header.
-
-    Raises:
-      UserError: a name is given without a header, or see `column_number`.
-    """
+    """Return the numbers of columns given by name or number, and log the header."""
     numbers = []
     for column in columns:
         if header is None and not column.isdecimal():
@@ -261,11 +206,6 @@ def _log_once(message: str, is_doubtful: bool) -> None:
 
 
 def column_number(name: str, header: Row) -> int:
-    """Return the number of a named column.
-
-    Raises:
-      UserError: the column does not exist, or its name is not unique.
-    """
     count = header.cells.count(name)
     if not count:
         columns = format_names(header.cells) + separator_hint(header.cells)
@@ -276,11 +216,7 @@ def column_number(name: str, header: Row) -> int:
 
 
 def parse_score(cell: str, where: str, hint: str = "", max_score: float = math.inf) -> float:
-    """Return the number in a cell; `hint` is appended to the error message if it is not a number.
-
-    Raises:
-      UserError: it is not a finite number, or above the highest possible score.
-    """
+    """Return the number in a cell; `hint` is appended to the error message if it is not a number."""
     try:
         score = float(cell)
     except ValueError as error:
@@ -333,11 +269,7 @@ def read_jsonl(path: str, keys: Keys) -> Iterator[Row]:
 
 
 def read_parquet(path: str, keys: Keys) -> Iterator[Row]:
-    """Read columns from a Parquet file.
-
-    Raises:
-      UserError: the file cannot be read or lacks a column.
-    """
+    """Read columns from a Parquet file."""
     with open_parquet(path) as table:
         table.check_columns([*keys.texts, *keys.numbers], keys.label)
         names = keys.required + [keys.optional] * (table.column_names.count(keys.optional) == 1)
@@ -370,11 +302,7 @@ def read_nsmc(path: str) -> Iterator[Row]:
 
 
 def without_trailing_blank_rows(rows: Iterable[Row]) -> Iterator[Row]:
-    """Skip blank rows at the end of a table.
-
-    Raises:
-      UserError: the number of consecutive blank rows would exhaust memory, as in a decompression bomb.
-    """
+    """Skip blank rows at the end of a table."""
     blank: list[Row] = []
     for row in rows:
         if row.cells or row.mistake:

@@ -33,34 +33,23 @@ _BLOCK_BYTES = 1 << 20
 
 
 class TextOrPair(NamedTuple):
-    """A text or text pair.
+    """A text or text pair."""
 
-    Attributes:
-      text_a: the text, or the first text of the pair.
-      text_b: the second text of the pair; None for a single text.
-    """
-
-    text_a: str
-    text_b: str | None = None
+    text_a: str  # the text, or the first text of the pair
+    text_b: str | None = None  # the second text of the pair; None for a single text
 
 
 class TextSource(NamedTuple):
-    """A source of texts.
+    """A source of texts."""
 
-    Attributes:
-      path: a file, or "-" for standard input.
-      text_columns: table columns of the text or of the two texts of a pair: names, or digits for a number from 0; JSON
-        Lines keys or Parquet names. None reads lines.
-      table_format: "tsv" (no quoting), "csv", "jsonl" or "parquet"; None to detect it from the file extension.
-      has_header: whether the first row of TSV and CSV names the columns.
-      parameter: the user's name of the path, for messages.
-    """
-
-    path: str
+    path: str  # a file, or "-" for standard input
+    # table columns of the text or of the two texts of a pair: names, or digits for a number from 0; JSON Lines
+    # keys or Parquet names. None reads lines
     text_columns: Sequence[str] | None = None
+    # "tsv" (no quoting), "csv", "jsonl" or "parquet"; None to detect it from the file extension
     table_format: str | None = None
-    has_header: bool = True
-    parameter: str = "input_file"
+    has_header: bool = True  # whether the first row of TSV and CSV names the columns
+    parameter: str = "input_file"  # the user's name of the path, for messages
 
     @property
     def is_stream(self) -> bool:
@@ -73,11 +62,7 @@ class TextSource(NamedTuple):
         return _STANDARD_INPUT if self.path == STANDARD_STREAM else self.path
 
     def check(self) -> None:
-        """Raise if the file does not exist or its format is unknown.
-
-        Raises:
-          UserError: the file does not exist, or its format is unknown.
-        """
+        """Raise if the file does not exist or its format is unknown."""
         if not self.is_stream and not files.exists(self.path):
             raise UserError(f"{self.parameter}: there is no {self.path}; check the path")
         table_format = self._format()
@@ -87,11 +72,7 @@ class TextSource(NamedTuple):
             raise UserError(f"{self.parameter}: Parquet cannot be read from a pipe; give a file")
 
     def __iter__(self) -> Iterator[TextOrPair]:
-        """Read the texts; a blank line or row is an empty text.
-
-        Raises:
-          UserError: the file is empty, is not UTF-8, or a row lacks a column; the message gives the line.
-        """
+        """Read the texts; a blank line or row is an empty text."""
         table_format = self._format()
         texts = self._lines() if table_format == LINES else self._cells(table_format)
         is_empty = True

@@ -36,11 +36,7 @@ class CorpusFlags(Protocol):
 
 
 def count_corpus_words(paths: Sequence[str], flags: CorpusFlags) -> Counter[str]:
-    """Count the words of files, with progress; returns word to number of occurrences.
-
-    Raises:
-      UserError: there are no words, or a file cannot be read.
-    """
+    """Count the words of files, with progress; returns word to number of occurrences."""
     parts = corpus_parts(paths, file_format=flags.input_format, text_field=flags.text_field)
     word_counts = count_words((line for _, line in read_lines(parts)), flags.text_settings)
     if not word_counts:
@@ -50,15 +46,6 @@ def count_corpus_words(paths: Sequence[str], flags: CorpusFlags) -> Counter[str]
 
 
 def count_words(lines: Iterable[str], settings: TextSettings) -> Counter[str]:
-    """Count the words of a text.
-
-    Args:
-      lines: the text.
-      settings: text preprocessing settings.
-
-    Returns:
-      Word to number of occurrences.
-    """
     tokenizer = word_tokenizer(settings)
     # White-space separated words repeat so often that counting them first and splitting each once is much faster.
     spaced = Counter(word for line in lines for word in line.split(" "))
@@ -75,20 +62,7 @@ def count_words(lines: Iterable[str], settings: TextSettings) -> Counter[str]:
 def learn_vocab(
     word_counts: Counter[str], *, vocab_size: int, min_frequency: int = 2, max_characters: int = 1000
 ) -> list[str]:
-    """Learn wordpieces; equal counts give equal vocabularies, regardless of the order of the text.
-
-    Args:
-      word_counts: word to number of occurrences.
-      vocab_size: maximum number of wordpieces; the result is as close to it as a single frequency threshold allows.
-      min_frequency: minimum number of times a wordpiece must occur; single characters are exempt.
-      max_characters: maximum number of distinct characters; words with rarer ones are skipped.
-
-    Returns:
-      The wordpieces: special ones, then single characters, then the rest by descending frequency.
-
-    Raises:
-      UserError: there are no words, or the single characters alone exceed `vocab_size`.
-    """
+    """Learn wordpieces; equal counts give equal vocabularies, regardless of the order of the text."""
     if not word_counts:
         raise UserError("the text has no words")
     learner = _learner()
@@ -142,29 +116,18 @@ def _learner() -> ModuleType:
 
 
 class VocabularyChange(NamedTuple):
-    """A new vocabulary, and the sources of its embedding rows.
+    """A new vocabulary, and the sources of its embedding rows."""
 
-    Attributes:
-      tokens: the new tokens, by id.
-      sources: old ids for each new id; its embedding is the mean of theirs.
-    """
-
-    tokens: list[str]
-    sources: list[list[int]]
+    tokens: list[str]  # the new tokens, by id
+    sources: list[list[int]]  # old ids for each new id; its embedding is the mean of theirs
 
 
 class Coverage(NamedTuple):
-    """Statistics on how a vocabulary splits a text.
+    """Statistics on how a vocabulary splits a text."""
 
-    Attributes:
-      num_words: number of words of the text.
-      num_wordpieces: number of their wordpieces; an unknown word counts as one.
-      num_unknown: number of unknown words.
-    """
-
-    num_words: int
-    num_wordpieces: int
-    num_unknown: int
+    num_words: int  # number of words of the text
+    num_wordpieces: int  # number of their wordpieces; an unknown word counts as one
+    num_unknown: int  # number of unknown words
 
     def __str__(self) -> str:
         return (
@@ -174,15 +137,7 @@ class Coverage(NamedTuple):
 
 
 def coverage(tokens: Collection[str], word_counts: Mapping[str, int]) -> Coverage:
-    """Count how a vocabulary splits the words of a text.
-
-    Args:
-      tokens: the vocabulary.
-      word_counts: word to number of occurrences.
-
-    Raises:
-      UserError: there are no words.
-    """
+    """Count how a vocabulary splits the words of a text."""
     if not word_counts:
         raise UserError("the text has no words")
     tokenizer = WordpieceTokenizer(set(tokens))
@@ -211,16 +166,6 @@ def extended(
 
     Each use of a candidate, with all candidates in the vocabulary, saves the number of old wordpieces it replaces minus
     one; if these are unknown, it saves its number of characters.
-
-    Args:
-      vocabulary: the vocabulary.
-      learned: the candidates; existing tokens are skipped.
-      word_counts: word of the text to number of occurrences.
-      num_new_tokens: maximum number of tokens to add.
-      use_unused: whether to replace tokens such as [unused7] first; the remaining wordpieces are appended.
-
-    Returns:
-      The new vocabulary. The embedding of a new token is the mean of those of its old wordpieces.
     """
     old = WordpieceTokenizer(vocabulary.token_to_id)
     parts = {piece: _split(old, piece) for piece in learned if piece not in vocabulary.token_to_id}
@@ -265,15 +210,6 @@ def pruned(
     """Remove the wordpieces that a text does not use.
 
     With `min_count=1` the text is tokenized as before, since every match is a used wordpiece.
-
-    Args:
-      vocabulary: the vocabulary.
-      word_counts: word of the text to number of occurrences.
-      min_count: minimum number of uses for a wordpiece to be kept.
-      keep_characters: whether to keep all single-character wordpieces whose character occurs in the text.
-
-    Returns:
-      The new vocabulary: special tokens, id 0 (padding), and the used wordpieces, in the old order.
     """
     if not word_counts:
         raise UserError("the text has no words")

@@ -208,8 +208,6 @@ ELECTRA_FAMILY = Family(
 class RobertaConfig(BertConfig):
     """The architecture of a RoBERTa, with BERT's keys; `max_position_embeddings` includes the two rows without text.
 
-    Raises:
-      UserError: a value has the wrong type or range, or two values do not fit together.
     Source: Liu et al., 2019, sections 2 and 4.
     """
 

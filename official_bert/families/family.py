@@ -23,57 +23,37 @@ FAMILY_KEY = "family"  # key of our config files, for families that have no key 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Family:
-    """A family of models that differ only in their sizes. The defaults are BERT's.
+    """A family of models that differ only in their sizes. The defaults are BERT's."""
 
-    Attributes:
-      name: key in `family_registry.FAMILIES`, equal to `model_type` in a Hugging Face `config.json`.
-      title: name in messages: "an ALBERT".
-      config_class: `BertConfig` or a subclass; its fields are the keys of the config files.
-      config_file: name of the config file in released archives.
-      own_key: a key that only config files of this family have; None if only our key `family` distinguishes it.
-      constant_keys: unused keys of released config files, each with its only supported value.
-      tokenizer: dotted path of the tokenizer class, which is imported on demand.
-      parts: dotted paths of the layers that differ from BERT's: "embeddings", "stack" (the transformer layers) and
-        "pooler". Their variables are named as in our checkpoints.
-      pooler_activation: activation after the pooler's projection, one of `ACTIVATION_NAMES` of the config.
-      masked_lm_activation: activation after the masked-LM head's projection; None for that of the layers.
-      released_names: prefixes of variable names in released TensorFlow 1 checkpoints, each with its prefix here.
-      layers: description of the layers in messages.
-      layer_scope: a part of the variable names of the first layer.
-      layer_keys: keys whose product is the number of layers with separate weights; the variable names of a layer hold
-        a number for each key.
-      shares_layers: whether layers share weights, so that none can be treated separately.
-      hugging_face: the family's `config.json` keys and tensor names in `transformers`.
-    """
-
-    name: str
-    title: str
-    config_class: type
-    config_file: str = "bert_config.json"
+    name: str  # key in `family_registry.FAMILIES`, equal to `model_type` in a Hugging Face `config.json`
+    title: str  # name in messages: "an ALBERT"
+    config_class: type  # `BertConfig` or a subclass; its fields are the keys of the config files
+    config_file: str = "bert_config.json"  # name of the config file in released archives
+    # a key that only config files of this family have; None if only our key `family` distinguishes it
     own_key: str | None = None
+    # unused keys of released config files, each with its only supported value
     constant_keys: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # dotted path of the tokenizer class, which is imported on demand
     tokenizer: str = "official_bert.tokenization.full_tokenizer.FullTokenizer"
+    # dotted paths of the layers that differ from BERT's: "embeddings", "stack" (the transformer layers) and
+    # "pooler". Their variables are named as in our checkpoints
     parts: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    pooler_activation: str = "tanh"
+    pooler_activation: str = "tanh"  # activation after the pooler's projection, one of `ACTIVATION_NAMES` of the config
+    # activation after the masked-LM head's projection; None for that of the layers
     masked_lm_activation: str | None = None
+    # prefixes of variable names in released TensorFlow 1 checkpoints, each with its prefix here
     released_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    layers: str = "the layers of a BERT, each with weights of its own"
-    layer_scope: str = "encoder/layer_0/"
+    layers: str = "the layers of a BERT, each with weights of its own"  # description of the layers in messages
+    layer_scope: str = "encoder/layer_0/"  # a part of the variable names of the first layer
+    # keys whose product is the number of layers with separate weights; the variable names of a layer hold a
+    # number for each key
     layer_keys: tuple[str, ...] = ("num_hidden_layers",)
-    shares_layers: bool = False
-    hugging_face: HuggingFace
+    shares_layers: bool = False  # whether layers share weights, so that none can be treated separately
+    hugging_face: HuggingFace  # the family's `config.json` keys and tensor names in `transformers`
 
 
 def load_family(name: Any, key: str = "model_type") -> Family:
-    """Import the module of a family.
-
-    Args:
-      name: key in `FAMILIES`.
-      key: the config key that holds the name, for messages.
-
-    Raises:
-      UserError: the family is unknown; the message lists all.
-    """
+    """Import the module of a family."""
     if not isinstance(name, str) or name not in FAMILIES:
         known = ", ".join(map(repr, FAMILIES))
         raise UserError(
@@ -89,7 +69,6 @@ def load_class(path: str) -> Any:
 
 
 def all_families() -> list[Family]:
-    """Import all families."""
     return [load_family(name) for name in FAMILIES]
 
 

@@ -30,23 +30,16 @@ _THEIRS = (MODEL_TYPE, "architectures", "transformers_version")  # keys that our
 
 
 class Rule(NamedTuple):
-    """Names and shape of a variable; `{}` in the names stands for layer numbers, so the rule holds for every layer.
+    """Names and shape of a variable; `{}` in the names stands for layer numbers, so the rule holds for every layer."""
 
-    Attributes:
-      source: source name; our name in the tables of families.
-      target: target name.
-      shape: shape of the source, a letter or digit per dimension. V, T, S: rows of the word, segment and position
-        embeddings; E: their width; D: hidden size; I: intermediate size; C: classes.
-      is_transposed: whether source and target are transposes of each other; PyTorch's linear layers are [output,
-        input].
-      is_projection: whether the variable exists only if embeddings and layers differ in width.
-    """
-
-    source: str
-    target: str
+    source: str  # source name; our name in the tables of families
+    target: str  # target name
+    # shape of the source, a letter or digit per dimension. V, T, S: rows of the word, segment and position
+    # embeddings; E: their width; D: hidden size; I: intermediate size; C: classes
     shape: str
+    # whether source and target are transposes of each other; PyTorch's linear layers are [output, input]
     is_transposed: bool = False
-    is_projection: bool = False
+    is_projection: bool = False  # whether the variable exists only if embeddings and layers differ in width
 
     def mirrored(self) -> "Rule":
         """Return the rule of the opposite direction."""
@@ -67,7 +60,6 @@ def dense(name: str, hf_name: str, shape: str) -> tuple[Rule, ...]:
 
 
 def layer_norm(name: str, hf_name: str, shape: str = "D") -> tuple[Rule, ...]:
-    """Return the rules of a layer normalization."""
     return Rule(f"{name}/gamma", f"{hf_name}.weight", shape), Rule(f"{name}/beta", f"{hf_name}.bias", shape)
 
 
@@ -97,58 +89,36 @@ def encoder_rules(prefix: str) -> tuple[Rule, ...]:
 
 
 class Constants(NamedTuple):
-    """Variables that exist only in `transformers`, and whose values are fixed in our models.
+    """Variables that exist only in `transformers`, and whose values are fixed in our models."""
 
-    Attributes:
-      arrays: value of each variable, by the name that it would have here.
-      otherwise: error message for models with other values.
-    """
-
-    arrays: dict[str, "np.ndarray"]
-    otherwise: str
+    arrays: dict[str, "np.ndarray"]  # value of each variable, by the name that it would have here
+    otherwise: str  # error message for models with other values
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HuggingFace:
-    """The models of a family in `transformers`.
+    """The models of a family in `transformers`."""
 
-    Attributes:
-      defaults: values of missing keys in `transformers` that differ from ours.
-      fixed: keys with a single supported value, which is also their default.
-      keys: our keys to theirs, where they differ; None for keys that they do not have.
-      tokenizer_class: the equivalent tokenizer in `transformers`.
-      prefix: prefix of the encoder's tensors in models with a head; a bare encoder has none.
-      parts: the rules of each part of a model; a model has all variables of a part or none. Heads may share tensor
-        names; the model's class then determines the head, and without a class it is the first.
-      poolers: the rules of the pooler in models with one of these heads, where they differ from those in `parts`.
-      left_out: prefixes of our variables that no class in `transformers` has.
-      tied: tensors that share a variable with another tensor.
-      architectures: the class in `transformers` for each combination of heads.
-      constants: function from the config to the fixed variables.
-    """
-
-    defaults: Mapping[str, Any]
+    defaults: Mapping[str, Any]  # values of missing keys in `transformers` that differ from ours
+    # keys with a single supported value, which is also their default
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=lambda: FIXED)
+    # our keys to theirs, where they differ; None for keys that they do not have
     keys: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
-    tokenizer_class: str
-    prefix: str
+    tokenizer_class: str  # the equivalent tokenizer in `transformers`
+    prefix: str  # prefix of the encoder's tensors in models with a head; a bare encoder has none
+    # the rules of each part of a model; a model has all variables of a part or none. Heads may share tensor
+    # names; the model's class then determines the head, and without a class it is the first
     parts: Mapping[str, Sequence[Rule]]
+    # the rules of the pooler in models with one of these heads, where they differ from those in `parts`
     poolers: Mapping[str, Sequence[Rule]] = dataclasses.field(default_factory=dict)
-    left_out: tuple[str, ...] = ()
-    tied: Mapping[str, str]
-    architectures: Mapping[tuple[str, ...], str]
+    left_out: tuple[str, ...] = ()  # prefixes of our variables that no class in `transformers` has
+    tied: Mapping[str, str]  # tensors that share a variable with another tensor
+    architectures: Mapping[tuple[str, ...], str]  # the class in `transformers` for each combination of heads
+    # function from the config to the fixed variables
     constants: Callable[[Any], Constants] = lambda config: Constants({}, "")
 
     def to_bert_config(self, values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-        """Translate a `config.json` to our keys; keys unrelated to the architecture are left out.
-
-        Args:
-          values: content of the file.
-          known: the keys of our config file.
-
-        Raises:
-          UserError: our encoder does not support a value.
-        """
+        """Translate a `config.json` to our keys; keys unrelated to the architecture are left out."""
         for key, ours in self.fixed.items():
             if values.get(key, ours) != ours:
                 raise UserError(
@@ -163,11 +133,7 @@ class HuggingFace:
         return found | {"hidden_act": ACTIVATIONS[activation]}
 
     def from_bert_config(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Translate our config file to the keys of a `config.json`.
-
-        Raises:
-          UserError: `transformers` has no equivalent.
-        """
+        """Translate our config file to the keys of a `config.json`."""
         if "attention_direction" in values:
             raise UserError("attention_direction is left_to_right, which Hugging Face's BERT does not support")
         activations = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
@@ -213,15 +179,7 @@ def is_config(values: Mapping[str, Any], path: str) -> bool:
 
 
 def label_names(values: Mapping[str, Any], path: str) -> list[str]:
-    """Return the class names of a fine-tuned model, in the order of its outputs.
-
-    Args:
-      values: content of its `config.json`; without names, classes are LABEL_0, LABEL_1 and so on, as in `transformers`.
-      path: the file, for messages.
-
-    Raises:
-      UserError: the names do not belong to classes 0, 1 and so on.
-    """
+    """Return the class names of a fine-tuned model, in the order of its outputs."""
     names = values.get("id2label")
     if names is None:
         count = values.get("num_labels", 2)

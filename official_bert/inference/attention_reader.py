@@ -45,12 +45,7 @@ def attribute(servable: Servable, inputs: Inputs, word_starts: Sequence[int]) ->
     of tags are those before decoding.
 
     Args:
-      servable: a loaded model.
       inputs: input_ids, input_mask and segment_ids, int32 [1, S], without padding.
-      word_starts: for tags, positions of the first wordpiece of each word between blanks; empty for pairs of texts.
-
-    Returns:
-      The attributions; None for other tasks, and for inputs longer than the model was trained to read at once.
     """
     if inputs["input_ids"].shape[1] > servable.max_seq_length:
         return None

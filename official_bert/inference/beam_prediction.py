@@ -31,17 +31,11 @@ NUM_INPUTS, NUM_MODELS = "inputs", "models"  # names of the counters
 
 
 class InputFile(NamedTuple):
-    """A file to read.
+    """A file to read."""
 
-    Attributes:
-      number: its index among the inputs.
-      name: its name in the results.
-      path: the path that workers open.
-    """
-
-    number: int
-    name: str
-    path: str
+    number: int  # its index among the inputs
+    name: str  # its name in the results
+    path: str  # the path that workers open
 
 
 class TextFormat(NamedTuple):
@@ -53,37 +47,23 @@ class TextFormat(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Consecutive texts or records of a file.
+    """Consecutive texts or records of a file."""
 
-    Attributes:
-      file_number: number of the file.
-      file_name: name of the file.
-      first: index of the first text or record.
-      inputs: texts, tuples of two, or serialized records.
-    """
-
-    file_number: int
-    file_name: str
-    first: int
-    inputs: list[Any]
+    file_number: int  # number of the file
+    file_name: str  # name of the file
+    first: int  # index of the first text or record
+    inputs: list[Any]  # texts, tuples of two, or serialized records
 
 
 class PredictionSettings(NamedTuple):
-    """Settings for the predictions.
+    """Settings for the predictions."""
 
-    Attributes:
-      model_dir: the model, see `Predictor`.
-      pooling: pooling of the vectors, see `Predictor.embed`; None for predictions, or a sentence encoder's own vectors.
-      max_seq_length: maximum length for the vectors; None for the model's.
-      text_format: format of the texts; None if the files contain serialized records.
-      output_format: "jsonl", or "npy" or "tfrecord" for vectors.
-    """
-
-    model_dir: str
+    model_dir: str  # the model, see `Predictor`
+    # pooling of the vectors, see `Predictor.embed`; None for predictions, or a sentence encoder's own vectors
     pooling: str | None
-    max_seq_length: int | None
-    text_format: TextFormat | None
-    output_format: str = JSONL
+    max_seq_length: int | None  # maximum length for the vectors; None for the model's
+    text_format: TextFormat | None  # format of the texts; None if the files contain serialized records
+    output_format: str = JSONL  # "jsonl", or "npy" or "tfrecord" for vectors
 
 
 class Predict(beam.PTransform):
@@ -109,11 +89,7 @@ class Predict(beam.PTransform):
 
 
 def read_blocks(file: InputFile, text_format: TextFormat | None) -> Iterator[Block]:
-    """Yield the blocks of a file of texts or, without a format, of records.
-
-    Raises:
-      UserError: the file is missing, empty, damaged or not in the format.
-    """
+    """Yield the blocks of a file of texts or, without a format, of records."""
     inputs = read_records(file.path) if text_format is None else _texts(TextSource(file.path, *text_format))
     for number, block in enumerate(_blocks(inputs)):
         yield Block(file.number, file.name, number * BLOCK_SIZE, block)
@@ -164,11 +140,6 @@ def _load(model_dir: str) -> Predictor:
 
 
 def _results(predictor: Predictor, block: Block, settings: PredictionSettings) -> Sequence[Any]:
-    """Return the results of a block.
-
-    Raises:
-      UserError: the model cannot read a text or record; the message gives its number.
-    """
     if settings.pooling is not None:
         return predictor.embed(block.inputs, pooling=settings.pooling, max_seq_length=settings.max_seq_length)
     if settings.text_format is not None:

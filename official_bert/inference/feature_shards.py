@@ -40,20 +40,6 @@ def write_shards(
     provenance: Mapping[str, Any],
     report: Callable[[int], None],
 ) -> int:
-    """Write the missing shards.
-
-    Args:
-      path: the base path; see `shard_path`.
-      texts: all texts; those of an existing shard are held in memory for comparison.
-      encoder: computes the features.
-      open_writer: opens the file of a shard, see `feature_writer`.
-      shard_size: texts per shard; the last one may have fewer.
-      provenance: settings and weights, as in a `Manifest`.
-      report: called with the number of finished texts.
-
-    Returns:
-      The number of texts, including those of finished shards.
-    """
     texts = iter(texts)
     number_of_texts = num_kept = 0
     for number in itertools.count():
@@ -97,7 +83,6 @@ class _Digest:
             yield text
 
     def hash_texts(self, texts: Iterable[TextOrPair]) -> str:
-        """Return the hash of all texts."""
         for _ in self.iterate(texts):
             pass
         return self.value
@@ -120,25 +105,13 @@ def _warn_of_old_shards(path: str, num_shards: int) -> None:
 
 
 class Occurrence(NamedTuple):
-    """A word in a sentence.
+    """A word in a sentence."""
 
-    Attributes:
-      sentence: the sentence.
-      vector: float32 [D], the mean over the word's wordpieces and the chosen layers.
-    """
-
-    sentence: Sentence
-    vector: np.ndarray
+    sentence: Sentence  # the sentence
+    vector: np.ndarray  # float32 [D], the mean over the word's wordpieces and the chosen layers
 
 
 def find_occurrences(word: str, sentences: Iterable[Sentence], encoder: TextEncoder) -> Iterator[Occurrence]:
-    """Find all occurrences of a word, or a sequence of words, in sentences.
-
-    Args:
-      word: the word; it is compared as wordpieces, so in an uncased model case does not matter.
-      sentences: the sentences to search.
-      encoder: computes vectors of all wordpieces (pooling "none").
-    """
     wanted = encoder.tokenizer.encode(word)
     kept = list(sentences)
     for sentence, features in zip(kept, encoder.features(each.text for each in kept), strict=True):

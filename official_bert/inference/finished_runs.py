@@ -58,17 +58,7 @@ _TEXT_NAMES = ("text", "text_a", "text_b", "question", "context")
 def load(
     path: str, *, use_best_checkpoint: bool, changes: Mapping[str, Any], encoder_options: EncoderOptions
 ) -> Servable:
-    """Load the model of a run, or a Hugging Face model with a fine-tuned head.
-
-    Args:
-      path: the run's output folder, or the Hugging Face folder.
-      use_best_checkpoint: whether to load the best checkpoint instead of the last.
-      changes: flags with other values than in training: new file locations, or text settings.
-      encoder_options: options of the encoder's computation.
-
-    Raises:
-      UserError: the folder has no trained model, or its files do not match.
-    """
+    """Load the model of a run, or a Hugging Face model with a fine-tuned head."""
     task, *trained = _read(path, use_best_checkpoint, changes)
     servable = task.servable_of_run(*trained, encoder_options)
     servable.takes_one_text = read_run_config(path) is None and task.name == "classification"
@@ -159,9 +149,6 @@ def _run_of_finished_model(path: str) -> RunConfig | None:
 
     The head of a Hugging Face model is that of its class. Of other formats, those models count that have a
     `labels.json`, which names their outputs, and presets of KerasHub for masked LM.
-
-    Raises:
-      UserError: its config is damaged or not supported.
     """
     folder = hugging_face_folder(path)
     if folder is not None:
@@ -200,11 +187,7 @@ def _run_of_finished_model(path: str) -> RunConfig | None:
 def load_text_encoder(
     path: str, *, use_best_checkpoint: bool, changes: Mapping[str, Any], encoder_options: EncoderOptions
 ) -> TextEncoder:
-    """Load the encoder and tokenizer of a run or of a model without a task; see `load` for the arguments.
-
-    Raises:
-      UserError: the folder has no model, or its files do not match.
-    """
+    """Load the encoder and tokenizer of a run or of a model without a task; see `load` for the arguments."""
     if find_config(path) is None:
         raise UserError(
             f"{path} contains neither an exported model nor the {RUN_CONFIG_FILE} of a run, nor an encoder with its "
@@ -224,11 +207,7 @@ def load_text_encoder(
 
 
 def _model_files(path: str, run: RunConfig, changes: Mapping[str, Any]) -> dict[str, str]:
-    """Return the model's files, except those in `changes`: copies in the folder, else the paths used in training.
-
-    Raises:
-      UserError: a file is missing.
-    """
+    """Return the model's files, except those in `changes`: copies in the folder, else the paths used in training."""
     found = {}
     for flag in dict.fromkeys(MODEL_FILES.values()):
         if flag in changes:
@@ -245,11 +224,7 @@ def _model_files(path: str, run: RunConfig, changes: Mapping[str, Any]) -> dict[
 
 
 def find_version(path: str) -> str | None:
-    """Return the folder of an exported version, or of the highest in a folder of versions; None if there is none.
-
-    Raises:
-      UserError: there is no such folder.
-    """
+    """Return the folder of an exported version, or of the highest in a folder of versions; None if there is none."""
     if not files.is_folder(path):
         raise UserError(f"there is no folder {path}; give an export or the output folder of a run")
     if files.exists(os.path.join(path, SAVED_MODEL_FILE)):
@@ -272,17 +247,7 @@ def _is_encoder(folder: str) -> bool:
 
 
 def load_exported(folder: str) -> tuple[Any, TaskRow, list[str]]:
-    """Load a version of an exported model.
-
-    Args:
-      folder: the result of `find_version`.
-
-    Returns:
-      The result of `tf.saved_model.load`, the model's task, and the names of its text inputs.
-
-    Raises:
-      UserError: the version is damaged, or does not take texts.
-    """
+    """Load a version of an exported model."""
     export = load_version(folder)
     predict = export.signatures.get(TEXT)
     if predict:

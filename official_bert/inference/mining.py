@@ -31,18 +31,12 @@ class AnchoredPair(NamedTuple):
 
 
 class NegativeRule(NamedTuple):
-    """Rules for selecting negatives.
+    """Rules for selecting negatives."""
 
-    Attributes:
-      num_negatives: number of negatives per pair.
-      range_min: number of nearest passages to skip.
-      range_max: number of nearest passages to consider, including skipped ones.
-      margin: minimum by which the positive is more similar to the anchor than a negative; None for no minimum.
-    """
-
-    num_negatives: int = 1
-    range_min: int = 0
-    range_max: int = 100
+    num_negatives: int = 1  # number of negatives per pair
+    range_min: int = 0  # number of nearest passages to skip
+    range_max: int = 100  # number of nearest passages to consider, including skipped ones
+    # minimum by which the positive is more similar to the anchor than a negative; None for no minimum
     margin: float | None = None
 
 
@@ -58,16 +52,6 @@ def hard_negatives(
 
     The anchor itself and all its positives are excluded, as are passages that differ from these only in case and
     whitespace.
-
-    Args:
-      pairs: the pairs; an anchor may have several.
-      search: the passages with their prefix, including the positives.
-      rule: the selection rules.
-      query_prefix: prefix of each anchor for its vector.
-      passage_prefix: prefix of the passages, which is removed from negatives.
-
-    Yields:
-      The negatives of each pair, nearest first; fewer than `num_negatives` if there are not enough.
     """
     passages = [text.text_a.removeprefix(passage_prefix) for text in search.lines]
     row_of = {passage: row for row, passage in enumerate(passages)}
@@ -95,19 +79,12 @@ def hard_negatives(
 
 
 class SimilarPairs(NamedTuple):
-    """Pairs of rows, most similar first.
+    """Pairs of rows, most similar first."""
 
-    Attributes:
-      first: int64 [P], the smaller row of each pair.
-      second: int64 [P], the larger row.
-      cosines: float64 [P].
-      are_all: False if more pairs were similar enough.
-    """
-
-    first: np.ndarray
-    second: np.ndarray
-    cosines: np.ndarray
-    are_all: bool
+    first: np.ndarray  # int64 [P], the smaller row of each pair
+    second: np.ndarray  # int64 [P], the larger row
+    cosines: np.ndarray  # float64 [P]
+    are_all: bool  # False if more pairs were similar enough
 
 
 def similar_pairs(
@@ -117,12 +94,6 @@ def similar_pairs(
 
     Args:
       vectors: float32 [N, D], of length 1 up to rounding; may be memory-mapped.
-      min_cosine: minimum cosine similarity.
-      max_pairs: maximum number of pairs, the most similar ones.
-      report: called with the number of vectors that have been compared with all others.
-
-    Returns:
-      The pairs; ties are in row order.
     """
     rows, products = np.zeros((2, 0), np.int64), np.zeros(0, np.float32)
     limit, are_all = min_cosine - _FLOAT32_ERROR, True
@@ -159,15 +130,10 @@ def _key(text: str) -> str:
 
 
 class ScoredPair(NamedTuple):
-    """Two sentences and their similarity score.
+    """Two sentences and their similarity score."""
 
-    Attributes:
-      score: higher for more similar sentences.
-      texts: the two sentences.
-    """
-
-    score: float
-    texts: tuple[TextOrPair, TextOrPair]
+    score: float  # higher for more similar sentences
+    texts: tuple[TextOrPair, TextOrPair]  # the two sentences
 
 
 _COLUMNS = ("score", "sentence1", "sentence2")
@@ -177,9 +143,6 @@ def read_scored_pairs(path: str) -> list[ScoredPair]:
     """Read tab-separated lines of a score and two sentences; blank lines are skipped.
 
     If the first line has `_COLUMNS`, as in the STS benchmark of GLUE, it names the columns, and others are not read.
-
-    Raises:
-      UserError: the file is missing, a line is malformed, or all scores are equal.
     """
     pairs, num_columns, places = [], len(_COLUMNS), range(len(_COLUMNS))
     for row in read_tsv(path):
@@ -200,20 +163,14 @@ def read_scored_pairs(path: str) -> list[ScoredPair]:
 
 
 class LayerScore(NamedTuple):
-    """Correlations of the cosine similarities of one layer, or several, and pooling.
+    """Correlations of the cosine similarities of one layer, or several, and pooling."""
 
-    Attributes:
-      layer: the layer, from 0; "embeddings", the input of the first; layers whose vectors are averaged, as in "-1,-2";
-        or "concat_last_four".
-      pooling: see `VectorSettings`.
-      spearman: Spearman's correlation.
-      pearson: Pearson's correlation.
-    """
-
+    # the layer, from 0; "embeddings", the input of the first; layers whose vectors are averaged, as in "-1,-2";
+    # or "concat_last_four"
     layer: int | str
-    pooling: str
-    spearman: float
-    pearson: float
+    pooling: str  # see `VectorSettings`
+    spearman: float  # Spearman's correlation
+    pearson: float  # Pearson's correlation
 
     @property
     def is_flag(self) -> bool:
@@ -224,17 +181,7 @@ class LayerScore(NamedTuple):
 def compare_layers(
     pairs: Sequence[ScoredPair], encoder: TextEncoder, poolings: Sequence[str], report: Callable[[int], None]
 ) -> tuple[list[LayerScore], int]:
-    """Compare the vectors of all layers and combinations of layers with each of some poolings.
-
-    Args:
-      pairs: see `correlations`.
-      encoder: the encoder; only `max_seq_length` of its settings is used.
-      poolings: see `VectorSettings`; the weights for "bm25" are computed from the sentences.
-      report: called with the number of finished pairs.
-
-    Returns:
-      The scores, layer by layer, and the number of truncated sentences.
-    """
+    """Compare the vectors of all layers and combinations of layers with each of some poolings."""
     num_layers = encoder.encoder.config.num_layers
     layers = [EMBEDDINGS, *range(num_layers)]
     weights = sentence_weights((text for pair in pairs for text in pair.texts), encoder)
@@ -268,13 +215,7 @@ def correlations(
     """Correlate the cosine similarities of pairs with their scores, for each kind of vector.
 
     Args:
-      pairs: pairs with at least two different scores.
-      encoder: an encoder that computes K vectors per sentence.
-      report: called with the number of finished pairs.
       kinds: converts them, float [K, D], to arrays with a vector per row; by default, the vectors are used as they are.
-
-    Returns:
-      Spearman's and Pearson's correlation for each vector.
     """
     cosines = []
     features = encoder.features(text for pair in pairs for text in pair.texts)

@@ -58,12 +58,7 @@ class SentenceHead:
     """
 
     def __init__(self, folder: str, hidden_size: int):
-        """Store the arguments; nothing is read yet.
-
-        Args:
-          folder: a folder that contains `modules.json`.
-          hidden_size: hidden size of the encoder.
-        """
+        """Store the arguments; nothing is read yet."""
         self._folder, self._hidden_size = folder, hidden_size
 
     @functools.cached_property
@@ -140,13 +135,7 @@ class RunHead(SentenceHead):
     """The head of a run of `run_sentence_encoder`."""
 
     def __init__(self, checkpoint: str, run: RunConfig, hidden_size: int):
-        """Store the arguments; nothing is read yet.
-
-        Args:
-          checkpoint: see `find_checkpoint`.
-          run: the settings of the run.
-          hidden_size: hidden size of the encoder.
-        """
+        """Store the arguments; nothing is read yet."""
         super().__init__(os.path.dirname(run.path), hidden_size)
         self._checkpoint, self._run = checkpoint, run
 
@@ -192,12 +181,7 @@ class RunHead(SentenceHead):
 
 
 def find_head(path: str, hidden_size: int) -> SentenceHead | None:
-    """Return the head of the sentence encoder at a path, a sentence-transformers folder or a run; None if it is none.
-
-    Args:
-      path: see `find_checkpoint`.
-      hidden_size: hidden size of the encoder.
-    """
+    """Return the head of the sentence encoder at a path, a sentence-transformers folder or a run, or None."""
     folder = model_folders(path, of_encoder=False)[0]
     if has_modules(folder):
         return SentenceHead(folder, hidden_size)

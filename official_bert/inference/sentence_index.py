@@ -77,13 +77,7 @@ def neighbour_graph(
     """Memory-map the graph of vectors; build it first if it is missing, damaged or was built from other vectors.
 
     Args:
-      folder: the folder of the vectors.
       vectors: float32 [N, D], of length 1 up to rounding.
-      provenance: everything that determines the vectors, for a `Manifest`.
-      report: called with the number of vectors added so far, if the graph is built.
-
-    Raises:
-      UserError: faiss is not installed, or the folder cannot be written to.
     """
     require(PACKAGE, extra=EXTRA)
     import faiss
@@ -110,15 +104,10 @@ def neighbour_graph(
 
 
 class Sentence(NamedTuple):
-    """A sentence of a file.
+    """A sentence of a file."""
 
-    Attributes:
-      line: its number in the file, from 1.
-      text: the sentence, or a pair of sentences.
-    """
-
-    line: int
-    text: TextOrPair
+    line: int  # its number in the file, from 1
+    text: TextOrPair  # the sentence, or a pair of sentences
 
     def __str__(self) -> str:
         """Return the line of the file with whitespace normalized to single spaces."""
@@ -126,15 +115,7 @@ class Sentence(NamedTuple):
 
 
 def read_sentences(path: str, parameter: str) -> Iterator[Sentence]:
-    """Read sentences, one per line; blank lines are skipped.
-
-    Args:
-      path: the file; "-" for standard input.
-      parameter: name of the parameter that holds the path, for messages.
-
-    Raises:
-      UserError: the file is missing, not UTF-8, or has no sentence.
-    """
+    """Read sentences, one per line; blank lines are skipped."""
     is_empty = True
     for number, text in enumerate(TextSource(path, parameter=parameter), start=1):
         if text.text_a:
@@ -173,7 +154,6 @@ class SentenceIndex:
         """Store the arguments; nothing is read yet, except a manifest without `provenance`.
 
         Args:
-          folder: the folder, created on the first write.
           provenance: everything that determines the vectors, for a `Manifest`; None to accept the existing vectors
             whatever their origin.
         """
@@ -185,7 +165,6 @@ class SentenceIndex:
 
     @property
     def weights_path(self) -> str:
-        """Path of the BM25 weights."""
         return os.path.join(self._folder, _WEIGHTS)
 
     @property
@@ -194,10 +173,6 @@ class SentenceIndex:
 
     def open(self, num_sentences: int | None = None, width: int | None = None) -> np.ndarray | None:
         """Memory-map the vectors if they exist and are up to date; otherwise log the reason.
-
-        Args:
-          num_sentences: N, if known.
-          width: D, if known.
 
         Returns:
           float32 [N, D], read-only, or None.
@@ -217,11 +192,7 @@ class SentenceIndex:
         return None
 
     def graph(self, vectors: np.ndarray) -> NeighbourGraph:
-        """Return the graph for approximate search in the vectors from `open`; build and store it if needed.
-
-        Raises:
-          UserError: see `neighbour_graph`.
-        """
+        """Return the graph for approximate search in the vectors from `open`; build and store it if needed."""
         with Progress("building the graph", len(vectors), "candidates") as progress:
             return neighbour_graph(self._folder, vectors, self._provenance, progress.update)
 
@@ -238,13 +209,6 @@ class SentenceIndex:
 
         Args:
           vectors: one float32 [D] per sentence.
-          width: D, the size of a vector.
-          bm25: the BM25 weights used for the vectors.
-          report: called with the number of finished vectors.
-          more_files: names of other files in the folder that are complete once the last vector has been consumed.
-
-        Raises:
-          UserError: the folder cannot be written to.
         """
         writing.make_folders(self._folder)
         writing.remove(self._manifest_path)
@@ -261,13 +225,7 @@ class SentenceIndex:
 
 
 class SentenceSearch:
-    """Distinct sentences, their vectors, and nearest-neighbour search over them.
-
-    Attributes:
-      lines: each sentence with its line numbers; duplicates share a vector and rank alike.
-      vectors: float32 [N, D], of length 1 up to rounding.
-      encoder: computes the vectors of queries.
-    """
+    """Distinct sentences, their vectors, and nearest-neighbour search over them."""
 
     def __init__(
         self,
@@ -277,17 +235,8 @@ class SentenceSearch:
         *,
         is_approximate: bool = False,
     ):
-        """Compute the vectors, unless the index has them.
-
-        Args:
-          sentences: the sentences.
-          encoder: an encoder with a single pooling; the weights for "bm25" are computed from the sentences.
-          index_dir: the folder of a `SentenceIndex`; None to keep the vectors in memory.
-          is_approximate: whether to search with a `NeighbourGraph`, which is kept in `index_dir`.
-
-        Raises:
-          UserError: the index cannot be read or written, or an optional package is missing.
-        """
+        """Compute the vectors, unless the index has them."""
+        # each sentence with its line numbers; duplicates share a vector and rank alike
         self.lines: dict[TextOrPair, list[int]] = {}
         for line, text in sentences:
             self.lines.setdefault(text, []).append(line)
@@ -300,12 +249,12 @@ class SentenceSearch:
                 weights = Bm25Weights.load(index.weights_path, len(encoder.tokenizer))
             else:
                 weights = sentence_weights((text for text, lines in self.lines.items() for _ in lines), encoder)
-        self.encoder = encoder.with_settings(encoder.settings, bm25=weights)
+        self.encoder = encoder.with_settings(encoder.settings, bm25=weights)  # computes the vectors of queries
         if vectors is not None:
             logging.info("%s: reusing the vectors of %s candidates", index_dir, f"{size:,}")
         else:
             vectors = self._computed(index, weights, size, width)
-        self.vectors: np.ndarray = vectors
+        self.vectors: np.ndarray = vectors  # float32 [N, D], of length 1 up to rounding
         self._graph = index.graph(vectors) if is_approximate else None
 
     def _computed(self, index: SentenceIndex | None, weights: Bm25Weights | None, size: int, width: int) -> np.ndarray:

@@ -70,8 +70,6 @@ class SequenceFunction:
 
         Args:
           compute: maps the encoder's inputs, int32 [B, S], to a tensor [B, ...].
-          strategy: the devices to compute on; None for TensorFlow's default.
-          fixed_shape: B and S of all batches, for devices that compile for a shape; None to fit the sequences.
         """
         self._strategy = strategy or tf.distribute.get_strategy()
         self._fixed_shape = fixed_shape
@@ -89,15 +87,6 @@ class SequenceFunction:
         self._function = tf.function(compute_all, input_signature=signature, autograph=False)
 
     def __call__(self, sequences: Sequence[JoinedSequence], batch_size: int) -> list[np.ndarray]:
-        """Apply the function to sequences.
-
-        Args:
-          sequences: sequences of any lengths.
-          batch_size: number of sequences of 64 wordpieces per device and batch; more if shorter, fewer if longer.
-
-        Returns:
-          The result for each sequence, in order; results per position include padding.
-        """
         # Batch sequences of similar length, to minimize padding.
         order = sorted(range(len(sequences)), key=lambda index: len(sequences[index].input_ids))
         if self._fixed_shape:
@@ -137,29 +126,23 @@ def _batches(order: Sequence[int], sequences: Sequence[JoinedSequence], max_toke
 
 
 class VectorSettings(NamedTuple):
-    """Settings for the vectors of a text.
+    """Settings for the vectors of a text."""
 
-    Attributes:
-      layers: the K layers; 0 is the first, -1 the last, and "embeddings" the input of the first.
-      pooling: "none" for the vectors of all wordpieces. For one vector per layer: "cls", "mean", "max"; or without
-        [CLS] and [SEP] (zeros for an empty text) "mean_no_special", "max_no_special" and "bm25", a mean weighted by
-        `Bm25Weights`. Several of these give the K vectors of the first pooling, then those of the next, and so on:
-        [P * K, D]. "pooler", the encoder's pooled output, must be the only pooling; it ignores the one layer given.
-        "model", the vector of a sentence-transformers model or of a run of `run_sentence_encoder`, must be the only
-        pooling, with the last layer.
-      max_seq_length: maximum number of positions per sequence.
-      use_windows: whether to split longer texts into overlapping windows and average the results (for "max", take the
-        maximum) instead of truncating them.
-      dtype: "float32" or "float16".
-      prompt: with the pooling "model", the prefix of every text; None for the default of the model.
-    """
-
+    # the K layers; 0 is the first, -1 the last, and "embeddings" the input of the first
     layers: Sequence[int | str] = (-1,)
+    # "none" for the vectors of all wordpieces. For one vector per layer: "cls", "mean", "max"; or without [CLS]
+    # and [SEP] (zeros for an empty text) "mean_no_special", "max_no_special" and "bm25", a mean weighted by
+    # `Bm25Weights`. Several of these give the K vectors of the first pooling, then those of the next, and so on:
+    # [P * K, D]. "pooler", the encoder's pooled output, must be the only pooling; it ignores the one layer given.
+    # "model", the vector of a sentence-transformers model or of a run of `run_sentence_encoder`, must be the only
+    # pooling, with the last layer
     pooling: str = "none"
-    max_seq_length: int = 128
+    max_seq_length: int = 128  # maximum number of positions per sequence
+    # whether to split longer texts into overlapping windows and average the results (for "max", take the maximum)
+    # instead of truncating them
     use_windows: bool = False
-    dtype: str = "float32"
-    prompt: str | None = None
+    dtype: str = "float32"  # "float32" or "float16"
+    prompt: str | None = None  # with the pooling "model", the prefix of every text; None for the default of the model
 
     @property
     def poolings(self) -> Sequence[str]:
@@ -175,17 +158,11 @@ class VectorSettings(NamedTuple):
 
 
 class _EncodedText(NamedTuple):
-    """A text converted to model inputs.
+    """A text converted to model inputs."""
 
-    Attributes:
-      input_ids: ids of the whole text.
-      windows: one sequence, or the windows of a long text.
-      positions: for each window, the indices of its ids in `input_ids`.
-    """
-
-    input_ids: list[int]
-    windows: list[JoinedSequence]
-    positions: list[np.ndarray]
+    input_ids: list[int]  # ids of the whole text
+    windows: list[JoinedSequence]  # one sequence, or the windows of a long text
+    positions: list[np.ndarray]  # for each window, the indices of its ids in `input_ids`
 
 
 class TextEncoder:
@@ -212,22 +189,7 @@ class TextEncoder:
         bm25: Bm25Weights | None = None,
         head: SentenceHead | None = None,
     ):
-        """Store the arguments; nothing is computed yet.
-
-        Args:
-          encoder: the encoder.
-          tokenizer: the tokenizer.
-          settings: the settings of the vectors; by default all vectors of the last layer.
-          batch_size: see `SequenceFunction`.
-          strategy: see `SequenceFunction`.
-          fixed_shape: see `SequenceFunction`.
-          bm25: the weights for the pooling "bm25".
-          head: the head for the pooling "model"; None if the model has none.
-
-        Raises:
-          UserError: the pooling is "model", but there is no head, the head is unsupported, or a layer other than the
-            last is chosen.
-        """
+        """Store the arguments; nothing is computed yet."""
         self.encoder, self.tokenizer, self.settings = encoder, tokenizer, settings or VectorSettings()
         self.head, self._computed, self._prompt = head, self.settings, ""
         if self.settings.pooling == MODEL:
@@ -266,7 +228,6 @@ class TextEncoder:
 
     @property
     def prompts(self) -> Prompts:
-        """The prefixes of texts."""
         return self.head.prompts if self.settings.pooling == MODEL else NO_PROMPTS
 
     @property
@@ -303,10 +264,6 @@ class TextEncoder:
 
     def features(self, texts: Iterable[TextOrPair], first_index: int = 0) -> Iterator[TextFeatures]:
         """Compute the vectors of texts; a whole pool is read before its first result.
-
-        Args:
-          texts: the texts; may be infinite.
-          first_index: index of the first text.
 
         Yields:
           The features of each text: vectors float [S, K, D], or pooled [P * K, D]; D is `width`.
@@ -438,18 +395,7 @@ def load_text_encoder(
     *,
     use_one_hot_embeddings: bool = False,
 ) -> TextEncoder:
-    """Load the encoder onto its devices.
-
-    Args:
-      options: the flags for the checkpoint and the devices.
-      bert_config: the architecture.
-      tokenizer: the tokenizer.
-      settings: the settings of the vectors.
-      use_one_hot_embeddings: see `EncoderOptions`.
-
-    Raises:
-      UserError: the checkpoint does not match, or the devices are not available.
-    """
+    """Load the encoder onto its devices."""
     strategy = create_strategy(options, allows_workers=False)
     with strategy.scope():
         encoder = create_encoder(bert_config, inference_options(options, use_one_hot_embeddings=use_one_hot_embeddings))

@@ -20,29 +20,18 @@ _POOLED_BATCHES = 64  # number of batches whose sequences are read before those 
 
 
 class WordScore(NamedTuple):
-    """A word of a text with its score.
+    """A word of a text with its score."""
 
-    Attributes:
-      word: the word as in the text.
-      num_wordpieces: number of its wordpieces.
-      log_likelihood: the sum of their log probabilities, each given the rest of the text.
-    """
-
-    word: str
-    num_wordpieces: int
-    log_likelihood: float
+    word: str  # the word as in the text
+    num_wordpieces: int  # number of its wordpieces
+    log_likelihood: float  # the sum of their log probabilities, each given the rest of the text
 
 
 class TextScore(NamedTuple):
-    """The scores of the words of a text.
+    """The scores of the words of a text."""
 
-    Attributes:
-      sentence: the text.
-      words: its words; of a pair, those of both texts.
-    """
-
-    sentence: Sentence
-    words: list[WordScore]
+    sentence: Sentence  # the text
+    words: list[WordScore]  # its words; of a pair, those of both texts
 
     @property
     def num_wordpieces(self) -> int:
@@ -51,7 +40,6 @@ class TextScore(NamedTuple):
 
     @property
     def log_likelihood(self) -> float:
-        """The pseudo-log-likelihood."""
         return math.fsum(word.log_likelihood for word in self.words)
 
 
@@ -80,26 +68,12 @@ class _EncodedText(NamedTuple):
 
 
 class TextScorer:
-    """Scores texts and pairs, which it reads in pools of bounded size and returns in order.
-
-    Attributes:
-      num_long: number of texts that were truncated.
-    """
+    """Scores texts and pairs, which it reads in pools of bounded size and returns in order."""
 
     def __init__(
         self, options: ExtractionOptions, bert_config: BertConfig, tokenizer: Tokenizer, *, scores_pairs: bool = False
     ):
-        """Load the model onto its devices.
-
-        Args:
-          options: the flags for the checkpoint and the devices.
-          bert_config: the architecture.
-          tokenizer: the tokenizer.
-          scores_pairs: whether to load the next-sentence head instead of the masked-LM head.
-
-        Raises:
-          UserError: the checkpoint does not match or lacks the head, or the devices are not available.
-        """
+        """Load the model onto its devices."""
         self._tokenizer, self._specials, self._options = tokenizer, tokenizer.specials, options
         strategy = create_strategy(options, allows_workers=False)
         with strategy.scope():
@@ -114,18 +88,14 @@ class TextScorer:
         self._scores_pairs = scores_pairs
         compute = self._next_sentence if scores_pairs else self._masked_wordpiece
         self._function = SequenceFunction(compute, strategy=strategy, fixed_shape=fixed_shape)
-        self.num_long = 0
+        self.num_long = 0  # number of texts that were truncated
 
     def likelihoods(self, sentences: Iterable[Sentence], *, masks_rest_of_word: bool = False) -> Iterator[TextScore]:
         """Compute the pseudo-log-likelihoods of texts: each wordpiece is masked in turn and predicted.
 
         Args:
-          sentences: texts and pairs; may be infinite.
           masks_rest_of_word: whether to mask the later wordpieces of the same word, too. Otherwise they almost give
             the masked one away, so that rare words of many wordpieces seem likely.
-
-        Yields:
-          The score of each text that has wordpieces.
 
         Source: Salazar et al., "Masked Language Model Scoring", 2020; for `masks_rest_of_word` Kauf and Ivanova, "A
           Better Way to Do Masked Language Model Scoring", 2023.

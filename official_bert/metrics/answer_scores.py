@@ -52,15 +52,10 @@ def _characters(text: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Normalization:
-    """The rules of a data set for comparing texts.
+    """The rules of a data set for comparing texts."""
 
-    Attributes:
-      normalize: normalizes a text; exact match compares the results.
-      units: splits a normalized text into the units that F1 counts, words or characters.
-    """
-
-    normalize: Callable[[str], str]
-    units: Callable[[str], Sequence[str]]
+    normalize: Callable[[str], str]  # normalizes a text; exact match compares the results
+    units: Callable[[str], Sequence[str]]  # splits a normalized text into the units that F1 counts, words or characters
 
 
 NORMALIZATIONS = {
@@ -82,9 +77,6 @@ def score_answer(
     """Score a prediction against the gold answers of its question; each score is the maximum over the gold answers.
 
     Args:
-      prediction: the predicted text.
-      golds: the correct texts; may be empty only with `has_null`.
-      normalization: how texts are compared.
       has_null: whether the empty text is a valid answer, as in SQuAD 2.0. If so, gold answers that are empty after
         normalization are dropped, the empty text is correct if none is left, and F1 against the empty text is 1 or 0.
         Otherwise (SQuAD 1.1) F1 is 0 if the texts have no unit in common, even if both are empty.
@@ -106,16 +98,9 @@ def score_answers(
     """Score a data set in which every question has an answer: SQuAD 1.1 and KorQuAD 1.0.
 
     Args:
-      golds: the correct texts of each question, at least one.
       predictions: the predicted text of each question. A question without one scores 0; predictions for unknown
         questions are ignored.
-      normalization: how texts are compared.
 
-    Returns:
-      `exact_match` and `f1`, in percent.
-
-    Raises:
-      UserError: there are no questions, or a question has no answer.
     Source: SQuAD's evaluate-v1.1.py, KorQuAD's evaluate-v1.0.py; equal to the last digit.
     """
     for question, texts in golds.items():
@@ -139,11 +124,8 @@ def score_answers_with_null(
     """Score a data set in which some questions have no answer: SQuAD 2.0.
 
     Args:
-      golds: the correct texts of each question; empty if it has no answer.
       predictions: the predicted text of each question, empty for "no answer". A question without a prediction scores 0,
         whether or not it has an answer; predictions for unknown questions are ignored.
-      normalization: how texts are compared.
-      null_odds: odds of each predicted question that it has no answer, on any scale.
       null_threshold: with `null_odds`, questions with higher odds count as predicted to have no answer. The default is
         that of SQuAD's script, which expects probabilities: none is above it.
 
@@ -151,8 +133,6 @@ def score_answers_with_null(
       `exact` and `f1`, in percent, and `total`, the number of questions; the same with the prefix `HasAns_` for
       questions with an answer, and `NoAns_` for the others. A group without questions is left out.
 
-    Raises:
-      UserError: there are no questions, or a predicted question has no finite odds.
     Source: SQuAD's evaluate-v2.0.py; equal to the last digit. The script fails with a KeyError if a prediction is
       missing.
     """
@@ -187,17 +167,6 @@ def best_null_thresholds(
     the threshold, in the order of `null_odds`; on a question without an answer every text but "" is wrong, even "the";
     and if never answering is best, the threshold is 0, which is below all probabilities but not below all odds.
 
-    Args:
-      golds: the correct texts of each question; empty if it has no answer.
-      answers: the best non-empty prediction for each question. A question without one scores 0.
-      null_odds: for example the score of "no answer" minus the score of the prediction.
-      normalization: how texts are compared.
-
-    Returns:
-      `best_exact` and `best_f1`, in percent, and their thresholds `best_exact_thresh` and `best_f1_thresh`.
-
-    Raises:
-      UserError: there are no questions, or a question with a prediction has no finite odds.
     Source: SQuAD's evaluate-v2.0.py; equal to the last digit. The script fails with a KeyError if an answer is missing.
     """
     _require_questions(golds)
@@ -227,20 +196,7 @@ def best_f1_threshold(
     *,
     normalization: Normalization,
 ) -> float:
-    """Find the threshold with the best F1 if "no answer" is predicted for questions whose odds are above it.
-
-    Args:
-      golds: the correct texts of each question; empty if it has no answer.
-      answers: the best non-empty prediction for each question. A question without one scores 0.
-      null_odds: the score of "no answer" minus the score of the prediction.
-      normalization: how texts are compared.
-
-    Returns:
-      The lowest odds with the best F1, or a number below all odds if never answering is best.
-
-    Raises:
-      UserError: there are no questions, or a question with a prediction has no finite odds.
-    """
+    """Find the threshold with the best F1 if "no answer" is predicted for questions whose odds are above it."""
     _require_questions(golds)
     questions = _predicted(golds, answers, null_odds)
     if not questions:
@@ -258,11 +214,7 @@ def best_f1_threshold(
 def _predicted(
     golds: Mapping[str, Sequence[str]], predictions: Mapping[str, str], null_odds: Mapping[str, float]
 ) -> list[str]:
-    """Return the questions with a prediction, sorted by ascending odds; ties in the order of `null_odds`.
-
-    Raises:
-      UserError: one of them has no finite odds.
-    """
+    """Return the questions with a prediction, sorted by ascending odds; ties in the order of `null_odds`."""
     missing = [question for question in golds if question in predictions and question not in null_odds]
     if missing:
         raise UserError(f"{len(missing)} of the predicted questions have no null odds: {format_names(missing)}")

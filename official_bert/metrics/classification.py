@@ -29,9 +29,6 @@ def f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
     Args:
       labels: int [N], true classes; 1 is the positive one.
       predictions: int [N], predicted classes.
-
-    Returns:
-      A number from 0 to 1; 0.0 if class 1 neither occurs nor is predicted.
     """
     labels, predictions = _pair(labels, predictions)
     return _f1(labels == 1, predictions == 1)
@@ -48,7 +45,6 @@ def confusion_matrix(labels: npt.ArrayLike, predictions: npt.ArrayLike, num_clas
     Args:
       labels: int [N], true classes, each in [0, C).
       predictions: int [N], predicted classes, each in [0, C).
-      num_classes: C.
 
     Returns:
       int64 [C, C]; row: true class, column: predicted class.
@@ -65,8 +61,6 @@ def matthews_correlation(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> f
       labels: int [N], true classes.
       predictions: int [N], predicted classes.
 
-    Returns:
-      A number from -1 to 1; 0.0 if all labels or all predictions are one class.
     Source: Matthews 1975 for two classes; for more, Gorodkin 2004 (the R_K of GLUE's diagnostic set).
     """
     labels, predictions = _pair(labels, predictions)
@@ -84,9 +78,6 @@ def pearson(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
     Args:
       labels: float [N], true values, finite.
       predictions: float [N], predicted values, finite.
-
-    Returns:
-      A number from -1 to 1; 0.0 if all labels or all predictions are equal.
     """
     labels, predictions = _pair(labels, predictions)
     labels, predictions = _direction(labels), _direction(predictions)
@@ -99,9 +90,6 @@ def spearman(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
     Args:
       labels: float [N], true values, finite.
       predictions: float [N], predicted values, finite.
-
-    Returns:
-      A number from -1 to 1; 0.0 if all labels or all predictions are equal.
     """
     labels, predictions = _pair(labels, predictions)
     return pearson(_ranks(labels), _ranks(predictions))
@@ -113,17 +101,11 @@ def pearson_spearman_mean(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> 
 
 
 class ClassCounts(NamedTuple):
-    """Counts of each class, int64 [C], and scores computed from them, float64 [C].
+    """Counts of each class, int64 [C], and scores computed from them, float64 [C]."""
 
-    Attributes:
-      gold: number of examples of the class.
-      predicted: number of predictions of the class.
-      correct: number of correct predictions of the class.
-    """
-
-    gold: np.ndarray
-    predicted: np.ndarray
-    correct: np.ndarray
+    gold: np.ndarray  # number of examples of the class
+    predicted: np.ndarray  # number of predictions of the class
+    correct: np.ndarray  # number of correct predictions of the class
 
     @property
     def precision(self) -> np.ndarray:
@@ -146,8 +128,6 @@ def class_counts(labels: npt.ArrayLike, predictions: npt.ArrayLike, num_classes:
 
     Args:
       labels: int [N], true classes, each in [0, C); or bool [N, C], the true classes of each example.
-      predictions: predicted classes, in the same form.
-      num_classes: C.
     """
     labels, predictions = _pair(labels, predictions)
     if labels.ndim == 2:
@@ -164,7 +144,6 @@ def macro_f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
 
     Args:
       labels: int [N], true classes; or bool [N, C], the true classes of each example.
-      predictions: predicted classes, in the same form.
 
     Returns:
       A number from 0 to 1. A class that neither occurs nor is predicted is left out if labels are [N], and counts as
@@ -185,9 +164,6 @@ def micro_f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
     Args:
       labels: bool [N, C], true classes of each example.
       predictions: bool [N, C], predicted classes.
-
-    Returns:
-      A number from 0 to 1; 0.0 if no class occurs or is predicted.
     """
     labels, predictions = _pair(labels, predictions)
     return _f1(labels.astype(bool), predictions.astype(bool))
@@ -202,7 +178,6 @@ def best_threshold(labels: npt.ArrayLike, probabilities: npt.ArrayLike, *, count
     Args:
       labels: bool [N], whether an example is in the class.
       probabilities: float32 [N].
-      counts_others: maximize the mean F1 of the class and of the other examples: the macro F1 of two classes.
 
     Returns:
       A float32 between two probabilities, or 0 or 1 if all or no examples should be in the class. 0.5 if no threshold
@@ -272,21 +247,13 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 
 class ConfidenceBin(NamedTuple):
-    """The predictions with a confidence in an interval.
+    """The predictions with a confidence in an interval."""
 
-    Attributes:
-      low: lower bound, exclusive except for 0.
-      high: upper bound, inclusive.
-      count: number of predictions.
-      confidence: mean confidence; 0 if there are no predictions.
-      accuracy: fraction of correct predictions; 0 if there are none.
-    """
-
-    low: float
-    high: float
-    count: int
-    confidence: float
-    accuracy: float
+    low: float  # lower bound, exclusive except for 0
+    high: float  # upper bound, inclusive
+    count: int  # number of predictions
+    confidence: float  # mean confidence; 0 if there are no predictions
+    accuracy: float  # fraction of correct predictions; 0 if there are none
 
 
 def confidence_bins(
@@ -297,10 +264,7 @@ def confidence_bins(
     Args:
       confidences: float [N], each from 0 to 1.
       is_correct: bool [N].
-      num_bins: number of intervals, from 0 to 1.
 
-    Raises:
-      ValueError: the shapes differ, or a confidence is not from 0 to 1.
     Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", section 2.
     """
     confidences, is_correct = np.asarray(confidences, np.float64), np.asarray(is_correct, bool)
@@ -321,11 +285,6 @@ def confidence_bins(
 def expected_calibration_error(bins: Sequence[ConfidenceBin]) -> float:
     """Return the mean distance between confidence and accuracy over all predictions; 0.0 if there are none.
 
-    Args:
-      bins: as returned by `confidence_bins`.
-
-    Returns:
-      A number from 0 to 1.
     Source: Guo et al. 2017, equation 3.
     """
     total = sum(part.count for part in bins)

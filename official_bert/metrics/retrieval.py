@@ -25,9 +25,6 @@ def normalized(vectors: np.ndarray) -> np.ndarray:
 
     Args:
       vectors: float [..., D].
-
-    Returns:
-      float64 [..., D]; a zero vector stays zero, so its cosine similarity to any other is 0.
     """
     vectors = np.asarray(vectors, np.float64)
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
@@ -43,7 +40,6 @@ def nearest(vectors: np.ndarray, queries: np.ndarray, top_k: int) -> tuple[np.nd
     Args:
       vectors: float32 [N, D], of length 1 up to rounding, N > 0; may be memory-mapped.
       queries: float32 [Q, D], of length 1 up to rounding.
-      top_k: number of vectors to find; all if there are fewer.
 
     Returns:
       For each query the nearest rows, int64 [Q, K], best first and ties in row order, and their cosine similarities,
@@ -84,7 +80,6 @@ def principal_components(vectors: np.ndarray, num_components: int = 2) -> tuple[
 
     Args:
       vectors: float [N, D].
-      num_components: K, number of components.
 
     Returns:
       The coordinates, float64 [N, K], and the fraction of the variance that each component explains, float64 [K]. The
@@ -111,7 +106,6 @@ def recall(gains: npt.ArrayLike, judged: npt.ArrayLike, depth: int) -> float:
     Args:
       gains: float [R], gains of the ranked documents, best rank first.
       judged: float [J], gains of all judged documents of the query, in any order.
-      depth: number of ranks.
     """
     found, relevant = (np.count_nonzero(np.asarray(each) > 0) for each in (gains[:depth], judged))
     return found / max(relevant, 1)
@@ -122,7 +116,6 @@ def reciprocal_rank(gains: npt.ArrayLike, depth: int | None = None) -> float:
 
     Args:
       gains: float [R], gains of the ranked documents, best rank first.
-      depth: number of ranks; None for all.
     """
     ranks = np.flatnonzero(np.asarray(gains)[:depth] > 0) + 1
     return 1 / float(ranks[0]) if len(ranks) else 0.0
@@ -134,7 +127,7 @@ def ndcg(gains: npt.ArrayLike, judged: npt.ArrayLike, depth: int | None = None) 
     Args:
       gains: float [R], gains of the ranked documents, best rank first.
       judged: float [J], gains of all judged documents of the query, in any order.
-      depth: number of ranks; None for all.
+
     Source: Järvelin and Kekäläinen 2002, with linear gains, as in trec_eval and BEIR.
     """
     best = _discounted(np.sort(np.asarray(judged, np.float64))[::-1], depth)
@@ -176,15 +169,8 @@ def reranking_scores(queries: Sequence[Hashable], gains: npt.ArrayLike, scores: 
     """Score a model's ranking of each query's candidates.
 
     Args:
-      queries: the query of each of N pairs of a query and a candidate.
       gains: float [N], gains of the candidates.
       scores: float [N], scores by which to rank the candidates; ties are broken in the worst order.
-
-    Returns:
-      The mean of each of `RERANKING_METRICS` over the queries with a relevant candidate.
-
-    Raises:
-      ValueError: no query has a relevant candidate.
     """
     numbers: dict[Hashable, int] = {}
     groups = np.array([numbers.setdefault(query, len(numbers)) for query in queries], np.int64)

@@ -33,17 +33,11 @@ SCHEMES = ("IOB1", "IOB2", "IOBES", "none")  # the results of `scheme_of`
 
 
 class Entity(NamedTuple):
-    """A span of words that form an entity.
+    """A span of words that form an entity."""
 
-    Attributes:
-      type: as in the tags: "PER".
-      start: index of the first word.
-      end: index after the last word.
-    """
-
-    type: str
-    start: int
-    end: int
+    type: str  # as in the tags: "PER"
+    start: int  # index of the first word
+    end: int  # index after the last word
 
 
 class _Tag(NamedTuple):
@@ -73,9 +67,6 @@ def find_entities(tags: Sequence[str]) -> list[Entity]:
 
     A tag without a hyphen that is not a prefix, such as the part of speech `NN`, is outside of entities; an unknown
     prefix counts as I. Check with `has_entities` first if a tag set marks entities at all.
-
-    Args:
-      tags: the tag of each word.
     """
     entities = []
     previous = _NO_ENTITY
@@ -94,18 +85,12 @@ def has_entities(tags: Collection[str]) -> bool:
     """Return True if all tags of a set are `O` or begin with a known prefix, so that entities can be counted.
 
     For other tags, such as parts of speech, accuracy is the only score.
-
-    Args:
-      tags: the distinct tags of a data set; the result for an empty set is False.
     """
     return bool(tags) and all(tag == "O" or tag.partition("-")[0] in PREFIXES for tag in tags)
 
 
 def scheme_of(sentences: Iterable[Sequence[str]]) -> str:
     """Return the tagging scheme of sentences.
-
-    Args:
-      sentences: the tags of each sentence.
 
     Returns:
       "IOB1" (B only between adjacent entities of the same type), "IOB2" (every entity begins with B), "IOBES" (ends
@@ -129,13 +114,6 @@ def invalid_tags(tags: Sequence[str], scheme: str) -> list[int]:
     In IOB2, an I that does not continue an entity of its type; in IOB1, a B that does not follow an entity of its type;
     in IOBES, an I or E that does not continue an entity, or a B or I that the next word does not continue: `B-PER O` is
     invalid at word 0.
-
-    Args:
-      tags: the tag of each word.
-      scheme: a result of `scheme_of`; "none" has no rules.
-
-    Returns:
-      Word indices, ascending.
     """
     if scheme not in SCHEMES:
         raise ValueError(f"scheme={scheme!r} must be one of {', '.join(SCHEMES)}")
@@ -174,9 +152,6 @@ _RULES = {"IOB1": _breaks_iob1, "IOB2": _breaks_iob2, "IOBES": _breaks_iobes}
 def allowed_pairs(tags: Sequence[str]) -> list[list[bool]]:
     """Return the pairs of neighbouring tags that follow the rules of IOB2 or, with other prefixes than B and I, IOBES.
 
-    Args:
-      tags: the C tags of a data set.
-
     Returns:
       A table of C + 1 rows and columns: whether the tag of a column may follow that of a row. The last row and column
       stand for the beginning and the end of a sentence.
@@ -193,17 +168,11 @@ def allowed_pairs(tags: Sequence[str]) -> list[list[bool]]:
 
 
 class TypeCounts(NamedTuple):
-    """Counts of entities of one type or of all types; scores are from 0 to 1, and 0 instead of a division by 0.
+    """Counts of entities of one type or of all types; scores are from 0 to 1, and 0 instead of a division by 0."""
 
-    Attributes:
-      num_correct: number of predicted entities whose type, start and end match a gold entity.
-      num_predicted: number of predicted entities.
-      num_gold: number of gold entities.
-    """
-
-    num_correct: int
-    num_predicted: int
-    num_gold: int
+    num_correct: int  # number of predicted entities whose type, start and end match a gold entity
+    num_predicted: int  # number of predicted entities
+    num_gold: int  # number of gold entities
 
     @property
     def precision(self) -> float:
@@ -230,16 +199,11 @@ class TypeCounts(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TaggingScores:
-    """Tagging scores over a whole evaluation set, from 0 to 1.
+    """Tagging scores over a whole evaluation set, from 0 to 1."""
 
-    Attributes:
-      num_tokens: number of words.
-      num_correct_tokens: number of words whose tag is correct.
-      counts: entity counts of each gold or predicted type, sorted by type; `counts["PER"].f1` is the F1 of PER.
-    """
-
-    num_tokens: int
-    num_correct_tokens: int
+    num_tokens: int  # number of words
+    num_correct_tokens: int  # number of words whose tag is correct
+    # entity counts of each gold or predicted type, sorted by type; `counts["PER"].f1` is the F1 of PER
     counts: Mapping[str, TypeCounts]
 
     @property
@@ -269,15 +233,7 @@ class TaggingScores:
 
 
 def score_tags(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> TaggingScores:
-    """Compare predicted tags with gold tags; entities never cross sentence boundaries.
-
-    Args:
-      gold: the tags of each sentence.
-      predicted: the predicted tags of each sentence.
-
-    Raises:
-      ValueError: the numbers of sentences or tags differ.
-    """
+    """Compare predicted tags with gold tags; entities never cross sentence boundaries."""
     num_tokens = num_correct_tokens = 0
     num_correct, num_predicted, num_gold = Counter(), Counter(), Counter()
     for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
@@ -306,9 +262,6 @@ def conlleval_report(scores: TaggingScores) -> str:
     r"""Return the scores in the format of the script conlleval, in percent, with a line for each type.
 
     The last number of such a line is the number of predicted entities of the type.
-
-    Returns:
-      Lines that end in `\n`.
     """
     total = scores.total
     lines = [

@@ -100,21 +100,10 @@ def normalize(x, gamma, beta, epsilon: float):
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class LayerNorm(keras.layers.Layer):
-    """Layer normalization, computed in float32 under every dtype policy; see `normalize`.
-
-    Attributes:
-      gamma: variable [D], the scale.
-      beta: variable [D], the shift.
-    """
+    """Layer normalization, computed in float32 under every dtype policy; see `normalize`."""
 
     def __init__(self, *, epsilon: float = LAYER_NORM_EPSILON, name: str = LAYER_NORM_NAME, **kwargs):
-        """Initialize; checkpoints and weight decay depend on the default name.
-
-        Args:
-          epsilon: added to the variance.
-          name: name of the layer.
-          **kwargs: see `keras.layers.Layer`.
-        """
+        """Initialize; checkpoints and weight decay depend on the default name."""
         super().__init__(name=name, **kwargs)
         self.epsilon = epsilon
         self.supports_masking = True  # positions are independent
@@ -122,11 +111,12 @@ class LayerNorm(keras.layers.Layer):
     def build(self, input_shape):
         """Create the variables for vectors of this shape."""
         width = (input_shape[-1],)
+        # variable [D], the scale
         self.gamma = self.add_weight(name="gamma", shape=width, initializer="ones", autocast=False)
+        # variable [D], the shift
         self.beta = self.add_weight(name="beta", shape=width, initializer="zeros", autocast=False)
 
     def compute_output_shape(self, input_shape):
-        """Return the shape of x."""
         return tuple(input_shape)
 
     def get_config(self) -> dict[str, Any]:
@@ -173,18 +163,7 @@ class ResidualOutput(keras.layers.Layer):
         name: str = "output",
         **kwargs,
     ):
-        """Create the parts.
-
-        Args:
-          input_width: I, or D after attention.
-          hidden_size: D.
-          initializer_range: standard deviation of the initial weights.
-          dropout: dropout rate of the projection.
-          norm_name: name of the layer normalization.
-          epsilon: added to its variance.
-          name: name of the layer.
-          **kwargs: see `keras.layers.Layer`.
-        """
+        """Create the parts."""
         super().__init__(name=name, **kwargs)
         self._arguments = {
             "input_width": input_width,
@@ -218,7 +197,6 @@ class ResidualOutput(keras.layers.Layer):
         Args:
           x: float [..., input_width].
           residual: float [..., D], the input of the block.
-          training: whether to apply dropout.
 
         Returns:
           float [..., D].

@@ -251,22 +251,13 @@ class BertEncoder(ConfigMixin, TokenModel):
 class Embeddings(ConfigMixin, keras.layers.Layer):
     """The three embedding tables, layer normalization and dropout.
 
-    Attributes:
-      word_embeddings: variable [V, E]; the masked-LM head shares it. E equals D except in families that project it.
     Source: BERT paper, figure 2.
     """
 
     def __init__(
         self, config: BertConfig, *, use_one_hot_embeddings: bool = False, name: str = "embeddings", **kwargs: Any
     ):
-        """Create the sublayers.
-
-        Args:
-          config: the architecture.
-          use_one_hot_embeddings: look words up by multiplying with one-hot vectors, which is faster on TPU.
-          name: name of the layer.
-          **kwargs: see `keras.layers.Layer`.
-        """
+        """Create the sublayers."""
         super().__init__(config, name=name, **kwargs)
         self._use_one_hot_embeddings = use_one_hot_embeddings
         self.layer_norm = LayerNorm(epsilon=config.layer_norm_eps, dtype=self.dtype_policy)
@@ -275,6 +266,7 @@ class Embeddings(ConfigMixin, keras.layers.Layer):
     def build(self, input_shape: Any = None) -> None:
         """Create the tables."""
         config = self.config
+        # variable [V, E]; the masked-LM head shares it. E equals D except in families that project it
         self.word_embeddings = self._table("word_embeddings", config.vocab_size)
         self.token_type_embeddings = None  # for models without segments
         if config.type_vocab_size:
@@ -306,13 +298,9 @@ class Embeddings(ConfigMixin, keras.layers.Layer):
         Args:
           input_ids: int32 [B, S].
           segment_ids: int32 [B, S].
-          training: whether to apply dropout.
 
         Returns:
           float [B, S, E].
-
-        Raises:
-          UserError: `input_ids` is not of rank 2, or has more positions than the model supports.
         """
         self._check_shape(input_ids.shape)
         if self._use_one_hot_embeddings:
@@ -360,7 +348,6 @@ def attention_bias(input_mask, *, is_left_to_right: bool = False):
 
     Args:
       input_mask: int32 [B, T], 1 for a real position and 0 for padding.
-      is_left_to_right: whether a position attends only to itself and earlier ones.
 
     Returns:
       float32 [B, 1, 1, T], or [B, 1, T, T] left to right: 0 at visible positions, -10000 at padding and at later

@@ -24,17 +24,12 @@ from keras import ops
 
 
 class LoraSettings(NamedTuple):
-    """The size and the places of the updates.
+    """The size and the places of the updates."""
 
-    Attributes:
-      rank: rank of each update.
-      alpha: numerator of the factor alpha / rank, by which the updates are multiplied.
-      layers: the dense layers of each transformer layer that have one: "query", "key", "value" of attention; "dense"
-        for all others.
-    """
-
-    rank: int
-    alpha: float
+    rank: int  # rank of each update
+    alpha: float  # numerator of the factor alpha / rank, by which the updates are multiplied
+    # the dense layers of each transformer layer that have one: "query", "key", "value" of attention; "dense" for
+    # all others
     layers: Sequence[str] = ("query", "value")
 
 
@@ -44,11 +39,6 @@ def add_lora(encoder: keras.Model, transformer_layers: "Iterable[TransformerLaye
     A kernel W, float [in, out], becomes W + alpha / rank * A @ B, with A float [in, rank] and B float [rank, out]. B is
     0 at first, so that the encoder computes the same as before. The paths of the other variables stay. The pooler is
     trained, since in some families it belongs to the head and is newly initialized.
-
-    Args:
-      encoder: the encoder, built.
-      transformer_layers: its layers; those that share their weights share the updates.
-      settings: the size and the places of the updates.
 
     Source: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2022.
     """
@@ -81,14 +71,10 @@ class FlatLayout:
 
     With vectors of shape [B, S, D], TensorFlow computes shapes for each product, and LiteRT is slow if the length is
     known only at run time.
-
-    Attributes:
-      batch_size: B.
-      length: S.
     """
 
-    batch_size: Any
-    length: Any
+    batch_size: Any  # B
+    length: Any  # S
 
     @classmethod
     def from_mask(cls, input_mask, num_heads: int) -> "FlatLayout":
@@ -113,12 +99,10 @@ class FlatLayout:
         return self.unpack(x)[:, 0], dataclasses.replace(self, length=1)
 
     def split_heads(self, x, num_heads):
-        """Split vectors into heads."""
         heads = ops.reshape(x, (self.batch_size, self.length, num_heads, x.shape[-1] // num_heads))  # [B, S, N, H]
         return ops.transpose(heads, (0, 2, 1, 3))
 
     def join_heads(self, heads):
-        """Join heads into vectors."""
         return ops.reshape(ops.transpose(heads, (0, 2, 1, 3)), (-1, heads.shape[1] * heads.shape[3]))
 
 
@@ -126,19 +110,14 @@ class UnpaddedLayout(NamedTuple):
     """Layout with the vectors of all tokens, float [T, D], without padding.
 
     In attention, sequences are padded to the longest of the batch.
-
-    Attributes:
-      positions: int32 [T], index of each token among the B * S positions.
-      tokens: int32 [B, S], index of each position among the tokens; at padding, that of the last token before it, whose
-        vector `unpack` repeats there.
-      split: int32 [B, N, A], index of each position's heads among the T * N heads of all tokens.
-      join: int32 [T, N], index of each token's heads among the B * N * A heads of all positions.
     """
 
-    positions: Any
+    positions: Any  # int32 [T], index of each token among the B * S positions
+    # int32 [B, S], index of each position among the tokens; at padding, that of the last token before it, whose
+    # vector `unpack` repeats there
     tokens: Any
-    split: Any
-    join: Any
+    split: Any  # int32 [B, N, A], index of each position's heads among the T * N heads of all tokens
+    join: Any  # int32 [T, N], index of each token's heads among the B * N * A heads of all positions
 
     @classmethod
     def from_mask(cls, input_mask, num_heads: int) -> "UnpaddedLayout":
@@ -146,7 +125,6 @@ class UnpaddedLayout(NamedTuple):
 
         Args:
           input_mask: int32 [B, S], 1 for a real position and 0 for padding.
-          num_heads: N.
         """
         input_mask = ops.cast(input_mask, "int32")
         is_token = ops.concatenate([ops.ones_like(input_mask[:, :1]), input_mask[:, 1:]], axis=1)  # [B, S]
@@ -201,23 +179,14 @@ class UnpaddedLayout(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncoderOptions:
-    """Options of an encoder's computation; the weights are the same for all of them.
+    """Options of an encoder's computation; the weights are the same for all of them."""
 
-    Attributes:
-      use_one_hot_embeddings: see `BertEncoder`.
-      layout: see `BertEncoder`.
-      recompute_layers: see `BertEncoder`.
-      dtype: Keras dtype policy, such as "mixed_bfloat16", also used by models built on the encoder. None for the
-        default.
-      recompute_layers: see `BertEncoder`.
-      lora: see `BertEncoder`.
-    """
-
-    use_one_hot_embeddings: bool = False
-    layout: Any = FlatLayout
+    use_one_hot_embeddings: bool = False  # see `BertEncoder`
+    layout: Any = FlatLayout  # see `BertEncoder`
+    # Keras dtype policy, such as "mixed_bfloat16", also used by models built on the encoder. None for the default
     dtype: str | None = None
-    recompute_layers: bool = False
-    lora: LoraSettings | None = None
+    recompute_layers: bool = False  # see `BertEncoder`
+    lora: LoraSettings | None = None  # see `BertEncoder`
 
 
 PLAIN = EncoderOptions()

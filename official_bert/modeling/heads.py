@@ -102,10 +102,6 @@ class OutputProjection(keras.layers.Layer):
 
     Its variables take the name scope in which the layer is created, without the layer's own name: in checkpoints a
     classifier has `output_weights` and a span head `cls/squad/output_weights`.
-
-    Attributes:
-      output_weights: variable [C, D].
-      output_bias: variable [C].
     """
 
     def __init__(
@@ -117,15 +113,7 @@ class OutputProjection(keras.layers.Layer):
         name: str = "output_projection",
         trainable: bool = True,
     ):
-        """Create the variables.
-
-        Args:
-          input_width: D.
-          num_outputs: C.
-          initializer_range: standard deviation of the initial weights.
-          name: name of the layer.
-          trainable: whether training changes the variables.
-        """
+        """Create the variables."""
         super().__init__(name=name, trainable=trainable, dtype="float32")
         self.supports_masking = True  # positions are independent
         self._arguments = {
@@ -134,8 +122,9 @@ class OutputProjection(keras.layers.Layer):
             "initializer_range": initializer_range,
         }
         self._num_outputs = num_outputs
+        # variable [C, D]
         self.output_weights = self._variable("output_weights", (num_outputs, input_width), initializer_range)
-        self.output_bias = self._variable("output_bias", (num_outputs,), None)
+        self.output_bias = self._variable("output_bias", (num_outputs,), None)  # variable [C]
         self.build((None, input_width))
 
     @staticmethod
@@ -174,10 +163,7 @@ def bilstm_layers(
     Call them in sequence with `mask`, bool [B, S].
 
     Args:
-      head: "bilstm" for two layers; otherwise none.
-      lstm_units: units per direction; None for `input_width`.
       input_width: D of their inputs, float [B, S, D].
-      dtype_policy: the model's dtype policy.
       returns_sequence: whether the last layer returns a vector for every position, float [B, S, 2 * units]; otherwise
         the final state of each direction, float [B, 2 * units].
 

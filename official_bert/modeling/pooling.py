@@ -66,7 +66,6 @@ def bm25_weights(input_ids, is_word, idf, average_length):
       input_ids: int32 [B, S].
       is_word: int32 [B, S], 1 for a word; words with an idf of 0 are not counted.
       idf: float32 [V].
-      average_length: words of an average text.
 
     Returns:
       float32 [B, S].
@@ -82,16 +81,7 @@ def bm25_weights(input_ids, is_word, idf, average_length):
 
 
 def num_vectors(feature_layers: str | None, num_layers: int, *, parameter: str = "feature_layers") -> int:
-    """Return the number of vectors in `sequence_features` or `position_features` for a choice of layers.
-
-    Args:
-      feature_layers: the choice; choices other than those above need one layer.
-      num_layers: number of layers of the model.
-      parameter: name of the choice in messages.
-
-    Raises:
-      UserError: the model has too few layers.
-    """
+    """Return the number of vectors in `sequence_features` or `position_features` for a choice of layers."""
     num_needed = _NUM_NEEDED.get(feature_layers, 1)
     if num_layers < num_needed:
         raise UserError(f"{parameter}={feature_layers} needs {num_needed} layers, but the model has {num_layers}")
@@ -109,10 +99,10 @@ def sequence_features(encoder_layers, input_mask, feature_layers: str):
     Args:
       encoder_layers: list of L float [B, S, D], as `BertEncoder` returns them.
       input_mask: int32 [B, S].
-      feature_layers: one of the choices above.
 
     Returns:
       float [B, K, D], where K is `num_vectors`; means over the real positions.
+
     Source: BERT paper, section 5.3.
     """
     means = ops.stack([mean_over_positions(layer, input_mask) for layer in encoder_layers], axis=1)  # [B, L, D]
@@ -131,10 +121,10 @@ def position_features(embedding_output, encoder_layers, feature_layers: str):
     Args:
       embedding_output: float [B, S, D], as `BertEncoder` returns it.
       encoder_layers: list of L float [B, S, D], likewise.
-      feature_layers: one of the choices above except `SUM_LAST_FOUR`.
 
     Returns:
       float [B, S, K, D], where K is `num_vectors`.
+
     Source: BERT paper, section 5.3, table 7.
     """
     layers = {

@@ -131,18 +131,7 @@ class MaskedLmHead(keras.layers.Layer):
         name: str = "predictions",
         **kwargs: Any,
     ):
-        """Create the sublayers.
-
-        Args:
-          hidden_size: D.
-          vocab_size: V.
-          embedding_size: width of the word embeddings; default: D.
-          hidden_act: a key of `ACTIVATIONS`.
-          initializer_range: standard deviation of the initial weights.
-          epsilon: added to the variance in layer normalization.
-          name: name of the layer.
-          **kwargs: see `keras.layers.Layer`.
-        """
+        """Create the sublayers."""
         super().__init__(name=name, **kwargs)
         embedding_size = embedding_size or hidden_size
         self._arguments = {

@@ -159,13 +159,8 @@ class SentenceGroupModel(EncoderModel):
         """Create the classifier, if there is one.
 
         Args:
-          sentence: the sentence model.
-          max_seq_length: maximum number of positions per text.
           num_classes: outputs of a linear classifier on (u, v, |u - v|) for the vectors u and v of the first two texts;
             0 for no classifier.
-          is_padded_to_longest: whether to pad texts to the longest of the batch instead of `max_seq_length`.
-          name: name of the model.
-          **kwargs: see `keras.Model`: dtype, trainable.
         """
         super().__init__(sentence.encoder, name=name, **kwargs)
         self.sentence, self.classifier = sentence, None
@@ -185,7 +180,6 @@ class SentenceGroupModel(EncoderModel):
         Args:
           inputs: `input_ids`, `input_mask` and `segment_ids`, int32 [B, S], with the texts of an example one after
             another; and `text_lengths`, int32 [B, K], the number of positions of each text.
-          training: whether to apply dropout.
 
         Returns:
           A dict of `vectors`, float32 [B, K, D], and with a classifier `logits`, float32 [B, num_classes].

@@ -29,17 +29,11 @@ TRANSITION_SCALE = 100.0
 
 
 class Transitions(NamedTuple):
-    """Scores of transitions, float32.
+    """Scores of transitions, float32."""
 
-    Attributes:
-      start: [C], of the first tag of a sequence.
-      between: [C, C], of a tag (column) after another (row).
-      end: [C], of the last tag.
-    """
-
-    start: Any
-    between: Any
-    end: Any
+    start: Any  # [C], of the first tag of a sequence
+    between: Any  # [C, C], of a tag (column) after another (row)
+    end: Any  # [C], of the last tag
 
 
 def path_scores(scores, tags, is_word, transitions: Transitions):
@@ -49,7 +43,6 @@ def path_scores(scores, tags, is_word, transitions: Transitions):
       scores: float32 [B, S, C], of each tag at each word.
       tags: int32 [B, S], each in [0, C).
       is_word: bool [B, S].
-      transitions: the scores of transitions.
 
     Returns:
       float32 [B]; 0 without words.
@@ -72,7 +65,6 @@ def log_partition(scores, is_word, transitions: Transitions):
     Args:
       scores: float32 [B, S, C].
       is_word: bool [B, S].
-      transitions: the scores of transitions.
 
     Returns:
       float32 [B]; 0 without words.
@@ -87,7 +79,6 @@ def marginals(scores, is_word, transitions: Transitions):
     Args:
       scores: float32 [B, S, C].
       is_word: bool [B, S].
-      transitions: the scores of transitions.
     """
     before = _forward(scores, is_word, transitions, ops.logsumexp)
     last = ops.zeros_like(scores[:, 0]) + transitions.end  # [B, C]
@@ -109,7 +100,6 @@ def viterbi(scores, is_word, transitions: Transitions):
     Args:
       scores: float32 [B, S, C].
       is_word: bool [B, S].
-      transitions: the scores of transitions.
     """
     best = _forward(scores, is_word, transitions, ops.max)  # [B, S, C], of the best sequence up to each tag
     last = ops.cast(ops.argmax(best[:, -1] + transitions.end, axis=-1), "int32")  # [B]

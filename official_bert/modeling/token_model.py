@@ -131,16 +131,8 @@ def named_inputs(names: Sequence[str], first: Any, *others: Any) -> dict[str, An
     {'input_ids': ids, 'input_mask': mask}
 
     Args:
-      names: the model's inputs, in the order of its arguments.
       first: the first input, or all of them: a dict, of which other keys are ignored, or a list or tuple in the order
         of `names`, from whose end inputs may be omitted.
-      *others: the other inputs, None if not given.
-
-    Returns:
-      Name to tensor; None for an input that was not given.
-
-    Raises:
-      UserError: an input is given twice or under another library's name, or the first input is missing.
     """
     if isinstance(first, Mapping):
         wrong = next((name for name in first if name in _OTHER_NAMES), None)
@@ -162,15 +154,7 @@ def named_inputs(names: Sequence[str], first: Any, *others: Any) -> dict[str, An
 
 
 def complete_inputs(first: Any, *others: Any) -> EncoderInputs:
-    """Return the inputs of an encoder with defaults: all positions real, all in the first segment.
-
-    Args:
-      first: see `named_inputs`; or the complete result of this function.
-      *others: likewise.
-
-    Raises:
-      UserError: see `named_inputs`.
-    """
+    """Return the inputs of an encoder with defaults: all positions real, all in the first segment."""
     if isinstance(first, EncoderInputs):
         return first
     ids, mask, segments = named_inputs(ENCODER_INPUTS, first, *(others or (None, None))).values()
@@ -195,9 +179,6 @@ def check_not_in_sequential(encoder: keras.Model) -> None:
 
     The layer's own message would list nine unnamed tensors. Keras does not give a layer access to the model that
     contains it, so this inspects the call stack; it is only called for symbolic calls, which are rare.
-
-    Raises:
-      UserError: with the code to write instead.
     """
     frame = inspect.currentframe()
     while frame := frame.f_back:

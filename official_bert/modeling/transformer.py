@@ -54,15 +54,10 @@ PADDED = PaddedLayout()
 
 
 class AttentionOutput(NamedTuple):
-    """The outputs of attention.
+    """The outputs of attention."""
 
-    Attributes:
-      context: float [..., D], one vector per query.
-      probabilities: float32 [B, N, F, T], before dropout; each row sums to 1.
-    """
-
-    context: Any
-    probabilities: Any
+    context: Any  # float [..., D], one vector per query
+    probabilities: Any  # float32 [B, N, F, T], before dropout; each row sums to 1
 
     @classmethod
     def shapes(cls, attending, attended, config: BertConfig) -> "AttentionOutput":
@@ -81,14 +76,6 @@ class TransformerStack(ConfigMixin, keras.layers.Layer):
     """All layers in sequence, preceded by a projection of narrower embeddings."""
 
     def __init__(self, config: BertConfig, *, recompute_layers: bool = False, name: str = "encoder", **kwargs):
-        """Create the layers.
-
-        Args:
-          config: the architecture.
-          recompute_layers: see `BertEncoder`.
-          name: name of the layer.
-          **kwargs: see `keras.layers.Layer`.
-        """
         super().__init__(config, name=name, **kwargs)
         self._recompute_layers = recompute_layers
         self.layers = self._make_layers()
@@ -145,10 +132,6 @@ class TransformerStack(ConfigMixin, keras.layers.Layer):
 
         Args:
           x: float [..., D].
-          bias: float, added to the attention scores; None adds nothing.
-          layout: layout of `x`; see `PaddedLayout`.
-          first_only: whether to compute the last layer only for the first vector of each sequence.
-          training: whether to apply dropout.
 
         Returns:
           A list of L `AttentionOutput`s, first layer first; their probabilities are None in training with
@@ -171,14 +154,6 @@ def call_recomputed(layer: keras.layers.Layer, x, *arguments, **options):
 
     The second forward pass uses the same dropout masks. Only `x` and the layer's trainable weights get gradients.
 
-    Args:
-      layer: built; each of its dropout layers draws once per call.
-      x: float, the layer's input.
-      *arguments: other arguments of the layer.
-      **options: keyword arguments of the layer.
-
-    Returns:
-      The layer's output, float as `x`, without its attention probabilities.
     Source: "Training Deep Nets with Sublinear Memory Cost".
     """
     # Copies: variables would be read again in the backward pass, and get gradients in addition to the arguments'.
@@ -200,13 +175,9 @@ def call_recomputed(layer: keras.layers.Layer, x, *arguments, **options):
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class TransformerLayer(ConfigMixin, keras.layers.Layer):
-    """Attention and feed-forward, each followed by residual and normalization.
+    """Attention and feed-forward, each followed by residual and normalization."""
 
-    Attributes:
-      NORM_NAME: name of the last layer normalization.
-    """
-
-    NORM_NAME = LAYER_NORM_NAME
+    NORM_NAME = LAYER_NORM_NAME  # name of the last layer normalization
 
     def __init__(self, config: BertConfig, *, name: str = "layer_0", **kwargs):
         """Create the parts; for `**kwargs` see `keras.layers.Layer`."""
@@ -244,13 +215,6 @@ class TransformerLayer(ConfigMixin, keras.layers.Layer):
 
         Args:
           x: float [..., D].
-          bias: float, added to the attention scores; None adds nothing.
-          layout: layout of `x`; see `PaddedLayout`.
-          first_only: whether to transform only the first vector of each sequence, which attends to all.
-          training: whether to apply dropout.
-
-        Returns:
-          An `AttentionOutput`: the layer's output and its attention probabilities.
         """
         attended, probabilities = self.attention(x, bias, layout=layout, first_only=first_only, training=training)
         output = self.residual_output(self.intermediate(attended), attended, training=training)
@@ -290,13 +254,6 @@ class AttentionBlock(ConfigMixin, keras.layers.Layer):
 
         Args:
           x: float [..., D].
-          bias: float, added to the attention scores; None adds nothing.
-          layout: layout of `x`; see `PaddedLayout`.
-          first_only: whether only the first vector of each sequence attends.
-          training: whether to apply dropout.
-
-        Returns:
-          An `AttentionOutput`.
         """
         attending, attending_layout = layout.first(x) if first_only else (x, layout)
         context, probabilities = self.self_attention(
@@ -337,12 +294,6 @@ class SelfAttention(ConfigMixin, keras.layers.Layer):
           attending: float [..., D], the vectors that attend (queries).
           x: float [..., D], the vectors attended to (keys and values).
           bias: float, added to the scores [B, N, F, T]; see `encoder.attention_bias`. None adds nothing.
-          attending_layout: layout of `attending`.
-          layout: layout of `x`; see `PaddedLayout`.
-          training: whether to drop out probabilities.
-
-        Returns:
-          An `AttentionOutput`.
         """
         num_heads = self.config.num_attention_heads
         query = attending_layout.split_heads(self.query(attending), num_heads)  # [B, N, F, H]
@@ -360,7 +311,6 @@ def attend(query, key, value, bias, drop_out=lambda probabilities: probabilities
       key: float [B, N, T, H].
       value: float [B, N, T, H].
       bias: float, added to the scores [B, N, F, T]; see `encoder.attention_bias`. None adds nothing.
-      drop_out: applied to the probabilities before they weight the values.
 
     Returns:
       float [B, N, F, H]; and the probabilities before `drop_out`, float32 [B, N, F, T].

@@ -31,17 +31,6 @@ def rate_multipliers(paths: Sequence[str], decay: float) -> list[float]:
     pooler and the heads, gets 1. For example with a decay of 0.9 and two layers: embeddings 0.729, layer 0 0.81, layer
     1 0.9.
 
-    Args:
-      paths: paths of the trainable variables.
-      decay: above 0, at most 1.
-
-    Returns:
-      A multiplier for each path.
-
-    Raises:
-      ValueError: the decay is out of range, no path belongs to a layer of an encoder, or the layers share their
-        weights.
-
     Source: Clark et al., "ELECTRA", 2020, appendix B; Sun et al., "How to Fine-Tune BERT", 2019, section 5.4.3.
     ELECTRA's code multiplies all layers by one more power of decay.
     """
@@ -166,7 +155,6 @@ class MomentOptimizer(keras.optimizers.Optimizer):
         replicas.take_step(self, variables, grads)
 
     def _rate(self, index: int, learning_rate, dtype):
-        """Return the learning rate of the variable at an index."""
         return ops.cast(learning_rate, dtype) * self._multipliers[index]
 
     def _powers(self, dtype):
@@ -347,15 +335,6 @@ def create_optimizer(
 
     The training loop sums the gradients over the replicas, clips them to the optimizer's `global_clipnorm`, and calls
     its `update_step` for each variable. The rest of the update, such as weight decay, belongs in `update_step`.
-
-    Args:
-      name: a key of `OPTIMIZERS`.
-      learning_rate: a number or a schedule.
-      model: the model to train.
-      options: keyword arguments of the optimizer.
-
-    Raises:
-      UserError: the optimizer is unknown, or the options are not supported by it or by the training loop.
     """
     optimizer_class = lookup(OPTIMIZERS, name, "optimizer")
     frozen = {"frozen": model.non_trainable_weights} if issubclass(optimizer_class, MomentOptimizer) else {}
@@ -372,13 +351,6 @@ def slots_by_name(optimizer: keras.optimizers.Optimizer, variables: list[keras.V
     """Name an optimizer's slots as checkpoints do: `.../kernel/adam_m` for the slot `adam_m` of `.../kernel`.
 
     Keras names it `adam_weight_decay/..._kernel_adam_m`. Slots that belong to no variable keep Keras's name.
-
-    Args:
-      optimizer: an optimizer built with the variables.
-      variables: the trainable variables.
-
-    Returns:
-      Name to slot, for all variables of the optimizer except its step count.
     """
     prefixes = {f"{variable.path.replace('/', '_')}_": variable.path for variable in variables}
     slots = {}

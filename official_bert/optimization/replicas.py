@@ -63,17 +63,8 @@ def take_step(
     Call this in replica context.
 
     Args:
-      optimizer: a built optimizer; its `update_step` is called for every copy of every variable with a gradient.
-      variables: the trainable variables.
-      gradients: this replica's gradient of each variable; None if the loss does not depend on it.
       gradient_scale: float32 scalar, the loss scale to divide the gradients by. If it is given and the gradients are
         not finite, the step is counted but changes neither variables nor slots.
-
-    Returns:
-      float32 scalar, the global gradient norm before clipping to `optimizer.global_clipnorm`.
-
-    Raises:
-      UserError: the optimizer has an option that is not supported here.
     """
     check_options(optimizer)
     used = [index for index, gradient in enumerate(gradients) if gradient is not None]
@@ -113,11 +104,7 @@ def _update(variables, gradients, learning_rate, update_step, is_taken) -> None:
 
 
 def check_options(optimizer: keras.optimizers.Optimizer) -> None:
-    """Check that an optimizer has no options that Keras's `apply` supports and `take_step` does not.
-
-    Raises:
-      UserError: it has such options; the message names them.
-    """
+    """Check that an optimizer has no options that Keras's `apply` supports and `take_step` does not."""
     unused = [option for option in _DONE_IN_APPLY if getattr(optimizer, option)]
     if unused:
         raise UserError(

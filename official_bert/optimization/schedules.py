@@ -13,11 +13,6 @@ _Row = TypeVar("_Row")
 
 
 def lookup(table: Mapping[str, _Row], name: str, parameter: str) -> _Row:
-    """Return the table entry of a name.
-
-    Raises:
-      UserError: the name is unknown; the message states the parameter and all names.
-    """
     if name not in table:
         raise UserError(f"{parameter}={name!r} is unknown; choose one of {', '.join(sorted(table))}")
     return table[name]
@@ -128,15 +123,13 @@ class LinearWarmupThenBudget(LinearWarmupThenDecay):
 
     Create it in the scope of the distribution strategy. The arguments are those of `LinearWarmupThenDecay`.
 
-    Attributes:
-      used_share: float32 variable, the used fraction of the training time, from 0 to 1; the training loop sets it.
-
     Source: Izsak, Berchansky and Levy, "How to Train BERT with an Academic Budget", 2021, section 3.
     """
 
     def __init__(self, *args, **options):
         """Set the parameters of the schedule and create the variable."""
         super().__init__(*args, **options)
+        # float32 variable, the used fraction of the training time, from 0 to 1; the training loop sets it
         self.used_share = keras.Variable(0.0, dtype="float32", trainable=False, name="used_share")
 
     def _progress(self, step):
@@ -180,11 +173,7 @@ SCHEDULES: dict[str, Callable[..., keras.optimizers.schedules.LearningRateSchedu
 def create_schedule(
     name: str, learning_rate: float, *, num_train_steps: int, num_warmup_steps: int, end_learning_rate: float = 0.0
 ) -> keras.optimizers.schedules.LearningRateSchedule:
-    """Create a schedule by name; the other arguments are those of `LinearWarmupThenDecay`.
-
-    Raises:
-      UserError: the name is unknown.
-    """
+    """Create a schedule by name; the other arguments are those of `LinearWarmupThenDecay`."""
     create = lookup(SCHEDULES, name, "lr_schedule")
     return create(
         learning_rate,

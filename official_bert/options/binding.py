@@ -116,12 +116,7 @@ _DEMANDS = {
 
 
 def unknown_flag(name: str, flag_names: Collection[str]) -> str:
-    """Return the error message for an unknown flag, with advice if there is any.
-
-    Args:
-      name: the flag, without its dashes.
-      flag_names: the flags of the command.
-    """
+    """Return the error message for an unknown flag, with advice if there is any."""
     message = f"there is no flag --{name}"
     positive = name.removeprefix("no")
     others = [other for other in _OTHER_NAMES.get(name, ()) if other in flag_names]
@@ -154,12 +149,7 @@ def define_flags(config_class: type, flag_values: flags.FlagValues) -> None:
 
 
 def flags_help(config_class: type, flag_values: flags.FlagValues) -> str:
-    """Return the help text of a config's flags by group, each flag in absl's format.
-
-    Args:
-      config_class: dataclass made with `option()`.
-      flag_values: its flags, as defined by `define_flags`.
-    """
+    """Return the help text of a config's flags by group, each flag in absl's format."""
     flags_by_group = {group: [] for group in GROUPS}
     for field in dataclasses.fields(config_class):
         group = REQUIRED if field.metadata["required"] else field.metadata["group"]
@@ -174,13 +164,7 @@ def from_flags(
     flag_values: flags.FlagValues,
     complete: Complete | None = None,
 ) -> Config:
-    """Build the config from parsed flags; `__post_init__` checks it.
-
-    Args:
-      config_class: the dataclass.
-      flag_values: the flags.
-      complete: a function that may change the values before the config is built.
-    """
+    """Build the config from parsed flags; `__post_init__` checks it."""
     names = [field.name for field in dataclasses.fields(config_class)]
     values = {name: flag_values[name].value for name in names}
     for field in dataclasses.fields(config_class):
@@ -196,16 +180,7 @@ def from_arguments(
     arguments: Sequence[str],
     complete: Callable[[type, Mapping[str, Any], Collection[str]], Mapping[str, Any]] | None = None,
 ) -> Config:
-    """Build the config from command-line arguments without the program name.
-
-    Args:
-      config_class: the dataclass.
-      arguments: as returned by `to_arguments`.
-      complete: see `from_flags`.
-
-    Raises:
-      UserError: see `parse_flags`; or the config's own checks fail.
-    """
+    """Build the config from command-line arguments without the program name."""
     flag_values = flags.FlagValues()
     define_flags(config_class, flag_values)
     parse_flags(flag_values, ["", *arguments])
@@ -213,16 +188,7 @@ def from_arguments(
 
 
 def parse_flags(flag_values: flags.FlagValues, arguments: Sequence[str]) -> None:
-    """Parse a command line.
-
-    Args:
-      flag_values: the defined flags.
-      arguments: the program name and its arguments.
-
-    Raises:
-      UserError: a flag is unknown, or its value is invalid or missing; an argument is not a flag; a file of
-        --flagfile cannot be read.
-    """
+    """Parse a command line."""
     for argument in arguments[1:]:
         try:
             argument.encode("utf-8")

@@ -28,45 +28,27 @@ _NVIDIA_DEVICE = "/dev/nvidiactl"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """A subcommand of `official-bert`, or a script in the repository root.
+    """A subcommand of `official-bert`, or a script in the repository root."""
 
-    Attributes:
-      name: the word after `official-bert`; the module has the same name.
-      config_class: dataclass made with `option()`; its fields are the flags.
-      summary: one line for the help text.
-      run: the function to call with the config; it imports heavy modules itself.
-      usage: the rest of the help text before the flags; `{command}` is replaced by the words that start the script.
-      check: a function that raises `UserError` for mistakes in the files that the config names. It is called with the
-        config before TensorFlow is imported, and must not import it.
-      uses_tensorflow: whether to import TensorFlow, quietly, before `run` is called; remote files always need it.
-    """
-
-    name: str
-    config_class: type
-    summary: str
-    run: Callable[[Any], None]
+    name: str  # the word after `official-bert`; the module has the same name
+    config_class: type  # dataclass made with `option()`; its fields are the flags
+    summary: str  # one line for the help text
+    run: Callable[[Any], None]  # the function to call with the config; it imports heavy modules itself
+    # the rest of the help text before the flags; `{command}` is replaced by the words that start the script
     usage: str = ""
+    # a function that raises `UserError` for mistakes in the files that the config names. It is called with the
+    # config before TensorFlow is imported, and must not import it
     check: Callable[[Any], None] | None = None
+    # whether to import TensorFlow, quietly, before `run` is called; remote files always need it
     uses_tensorflow: bool = True
 
     def help_text(self, command: str) -> str:
-        """Return the help text before the flags.
-
-        Args:
-          command: the words that start the script, for example `official-bert run_squad`.
-        """
+        """Return the help text before the flags."""
         return f"{self.summary}\n{self.usage.replace('{command}', command)}".rstrip() + "\n"
 
 
 def split_command(command: str) -> list[str]:
-    """Split the value of --command, which holds the arguments after `--`, into words.
-
-    Args:
-      command: for example `"run_ner --data_dir='my data'"`.
-
-    Raises:
-      UserError: the command is empty, or a quotation mark is not closed.
-    """
+    """Split the value of --command, which holds the arguments after `--`, into words."""
     try:
         words = shlex.split(command)
     except ValueError as error:
@@ -77,12 +59,7 @@ def split_command(command: str) -> list[str]:
 
 
 def run_command(command: Command, complete: Complete | None = None) -> NoReturn:
-    """Run a command: define and parse its flags, check its files, call its function, exit.
-
-    Args:
-      command: the declaration.
-      complete: fills in flags from the files beside a checkpoint; see `from_flags`.
-    """
+    """Run a command: define and parse its flags, check its files, call its function, exit."""
     with exiting_with_one_line(command.config_class):
         define_flags(command.config_class, flags.FLAGS)
         for field in dataclasses.fields(command.config_class):  # for --helpxml, whatever the entry point
@@ -162,9 +139,6 @@ def exiting_with_one_line(config_class: type | None = None) -> Iterator[None]:
     User errors (`UserError`, a file that cannot be opened, a full disk, too little memory) give exit code 1, Ctrl-C
     130, SIGTERM 143 (0 with --do_train, whose runs resume), and a closed standard output, as with `head`, 141. Other
     errors are bugs and keep their traceback.
-
-    Args:
-      config_class: the config whose flags messages may name.
     """
     _open_closed_streams()
     try:

@@ -291,7 +291,6 @@ class SentenceOptions(SentenceBatchOptions):
 
     @property
     def layer_indices(self) -> list[int]:
-        """The layer numbers in --layers."""
         return layer_numbers(self.layers)
 
 
@@ -306,13 +305,9 @@ def pooling_help(poolings: Sequence[str]) -> str:
 
 @options(group="model")
 class VectorOptions(Options):
-    """Flags for the vector of a text, and for its export.
+    """Flags for the vector of a text, and for its export."""
 
-    Attributes:
-      known_poolings: the poolings that the command knows.
-    """
-
-    known_poolings: ClassVar[Sequence[str]] = POOLINGS
+    known_poolings: ClassVar[Sequence[str]] = POOLINGS  # the poolings that the command knows
 
     pooling: str = option("mean", pooling_help(POOLINGS), affects="model")
     normalize: bool = option(False, "Scale the vectors to length 1.", affects="model")
@@ -348,25 +343,15 @@ class VectorOptions(Options):
 
     @property
     def poolings(self) -> list[str]:
-        """The poolings listed in --pooling."""
         return self.pooling.split(",")
 
     @property
     def listed_vector_types(self) -> list[str]:
-        """The types listed in --vector_types."""
         return self.vector_types.split(",")
 
 
 def check_vector_size(size: int, width: int) -> None:
-    """Raise an error if a model's vectors are shorter than the size to truncate them to.
-
-    Args:
-      size: the number of components to keep; 0 for all.
-      width: the number of components of the model's vectors.
-
-    Raises:
-      UserError: the size exceeds the width.
-    """
+    """Raise an error if a model's vectors are shorter than the size to truncate them to."""
     if size > width:
         raise UserError(f"vector_size={size} exceeds the {width} components of the model's vectors")
 
@@ -470,27 +455,13 @@ class ExportFlags(Protocol):
 
 
 def check_export(config: ExportFlags, bert_config: BertConfig) -> None:
-    """Check what an export needs.
-
-    Raises:
-      UserError: see `export_parts`; or the format's extra is not installed.
-    """
     export_parts(bert_config, config.export_parallelism, config.bert_config_file)
     if config.export_format == "onnx":
         check_installed("tf2onnx", extra="onnx")
 
 
 def export_parts(config: BertConfig, parallelism: int, config_file: str) -> int:
-    """Return the number of parts that split the layers of an exported model.
-
-    Args:
-      config: the architecture.
-      parallelism: number of parts, or 0 for 2 if the sizes allow it.
-      config_file: the architecture file, for messages.
-
-    Raises:
-      UserError: the heads or feed-forward width cannot be divided into this many equal parts.
-    """
+    """Return the number of parts that split the layers of an exported model."""
     sizes = {name: getattr(config, name) for name in ("num_attention_heads", "intermediate_size")}
     undivided = [name for name in sizes if sizes[name] % (parallelism or 2)]
     if undivided and parallelism:

@@ -56,15 +56,7 @@ def _pattern(config_class: type) -> re.Pattern[str]:
 
 
 def with_dashes(message: str, config_class: type) -> str:
-    """Write the parameters in a message as flags.
-
-    Args:
-      message: for example "max_seq_length=512 exceeds max_position_embeddings=128".
-      config_class: dataclass whose fields are the flags, besides those of `on_behalf_of`.
-
-    Returns:
-      The message, for example "--max_seq_length=512 exceeds max_position_embeddings=128".
-    """
+    """Write the parameters in a message as flags."""
     for flags in (config_class, *_other_commands):
         message = _pattern(flags).sub(r"--\1", message)
     return message
@@ -75,10 +67,6 @@ def on_behalf_of(command: str, config_class: type) -> Iterator[None]:
     """Run code of another command in this process.
 
     Its parameters are also written as flags in log lines, and user errors begin with its name.
-
-    Args:
-      command: the name of the other command.
-      config_class: dataclass whose fields are its flags.
     """
     _other_commands.append(config_class)
     try:
@@ -115,11 +103,7 @@ AFFECTS = (
 
 @typing_extensions.dataclass_transform(kw_only_default=True, frozen_default=True)
 def options(*, group: str) -> Callable[[type], type]:
-    """Turn a class whose fields are declared by `option()` into a frozen dataclass.
-
-    Args:
-      group: the default `group` of its flags.
-    """
+    """Turn a class whose fields are declared by `option()` into a frozen dataclass."""
 
     def to_dataclass(config_class: type) -> type:
         config_class = dataclasses.dataclass(frozen=True, kw_only=True)(config_class)
@@ -151,24 +135,8 @@ def option(
     """Declare a config field, which becomes a flag of the same name.
 
     Args:
-      default: value when the flag is not given; its type is the field's annotation.
-      help_text: the line that `--help` prints.
-      group: one of `GROUPS`, the heading in `--help`; by default that of the class.
-      affects: one of `AFFECTS`, the effect of the flag on a training run; required for flags of training commands.
-      sizes_run_with: name of the field that, if true, makes this flag affect memory use; or "always".
-      choices: the allowed strings, if they are few.
-      required: the flag must be given; `default` is then None.
-      waived_with: name of a field that, if true, makes a required flag optional.
       from_checkpoint: whether the folder of `init_checkpoint`, if the config has that field, supplies the value of a
         flag that is not given; or names of fields, one of which must be true for that.
-      is_path: the flag names a file or folder, or a list of them; an empty value is an error.
-      minimum: smallest allowed number.
-      maximum: largest allowed number; `MAX_NUMBER` if not given.
-      only_with: names of other fields, each with the values (strings in lower case) that this flag needs, or `GIVEN`.
-      not_with: names of other fields that must not be true if this flag is given, each with the error message.
-
-    Returns:
-      A `dataclasses.field`.
     """
     limits = {
         "help": help_text,
@@ -189,17 +157,7 @@ def option(
 
 
 def redeclared(group: type, name: str, *, circumstances: str = "", **changes: Any) -> Any:
-    """Redeclare a field of a group, for a command with another default, help text or limit.
-
-    Args:
-      group: a dataclass made with `option()`.
-      name: the field.
-      circumstances: prefix of the help text for a flag that needs another one, such as "With --do_export: ".
-      **changes: the changed arguments of `option`, and `help` for its help text.
-
-    Returns:
-      A `dataclasses.field`.
-    """
+    """Redeclare a field of a group, for a command with another default, help text or limit."""
     field = next(field for field in dataclasses.fields(group) if field.name == name)
     default, limits = changes.pop("default", field.default), {**field.metadata, **changes}
     if circumstances:
@@ -220,12 +178,7 @@ def flags_affecting(config: Any, *kinds: str) -> list[str]:
 
 
 def check_options(config: Any) -> None:
-    """Check every field of a config against the limits in its `option()`.
-
-    Raises:
-      UserError: a value is missing, too small, too large or not among the choices, conflicts with another flag, or
-        would be ignored because of the value of another flag; the message names the flag.
-    """
+    """Check every field of a config against the limits in its `option()`."""
     _check_paths(config)
     _check_required(config)
     for field in dataclasses.fields(config):
@@ -294,15 +247,7 @@ def _check_meaning(name: str, other: str, value: Any, meaningful: Sequence[Any] 
 
 
 def layer_numbers(layers: str, name: str = "layers") -> list[int]:
-    """Parse a list of layer numbers, 0 for the first layer and -1 for the last.
-
-    Args:
-      layers: the numbers, separated by commas.
-      name: the flag, for messages.
-
-    Raises:
-      UserError: the list holds something other than whole numbers, or too many.
-    """
+    """Parse a list of layer numbers, 0 for the first layer and -1 for the last."""
     given = f"--{name}={layers[:_SHOWN_CHARACTERS]}{'...' * (len(layers) > _SHOWN_CHARACTERS)}"
     names = layers.split(",")
     if len(names) > MAX_PARTS:
@@ -314,16 +259,7 @@ def layer_numbers(layers: str, name: str = "layers") -> list[int]:
 
 
 def config_from_saved(config_class: type[Config], saved: Mapping[str, Any], source: str) -> Config:
-    """Build a config from flags saved as JSON; flags that the config does not have are ignored.
-
-    Args:
-      config_class: dataclass made with `option()`.
-      saved: name to value; missing flags, as in files of earlier versions, get their defaults.
-      source: the file, for messages.
-
-    Raises:
-      UserError: a value has the wrong type or is out of range; the message names the file and the flag.
-    """
+    """Build a config from flags saved as JSON; flags that the config does not have are ignored."""
     annotations = typing.get_type_hints(config_class)
     values = {field.name: saved[field.name] for field in dataclasses.fields(config_class) if field.name in saved}
     for name, value in values.items():

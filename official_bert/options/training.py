@@ -290,13 +290,9 @@ class TrainingOptions(
     DeviceOptions,
     ArchitectureOptions,
 ):
-    """Flags of every command that trains.
+    """Flags of every command that trains."""
 
-    Attributes:
-      task: name of the task, a key of the task registry.
-    """
-
-    task: ClassVar[str]
+    task: ClassVar[str]  # name of the task, a key of the task registry
 
     save_checkpoints_steps: int = option(
         1000, "Number of steps between checkpoints.", group="output", minimum=1, affects="nothing"

@@ -75,14 +75,10 @@ class Batcher:
         """Create a batcher without calls.
 
         Args:
-          compute: maps arrays by name to arrays by name, all with an example axis first; blocks.
-          settings: batch and queue sizes.
-          executor: thread pool for `compute`, with `settings.num_batch_threads` threads.
           is_joining: whether each result row, including its shape, depends only on its input row; otherwise each call
             is computed alone and whole.
           lengths: returns the number of positions in use of each row. If given, batches are filled by positions instead
             of examples: rows of similar length are computed together, without unused positions.
-          observer: called for batches and waiting examples.
         """
         self._compute, self._settings, self._executor = compute, settings, executor
         self._is_joining, self._lengths, self._observer = is_joining, lengths, observer
@@ -93,18 +89,7 @@ class Batcher:
         self._timer: asyncio.TimerHandle | None = None
 
     async def __call__(self, inputs: Arrays) -> Arrays:
-        """Compute rows, together with those of other calls.
-
-        Args:
-          inputs: the arrays; their first axes have the same length, N.
-
-        Returns:
-          Arrays with N rows.
-
-        Raises:
-          QueueFullError: too many calls are queued.
-          Exception: what `compute` raises for these rows alone.
-        """
+        """Compute rows, together with those of other calls."""
         num_examples = len(next(iter(inputs.values())))
         size = self._settings.max_execution_batch_size if self._is_joining else max(num_examples, 1)
         if self._num_waiting + num_examples > self._settings.max_enqueued_batches * size:

@@ -76,14 +76,11 @@ class _UnknownModelError(_FieldError):
 
 
 class _Protocol(NamedTuple):
-    """The error responses of an API.
+    """The error responses of an API."""
 
-    Attributes:
-      statuses: HTTP status and error type for each class of exceptions; the first match is used.
-      body: creates the response body from the exception, its message and its error type.
-    """
-
+    # HTTP status and error type for each class of exceptions; the first match is used
     statuses: Mapping[type[Exception], tuple[int, str]]
+    # creates the response body from the exception, its message and its error type
     body: Callable[[Exception, str, str], dict[str, Any]]
 
     def refuse(self, error: Exception) -> Response:
@@ -126,13 +123,6 @@ TEI_ERRORS = _Protocol(
 
 
 def add_embedding_endpoints(app: Starlette, served: Callable[[], tuple[str, ServedVersion]]) -> None:
-    """Add the endpoints to an application.
-
-    Args:
-      app: the application, Starlette or FastAPI.
-      served: returns the name of the served model and its current version.
-    """
-
     def endpoint(answer: Answer, errors: _Protocol) -> Callable[[Request], Awaitable[Response]]:
         async def respond(request: Request) -> Response:
             name, version = served()

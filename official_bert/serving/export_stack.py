@@ -31,7 +31,6 @@ class ServedLayout(UnpaddedLayout):
 
     @staticmethod
     def gather_rows(x, indices):
-        """Gather rows of x."""
         return tf.gather(x, indices)
 
     def places_of_heads(self, num_projections: int) -> tf.Tensor:
@@ -47,39 +46,23 @@ class ServedLayout(UnpaddedLayout):
 
 
 class _Kernels(NamedTuple):
-    """Weights of a part of a layer; or of all parts and layers, with an extra leading dimension.
+    """Weights of a part of a layer; or of all parts and layers, with an extra leading dimension."""
 
-    Attributes:
-      projections: float [D, 3 * d], query, key and value concatenated.
-      attention_output: float [d, D].
-      intermediate: float [D, i].
-      output: float [i, D].
-    """
-
-    projections: Any
-    attention_output: Any
-    intermediate: Any
-    output: Any
+    projections: Any  # float [D, 3 * d], query, key and value concatenated
+    attention_output: Any  # float [d, D]
+    intermediate: Any  # float [D, i]
+    output: Any  # float [i, D]
 
 
 class _Vectors(NamedTuple):
-    """Biases and layer norm parameters of a layer: graph constants, because even small variables cost time.
+    """Biases and layer norm parameters of a layer: graph constants, because even small variables cost time."""
 
-    Attributes:
-      projections: [3 * d] per part.
-      intermediate: [i] per part.
-      attention_output: [D].
-      output: [D].
-      attention_norm: scale and shift, [D] each, and epsilon.
-      output_norm: scale and shift, [D] each, and epsilon.
-    """
-
-    projections: list[np.ndarray]
-    intermediate: list[np.ndarray]
-    attention_output: np.ndarray
-    output: np.ndarray
-    attention_norm: tuple[np.ndarray, np.ndarray, float]
-    output_norm: tuple[np.ndarray, np.ndarray, float]
+    projections: list[np.ndarray]  # [3 * d] per part
+    intermediate: list[np.ndarray]  # [i] per part
+    attention_output: np.ndarray  # [D]
+    output: np.ndarray  # [D]
+    attention_norm: tuple[np.ndarray, np.ndarray, float]  # scale and shift, [D] each, and epsilon
+    output_norm: tuple[np.ndarray, np.ndarray, float]  # scale and shift, [D] each, and epsilon
 
 
 class ExportStack:
@@ -94,12 +77,7 @@ class ExportStack:
     """
 
     def __init__(self, stack: TransformerStack, num_parts: int):
-        """Copy the weights.
-
-        Args:
-          stack: the layers.
-          num_parts: number of parts; divides the number of heads and the feed-forward width.
-        """
+        """Copy the weights."""
         self.num_heads, self.project = stack.num_heads // num_parts, stack.project
         self._num_parts = num_parts
         layers = list(dict.fromkeys(stack.layers))
@@ -191,7 +169,6 @@ def _hidden(x):
 
 
 def _kernels(layer: TransformerLayer, num_parts: int) -> list[_Kernels]:
-    """Return the kernels of each part."""
     attention = layer.attention.self_attention
     arrays = (
         _columns([attention.query.kernel, attention.key.kernel, attention.value.kernel], num_parts),
@@ -221,13 +198,11 @@ def _norm(block: ResidualOutput) -> tuple[np.ndarray, np.ndarray, float]:
 
 
 def _columns(variables: Sequence[Any], num_parts: int) -> list[np.ndarray]:
-    """Return the columns of each part, with all variables concatenated."""
     split = (np.split(_array(variable), num_parts, axis=-1) for variable in variables)
     return [np.concatenate(of_part, axis=-1) for of_part in zip(*split, strict=True)]
 
 
 def _rows(variable: Any, num_parts: int) -> list[np.ndarray]:
-    """Return the rows of each part."""
     return np.split(_array(variable), num_parts)
 
 

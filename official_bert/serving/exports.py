@@ -81,16 +81,7 @@ _MOST_BYTES = 1 << 31  # of weights, the limit of protocol buffers
 
 
 def prediction_log(model_name: str, signature_name: str, inputs: Mapping[str, tf.Tensor]) -> bytes:
-    """Serialize a request.
-
-    Args:
-      model_name: the server's name for the model.
-      signature_name: the signature to call.
-      inputs: its inputs.
-
-    Returns:
-      A serialized PredictionLog.
-    """
+    """Serialize a request."""
     specification = delimited(_FIRST, model_name.encode()) + delimited(_THIRD, signature_name.encode())
     entries = [
         delimited(_FIRST, name.encode()) + delimited(_SECOND, tf.make_tensor_proto(values.numpy()).SerializeToString())
@@ -108,11 +99,7 @@ def write_warmup(path: str, records: Iterable[bytes]) -> None:
 
 
 def read_warmup(path: str) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """Read the requests in a warm-up file: each signature and its inputs.
-
-    Raises:
-      UserError: the file is corrupt.
-    """
+    """Read the requests in a warm-up file: each signature and its inputs."""
     for record in read_records(path):
         try:
             request = _only(_only(record, _SIXTH), _FIRST)
@@ -134,18 +121,7 @@ def _only(serialized: bytes, tag: bytes) -> bytes:
 
 
 def write_export(export_dir: str, servable: Servable) -> str:
-    """Write the next version of a model, with the server's settings.
-
-    Args:
-      export_dir: folder of the versions; its name becomes the model's name.
-      servable: the model; its vocabulary file is included as `assets/vocab.txt` or `assets/spiece.model`.
-
-    Returns:
-      The folder of the version. It gets this name only when complete and flushed to disk.
-
-    Raises:
-      UserError: the folder is not writable, or the vocabulary is a pipe, which can be read only once.
-    """
+    """Write the next version of a model, with the server's settings."""
     name = os.path.basename(os.path.realpath(export_dir))
     signatures = servable.signatures()
     if not servable.reads_texts:
@@ -220,17 +196,10 @@ def write_lite(export_dir: str, servable: Servable, precision: str = "float32") 
     string outputs.
 
     Args:
-      export_dir: folder of the versions.
       servable: the model to convert. Its encoder must compute padding, because shapes must not depend on ids. The
         vocabulary file is included as `assets/vocab.txt` or `assets/spiece.model`.
       precision: of the weights: "float32", "float16" (half the size) or "int8" (a quarter of the size). With int8, the
         largest products are also computed in integers.
-
-    Returns:
-      The folder of the version. It gets this name only when complete and flushed to disk.
-
-    Raises:
-      UserError: the folder is not writable, or the vocabulary is a pipe, which can be read only once.
     """
     function, weights = servable.numeric_signature(1)
     converter = tf.lite.TFLiteConverter.from_concrete_functions([function], weights)
@@ -248,18 +217,6 @@ def write_onnx(export_dir: str, servable: Servable, precision: str = "float32") 
 
     It takes input_ids, input_mask and segment_ids, int32 [B, S] for any B and any S up to the model's maximum, and
     returns the numeric outputs of `Servable.numbers`; ONNX has no tokenizer.
-
-    Args:
-      export_dir: folder of the versions.
-      servable: the model to convert; see `lite.write_lite`.
-      precision: "float32"; or "int8", a quarter of the size: ONNX Runtime's dynamic quantization.
-
-    Returns:
-      The folder of the version. It gets this name only when complete and flushed to disk.
-
-    Raises:
-      UserError: the extra is not installed, the model is too large, the folder is not writable, or the vocabulary is a
-        pipe, which can be read only once.
     """
     require("tf2onnx", "onnx")
     function, weights = servable.numeric_signature(None)
@@ -349,16 +306,6 @@ def export_run(
     """Write a model as the next version in `export_dir`; return the version's folder.
 
     A bfloat16 SavedModel stores bfloat16 weights; LiteRT and ONNX models are converted afterwards.
-
-    Args:
-      servable_of_run: the task's function; see `tasks.task_registry`.
-      config: the flags.
-      bert_config: the architecture.
-      tokenizer: the tokenizer.
-      checkpoint: prefix of the weights.
-
-    Raises:
-      UserError: the folder is not writable, or the layers cannot be split into `export_parallelism` parts.
     """
     if write := _WRITERS.get(config.export_format):
         options = dataclasses.replace(PLAIN, dtype="float32")

@@ -29,17 +29,7 @@ LENGTH_HEADER = "inference-header-content-length"  # length of the JSON, which b
 
 
 def read_open_request(body: bytes, json_length: str | None, model_name: str, most_values: int) -> kserve.InferRequest:
-    """Parse a REST request.
-
-    Args:
-      body: the request body.
-      json_length: length of the JSON according to the header; None if the whole body is JSON.
-      model_name: the model.
-      most_values: maximum number of values in the JSON.
-
-    Raises:
-      RequestError: the request is invalid.
-    """
+    """Parse a REST request."""
     length = len(body)
     if json_length is not None:
         is_number = json_length.isascii() and json_length.isdecimal() and len(json_length) < 20
@@ -77,16 +67,7 @@ def read_open_request(body: bytes, json_length: str | None, model_name: str, mos
 def open_arrays(
     request: kserve.InferRequest, types: Mapping[str, InputType], most_examples: int
 ) -> dict[str, np.ndarray]:
-    """Convert a REST or gRPC request to arrays.
-
-    Args:
-      request: the request.
-      types: the type of each input of the signature.
-      most_examples: maximum number of examples.
-
-    Raises:
-      RequestError: the inputs do not match the signature.
-    """
+    """Convert a REST or gRPC request to arrays."""
     tensors = {tensor.name: tensor for tensor in request.inputs}
     check_names(tensors, types)
     return {name: _array(tensors[name], input_type, most_examples) for name, input_type in types.items()}

@@ -20,29 +20,22 @@ from official_bert.support import files
 
 
 class ExportArguments(BaseModel):
-    """`args` of the application, with the meanings of the flags of `official-bert serve`.
-
-    Attributes:
-      export_dir: folder of the versions, readable by every machine.
-      model_name: name of the model in URLs; by default the folder's name.
-      max_batch_size: maximum number of examples per request.
-      max_execution_batch_size: maximum number of examples per model call.
-      batch_timeout_micros: maximum time, in microseconds, that a request waits for others to join its batch.
-      max_enqueued_batches: maximum number of queued batches per replica; further requests get 503.
-      num_batch_threads: maximum number of batches that a replica computes in parallel; use its number of cores.
-      tensorflow_intra_op_parallelism: number of threads per operation; 0 for the number of cores.
-    """
+    """`args` of the application, with the meanings of the flags of `official-bert serve`."""
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
 
-    export_dir: str
-    model_name: str = Field("", pattern=r"^[A-Za-z0-9_.-]*$")
-    max_batch_size: int = Field(BatchingSettings.max_batch_size, ge=1)
+    export_dir: str  # folder of the versions, readable by every machine
+    model_name: str = Field("", pattern=r"^[A-Za-z0-9_.-]*$")  # name of the model in URLs; by default the folder's name
+    max_batch_size: int = Field(BatchingSettings.max_batch_size, ge=1)  # maximum number of examples per request
+    # maximum number of examples per model call
     max_execution_batch_size: int = Field(BatchingSettings.max_execution_batch_size, ge=1)
+    # maximum time, in microseconds, that a request waits for others to join its batch
     batch_timeout_micros: int = Field(BatchingSettings.batch_timeout_micros, ge=0)
+    # maximum number of queued batches per replica; further requests get 503
     max_enqueued_batches: int = Field(BatchingSettings.max_enqueued_batches, ge=1)
+    # maximum number of batches that a replica computes in parallel; use its number of cores
     num_batch_threads: int = Field(1, ge=1)
-    tensorflow_intra_op_parallelism: int = Field(1, ge=0)
+    tensorflow_intra_op_parallelism: int = Field(1, ge=0)  # number of threads per operation; 0 for the number of cores
 
     @field_validator("export_dir")
     @classmethod
@@ -74,33 +67,20 @@ def _make_endpoints() -> FastAPI:
 @serve.deployment
 @serve.ingress(_make_endpoints)
 class ServedExport:
-    """A replica: serves the highest version of an export, with separate batching.
-
-    Attributes:
-      name: name of the model in URLs.
-      served: the served versions.
-    """
+    """A replica: serves the highest version of an export, with separate batching."""
 
     def __init__(self, arguments: ExportArguments):
-        """Load the version and replay its warm-up requests before accepting requests.
-
-        Raises:
-          UserError: there is no version, or it is corrupt. Ray shows the message and retries.
-        """
+        """Load the version and replay its warm-up requests before accepting requests."""
         tf.config.threading.set_intra_op_parallelism_threads(arguments.tensorflow_intra_op_parallelism)
-        self.name = arguments.served_name
-        self.served = ServedModel(arguments.export_dir, arguments.batching, BatchMetrics())
+        self.name = arguments.served_name  # name of the model in URLs
+        self.served = ServedModel(arguments.export_dir, arguments.batching, BatchMetrics())  # the served versions
         self.served.start_watching()
 
     def __del__(self):
         self.served.close()
 
     async def answer(self, body: bytes, version: ServedVersion) -> bytes:
-        """Answer a request to TensorFlow Serving's REST API.
-
-        Raises:
-          HTTPException: the request is invalid, or the queue is full.
-        """
+        """Answer a request to TensorFlow Serving's REST API."""
         try:
             request, inputs = await version.read(body)
             return await version.write(await version.predict(request.signature_name, inputs), request.is_in_rows)

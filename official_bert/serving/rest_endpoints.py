@@ -47,7 +47,6 @@ class RequestLimits:
         self._app, self._num_held = app, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -97,7 +96,6 @@ class BatchMetrics(BatchObserver):
         _QUEUE.inc(change)
 
     def compute(self, num_examples: int, num_positions: int) -> None:
-        """Count a batch."""
         _BATCH_EXAMPLES.observe(num_examples)
         _BATCH_POSITIONS.observe(num_positions)
 
@@ -110,7 +108,6 @@ class RequestMetrics:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -154,27 +151,17 @@ def add_metrics(app: Starlette) -> None:
 
 
 class RestModel(Protocol):
-    """A model behind these URLs.
+    """A model behind these URLs."""
 
-    Attributes:
-      name: name of the model in URLs.
-      served: the served versions.
-    """
-
-    name: str
-    served: ServedModel
+    name: str  # name of the model in URLs
+    served: ServedModel  # the served versions
 
     async def answer(self, body: bytes, version: ServedVersion) -> bytes:
         """Handle a request body."""
 
 
 def add_endpoints(app: Starlette, served: Callable[[], RestModel]) -> None:
-    """Add the URLs, measure all requests to the application, and limit their size.
-
-    Args:
-      app: the application, Starlette or FastAPI.
-      served: returns the model.
-    """
+    """Add the URLs, measure all requests to the application, and limit their size."""
 
     def found(request: Request) -> tuple[RestModel, ServedVersion]:
         model = named_model(served(), request)
@@ -214,11 +201,6 @@ def add_endpoints(app: Starlette, served: Callable[[], RestModel]) -> None:
 
 
 def named_model(model: RestModel, request: Request) -> RestModel:
-    """Return the model.
-
-    Raises:
-      HTTPException: the URL names another one.
-    """
     name = request.path_params["model_name"]
     if name != model.name:
         raise HTTPException(404, f"there is no model {quoted(name)}; {model.name} is served")
@@ -226,11 +208,6 @@ def named_model(model: RestModel, request: Request) -> RestModel:
 
 
 def find_version(model: RestModel, number: str | None) -> ServedVersion:
-    """Return the served version.
-
-    Raises:
-      HTTPException: another version was requested.
-    """
     version = model.served.version
     if number and number != str(version.number):
         served = f"version {version.number} is"

@@ -29,41 +29,21 @@ class NamesError(RequestError):
 
 
 class InputType(NamedTuple):
-    """Specification of an input of a signature.
+    """Specification of an input of a signature."""
 
-    Attributes:
-      dtype: the type; object for strings.
-      rank: number of dimensions.
-    """
-
-    dtype: np.dtype
-    rank: int
+    dtype: np.dtype  # the type; object for strings
+    rank: int  # number of dimensions
 
 
 class JsonRequest(NamedTuple):
-    """A parsed request, not yet converted to arrays.
+    """A parsed request, not yet converted to arrays."""
 
-    Attributes:
-      signature_name: the signature to call.
-      values: a list of examples for rows, otherwise the inputs.
-      is_in_rows: whether `values` is a list of rows.
-    """
-
-    signature_name: str
-    values: Any
-    is_in_rows: bool
+    signature_name: str  # the signature to call
+    values: Any  # a list of examples for rows, otherwise the inputs
+    is_in_rows: bool  # whether `values` is a list of rows
 
 
 def read_request(body: bytes, most_values: int) -> JsonRequest:
-    """Parse a request.
-
-    Args:
-      body: the request body.
-      most_values: maximum number of values.
-
-    Raises:
-      RequestError: it is not JSON, or not a valid request.
-    """
     request = read_object(body, most_values)
     if unknown := set(request) - _KEYS:
         raise RequestError(f"the request has an unknown key: {quoted_names(unknown)}")
@@ -80,11 +60,7 @@ def read_request(body: bytes, most_values: int) -> JsonRequest:
 
 
 def read_object(body: bytes, most_values: int) -> dict[str, Any]:
-    """Parse a JSON object; reject too many values before parsing, because Python's parser blocks all threads.
-
-    Raises:
-      RequestError: it is not a JSON object, or has too many values.
-    """
+    """Parse a JSON object; reject too many values before parsing, because Python's parser blocks all threads."""
     if len(body) > most_values and _has_more_values(body, most_values):
         raise RequestError(f"the request has more than {most_values} values")
     try:
@@ -118,19 +94,6 @@ def _has_more_values(body: bytes, most_values: int) -> bool:
 
 
 def request_arrays(request: JsonRequest, types: Mapping[str, InputType], most_examples: int) -> dict[str, np.ndarray]:
-    """Convert a request to arrays.
-
-    Args:
-      request: the request.
-      types: the type of each input of the signature.
-      most_examples: maximum number of examples.
-
-    Returns:
-      Input name to values; strings as bytes.
-
-    Raises:
-      RequestError: the values do not match the signature.
-    """
     columns = _columns(request, list(types), most_examples)
     check_names(columns, types)
     return {name: _array(name, columns[name], input_type, most_examples) for name, input_type in types.items()}
@@ -176,11 +139,7 @@ def answer_body(outputs: Mapping[str, np.ndarray], is_in_rows: bool) -> bytes:
 
 
 def as_integers(name: str, values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Convert integers to another type.
-
-    Raises:
-      RequestError: they are not integers, or too large for the type.
-    """
+    """Convert integers to another type."""
     if values.size and values.dtype.kind not in "iu":
         raise _not_whole(name)
     limits = np.iinfo(dtype)
@@ -228,11 +187,7 @@ def _array(name: str, value: Any, input_type: InputType, most_examples: int) -> 
 
 
 def integer_array(name: str, values: Any, rank: int, dtype: np.dtype) -> np.ndarray:
-    """Create an array from nested lists of integers.
-
-    Raises:
-      RequestError: they are not integers, or too large for the type, or the lists are ragged.
-    """
+    """Create an array from nested lists of integers."""
     if not _are_whole(values, rank):  # NumPy would pad all strings to the longest
         raise _not_whole(name)
     try:
@@ -263,11 +218,7 @@ def _encoded(name: str, value: Any, rank: int) -> Any:
 
 
 def as_bytes(name: str, value: Any) -> bytes:
-    """Return a JSON string as bytes; as in the reference, unencodable characters (lone surrogates) are dropped.
-
-    Raises:
-      RequestError: it is not a string.
-    """
+    """Return a JSON string as bytes; as in the reference, unencodable characters (lone surrogates) are dropped."""
     if isinstance(value, str):
         return value.encode("utf-8", "ignore")
     if _is_bytes(value) and isinstance(value["b64"], str):

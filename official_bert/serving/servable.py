@@ -265,9 +265,6 @@ class WindowedServable(Servable):
         Args:
           ids: input_ids, input_mask and segment_ids, int32 [R, S].
           shapes: names and shapes of the outputs of `predict` to return, float32 [R, ...].
-
-        Returns:
-          The outputs, by name.
         """
         num_windows = tf.shape(ids["input_ids"])[0]
         num_batches = tf.maximum(-(-num_windows // WINDOWS_IN_A_BATCH), 1)  # rounds up
@@ -294,9 +291,6 @@ def without_server_padding(inputs: Mapping[str, tf.Tensor], cls_id: int) -> Tens
     Args:
       inputs: input_ids, input_mask and segment_ids, int32 [B, S].
       cls_id: id of [CLS].
-
-    Returns:
-      The same with mask, id and segment 0 at such positions.
     """
     ids = inputs["input_ids"]
     is_cls = tf.cast(ids == cls_id, tf.int32)
@@ -310,10 +304,6 @@ def check_ranks(inputs: Tensors, *names: str) -> Tensors:
 
     Neither the server nor Python checks requests against the signature's shapes, and the graph relies on them: a
     tensor's rank is fixed when traced, unless a placeholder hides it.
-
-    Args:
-      inputs: the tensors.
-      names: the meaning of each dimension, "examples" and "positions".
     """
     number = len(names)
     checks = []
@@ -331,7 +321,6 @@ def check_text_size(texts: tf.Tensor, name: str) -> tuple[tf.Tensor, tf.Tensor]:
 
     Args:
       texts: string [B], or the words of texts, string [B, words].
-      name: name of the input.
 
     Returns:
       The texts, and their sizes in bytes, int32 [B].
@@ -359,9 +348,6 @@ def check_table_size(num_rows: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
     Args:
       num_rows: int64 [].
       lengths: int64 [rows].
-
-    Returns:
-      The lengths.
     """
     longest = tf.reduce_max(tf.concat([lengths, [0]], axis=0))
     check = tf.debugging.Assert(

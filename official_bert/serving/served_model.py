@@ -52,19 +52,17 @@ class Signature:
 
     Attributes:
       name: the signature's name.
-      inputs: the specification of each input.
-      outputs: the specification of each output.
     """
 
     def __init__(self, name: str, function: Any):
         """Wrap one of the `signatures` of the result of `tf.saved_model.load`."""
         self.name, self._function = name, function
+        # the specification of each input
         self.inputs: dict[str, tf.TensorSpec] = dict(function.structured_input_signature[1])
-        self.outputs: dict[str, tf.TensorSpec] = dict(function.structured_outputs)
+        self.outputs: dict[str, tf.TensorSpec] = dict(function.structured_outputs)  # the specification of each output
 
     @property
     def input_types(self) -> dict[str, InputType]:
-        """The type and shape of each input."""
         return {
             name: InputType(np.dtype(spec.dtype.as_numpy_dtype), spec.shape.rank) for name, spec in self.inputs.items()
         }
@@ -75,22 +73,14 @@ class Signature:
         return all(None not in spec.shape[1:].as_list() for spec in self.outputs.values())
 
     def compute(self, inputs: Arrays) -> Arrays:
-        """Call the signature; blocks.
-
-        Raises:
-          RequestError: inputs are not serialized examples, which TensorFlow would log verbatim.
-        """
+        """Call the signature; blocks."""
         if self.name == EXAMPLES:
             _check_examples(inputs[EXAMPLES])
         outputs = self._function(**{name: tf.constant(values) for name, values in inputs.items()})
         return {name: outputs[name].numpy() for name in sorted(outputs)}  # a SavedModel does not preserve order
 
     def check(self, inputs: Arrays, max_batch_size: int) -> None:
-        """Check a request as far as possible before it is joined with others.
-
-        Raises:
-          RequestError: names, types or shapes are wrong.
-        """
+        """Check a request as far as possible before it is joined with others."""
         check_names(inputs, self.inputs)
         sizes = set()
         for name, spec in self.inputs.items():
@@ -109,12 +99,8 @@ class ServedVersion:
     Attributes:
       number: the version's number.
       folder: its folder.
-      signatures: signatures by name.
-      definitions: the signatures in TensorFlow Serving's metadata format.
       settings: batching settings.
       load_time: time of loading, in seconds since 1970.
-      most_examples: maximum number of examples per request.
-      most_values: maximum number of values per request.
     """
 
     def __init__(
@@ -126,16 +112,13 @@ class ServedVersion:
         reader: ThreadPoolExecutor,
         observer: BatchObserver,
     ):
-        """Load a version and replay its warm-up requests, so that the first requests are fast.
-
-        Raises:
-          UserError: the version or its warm-up requests are corrupt.
-        """
+        """Load a version and replay its warm-up requests, so that the first requests are fast."""
         self.number, self.folder = number, os.path.join(export_dir, str(number))
         self.settings, self._reader, self.load_time = settings, reader, int(time.time())
-        self.most_examples = settings.max_batch_size
-        self.most_values = settings.max_batch_size * _VALUES_PER_EXAMPLE
+        self.most_examples = settings.max_batch_size  # maximum number of examples per request
+        self.most_values = settings.max_batch_size * _VALUES_PER_EXAMPLE  # maximum number of values per request
         self._export = load_version(self.folder)  # keeps the weights alive
+        # signatures by name
         self.signatures = {name: Signature(name, function) for name, function in self._export.signatures.items()}
         self._batchers = {
             name: Batcher(signature.compute, settings, executor, is_joining=signature.is_joining, observer=observer)
@@ -152,18 +135,14 @@ class ServedVersion:
                 lengths=_used_positions if signature.is_joining and settings.is_batching else None,
                 observer=observer,
             )
-        self.definitions = self._definitions()
+        self.definitions = self._definitions()  # the signatures in TensorFlow Serving's metadata format
         warmup_file = os.path.join(self.folder, "assets.extra", WARMUP_FILE)
         if files.exists(warmup_file):
             for name, inputs in read_warmup(warmup_file):
                 self.signature(name).compute(inputs)
 
     def signature(self, name: str) -> Signature:
-        """Look up a signature.
-
-        Raises:
-          RequestError: it does not exist.
-        """
+        """Look up a signature."""
         if name not in self.signatures:
             raise RequestError(
                 f"there is no signature {quoted(name)}; the model has {format_names(sorted(self.signatures))}"
@@ -171,11 +150,7 @@ class ServedVersion:
         return self.signatures[name]
 
     async def read(self, body: bytes) -> tuple[JsonRequest, Arrays]:
-        """Parse a request of TensorFlow Serving's REST API, and convert it to arrays.
-
-        Raises:
-          RequestError: the request is invalid.
-        """
+        """Parse a request of TensorFlow Serving's REST API, and convert it to arrays."""
         return await self.aside(len(body), lambda: self._read(body))
 
     async def write(self, outputs: Arrays, is_in_rows: bool) -> bytes:
@@ -213,22 +188,12 @@ class ServedVersion:
         }
 
     async def predict(self, name: str, inputs: Arrays) -> Arrays:
-        """Handle a request to a signature.
-
-        Raises:
-          RequestError: the request is invalid.
-          QueueFullError: too many requests are queued.
-        """
+        """Handle a request to a signature."""
         self.signature(name).check(inputs, self.settings.max_batch_size)
         return await self._computed(self._batchers[name], inputs)
 
     async def predict_ids(self, ids: Arrays) -> Arrays:
-        """Compute ids that the signature `tokenize` returned, in batches filled by tokens.
-
-        Raises:
-          RequestError: the model cannot read them.
-          QueueFullError: too many requests are queued.
-        """
+        """Compute ids that the signature `tokenize` returned, in batches filled by tokens."""
         self.signature(SERVING_DEFAULT).check(ids, self.settings.max_batch_size)
         return await self._computed(self._ids_batcher, ids)
 
@@ -240,11 +205,7 @@ class ServedVersion:
 
 
 class ServedModel:
-    """The highest version of an export, kept up to date by a thread.
-
-    Attributes:
-      version: the current version.
-    """
+    """The highest version of an export, kept up to date by a thread."""
 
     def __init__(
         self,
@@ -253,17 +214,7 @@ class ServedModel:
         observer: BatchObserver = UNOBSERVED,
         poll_seconds: float = _POLL_SECONDS,
     ):
-        """Load the highest version.
-
-        Args:
-          export_dir: folder of the versions.
-          settings: batching settings.
-          observer: called for batches and waiting examples.
-          poll_seconds: seconds between checks for another version.
-
-        Raises:
-          UserError: there is no version, or it is corrupt.
-        """
+        """Load the highest version."""
         self._export_dir, self._settings, self._observer = export_dir, settings, observer
         self._poll_seconds = poll_seconds
         self._executor = ThreadPoolExecutor(settings.num_batch_threads, thread_name_prefix="batch")
@@ -271,7 +222,7 @@ class ServedModel:
         self._refused: set[int] = set()
         self._is_ending = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="versions", daemon=True)
-        self.version = self._load(highest_version(export_dir))
+        self.version = self._load(highest_version(export_dir))  # the current version
 
     def start_watching(self) -> None:
         """Start watching for other versions."""

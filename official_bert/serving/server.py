@@ -45,12 +45,7 @@ _SIGNATURE_PARAMETER = "signature_name"
 
 
 def add_page(app: FastAPI, model_name: str) -> None:
-    """Add `/ui` to a server.
-
-    Args:
-      app: the server's application.
-      model_name: the model that the page queries.
-    """
+    """Add `/ui` to a server."""
     name = html.escape(model_name)
     heading = f'<h1 id="name" data-path="v1/models/{name}">{name}</h1>'
     page = (_FOLDER / "index.html").read_text("utf-8").replace('<h1 id="name"></h1>', heading)
@@ -122,7 +117,6 @@ class ExportModel(kserve.Model):
     """An export as a KServe model: bytes to arrays, arrays to predictions, predictions to bytes."""
 
     def __init__(self, name: str, served: ServedModel):
-        """Serve a model under a name."""
         super().__init__(name)
         self.served, self.ready = served, True
 
@@ -176,7 +170,6 @@ class ExportModel(kserve.Model):
     async def postprocess(
         self, result: _Result, headers: Any = None, response_headers: Any = None
     ) -> bytes | _OpenAnswer | kserve.InferResponse:
-        """Build the response."""
         call, version = result.call, result.call.version
         if isinstance(call.request, JsonRequest):
             return await version.write(result.outputs, call.request.is_in_rows)
@@ -195,7 +188,6 @@ class ExportModel(kserve.Model):
         return _tensor_types(self.served.version.signature(TEXT).inputs)
 
     def get_output_types(self) -> list[dict[str, Any]]:
-        """Return the outputs of that signature."""
         return _tensor_types(self.served.version.signature(TEXT).outputs)
 
 
@@ -219,19 +211,7 @@ class _Server(kserve.ModelServer):
 def serve(
     export_dir: str, *, name: str, settings: BatchingSettings, port: int, grpc_port: int, has_page: bool = False
 ) -> None:
-    """Serve the highest version of an export until SIGTERM or Ctrl-C; running requests are completed.
-
-    Args:
-      export_dir: folder of the versions.
-      name: name of the model in URLs.
-      settings: batching settings.
-      port: REST port.
-      grpc_port: gRPC port; 0 for none.
-      has_page: whether to serve a page at /ui for trying the model.
-
-    Raises:
-      UserError: there is no version, or it is corrupt.
-    """
+    """Serve the highest version of an export until SIGTERM or Ctrl-C; running requests are completed."""
     model_server.args.configure_logging = False  # route KServe's messages like all others
     model_server.args.grpc_max_receive_message_length = MOST_BYTES
     model_server.args.grpc_max_send_message_length = -1  # no limit, as over REST
@@ -291,11 +271,7 @@ def _signature_name(request: kserve.InferRequest) -> str:
 
 
 def _open_call(request: kserve.InferRequest, version: ServedVersion) -> _Call:
-    """Parse a request of the V2 protocol.
-
-    Raises:
-      RequestError: it does not match its signature.
-    """
+    """Parse a request of the V2 protocol."""
     name = _signature_name(request)
     inputs = open_arrays(request, version.signature(name).input_types, version.most_examples)
     return _Call(version, name, inputs, request)

@@ -46,38 +46,23 @@ class WrongModelError(RequestError):
 
 
 class Vectors(NamedTuple):
-    """The vectors of texts.
+    """The vectors of texts."""
 
-    Attributes:
-      values: float32 [B, D].
-      num_tokens: total number of tokens that the model processed.
-    """
-
-    values: np.ndarray
-    num_tokens: int
+    values: np.ndarray  # float32 [B, D]
+    num_tokens: int  # total number of tokens that the model processed
 
 
 class ModelReading(NamedTuple):
-    """The input format of a served version.
+    """The input format of a served version."""
 
-    Attributes:
-      text_names: names of the text inputs of an example.
-      max_length: maximum number of tokens of an example, including special tokens.
-      before: arrays of the special tokens before a text, by input name.
-      middle: value for each token of the text, by input name.
-      after: arrays of the special tokens after the text, by input name.
-      labels: the classes of a classifier of pairs, in the order of its outputs; empty for others.
-      tokenizer: a tokenizer that does not truncate; None if the version's files do not describe it.
-      prompts: the prefixes that a request may choose, by name, and by None the default; empty if unknown.
-    """
-
-    text_names: Sequence[str]
-    max_length: int
-    before: Arrays
-    middle: Arrays
-    after: Arrays
-    labels: Sequence[str]
-    tokenizer: Tokenizer | None
+    text_names: Sequence[str]  # names of the text inputs of an example
+    max_length: int  # maximum number of tokens of an example, including special tokens
+    before: Arrays  # arrays of the special tokens before a text, by input name
+    middle: Arrays  # value for each token of the text, by input name
+    after: Arrays  # arrays of the special tokens after the text, by input name
+    labels: Sequence[str]  # the classes of a classifier of pairs, in the order of its outputs; empty for others
+    tokenizer: Tokenizer | None  # a tokenizer that does not truncate; None if the version's files do not describe it
+    # the prefixes that a request may choose, by name, and by None the default; empty if unknown
     prompts: Mapping[str | None, str]
 
 
@@ -139,22 +124,7 @@ async def embed(
     prompt_name: str | None = None,
     keeps_end: bool = False,
 ) -> Vectors:
-    """Compute the vectors of texts.
-
-    Args:
-      version: the served version.
-      inputs: texts, or their token ids without special tokens.
-      truncate: whether to truncate inputs that exceed the model's maximum length instead of raising an error.
-      dimensions: number of leading dimensions to keep; None for all.
-      normalize: whether to divide each vector by its length.
-      prompt_name: name of the prefix to use; None for that of the export.
-      keeps_end: whether truncation removes the beginning of an input, including its prefix, instead of its end.
-
-    Raises:
-      RequestError: the model has no vectors or no such prompt, or there are too many inputs, or inputs that are empty
-        or too long.
-      QueueFullError: too many requests are queued.
-    """
+    """Compute the vectors of texts."""
     if vector_size(version) is None:
         raise WrongModelError("the served model has no vectors; it was not exported as a sentence encoder")
     _check_number(version, len(inputs))
@@ -178,20 +148,10 @@ async def embed(
 async def relevance(version: ServedVersion, query: str, texts: Sequence[str], *, truncate: bool) -> np.ndarray:
     """Compute the relevance of texts to a query.
 
-    Args:
-      version: the served version.
-      query: the first text of each pair.
-      texts: the second text of each pair.
-      truncate: whether to truncate pairs that exceed the model's maximum length instead of raising an error.
-
     Returns:
       float32 [B]: the score of a model with one output; for a model with two classes, the difference of their logits,
       whose sigmoid is the probability of the relevant class. That is the second class, unless the classes are named
       "x" and "not_x".
-
-    Raises:
-      RequestError: the model does not score pairs, or the texts are too many or too long.
-      QueueFullError: too many requests are queued.
     """
     if not ranks_texts(version):
         raise WrongModelError(

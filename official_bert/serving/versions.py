@@ -29,11 +29,7 @@ _LOADING_ERRORS = (OSError, ValueError, TypeError, LookupError, AttributeError, 
 
 
 def check_export_dir(export_dir: str) -> None:
-    """Check the version folder before any long computation; it need not exist yet.
-
-    Raises:
-      UserError: it is a file or a version itself, or cannot be created or written to.
-    """
+    """Check the version folder before any long computation; it need not exist yet."""
     files.check_name(export_dir)
     _check_is_no_version(export_dir)
     if files.is_remote(export_dir):
@@ -68,11 +64,7 @@ def complete_versions(export_dir: str) -> list[int]:
 
 
 def highest_version(export_dir: str) -> int:
-    """Return the number of the version to serve.
-
-    Raises:
-      UserError: there is no version.
-    """
+    """Return the number of the version to serve."""
     _check_is_no_version(export_dir)
     if numbers := complete_versions(export_dir):
         return numbers[-1]
@@ -81,11 +73,7 @@ def highest_version(export_dir: str) -> int:
 
 
 def check_reads_texts(path: str) -> None:
-    """Check that a folder, or its highest version, is not an export that only LiteRT or ONNX Runtime can read.
-
-    Raises:
-      UserError: it is.
-    """
+    """Check that a folder, or its highest version, is not an export that only LiteRT or ONNX Runtime can read."""
     for folder in (path, *(os.path.join(path, str(number)) for number in versions(path)[-1:])):
         for name, reader in _READERS_OF_IDS.items():
             if files.exists(os.path.join(folder, name)):
@@ -95,17 +83,7 @@ def check_reads_texts(path: str) -> None:
 
 
 def load_version(folder: str) -> Any:
-    """Load a version of an exported model.
-
-    Args:
-      folder: the version's folder.
-
-    Returns:
-      The result of `tf.saved_model.load`.
-
-    Raises:
-      UserError: the version is corrupt.
-    """
+    """Load a version of an exported model."""
     check_whole(folder)
     kinds = (kind.vocabulary_class for kind in tokenizer_kinds().values())
     models = [kind.file_name for kind in kinds if kind.flag == "spm_model_file"]
@@ -128,20 +106,7 @@ def write_version(
     save: Callable[[str], None],
     add: Callable[[str], None] = lambda folder: None,
 ) -> str:
-    """Write the next version of a model.
-
-    Args:
-      export_dir: folder of the versions.
-      servable: the model; its vocabulary file is included as `assets/vocab.txt` or `assets/spiece.model`.
-      save: writes the model to a folder.
-      add: writes further files, which get no checksums.
-
-    Returns:
-      The folder of the version. It gets this name only when complete and flushed to disk.
-
-    Raises:
-      UserError: the folder is not writable, or the vocabulary is a pipe, which can be read only once.
-    """
+    """Write the next version of a model."""
     check_export_dir(export_dir)
     vocabulary = servable.vocabulary
     files.check_regular(vocabulary.source)
@@ -185,9 +150,6 @@ def check_whole(folder: str) -> None:
 
     TensorFlow itself does not detect all corruption, and some of it crashes the process. Versions without a checksum
     file, as written by other programs, are not checked.
-
-    Raises:
-      UserError: a file is missing or has changed.
     """
     path = os.path.join(folder, CHECKSUMS_FILE)
     if not files.exists(path):
@@ -204,11 +166,7 @@ def check_whole(folder: str) -> None:
 
 
 def description(folder: str) -> dict[str, Any]:
-    """Read a version's description; empty if another program or an earlier version of this package wrote it.
-
-    Raises:
-      UserError: the description file is corrupt.
-    """
+    """Read a version's description; empty if another program or an earlier version of this package wrote it."""
     path = os.path.join(folder, DESCRIPTION_FILE)
     return text_files.read_json(path, "description of the export") if files.exists(path) else {}
 

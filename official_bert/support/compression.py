@@ -24,19 +24,12 @@ _ENDINGS = re.compile(r"\.(gz|gzip|bz2|xz|zst|zstd)$", re.IGNORECASE)
 
 
 class _Format(NamedTuple):
-    """A compression format.
+    """A compression format."""
 
-    Attributes:
-      name: for messages.
-      magic: first bytes of a file.
-      module: module that unpacks it.
-      is_padded: whether zero bytes may follow a member.
-    """
-
-    name: str
-    magic: re.Pattern[bytes]
-    module: str
-    is_padded: bool = False
+    name: str  # for messages
+    magic: re.Pattern[bytes]  # first bytes of a file
+    module: str  # module that unpacks it
+    is_padded: bool = False  # whether zero bytes may follow a member
 
 
 _FORMATS = (
@@ -71,11 +64,7 @@ class _GzipMember:
 
 
 class DecompressedStream(io.RawIOBase):
-    """The decompressed contents of a file.
-
-    Attributes:
-      bytes_read: bytes of the compressed file that were consumed.
-    """
+    """The decompressed contents of a file."""
 
     def __init__(self, source: IO[bytes], path: str, file_format: _Format):
         """Wrap an open file; `path` is its name in messages."""
@@ -86,18 +75,14 @@ class DecompressedStream(io.RawIOBase):
         self._member: Any = None  # None between two members
         self._unused = b""
         self._num_lines = 0
-        self.bytes_read = 0
+        self.bytes_read = 0  # bytes of the compressed file that were consumed
 
     def readable(self) -> bool:
         """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill `buffer` as far as possible and return the number of bytes; 0 at the end.
-
-        Raises:
-          UserError: the file is damaged or incomplete.
-        """
+        """Fill `buffer` as far as possible and return the number of bytes; 0 at the end."""
         data = self._next(len(buffer))
         buffer[: len(data)] = data
         self._num_lines += data.count(b"\n")
@@ -163,16 +148,9 @@ class _Rejoined(io.RawIOBase):
 def decompressed(source: IO[bytes], path: str) -> IO[bytes]:
     """Return the contents of an open file, unpacked if it is compressed.
 
-    Args:
-      source: the file, at its start; a pipe blocks only until its first line arrives.
-      path: its name in messages.
-
     Returns:
       `source` itself if it is not compressed (unless it is a pipe that was read from); otherwise a buffered reader
       whose `raw` is a `DecompressedStream`.
-
-    Raises:
-      UserError: the module that unpacks this format is not installed.
     """
     if source.seekable():
         start = source.tell()
@@ -191,25 +169,13 @@ def decompressed(source: IO[bytes], path: str) -> IO[bytes]:
 
 @contextlib.contextmanager
 def open_decompressed(path: str, what: str = "") -> Iterator[IO[bytes]]:
-    """Open a file to read its bytes, unpacked if it is compressed.
-
-    Args:
-      path: the file.
-      what: description of the file in messages: "model config".
-
-    Raises:
-      UserError: it cannot be opened or read, or turns out to be damaged in the block.
-    """
+    """Open a file to read its bytes, unpacked if it is compressed."""
     with open_file(path, "rb", what) as source:
         yield decompressed(source, path)
 
 
 def is_compressed(path: str) -> bool:
-    """Return True if a file is compressed, judging by its first bytes.
-
-    Raises:
-      UserError: it cannot be read, or the module that unpacks its format is not installed.
-    """
+    """Return True if a file is compressed, judging by its first bytes."""
     with open_file(path, "rb") as source:
         file_format = _format_of(source.read(_MAGIC_BYTES))
     if file_format is None:

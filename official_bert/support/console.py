@@ -41,15 +41,6 @@ class Progress:
         start: int = 0,
         log_every_seconds: float = _SECONDS_BETWEEN_LOG_LINES,
     ):
-        """Start the clock.
-
-        Args:
-          label: what is being done.
-          total: final count; None if unknown.
-          unit: what is counted.
-          start: initial count, if an earlier run did some of the work.
-          log_every_seconds: without a terminal, seconds between log lines.
-        """
         self._label = label
         self._total = total
         self._unit = unit
@@ -84,11 +75,6 @@ class Progress:
 
         The remaining time is estimated from the speed since the first report, because processes start and models are
         compiled before it.
-
-        Args:
-          done: units done, including those before `start`.
-          *details: rates or results to show, the most important first; a narrow terminal shows only those that fit.
-          log: whether to log this line now, even on a terminal.
         """
         self._done = done
         if self._measured_from is None:
@@ -174,11 +160,7 @@ def format_seconds(seconds: float) -> str:
 
 @contextlib.contextmanager
 def filtered_stderr(is_note: Callable[[str], bool]) -> Iterator[None]:
-    """Capture standard error during the block, then print the lines that are not mere notes.
-
-    Args:
-      is_note: returns True for a line to drop.
-    """
+    """Capture standard error during the block, then print the lines that are not mere notes."""
     sys.stderr.flush()
     terminal = os.dup(2)
     with tempfile.TemporaryFile() as held_back:
@@ -195,15 +177,7 @@ def filtered_stderr(is_note: Callable[[str], bool]) -> Iterator[None]:
 
 
 def format_table(rows: Sequence[Sequence[str]], style: str = "aligned") -> str:
-    r"""Format a table; numeric columns are right-aligned.
-
-    Args:
-      rows: the header and the other rows, all of the same length.
-      style: "aligned", "tsv" or "markdown".
-
-    Returns:
-      Lines that end in `\n`.
-    """
+    r"""Format a table; numeric columns are right-aligned."""
     if style == "tsv":
         return "".join("\t".join(row) + "\n" for row in rows)
     columns = list(zip(*rows, strict=True))

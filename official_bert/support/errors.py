@@ -31,7 +31,6 @@ def format_names(names: Iterable[str]) -> str:
 
 
 def pluralize(number: int, noun: str) -> str:
-    """Return a number with its noun: `1 sentence`, `2,000 sentences`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
@@ -46,11 +45,7 @@ def plain_message(error: Exception) -> str:
 
 
 def require(package: str, extra: str) -> None:
-    """Import a package, suppressing its log lines about missing optional parts.
-
-    Raises:
-      UserError: it is not installed; with the command to install it.
-    """
+    """Import a package, suppressing its log lines about missing optional parts."""
     logging.disable(logging.WARNING)
     try:
         importlib.import_module(package)
@@ -63,24 +58,13 @@ def require(package: str, extra: str) -> None:
 
 
 def check_installed(package: str, extra: str) -> None:
-    """Look for a package without importing it.
-
-    Raises:
-      UserError: it is not installed; with the command to install it.
-    """
+    """Look for a package without importing it."""
     if importlib.util.find_spec(package) is None:
         raise _not_installed(package, extra)
 
 
 def folder_of_tensorflow_text(use: str) -> str:
-    """Find the package tensorflow_text without importing it, since it imports TensorFlow.
-
-    Args:
-      use: the feature that needs it, for the message.
-
-    Raises:
-      UserError: it is not installed, for example on Windows, which it does not support.
-    """
+    """Find the package tensorflow_text without importing it, since it imports TensorFlow."""
     package = importlib.util.find_spec("tensorflow_text")
     if package is None:
         raise UserError(f"{use} needs tensorflow-text, which has no version for Windows; use Linux, macOS or WSL")

@@ -57,11 +57,7 @@ def absolute_path(path: str) -> str:
 
 @contextlib.contextmanager
 def remote_file_system(path: str) -> Iterator[Any]:
-    """Yield `tf.io.gfile` for working with a remote path.
-
-    Raises:
-      UserError: TensorFlow has no file system for the path, it does not answer, or it reports an error in the block.
-    """
+    """Yield `tf.io.gfile` for working with a remote path."""
     import tensorflow as tf  # takes seconds to import; needed only for remote paths
 
     check_name(path)
@@ -106,11 +102,7 @@ def _wait_for_answer(gfile, path: str) -> None:
 
 
 def check_name(path: str) -> None:
-    """Raise if this is not a valid file name, or TensorFlow could not open it because it is not UTF-8.
-
-    Raises:
-      UserError: the name contains NUL or bytes that are not UTF-8, or is too long.
-    """
+    """Raise if this is not a valid file name, or TensorFlow could not open it because it is not UTF-8."""
     if "\0" in path:
         raise UserError(f"{path!r}: a file name cannot contain the character NUL")
     try:
@@ -130,9 +122,6 @@ def check_regular(path: str) -> None:
     """Raise if a path is neither a regular file nor a folder, but a device, a pipe or a circular link.
 
     Writing would replace such a file by a regular one, and reading might block forever.
-
-    Raises:
-      UserError: with the kind of the file.
     """
     if is_remote(path):
         return
@@ -149,16 +138,7 @@ def check_regular(path: str) -> None:
 
 @contextlib.contextmanager
 def reporting_file_errors(action: str, path: str, *hidden: str) -> Iterator[None]:
-    """Turn OS errors about a file in the block into a UserError that names it.
-
-    Args:
-      action: "read" or "write".
-      path: the file.
-      hidden: other names of the file in the block.
-
-    Raises:
-      UserError: it cannot be read or written.
-    """
+    """Turn OS errors about a file in the block into a UserError that names it."""
     try:
         yield
     except OSError as error:
@@ -185,16 +165,7 @@ def open_local(path: str, mode: str) -> IO[Any]:
 
 @contextlib.contextmanager
 def open_file(path: str, mode: str = "r", what: str = "") -> Iterator[IO[Any]]:
-    """Open a local or remote file for the block; text is UTF-8, and line ends are unchanged.
-
-    Args:
-      path: the file.
-      mode: see `open`.
-      what: description of the file in messages: "model config".
-
-    Raises:
-      UserError: it cannot be opened, read or written, also within the block.
-    """
+    """Open a local or remote file for the block; text is UTF-8, and line ends are unchanged."""
     is_read = mode.startswith("r")
     if is_remote(path):
         with remote_file_system(path) as gfile, gfile.GFile(path, mode) as file:
@@ -266,29 +237,12 @@ def find(patterns: str) -> list[str]:
     """Find the files matching a comma-separated list of names and globs.
 
     The order of the list is kept; the matches of each glob are sorted, and hidden files never match.
-
-    Args:
-      patterns: for example `"a.txt,books/*.txt"`.
-
-    Returns:
-      Paths, at least one per pattern.
-
-    Raises:
-      UserError: a pattern matches no file; the message names it.
     """
     return [path for pattern in patterns.split(",") for path in find_one(pattern.strip(), patterns)]
 
 
 def find_one(pattern: str, given: str | None = None) -> list[str]:
-    """Find the files matching a name or glob.
-
-    Args:
-      pattern: a path, in which commas have no special meaning.
-      given: the list that it belongs to, for messages.
-
-    Raises:
-      UserError: no file matches; the message names the pattern.
-    """
+    """Find the files matching a name or glob."""
     matches = find_any(pattern)
     for path in matches or [pattern]:
         check_name(path)
@@ -345,11 +299,6 @@ def find_any(pattern: str) -> list[str]:
 
 
 def fault_point(name: str) -> None:
-    """Pass a fault point.
-
-    Args:
-      name: the current or next action, with the file name if there is one: "rename eval_results.txt".
-    """
     wanted = os.environ.get(VARIABLE)
     if not wanted:
         return

@@ -16,16 +16,6 @@ def find_inputs(patterns: str, *, is_input: Callable[[str], bool] | None = None)
     A folder stands for all files below it, sorted, without hidden files and folders. `@list.txt` stands for the
     contents of list.txt: one name, glob or folder per line. Relative paths in it are relative to the current folder,
     like those in `patterns`; blank lines are ignored.
-
-    Args:
-      patterns: for example `"a.txt,books/*.txt,dumps,@list.txt"`.
-      is_input: returns True for the path of each file in a folder or glob to use; None uses all.
-
-    Returns:
-      Paths, in the order of the list, at least one for each part of it.
-
-    Raises:
-      UserError: a pattern matches no file, or a folder or list is empty; the message names it, and in a list the line.
     """
     found = []
     for pattern in patterns.split(","):
@@ -38,7 +28,6 @@ def find_inputs(patterns: str, *, is_input: Callable[[str], bool] | None = None)
 
 
 def _listed(path: str, is_input: Callable[[str], bool] | None) -> list[str]:
-    """Return the files given by a file list."""
     if not path:
         raise UserError(f"{_LIST_SIGN!r} needs the name of a file list: {_LIST_SIGN}list.txt")
     if files.is_folder(path):
@@ -77,22 +66,15 @@ def _found(name: str, given: str | None, is_input: Callable[[str], bool] | None)
 
 
 class InputState:
-    """The sizes and modification times of input files, to detect changes while they are read.
-
-    Attributes:
-      states: path to size and time; pipes are omitted.
-    """
+    """The sizes and modification times of input files, to detect changes while they are read."""
 
     def __init__(self, paths: Iterable[str]):
         """Record the state of files."""
+        # path to size and time; pipes are omitted
         self.states = {path: _state(path) for path in paths if not files.is_own_descriptor(path)}
 
     def check_unchanged(self) -> None:
-        """Raise if a file has changed.
-
-        Raises:
-          UserError: with the file and its sizes.
-        """
+        """Raise if a file has changed."""
         for path, before in self.states.items():
             after = _state(path) if files.exists(path) else (0, 0)
             if after != before:

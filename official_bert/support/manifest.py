@@ -28,19 +28,13 @@ class _Contents(_Needed, total=False):
 
 
 class Manifest(NamedTuple):
-    """Record of the provenance, lengths and checksums of files.
+    """Record of the provenance, lengths and checksums of files."""
 
-    Attributes:
-      provenance: everything that determines the contents of the files: names, used in messages, to JSON values.
-      num_bytes: file name to length, relative to the folder of the manifest.
-      num_records: total number of records, if known.
-      checksums: file name to SHA-256, of files that have no checksums themselves.
-    """
-
+    # everything that determines the contents of the files: names, used in messages, to JSON values
     provenance: Mapping[str, Any]
-    num_bytes: Mapping[str, int]
-    num_records: int | None
-    checksums: Mapping[str, str]
+    num_bytes: Mapping[str, int]  # file name to length, relative to the folder of the manifest
+    num_records: int | None  # total number of records, if known
+    checksums: Mapping[str, str]  # file name to SHA-256, of files that have no checksums themselves
 
     @classmethod
     def write(
@@ -52,18 +46,7 @@ class Manifest(NamedTuple):
         *,
         is_checked: bool = True,
     ) -> None:
-        """Write the manifest of complete files.
-
-        Args:
-          path: a JSON file in their folder.
-          provenance: see the class.
-          names: the files.
-          num_records: see the class.
-          is_checked: whether to store checksums; not needed for TFRecord files, whose records have their own.
-
-        Raises:
-          UserError: it cannot be written.
-        """
+        """Write the manifest of complete files."""
         paths = {name: os.path.join(os.path.dirname(path), name) for name in names}
         num_bytes = {name: files.size(file) for name, file in paths.items()}
         checksums = {name: files.sha256(file) for name, file in paths.items()} if is_checked else {}
@@ -72,11 +55,6 @@ class Manifest(NamedTuple):
 
     @classmethod
     def read(cls, path: str) -> "Manifest | None":
-        """Read a manifest; return None if there is none.
-
-        Raises:
-          UserError: it is damaged.
-        """
         if not files.exists(path):
             return None
         try:
@@ -87,11 +65,7 @@ class Manifest(NamedTuple):
 
     @classmethod
     def read_or_none(cls, path: str) -> "Manifest | None":
-        """Read a manifest; return None if there is none or, with a warning, if it is damaged.
-
-        Raises:
-          UserError: the path is not a regular file.
-        """
+        """Read a manifest; return None if there is none or, with a warning, if it is damaged."""
         files.check_regular(path)
         try:
             return cls.read(path)
@@ -101,13 +75,7 @@ class Manifest(NamedTuple):
 
     @classmethod
     def read_if_current(cls, path: str, provenance: Mapping[str, Any], what: str) -> "Manifest | None":
-        """Read the manifest of reusable files; return None if there is none or the files are outdated or damaged.
-
-        Args:
-          path: the manifest.
-          provenance: everything that determines the contents of the files.
-          what: description of the files for the message about why they cannot be reused.
-        """
+        """Read the manifest of reusable files; return None if there is none or the files are outdated or damaged."""
         known = cls.read_or_none(path)
         if known is None:
             return None

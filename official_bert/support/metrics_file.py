@@ -14,29 +14,19 @@ _MAX_STEP = 10**12  # as for flags that count steps
 
 
 class Series(NamedTuple):
-    """A metric over the steps of a run.
+    """A metric over the steps of a run."""
 
-    Attributes:
-      steps: increasing.
-      values: finite, one for each step.
-    """
-
-    steps: list[int]
-    values: list[float]
+    steps: list[int]  # increasing
+    values: list[float]  # finite, one for each step
 
 
 class Metrics(NamedTuple):
-    """The contents of a `metrics.jsonl`.
+    """The contents of a `metrics.jsonl`."""
 
-    Attributes:
-      series: split ("train" or "eval") and name to the values, in order of first appearance.
-      num_damaged: damaged lines, such as the last one of a killed run.
-      num_not_finite: values that are NaN or infinite, such as the losses of a run that diverged.
-    """
-
+    # split ("train" or "eval") and name to the values, in order of first appearance
     series: dict[tuple[str, str], Series]
-    num_damaged: int
-    num_not_finite: int
+    num_damaged: int  # damaged lines, such as the last one of a killed run
+    num_not_finite: int  # values that are NaN or infinite, such as the losses of a run that diverged
 
 
 def parse_line(line: bytes) -> dict | None:
@@ -56,9 +46,6 @@ def read_metrics(path: str) -> Metrics:
     """Read a `metrics.jsonl`.
 
     If a step has two lines of a split, the last one counts. Values that are not finite are omitted.
-
-    Raises:
-      UserError: it cannot be read.
     """
     points: dict[tuple[str, str], dict[int, float]] = {}
     num_damaged = num_not_finite = 0

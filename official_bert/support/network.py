@@ -34,13 +34,6 @@ def local_folder(path: str) -> str:
     """Download the needed files of a hub model and return their folder in the cache; return other paths unchanged.
 
     The client's environment variables apply: `HF_HOME`, `HF_HUB_OFFLINE`, `HF_TOKEN`, `HF_ENDPOINT`.
-
-    Args:
-      path: `hf://owner/name`, optionally followed by `@revision` (a branch, tag or commit); or a path.
-
-    Raises:
-      UserError: the model or revision does not exist, access is denied, the download fails, a file is damaged, or
-        the client is not installed.
     """
     if not path.startswith(SCHEME):
         return path
@@ -106,11 +99,7 @@ def is_address(text: object) -> bool:
 
 
 def check_free(port: int, name: str) -> None:
-    """Check that a server can listen on a port of all addresses of this machine.
-
-    Raises:
-      UserError: the port is in use or not permitted; the message starts with `name`.
-    """
+    """Check that a server can listen on a port of all addresses of this machine."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port with closing connections counts as free
         try:

@@ -105,14 +105,7 @@ class Workers:
     """
 
     def __init__(self, num_processes: int, *settings: Any, name: str, advice: str = "use fewer processes"):
-        """Initialize without starting any process.
-
-        Args:
-          num_processes: at least 1.
-          *settings: further arguments of every function, sent to each process once.
-          name: what a process does, for messages: "tokenizes".
-          advice: what to do if the system ends a process, for messages.
-        """
+        """Initialize without starting any process."""
         self.num_processes = num_processes
         self._settings = settings
         self._name = name
@@ -128,16 +121,9 @@ class Workers:
     def map(self, function: Callable[..., Any], items: Iterable[Any]) -> Iterator[Any]:
         """Apply a function to items, reading only a few of them ahead.
 
-        Args:
-          function: called with an item and the settings.
-          items: the items; may be unlimited.
-
         Yields:
           The results, in the order of the items. If several items fail, the first error is raised, as in a single
           process.
-
-        Raises:
-          UserError: a process was ended by the system, or could not start.
         """
         if self.num_processes == 1:
             for item in items:

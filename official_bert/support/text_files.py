@@ -50,8 +50,6 @@ class LineReader:
         """Read the file at `path`, or an open one; then `path` is its name in messages.
 
         Args:
-          path: the file.
-          source: an open file to read instead.
           start: byte offset; the first line returned is the one that begins there, or the next. Must be 0 for a
             compressed file.
         """
@@ -108,16 +106,7 @@ def line_number(path: str, position: int) -> int:
 
 
 def read_limited(path: str, what: str, max_bytes: int) -> bytes:
-    """Read a file, compressed or not, never holding more than a limit in memory.
-
-    Args:
-      path: the file.
-      what: description of the file in messages: "model config".
-      max_bytes: the limit, for the decompressed contents.
-
-    Raises:
-      UserError: the file is missing, unreadable or larger.
-    """
+    """Read a file, compressed or not, never holding more than a limit in memory."""
     with open_decompressed(path, what) as source:
         content = source.read(max_bytes + 1)
     if len(content) > max_bytes:
@@ -129,16 +118,7 @@ def read_limited(path: str, what: str, max_bytes: int) -> bytes:
 
 
 def read_text(path: str, what: str = "", max_bytes: int | None = None) -> str:
-    """Read a UTF-8 text file unchanged, including line ends; only an initial byte-order mark is removed.
-
-    Args:
-      path: the file.
-      what: description of the file in messages: "model config".
-      max_bytes: maximum size; None for any size.
-
-    Raises:
-      UserError: the file is missing, unreadable, too large or not UTF-8; the message states the line.
-    """
+    """Read a UTF-8 text file unchanged, including line ends; only an initial byte-order mark is removed."""
     lines = []
     with (
         open_decompressed(path, what)
@@ -165,20 +145,7 @@ def _not_utf8(path: str, number: int, line: bytes, error: UnicodeDecodeError) ->
 def read_json(
     path: str, what: str, *, finite: bool = True, max_bytes: int | None = MAX_SETTINGS_BYTES
 ) -> dict[str, Any]:
-    """Read a JSON file that contains an object.
-
-    Args:
-      path: the file.
-      what: description of the file in messages: "model config".
-      finite: refuse NaN and Infinity, which Python writes but JSON lacks, and numbers beyond a float's range.
-      max_bytes: maximum size; None for data, which may have any size.
-
-    Returns:
-      Its keys and values.
-
-    Raises:
-      UserError: the file is missing, too large, not JSON, or not an object; the message names it.
-    """
+    """Read a JSON file that contains an object."""
     values = _json_values(path, what, finite, max_bytes)
     if not isinstance(values, dict):
         raise UserError(f"{path} contains a JSON {type(values).__name__}; the {what} must be an object with keys")
@@ -189,14 +156,8 @@ def read_json_as(path: str, what: str, schema: type[Schema], *, max_bytes: int =
     """Read a JSON object written by another program, and check the types of the keys that are used.
 
     Args:
-      path: the file.
-      what: description of the file in messages: "tokenizer config".
       schema: a `TypedDict` with the used keys; others may have any value. Its annotations are built of `str`, `int`,
         `float`, `bool`, `None`, `Any`, `Literal`, `list[...]`, `dict[str, ...]`, other TypedDicts, and unions of these.
-      max_bytes: maximum size.
-
-    Raises:
-      UserError: as `read_json`, or a value has another type; the message names the file and the key.
     """
     values = read_json(path, what, max_bytes=max_bytes)
     check_json(values, schema, path)
@@ -207,9 +168,6 @@ def check_json(value: Any, schema: Any, path: str, key: str = "") -> None:
     """Raise UserError unless a JSON value has the types of a schema; see `read_json_as`.
 
     Args:
-      value: the value.
-      schema: its type.
-      path: the file, for messages.
       key: the place of the value in the file: `model.merges[2]`.
     """
     if not _fits(value, schema):

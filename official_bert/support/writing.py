@@ -35,15 +35,7 @@ _CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF)
 
 @contextlib.contextmanager
 def exclusive_lock(folder: str, what: str) -> Iterator[None]:
-    """Lock a local folder against other processes during the block.
-
-    Args:
-      folder: an existing folder; a remote one, or one on a file system without locks, is not locked.
-      what: description of the block for the message: "trains into".
-
-    Raises:
-      UserError: another process holds the lock, or the lock file cannot be opened.
-    """
+    """Lock a local folder against other processes during the block."""
     if is_remote(folder):
         yield
         return
@@ -69,11 +61,7 @@ def exclusive_lock(folder: str, what: str) -> Iterator[None]:
 
 
 def acquire(descriptor: int) -> None:
-    """Lock an open file or folder until it is closed.
-
-    Raises:
-      OSError: another process holds the lock, or the file system has no locks.
-    """
+    """Lock an open file or folder until it is closed."""
     if fcntl:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return
@@ -94,11 +82,7 @@ def _open_lock(path: str) -> int:
 
 
 def make_folders(path: str) -> None:
-    """Create a folder and its parents; an existing one is fine.
-
-    Raises:
-      UserError: the folder cannot be created.
-    """
+    """Create a folder and its parents; an existing one is fine."""
     if files.is_remote(path):
         with files.remote_file_system(path) as gfile:
             gfile.makedirs(path)
@@ -124,13 +108,6 @@ def publish(partials: Sequence[str], paths: Sequence[str]) -> None:
     All data is flushed to disk before the first rename, and the renames are flushed before this returns: later writes
     may rely on them even after a power failure. A symbolic link is kept: its target is replaced. A replaced file passes
     its permissions on to the new one.
-
-    Args:
-      partials: the files.
-      paths: their final names; existing files are replaced.
-
-    Raises:
-      UserError: a name is not that of a regular file, or an I/O error occurs.
     """
     for path in paths:
         files.check_regular(path)
@@ -178,22 +155,14 @@ def _flush(path: str) -> None:
 
 
 def flush(path: str) -> None:
-    """Flush a completely written local file to disk.
-
-    Raises:
-      UserError: an I/O error occurs.
-    """
+    """Flush a completely written local file to disk."""
     if not files.is_remote(path):
         with files.reporting_file_errors("write", path):
             _flush(path)
 
 
 def rename_folder(source: str, target: str) -> None:
-    """Rename a complete folder to its final name; atomic on a local disk, after its contents are flushed.
-
-    Raises:
-      FileExistsError: the name is already taken, by something else than an empty folder.
-    """
+    """Rename a complete folder to its final name; atomic on a local disk, after its contents are flushed."""
     if files.exists(target) and not (files.is_folder(target) and not files.list_folder(target)):
         raise FileExistsError(target)
     if files.is_remote(target):
@@ -294,11 +263,7 @@ def _remove_if_abandoned(partial: str) -> None:
 
 @contextlib.contextmanager
 def new_folder(path: str) -> Iterator[str]:
-    """Create a hidden folder beside `path` to fill and rename in the block; delete it at the end if it still exists.
-
-    Raises:
-      UserError: it cannot be created.
-    """
+    """Create a hidden folder beside `path` to fill and rename in the block; delete it at the end if it still exists."""
     remove_abandoned(path)
     partial = partial_name(path)
     with contextlib.ExitStack() as stack:
@@ -363,11 +328,7 @@ def _created(partial: str, mode: str) -> IO[Any]:
 
 @contextlib.contextmanager
 def atomic_write(path: str, mode: str = "w") -> Iterator[IO[Any]]:
-    """Open a file that appears under its name, flushed to disk, only if the block ends without an error.
-
-    Raises:
-      UserError: it cannot be written; see `publish`.
-    """
+    """Open a file that appears under its name, flushed to disk, only if the block ends without an error."""
     with atomic_writes([path], mode) as (sink,):
         yield sink
 
@@ -402,11 +363,7 @@ def atomic_writes(paths: Sequence[str], mode: str = "w") -> Iterator[list[IO[Any
 
 
 def check_writable_folder(path: str, name: str) -> None:
-    """Raise unless files can be created in the folder that will hold `path`.
-
-    Raises:
-      UserError: the folder is missing or not writable, or `path` must not be replaced; the message names the parameter.
-    """
+    """Raise unless files can be created in the folder that will hold `path`."""
     try:
         files.check_name(path)
         files.check_regular(path)
@@ -422,16 +379,7 @@ def check_writable_folder(path: str, name: str) -> None:
 
 
 def check_disk_space(path: str, num_bytes: int, what: str) -> None:
-    """Raise before writing if the disk has no room for a file; remote file systems are not checked.
-
-    Args:
-      path: the file.
-      num_bytes: expected size of the file.
-      what: description of the file for the message.
-
-    Raises:
-      UserError: there is not enough space; the message gives the amounts.
-    """
+    """Raise before writing if the disk has no room for a file; remote file systems are not checked."""
     if files.is_remote(path):
         return
     try:
@@ -447,16 +395,7 @@ def check_disk_space(path: str, num_bytes: int, what: str) -> None:
 
 
 def check_no_overwriting(outputs: Sequence[str], inputs: Iterable[str], name: str) -> None:
-    """Raise if writing an output would overwrite an input, or another output.
-
-    Args:
-      outputs: files to write; they may exist already.
-      inputs: files that are read.
-      name: the parameter that names the outputs or their folder.
-
-    Raises:
-      UserError: two paths name the same file.
-    """
+    """Raise if writing an output would overwrite an input, or another output."""
     for output, source in itertools.product(outputs, inputs):
         if files.exists(output) and files.exists(source) and files.is_same(output, source):
             raise UserError(f"{name}: {output} is also an input; it would be overwritten")

@@ -34,27 +34,18 @@ from official_bert.tokenization import Tokenizer
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskRow:
-    """A task.
+    """A task."""
 
-    Attributes:
-      name: name in `run_config.json`, also of the task's folder.
-      config_class: the flags of its command.
-      model_class: the model class.
-      hf_head: the Hugging Face model head that predicts this task's output; see `HuggingFace.parts`; None if
-        there is none.
-      hf_flags: returns the equivalent flags for a Hugging Face model, given its `config.json` keys and maximum number
-        of positions.
-      old_flag: a flag that is unique to this task among older runs; None if there is none.
-      old_outputs: outputs that are unique to this task among older exports.
-    """
-
-    name: str
-    config_class: type
-    model_class: type
+    name: str  # name in `run_config.json`, also of the task's folder
+    config_class: type  # the flags of its command
+    model_class: type  # the model class
+    # the Hugging Face model head that predicts this task's output; see `HuggingFace.parts`; None if there is none
     hf_head: str | None = None
+    # returns the equivalent flags for a Hugging Face model, given its `config.json` keys and maximum number of
+    # positions
     hf_flags: Callable[[Mapping[str, Any], int], dict[str, Any]] = lambda _, length: {"max_seq_length": length}
-    old_flag: str | None = None
-    old_outputs: frozenset[str] = frozenset()
+    old_flag: str | None = None  # a flag that is unique to this task among older runs; None if there is none
+    old_outputs: frozenset[str] = frozenset()  # outputs that are unique to this task among older exports
 
     def servable_of_run(
         self,
@@ -64,18 +55,7 @@ class TaskRow:
         checkpoint: str,
         encoder_options: EncoderOptions = UNPADDED,
     ) -> Servable:
-        """Load a trained model.
-
-        Args:
-          config: the flags of its training run.
-          bert_config: its architecture.
-          tokenizer: its tokenizer.
-          checkpoint: its weights.
-          encoder_options: computation options of the encoder.
-
-        Raises:
-          UserError: the checkpoint cannot be read, or belongs to another model.
-        """
+        """Load a trained model."""
         return self._servable_module.servable_of_run(config, bert_config, tokenizer, checkpoint, encoder_options)
 
     def results(self, outputs: Mapping[str, np.ndarray]) -> list[Any]:
@@ -136,15 +116,6 @@ TASKS = {
 
 
 def task_of_run(name: str | None, flags: Collection[str]) -> TaskRow | None:
-    """Return the task of a run.
-
-    Args:
-      name: the name stored by the run; None if missing.
-      flags: names of its flags.
-
-    Returns:
-      The row; None if no task matches.
-    """
     by_flags = (row for row in TASKS.values() if row.old_flag in flags)
     return TASKS.get(name) if name else next(by_flags, None)
 

@@ -34,11 +34,7 @@ def raw_tokens(added: Sequence[AddedToken]) -> dict[str, AddedToken]:
 
 
 def normalized_tokens(added: Sequence[AddedToken], settings: TextSettings, source: str) -> dict[str, AddedToken]:
-    """Return the tokens to find in rewritten text, keyed by what they are there: `" < e1 > "` for `"<E1>"`.
-
-    Raises:
-      UserError: a token cannot be found in rewritten text, or two tokens are the same there.
-    """
+    """Return the tokens to find in rewritten text, keyed by what they are there: `" < e1 > "` for `"<E1>"`."""
     found: dict[str, AddedToken] = {}
     for token in added:
         if not token["normalized"]:
@@ -58,20 +54,11 @@ def normalized_tokens(added: Sequence[AddedToken], settings: TextSettings, sourc
 
 
 class TokenFinder:
-    """Splits text at tokens.
-
-    Attributes:
-      tokens: what to find, and the token that it is.
-    """
+    """Splits text at tokens."""
 
     def __init__(self, tokens: Mapping[str, AddedToken], *, is_spaced: bool):
-        """Prepare the search.
-
-        Args:
-          tokens: at least one.
-          is_spaced: whether the text is the result of `characters.rewrite`, which puts spaces around punctuation.
-        """
-        self.tokens = tokens
+        """Prepare the search."""
+        self.tokens = tokens  # what to find, and the token that it is
         self._is_spaced = is_spaced
         self._pattern = re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))))
 

@@ -94,11 +94,7 @@ class BpeVocabulary(Vocabulary):
 
     @classmethod
     def from_file(cls, vocab_file: str) -> "BpeVocabulary":
-        """Read a `tokenizer.json`, or a `vocab.json` with the `merges.txt` beside it.
-
-        Raises:
-          UserError: a file is missing or malformed.
-        """
+        """Read a `tokenizer.json`, or a `vocab.json` with the `merges.txt` beside it."""
         values = text_files.read_json(vocab_file, "vocabulary", max_bytes=text_files.MAX_VOCAB_BYTES)
         folder = os.path.dirname(vocab_file)
         names = {key: NAMES[name] for key, name in SPECIALS.items()}
@@ -180,7 +176,6 @@ class BpeVocabulary(Vocabulary):
         return (json.dumps(values, indent=1, ensure_ascii=False) + "\n").encode()
 
     def name_of(self, special: str) -> str:
-        """Return the name of a special token in this vocabulary."""
         return NAMES.get(special, special)
 
     def continues_word(self, token: str) -> bool:
@@ -223,9 +218,6 @@ class BpeTokenizer(RobertaSequences, Tokenizer):
         Args:
           vocab_file: a `tokenizer.json`, or a `vocab.json` beside a `merges.txt`; or a vocabulary that is already
             loaded.
-
-        Raises:
-          UserError: a file is missing or malformed, lacks a special token, or `tokenizers` is not installed.
         """
         require("tokenizers", "bpe")
         from tokenizers import AddedToken as Added
@@ -270,9 +262,6 @@ class BpeTokenizer(RobertaSequences, Tokenizer):
 
     def encode_with_offsets(self, text: str | bytes) -> EncodingWithOffsets:
         """Split a text into tokens with their offsets in the text.
-
-        Args:
-          text: a string, or UTF-8 bytes, whose undecodable bytes are dropped; offsets count characters.
 
         Returns:
           `ids` are those of `encode`. The range of a token covers the characters of its bytes without surrounding white

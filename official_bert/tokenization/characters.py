@@ -177,15 +177,7 @@ _table = functools.cache(_RewriteTable)
 
 
 def rewrite(text: str, settings: TextSettings) -> str:
-    """Rewrite text so that `str.split` gives its words.
-
-    Args:
-      text: any string, lone surrogates included.
-      settings: the text settings.
-
-    Returns:
-      The rewritten text; `"don't"` becomes `"don ' t"`.
-    """
+    """Rewrite text so that `str.split` gives its words."""
     if not settings.basic_tokenize:
         return text
     rewritten = text.translate(_table(settings))
@@ -196,10 +188,6 @@ def rewrite(text: str, settings: TextSettings) -> str:
 
 def rewrite_traced(text: str, settings: TextSettings) -> tuple[str, list[int]]:
     """Rewrite text, and map each character of the result to its source.
-
-    Args:
-      text: any string, lone surrogates included.
-      settings: the text settings.
 
     Returns:
       The result of `rewrite`, and for each of its characters an index in `text`: `"İ'"` gives `"i ' "` and

@@ -242,10 +242,7 @@ def warn_of_unknown(path: str, tokenizer: FullTokenizer, *, num_unknown: int, nu
     """Warn if so many wordpieces were [UNK] that the vocabulary is probably wrong.
 
     Args:
-      path: the file that the texts were written to.
-      tokenizer: the tokenizer of the texts.
       num_unknown: number of [UNK] wordpieces.
-      num_wordpieces: total number of wordpieces.
     """
     if num_unknown > _SUSPICIOUS_SHARE * num_wordpieces:
         logging.warning(

@@ -19,24 +19,17 @@ _GROUP_BYTES = 1 << 18  # total size of the texts that are processed together
 
 
 class RaggedEncodingWithOffsets(NamedTuple):
-    """The wordpieces of texts with their offsets; all are int32 [B, (wordpieces)].
+    """The wordpieces of texts with their offsets; all are int32 [B, (wordpieces)]."""
 
-    Attributes:
-      ids: ids of the wordpieces.
-      starts: index of a piece's first character, among the decoded ones.
-      ends: index after the last one.
-    """
-
-    ids: tf.RaggedTensor
-    starts: tf.RaggedTensor
-    ends: tf.RaggedTensor
+    ids: tf.RaggedTensor  # ids of the wordpieces
+    starts: tf.RaggedTensor  # index of a piece's first character, among the decoded ones
+    ends: tf.RaggedTensor  # index after the last one
 
 
 class CodePointLookup(tf.Module):
     """A `PagedTable` in the graph."""
 
     def __init__(self, table: PagedTable):
-        """Store a table."""
         super().__init__()
         self._page_starts = tf.constant(table.page_of * PAGE_SIZE, tf.int32)
         self._pages = tf.constant(table.pages.ravel(), tf.int32)
@@ -85,12 +78,7 @@ def in_groups(
     """Call a function on groups of examples, so that many long texts need little more memory than one.
 
     Args:
-      function: takes tensors like `inputs`, and returns tensors to be concatenated along their first axes.
-      inputs: tensors whose first axes count the same B examples.
       num_bytes: int32 [B], sizes of the texts of the examples; at most `MOST_BYTES`.
-
-    Returns:
-      The concatenated results.
     """
     specifications = [tf.TensorSpec([None, *values.shape[1:]], values.dtype) for values in inputs]
     # One function instead of a copy per call: the first call of a graph with several copies takes twice as long.
@@ -132,7 +120,6 @@ def encode_beginnings(
       encode: takes texts, string [B], and whether each was cut, bool [B]; of a cut text it returns only the wordpieces
         that do not depend on the rest.
       texts: string [B].
-      num_wordpieces: number of wordpieces needed from each text.
 
     Returns:
       int32 [B, (wordpieces)], of each text at least the first `num_wordpieces`, or all if there are fewer. Fails for a
@@ -181,13 +168,9 @@ def encode_beginnings(
 
 
 class GraphEncoder(tf.Module):
-    """The base of tokenizers in the graph.
+    """The base of tokenizers in the graph."""
 
-    Attributes:
-      is_portable: whether a SavedModel can hold it.
-    """
-
-    is_portable = True
+    is_portable = True  # whether a SavedModel can hold it
 
     def encode_cut(self, texts: tf.Tensor, is_cut: tf.Tensor) -> tf.RaggedTensor:
         """Split texts, some of which were cut; see the argument `encode` of `encode_beginnings`."""
@@ -216,7 +199,6 @@ class GraphEncoder(tf.Module):
 
         Args:
           texts: string [B], UTF-8; undecodable bytes are dropped.
-          num_wordpieces: number of wordpieces needed from each text.
 
         Returns:
           int32 [B, (wordpieces)], the result of `encode`; of a long text at least the first `num_wordpieces`. Fails for
@@ -250,7 +232,6 @@ class PythonTokenizer(GraphEncoder):
     is_portable = False
 
     def __init__(self, tokenizer: Tokenizer):
-        """Store the tokenizer."""
         super().__init__(name="python_tokenizer")
         self._tokenizer = tokenizer
 

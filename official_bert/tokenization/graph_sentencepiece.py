@@ -32,28 +32,18 @@ _WHITE_SPACE = [code for code in range(0x10000) if chr(code).isspace()]
 
 
 class _Prepared(NamedTuple):
-    """Prepared texts.
+    """Prepared texts."""
 
-    Attributes:
-      codes: int32 [B, (characters)], code points.
-      starts: int64 [D], index of each one's source character, counted over all texts.
-      ends: int64 [D], index after that character and the dropped accents that follow it.
-    """
-
-    codes: tf.RaggedTensor
-    starts: tf.Tensor
-    ends: tf.Tensor
+    codes: tf.RaggedTensor  # int32 [B, (characters)], code points
+    starts: tf.Tensor  # int64 [D], index of each one's source character, counted over all texts
+    ends: tf.Tensor  # int64 [D], index after that character and the dropped accents that follow it
 
 
 class GraphSentencePieceTokenizer(GraphEncoder):
     """Produces the same ids as a `SentencePieceTokenizer`; otherwise like `GraphTokenizer`."""
 
     def __init__(self, tokenizer: SentencePieceTokenizer):
-        """Build the lookup tables, which takes a few seconds.
-
-        Args:
-          tokenizer: the tokenizer whose ids are reproduced.
-        """
+        """Build the lookup tables, which takes a few seconds."""
         super().__init__(name="graph_tokenizer")
         with tf.device("CPU:0"):
             is_prepared = tokenizer.vocabulary.changes_text
@@ -89,9 +79,6 @@ class GraphSentencePieceTokenizer(GraphEncoder):
 
         Args:
           texts: string [B], UTF-8; undecodable bytes are dropped.
-
-        Returns:
-          The result of `SentencePieceTokenizer.encode_with_offsets` for each.
         """
         with tf.device("CPU:0"):
             codes = tf.strings.unicode_decode(ended(texts), "UTF-8", errors="ignore")
@@ -114,21 +101,13 @@ class GraphSentencePieceTokenizer(GraphEncoder):
 
 
 class _TextTables(NamedTuple):
-    """The part of Python's Unicode data that `prepare` uses.
+    """The part of Python's Unicode data that `prepare` uses."""
 
-    Attributes:
-      is_space: whether `str.split` splits at a character.
-      replacement_of: index of a character's decomposition; 0 if the character is unchanged.
-      replacements: the distinct decompositions; index 0 stands for the character itself.
-      distance_to_lower: offset from a character left unchanged by decomposition to its lowercase letter.
-      sigma_context: see `characters.SigmaContext`.
-    """
-
-    is_space: PagedTable
-    replacement_of: PagedTable
-    replacements: tuple[str, ...]
-    distance_to_lower: PagedTable
-    sigma_context: PagedTable
+    is_space: PagedTable  # whether `str.split` splits at a character
+    replacement_of: PagedTable  # index of a character's decomposition; 0 if the character is unchanged
+    replacements: tuple[str, ...]  # the distinct decompositions; index 0 stands for the character itself
+    distance_to_lower: PagedTable  # offset from a character left unchanged by decomposition to its lowercase letter
+    sigma_context: PagedTable  # see `characters.SigmaContext`
 
 
 @functools.cache
@@ -236,18 +215,15 @@ class _UnchangedText(tf.Module):
 
 
 class _Visible:
-    """The non-space characters of prepared texts, or all characters of a text that is only spaces.
-
-    Attributes:
-      characters: int64 [V], their indices among the D characters.
-      row_ends: int64 [B], their number in each text and all texts before it.
-    """
+    """The non-space characters of prepared texts, or all characters of a text that is only spaces."""
 
     def __init__(self, codes: tf.RaggedTensor, is_blank: tf.Tensor):
         code, rows = codes.flat_values, codes.value_rowids()
         is_visible = tf.cast(~is_blank, tf.int32)
         any_visible = tf.math.unsorted_segment_max(is_visible, rows, codes.nrows())
+        # int64 [V], their indices among the D characters
         self.characters = tf.where((is_visible > 0) | (tf.gather(any_visible, rows) <= 0))[:, 0]
+        # int64 [B], their number in each text and all texts before it
         self.row_ends = tf.searchsorted(self.characters, codes.row_splits[1:], out_type=tf.int64)
 
         num_bytes = 1 + sum(tf.cast(code >= limit, tf.int64) for limit in (0x80, 0x800, 0x10000))

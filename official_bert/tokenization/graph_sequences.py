@@ -15,17 +15,11 @@ _SMALLEST_LENGTH = 2  # an empty text: [CLS] and [SEP]
 
 
 class Parts(NamedTuple):
-    """A slice of a flat row of ids for each of R rows.
+    """A slice of a flat row of ids for each of R rows."""
 
-    Attributes:
-      ids: int32, the flat row.
-      starts: int64 [R], offset of each slice.
-      lengths: int64 [R].
-    """
-
-    ids: tf.Tensor
-    starts: tf.Tensor
-    lengths: tf.Tensor
+    ids: tf.Tensor  # int32, the flat row
+    starts: tf.Tensor  # int64 [R], offset of each slice
+    lengths: tf.Tensor  # int64 [R]
 
 
 def join_parts(
@@ -40,12 +34,8 @@ def join_parts(
     """Lay out `[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]`, and pad.
 
     Args:
-      first: the first parts.
-      second: the second parts; None if no row has one.
-      specials: the special tokens.
       has_second: bool [R], whether a row has a second part, possibly empty.
       is_real: bool [R], whether a row exists; otherwise it is all padding.
-      length: positions per row; None for the length of the longest row.
 
     Returns:
       input_ids, input_mask and segment_ids, int32 [R, S].
@@ -91,9 +81,6 @@ def truncate_and_join(
 
     Args:
       first: int32 [B, (wordpieces)], ids of the first texts.
-      second: ids of the second texts, empty for examples without one; None if no example has one.
-      specials: the special tokens.
-      max_seq_length: maximum number of positions per example, at least 3.
 
     Returns:
       input_ids, input_mask and segment_ids, int32 [B, S]; S is the length of the longest example, or 2 if there are
@@ -132,19 +119,12 @@ def sizes_of(
 
 
 class Windows(NamedTuple):
-    """Windows of all texts, ordered by text; every field is int64 [R].
+    """Windows of all texts, ordered by text; every field is int64 [R]."""
 
-    Attributes:
-      text: index of the text.
-      number: index of the window within the text.
-      first: index of the window's first wordpiece in the text.
-      num_wordpieces: number of the text's wordpieces in the window.
-    """
-
-    text: tf.Tensor
-    number: tf.Tensor
-    first: tf.Tensor
-    num_wordpieces: tf.Tensor
+    text: tf.Tensor  # index of the text
+    number: tf.Tensor  # index of the window within the text
+    first: tf.Tensor  # index of the window's first wordpiece in the text
+    num_wordpieces: tf.Tensor  # number of the text's wordpieces in the window
 
     def gather(self, places: tf.Tensor) -> "Windows":
         """Return the windows at some indices."""
@@ -180,11 +160,9 @@ class SlidingWindows(NamedTuple):
         return 1 - tf.minimum(self.max_tokens - self.num_wordpieces, 0) // self.stride  # rounds up
 
     def first(self, number: tf.Tensor) -> tf.Tensor:
-        """Return the first wordpiece of windows, by window number."""
         return number * self.stride
 
     def length(self, number: tf.Tensor) -> tf.Tensor:
-        """Return the number of wordpieces in windows, by window number."""
         return tf.minimum(self.max_tokens, self.num_wordpieces - self.first(number))
 
     def gather(self, places: tf.Tensor) -> "SlidingWindows":
@@ -196,7 +174,6 @@ class SlidingWindows(NamedTuple):
         return SlidingWindows(*(column[:, tf.newaxis] for column in self))
 
     def windows(self) -> Windows:
-        """Return all windows."""
         numbers = tf.ragged.range(self.num_windows)
         text, number = numbers.value_rowids(), numbers.flat_values
         own = self.gather(text)
@@ -207,7 +184,6 @@ class SlidingWindows(NamedTuple):
 
         Args:
           wordpieces: int64 [B], a wordpiece of each text; results for invalid values are arbitrary.
-          length_weight: as there.
 
         Returns:
           int64 [B].
@@ -240,10 +216,6 @@ def join_windows(
 
     Args:
       first: int32 [B, (wordpieces)], ids of the first texts.
-      second: ids of the second texts, empty for examples without one; None if no example has one.
-      specials: the special tokens.
-      max_seq_length: positions of a window.
-      max_windows: maximum number of windows per example.
       doc_stride: wordpieces from the start of one window to the start of the next; None for half of the wordpieces that
         a window has beside the other text.
 

@@ -30,22 +30,15 @@ _CATEGORIES_WITHOUT_RULES = frozenset(("Cn", "Co", "Cs"))
 
 
 class CharacterRule(NamedTuple):
-    """Treatment of a character.
+    """Treatment of a character."""
 
-    Attributes:
-      letters: the letters that replace it; empty if it is deleted or an accent.
-      sigma_context: role of the character next to a capital sigma, if the tokenizer lowercases.
-      is_sigma: whether it is the capital sigma, which has a different lowercase form at the end of a word.
-      is_accent: whether it is dropped and belongs to the character before it.
-      blocks_reordering: whether it is dropped but combining characters are not reordered across it.
-      are_of_words: for each letter, whether a token of a single word cannot be beside it; only if that is asked for.
-    """
-
-    letters: tuple[int, ...]
+    letters: tuple[int, ...]  # the letters that replace it; empty if it is deleted or an accent
+    # role of the character next to a capital sigma, if the tokenizer lowercases
     sigma_context: SigmaContext = SigmaContext.OTHER
-    is_sigma: bool = False
-    is_accent: bool = False
-    blocks_reordering: bool = False
+    is_sigma: bool = False  # whether it is the capital sigma, which has a different lowercase form at the end of a word
+    is_accent: bool = False  # whether it is dropped and belongs to the character before it
+    blocks_reordering: bool = False  # whether it is dropped but combining characters are not reordered across it
+    # for each letter, whether a token of a single word cannot be beside it; only if that is asked for
     are_of_words: tuple[bool, ...] = ()
 
     @property
@@ -58,14 +51,10 @@ class PagedTable(NamedTuple):
     """A paged table of a number per code point, `pages[page_of[code // PAGE_SIZE], code % PAGE_SIZE]`.
 
     Equal pages are stored once: 90% of the code points are unassigned.
-
-    Attributes:
-      page_of: int32 [4352], the page of each block of `PAGE_SIZE` code points.
-      pages: int32 [pages, PAGE_SIZE], numbers.
     """
 
-    page_of: np.ndarray
-    pages: np.ndarray
+    page_of: np.ndarray  # int32 [4352], the page of each block of `PAGE_SIZE` code points
+    pages: np.ndarray  # int32 [pages, PAGE_SIZE], numbers
 
     @classmethod
     def from_numbers(cls, numbers: Sequence[int] | np.ndarray) -> "PagedTable":
@@ -78,30 +67,16 @@ class PagedTable(NamedTuple):
 
 
 class CharacterTable(NamedTuple):
-    """The rule of every code point.
+    """The rule of every code point."""
 
-    Attributes:
-      rule_numbers: for every code point, the index of its rule.
-      rules: the distinct rules.
-    """
-
-    rule_numbers: PagedTable
-    rules: tuple[CharacterRule, ...]
+    rule_numbers: PagedTable  # for every code point, the index of its rule
+    rules: tuple[CharacterRule, ...]  # the distinct rules
 
 
 def make_character_table(
     letters: dict[str, int], settings: TextSettings, *, marks_words: bool = False
 ) -> CharacterTable:
-    """Build the table of all code points; this takes seconds, so recent results are cached.
-
-    Args:
-      letters: letter of each character of the vocabulary.
-      settings: the tokenizer's text settings.
-      marks_words: whether the rules say which letters are of words.
-
-    Returns:
-      The table; it is shared, so do not modify it.
-    """
+    """Build the table of all code points; this takes seconds, so recent results are cached."""
     return _make_character_table(tuple(letters.items()), settings, marks_words)
 
 
@@ -165,22 +140,14 @@ class PieceTable(NamedTuple):
     A wordpiece is matched from its start in strides of halving length: "harbour" is the block "harb" after the start of
     a word, then "ou", then "r". `joins` maps the names of two adjacent strings to the name of their concatenation; it
     also builds blocks from their halves. Only prefixes that wordpieces need have names.
-
-    Attributes:
-      joins: int64 [N, 3], names of a string, of the block after it, and of their concatenation.
-      word_start: name of the empty prefix of a word's first wordpiece.
-      inner_start: name of the empty prefix of a word's other wordpieces.
-      num_strides: the longest wordpiece has fewer than `2 ** num_strides` letters.
-      piece_ids: int32 [names], id of the longest wordpiece that a prefix starts with.
-      piece_lengths: int32 [names], its number of letters; 0 if there is none.
     """
 
-    joins: np.ndarray
-    word_start: int
-    inner_start: int
-    num_strides: int
-    piece_ids: np.ndarray
-    piece_lengths: np.ndarray
+    joins: np.ndarray  # int64 [N, 3], names of a string, of the block after it, and of their concatenation
+    word_start: int  # name of the empty prefix of a word's first wordpiece
+    inner_start: int  # name of the empty prefix of a word's other wordpieces
+    num_strides: int  # the longest wordpiece has fewer than `2 ** num_strides` letters
+    piece_ids: np.ndarray  # int32 [names], id of the longest wordpiece that a prefix starts with
+    piece_lengths: np.ndarray  # int32 [names], its number of letters; 0 if there is none
 
 
 def letters_of(tokens: Iterable[str]) -> dict[str, int]:
@@ -197,16 +164,7 @@ def combining_classes(letters: dict[str, int]) -> list[int]:
 
 
 def make_piece_table(token_to_id: dict[str, int], letters: dict[str, int], *, basic_tokenize: bool) -> PieceTable:
-    """Build the table of a vocabulary.
-
-    Args:
-      token_to_id: the vocabulary.
-      letters: the result of `letters_of`.
-      basic_tokenize: whether words were split at punctuation; otherwise a word may begin with `CONTINUATION`.
-
-    Returns:
-      The table.
-    """
+    """Build the table of a vocabulary."""
     namer = _Namer(letters)
     num_strides = 0
     beginnings: dict[int, tuple[str, str]] = {}  # name -> "" or CONTINUATION, and the letters

@@ -32,40 +32,26 @@ from official_bert.tokenization.hf_tokenizer import AddedToken
 
 
 class _Letters(NamedTuple):
-    """The rewritten characters of texts.
+    """The rewritten characters of texts."""
 
-    Attributes:
-      letters: int64 [M]; every text ends in a separator.
-      text_starts: int64 [B + 1], start of each text in `letters`, and the end of the last.
-      rules: int32 [C], each character's rule.
-      starts: int64 [C + 1], start of each character's letters in `letters`, and the end of the last.
-      order: int64 [M], each letter's index before combining characters were sorted; None if the order cannot change.
-      ends_of_tokens: int64 [M], the last letter of an added token at its first one, else the letter itself; None if no
-        token is found among letters.
-    """
-
-    letters: tf.Tensor
-    text_starts: tf.Tensor
-    rules: tf.Tensor
-    starts: tf.Tensor
+    letters: tf.Tensor  # int64 [M]; every text ends in a separator
+    text_starts: tf.Tensor  # int64 [B + 1], start of each text in `letters`, and the end of the last
+    rules: tf.Tensor  # int32 [C], each character's rule
+    starts: tf.Tensor  # int64 [C + 1], start of each character's letters in `letters`, and the end of the last
+    # int64 [M], each letter's index before combining characters were sorted; None if the order cannot change
     order: tf.Tensor | None
+    # int64 [M], the last letter of an added token at its first one, else the letter itself; None if no token is
+    # found among letters
     ends_of_tokens: tf.Tensor | None
 
 
 class _Pieces(NamedTuple):
-    """Pieces in the row of letters.
+    """Pieces in the row of letters."""
 
-    Attributes:
-      ids: int32 [Q].
-      firsts: int64 [Q], the first letter of each.
-      lasts: int64 [Q], the last letter of each.
-      row_splits: int64 [B + 1], number of wordpieces before each text, and in total.
-    """
-
-    ids: tf.Tensor
-    firsts: tf.Tensor
-    lasts: tf.Tensor
-    row_splits: tf.Tensor
+    ids: tf.Tensor  # int32 [Q]
+    firsts: tf.Tensor  # int64 [Q], the first letter of each
+    lasts: tf.Tensor  # int64 [Q], the last letter of each
+    row_splits: tf.Tensor  # int64 [B + 1], number of wordpieces before each text, and in total
 
 
 class GraphTokenizer(GraphEncoder):
@@ -76,11 +62,7 @@ class GraphTokenizer(GraphEncoder):
     """
 
     def __init__(self, tokenizer: FullTokenizer):
-        """Build the lookup tables, which takes a few seconds.
-
-        Args:
-          tokenizer: the tokenizer whose ids are reproduced.
-        """
+        """Build the lookup tables, which takes a few seconds."""
         super().__init__(name="graph_tokenizer")
         normalized = tokenizer.finder.tokens if tokenizer.finder else {}
         letters = graph_tables.letters_of(
@@ -110,9 +92,6 @@ class GraphTokenizer(GraphEncoder):
 
         Args:
           texts: string [B], UTF-8; undecodable bytes are dropped.
-
-        Returns:
-          The result of `FullTokenizer.encode_with_offsets` for each.
         """
         with tf.device("CPU:0"):
             codes = tf.strings.unicode_decode(ended(texts), "UTF-8", errors="ignore")
@@ -178,9 +157,6 @@ class _CharacterOps(tf.Module):
         Args:
           codes: int32 [B, (characters)], code points of texts that end in white space.
           is_cut: bool [B], which texts were truncated; characters that depend on the rest become white space.
-
-        Returns:
-          The letters.
         """
         rules = self._rule_numbers(codes.flat_values)  # [C]
         if self._raw is not None:
@@ -279,9 +255,6 @@ class _PieceOps(tf.Module):
         Args:
           letters: int64 [M].
           text_starts: int64 [B + 1].
-
-        Returns:
-          The wordpieces.
         """
         is_letter = letters != SEPARATOR  # [M]; the last is a separator, which a roll moves before the first
         is_added = letters >= self._first_token  # such a letter is a word

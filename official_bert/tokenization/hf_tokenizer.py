@@ -112,7 +112,6 @@ class TokenizerConfig(TypedDict, total=False):
 
 
 def read_tokenizer_json(path: str) -> TokenizerJson:
-    """Read a `tokenizer.json`."""
     return text_files.read_json_as(path, "tokenizer", TokenizerJson, max_bytes=text_files.MAX_VOCAB_BYTES)
 
 
@@ -239,14 +238,7 @@ def read_added_tokens(folder: str, values: TokenizerJson | None = None) -> list[
 
 
 def read_tokenizer_file(tokenizer_file: str) -> list[str]:
-    """Read the vocabulary of a `tokenizer.json`.
-
-    Returns:
-      The lines of a `vocab.txt`: the token with id n is the n-th, from 0.
-
-    Raises:
-      UserError: the file is missing or malformed, or not a WordPiece vocabulary.
-    """
+    """Read the vocabulary of a `tokenizer.json`."""
     model = read_tokenizer_json(tokenizer_file)["model"]
     ids = model["vocab"]
     if type_of(model) != WORDPIECE or not isinstance(ids, dict):
@@ -263,19 +255,12 @@ def read_tokenizer_file(tokenizer_file: str) -> list[str]:
 
 
 class Unigram(NamedTuple):
-    """The contents of a `tokenizer.json`.
+    """The contents of a `tokenizer.json`."""
 
-    Attributes:
-      pieces: all tokens with their scores, in the order of their ids.
-      charsmap: the normalization rules, as SentencePiece compiles them.
-      steps: the types of the steps before these rules.
-      content: the content of the file.
-    """
-
-    pieces: list[tuple[str, float]]
-    charsmap: bytes
-    steps: frozenset[str]
-    content: TokenizerJson
+    pieces: list[tuple[str, float]]  # all tokens with their scores, in the order of their ids
+    charsmap: bytes  # the normalization rules, as SentencePiece compiles them
+    steps: frozenset[str]  # the types of the steps before these rules
+    content: TokenizerJson  # the content of the file
 
     def is_of(self, kind: Any) -> bool:
         """Return True if the special tokens and normalization steps are those of a vocabulary class."""

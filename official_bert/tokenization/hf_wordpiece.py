@@ -83,14 +83,7 @@ def _read_json(folder: str) -> TokenizerJson | None:
 
 
 def read_settings(folder: str) -> dict[str, bool]:
-    """Read the text settings of `tokenizer.json` and `tokenizer_config.json`.
-
-    Returns:
-      The fields of `TextSettings` that the files set.
-
-    Raises:
-      UserError: a file is malformed, the files contradict each other, or a setting is not supported.
-    """
+    """Read the text settings of `tokenizer.json` and `tokenizer_config.json`."""
     found, declared = _settings_of_config(folder), _settings_of_json(folder)
     for name in found.keys() & declared.keys():
         if found[name] != declared[name]:
@@ -157,15 +150,7 @@ def _not_supported(path: str, part: str, steps: list[dict[str, Any]]) -> UserErr
 
 
 def added_tokens(vocab_file: str, token_to_id: Mapping[str, int]) -> list[AddedToken]:
-    """Return the tokens that are added to a WordPiece vocabulary, without the special tokens of BERT.
-
-    Args:
-      vocab_file: a `vocab.txt` or `tokenizer.json`, whose folder is read, or a `wordpiece.json`; others add none.
-      token_to_id: the vocabulary in it.
-
-    Raises:
-      UserError: the folder's tokenizer is not BERT's, or a token cannot be added.
-    """
+    """Return the tokens that are added to a WordPiece vocabulary, without the special tokens of BERT."""
     folder, name = os.path.split(vocab_file)
     if name in (VOCAB_FILE, TOKENIZER_FILE):
         values = _read_json(folder)
@@ -184,7 +169,8 @@ def added_tokens(vocab_file: str, token_to_id: Mapping[str, int]) -> list[AddedT
         right = token_to_id.get(content, next_id)
         if index != right:
             raise UserError(
-                f"{vocab_file}: the added token {content!r:.80} has the id {index}; it must have {right}, "
+                f"{vocab_file}: the added token {content!r:.80} has {'no id' if index is None else f'the id {index}'}; "
+                f"it must have {right}, "
                 f"{'as in the vocabulary' if content in token_to_id else 'the first free one'}"
             )
         if content in SPECIALS.values():

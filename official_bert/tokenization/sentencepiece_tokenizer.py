@@ -47,17 +47,11 @@ _INSIDE_WORDS = frozenset("abcdefghijklmnopqrstuvwxyz") | _PUNCTUATION
 
 
 class TracedText(NamedTuple):
-    """Normalized text of N characters.
+    """Normalized text of N characters."""
 
-    Attributes:
-      text: the text.
-      starts: for each of its characters, the index of its source character.
-      ends: for each, the index after that character and the dropped accents that follow it.
-    """
-
-    text: str
-    starts: list[int]
-    ends: list[int]
+    text: str  # the text
+    starts: list[int]  # for each of its characters, the index of its source character
+    ends: list[int]  # for each, the index after that character and the dropped accents that follow it
 
 
 def decompose(character: str) -> str:
@@ -116,39 +110,22 @@ def prepare_traced(text: str, *, do_lower_case: bool) -> TracedText:
 
 
 class SentencePieceVocabulary(Vocabulary):
-    """The pieces of a SentencePiece model, and the model that splits text into them.
-
-    Attributes:
-      model: the content of the file.
-      processor: `sentencepiece.SentencePieceProcessor`.
-      specials_first: the tokens with the first ids.
-      specials_last: the tokens with the last ids, if these are not in the model.
-      own_pieces: the model's first pieces, whose ids come from `specials_first`.
-      text_steps: steps of a `tokenizer.json` that the tokenizer of this vocabulary does before the model.
-      layout: the layout of its sequences; see `Specials`.
-      their_class: the equivalent tokenizer in `transformers`.
-    """
+    """The pieces of a SentencePiece model, and the model that splits text into them."""
 
     file_name: ClassVar[str] = MODEL_FILE
     flag: ClassVar[str] = "spm_model_file"
+    # the tokens with the first ids
     specials_first: ClassVar[tuple[str, ...]] = (_NAMES[PAD], _NAMES[UNK], CLS, SEP, MASK)
-    specials_last: ClassVar[tuple[str, ...]] = ()
+    specials_last: ClassVar[tuple[str, ...]] = ()  # the tokens with the last ids, if these are not in the model
+    # the model's first pieces, whose ids come from `specials_first`
     own_pieces: ClassVar[tuple[str, ...]] = specials_first
+    # steps of a `tokenizer.json` that the tokenizer of this vocabulary does before the model
     text_steps: ClassVar[frozenset[str]] = frozenset({"quotes", "NFKD", "StripAccents", "Lowercase"})
+    # the layout of its sequences; see `Specials`
     layout: ClassVar[Mapping[str, int]] = {"num_between": 1, "second_segment": 1}
-    their_class: ClassVar[str] = "AlbertTokenizer"
+    their_class: ClassVar[str] = "AlbertTokenizer"  # the equivalent tokenizer in `transformers`
 
     def __init__(self, model: bytes, source: str):
-        """Read a model.
-
-        Args:
-          model: the content of the file.
-          source: the file, for messages.
-
-        Raises:
-          UserError: it is not a SentencePiece model, or represents unknown characters by bytes; or the package
-            is not installed.
-        """
         require("sentencepiece", "sentencepiece")
         import sentencepiece
 
@@ -160,9 +137,10 @@ class SentencePieceVocabulary(Vocabulary):
         from google.protobuf.message import DecodeError
         from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
-        self.model = model
+        self.model = model  # the content of the file
         try:
             _check_model(ModelProto.FromString(model), source)
+            # `sentencepiece.SentencePieceProcessor`
             self.processor = sentencepiece.SentencePieceProcessor(model_proto=model or b"\0")
         except (DecodeError, RuntimeError) as error:
             raise UserError(f"{source} is not a SentencePiece model; give the file that spm_train wrote") from error
@@ -180,7 +158,6 @@ class SentencePieceVocabulary(Vocabulary):
         return {piece: index for index, piece in enumerate(pieces)}
 
     def ids_of(self, numbers: Sequence[int]) -> list[int]:
-        """Return the ids of pieces, given their numbers in the model."""
         return list(numbers)
 
     @classmethod
@@ -236,11 +213,9 @@ class SentencePieceVocabulary(Vocabulary):
 
     @property
     def file_content(self) -> bytes:
-        """The content of the file."""
         return self.model
 
     def name_of(self, special: str) -> str:
-        """Return the name of a special token in this vocabulary."""
         return _NAMES.get(special, special)
 
     def continues_word(self, token: str) -> bool:
@@ -328,15 +303,10 @@ def _can_be_searched(rules: bytes) -> bool:
 
 
 class PieceParts(NamedTuple):
-    """The parts of a piece that is split further.
+    """The parts of a piece that is split further."""
 
-    Attributes:
-      ids: ids of its parts.
-      ends: for each part, the number of the piece's characters up to its end, without spaces.
-    """
-
-    ids: tuple[int, ...]
-    ends: tuple[int, ...]
+    ids: tuple[int, ...]  # ids of its parts
+    ends: tuple[int, ...]  # for each part, the number of the piece's characters up to its end, without spaces
 
 
 class SentencePieceTokenizer(Tokenizer):

@@ -18,23 +18,14 @@ LAYOUT = {"num_between": 2, "second_segment": 0}
 
 
 class Specials(NamedTuple):
-    """The special tokens of a tokenizer's sequences, and the layout of pairs: `[CLS] first [SEP] second [SEP]`.
+    """The special tokens of a tokenizer's sequences, and the layout of pairs: `[CLS] first [SEP] second [SEP]`."""
 
-    Attributes:
-      cls_id: id of [CLS].
-      sep_id: id of [SEP].
-      num_between: number of [SEP] between two texts.
-      second_segment: segment id of the second text with its [SEP].
-      pad_id: id of padding.
-      num_segments: number of segments that the model knows.
-    """
-
-    cls_id: int
-    sep_id: int
-    num_between: int = 1
-    second_segment: int = 1
-    pad_id: int = 0
-    num_segments: int = 2
+    cls_id: int  # id of [CLS]
+    sep_id: int  # id of [SEP]
+    num_between: int = 1  # number of [SEP] between two texts
+    second_segment: int = 1  # segment id of the second text with its [SEP]
+    pad_id: int = 0  # id of padding
+    num_segments: int = 2  # number of segments that the model knows
 
     def check_pairs(self) -> None:
         """Raise UserError if the model cannot read pairs of texts."""
@@ -55,15 +46,10 @@ class Specials(NamedTuple):
 
 
 class JoinedSequence(NamedTuple):
-    """The inputs of the model, not yet padded.
+    """The inputs of the model, not yet padded."""
 
-    Attributes:
-      input_ids: ids with [CLS] and [SEP].
-      segment_ids: one byte per id: 0 for the first text with its [CLS] and [SEP], 1 for the second.
-    """
-
-    input_ids: list[int]
-    segment_ids: bytes
+    input_ids: list[int]  # ids with [CLS] and [SEP]
+    segment_ids: bytes  # one byte per id: 0 for the first text with its [CLS] and [SEP], 1 for the second
 
     @property
     def input_mask(self) -> bytes:
@@ -74,16 +60,7 @@ class JoinedSequence(NamedTuple):
 def truncate_pair(
     first: Sequence[int], second: Sequence[int], max_num_tokens: int
 ) -> tuple[Sequence[int], Sequence[int]]:
-    """Truncate two texts to a common limit, always at the end of the longer one; if tied, of the second.
-
-    Args:
-      first: ids of the first text.
-      second: ids of the second text.
-      max_num_tokens: maximum number of ids of both together; with 5, texts of 7 and 3 ids keep 3 and 2.
-
-    Returns:
-      Both texts, truncated.
-    """
+    """Truncate two texts to a common limit, always at the end of the longer one; if tied, of the second."""
     num_first, num_second = len(first), len(second)
     while num_first + num_second > max_num_tokens:
         if num_first > num_second:
@@ -103,32 +80,13 @@ def join_texts(first: Sequence[int], second: Sequence[int], specials: Specials) 
 def truncate_and_join(
     first: Sequence[int], second: Sequence[int], specials: Specials, *, max_seq_length: int
 ) -> JoinedSequence:
-    """Truncate one or two texts to the maximum length and join them.
-
-    Args:
-      first: ids of the first text.
-      second: ids of the second text; empty if there is none.
-      specials: the special tokens.
-      max_seq_length: maximum length of the sequence, special tokens included; at least 3.
-
-    Returns:
-      The sequence.
-    """
+    """Truncate one or two texts to the maximum length and join them."""
     kept = truncate_pair(first, second, specials.room(max_seq_length, is_pair=bool(second)))
     return join_texts(*kept, specials)
 
 
 def join_pair(first: Sequence[int], second: Sequence[int], specials: Specials) -> JoinedSequence:
-    """Join two texts.
-
-    Args:
-      first: ids of the first text.
-      second: ids of the second text.
-      specials: the special tokens.
-
-    Returns:
-      The sequence; special tokens add to the length of the texts.
-    """
+    """Join two texts."""
     specials.check_pairs()
     between = [specials.sep_id] * specials.num_between
     return JoinedSequence(
@@ -155,15 +113,12 @@ class SlidingWindow(NamedTuple):
         return 1 + max(0, -(-(self.num_wordpieces - self.max_tokens) // self.stride))  # rounds up
 
     def first(self, number: int | np.ndarray) -> int | np.ndarray:
-        """Return the first wordpiece of a window."""
         return number * self.stride
 
     def length(self, number: int | np.ndarray) -> int | np.ndarray:
-        """Return the number of wordpieces in a window."""
         return np.minimum(self.max_tokens, self.num_wordpieces - self.first(number))
 
     def windows(self) -> list[range]:
-        """Return the wordpieces of each window."""
         starts = range(0, self.num_windows * self.stride, self.stride)
         return [range(start, min(start + self.max_tokens, self.num_wordpieces)) for start in starts]
 
@@ -172,7 +127,6 @@ class SlidingWindow(NamedTuple):
 
         Args:
           wordpieces: int [P], of the text.
-          length_weight: score added for each wordpiece of a window.
 
         Returns:
           int [P], window numbers.
@@ -193,14 +147,8 @@ def split_windows(
     """Cut the longer of two texts into windows, each beside the whole shorter one, or the half that fits.
 
     Args:
-      num_first: number of ids of the first text.
-      num_second: number of ids of the second text; 0 if there is none.
-      max_num_tokens: maximum number of ids of both together in a window.
       stride: ids from the start of one window to the start of the next; None for half of the ids that a window has
         beside the other text. A text of 7 ids alone, in windows of 4, gives wordpieces from 0 to 4, 2 to 6 and 4 to 7.
-
-    Returns:
-      For each window, its ranges of ids in the first and the second text.
     """
     whole = range(min(num_first, num_second, max_num_tokens // 2))  # this may leave less room than the stride
     wordpieces = SlidingWindow.from_lengths(max(num_first, num_second), max_num_tokens - len(whole), stride).windows()
@@ -215,5 +163,4 @@ class RobertaSequences:
 
     @property
     def specials(self) -> Specials:
-        """The special tokens of its sequences."""
         return Specials(self.cls_id, self.sep_id, **LAYOUT, pad_id=self.pad_id)

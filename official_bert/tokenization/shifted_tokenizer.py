@@ -44,7 +44,6 @@ class XlmRobertaVocabulary(SentencePieceVocabulary):
         return [number + shift if number else unknown for number in numbers]
 
     def name_of(self, special: str) -> str:
-        """Return the name of a special token in this vocabulary."""
         return NAMES.get(special, special)
 
     def continues_word(self, token: str) -> bool:

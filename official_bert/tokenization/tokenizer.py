@@ -37,18 +37,7 @@ def check_max_seq_length(max_seq_length: int) -> None:
 def paired_texts(
     texts: Text | Iterable[TextOrPair], text_pairs: Text | Iterable[Text | None] | None
 ) -> list[tuple[Text, Text | None]]:
-    """Normalize the arguments of a tokenizer call to a list of pairs.
-
-    Args:
-      texts: one text, or several, each of which may be a tuple of two.
-      text_pairs: None, or the second text of each of `texts`, which must then be single texts.
-
-    Returns:
-      The first and second text of each example; the second is None for single texts.
-
-    Raises:
-      UserError: an argument has another type, or the numbers of texts differ.
-    """
+    """Normalize the arguments of a tokenizer call to a list of pairs."""
     refuse_symbolic(texts)
     if isinstance(texts, Text) and isinstance(text_pairs, Text | None):
         return [(texts, text_pairs)]
@@ -90,11 +79,6 @@ def _shown(value: object) -> str:
 
 def pad(sequences: Sequence[JoinedSequence], length: int | None, pad_id: int = 0) -> dict[str, np.ndarray]:
     """Pad sequences to one length.
-
-    Args:
-      sequences: B sequences.
-      length: S; None for the length of the longest sequence.
-      pad_id: the id of padding; mask and segment ids are padded with 0.
 
     Returns:
       input_ids, input_mask and segment_ids, int32 [B, S].
@@ -384,30 +368,16 @@ class TokenizerFlags(Protocol):
 
 
 def read_vocabulary(flags: TokenizerFlags) -> Vocabulary:
-    """Read the vocabulary given by flags.
-
-    Raises:
-      UserError: the file is missing or damaged.
-    """
     kind, path = _named(flags)
     return kind.vocabulary_class.from_file(path)
 
 
 def read_vocabulary_file(path: str) -> Vocabulary:
-    """Read a vocabulary file; its name and content determine its kind.
-
-    Raises:
-      UserError: the file is missing or damaged.
-    """
+    """Read a vocabulary file; its name and content determine its kind."""
     return kind_of_file(path).vocabulary_class.from_file(path)
 
 
 def read_tokenizer(flags: TokenizerFlags) -> Tokenizer:
-    """Read the tokenizer given by flags.
-
-    Raises:
-      UserError: the file is missing or damaged, or the flags contradict each other.
-    """
     kind, path = _named(flags)
     return kind.with_settings(path, flags.text_settings)
 

@@ -41,15 +41,6 @@ def check_casing(vocabulary: Vocabulary, settings: TextSettings, *, init_checkpo
     """Raise if lowercasing the text is certainly wrong; warn if keeping its case probably is.
 
     Pretokenized words may already be lowercased, so they suit any checkpoint.
-
-    Args:
-      vocabulary: the vocabulary.
-      settings: the tokenizer's text settings.
-      init_checkpoint: prefix of the checkpoint; names of released checkpoints give their casing.
-
-    Raises:
-      UserError: the vocabulary is cased and the text would be lowercased, or the name of the checkpoint contradicts the
-        settings.
     """
     do_lower_case = settings.do_lower_case
     folder, name = os.path.split(init_checkpoint or "")
@@ -102,12 +93,8 @@ def kind_of_file(vocab_file: str, flag: str | None = None) -> Any:
     """Return the tokenizer class of a vocabulary file, judging by its name or content.
 
     Args:
-      vocab_file: the file; a list of wordpieces may have any name.
       flag: the flag that gave it, `vocab_file` or `spm_model_file`, if any; a model given by its flag may have any
         name.
-
-    Raises:
-      UserError: its kind is not supported, or it is damaged.
     """
     kinds = tokenizer_kinds()
     if vocab_file.endswith(".json") and files.exists(vocab_file):
@@ -177,11 +164,7 @@ def name_of_copy(path: str, flag: str | None = None) -> str:
 
 
 def read_vocabulary(folder: str, kind: Any) -> Vocabulary:
-    """Read the vocabulary in a folder for a tokenizer class.
-
-    Raises:
-      UserError: the folder is missing or has no such vocabulary, or the file is damaged.
-    """
+    """Read the vocabulary in a folder for a tokenizer class."""
     if not files.exists(folder):
         raise UserError(f"there is no folder {folder}; write a model of the Hugging Face Hub as hf://owner/name")
     if not files.is_folder(folder):
@@ -193,11 +176,7 @@ def read_vocabulary(folder: str, kind: Any) -> Vocabulary:
 
 
 def find_vocabulary(folder: str) -> str:
-    """Return the path of the vocabulary file in a model's folder.
-
-    Raises:
-      UserError: there is none.
-    """
+    """Return the path of the vocabulary file in a model's folder."""
     path = try_find_vocabulary(folder)
     if path is None:
         names = [*_vocabulary_files(folder), *model_formats.vocabulary_folders(folder)]
@@ -219,16 +198,7 @@ def _vocabulary_files(folder: str) -> list[str]:
 
 
 def find_settings(folder: str, vocabulary: Vocabulary, given: Mapping[str, bool]) -> TextSettings:
-    """Determine the text settings, and log their sources.
-
-    Args:
-      folder: its `tokenizer_config.json` takes precedence over its `run_config.json`.
-      vocabulary: determines the casing if neither file does: one with capital letters is cased.
-      given: settings that are known.
-
-    Raises:
-      UserError: a file is damaged, or the given settings contradict each other or the folder's.
-    """
+    """Determine the text settings, and log their sources."""
     if len(given) == len(TextSettings._fields):
         return TextSettings(**given).check()
     found, sources = recorded_settings(folder)
@@ -250,15 +220,11 @@ def find_settings(folder: str, vocabulary: Vocabulary, given: Mapping[str, bool]
 
 
 def recorded_settings(folder: str) -> tuple[dict[str, bool], dict[str, str]]:
-    """Return the settings recorded in a folder's files, and the name of the file for each.
-
-    Raises:
-      UserError: a file is damaged.
-    """
-    found, sources = {}, {}
+    """Return the settings recorded in a folder's files, and the name of the file for each."""
+    found, sources, names = {}, {}, (TOKENIZER_FILE, TOKENIZER_CONFIG_FILE)
     for values, source in (
         (_settings_of_run(folder), _RUN_CONFIG_FILE),
-        (read_settings(folder), TOKENIZER_CONFIG_FILE),
+        (read_settings(folder), next((name for name in names if files.exists(os.path.join(folder, name))), "")),
         model_formats.text_settings(folder),
     ):
         found |= values

@@ -23,22 +23,12 @@ def load_vocab(vocab_file: str) -> dict[str, int]:
 
     As in the reference, only `\n` ends a line, and lines are stripped of white space, so a line of only U+2028 (the
     released Chinese vocabulary has one) is the empty token. A Hugging Face `tokenizer.json` can be read as well.
-
-    Returns:
-      Token to id, in the order of the file.
-
-    Raises:
-      UserError: the file is missing, empty or not UTF-8, or a token occurs twice.
     """
     return number_tokens(vocab_lines(vocab_file), vocab_file)
 
 
 def vocab_lines(vocab_file: str) -> list[str]:
-    """Return the unchanged lines of a vocabulary file, or the tokens of a `tokenizer.json` as lines.
-
-    Raises:
-      UserError: the file is missing, malformed or not UTF-8.
-    """
+    """Return the unchanged lines of a vocabulary file, or the tokens of a `tokenizer.json` as lines."""
     if vocab_file.endswith(".json"):
         return read_tokenizer_file(vocab_file)
     content = text_files.read_limited(vocab_file, "vocabulary", text_files.MAX_VOCAB_BYTES)
@@ -48,18 +38,7 @@ def vocab_lines(vocab_file: str) -> list[str]:
 
 
 def number_tokens(lines: Iterable[str], source: str) -> dict[str, int]:
-    """Return the ids of a vocabulary's lines; see `load_vocab`.
-
-    Args:
-      lines: one token each.
-      source: the file, for messages.
-
-    Returns:
-      Token to id.
-
-    Raises:
-      UserError: there are no lines, or two are equal: one of the two ids would never be used.
-    """
+    """Return the ids of a vocabulary's lines; see `load_vocab`."""
     token_to_id: dict[str, int] = {}
     repeated = []
     for index, line in enumerate(lines):
@@ -81,29 +60,23 @@ class Vocabulary:
     """Tokens (wordpieces and special tokens such as [CLS]) and their ids.
 
     Attributes:
-      token_to_id: dict.
-      id_to_token: dict.
       wordpieces: `token_to_id` without the added tokens that are no wordpieces.
       added: the tokens that are found before a text is split.
       source: the file, for messages.
       declared: text settings in the file.
-      file_name: its file name beside a model; `wordpiece.json` for wordpieces with added tokens.
-      their_file_name: its file name in a Hugging Face folder, if different.
-      flag: the flag for such a file.
-      changes_text: whether its tokenizers may normalize text, for example lowercase it.
-      marks_first_word: whether the first word of a text is marked as the beginning of a word, too.
     """
 
-    file_name: str = VOCAB_FILE
-    their_file_name: ClassVar[str | None] = None
-    flag: ClassVar[str] = "vocab_file"
-    changes_text: ClassVar[bool] = True
+    file_name: str = VOCAB_FILE  # its file name beside a model; `wordpiece.json` for wordpieces with added tokens
+    their_file_name: ClassVar[str | None] = None  # its file name in a Hugging Face folder, if different
+    flag: ClassVar[str] = "vocab_file"  # the flag for such a file
+    changes_text: ClassVar[bool] = True  # whether its tokenizers may normalize text, for example lowercase it
+    # whether the first word of a text is marked as the beginning of a word, too
     marks_first_word: ClassVar[bool] = True
 
     def __init__(self, token_to_id: dict[str, int], source: str = "the vocabulary", added: Sequence[AddedToken] = ()):
         self.wordpieces, self.added = token_to_id, added
-        self.token_to_id = token_to_id | {token["content"]: token["id"] for token in added}
-        self.id_to_token = {index: token for token, index in self.token_to_id.items()}
+        self.token_to_id = token_to_id | {token["content"]: token["id"] for token in added}  # dict
+        self.id_to_token = {index: token for token, index in self.token_to_id.items()}  # dict
         self.source, self.declared = source, {}
         if added:
             self.file_name = WORDPIECE_FILE
@@ -121,7 +94,6 @@ class Vocabulary:
 
     @property
     def pad_id(self) -> int | None:
-        """Id of [PAD]; None if the vocabulary lacks it."""
         return self.token_to_id.get(self.name_of(PAD))
 
     @property
@@ -183,7 +155,6 @@ class Vocabulary:
         }
 
     def name_of(self, special: str) -> str:
-        """Return the name of a special token in this vocabulary."""
         return special
 
     def continues_word(self, token: str) -> bool:
@@ -195,7 +166,6 @@ class Vocabulary:
         return token.removeprefix(CONTINUATION)
 
     def shown(self, token: str) -> str:
-        """Return a token as shown in results."""
         return token
 
     def joined(self, tokens: Iterable[str]) -> str:
@@ -203,14 +173,7 @@ class Vocabulary:
         return " ".join(tokens).replace(f" {CONTINUATION}", "")
 
     def require(self, *specials: str) -> list[int]:
-        """Look up special tokens.
-
-        Returns:
-          Their ids, in order.
-
-        Raises:
-          UserError: one is missing; the message mentions a token that differs only in case.
-        """
+        """Look up special tokens."""
         names = [self.name_of(special) for special in specials]
         missing = [name for name in names if name not in self.token_to_id]
         if missing:
@@ -224,19 +187,11 @@ class Vocabulary:
         return "is this a BERT vocabulary?"
 
     def ids(self, tokens: Iterable[str]) -> list[int]:
-        """Look up tokens.
-
-        Raises:
-          KeyError: a token is not in the vocabulary.
-        """
+        """Look up tokens."""
         return self._look_up(self.token_to_id, tokens)
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """Look up ids.
-
-        Raises:
-          KeyError: an id is not in the vocabulary.
-        """
+        """Look up ids."""
         return self._look_up(self.id_to_token, ids)
 
     def _look_up(self, table: dict, keys: Iterable) -> list:

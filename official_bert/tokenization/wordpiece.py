@@ -18,15 +18,10 @@ _PARTS, _WHOLE = re.compile(r"\S+"), re.compile(r"\S(?:.*\S)?", re.DOTALL)
 
 @dataclasses.dataclass(eq=False)
 class BasicTokenizer:
-    """Splits text into words: it cleans text, separates punctuation and CJK characters, and optionally lowercases.
+    """Splits text into words: it cleans text, separates punctuation and CJK characters, and optionally lowercases."""
 
-    Attributes:
-      do_lower_case: whether to lowercase and strip accents.
-      strip_accents: whether lowercasing strips accents; for this and the others see `TextSettings`.
-    """
-
-    do_lower_case: bool = True
-    strip_accents: bool = True
+    do_lower_case: bool = True  # whether to lowercase and strip accents
+    strip_accents: bool = True  # whether lowercasing strips accents; for this and the others see `TextSettings`
     tokenize_chinese_chars: bool = True
     strip_accents_only: bool = False
 
@@ -34,14 +29,7 @@ class BasicTokenizer:
         self._settings = TextSettings(**vars(self)).check()
 
     def tokenize(self, text: str | bytes) -> list[str]:
-        """Split a text into words.
-
-        Args:
-          text: a string or UTF-8 bytes; undecodable bytes are dropped.
-
-        Returns:
-          Words without white space; `"Don't!"` gives `["don", "'", "t", "!"]`.
-        """
+        """Split a text into words."""
         return characters.rewrite(to_unicode(text), self._settings).split()
 
 
@@ -64,28 +52,20 @@ def word_tokenizer(settings: TextSettings) -> BasicTokenizer | WhitespaceTokeniz
 
 @dataclasses.dataclass(eq=False)
 class WordpieceTokenizer:
-    """Splits words into wordpieces, greedily taking the longest match from left to right.
+    """Splits words into wordpieces, greedily taking the longest match from left to right."""
 
-    Attributes:
-      vocab: the wordpieces, such as the keys of the result of `load_vocab`.
-      unk_token: token for a word that cannot be split into wordpieces.
-      max_input_chars_per_word: maximum number of characters of a word; a longer one is unknown.
-      keeps_long_words: whether a longer word is kept if the vocabulary contains it.
-    """
-
+    # the wordpieces, such as the keys of the result of `load_vocab`
     vocab: Collection[str] = dataclasses.field(repr=False)
-    unk_token: str = UNK
+    unk_token: str = UNK  # token for a word that cannot be split into wordpieces
+    # maximum number of characters of a word; a longer one is unknown
     max_input_chars_per_word: int = MAX_CHARACTERS_PER_WORD
-    keeps_long_words: bool = False
+    keeps_long_words: bool = False  # whether a longer word is kept if the vocabulary contains it
 
     def __post_init__(self):
         self._max_wordpiece_length = max(map(len, self.vocab), default=0)
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """Split words that are separated by white space.
-
-        Args:
-          text: the words, from `BasicTokenizer`.
 
         Returns:
           Wordpieces; a vocabulary with "harbour", "##mast" and "##ers" gives `["harbour", "##mast", "##ers"]` for
@@ -145,17 +125,7 @@ class EncodingWithOffsets(NamedTuple):
 def align_word(
     word: str, wordpiece_tokenizer: WordpieceTokenizer, settings: TextSettings, finder: TokenFinder | None = None
 ) -> tuple[list[str], list[int], list[int]]:
-    """Split a word, or several, into wordpieces, with the offsets of each.
-
-    Args:
-      word: any string.
-      wordpiece_tokenizer: splits the normalized word.
-      settings: the text settings.
-      finder: finds added tokens in the rewritten text.
-
-    Returns:
-      The wordpieces, and for each the index of its first character and the index after its last one.
-    """
+    """Split a word, or several, into wordpieces, with the offsets of each."""
     rewritten, origins = characters.rewrite_traced(word, settings)
     ends_with_accents = _ends_with_accents(word, origins)
     # Sorting may move combining characters. Since no wordpiece may start before its predecessor, a character that moved
@@ -187,8 +157,6 @@ def word_beginnings(text: str, encoding: EncodingWithOffsets, are_continuations:
     """Return for each wordpiece whether it is the first one of a word.
 
     Args:
-      text: the text.
-      encoding: its wordpieces.
       are_continuations: for each, whether it looks like the continuation of a word. Words of pretokenized text may look
         like that, too, so a wordpiece after a space always begins a word.
     """
@@ -201,16 +169,7 @@ def word_beginnings(text: str, encoding: EncodingWithOffsets, are_continuations:
 
 
 def wordpieces_in_range(encoding: EncodingWithOffsets, start: int, end: int) -> tuple[int, int] | None:
-    """Find the wordpieces that overlap a range of characters.
-
-    Args:
-      encoding: the wordpieces of the text.
-      start: index of the first character.
-      end: index after the last one.
-
-    Returns:
-      The indices of the first and the last wordpiece, both included, or None if none overlaps the range.
-    """
+    """Find the wordpieces that overlap a range of characters."""
     first = bisect.bisect_right(encoding.ends, start)
     last = bisect.bisect_left(encoding.starts, end) - 1
     return (first, last) if start < end and first <= last else None

@@ -44,16 +44,9 @@ def require_tensorflow_backend(user: str) -> None:
 def create_strategy(devices: DeviceOptions, *, allows_workers: bool = True) -> tf.distribute.Strategy:
     """Create the distribution strategy; call it before any other access to a device.
 
-    Args:
-      devices: the device flags.
-      allows_workers: whether the run supports several workers.
-
     Returns:
       TensorFlow's default strategy for one device, otherwise a MirroredStrategy, MultiWorkerMirroredStrategy or
       TPUStrategy.
-
-    Raises:
-      UserError: the requested devices are missing, or the flags contradict each other.
     """
     distribution = _chosen(devices)
     if distribution == "tpu":
@@ -195,11 +188,7 @@ def _cluster_resolver() -> tf.distribute.cluster_resolver.ClusterResolver:
 
 
 def _num_configured_workers() -> int:
-    """Return the number of workers in TF_CONFIG; 0 if it is not set.
-
-    Raises:
-      UserError: TF_CONFIG is invalid, or has tasks other than workers.
-    """
+    """Return the number of workers in TF_CONFIG; 0 if it is not set."""
     text = os.environ.get("TF_CONFIG")
     if not text:
         return 0
@@ -260,21 +249,16 @@ class Cluster:
 
     All workers compute the same things in the same order, including evaluation results. One of them is the chief; only
     the chief writes files to the output folder. With any other strategy this process is the only worker.
-
-    Attributes:
-      strategy: distributes the computation.
-      num_workers: number of workers.
-      index: index of this process among the workers, from 0.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy):
         """Look up this process among the workers of a strategy."""
-        self.strategy = strategy
+        self.strategy = strategy  # distributes the computation
         self.num_workers, self.index = 1, _CHIEF
         if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
             resolver = strategy.cluster_resolver
-            self.num_workers = max(resolver.cluster_spec().num_tasks("worker"), 1)
-            self.index = resolver.task_id or 0
+            self.num_workers = max(resolver.cluster_spec().num_tasks("worker"), 1)  # number of workers
+            self.index = resolver.task_id or 0  # index of this process among the workers, from 0
 
     @property
     def is_chief(self) -> bool:
@@ -349,11 +333,7 @@ class Cluster:
         return self.strategy.gather(values, axis=0)
 
     def check_shared(self, folder: str) -> None:
-        """Raise unless all workers see the files that the chief writes to a folder; the folder must exist on the chief.
-
-        Raises:
-          UserError: some workers do not see them.
-        """
+        """Raise unless all workers see the files that the chief writes to a folder, which must exist on the chief."""
         if self.num_workers == 1:
             return
         path = os.path.join(folder, f".workers-{self.from_chief(secrets.randbits(48))}")
@@ -371,22 +351,14 @@ class Cluster:
             )
 
     def check_same(self, what: str, *values: Any) -> None:
-        """Raise unless all workers have equal values, compared as strings.
-
-        Raises:
-          UserError: they differ; the message says where.
-        """
+        """Raise unless all workers have equal values, compared as strings."""
         own = int(hashlib.sha256(repr(values).encode()).hexdigest()[:12], 16)
         if self.any_worker(own != self.from_chief(own)):
             raise UserError(f"the {self.num_workers} workers differ in their {what}; start the same command on all")
 
     @contextlib.contextmanager
     def reporting_lost_workers(self) -> Iterator[None]:
-        """Run the block as one of the workers; report the loss of another worker as a user error.
-
-        Raises:
-          UserError: another worker ended early.
-        """
+        """Run the block as one of the workers; report the loss of another worker as a user error."""
         if self.num_workers == 1:
             yield
             return

@@ -23,15 +23,10 @@ TEACHER_LOGITS = "teacher_logits"
 
 
 class OutputsAndLayers(NamedTuple):
-    """Outputs of a `LayeredModel`.
+    """Outputs of a `LayeredModel`."""
 
-    Attributes:
-      outputs: the outputs of the wrapped model.
-      layers: L + 1 float [B, S, D] or [B, S, projected_size]: the embeddings and each encoder layer.
-    """
-
-    outputs: Any
-    layers: list[Any]
+    outputs: Any  # the outputs of the wrapped model
+    layers: list[Any]  # L + 1 float [B, S, D] or [B, S, projected_size]: the embeddings and each encoder layer
 
 
 class LayeredModel(keras.Model):
@@ -41,20 +36,14 @@ class LayeredModel(keras.Model):
     `distillation/layers`.
 
     Attributes:
-      model: the wrapped model.
       encoder: its encoder.
+
     Source: the projections are those of Jiao et al., "TinyBERT" (2020), equations 8 and 9.
     """
 
     def __init__(self, model: EncoderModel, *, projected_size: int | None = None):
-        """Wrap a model.
-
-        Args:
-          model: a model that reads sequences, not windows.
-          projected_size: output width of trainable projections of the layers, without bias; None for no projections.
-        """
         super().__init__(autocast=False, dtype=model.dtype_policy, name="layered")
-        self.model = model
+        self.model = model  # the wrapped model
         self.projections = []
         if projected_size is not None:
             config = model.encoder.config
@@ -69,7 +58,6 @@ class LayeredModel(keras.Model):
 
     @property
     def encoder(self):
-        """The model's encoder."""
         return self.model.encoder
 
     def call(self, inputs, training=False) -> OutputsAndLayers:
@@ -107,22 +95,14 @@ class DistillableTask(RecordTask, Protocol):
 class DistilledTask:
     """A task learned from its labels and from a teacher's logits for the same examples.
 
-    Attributes:
-      schema: the records of the task, with the teacher's logits.
     Source: Hinton, Vinyals and Dean, "Distilling the Knowledge in a Neural Network" (2015), section 2.
     """
 
     def __init__(self, task: DistillableTask, *, soft_target_weight: float, temperature: float):
-        """Add a loss to a task.
-
-        Args:
-          task: the task.
-          soft_target_weight: weight of the teacher's logits, from 0 to 1; the labels have the remaining weight.
-          temperature: divisor of both models' logits; the higher, the more weight unlikely labels get.
-        """
+        """Add a loss to a task."""
         self._task = task
         self._soft_target_weight, self._temperature = soft_target_weight, temperature
-        self.schema = task.schema.with_fields(task.teacher_field)
+        self.schema = task.schema.with_fields(task.teacher_field)  # the records of the task, with the teacher's logits
         self.compares_examples = compares_examples(task)
 
     def build_model(self) -> keras.Model:
@@ -144,23 +124,14 @@ class TaskWithTeacher(abc.ABC):
     """A task whose student learns from a teacher that runs on the same batches.
 
     Evaluation does not need the teacher.
-
-    Attributes:
-      schema: the records of the task.
     """
 
     def __init__(self, task: RecordTask, *, weights: Mapping[str, float], projected_size: int | None = None):
-        """Add losses to a task.
-
-        Args:
-          task: the task.
-          weights: factors of losses, by name; other losses of the task are unchanged.
-          projected_size: output width of trainable projections of the student's layers; None for no projections.
-        """
+        """Add losses to a task."""
         self._task = task
         self._weights = weights
         self._projected_size = projected_size
-        self.schema = task.schema
+        self.schema = task.schema  # the records of the task
         self._teacher: keras.Model | None = None
 
     def build_model(self) -> keras.Model:
@@ -204,16 +175,7 @@ class HiddenStateTask(TaskWithTeacher):
         weight: float,
         dtype: str | None = None,
     ):
-        """Add a loss to a distilled task.
-
-        Args:
-          task: the task.
-          teacher: its weights.
-          teacher_config: its architecture.
-          teacher_layers: the teacher layer that each student layer learns; see `matched_layers`.
-          weight: weight of the loss.
-          dtype: dtype policy of the teacher.
-        """
+        """Add a loss to a distilled task."""
         super().__init__(task, weights={"hidden_state": weight}, projected_size=teacher_config.hidden_size)
         self._reader, self._teacher_config = teacher, teacher_config
         self._teacher_layers = teacher_layers
@@ -255,19 +217,7 @@ def cosine_loss(student: tf.Tensor, teacher: tf.Tensor, input_mask: tf.Tensor) -
 
 
 def matched_layers(given: Sequence[int] | None, num_student: int, num_teacher: int) -> list[int]:
-    """Choose the teacher layer that each student layer learns.
-
-    Args:
-      given: layer indices, 0 for the first and -1 for the last; None for evenly spaced layers ending with the last.
-      num_student: number of student layers.
-      num_teacher: number of teacher layers.
-
-    Returns:
-      `num_student` layer indices, from 0.
-
-    Raises:
-      UserError: the list is invalid, or there is none and the student has more layers than its teacher.
-    """
+    """Choose the teacher layer that each student layer learns."""
     if given is None:
         if num_student > num_teacher:
             raise UserError(
@@ -308,11 +258,6 @@ def soft_cross_entropy(
     Args:
       logits: float [...], the student's logits.
       teacher_logits: float [...], of the same shape.
-      temperature: divisor of both.
-      axis: the class axis.
-
-    Returns:
-      float32, the input shape without that axis.
     """
     student = tf.nn.log_softmax(tf.cast(logits, tf.float32) / temperature, axis=axis)
     teacher = tf.nn.log_softmax(tf.cast(teacher_logits, tf.float32) / temperature, axis=axis)

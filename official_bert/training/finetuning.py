@@ -51,15 +51,7 @@ from official_bert.training.teacher import Teacher, find_teacher, load_teacher, 
 
 
 def finetune(job_class: type[FinetuningJob], config: FinetuningOptions) -> None:
-    """Train, evaluate, predict and export, depending on a task's flags.
-
-    Args:
-      job_class: the task-specific parts of the run.
-      config: the flags.
-
-    Raises:
-      UserError: a flag, the data or a checkpoint is invalid.
-    """
+    """Train, evaluate, predict and export, depending on a task's flags."""
     bert_config, tokenizer = read_model_files(
         config, for_training=config.trains_encoder, attention_direction=config.attention_direction
     )
@@ -184,16 +176,7 @@ def _write_training_records(job: FinetuningJob, trainer: Trainer) -> int:
 
 
 def _loaded_step(job: FinetuningJob, trainer: Trainer, purpose: str) -> int:
-    """Load the weights to evaluate or predict with: the output folder's, otherwise the initial checkpoint's.
-
-    Args:
-      job: its flags locate the checkpoints.
-      trainer: the trainer to load the weights into.
-      purpose: the flag that requires the weights, for the log.
-
-    Returns:
-      The step of the weights; 0 for an initial checkpoint.
-    """
+    """Load the weights to evaluate or predict with: the output folder's, otherwise the initial checkpoint's."""
     config = job.config
     latest = latest_checkpoint(checkpoint_folder(config))
     logging.info("%s: using the weights of %s", purpose, latest or config.init_checkpoint)
@@ -345,17 +328,7 @@ def has_stopped_early(config: FinetuningOptions) -> bool:
 def create_evaluator(
     config: FinetuningOptions, trainer: Trainer, primary_metric: str, scores_at: Callable[[int], Mapping[str, float]]
 ) -> Callable[[int], bool] | None:
-    """Return an evaluation callback for the Trainer that keeps the best checkpoint and decides on early stopping.
-
-    Args:
-      config: provides the output folder and the patience.
-      trainer: the trainer whose weights are saved.
-      primary_metric: the deciding score; higher is better.
-      scores_at: evaluation function, given the step.
-
-    Returns:
-      The callback; None without `eval_steps`.
-    """
+    """Return an evaluation callback for the Trainer that keeps the best checkpoint and decides on early stopping."""
     if not config.eval_steps:
         return None
     is_written = trainer.cluster.folder(config.output_dir).is_written

@@ -126,7 +126,6 @@ def reliability_section(confidences: np.ndarray, is_correct: np.ndarray, note: s
     Args:
       confidences: float [N], the probability of each prediction.
       is_correct: bool [N].
-      note: what a prediction is.
     """
     are_numbers = np.isfinite(confidences)
     # A float32 softmax may exceed 1 by rounding.
@@ -143,7 +142,6 @@ def accuracy_by_length(lengths: Sequence[int], is_correct: np.ndarray) -> Bars:
     """Count correct predictions by the length of their texts.
 
     Args:
-      lengths: the number of wordpieces of each of N texts.
       is_correct: bool [N].
     """
     places, names = length_bins(lengths)
@@ -158,14 +156,7 @@ def accuracy_by_length(lengths: Sequence[int], is_correct: np.ndarray) -> Bars:
 
 
 def mistakes_section(mistakes: Sequence[Mistake], num_wrong: int, num_examples: int, order: str) -> Mistakes:
-    """List the most confident mistakes.
-
-    Args:
-      mistakes: the first ones.
-      num_wrong: number of all mistakes.
-      num_examples: number of examples.
-      order: their order, such as "by the probability of the wrong label".
-    """
+    """List the most confident mistakes."""
     note = f"{num_wrong:,} of {num_examples:,} examples are wrong."
     if num_wrong > len(mistakes):
         note = f"{note} These are the first {len(mistakes)} {order}."
@@ -186,13 +177,7 @@ class SplitWriter(Protocol):
         """Write the ids; return the number of records."""
 
     def write_features(self, file: RecordFile, *, encoder: str, features: Callable[[], Iterator[np.ndarray]]) -> None:
-        """Write a frozen encoder's outputs.
-
-        Args:
-          file: the output file.
-          encoder: fingerprint of the encoder and of the selected outputs.
-          features: returns the vectors of each record; called only if needed.
-        """
+        """Write a frozen encoder's outputs."""
 
 
 class SplitRecords:
@@ -206,14 +191,7 @@ class SplitRecords:
         *,
         feature_lengths: Sequence[int] | None = None,
     ):
-        """Configure reading and writing.
-
-        Args:
-          config: the flags.
-          task: provides the schemas.
-          lengths: padded lengths for batches of similar records, if the flags enable them.
-          feature_lengths: padded lengths for a frozen encoder's outputs; None if these have no positions.
-        """
+        """Configure reading and writing."""
         self._config = config
         self._task = task
         self._lengths = lengths if config.pads_dynamically else None
@@ -221,7 +199,6 @@ class SplitRecords:
         self._num_records: dict[str, int] = {}  # in each file verified by this run
 
     def ids_file(self, name: str) -> RecordFile:
-        """Return the file with the ids of a split."""
         path = os.path.join(self._config.output_dir, f"{name}.tf_record")
         return RecordFile(path, self._task.schema, self._lengths, self._config.compression)
 

@@ -274,17 +274,7 @@ class Trainer:
 
 
 def check_divisible(batch_size: int, strategy: tf.distribute.Strategy, parameter: str, *, num_parts: int = 1) -> None:
-    """Raise unless the replicas of a strategy can share a batch evenly.
-
-    Args:
-      batch_size: examples per step, over all replicas.
-      strategy: the distribution strategy.
-      parameter: the user's name of the batch size, such as "train_batch_size".
-      num_parts: number of parts that each replica splits its share into.
-
-    Raises:
-      UserError: it is not divisible; the message names the parameter.
-    """
+    """Raise unless the replicas of a strategy can share a batch evenly."""
     num_replicas = strategy.num_replicas_in_sync
     if batch_size % (num_replicas * num_parts):
         devices = f"the {num_replicas} devices" if num_replicas > 1 else ""
@@ -297,18 +287,7 @@ def check_divisible(batch_size: int, strategy: tf.distribute.Strategy, parameter
 def predictions(
     trainer: Trainer, file: RecordFile, num_records: int, *, batch_size: int, label: str
 ) -> dict[str, np.ndarray]:
-    """Return the task's predictions for every record of a file.
-
-    Args:
-      trainer: provides the model.
-      file: the record file.
-      num_records: number of records.
-      batch_size: examples per batch, over all replicas.
-      label: description for progress.
-
-    Returns:
-      Name to array, one row per record, in file order.
-    """
+    """Return the task's predictions for every record of a file."""
     with reporting_damaged_records([file.path], file.schema):
         return trainer.predict(batches_of(trainer, file, batch_size), num_records=num_records, label=label)
 

@@ -44,17 +44,7 @@ class ModelFlags(CheckpointFlags, Protocol):
 def read_model_files(
     flags: ModelFlags, *, for_training: bool = False, attention_direction: str | None = None, is_trained: bool = False
 ) -> tuple[BertConfig, Tokenizer]:
-    """Read the architecture and vocabulary; check them against each other, the flags and the machine's memory.
-
-    Args:
-      flags: the file flags.
-      for_training: whether memory must also hold the optimizer.
-      attention_direction: overrides the direction in the file, if given.
-      is_trained: whether weights were trained with these files; the initial checkpoint's files are then ignored.
-
-    Raises:
-      UserError: a file is missing or corrupt, the files do not match, or the model is too large for the machine.
-    """
+    """Read the architecture and vocabulary; check them against each other, the flags and the machine's memory."""
     bert_config = BertConfig.from_json_file(flags.bert_config_file, attention_direction=attention_direction)
     check_memory(bert_config, flags.bert_config_file, for_training=for_training)
     if flags.max_seq_length is not None:
@@ -69,15 +59,7 @@ def read_model_files(
 
 
 def read_fitting_vocabulary(flags: ModelFlags, bert_config: BertConfig) -> Vocabulary:
-    """Read only the vocabulary, for a run that reads no texts.
-
-    Args:
-      flags: the file flags.
-      bert_config: the architecture; its vocabulary size must suffice.
-
-    Raises:
-      UserError: the file is missing or corrupt, or does not match.
-    """
+    """Read only the vocabulary, for a run that reads no texts."""
     vocabulary = read_vocabulary(flags)
     check_fits(vocabulary, bert_config, flags)
     return vocabulary
@@ -86,17 +68,7 @@ def read_fitting_vocabulary(flags: ModelFlags, bert_config: BertConfig) -> Vocab
 def check_fits(
     vocabulary: Vocabulary, bert_config: BertConfig, flags: CheckpointFlags, *, is_trained: bool = False
 ) -> None:
-    """Raise if a vocabulary differs from the checkpoint's, or from the architecture's size.
-
-    Args:
-      vocabulary: the vocabulary.
-      bert_config: the architecture.
-      flags: the checkpoint, if any; a vocabulary in its folder must be the same.
-      is_trained: as in `read_model_files`.
-
-    Raises:
-      UserError: they do not match; the message names both files.
-    """
+    """Raise if a vocabulary differs from the checkpoint's, or from the architecture's size."""
     is_known = is_trained or flags.init_checkpoint is None
     for folder in [] if is_known else model_folders(flags.init_checkpoint):
         is_same = matches_vocabulary(folder, vocabulary)
@@ -123,19 +95,7 @@ def check_same_casing(checkpoint: str, tokenizer: Tokenizer, parameter: str) -> 
 
 
 def complete_model_flags(config_class: type, values: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
-    """Complete flags from the folder of `init_checkpoint`: architecture, vocabulary and casing.
-
-    Args:
-      config_class: the flags' dataclass; its fields declare what the folder may supply.
-      values: flag values, by name.
-      given: names of the flags that were set; they are not changed.
-
-    Returns:
-      All flag values, by name.
-
-    Raises:
-      UserError: the checkpoint does not exist, or a file beside it is corrupt.
-    """
+    """Complete flags from the folder of `init_checkpoint`: architecture, vocabulary and casing."""
     values, checkpoint = dict(values), values["init_checkpoint"]
     if not (checkpoint and checkpoint.strip()):
         return values
@@ -201,15 +161,7 @@ def _is_supplied(limits: Mapping[str, Any] | None, values: Mapping[str, Any]) ->
 
 
 def find_text_flags(init_checkpoint: str, chosen: Mapping[str, bool]) -> dict[str, Any]:
-    """Return the text flags for the vocabulary in a checkpoint's folder; empty without a vocabulary.
-
-    Args:
-      init_checkpoint: as in `find_checkpoint`.
-      chosen: text settings that are known.
-
-    Raises:
-      UserError: a file is corrupt, or the settings contradict each other.
-    """
+    """Return the text flags for the vocabulary in a checkpoint's folder; empty without a vocabulary."""
     folders = model_folders(init_checkpoint)
     path = next(filter(None, map(try_find_vocabulary, folders)), None)
     if path is None:

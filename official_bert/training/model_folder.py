@@ -22,11 +22,7 @@ def write_model(
     *,
     labels: Sequence[str] | None = None,
 ) -> str:
-    """Write the checkpoint with the architecture, the vocabulary and the labels, if known, to a new folder.
-
-    Returns:
-      The checkpoint's prefix.
-    """
+    """Write the checkpoint with the architecture, the vocabulary and the labels, if known, to a new folder."""
     contents = {}
     if vocabulary is not None:
         contents[vocabulary.file_name] = vocabulary.file_content

@@ -31,14 +31,7 @@ _MOST_FAILURES = 20  # consecutive failed steps that nan_policy tolerates
 
 
 def hyperparameters_summary(settings: Mapping[str, Any]) -> bytes:
-    """Build the summary that shows a run's hyperparameters in TensorBoard.
-
-    Args:
-      settings: name to bool, number or string; None values are skipped.
-
-    Returns:
-      A serialized `Summary`, for `tf.summary.experimental.write_raw_pb`.
-    """
+    """Build the summary that shows a run's hyperparameters in TensorBoard."""
     entries = [
         delimited(_KEY, name.encode()) + delimited(_VALUE, _value(setting).SerializeToString())
         for name, setting in settings.items()
@@ -94,13 +87,6 @@ class ScalarLog:
             sink.writelines(line for line, scalars in whole if not is_dropped(scalars))
 
     def write(self, split: str, step: int, scalars: Mapping[str, float]) -> None:
-        """Write the scalars of a step.
-
-        Args:
-          split: "train" or "eval".
-          step: steps taken.
-          scalars: name to number.
-        """
         if not self._is_written:
             return
         # `tf.summary.scalar` needs the package tensorboard; the reference's event format does not.
@@ -126,13 +112,7 @@ class ScalarLog:
 
 
 def write_results(path: str, results: Mapping[str, Any], unlogged: Collection[str] = ()) -> None:
-    """Write `eval_results.txt` as the reference does, and log it: sorted `key = value` lines.
-
-    Args:
-      path: the file.
-      results: name to number.
-      unlogged: names of numbers that are written but not logged.
-    """
+    """Write `eval_results.txt` as the reference does, and log it: sorted `key = value` lines."""
     lines = {key: f"{key} = {results[key]!s}" for key in sorted(results)}
     for key, line in lines.items():
         if key not in unlogged:
@@ -142,18 +122,13 @@ def write_results(path: str, results: Mapping[str, Any], unlogged: Collection[st
 
 
 class StepsPerCall:
-    """Controller of the number of steps per compiled call.
-
-    Attributes:
-      num_steps: number of steps.
-      is_first_call: whether the next call compiles, so that its time does not measure the speed.
-    """
+    """Controller of the number of steps per compiled call."""
 
     def __init__(self, limit: int, *, is_cut_short: bool):
         self._limit = limit
         self._is_cut_short = is_cut_short
-        self.num_steps = 1 if is_cut_short else limit
-        self.is_first_call = True
+        self.num_steps = 1 if is_cut_short else limit  # number of steps
+        self.is_first_call = True  # whether the next call compiles, so that its time does not measure the speed
 
     def add(self, num_steps: int, seconds: float) -> None:
         """Update from the timing of a call; increase slowly."""
@@ -171,19 +146,7 @@ class FailurePolicy:
         self._num_in_a_row = 0
 
     def add(self, step: int, history: dict[str, np.ndarray], latest: str) -> bool:
-        """Check the steps of a call; a non-finite step ends the call unless it was skipped.
-
-        Args:
-          step: the last step.
-          history: scalars of the steps.
-          latest: the last checkpoint.
-
-        Returns:
-          True if the weights of the last checkpoint should be restored.
-
-        Raises:
-          UserError: training should stop.
-        """
+        """Check the steps of a call; a non-finite step ends the call unless it was skipped."""
         if history.get(OVERFLOW_STEPS, [0])[-1]:
             return False  # the loss scale is lowered next
         is_skipped = history.get(SKIPPED_STEPS, np.zeros(1)) > 0
@@ -216,7 +179,6 @@ class StepWindow:
 
     @property
     def num_steps(self) -> int:
-        """The number of steps."""
         return sum(len(history["tokens"]) for history in self._histories)
 
     def restore(self, reader: CheckpointReader) -> None:

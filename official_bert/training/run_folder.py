@@ -48,40 +48,25 @@ class RunFolder(NamedTuple):
     """The output folder of a run, as seen by one of its processes.
 
     All processes compute the same. Only the writing process creates, replaces, deletes and locks files there.
-
-    Attributes:
-      path: the folder.
-      is_written: whether this process writes to the folder.
     """
 
-    path: str
-    is_written: bool = True
+    path: str  # the folder
+    is_written: bool = True  # whether this process writes to the folder
 
 
 class RunConfig(NamedTuple):
-    """Settings that a run was started with.
+    """Settings that a run was started with."""
 
-    Attributes:
-      path: the file that holds them.
-      task: task name; None in folders of earlier versions.
-      flags: flag values by name, including defaults.
-      vocabulary: `Vocabulary.fingerprint` of its vocabulary; None if unknown.
-      num_devices: number of devices that shared each batch; None in folders of earlier versions and without training.
-    """
-
-    path: str
-    task: str | None
-    flags: dict[str, Any]
-    vocabulary: str | None
+    path: str  # the file that holds them
+    task: str | None  # task name; None in folders of earlier versions
+    flags: dict[str, Any]  # flag values by name, including defaults
+    vocabulary: str | None  # `Vocabulary.fingerprint` of its vocabulary; None if unknown
+    # number of devices that shared each batch; None in folders of earlier versions and without training
     num_devices: int | None
 
 
 def read_run_config(folder: str) -> RunConfig | None:
-    """Read a folder's `run_config.json`; None if missing.
-
-    Raises:
-      UserError: the file is corrupt.
-    """
+    """Read a folder's `run_config.json`; None if missing."""
     path = os.path.join(folder, RUN_CONFIG_FILE)
     if not files.exists(path):
         return None
@@ -100,14 +85,7 @@ def settings_folder(config: TrainingOptions) -> str:
 def write_run_config(
     folder: str, config: TrainingOptions, vocabulary: Vocabulary | None = None, num_devices: int | None = None
 ) -> None:
-    """Write `run_config.json`: the task, command line, flags with defaults, and package versions.
-
-    Args:
-      folder: output folder; created if missing.
-      config: the run's frozen dataclass.
-      vocabulary: the run's vocabulary, if any.
-      num_devices: number of devices that share each batch, if it trains.
-    """
+    """Write `run_config.json`: the task, command line, flags with defaults, and package versions."""
     writing.make_folders(folder)
     packages = {name: importlib.metadata.version(name) for name in ("tensorflow", "keras")}
     settings = {
@@ -140,12 +118,6 @@ def distinct_names(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
     A flag missing from some runs, as in those of earlier versions, distinguishes the others. Runs with equal flags are
     also named by folder: `random_seed=1 (a)`.
-
-    Args:
-      runs: folder to flags.
-
-    Returns:
-      Folder to unique name.
     """
     flags = dict.fromkeys(flag for of_run in runs.values() for flag in training_settings(of_run))
     varied = [
@@ -174,13 +146,7 @@ class ModelFileFlags(Protocol):
 
 
 def write_model_files(folder: str, bert_config: BertConfig, flags: ModelFileFlags) -> None:
-    """Copy the model's files into an output folder, byte for byte unless a flag changes the architecture.
-
-    Args:
-      folder: the folder.
-      bert_config: the architecture.
-      flags: the source files.
-    """
+    """Copy the model's files into an output folder, byte for byte unless a flag changes the architecture."""
     contents = {name: content_of_copy(source) for name, source in _sources(flags).items()}
     is_foreign = model_formats.is_foreign_config(flags.bert_config_file)
     if is_foreign or BertConfig.from_json_file(flags.bert_config_file) != bert_config:
@@ -204,12 +170,7 @@ def _name_of_copy(flag: str, source: str) -> str:
 
 
 def check_model_files_replaceable(folder: str, flags: ModelFileFlags) -> None:
-    """Raise if `write_model_files` would overwrite a file that no run created.
-
-    Raises:
-      UserError: the folder has a file of that name with different content, but no `run_config.json`; or the vocabulary
-        is a pipe, which cannot be read twice.
-    """
+    """Raise if `write_model_files` would overwrite a file that no run created."""
     sources = _sources(flags)
     for name, source in sources.items():
         if name != BERT_CONFIG_FILE:
@@ -234,13 +195,6 @@ def matches_vocabulary(folder: str, vocabulary: Vocabulary) -> bool | None:
     """Compare a vocabulary with that of the model in a folder; None if the folder has none.
 
     A vocabulary that replaces `[unused...]` tokens or appends tokens also matches: nothing was learned for these ids.
-
-    Args:
-      folder: folder of a released checkpoint, a run or a Hugging Face model.
-      vocabulary: the one to use.
-
-    Raises:
-      UserError: the folder's file is corrupt.
     """
     run, path = read_run_config(folder), try_find_vocabulary(folder)
     recorded = run.vocabulary if run else None
@@ -256,13 +210,7 @@ def matches_vocabulary(folder: str, vocabulary: Vocabulary) -> bool | None:
 
 
 def vocabulary_mismatch(vocabulary: Vocabulary, folder: str, whose: str) -> str:
-    """Return the error message for a wrong vocabulary, with the file to use instead.
-
-    Args:
-      vocabulary: the given vocabulary.
-      folder: the model's folder.
-      whose: beginning of the message: "the teacher was trained with".
-    """
+    """Return the error message for a wrong vocabulary, with the file to use instead."""
     path = try_find_vocabulary(folder)
     instead = path or f"that one, whose hash is in {os.path.join(folder, RUN_CONFIG_FILE)}"
     return f"{vocabulary.source} is not the vocabulary that {whose}: the same ids would be other words; use {instead}"
@@ -273,14 +221,6 @@ def check_same_model(folder: str, config: BertConfig, vocabulary: Vocabulary | N
 
     A vocabulary of equal size, another activation or another number of heads would load without an error, but compute
     wrong results. Different dropout rates only give a warning.
-
-    Args:
-      folder: output folder of the run that made the checkpoints.
-      config: the architecture to use.
-      vocabulary: the vocabulary to use; None if there is none.
-
-    Raises:
-      UserError: the weights would be misinterpreted.
     """
     run = read_run_config(folder)
     if run and vocabulary and run.vocabulary not in (None, vocabulary.fingerprint):
@@ -315,11 +255,7 @@ def checkpoint_folder(config: TrainingOptions) -> str:
 
 
 def check_has_checkpoint(config: TrainingOptions) -> None:
-    """Raise if there are no weights to evaluate, predict with or export.
-
-    Raises:
-      UserError: there is no checkpoint in the output folder, no initial checkpoint and no training.
-    """
+    """Raise if there are no weights to evaluate, predict with or export."""
     folder = checkpoint_folder(config)
     if config.do_train or latest_checkpoint(folder):
         return
@@ -336,11 +272,7 @@ def write_labels(output_dir: str, labels: Iterable[str]) -> None:
 
 
 def read_labels(output_dir: str) -> list[str] | None:
-    """Read `labels.json`, or the labels of a Hugging Face `config.json`; None if neither exists.
-
-    Raises:
-      UserError: the file is corrupt.
-    """
+    """Read `labels.json`, or the labels of a Hugging Face `config.json`; None if neither exists."""
     path, hf_path = (os.path.join(output_dir, name) for name in (LABELS_FILE, _HF_CONFIG_FILE))
     if not files.exists(path):
         if not files.exists(hf_path) or config_format(hf_path) is not None:
@@ -355,17 +287,7 @@ def read_labels(output_dir: str) -> list[str] | None:
 def check_same_labels(
     output_dir: str, labels: Sequence[str], *, noun: str = "labels", other: str = "another output_dir"
 ) -> None:
-    """Raise if the checkpoints of an output folder were trained with other labels.
-
-    Args:
-      output_dir: a folder with checkpoints.
-      labels: the labels of this run, in the order of the model's outputs.
-      noun: the task's term for a label.
-      other: suggested alternative to the folder, for the message.
-
-    Raises:
-      UserError: the labels differ, or the file is corrupt.
-    """
+    """Raise if the checkpoints of an output folder were trained with other labels."""
     trained = read_labels(output_dir)
     if trained is not None and trained != list(labels):
         raise UserError(
@@ -379,15 +301,6 @@ def teacher_label_order(folder: str, labels: Sequence[str], *, noun: str, is_run
 
     A run of this package has the labels of its data. Other models may name them in their own way; these are taken in
     order, with a warning.
-
-    Args:
-      folder: the teacher's folder.
-      labels: the student's labels, in the order of its outputs.
-      noun: the task's term for a label.
-      is_run: whether the teacher is a run of this package.
-
-    Raises:
-      UserError: the labels differ, or the file is corrupt.
     """
     trained = read_labels(folder)
     if trained is None or trained == list(labels):
@@ -403,33 +316,13 @@ def teacher_label_order(folder: str, labels: Sequence[str], *, noun: str, is_run
 
 
 def read_trained_labels(output_dir: str, init_checkpoint: str | None) -> list[str] | None:
-    """Read the labels of the weights used without training: the run's own, or the initial checkpoint's.
-
-    Args:
-      output_dir: the run's folder.
-      init_checkpoint: the checkpoint to use if that folder has none.
-
-    Returns:
-      The label names; None if no folder has them.
-
-    Raises:
-      UserError: a file is corrupt.
-    """
+    """Read the labels of the weights used without training: the run's own, or the initial checkpoint's."""
     folders = [output_dir, *([model_folders(init_checkpoint)[-1]] if init_checkpoint else [])]
     return next(filter(None, map(read_labels, folders)), None)
 
 
 def check_label_order(init_checkpoint: str, labels: Sequence[str], *, noun: str = "labels") -> None:
-    """Raise if a checkpoint was trained with the same labels in another order: its outputs would be mislabelled.
-
-    Args:
-      init_checkpoint: the checkpoint used without training.
-      labels: the labels of the run, in the order of the model's outputs.
-      noun: the task's term for a label.
-
-    Raises:
-      UserError: the order differs, or a file is corrupt.
-    """
+    """Raise if a checkpoint was trained with the same labels in another order: its outputs would be mislabelled."""
     trained = read_labels(model_folders(init_checkpoint)[-1]) or []
     if trained != list(labels) and sorted(trained) == sorted(labels):
         raise UserError(
@@ -439,11 +332,7 @@ def check_label_order(init_checkpoint: str, labels: Sequence[str], *, noun: str 
 
 
 def read_results(path: str) -> dict[str, float]:
-    """Read the `key = value` lines of an `eval_results.txt`.
-
-    Raises:
-      UserError: the file is missing, or a line is malformed; the message gives its number.
-    """
+    """Read the `key = value` lines of an `eval_results.txt`."""
     results = {}
     for number, line in enumerate(text_files.LineReader(path), start=1):
         *name, value = line.rsplit(" = ", maxsplit=1)  # label names may contain the separator, too
@@ -456,16 +345,7 @@ def read_results(path: str) -> dict[str, float]:
 
 
 def selecting_metric(given: str | None, default: str, names: Iterable[str]) -> str:
-    """Return the key of the score that selects the best checkpoint.
-
-    Args:
-      given: the flag `primary_metric`.
-      default: the name of the task's main score.
-      names: the names of all scores that the flag can choose; higher is better.
-
-    Raises:
-      UserError: the flag names none of them.
-    """
+    """Return the key of the score that selects the best checkpoint."""
     names = list(names)
     if given and given not in names:
         raise UserError(f"primary_metric={given} is not one of the scores of this run: {format_names(names)}")

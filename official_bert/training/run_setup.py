@@ -42,13 +42,6 @@ def dtype_policy(mixed_precision: str, *, use_tpu: bool = False) -> str:
     """Return the name of Keras's dtype policy; for "auto", log the choice and the reason.
 
     The choice depends only on the machine, so a resumed run makes the same one. No device is initialized.
-
-    Args:
-      mixed_precision: "none", "bfloat16", "float16" or "auto".
-      use_tpu: whether a TPU is used.
-
-    Raises:
-      UserError: the TPU lacks the format, or the value is unknown.
     """
     if mixed_precision not in (*_POLICIES, AUTO):
         raise UserError(f"mixed_precision={mixed_precision!r}: choose one of {', '.join((*_POLICIES, AUTO))}")
@@ -107,16 +100,7 @@ def warn_of_other_direction(init_checkpoint: str, bert_config: BertConfig) -> No
 
 
 def training_batch_size(config: TrainingOptions, num_replicas: int, longest: int) -> int | TokenBudget:
-    """Return the batch size in the form that `training_batches` takes.
-
-    Args:
-      config: the flags.
-      num_replicas: number of devices that share a batch.
-      longest: maximum number of positions per example.
-
-    Raises:
-      UserError: `train_batch_tokens` is too small for one example per device and accumulation step.
-    """
+    """Return the batch size in the form that `training_batches` takes."""
     if not config.train_batch_tokens:
         return config.train_batch_size
     num_parts = config.gradient_accumulation_steps
@@ -132,11 +116,7 @@ def training_batch_size(config: TrainingOptions, num_replicas: int, longest: int
 
 
 def encoder_options(config: TrainingOptions) -> EncoderOptions:
-    """Return the encoder options that the flags of a training or evaluation run select.
-
-    Raises:
-      UserError: the device does not support an option.
-    """
+    """Return the encoder options that the flags of a training or evaluation run select."""
     return EncoderOptions(
         use_one_hot_embeddings=config.use_tpu,
         dtype=dtype_policy(config.mixed_precision, use_tpu=config.use_tpu),
@@ -151,9 +131,6 @@ def training_folder(config: TrainingOptions, folder: RunFolder) -> Iterator[None
     """Create and lock the output folder of a run: only one run may train into it at a time.
 
     With `fallback`, training resumes from the last intact checkpoint.
-
-    Raises:
-      UserError: the folder cannot be created, or another process is training into it.
     """
     if folder.is_written:
         writing.make_folders(folder.path)
@@ -186,16 +163,7 @@ def write_evaluation_flags(folder: RunFolder, config: TrainingOptions, vocabular
 
 
 def check_resumed_flags(config: TrainingOptions, num_train_steps: int, num_devices: int) -> None:
-    """Compare the flags of a resumed run with the original ones; warn about changes that affect it.
-
-    Args:
-      config: the flags.
-      num_train_steps: total number of steps of the run.
-      num_devices: number of devices that share each batch.
-
-    Raises:
-      UserError: the resumed run would silently see different examples than the flags imply.
-    """
+    """Compare the flags of a resumed run with the original ones; warn about changes that affect it."""
     latest, run = latest_checkpoint(config.output_dir), read_run_config(config.output_dir)
     if not latest or not run:
         return

@@ -29,27 +29,18 @@ _MAX_SEED = 2**31 - 2  # Keras takes seeds modulo this number
 class LossScale:
     """A loss factor: halved at each step with overflow, doubled after 2000 consecutive steps without.
 
-    Attributes:
-      scale: float32 variable, the factor.
-      state: the checkpointed variables, by name.
     Source: "Mixed Precision Training", section 3.2.
     """
 
     def __init__(self):
         """Create the state; call in the strategy's scope."""
-        self.scale = _scalar(INITIAL_SCALE, tf.float32)
+        self.scale = _scalar(INITIAL_SCALE, tf.float32)  # float32 variable, the factor
         self._good_steps = _scalar(0, tf.int64)
+        # the checkpointed variables, by name
         self.state = {f"{LOSS_SCALE}scale": self.scale, f"{LOSS_SCALE}good_steps": self._good_steps}
 
     def update(self, is_finite: tf.Tensor) -> tf.Tensor:
-        """Update the scale after a step; call in replica context.
-
-        Args:
-          is_finite: bool scalar, whether the gradients were finite; equal on all replicas.
-
-        Returns:
-          bool scalar: True if the step overflowed and can be skipped, because the scale can still decrease.
-        """
+        """Update the scale after a step; call in replica context."""
         scale, good_steps = self.scale.value(), self._good_steps.value() + 1
         is_overflow = ~is_finite & (scale > MIN_SCALE)
         doubles = is_finite & (good_steps >= STEPS_TO_DOUBLE)
@@ -65,14 +56,6 @@ def _scalar(value: float, dtype: tf.DType) -> tf.Variable:
 
 def freeze(model: keras.Model, *, num_trained_layers: int | None, train_only: str | None) -> None:
     """Freeze the weights of an encoder that are not selected: they get no gradients and no optimizer state.
-
-    Args:
-      model: a model with an encoder; its other weights stay as they are.
-      num_trained_layers: number of layers to train, counted from the last, with the pooler; None for all weights.
-      train_only: "bias" for only the biases among them, including those of layer normalization; None for all.
-
-    Raises:
-      UserError: the encoder has fewer layers, or its layers share their weights.
 
     Source: for biases Ben Zaken et al., "BitFit: Simple Parameter-efficient Fine-tuning for Transformer-based Masked
       Language-models", 2022.
@@ -100,29 +83,10 @@ def _num_layers(weights: list[keras.Variable], num_trained_layers: int) -> int:
 
 
 class TrainingSteps:
-    """Compiled training steps, with their state except the weights.
-
-    Attributes:
-      step: int64 variable, number of steps taken, counted by the optimizer.
-      slots: optimizer variables by name, plus the example count for variable batch sizes.
-      loss_scale_state: loss scaling variables by name; empty except in float16.
-      used_share: variable with the used fraction of the training time, for a schedule that decays by it; otherwise
-        None.
-    """
+    """Compiled training steps, with their state except the weights."""
 
     def __init__(self, task: Task, model: keras.Model, strategy: tf.distribute.Strategy, plan: TrainingPlan):
-        """Freeze the weights that the plan does not train, and create the optimizer.
-
-        Args:
-          task: computes the losses.
-          model: the model to train, created in the scope of the strategy.
-          strategy: the distribution strategy.
-          plan: the optimizer, the schedule and their hyperparameters.
-
-        Raises:
-          UserError: the model lacks the layers to train; or the optimizer or schedule is unknown, or does not accept
-            the plan's options.
-        """
+        """Freeze the weights that the plan does not train, and create the optimizer."""
         self._task = task
         self._model = model
         self._strategy = strategy
@@ -139,11 +103,15 @@ class TrainingSteps:
                 num_warmup_steps=plan.num_warmup_steps,
                 end_learning_rate=plan.end_learning_rate,
             )
+            # variable with the used fraction of the training time, for a schedule that decays by it;
+            # otherwise None
             self.used_share = getattr(schedule, "used_share", None)
             self.optimizer = create_optimizer(plan.optimizer, schedule, model, plan.optimizer_options)
             self._loss_scale = LossScale() if model.compute_dtype == "float16" else None
-        self.step = self.optimizer.iterations
+        self.step = self.optimizer.iterations  # int64 variable, number of steps taken, counted by the optimizer
+        # loss scaling variables by name; empty except in float16
         self.loss_scale_state = self._loss_scale.state if self._loss_scale else {}
+        # optimizer variables by name, plus the example count for variable batch sizes
         self.slots = slots_by_name(self.optimizer, model.trainable_variables)
         self._batch_size = plan.train_batch_size
         if self._batch_size is None:
@@ -161,11 +129,7 @@ class TrainingSteps:
         return int(self.step.numpy()) * self._batch_size
 
     def compile(self, iterator: Iterator) -> None:
-        """Trace the compiled call ahead of the first `take`, without running a step.
-
-        Args:
-          iterator: as for `take`.
-        """
+        """Trace the compiled call ahead of the first `take`, without running a step."""
         self._compiled.get_concrete_function(iterator, tf.constant(1))
 
     def take(self, iterator: Iterator, num_steps: int) -> dict[str, np.ndarray]:
@@ -173,10 +137,6 @@ class TrainingSteps:
 
         In float16, a step whose gradients overflow changes only the loss scale and the step count, and consumes its
         batch; the call continues unless the scale cannot decrease further.
-
-        Args:
-          iterator: yields batches distributed by the strategy.
-          num_steps: number of steps to run.
 
         Returns:
           Name to float [steps taken]: loss, each loss of the task, learning_rate, gradient_norm (before clipping),
@@ -238,11 +198,7 @@ class TrainingSteps:
     def _gradients(
         self, batch: Mapping[str, tf.Tensor], step: tf.Tensor
     ) -> tuple[list[tf.Tensor | None], dict[str, tf.Tensor]]:
-        """Compute this replica's gradients and scalars; both must be summed over replicas.
-
-        Returns:
-          A gradient per trainable variable, None if no loss depends on it; and a dict of float32 scalars.
-        """
+        """Compute this replica's gradients and scalars; both must be summed over replicas."""
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         first_part = self._num_parts * (step * self._strategy.num_replicas_in_sync + tf.cast(replica, tf.int64))
         if self._num_parts == 1:
@@ -328,10 +284,8 @@ class TrainingSteps:
         """Sum gradients and scalars over the parts of a batch, one part after another.
 
         Args:
-          parts: from `_parts`.
           of_part: maps a part and its number, int64, to a gradient per trainable variable, None if no loss depends on
             it, and scalars.
-          no_sums: a zero for each scalar.
         """
         unused: set[int] = set()
 
@@ -364,13 +318,7 @@ class TrainingSteps:
     def _gradients_of_part(
         self, batch: Mapping[str, tf.Tensor], part: tf.Tensor, weights: Mapping[str, tf.Tensor] | None = None
     ) -> tuple[list[tf.Tensor | tf.IndexedSlices | None], dict[str, tf.Tensor]]:
-        """Compute the gradients and the losses of some examples.
-
-        Args:
-          batch: the examples.
-          part: int64 scalar, index of the part over all steps and replicas; dropout depends on it.
-          weights: total weight of each loss over the whole batch; None if the batch has only one part.
-        """
+        """Compute the gradients and the losses of some examples."""
         with tf.GradientTape() as tape:
             with keras.StatelessScope(self._dropout_seeds(part)):
                 outputs = self._model(batch, training=True)

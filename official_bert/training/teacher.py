@@ -29,31 +29,19 @@ from official_bert.training.run_folder import read_run_config
 
 
 class Teacher(NamedTuple):
-    """A trained model.
+    """A trained model."""
 
-    Attributes:
-      folder: the folder of its other files: output folder of its run, or a folder in another format.
-      is_run: whether it is the output folder of a run of this package.
-      head: flags of its head, by name; it may differ from the student's.
-      reader: its weights.
-      bert_config: its architecture.
-      label_order: the number of its output for each label of the student; None for the same order.
-    """
-
-    folder: str
-    is_run: bool
-    head: dict[str, Any]
-    reader: CheckpointReader
-    bert_config: BertConfig
+    folder: str  # the folder of its other files: output folder of its run, or a folder in another format
+    is_run: bool  # whether it is the output folder of a run of this package
+    head: dict[str, Any]  # flags of its head, by name; it may differ from the student's
+    reader: CheckpointReader  # its weights
+    bert_config: BertConfig  # its architecture
+    # the number of its output for each label of the student; None for the same order
     label_order: list[int] | None = None
 
 
 def find_teacher(config: FinetuningOptions) -> Teacher:
-    """Find the teacher given by the flags; check that it was trained on the same task.
-
-    Raises:
-      UserError: there is no such model, or it was trained for another task or for shorter texts.
-    """
+    """Find the teacher given by the flags; check that it was trained on the same task."""
     path = config.teacher
     reader, bert_config = open_pretrained(path, parameter="teacher")
     folder = model_folders(reader.prefix)[-1]
@@ -83,11 +71,7 @@ class TeacherModel(NamedTuple):
 
 
 def load_teacher(job: FinetuningJob, teacher: Teacher, strategy: tf.distribute.Strategy) -> TeacherModel:
-    """Create the model of a teacher, with its weights.
-
-    Raises:
-      UserError: the checkpoint does not match the run's flags.
-    """
+    """Create the model of a teacher, with its weights."""
     task = job.create_task(dataclasses.replace(job.config, **teacher.head), teacher.bert_config)
     trainer = Trainer(task, strategy, seed=job.config.random_seed)
     load(teacher.reader, trainer.model.weights)
@@ -100,16 +84,6 @@ def write_teacher_records(
     """Write the training records with a teacher's logits, unless an existing file is up to date.
 
     The teacher computes each example once, without dropout; training reads the stored logits in every epoch.
-
-    Args:
-      job: the task to train.
-      teacher: the teacher.
-      load_model: loads the teacher; see `load_teacher`.
-      file: the records without logits, readable by all workers.
-      num_records: number of records.
-
-    Raises:
-      UserError: see `load_teacher`.
     """
     config = job.config
     target = teacher_file(file, job.task)
@@ -146,7 +120,6 @@ def _fingerprint(reader: CheckpointReader) -> str:
 
 
 def _logits(model: TeacherModel, file: RecordFile, num_records: int, config: FinetuningOptions) -> Iterator[np.ndarray]:
-    """Return the logits of each record, in record order."""
     task, trainer = model
     with reporting_damaged_records([file.path], file.schema):
         yield from trainer.compute_by_record(

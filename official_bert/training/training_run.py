@@ -31,25 +31,13 @@ class TimeBudget:
     """Clock of a run: a resumed run continues with the seconds stored in its checkpoint.
 
     For a schedule that does not decay by time, the budget has no limit and no state.
-
-    Attributes:
-      is_used_up: whether the last `update` found no time left.
     """
 
     def __init__(self, max_seconds: float, used_share: keras.Variable | None, cluster: Cluster):
-        """Start the clock.
-
-        Args:
-          max_seconds: the budget.
-          used_share: the schedule's variable for the used fraction of the budget; None if it has none.
-          cluster: the processes that train together; the clock of the chief counts.
-
-        Raises:
-          ValueError: the schedule needs a budget above 0.
-        """
+        """Start the clock."""
         if used_share is not None and max_seconds <= 0:
             raise ValueError(f"max_seconds={max_seconds}: must be above 0")
-        self.is_used_up = False
+        self.is_used_up = False  # whether the last `update` found no time left
         self._max_seconds = max_seconds
         self._used_share = used_share
         self._cluster = cluster
@@ -105,13 +93,7 @@ class RunRequests:
     """
 
     def __init__(self, *, save_seconds: float = 0, max_seconds: float = 0, may_raise: bool = True):
-        """Configure the requests; the clocks start with the block.
-
-        Args:
-          save_seconds: seconds between checkpoints; 0 disables them.
-          max_seconds: seconds after which training ends; 0 for no limit.
-          may_raise: whether `raised` may raise; otherwise it only records SIGTERM.
-        """
+        """Configure the requests; the clocks start with the block."""
         self._save_seconds = save_seconds
         self._max_seconds = max_seconds
         self._may_raise = may_raise
@@ -179,29 +161,17 @@ class RunRequests:
 
 @dataclasses.dataclass(kw_only=True)
 class TrainingRun:
-    """The parts of a run, assembled by `Trainer.train`.
+    """The parts of a run, assembled by `Trainer.train`."""
 
-    Attributes:
-      plan: training settings.
-      model: the model.
-      steps: runs the steps and holds the optimizer's state.
-      cluster: the processes that train together.
-      folder: the checkpoint folder.
-      scalar_log: log of scalars.
-      evaluate: as in `Trainer.train`.
-      callbacks: as in `Trainer.train`.
-      requests: external requests for checkpoints or the end, by time or signal.
-    """
-
-    plan: TrainingPlan
-    model: keras.Model
-    steps: TrainingSteps
-    cluster: Cluster
-    folder: CheckpointFolder
-    scalar_log: ScalarLog
-    evaluate: Callable[[int], bool] | None
-    callbacks: keras.callbacks.CallbackList
-    requests: RunRequests
+    plan: TrainingPlan  # training settings
+    model: keras.Model  # the model
+    steps: TrainingSteps  # runs the steps and holds the optimizer's state
+    cluster: Cluster  # the processes that train together
+    folder: CheckpointFolder  # the checkpoint folder
+    scalar_log: ScalarLog  # log of scalars
+    evaluate: Callable[[int], bool] | None  # as in `Trainer.train`
+    callbacks: keras.callbacks.CallbackList  # as in `Trainer.train`
+    requests: RunRequests  # external requests for checkpoints or the end, by time or signal
 
     def __post_init__(self):
         self._failures = FailurePolicy(self.plan.nan_policy)
@@ -214,11 +184,7 @@ class TrainingRun:
         return int(self.steps.step.numpy())
 
     def resume(self) -> None:
-        """Restore the last checkpoint of the folder.
-
-        Raises:
-          UserError: it does not match the model or the optimizer.
-        """
+        """Restore the last checkpoint of the folder."""
         latest = self.folder.latest
         self.folder.remove_leftovers()
         reader = CheckpointReader(latest)
@@ -254,14 +220,7 @@ class TrainingRun:
         return True
 
     def take_steps(self, batches: Callable[[int], tf.data.Dataset]) -> bool:
-        """Train to the last step of the plan; return False if a signal or the time limit stopped it.
-
-        Args:
-          batches: as in `Trainer.train`.
-
-        Raises:
-          UserError: a loss is not finite.
-        """
+        """Train to the last step of the plan; return False if a signal or the time limit stopped it."""
         start = self.step
         logging.info(
             "training %s parameters from step %d to %d on %d device(s)",

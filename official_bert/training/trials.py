@@ -21,21 +21,14 @@ from official_bert.training.run_folder import (
 
 
 class Trial(NamedTuple):
-    """One run of a command that trains and evaluates.
+    """One run of a command that trains and evaluates."""
 
-    Attributes:
-      script: the command.
-      config: its flags.
-      metric: the key in `eval_results.txt` to report.
-    """
-
-    script: str
-    config: TrainingOptions
-    metric: str
+    script: str  # the command
+    config: TrainingOptions  # its flags
+    metric: str  # the key in `eval_results.txt` to report
 
     @property
     def score(self) -> float | None:
-        """The score; None if unfinished."""
         path = os.path.join(self.config.output_dir, RESULTS_FILE)
         return read_results(path).get(self.metric) if files.exists(path) else None
 
@@ -56,29 +49,14 @@ class Trial(NamedTuple):
             )
 
     def run(self, name: str) -> None:
-        """Run or resume the command quietly to its end.
-
-        Args:
-          name: its name in messages.
-
-        Raises:
-          UserError: it was stopped, or produced no score.
-        """
+        """Run or resume the command quietly to its end."""
         exit_code = run_script(self.script, self.config)
         if self.score is None:
             raise unfinished(name, exit_code)
 
 
 def run_script(script: str, config: object) -> int:
-    """Run a command quietly to its end; pass SIGTERM on, after which it saves a checkpoint.
-
-    Args:
-      script: the command's name.
-      config: the flags.
-
-    Returns:
-      The exit code.
-    """
+    """Run a command quietly to its end; pass SIGTERM on, after which it saves a checkpoint."""
     command = [sys.executable, "-m", "official_bert", script, *to_arguments(config)]
     command.append("--verbosity=-1")  # warnings and errors
     with subprocess.Popen(command) as process:

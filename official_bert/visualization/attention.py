@@ -20,20 +20,14 @@ _LARGEST_UINT16 = 65535  # an attention weight of 1 in the page
 
 @dataclasses.dataclass(frozen=True)
 class Attributions:
-    """The contribution of each wordpiece to a prediction; positive numbers speak for it, negative ones against it.
+    """The contribution of each wordpiece to a prediction; positive numbers speak for it, negative ones against it."""
 
-    Attributes:
-      prediction: the predicted label, number or answer.
-      gradient_times_input: float32 [S], gradient of the prediction's score times the word embedding.
-      integrated_gradients: float32 [S], gradients averaged between the text and the same number of [MASK], times the
-        difference of the embeddings. They sum to the difference of the scores of both texts.
-
-    Sources: Simonyan et al., "Deep Inside Convolutional Networks" (2014); Sundararajan et al., "Axiomatic Attribution
-    for Deep Networks" (2017), equation 3.
-    """
-
-    prediction: str
-    gradient_times_input: np.ndarray
+    prediction: str  # the predicted label, number or answer
+    gradient_times_input: np.ndarray  # float32 [S], gradient of the prediction's score times the word embedding
+    # float32 [S], gradients averaged between the text and the same number of [MASK], times the difference of the
+    # embeddings. They sum to the difference of the scores of both texts. Sources: Simonyan et al., "Deep Inside
+    # Convolutional Networks" (2014); Sundararajan et al., "Axiomatic Attribution for Deep Networks" (2017),
+    # equation 3
     integrated_gradients: np.ndarray
 
     def as_json(self) -> dict[str, Any]:
@@ -47,27 +41,18 @@ class Attributions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttentionView:
-    """The attention of an encoder's heads over a text.
+    """The attention of an encoder's heads over a text."""
 
-    Attributes:
-      tokens: the S wordpieces, including [CLS] and [SEP].
-      segment_ids: segment of each wordpiece, 0 for the first text and 1 for the second.
-      words: the W words, as they appear in the text.
-      word_indices: index of each wordpiece's word; never decreases.
-      attention: float32 [L, N, S, S], the attention from each wordpiece to every other; each row sums to 1.
-      predictions: for each wordpiece, the most likely wordpieces and their probabilities when it is masked; None for
-        [CLS] and [SEP]. None if the checkpoint has no masked-LM head.
-      notes: remarks for the reader, for example that the text was truncated.
-      attributions: of the prediction of a classifier, of question answering or of a tagger; None for other models.
-    """
-
-    tokens: Sequence[str]
-    segment_ids: Sequence[int]
-    words: Sequence[str]
-    word_indices: Sequence[int]
-    attention: np.ndarray
+    tokens: Sequence[str]  # the S wordpieces, including [CLS] and [SEP]
+    segment_ids: Sequence[int]  # segment of each wordpiece, 0 for the first text and 1 for the second
+    words: Sequence[str]  # the W words, as they appear in the text
+    word_indices: Sequence[int]  # index of each wordpiece's word; never decreases
+    attention: np.ndarray  # float32 [L, N, S, S], the attention from each wordpiece to every other; each row sums to 1
+    # for each wordpiece, the most likely wordpieces and their probabilities when it is masked; None for [CLS] and
+    # [SEP]. None if the checkpoint has no masked-LM head
     predictions: Sequence[Sequence[tuple[str, float]] | None] | None
-    notes: Sequence[str] = ()
+    notes: Sequence[str] = ()  # remarks for the reader, for example that the text was truncated
+    # of the prediction of a classifier, of question answering or of a tagger; None for other models
     attributions: Attributions | None = None
 
     @property
@@ -84,10 +69,10 @@ def merge_words(attention: np.ndarray, word_indices: Sequence[int]) -> np.ndarra
 
     Args:
       attention: float [..., S, S], from wordpieces (rows) to wordpieces (columns).
-      word_indices: index of each wordpiece's word; never decreases.
 
     Returns:
       float [..., W, W].
+
     Source: BertViz; Clark et al., "What Does BERT Look At?", section 4.1.
     """
     firsts = _first_pieces(word_indices)
@@ -105,7 +90,6 @@ def as_json(view: AttentionView, *, merges_words: bool) -> dict[str, Any]:
     """Return the content as JSON values; numbers are the exact float32 values.
 
     Args:
-      view: the attention of a text.
       merges_words: whether to add `word_attention`, [L, N, W, W]; see `merge_words`.
     """
     values = {
@@ -129,15 +113,6 @@ def page(view: AttentionView, *, layer: int, head: int, merges_words: bool) -> s
 
     Attention is rounded to steps of 1/65535; the page shows three decimals. The page's script inserts the input text as
     plain text, so it cannot become markup.
-
-    Args:
-      view: the attention of a text.
-      layer: index of the layer to show first, from 0.
-      head: index of the head to show first, from 0.
-      merges_words: whether to show words first instead of wordpieces; the page can show both.
-
-    Returns:
-      HTML.
     """
     num_layers, num_heads = view.attention.shape[:2]
     rounded = np.rint(view.attention * _LARGEST_UINT16).astype("<u2")

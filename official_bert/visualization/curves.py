@@ -57,43 +57,25 @@ _TITLES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """The metrics of a run.
+    """The metrics of a run."""
 
-    Attributes:
-      name: name in the legend.
-      folder: the run's folder.
-      series: values by split and metric name.
-    """
-
-    name: str
-    folder: str
-    series: Mapping[tuple[str, str], Series]
+    name: str  # name in the legend
+    folder: str  # the run's folder
+    series: Mapping[tuple[str, str], Series]  # values by split and metric name
 
 
 class Panel(NamedTuple):
-    """A plot of one metric.
+    """A plot of one metric."""
 
-    Attributes:
-      split: "train" or "eval".
-      name: name of the metric.
-      title: title of the plot.
-      is_loss: whether a logarithmic scale makes sense.
-      is_smoothed: whether to smooth the values, which is useful for values of single batches.
-    """
-
-    split: str
-    name: str
-    title: str
-    is_loss: bool
-    is_smoothed: bool
+    split: str  # "train" or "eval"
+    name: str  # name of the metric
+    title: str  # title of the plot
+    is_loss: bool  # whether a logarithmic scale makes sense
+    is_smoothed: bool  # whether to smooth the values, which is useful for values of single batches
 
 
 def check_comparable(runs: Sequence[Run]) -> None:
-    """Check that the metrics of runs can be compared.
-
-    Raises:
-      UserError: two runs have no loss or no score in common except those of every task.
-    """
+    """Check that the metrics of runs can be compared."""
     for first, second in itertools.combinations(runs, 2):
         for split in _SPLIT_TITLES:
             names, others = _own_names(first, split), _own_names(second, split)
@@ -149,10 +131,10 @@ def smoothed(values: Sequence[float], smoothing: float) -> np.ndarray:
 
     Args:
       values: floats [T].
-      smoothing: weight of each value relative to the next, from 0 (no smoothing) to less than 1.
 
     Returns:
       float64 [T].
+
     Source: TensorBoard; as in Adam, Kingma and Ba, section 3.
     """
     averages = np.empty(len(values))
@@ -168,14 +150,6 @@ def page(runs: Sequence[Run], *, smoothing: float, notes: Sequence[str] = ()) ->
     """Create an HTML page that needs no other file and no network.
 
     It contains all points in float32. If there are too many, neighbouring points are averaged, and a note says so.
-
-    Args:
-      runs: the runs to draw.
-      smoothing: initial smoothing; see `smoothed`.
-      notes: notes to show.
-
-    Returns:
-      HTML.
     """
     notes = list(notes)
     num_points = sum(len(series.steps) for run in runs for series in run.series.values())

@@ -20,16 +20,7 @@ _DASHES = ("-", (0, (7, 3)), (0, (2, 3)), (0, (9, 3, 2, 3)))
 
 
 def draw(runs: Sequence[Run], sink: IO[bytes], *, smoothing: float) -> None:
-    """Draw all metrics of runs as PNG, smoothed, with the raw values in a lighter shade.
-
-    Args:
-      runs: the runs to draw.
-      sink: binary file to write to.
-      smoothing: see `smoothed`; 0 draws only the raw values.
-
-    Raises:
-      UserError: matplotlib is not installed.
-    """
+    """Draw all metrics of runs as PNG, smoothed, with the raw values in a lighter shade."""
     require("matplotlib", extra="plots")
     from matplotlib.figure import Figure
 

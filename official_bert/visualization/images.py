@@ -19,18 +19,7 @@ _SHOWN_CHARACTERS = 50  # per text
 
 
 def draw_head(view: AttentionView, sink: IO[bytes], *, layer: int, head: int, merges_words: bool) -> None:
-    """Draw the attention of a head as a heat map, as PNG.
-
-    Args:
-      view: the attention of a text.
-      sink: binary file to write to.
-      layer: index of the layer, from 0.
-      head: index of the head in the layer, from 0.
-      merges_words: whether rows and columns are words instead of wordpieces.
-
-    Raises:
-      UserError: matplotlib is not installed.
-    """
+    """Draw the attention of a head as a heat map, as PNG."""
     weights, texts = view.attention[layer, head], view.tokens
     if merges_words:
         weights, texts = merge_words(weights, view.word_indices), view.words
@@ -45,16 +34,7 @@ def draw_head(view: AttentionView, sink: IO[bytes], *, layer: int, head: int, me
 
 
 def draw_overview(view: AttentionView, sink: IO[bytes], *, merges_words: bool) -> None:
-    """Draw the attention of all heads, a row for each layer, as PNG; colors show the square root, as in the page.
-
-    Args:
-      view: the attention of a text.
-      sink: binary file to write to.
-      merges_words: whether rows and columns of each head are words instead of wordpieces.
-
-    Raises:
-      UserError: matplotlib is not installed.
-    """
+    """Draw the attention of all heads, a row for each layer, as PNG; colors show the square root, as in the page."""
     weights = merge_words(view.attention, view.word_indices) if merges_words else view.attention
     num_layers, num_heads, length, _ = weights.shape
     gap = max(1, round(_GAP * length))
@@ -96,9 +76,6 @@ def draw(points: np.ndarray, shares: np.ndarray, texts: Sequence[str], title: st
     Args:
       points: float [N, 2], the first two principal components.
       shares: float [2], fraction of the variance that each component explains.
-      texts: the N texts.
-      title: title of the image.
-      sink: binary file to write to.
     """
     from matplotlib.figure import Figure  # needs an extra
 

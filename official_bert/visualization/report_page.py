@@ -39,13 +39,6 @@ def filled(template: str, data: Mapping[str, Any]) -> str:
     `{{page.js}}` are replaced by the code that all pages share. `{{policy}}` is its Content-Security-Policy, and the
     element with `{{data}}` is read by `page.js`. The policy permits only these two elements, and the script inserts
     data as text only, so user texts cannot become markup.
-
-    Args:
-      template: name of the template.
-      data: JSON values; `page.js` shows the sentences in `notes`.
-
-    Returns:
-      HTML.
     """
     page = _read(template)
     for name in _SHARED:
@@ -67,155 +60,96 @@ def _sha256(text: str) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of a report.
+    """A part of a report."""
 
-    Attributes:
-      title: headline.
-      note: explanation below the headline.
-    """
-
-    title: str
-    note: str = ""
+    title: str  # headline
+    note: str = ""  # explanation below the headline
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scores(Section):
-    """The scores of a run.
+    """The scores of a run."""
 
-    Attributes:
-      values: scores by name; shown rounded, with `str(number)` on hover, as in `eval_results.txt`.
-    """
-
-    values: Mapping[str, Any]
+    values: Mapping[str, Any]  # scores by name; shown rounded, with `str(number)` on hover, as in `eval_results.txt`
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table(Section):
-    """A table with names in the first column and numbers in the others.
+    """A table with names in the first column and numbers in the others."""
 
-    Attributes:
-      columns: the header.
-      rows: the rows, each with a cell per column.
-      decimals: number of decimals of floats.
-    """
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str | int | float]]
-    decimals: int = 3
+    columns: Sequence[str]  # the header
+    rows: Sequence[Sequence[str | int | float]]  # the rows, each with a cell per column
+    decimals: int = 3  # number of decimals of floats
 
 
 class Bar(NamedTuple):
-    """A bar of a histogram.
+    """A bar of a histogram."""
 
-    Attributes:
-      name: label below the bar.
-      counts: heights of its parts, from bottom to top.
-      text: label above the bar.
-    """
-
-    name: str
-    counts: Sequence[int]
-    text: str
+    name: str  # label below the bar
+    counts: Sequence[int]  # heights of its parts, from bottom to top
+    text: str  # label above the bar
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bars(Section):
-    """A histogram with stacked bars.
+    """A histogram with stacked bars."""
 
-    Attributes:
-      parts: names of the parts.
-      bars: the bars from left to right.
-      axis: title of the axis.
-    """
-
-    parts: Sequence[str]
-    bars: Sequence[Bar]
-    axis: str
+    parts: Sequence[str]  # names of the parts
+    bars: Sequence[Bar]  # the bars from left to right
+    axis: str  # title of the axis
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reliability(Section):
-    """A reliability diagram: accuracy by confidence.
+    """A reliability diagram: accuracy by confidence."""
 
-    Attributes:
-      bins: bounds, number of predictions, mean confidence and accuracy of each interval; see
-        `metrics.classification.ConfidenceBin`.
-    """
-
+    # bounds, number of predictions, mean confidence and accuracy of each interval; see
+    # `metrics.classification.ConfidenceBin`
     bins: Sequence[tuple[float, float, int, float, float]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scatter(Section):
-    """A scatter plot of gold and predicted values.
+    """A scatter plot of gold and predicted values."""
 
-    Attributes:
-      points: gold and predicted value of each example, all finite.
-    """
-
-    points: Sequence[tuple[float, float]]
+    points: Sequence[tuple[float, float]]  # gold and predicted value of each example, all finite
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Matrix(Section):
-    """A confusion matrix; rows are gold names, columns are predicted names.
+    """A confusion matrix; rows are gold names, columns are predicted names."""
 
-    Attributes:
-      names: names of the rows and columns.
-      counts: the rows.
-    """
-
-    names: Sequence[str]
-    counts: Sequence[Sequence[int]]
+    names: Sequence[str]  # names of the rows and columns
+    counts: Sequence[Sequence[int]]  # the rows
 
 
 class Part(NamedTuple):
-    """A part of a text.
+    """A part of a text."""
 
-    Attributes:
-      text: the characters.
-      mark: any of "gold", "predicted", "right" and "wrong", separated by spaces, or "" for unmarked text.
-      label: label beside the text.
-    """
-
-    text: str
-    mark: str = ""
-    label: str = ""
+    text: str  # the characters
+    mark: str = ""  # any of "gold", "predicted", "right" and "wrong", separated by spaces, or "" for unmarked text
+    label: str = ""  # label beside the text
 
 
 class Text(NamedTuple):
-    """A text of a wrongly predicted example.
+    """A text of a wrongly predicted example."""
 
-    Attributes:
-      name: caption.
-      parts: the parts of the text, in order.
-    """
-
-    name: str
-    parts: Sequence[Part]
+    name: str  # caption
+    parts: Sequence[Part]  # the parts of the text, in order
 
 
 class Mistake(NamedTuple):
-    """An example that was predicted wrongly.
+    """An example that was predicted wrongly."""
 
-    Attributes:
-      facts: names and values, such as the gold label.
-      texts: the texts of the example.
-    """
-
-    facts: Mapping[str, str]
-    texts: Sequence[Text]
+    facts: Mapping[str, str]  # names and values, such as the gold label
+    texts: Sequence[Text]  # the texts of the example
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mistakes(Section):
-    """The worst mistakes.
+    """The worst mistakes."""
 
-    Attributes:
-      mistakes: the worst one first, at most `NUM_MISTAKES`.
-    """
-
-    mistakes: Sequence[Mistake]
+    mistakes: Sequence[Mistake]  # the worst one first, at most `NUM_MISTAKES`
 
 
 class Span(NamedTuple):
@@ -227,13 +161,7 @@ class Span(NamedTuple):
 
 
 def write_report(path: str, title: str, sections: Sequence[Section]) -> None:
-    """Write a report as a self-contained HTML file, and log its name.
-
-    Args:
-      path: the file.
-      title: the headline.
-      sections: the sections, in order.
-    """
+    """Write a report as a self-contained HTML file, and log its name."""
     page = report_page(title, sections)
     with writing.atomic_write(path) as sink:
         sink.write(page)
@@ -310,15 +238,7 @@ def _shortened_parts(parts: Sequence[Part]) -> list[Part]:
 
 
 def marked(text: str, spans: Sequence[Span]) -> list[Part]:
-    """Split a text at the bounds of spans; where spans overlap, a part has the marks of all of them.
-
-    Args:
-      text: the text.
-      spans: ranges in the text, in any order.
-
-    Returns:
-      The parts, none of them empty.
-    """
+    """Split a text at the bounds of spans; where spans overlap, a part has the marks of all of them."""
     edges = sorted({0, len(text)}.union(*((span.start, span.end) for span in spans)))
     return [
         Part(text[start:end], " ".join(sorted({mark for first, last, mark in spans if first <= start and end <= last})))
@@ -332,9 +252,6 @@ def scores_by_name(
     """Make a table of precision, recall and F1 by name; if there are many, of the names with the most mistakes.
 
     Args:
-      title: the headline.
-      kind: header of the names, such as "label".
-      names: the C names.
       gold: int [C], number of gold occurrences of each name.
       predicted: int [C], number of predictions of each name.
       correct: int [C], number of correct predictions of each name.
@@ -363,11 +280,8 @@ def confusion_section(
     """Make a confusion matrix; if there are many names, of those with the most mistakes.
 
     Args:
-      title: the headline.
-      names: the C names.
       gold: int [N], each in [0, C).
       predicted: int [N], each in [0, C).
-      note: additional note.
     """
     gold, predicted = np.asarray(gold, np.int64), np.asarray(predicted, np.int64)
     is_wrong = gold != predicted

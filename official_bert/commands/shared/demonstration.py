@@ -18,15 +18,7 @@ MARKER = "made_by_a_demo"
 
 
 def prepare_folder(folder: Path, made_files: Sequence[str]) -> None:
-    """Create the output folder, or empty one that an earlier demo created.
-
-    Args:
-      folder: the demo's folder; nothing is deleted if it contains other files.
-      made_files: globs of the files that the demo creates.
-
-    Raises:
-      UserError: the folder has files that the demo did not create.
-    """
+    """Create the output folder, or empty one that an earlier demo created."""
     writing.make_folders(str(folder))
     present = {path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
     made = {path for pattern in (MARKER, *made_files) for path in folder.glob(pattern)} & present
@@ -56,25 +48,13 @@ def write_demo_data(folder: str) -> None:
 
 
 def run_command(script: str, **flag_values: str | int | float | bool) -> None:
-    """Print a command as typed in a shell, and run it.
-
-    Args:
-      script: the command's name.
-      **flag_values: flags in order; True for a flag without a value.
-
-    Raises:
-      UserError: the command fails; its error is already on standard error.
-    """
+    """Print a command as typed in a shell, and run it."""
     flags = [f"--{name}" if value is True else f"--{name}={value}" for name, value in flag_values.items()]
     run_python("-m", "official_bert", script, *flags)
 
 
 def run_python(*arguments: str) -> None:
-    """Print a command for this Python as typed in a shell, and run it.
-
-    Raises:
-      UserError: the command fails; its error is already on standard error.
-    """
+    """Print a command for this Python as typed in a shell, and run it."""
     print_text("$ " + wrapped(_this_python(), *arguments))
     exit_code = subprocess.run([sys.executable, *arguments], check=False).returncode
     if exit_code:
@@ -82,11 +62,7 @@ def run_python(*arguments: str) -> None:
 
 
 def run_outside_project(program: str) -> None:
-    """Print a Python program as typed in a shell, and run it in a process that cannot import this project.
-
-    Raises:
-      UserError: the program fails.
-    """
+    """Print a Python program as typed in a shell, and run it in a process that cannot import this project."""
     print_text(f"$ {_this_python()} -I -c {shlex.quote(program)}")
     # TensorFlow's device messages would hide the answer.
     process = subprocess.run([sys.executable, "-I", "-c", program], check=False, stderr=subprocess.PIPE, text=True)
@@ -103,14 +79,7 @@ def _this_python() -> str:
 
 
 def wrapped(*words: str) -> str:
-    """Format a command over several lines that a shell reads as one.
-
-    Args:
-      *words: the program and its arguments.
-
-    Returns:
-      The quoted words, with a backslash at line ends.
-    """
+    """Format a command over several lines that a shell reads as one."""
     lines = [""]
     for word in map(quoted, words):
         if lines[-1] and len(lines[-1]) + len(word) > LINE_WIDTH:
@@ -126,7 +95,6 @@ def quoted(word: str) -> str:
 
 
 def print_title(text: str) -> None:
-    """Print the title of a step."""
     print_text(f"\n== {text}")
 
 

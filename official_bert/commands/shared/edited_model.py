@@ -34,27 +34,16 @@ class EditedModelOptions(Options):
 
 
 class EditedModel(NamedTuple):
-    """The source model.
+    """The source model."""
 
-    Attributes:
-      prefixes: its checkpoints.
-      config_file: the architecture file; None if there is none.
-      bert_config: the architecture.
-      vocabulary: the vocabulary, if known.
-    """
-
-    prefixes: list[str]
-    config_file: str | None
-    bert_config: BertConfig | None
-    vocabulary: "Vocabulary | None"
+    prefixes: list[str]  # its checkpoints
+    config_file: str | None  # the architecture file; None if there is none
+    bert_config: BertConfig | None  # the architecture
+    vocabulary: "Vocabulary | None"  # the vocabulary, if known
 
 
 def read_edited_model(config: EditedModelOptions) -> EditedModel:
-    """Find the checkpoints and read their files, without TensorFlow.
-
-    Raises:
-      UserError: a file is missing or corrupt, or they do not match.
-    """
+    """Find the checkpoints and read their files, without TensorFlow."""
     from official_bert.checkpoints.state_file import find_checkpoint, find_config, model_folders
     from official_bert.tokenization import read_vocabulary_file
     from official_bert.tokenization.tokenizer_files import try_find_vocabulary

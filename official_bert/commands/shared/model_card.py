@@ -33,16 +33,7 @@ def model_card(
     labels: Sequence[str] = (),
     training: Mapping[str, str],
 ) -> str:
-    """Write the README.
-
-    Args:
-      name: the model's name.
-      architecture: its class in `transformers`.
-      bert_config: its architecture.
-      tokenizer: its tokenizer.
-      labels: class names, if any.
-      training: known facts about its training, by name.
-    """
+    """Write the README."""
     heads = bert_config.family.hugging_face.heads_of_class(architecture)
     purpose = next((_PURPOSES[head] for head in heads if head in _PURPOSES), "feature-extraction")
     vocabulary = tokenizer.vocabulary
@@ -86,30 +77,16 @@ def _cell(value: object) -> str:
 
 
 class SentenceFolder(NamedTuple):
-    """The files of the folder besides those of the encoder.
+    """The files of the folder besides those of the encoder."""
 
-    Attributes:
-      values: the contents of the JSON files, by path in the folder.
-      arrays: the contents of the safetensors files, by path in the folder.
-    """
-
-    values: dict[str, Any]
-    arrays: dict[str, dict[str, np.ndarray]]
+    values: dict[str, Any]  # the contents of the JSON files, by path in the folder
+    arrays: dict[str, dict[str, np.ndarray]]  # the contents of the safetensors files, by path in the folder
 
 
 def sentence_folder(
     config: SentenceEncoderConfig, arrays: Mapping[str, np.ndarray], hidden_size: int
 ) -> SentenceFolder:
-    """Describe the modules of a trained sentence encoder.
-
-    Args:
-      config: the flags of the run.
-      arrays: the arrays of its checkpoint.
-      hidden_size: hidden size of the encoder.
-
-    Raises:
-      UserError: sentence-transformers does not support the pooling.
-    """
+    """Describe the modules of a trained sentence encoder."""
     unknown = next((pooling for pooling in config.poolings if pooling not in _POOLINGS), None)
     if unknown is not None:
         raise UserError(f"sentence-transformers does not support pooling={unknown}, only {', '.join(_POOLINGS)}")

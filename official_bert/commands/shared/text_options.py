@@ -117,7 +117,6 @@ class TextFileOptions(Options):
 
     @property
     def source(self) -> "TextSource":
-        """The texts."""
         from official_bert.data.text_inputs import TextSource
 
         columns = [column for column in (self.text_column, self.text_b_column) if column is not None] or None
@@ -140,20 +139,7 @@ class OutputTableOptions(Options):
 def write_rows(
     config: OutputTableOptions, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, if_empty: str
 ) -> int:
-    """Write a table; an error leaves no partial file.
-
-    Args:
-      config: the output flags.
-      columns: the names of the columns.
-      rows: the cells of each row; in TSV, whitespace within a cell becomes a single space.
-      if_empty: the error message if there are no rows.
-
-    Returns:
-      The number of rows.
-
-    Raises:
-      UserError: there are no rows, or the file cannot be written.
-    """
+    """Write a table; an error leaves no partial file."""
     number = 0
     with writing.atomic_write(config.output_file) as sink:
         if config.output_format == "tsv":
@@ -218,7 +204,6 @@ class MiningOptions(OutputTableOptions, CandidateOptions):
 
     @property
     def corpus(self) -> "TextSource":
-        """The texts of the corpus."""
         from official_bert.data.text_inputs import TextSource
 
         columns = None if self.corpus_column is None else [self.corpus_column]

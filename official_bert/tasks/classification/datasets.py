@@ -65,25 +65,6 @@ def custom_dataset(
     """Define a custom data set: TSV (.tsv, .txt: no quoting), CSV (.csv), JSONL (.jsonl, .json) or Parquet.
 
     All formats except Parquet (.parquet) may be compressed, with the extension .gz, .bz2, .xz or .zst.
-
-    Args:
-      text_a_column: column of the first text: a name or a 0-based number; a key in JSONL, a name in Parquet.
-      text_b_column: column of the second text, if any.
-      label_column: column of the label; not needed in the file to predict.
-      train_file: path of the split "train".
-      eval_file: path of the split "dev".
-      predict_file: path of the split "test", read without labels.
-      labels: class names in the order of the model's outputs; by default the sorted labels of `train_file`.
-      problem: "single_label", "multi_label" or "regression".
-      label_delimiter: separator of the labels in a multi-label cell; JSONL and Parquet may hold a list instead.
-      has_header: the first row of TSV and CSV names the columns.
-      is_ranking: also score how the second texts of each first text are ranked, by the number or the second label.
-
-    Returns:
-      The data set; pass None as the data folder to its `examples` method.
-
-    Raises:
-      UserError: the arguments are inconsistent, or the labels cannot be read from `train_file`.
     """
     paths = {"train": train_file, "dev": eval_file, "test": predict_file}
     if label_column is None and (train_file or eval_file):
@@ -172,12 +153,7 @@ def _glue_splits(text_a: Column, text_b: Column | None = None, label: Column = "
 
 
 def xnli(language: str = "zh", train_file: str | None = None) -> Dataset:
-    """Return the XNLI data set for a language.
-
-    Args:
-      language: language of the evaluation rows.
-      train_file: a path, or a file in the data folder; by default the training texts translated into the language.
-    """
+    """Return the XNLI data set for a language."""
     train_file = train_file or f"multinli/multinli.train.{language}.tsv"
     return Dataset(
         "xnli",
@@ -282,11 +258,7 @@ GLUE_NAMES = {name: dataset.glue_name for name, dataset in DATASETS.items() if d
 
 
 def check_task_name(name: str) -> None:
-    """Raise unless a data set has this name, ignoring case.
-
-    Raises:
-      UserError: the name is unknown; the message suggests similar ones.
-    """
+    """Raise unless a data set has this name, ignoring case."""
     if name.lower() in TASK_NAMES:
         return
     similar = difflib.get_close_matches(name.lower(), TASK_NAMES)
@@ -295,11 +267,7 @@ def check_task_name(name: str) -> None:
 
 
 def named_dataset(name: str) -> Dataset:
-    """Return a data set by its name, ignoring case.
-
-    Raises:
-      UserError: there is no such data set.
-    """
+    """Return a data set by its name, ignoring case."""
     check_task_name(name)
     if name.lower() not in DATASETS:
         raise UserError(f"task_name={name}: needs further flags of run_classifier; choose one of {', '.join(DATASETS)}")

@@ -35,60 +35,37 @@ _LARGEST_FLOAT32 = 3.4e38
 
 
 class TextExample(NamedTuple):
-    """One or two texts to classify.
+    """One or two texts to classify."""
 
-    Attributes:
-      guid: the example's id, as in the reference: "train-1".
-      text_a: the first text.
-      text_b: the second text of a pair.
-      label: the label as written in the file, without surrounding white space; None if the file has none.
-      where: file and line, for error messages.
-      id: value of the `id` column of a custom data set; None if the file has none.
-    """
-
-    guid: str
-    text_a: str
-    text_b: str | None
-    label: str | None
-    where: str
-    id: str | None = None
+    guid: str  # the example's id, as in the reference: "train-1"
+    text_a: str  # the first text
+    text_b: str | None  # the second text of a pair
+    label: str | None  # the label as written in the file, without surrounding white space; None if the file has none
+    where: str  # file and line, for error messages
+    id: str | None = None  # value of the `id` column of a custom data set; None if the file has none
 
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """A split of a data set: its file and that file's layout.
+    """A split of a data set: its file and that file's layout."""
 
-    Attributes:
-      names: candidate names of the file or folder in the data folder; the first that exists is read.
-      text_a: column of the first text.
-      text_b: column of the second text; None for single texts.
-      label: column of the label; None if the split has no labels.
-      read: function that reads the rows of the file.
-      has_header: the first row names the columns.
-      guid_prefix: prefix of the guids; by default the split's name.
-      guid_column: column with the rest of the guid; by default the row number.
-      is_header_counted: count the header as row 0, as the reference's guids do; otherwise the first example is row 0.
-      id_column: column of the ids to keep; optional in each row and, if given by name, in the header.
-      language: read only rows with this value in their first column.
-      renamed_labels: maps labels in the file to the labels to use.
-      skip_short_rows: skip rows with missing columns, with a warning.
-      most_columns: maximum number of columns per row; with a header, its width; None for no limit.
-    """
-
-    names: tuple[str, ...]
-    text_a: Column
-    text_b: Column | None = None
-    label: Column | None = None
-    read: Callable[[str], Iterator[Row]] = read_tsv
-    has_header: bool = True
-    guid_prefix: str | None = None
-    guid_column: Column | None = None
+    names: tuple[str, ...]  # candidate names of the file or folder in the data folder; the first that exists is read
+    text_a: Column  # column of the first text
+    text_b: Column | None = None  # column of the second text; None for single texts
+    label: Column | None = None  # column of the label; None if the split has no labels
+    read: Callable[[str], Iterator[Row]] = read_tsv  # function that reads the rows of the file
+    has_header: bool = True  # the first row names the columns
+    guid_prefix: str | None = None  # prefix of the guids; by default the split's name
+    guid_column: Column | None = None  # column with the rest of the guid; by default the row number
+    # count the header as row 0, as the reference's guids do; otherwise the first example is row 0
     is_header_counted: bool = True
+    # column of the ids to keep; optional in each row and, if given by name, in the header
     id_column: Column | None = None
-    language: str | None = None
+    language: str | None = None  # read only rows with this value in their first column
+    # maps labels in the file to the labels to use
     renamed_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    skip_short_rows: bool = False
-    most_columns: int | None = None
+    skip_short_rows: bool = False  # skip rows with missing columns, with a warning
+    most_columns: int | None = None  # maximum number of columns per row; with a header, its width; None for no limit
 
     def find(self, data_dir: str | None) -> str:
         """Return the path of the file."""
@@ -99,11 +76,7 @@ class Split:
         raise UserError(f"there is no {' and no '.join(paths)}; check the path")
 
     def examples(self, path: str, guid_prefix: str) -> list[TextExample]:
-        """Read the examples of a file.
-
-        Raises:
-          UserError: the file cannot be read; the message names the first bad row and gives their number.
-        """
+        """Read the examples of a file."""
         rows = without_trailing_blank_rows(self.read(path))
         layout = self
         if self.has_header:
@@ -207,30 +180,20 @@ def collect(convert: Callable[[Any], _T], items: Iterable[Any]) -> list[_T]:
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """A data set: its splits, labels and metrics.
+    """A data set: its splits, labels and metrics."""
 
-    Attributes:
-      name: as in `--task_name`, in lower case.
-      splits: splits by name; evaluation splits begin with "dev", prediction splits with "test".
-      labels: class names, in the order of the model's outputs.
-      problem: "single_label", "multi_label" (any number of classes per example) or "regression".
-      label_range: minimum and maximum regression target.
-      label_delimiter: separator between the labels of a multi-label example.
-      glue_name: its name on the GLUE site; None for other data sets.
-      metrics: names in `metrics.classification.METRICS`, or of `RERANKING_METRICS`, to report; the first is the primary
-        metric.
-      thresholds: see `decide`.
-    """
-
-    name: str
-    splits: Mapping[str, Split]
-    labels: tuple[str, ...] = ()
+    name: str  # as in `--task_name`, in lower case
+    splits: Mapping[str, Split]  # splits by name; evaluation splits begin with "dev", prediction splits with "test"
+    labels: tuple[str, ...] = ()  # class names, in the order of the model's outputs
+    # "single_label", "multi_label" (any number of classes per example) or "regression"
     problem: Problem = "single_label"
-    label_range: tuple[float, float] = (-math.inf, math.inf)
-    label_delimiter: str = ","
+    label_range: tuple[float, float] = (-math.inf, math.inf)  # minimum and maximum regression target
+    label_delimiter: str = ","  # separator between the labels of a multi-label example
+    # names in `metrics.classification.METRICS`, or of `RERANKING_METRICS`, to report; the first is the primary
+    # metric
     metrics: tuple[str, ...] = ("accuracy",)
-    glue_name: str | None = None
-    thresholds: tuple[float, ...] | None = None
+    glue_name: str | None = None  # its name on the GLUE site; None for other data sets
+    thresholds: tuple[float, ...] | None = None  # see `decide`
 
     @property
     def primary_metric(self) -> str:
@@ -245,7 +208,6 @@ class Dataset:
 
     @property
     def test_splits(self) -> tuple[str, ...]:
-        """The prediction splits."""
         return tuple(name for name in self.splits if name.startswith("test"))
 
     def find(self, data_dir: str | None, split: str) -> str:
@@ -257,18 +219,6 @@ class Dataset:
         return self.splits[split].find(data_dir)
 
     def examples(self, data_dir: str | None, split: str) -> list[TextExample]:
-        """Read a split.
-
-        Args:
-          data_dir: the data folder; None for a custom set, whose file names are paths.
-          split: a name in `splits`.
-
-        Returns:
-          The examples, in file order. Labels are not checked: see `check_labels`.
-
-        Raises:
-          UserError: the split does not exist, or its file is missing, empty, not UTF-8 or in another layout.
-        """
         path, layout = self.find(data_dir, split), self.splits[split]
         examples = layout.examples(path, layout.guid_prefix or split)
         num_empty = sum(_has_empty_text(example) for example in examples)
@@ -277,14 +227,7 @@ class Dataset:
         return examples
 
     def parse_label(self, example: TextExample) -> int | float | tuple[int, ...]:
-        """Convert a label to a training target.
-
-        Returns:
-          The class index; the number for regression; one 0 or 1 per class for multi-label.
-
-        Raises:
-          UserError: the label is not allowed.
-        """
+        """Convert a label to a training target."""
         if self.problem == "regression":
             return self._number(example)
         indices = [self._index(name, example) for name in self._names(example)]
@@ -293,19 +236,11 @@ class Dataset:
         return indices[0]
 
     def check_labels(self, examples: Iterable[TextExample]) -> list[int | float | tuple[int, ...]]:
-        """Parse every label, so that errors surface before training.
-
-        Raises:
-          UserError: labels are invalid; the message names the first and gives their number.
-        """
+        """Parse every label, so that errors surface before training."""
         return collect(self.parse_label, examples)
 
     def with_labels_of(self, examples: Iterable[TextExample]) -> "Dataset":
-        """Return a copy of this data set whose labels are the sorted labels of the examples.
-
-        Raises:
-          UserError: there are fewer than two labels, or two that differ only in case.
-        """
+        """Return a copy of this data set whose labels are the sorted labels of the examples."""
         examples = list(examples)
         counts = collections.Counter(name for example in examples for name in self._names(example) if name)
         labels = tuple(sorted(counts))
@@ -366,7 +301,6 @@ def decide(problem: Problem, probabilities: "np.ndarray", thresholds: Sequence[f
     """Turn the outputs of a model into predictions.
 
     Args:
-      problem: the problem type.
       probabilities: float32 [N, C]; for regression, the numbers, [N, 1].
       thresholds: the probability above which a label is predicted: for "multi_label" of each label, C numbers, by
         default 0.5; for "single_label" of the second of two labels, one number, by default the most likely label.

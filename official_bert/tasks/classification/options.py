@@ -250,7 +250,6 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
 
     @property
     def label_names(self) -> list[str]:
-        """The labels listed by --labels."""
         return [name.strip() for name in self.labels.split(",")]
 
     @property

@@ -44,11 +44,7 @@ _CLASS_SCORES = ("precision", "recall", "f1", "count")
 
 
 def configured_dataset(config: ClassifierConfig) -> Dataset:
-    """Return the selected data set; custom labels come from the flags, an earlier run or the training file.
-
-    Raises:
-      UserError: the data set does not exist, or its labels are unknown.
-    """
+    """Return the selected data set; custom labels come from the flags, an earlier run or the training file."""
     name = config.task_name.lower()
     if name == CUSTOM:
         return _custom_dataset(config)
@@ -93,9 +89,6 @@ class TextJoiner:
     """Converter from a text or text pair to model inputs.
 
     Attributes:
-      max_windows: maximum number of windows per example.
-      max_length: maximum number of positions per example, over all windows.
-      tokenizer: converts texts to ids.
       num_shortened: number of truncated examples.
       num_wordpieces: number of wordpieces in all texts.
       num_unknown: number of these that are [UNK].
@@ -112,18 +105,13 @@ class TextJoiner:
         """Create the converter.
 
         Args:
-          tokenizer: converts texts to ids.
           max_seq_length: maximum number of positions per sequence, including [CLS] and [SEP].
-          max_windows: if greater than 1, long texts are split into overlapping windows.
           doc_stride: wordpieces between the starts of consecutive windows; by default half of the room that a window
             leaves beside the other text.
-
-        Raises:
-          UserError: the vocabulary lacks a special token.
         """
-        self.max_windows = max_windows
-        self.max_length = max_windows * max_seq_length
-        self.tokenizer = tokenizer
+        self.max_windows = max_windows  # maximum number of windows per example
+        self.max_length = max_windows * max_seq_length  # maximum number of positions per example, over all windows
+        self.tokenizer = tokenizer  # converts texts to ids
         self._max_seq_length = max_seq_length
         self._doc_stride = doc_stride
         self._specials = tokenizer.specials
@@ -131,15 +119,7 @@ class TextJoiner:
         self.num_shortened = self.num_wordpieces = self.num_unknown = 0
 
     def join(self, text_a: str, text_b: str | None) -> dict[str, Ids | bytes]:
-        """Convert the texts of an example.
-
-        Args:
-          text_a: the first text.
-          text_b: the second text; None or empty for a single text.
-
-        Returns:
-          input_ids, input_mask and segment_ids: all windows concatenated; all but the last are padded.
-        """
+        """Convert the texts of an example."""
         first = self.tokenizer.encode(text_a)
         second = self.tokenizer.encode(text_b) if text_b else []
         self.num_wordpieces += len(first) + len(second)
@@ -185,17 +165,11 @@ class TextJoiner:
 
 
 class LabelledTexts(NamedTuple):
-    """N labelled texts or text pairs, to be written as records; a `SplitWriter`.
+    """N labelled texts or text pairs, to be written as records; a `SplitWriter`."""
 
-    Attributes:
-      joiner: converts texts to ids.
-      texts: the texts or text pairs.
-      labels: their targets, as returned by `Dataset.check_labels`.
-    """
-
-    joiner: TextJoiner
-    texts: Texts
-    labels: Labels
+    joiner: TextJoiner  # converts texts to ids
+    texts: Texts  # the texts or text pairs
+    labels: Labels  # their targets, as returned by `Dataset.check_labels`
 
     def provenance(self, schema: RecordSchema) -> dict[str, Any]:
         """Return everything that determines the records, as in a `Manifest`."""
@@ -203,12 +177,7 @@ class LabelledTexts(NamedTuple):
         return {**self.joiner.identity, "fields": schema.names, **examples}
 
     def write_ids(self, file: RecordFile, *, num_processes: int = 0) -> int:
-        """Write the records, unless an existing file is up to date; return N.
-
-        Args:
-          file: the output file.
-          num_processes: maximum number of processes, 0 for one per processor core; small sets use one.
-        """
+        """Write the records, unless an existing file is up to date; return N."""
         joiner, texts = self.joiner, self.texts
 
         def records() -> Iterator[bytes]:
@@ -259,10 +228,6 @@ def class_score_names(dataset: Dataset, suffix: str = "") -> list[tuple[str, ...
     r"""Return the keys of the per-class scores in `eval_results.txt`: precision, recall, F1 and count.
 
     Unprintable characters in a label are escaped as in Python, such as a tab as `\t`.
-
-    Args:
-      dataset: provides the class names.
-      suffix: suffix of the split.
     """
     labels = [_on_a_line(label) for label in dataset.labels]
     return [tuple(f"eval_{score}_{label}{suffix}" for score in _CLASS_SCORES) for label in labels]
@@ -274,9 +239,7 @@ def class_scores(
     """Score each class separately; empty for regression.
 
     Args:
-      dataset: provides the class names.
       predictions: label_ids int [N] or [N, C] and probabilities float32 [N, C].
-      suffix: suffix of the split.
     """
     if dataset.problem == "regression":
         return {}
@@ -295,8 +258,6 @@ def write_confusion_matrix(path: str, dataset: Dataset, predictions: Mapping[str
     """Write the confusion matrix (rows are labels, columns predictions), unless there are too many labels.
 
     Args:
-      path: the output file.
-      dataset: provides the class names.
       predictions: label_ids int32 [N] and probabilities float32 [N, C].
     """
     num_labels = len(dataset.labels)
@@ -314,7 +275,6 @@ def write_bare_table(path: str, probabilities: np.ndarray) -> None:
     """Write the reference's `test_results.tsv`: only the class probabilities of each example.
 
     Args:
-      path: the output file.
       probabilities: float32 [N, C], in the order of the examples.
     """
     write_rows(path, ((str(number) for number in row) for row in probabilities))
@@ -328,9 +288,6 @@ def write_readable_table(
     Tabs and line ends within a text are escaped as `\t` and `\n`.
 
     Args:
-      path: the output file.
-      dataset: provides the class names.
-      examples: the N examples.
       probabilities: float32 [N, C].
     """
     is_pair = any(example.text_b is not None for example in examples)
@@ -359,8 +316,6 @@ def write_glue_submission(path: str, dataset: Dataset, probabilities: np.ndarray
     """Write a table in GLUE's submission format: index and prediction.
 
     Args:
-      path: the output file.
-      dataset: provides the class names.
       probabilities: float32 [N, C].
     """
     rows = ((str(index), predicted_label(dataset, row)) for index, row in enumerate(probabilities))
@@ -368,11 +323,7 @@ def write_glue_submission(path: str, dataset: Dataset, probabilities: np.ndarray
 
 
 def check_submission(dataset: Dataset) -> None:
-    """Raise unless a data set belongs to GLUE.
-
-    Raises:
-      UserError: it does not.
-    """
+    """Raise unless a data set belongs to GLUE."""
     if dataset.name not in GLUE_NAMES:
         raise UserError(f"glue_submission: {dataset.name} is not one of GLUE's data sets")
 
@@ -386,7 +337,6 @@ def predicted_label(dataset: Dataset, probabilities: np.ndarray) -> str:
     """Return the prediction for one example: a label, a number, or labels joined by the set's delimiter.
 
     Args:
-      dataset: provides the class names.
       probabilities: float32 [C].
     """
     if dataset.problem == "regression":

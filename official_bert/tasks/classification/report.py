@@ -39,11 +39,7 @@ THRESHOLDS_FILE = "thresholds.json"
 
 
 def check_tunable(dataset: Dataset) -> None:
-    """Raise unless predictions of a data set can be made by thresholds.
-
-    Raises:
-      UserError: it has neither two labels nor several per example.
-    """
+    """Raise unless predictions of a data set can be made by thresholds."""
     if not _names(dataset):
         raise UserError(
             "tune_thresholds needs two labels, or several per text with multi_label=True; the labels of "
@@ -55,7 +51,6 @@ def with_tuned_thresholds(dataset: Dataset, predictions: Mapping[str, np.ndarray
     """Return a copy of a data set with the thresholds that maximize the macro F1 of predictions.
 
     Args:
-      dataset: has two labels, or several per example.
       predictions: label_ids int [N] or [N, C] and probabilities float32 [N, C].
     """
     labels, probabilities = predictions["label_ids"], predictions["probabilities"]
@@ -80,13 +75,6 @@ def with_stored_thresholds(dataset: Dataset, checkpoint: str) -> Dataset:
     """Return a copy of a data set with the thresholds beside a checkpoint; without them, the data set itself.
 
     Thresholds of another step are ignored with a warning.
-
-    Args:
-      dataset: provides the labels.
-      checkpoint: path of the weights; see `find_checkpoint`.
-
-    Raises:
-      UserError: the file is damaged, or has other labels.
     """
     checkpoint = find_checkpoint(checkpoint, "checkpoint")
     path = os.path.join(model_folders(checkpoint)[0], THRESHOLDS_FILE)
@@ -133,11 +121,7 @@ def report_sections(
     """Compute the sections of a report.
 
     Args:
-      dataset: provides the class names and the problem type.
-      examples: the N examples.
       predictions: label_ids [N] or [N, C] and probabilities float32 [N, C], from `ClassificationTask.predictions`.
-      scores: name to number, as in `eval_results.txt`.
-      lengths: number of wordpieces per example.
     """
     labels, probabilities = predictions["label_ids"], predictions["probabilities"]
     if dataset.problem == "regression":

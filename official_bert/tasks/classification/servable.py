@@ -27,33 +27,20 @@ PREDICTED, IS_PREDICTED = "predicted", "is_predicted"
 
 
 class Classification(NamedTuple):
-    """A classifier's prediction for a text.
+    """A classifier's prediction for a text."""
 
-    Attributes:
-      label: the most likely label; with a tuned threshold, the label that it predicts.
-      probability: its probability.
-      probabilities: probability of every label, most likely first.
-    """
-
-    label: str
-    probability: float
-    probabilities: dict[str, float]
+    label: str  # the most likely label; with a tuned threshold, the label that it predicts
+    probability: float  # its probability
+    probabilities: dict[str, float]  # probability of every label, most likely first
 
 
 class MultiLabelClassification(NamedTuple):
-    """A prediction of any number of labels by tuned thresholds; see `--tune_thresholds`.
+    """A prediction of any number of labels by tuned thresholds; see `--tune_thresholds`."""
 
-    Attributes:
-      label: the most likely label, predicted or not.
-      probability: its probability.
-      probabilities: probability of every label, most likely first.
-      labels: the predicted labels, those with a probability above their threshold, most likely first.
-    """
-
-    label: str
-    probability: float
-    probabilities: dict[str, float]
-    labels: list[str]
+    label: str  # the most likely label, predicted or not
+    probability: float  # its probability
+    probabilities: dict[str, float]  # probability of every label, most likely first
+    labels: list[str]  # the predicted labels, those with a probability above their threshold, most likely first
 
 
 class ClassificationServable(Servable):
@@ -78,19 +65,7 @@ class ClassificationServable(Servable):
         """Combine a classifier with its tokenizer and labels.
 
         Args:
-          model: the classifier; for several windows per example, created with `max_seq_length` as the window length.
-          config: the model's architecture.
-          tokenizer: the tokenizer that the model was trained with.
-          problem: a key of `PROBLEMS`.
-          labels: names of the C classes, in the order of the model's outputs; empty for regression.
-          is_pair: whether an example has two texts.
           max_seq_length: positions per sequence, including [CLS] and [SEP].
-          max_windows: maximum number of windows per example; with 1, longer texts are truncated.
-          doc_stride: wordpieces between the starts of windows, see `TextJoiner`.
-          thresholds: see `datasets.labels.decide`.
-
-        Raises:
-          UserError: see `Servable`.
         """
         super().__init__(model, config, tokenizer, max_seq_length=max_seq_length, name="classifier")
         self.text_names = ("text_a", "text_b") if is_pair else ("text_a",)

@@ -26,17 +26,13 @@ _LEAST_DOUBT = 1e-7  # of 1 - p; below 1, a power of 0 has an infinite slope
 class ClassLoss:
     """Cross-entropy of C classes with weights, smoothed labels and less weight on easy examples.
 
-    Attributes:
-      class_weights: weight of the examples of each class, C numbers; None for 1 each.
-      label_smoothing: fraction of each example's label that is spread evenly over all classes.
-      focal_gamma: exponent of (1 - p), by which the loss of a class with probability p is multiplied; 0 for no effect.
-
     Source: Szegedy et al., "Rethinking the Inception Architecture for Computer Vision" (2016), section 7; Lin et al.,
     "Focal Loss for Dense Object Detection" (2017), section 3.
     """
 
-    class_weights: Sequence[float] | None = None
-    label_smoothing: float = 0.0
+    class_weights: Sequence[float] | None = None  # weight of the examples of each class, C numbers; None for 1 each
+    label_smoothing: float = 0.0  # fraction of each example's label that is spread evenly over all classes
+    # exponent of (1 - p), by which the loss of a class with probability p is multiplied; 0 for no effect
     focal_gamma: float = 0.0
 
     def __call__(self, labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -69,13 +65,6 @@ def balanced_weights(labels: Sequence[int], names: Sequence[str]) -> list[float]
 
     Classes of 90 and 10 examples get 0.56 and 5. The mean weight of an example is 1.
 
-    Args:
-      labels: the classes of N training examples.
-      names: names of the C classes.
-
-    Raises:
-      UserError: a class has no example.
-
     Source: King and Zeng, "Logistic Regression in Rare Events Data" (2001); scikit-learn's `class_weight="balanced"`.
     """
     counts = np.bincount(labels, minlength=len(names))
@@ -87,16 +76,12 @@ def balanced_weights(labels: Sequence[int], names: Sequence[str]) -> list[float]
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """A classification problem type.
+    """A classification problem type."""
 
-    Attributes:
-      loss: maps labels [B] or [B, C] and logits [B, C] to losses [B].
-      probabilities: maps logits [B, C] to probabilities [B, C]; for regression, to the number itself.
-      soft_target_loss: maps logits [B, C], a teacher's logits [B, C] and a temperature to losses [B].
-    """
-
-    loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+    loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]  # maps labels [B] or [B, C] and logits [B, C] to losses [B]
+    # maps logits [B, C] to probabilities [B, C]; for regression, to the number itself
     probabilities: Callable[[tf.Tensor], tf.Tensor]
+    # maps logits [B, C], a teacher's logits [B, C] and a temperature to losses [B]
     soft_target_loss: Callable[[tf.Tensor, tf.Tensor, float], tf.Tensor]
 
 
@@ -127,9 +112,6 @@ PROBLEMS = {
 class ClassificationTask:
     """Classification or regression of a text or text pair.
 
-    Attributes:
-      schema: the record schema, with lengths and limits.
-      teacher_field: the teacher's logits in a record.
     Source: BERT paper, section 4.1.
     """
 
@@ -147,20 +129,6 @@ class ClassificationTask:
         encoder_options: EncoderOptions = PLAIN,
         **model_options,
     ):
-        """Define the task.
-
-        Args:
-          config: the architecture.
-          problem: a key of `PROBLEMS`.
-          num_labels: number of classes, or 1 for regression.
-          metric_names: keys of `METRICS` to report.
-          max_length: positions per record.
-          eval_batch_size: batch size over which losses are averaged for the score `loss`.
-          training_loss: loss to train with, for the problem "single_label"; None for that of the problem.
-          trainable_encoder: whether to train the encoder; otherwise only the layers above it.
-          encoder_options: computation options of the encoder.
-          **model_options: see `ClassificationModel`.
-        """
         self._config = config
         self._problem_name, self._problem = problem, PROBLEMS[problem]
         self._num_labels = num_labels
@@ -171,12 +139,11 @@ class ClassificationTask:
         self._encoder_options = encoder_options
         self._model_options = model_options
         sizes = {"S": max_length, "V": config.vocab_size, "T": config.num_segments, "C": num_labels}
-        self.schema = classification_schema(problem).sized(**sizes)
-        self.teacher_field = Field(TEACHER_LOGITS, (num_labels,), "float32")
+        self.schema = classification_schema(problem).sized(**sizes)  # the record schema, with lengths and limits
+        self.teacher_field = Field(TEACHER_LOGITS, (num_labels,), "float32")  # the teacher's logits in a record
         self._label_fields = RecordSchema(LABEL_FIELDS[problem], IS_REAL_FIELD).sized(**sizes).fields
 
     def build_model(self) -> keras.Model:
-        """Create the model and its variables."""
         encoder = create_encoder(self._config, self._encoder_options)
         if not self._trainable_encoder:
             encoder.trainable = False
@@ -214,12 +181,7 @@ class ClassificationTask:
     def scores(
         self, predictions: Mapping[str, np.ndarray], thresholds: Sequence[float] | None = None
     ) -> dict[str, float]:
-        """Return the loss and metrics over all examples; `loss` is the mean of the batch means.
-
-        Args:
-          predictions: the result of `predictions`, of all examples.
-          thresholds: see `decide`.
-        """
+        """Return the loss and metrics over all examples; `loss` is the mean of the batch means."""
         losses = predictions["loss"].astype(np.float64)
         starts = range(0, len(losses), self._eval_batch_size)
         batch_losses = [np.mean(losses[start : start + self._eval_batch_size]) for start in starts]

@@ -29,23 +29,14 @@ LABEL = "label_ids"
 
 
 class Example(NamedTuple):
-    """A context and its choices.
+    """A context and its choices."""
 
-    Attributes:
-      context: the first text of every sequence.
-      question: the text before each choice; "" for none.
-      choices: the choices, without line breaks.
-      label: number of the right choice, from 0; 0 if unknown.
-      names: the data set's names of the choices, such as "A".
-      id: id of the example; "" if it has none.
-    """
-
-    context: str
-    question: str
-    choices: tuple[str, ...]
-    label: int
-    names: tuple[str, ...]
-    id: str
+    context: str  # the first text of every sequence
+    question: str  # the text before each choice; "" for none
+    choices: tuple[str, ...]  # the choices, without line breaks
+    label: int  # number of the right choice, from 0; 0 if unknown
+    names: tuple[str, ...]  # the data set's names of the choices, such as "A"
+    id: str  # id of the example; "" if it has none
 
     @property
     def second_texts(self) -> list[str]:
@@ -55,27 +46,20 @@ class Example(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The columns and files of a data set.
+    """The columns and files of a data set."""
 
-    Attributes:
-      context: column of the context; in JSON, `a.b` is the key b of the object a.
-      choices: columns of the choices. A value is a text, or a list of texts or of objects with `text` and `label`, or
-        an object of lists `text` and `label`.
-      label: column of the right choice: its name, its number from 0, or its letter from A; None if there is none.
-      question: column of the text before each choice; None if there is none.
-      files: file name of each split in the data folder; or a folder, whose `.txt` files hold an object each.
-      has_header: whether the first row of TSV and CSV names the columns.
-      phrases: texts that replace the values of the question column.
-      shares_context: whether a row has lists of questions, their choices and labels, as in RACE's own files.
-    """
-
-    context: str
+    context: str  # column of the context; in JSON, `a.b` is the key b of the object a
+    # columns of the choices. A value is a text, or a list of texts or of objects with `text` and `label`, or an
+    # object of lists `text` and `label`
     choices: tuple[str, ...]
+    # column of the right choice: its name, its number from 0, or its letter from A; None if there is none
     label: str | None = None
-    question: str | None = None
+    question: str | None = None  # column of the text before each choice; None if there is none
+    # file name of each split in the data folder; or a folder, whose `.txt` files hold an object each
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    has_header: bool = True
-    phrases: Mapping[str, str] | None = None
+    has_header: bool = True  # whether the first row of TSV and CSV names the columns
+    phrases: Mapping[str, str] | None = None  # texts that replace the values of the question column
+    # whether a row has lists of questions, their choices and labels, as in RACE's own files
     shares_context: bool = False
 
 
@@ -137,11 +121,7 @@ def layout_of_flags(config: Any) -> Layout:
 
 
 def find_files(data_dir: str, name: str) -> list[tuple[str, str]]:
-    """Return the files of a split with their formats: one, or all `.txt` files in a folder and its subfolders.
-
-    Raises:
-      UserError: there is none.
-    """
+    """Return the files of a split with their formats: one, or all `.txt` files in a folder and its subfolders."""
     path = os.path.join(data_dir, name)
     if not files.is_folder(path):
         if not os.path.splitext(name)[1]:
@@ -160,11 +140,7 @@ def find_files(data_dir: str, name: str) -> list[tuple[str, str]]:
 
 
 def read_examples(data_dir: str, layout: Layout, split: str) -> list[Example]:
-    """Read the examples of a split, "train", "dev" or "test"; those of "test" need no label.
-
-    Raises:
-      UserError: a file is missing or empty, or a row is invalid; the message names the line.
-    """
+    """Read the examples of a split, "train", "dev" or "test"; those of "test" need no label."""
     is_labelled = split != "test"
     name = layout.files[split]
     columns = [layout.context, *([layout.question] if layout.question else []), *layout.choices]
@@ -290,7 +266,6 @@ class ChoiceJoiner:
     """Converter from examples to model inputs.
 
     Attributes:
-      identity: everything that determines the ids, as JSON values.
       tokenizer: converts texts to ids.
     """
 
@@ -298,6 +273,7 @@ class ChoiceJoiner:
         """Create the converter; a sequence has at most `max_seq_length` positions, including [CLS] and [SEP]."""
         self.tokenizer, self._specials = tokenizer, tokenizer.specials
         self._max_tokens = self._specials.room(max_seq_length, is_pair=True)
+        # everything that determines the ids, as JSON values
         self.identity = {**tokenizer.identity, "max_seq_length": max_seq_length}
 
     def join(self, example: Example, counts: Counter) -> dict[str, Sequence[int]]:
@@ -305,13 +281,6 @@ class ChoiceJoiner:
 
         A context that does not fit beside a choice is truncated at its end. A choice is truncated only if it is longer
         than a whole sequence.
-
-        Args:
-          example: the example.
-          counts: the numbers of sequences, of truncated contexts and choices, and of wordpieces are added to it.
-
-        Returns:
-          input_ids, input_mask, segment_ids and text_lengths.
         """
         first, inputs, lengths = self.tokenizer.encode(example.context), {name: [] for name in ENCODER_INPUTS}, []
         for text in example.second_texts:
@@ -330,15 +299,10 @@ class ChoiceJoiner:
 
 
 class ChoiceWriter(NamedTuple):
-    """Examples to be written as records; a `SplitWriter`.
+    """Examples to be written as records; a `SplitWriter`."""
 
-    Attributes:
-      joiner: converts the texts.
-      examples: the examples.
-    """
-
-    joiner: ChoiceJoiner
-    examples: Sequence[Example]
+    joiner: ChoiceJoiner  # converts the texts
+    examples: Sequence[Example]  # the examples
 
     def provenance(self, schema: RecordSchema) -> dict[str, Any]:
         """Return everything that determines the records, for a `Manifest`."""

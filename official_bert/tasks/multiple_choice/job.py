@@ -61,10 +61,7 @@ def report_sections(
     """Compute the sections of a report.
 
     Args:
-      examples: the N examples.
       probabilities: float32 [N, choices].
-      scores: name to number, as in `eval_results.txt`.
-      lengths: number of wordpieces of each example's longest sequence.
     """
     labels, predicted = np.array([example.label for example in examples]), probabilities.argmax(axis=-1)
     confidences, is_correct = probabilities.max(axis=-1), labels == predicted
@@ -111,11 +108,9 @@ class _Split(NamedTuple):
 
     @property
     def examples(self) -> list[Example]:
-        """The examples."""
         return self.writer.examples
 
     def predictions(self, trainer: Trainer) -> dict[str, np.ndarray]:
-        """Return the predictions for the examples."""
         return self.records.predictions(trainer, self.name, self.writer, is_scored=self.name == "eval")
 
 
@@ -125,11 +120,7 @@ class MultipleChoiceJob(FinetuningJob):
     config: MultipleChoiceConfig
 
     def __init__(self, config: MultipleChoiceConfig, bert_config: BertConfig, tokenizer: Tokenizer):
-        """Read all examples before any computation.
-
-        Raises:
-          UserError: a file is invalid, or the export cannot be written.
-        """
+        """Read all examples before any computation."""
         super().__init__(config, bert_config, tokenizer)
         tokenizer.specials.check_pairs()
         self.primary_metric = selecting_metric(config.primary_metric, "accuracy", ("accuracy",))

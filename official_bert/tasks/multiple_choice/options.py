@@ -81,7 +81,6 @@ class MultipleChoiceConfig(LabellingOptions):
 
     @property
     def choice_names(self) -> tuple[str, ...]:
-        """The columns of --choice_columns."""
         return tuple(name.strip() for name in self.choice_columns.split(",")) if self.choice_columns else ()
 
     @property

@@ -24,19 +24,12 @@ CHOICES = "choices"  # the text input with one choice per line
 
 
 class Choice(NamedTuple):
-    """The best choice for a context.
+    """The best choice for a context."""
 
-    Attributes:
-      text: the choice.
-      number: its number among the choices, from 0.
-      probability: its probability.
-      probabilities: the probability of every choice, in their order.
-    """
-
-    text: str
-    number: int
-    probability: float
-    probabilities: list[float]
+    text: str  # the choice
+    number: int  # its number among the choices, from 0
+    probability: float  # its probability
+    probabilities: list[float]  # the probability of every choice, in their order
 
 
 class MultipleChoiceServable(WindowedServable):
@@ -53,18 +46,6 @@ class MultipleChoiceServable(WindowedServable):
         max_seq_length: int,
         has_question: bool = False,
     ):
-        """Combine a model with its tokenizer.
-
-        Args:
-          model: the model.
-          config: its architecture.
-          tokenizer: the tokenizer that the model was trained with.
-          max_seq_length: positions per sequence; see `ChoiceJoiner` for longer texts.
-          has_question: whether a text precedes each choice.
-
-        Raises:
-          UserError: see `Servable`.
-        """
         super().__init__(model, config, tokenizer, max_seq_length=max_seq_length, name="multiple_choice")
         self.text_names = ("context", "question", CHOICES) if has_question else ("context", CHOICES)
 
@@ -173,11 +154,7 @@ def servable_of_run(
 
 
 def joined_choices(choices: Any) -> Any:
-    """Return a list of choices as the input of a servable, one per line; anything else is returned as it is.
-
-    Raises:
-      UserError: it has fewer than two choices, or one is empty.
-    """
+    """Return a list of choices as the input of a servable, one per line; anything else is returned as it is."""
     if isinstance(choices, str) and "\n" not in choices.encode("utf-8", "ignore").decode().rstrip("\t\n\f\r "):
         raise UserError(f"the choices are {choices!r:.200}; give a list of at least two, or one per line")
     if not isinstance(choices, (list, tuple)) or not all(isinstance(choice, str) for choice in choices):

@@ -22,9 +22,6 @@ from official_bert.training.task import WeightedSum
 class MultipleChoiceTask:
     """The task of choosing one of several texts for a context.
 
-    Attributes:
-      schema: the record schema, with lengths and limits.
-      teacher_field: the teacher's scores in a record.
     Source: BERT paper, section 4.4.
     """
 
@@ -39,29 +36,18 @@ class MultipleChoiceTask:
         encoder_options: EncoderOptions = PLAIN,
         **model_options,
     ):
-        """Define the task.
-
-        Args:
-          config: the architecture.
-          num_choices: N, the largest number of choices of an example.
-          max_seq_length: maximum number of positions per sequence.
-          is_padded_to_longest: whether to pad sequences to the longest of the batch instead of `max_seq_length`.
-          trainable_encoder: whether to train the encoder; otherwise only the head.
-          encoder_options: computation options of the encoder.
-          **model_options: see `MultipleChoiceModel`.
-        """
         self._config, self._encoder_options = config, encoder_options
         self._trainable_encoder = trainable_encoder
         self._model_options = {**model_options, "max_seq_length": None if is_padded_to_longest else max_seq_length}
+        # the record schema, with lengths and limits
         self.schema = choice_schema(
             num_choices, max_seq_length, vocab_size=config.vocab_size, num_segments=config.num_segments
         )
-        self.teacher_field = Field(TEACHER_LOGITS, (num_choices,), "float32")
+        self.teacher_field = Field(TEACHER_LOGITS, (num_choices,), "float32")  # the teacher's scores in a record
         features = Field(FEATURES, (num_choices * config.hidden_size,), "float32")
         self._feature_schema = RecordSchema(features, *label_fields(num_choices, max_seq_length))
 
     def build_model(self) -> keras.Model:
-        """Create the model and its variables."""
         encoder = create_encoder(self._config, self._encoder_options)
         if not self._trainable_encoder:
             encoder.trainable = False

@@ -38,15 +38,7 @@ class MakeRecords(beam.PTransform):
         outputs: Sequence[str],
         compression: str,
     ):
-        """Configure the transform.
-
-        Args:
-          parts: the corpus; its division affects only the distribution of the work.
-          tokenizer: converts lines to ids.
-          settings: record settings.
-          outputs: TFRecord files.
-          compression: "none" or "gzip".
-        """
+        """Configure the transform."""
         super().__init__()
         self._parts, self._tokenizer, self._settings = list(parts), tokenizer, settings
         self._outputs, self._compression = list(outputs), compression
@@ -166,11 +158,7 @@ class _MakeGroup(beam.DoFn):
 
 
 def write_records(path: str, records: Iterable[bytes], compression: str) -> None:
-    """Write a TFRecord file.
-
-    Raises:
-      UserError: there are no records, or the file cannot be written.
-    """
+    """Write a TFRecord file."""
     is_empty = True
     with RecordWriter([path], compression) as writer:
         for record in records:

@@ -27,37 +27,19 @@ _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 
 
 class RecordsTokenizer(NamedTuple):
-    """The tokenizer that created the records.
+    """The tokenizer that created the records."""
 
-    Attributes:
-      note: path of its manifest.
-      flag: flag for such a file, `vocab_file` or `spm_model_file`.
-      path: the copy of the vocabulary.
-      fingerprint: `Vocabulary.fingerprint`.
-      settings: text preprocessing settings.
-      sizes: record file names and sizes in bytes.
-    """
-
-    note: str
-    flag: str
-    path: str
-    fingerprint: str
-    settings: TextSettings
-    sizes: Mapping[str, int]
+    note: str  # path of its manifest
+    flag: str  # flag for such a file, `vocab_file` or `spm_model_file`
+    path: str  # the copy of the vocabulary
+    fingerprint: str  # `Vocabulary.fingerprint`
+    settings: TextSettings  # text preprocessing settings
+    sizes: Mapping[str, int]  # record file names and sizes in bytes
 
 
 @contextlib.contextmanager
 def keeping_tokenizer(outputs: Sequence[str], tokenizer: Tokenizer, inputs: Iterable[str]) -> Iterator[None]:
-    """Store the tokenizer of the records that the block writes; nothing is written after an error.
-
-    Args:
-      outputs: the record files.
-      tokenizer: the tokenizer that creates them.
-      inputs: files that must not be overwritten.
-
-    Raises:
-      UserError: a file cannot be written, or would overwrite an input.
-    """
+    """Store the tokenizer of the records that the block writes; nothing is written after an error."""
     name_in_folder = tokenizer.vocabulary.file_name
     groups: dict[str, list[str]] = {}
     for path in outputs:
@@ -74,11 +56,7 @@ def keeping_tokenizer(outputs: Sequence[str], tokenizer: Tokenizer, inputs: Iter
 
 
 def find_tokenizer(paths: Iterable[str]) -> RecordsTokenizer | None:
-    """Find the tokenizer that created record files; None if there is no manifest.
-
-    Raises:
-      UserError: the files were created with different tokenizers, or a manifest is corrupt.
-    """
+    """Find the tokenizer that created record files; None if there is no manifest."""
     found: dict[str, RecordsTokenizer | None] = {}
     made_with: list[RecordsTokenizer] = []
     for path in paths:
@@ -128,16 +106,6 @@ def with_vocabulary(config: PretrainingConfig, paths: Sequence[str]) -> Pretrain
 
     If the records do not specify them, use those of the model in the output folder or, if required, those in the folder
     of the initial checkpoint.
-
-    Args:
-      config: the flags.
-      paths: the records; empty when only exporting a finished run.
-
-    Returns:
-      The completed flags. They specify a vocabulary, unless none is known and the run does not need one.
-
-    Raises:
-      UserError: the flags contradict the records, or a vocabulary is required but not known.
     """
     kept = find_tokenizer(paths)
     if kept:
@@ -183,29 +151,17 @@ def _with_tokenizer_of_records(config: PretrainingConfig, kept: RecordsTokenizer
 
 
 class PretrainingInputs(NamedTuple):
-    """Input files and settings of a run.
+    """Input files and settings of a run."""
 
-    Attributes:
-      config: the flags, completed from the records' vocabulary settings.
-      bert_config: the architecture.
-      paths: the record files; empty when only exporting a finished run.
-      vocabulary: None if unknown.
-      tokenizer: None unless the model is exported.
-    """
-
-    config: PretrainingConfig
-    bert_config: BertConfig
-    paths: list[str]
-    vocabulary: Vocabulary | None = None
-    tokenizer: Tokenizer | None = None
+    config: PretrainingConfig  # the flags, completed from the records' vocabulary settings
+    bert_config: BertConfig  # the architecture
+    paths: list[str]  # the record files; empty when only exporting a finished run
+    vocabulary: Vocabulary | None = None  # None if unknown
+    tokenizer: Tokenizer | None = None  # None unless the model is exported
 
 
 def read_inputs(config: PretrainingConfig) -> PretrainingInputs:
-    """Read the files given by flags, except records and weights, and check that they match.
-
-    Raises:
-      UserError: a file is missing or corrupt, or the files do not match.
-    """
+    """Read the files given by flags, except records and weights, and check that they match."""
     direction = config.attention_direction
     bert_config = BertConfig.from_json_file(config.bert_config_file, attention_direction=direction)
     check_memory(bert_config, config.bert_config_file, for_training=config.do_train and config.trains_all_weights)

@@ -51,11 +51,7 @@ from official_bert.training.task import TrainingPlan
 
 
 class DynamicMasking:
-    """Masking of records with new masks each time they are read.
-
-    Attributes:
-      schema: the record schema, with lengths and limits.
-    """
+    """Masking of records with new masks each time they are read."""
 
     def __init__(
         self,
@@ -72,10 +68,8 @@ class DynamicMasking:
         """Configure masking from the flags of `run_pretraining.py` and the number of segment types.
 
         `replacements` are `mask_replace_prob` and `random_replace_prob`.
-
-        Raises:
-          UserError: the vocabulary lacks a special token.
         """
+        # the record schema, with lengths and limits
         self.schema = UNMASKED_SCHEMA.sized(S=max_seq_length, V=vocabulary.size, T=type_vocab_size)
         self._vocabulary = vocabulary
         self._random_seed = random_seed
@@ -94,11 +88,7 @@ class DynamicMasking:
         }
 
     def check_vocabulary(self, path: str) -> None:
-        """Check the first record of a file against the vocabulary.
-
-        Raises:
-          UserError: its first wordpiece is not [CLS], so the records use another vocabulary.
-        """
+        """Check the first record of a file against the vocabulary."""
         cls_id = self._vocabulary.require(vocab.CLS)[0]
         for batch in evaluation_batches([path], self.schema, batch_size=1, max_batches=1):
             first = int(batch["input_ids"][0, 0])
@@ -158,11 +148,7 @@ class DynamicMasking:
 
 
 def pretrain(config: PretrainingConfig) -> None:
-    """Train, evaluate and export, depending on the flags.
-
-    Raises:
-      UserError: a flag, record or checkpoint is invalid.
-    """
+    """Train, evaluate and export, depending on the flags."""
     inputs = read_inputs(config)
     config, bert_config, vocabulary = inputs.config, inputs.bert_config, inputs.vocabulary
     if config.do_export:
@@ -190,21 +176,13 @@ def pretrain(config: PretrainingConfig) -> None:
 
 
 class _Records(NamedTuple):
-    """The records of a run.
+    """The records of a run."""
 
-    Attributes:
-      paths: the files.
-      schema: the record schema.
-      masking: draws new masks each time, for unmasked records.
-      count: number of records.
-      seed: shuffle seed.
-    """
-
-    paths: list[str]
-    schema: RecordSchema
-    masking: DynamicMasking | None
-    count: int
-    seed: int
+    paths: list[str]  # the files
+    schema: RecordSchema  # the record schema
+    masking: DynamicMasking | None  # draws new masks each time, for unmasked records
+    count: int  # number of records
+    seed: int  # shuffle seed
 
     def training_batches(self, **selection: Any) -> tf.data.Dataset:
         """Return shuffled batches without end; see `data.pipeline` for the arguments."""

@@ -58,7 +58,6 @@ class RecordSettings:
 
     @classmethod
     def from_config(cls, flags: RecordOptions) -> "RecordSettings":
-        """Create the settings from flags."""
         return cls(**{field.name: getattr(flags, field.name) for field in dataclasses.fields(cls)})
 
     @property
@@ -76,19 +75,12 @@ class RecordSettings:
 
 @dataclasses.dataclass
 class CorpusCounts:
-    """Counts of a tokenized corpus.
+    """Counts of a tokenized corpus."""
 
-    Attributes:
-      num_documents: number of documents.
-      num_single: number of single-sentence documents.
-      num_ids: number of wordpieces.
-      num_unknown: number of these that are [UNK].
-    """
-
-    num_documents: int = 0
-    num_single: int = 0
-    num_ids: int = 0
-    num_unknown: int = 0
+    num_documents: int = 0  # number of documents
+    num_single: int = 0  # number of single-sentence documents
+    num_ids: int = 0  # number of wordpieces
+    num_unknown: int = 0  # number of these that are [UNK]
 
     @property
     def unknown_share(self) -> float:
@@ -96,16 +88,7 @@ class CorpusCounts:
         return self.num_unknown / self.num_ids
 
     def check(self, paths: Iterable[str], text_settings: TextSettings, negatives: str | None) -> None:
-        """Reject an empty corpus, and warn about text that the reference silently turns into poor records.
-
-        Args:
-          paths: the corpus files.
-          text_settings: text preprocessing settings.
-          negatives: see `RecordSettings`.
-
-        Raises:
-          UserError: there is no text.
-        """
+        """Reject an empty corpus, and warn about text that the reference silently turns into poor records."""
         if not self.num_documents:
             raise UserError(f"no text in {', '.join(dict.fromkeys(paths))}")
         if negatives != RANDOM_NEXT:
@@ -133,38 +116,22 @@ class CorpusCounts:
 
 @dataclasses.dataclass
 class RecordCounts:
-    """Counts over records; counts of parts can be added.
+    """Counts over records; counts of parts can be added."""
 
-    Attributes:
-      num_records: number of records; the other counts are over these.
-      num_positions: total length, padding included.
-      num_wordpieces: number of wordpieces, including [CLS] and [SEP].
-      num_masked: number of wordpieces to predict.
-      num_negative: number of pairs whose second segment does not follow the first.
-      num_chosen: number of wordpieces of both segments before they are cut to the length of a record.
-      num_cut: number of wordpieces that are cut off.
-    """
-
-    num_records: int = 0
-    num_positions: int = 0
-    num_wordpieces: int = 0
-    num_masked: int = 0
-    num_negative: int = 0
-    num_chosen: int = 0
-    num_cut: int = 0
+    num_records: int = 0  # number of records; the other counts are over these
+    num_positions: int = 0  # total length, padding included
+    num_wordpieces: int = 0  # number of wordpieces, including [CLS] and [SEP]
+    num_masked: int = 0  # number of wordpieces to predict
+    num_negative: int = 0  # number of pairs whose second segment does not follow the first
+    num_chosen: int = 0  # number of wordpieces of both segments before they are cut to the length of a record
+    num_cut: int = 0  # number of wordpieces that are cut off
 
     def add(self, other: "RecordCounts") -> None:
-        """Add the counts of other records."""
         for name, count in vars(other).items():
             setattr(self, name, getattr(self, name) + count)
 
     def summary(self, corpus: CorpusCounts, settings: RecordSettings) -> str:
-        """Return a one-line summary; warn if long lines spoil the pairs.
-
-        Args:
-          corpus: counts of the source corpus.
-          settings: the record settings.
-        """
+        """Return a one-line summary; warn if long lines spoil the pairs."""
         masked = f"masked {self.num_masked / self.num_wordpieces:.1%} and " if settings.is_masked else "no masks, "
         pairs = "no pairs"
         if settings.negatives:
@@ -186,22 +153,15 @@ class RecordCounts:
 
 
 class RecordMaker:
-    """Factory for the records of documents.
-
-    Attributes:
-      counts: counts of the records created so far.
-    """
+    """Factory for the records of documents."""
 
     def __init__(self, tokenizer: Tokenizer, settings: RecordSettings):
         """Create the record maker.
 
         Unmasked records draw no random numbers for masks. Pairs are drawn from the same stream in the same order, so
         from the second record on they differ from the pairs of masked records.
-
-        Raises:
-          UserError: the vocabulary lacks a special token.
         """
-        self.counts = RecordCounts()
+        self.counts = RecordCounts()  # counts of the records created so far
         self._has_logged_example = False
         self._tokenizer = tokenizer
         self._settings = settings

@@ -23,15 +23,10 @@ MASKED_LM, NEXT_SENTENCE = "predictions", "seq_relationship"
 
 
 class FilledMask(NamedTuple):
-    """A candidate wordpiece for a mask.
+    """A candidate wordpiece for a mask."""
 
-    Attributes:
-      word: the wordpiece.
-      probability: probability over the whole vocabulary, from 0 to 1.
-    """
-
-    word: str
-    probability: float
+    word: str  # the wordpiece
+    probability: float  # probability over the whole vocabulary, from 0 to 1
 
 
 class PretrainingServable(Servable):
@@ -53,14 +48,7 @@ class PretrainingServable(Servable):
         """Combine a pretrained model with its tokenizer.
 
         Args:
-          model: the model.
-          config: its architecture.
-          tokenizer: the tokenizer that the model was trained with.
           max_seq_length: positions per sequence, including [CLS] and [SEP]; longer texts are truncated.
-          top_k: number of words to return per mask.
-
-        Raises:
-          UserError: see `Servable`.
         """
         super().__init__(model, config, tokenizer, max_seq_length=max_seq_length, name="mask_filler")
         self._mask = tokenizer.mask_id

@@ -67,21 +67,7 @@ def write_serial(
     outputs: Sequence[str],
     compression: str,
 ) -> str:
-    """Create the records of a corpus, which is held in memory.
-
-    Args:
-      parts: whole files, read in this order.
-      tokenizer: converts lines to ids.
-      settings: the record settings.
-      outputs: TFRecord files, written round-robin.
-      compression: one of `tfrecord.COMPRESSIONS`.
-
-    Returns:
-      A summary.
-
-    Raises:
-      UserError: a file cannot be read, has no text or changes while being read, or an output cannot be written.
-    """
+    """Create the records of a corpus, which is held in memory."""
     maker = RecordMaker(tokenizer, settings)  # first, because it checks the vocabulary
     paths = [part.path for part in parts]
     inputs = InputState(paths)
@@ -131,27 +117,13 @@ def _passes(maker: RecordMaker, corpus: Corpus, rng: Random, dupe_factor: int) -
 
 
 class Resources(NamedTuple):
-    """Resources available to a run.
+    """Resources available to a run."""
 
-    Attributes:
-      num_processes: number of processes.
-      process_bytes: memory per process.
-    """
-
-    num_processes: int
-    process_bytes: int
+    num_processes: int  # number of processes
+    process_bytes: int  # memory per process
 
     @classmethod
     def divide(cls, num_processes: int, max_memory_gb: float) -> "Resources":
-        """Divide memory among processes.
-
-        Args:
-          num_processes: desired number of processes; reduced if memory is insufficient.
-          max_memory_gb: total memory of all processes, in units of 10^9 bytes; 0 allows 0.5 per process.
-
-        Raises:
-          UserError: a single process needs more.
-        """
         if not max_memory_gb:
             return cls(num_processes, int(_DEFAULT_GB * _GB))
         num_fitting = int(max_memory_gb * _GB) // _MIN_PROCESS_BYTES
@@ -190,8 +162,6 @@ def document_keys(seed: int, copy: int, file_numbers: np.ndarray, positions: np.
     """Compute random numbers from document ids.
 
     Args:
-      seed: any integer.
-      copy: number of the copy of the data.
       file_numbers: int [D]; together with `positions` the document ids, see `Document`.
       positions: int [D].
 
@@ -226,16 +196,6 @@ def group_numbers(keys: np.ndarray, num_groups: int) -> np.ndarray:
 def group_records(
     documents: Iterable[Document], keys: Sequence[int], maker: RecordMaker
 ) -> Iterator[tuple[int, bytes]]:
-    """Create the records of a group.
-
-    Args:
-      documents: the group's documents, ordered by id.
-      keys: the key of each document.
-      maker: creates and counts the records.
-
-    Yields:
-      A random key below 2^64 and the serialized record, for each record.
-    """
     corpus = Corpus()
     for document in documents:
         corpus.add_document(document.sentence_lengths, document.ids)
@@ -257,18 +217,6 @@ class ShardedRun:
         resources: Resources,
         work_dir: str,
     ):
-        """Configure the run.
-
-        Args:
-          parts: the corpus, divided by `PART_BYTES`.
-          tokenizer: converts lines to ids.
-          settings: the record settings.
-          resources: available resources.
-          work_dir: local folder for intermediate files; those of an interrupted run are reused.
-
-        Raises:
-          UserError: the vocabulary lacks a special token.
-        """
         self._parts = parts
         self._tokenizer = tokenizer
         self._settings = settings
@@ -277,19 +225,7 @@ class ShardedRun:
         self._work_dir = work_dir
 
     def write(self, outputs: Sequence[str], compression: str) -> str:
-        """Create the records and shuffle them into the output files.
-
-        Args:
-          outputs: TFRecord files.
-          compression: "none" or "gzip".
-
-        Returns:
-          A summary.
-
-        Raises:
-          UserError: the text is empty, not UTF-8 or changed while being read; a file cannot be written; or the system
-            killed a process.
-        """
+        """Create the records and shuffle them into the output files."""
         paths = [part.path for part in self._parts]
         inputs = InputState(paths)
         provenance = {
@@ -439,15 +375,7 @@ def _num_bytes(part: CorpusPart) -> int:
 
 @contextlib.contextmanager
 def work_folder(path: str, provenance: Mapping[str, Any]) -> Iterator[None]:
-    """Keep intermediate files in a folder; delete it when the block ends without an error.
-
-    Args:
-      path: a local folder, which may exist; files with another provenance are deleted first.
-      provenance: everything that determines the files' contents, as in a `Manifest`.
-
-    Raises:
-      UserError: the folder contains other files, or another process is using it.
-    """
+    """Keep intermediate files in a folder; delete it when the block ends without an error."""
     writing.make_folders(path)
     note = os.path.join(path, _MANIFEST)
     if not os.path.exists(note) and set(os.listdir(path)) - {".lock"}:

@@ -33,8 +33,6 @@ _NEXT_SENTENCE_HEAD = "cls/seq_relationship/"  # the only part of a teacher that
 class PretrainingTask:
     """Masked LM plus next-sentence or sentence-order prediction.
 
-    Attributes:
-      schema: the record schema, with lengths and limits.
     Source: BERT paper, section 3.1; for the order of sentences ALBERT paper, section 3.1.
     """
 
@@ -52,26 +50,21 @@ class PretrainingTask:
         """Define the task.
 
         Args:
-          config: the architecture.
-          max_seq_length: positions per record.
-          max_predictions_per_seq: masked positions per record.
-          eval_batch_size: batch size over which losses are averaged for the score `loss`.
           use_next_sentence: whether to train and score next-sentence prediction; otherwise its head and the pooler are
             not trained.
           sentence_order: whether pairs are in order or swapped; losses and scores of pairs are then called
             `sentence_order`. The head is the same.
-          encoder_options: computation options of the encoder.
         """
         self._config = config
         self._eval_batch_size = eval_batch_size
         self._pair_task = ("sentence_order" if sentence_order else "next_sentence") if use_next_sentence else None
         self._encoder_options = encoder_options
+        # the record schema, with lengths and limits
         self.schema = PRETRAINING_SCHEMA.sized(
             S=max_seq_length, P=max_predictions_per_seq, V=config.vocab_size, T=config.num_segments
         )
 
     def build_model(self) -> keras.Model:
-        """Create the model and its variables."""
         return PretrainingModel(create_encoder(self._config, self._encoder_options))
 
     def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
@@ -172,16 +165,8 @@ class DistilledPretrainingTask(TaskWithTeacher):
         """Add distillation losses to pretraining.
 
         Args:
-          task: the pretraining task.
-          bert_config: the student's architecture.
-          teacher: location of the teacher's weights; see `BertEncoder.from_checkpoint`.
-          temperature: divisor of both models' logits.
           weights: loss weights: `masked_lm`, `soft_target` (the teacher's masked-word predictions) and `cosine` (the
             angle between the last layers of both models; disabled at 0).
-          dtype: dtype policy of the teacher.
-
-        Raises:
-          UserError: the teacher lacks a masked-LM head, or differs in vocabulary or hidden size.
         """
         super().__init__(task, weights=weights)
         self._temperature = temperature

@@ -24,38 +24,24 @@ _NO_SPAN = "empty"  # reference value: the version 1.1 answer if no span is allo
 
 
 class RankedAnswer(NamedTuple):
-    """One of a question's best answers.
+    """One of a question's best answers."""
 
-    Attributes:
-      text: the answer; "" for no answer.
-      probability: its probability among the best answers to the question.
-      start_logit: start logit of its first wordpiece.
-      end_logit: end logit of its last wordpiece.
-      position: offset of its first character in the context; None unless found with "offsets".
-    """
-
-    text: str
-    probability: float
-    start_logit: float
-    end_logit: float
-    position: int | None
+    text: str  # the answer; "" for no answer
+    probability: float  # its probability among the best answers to the question
+    start_logit: float  # start logit of its first wordpiece
+    end_logit: float  # end logit of its last wordpiece
+    position: int | None  # offset of its first character in the context; None unless found with "offsets"
 
 
 class QuestionAnswers(NamedTuple):
-    """The prediction for a question.
+    """The prediction for a question."""
 
-    Attributes:
-      id: id of the question.
-      ranked: its best answers, the best first.
-      null_odds: score of no answer minus that of `best_text`, or the score of no answer if there is no text; None in
-        version 1.1.
-      best_text: text of the best answer that is not ""; "" if there is none.
-    """
-
-    id: str
-    ranked: list[RankedAnswer]
+    id: str  # id of the question
+    ranked: list[RankedAnswer]  # its best answers, the best first
+    # score of no answer minus that of `best_text`, or the score of no answer if there is no text; None in version
+    # 1.1
     null_odds: float | None
-    best_text: str
+    best_text: str  # text of the best answer that is not ""; "" if there is none
 
 
 class _Span(NamedTuple):
@@ -82,18 +68,9 @@ def find_answers(
     """Find the best answers of every question.
 
     Args:
-      tokenized: the tokenized data set.
-      windows: its N windows, from `prediction_windows`.
       start_logits: float32 [N, S]; as in the reference, positions after a window's end are also candidates, so set
         logits that were not computed to a very low value.
       end_logits: float32 [N, S].
-      n_best_size: maximum number of answers per question, and of starts and ends combined per window.
-      max_answer_length: maximum number of wordpieces per answer.
-      version_2: whether questions may be unanswerable.
-      verbose_logging: whether to log why an answer's exact text could not be found in the context.
-
-    Returns:
-      One result per question, in order.
     """
     text_of = text_finder(tokenized, verbose=verbose_logging)
     num_questions, found = len(tokenized.squad.questions), []
@@ -212,12 +189,7 @@ def _softmax(scores: Sequence[float]) -> list[float]:
 def text_finder(
     tokenized: TokenizedSquad, *, verbose: bool = False
 ) -> Callable[[int, int, int], tuple[str, int | None]]:
-    """Return a function that maps a context index and a wordpiece range to the text and its position.
-
-    Args:
-      tokenized: the tokenized data set; its options select the alignment.
-      verbose: whether to log why an answer's exact text could not be found in the context.
-    """
+    """Return a function that maps a context index and a wordpiece range to the text and its position."""
     if tokenized.options.answer_alignment == "offsets":
 
         def exact_text(context_index: int, first: int, last: int) -> tuple[str, int]:
@@ -254,15 +226,6 @@ def final_text(
     The original is tokenized again; if this changes only spaces and replaces characters one for one, the prediction is
     located there and mapped back. Otherwise (a combining accent, a deleted character, a space that the reference does
     not count as one, an unknown token) the whole original is returned.
-
-    Args:
-      predicted: tokenized words, such as `"zoe lindqvist"`.
-      original: words of the context, such as `"Zoë Lindqvist's"`.
-      tokenizer: the tokenizer of the wordpieces.
-      verbose: whether to log why the whole original is returned.
-
-    Returns:
-      For example `"Zoë Lindqvist"`.
     """
     tokenized, places = _tokenized_words(tokenizer, original)
     start = tokenized.find(predicted)
@@ -291,28 +254,14 @@ def _tokenized_words(tokenizer: BasicTokenizer | WhitespaceTokenizer, original: 
 def predicted_texts(
     answers: Sequence[QuestionAnswers], null_score_diff_threshold: float | None = None
 ) -> dict[str, str]:
-    """Choose one answer per question.
-
-    Args:
-      answers: the result of `find_answers`.
-      null_score_diff_threshold: no answer ("") is predicted if the null odds exceed it; None in version 1.1.
-
-    Returns:
-      Question id to text.
-    """
+    """Choose one answer per question."""
     if null_score_diff_threshold is None:
         return {answer.id: answer.ranked[0].text for answer in answers}
     return {answer.id: "" if answer.null_odds > null_score_diff_threshold else answer.best_text for answer in answers}
 
 
 def write_answers(output_dir: str, answers: Sequence[QuestionAnswers], predictions: Mapping[str, str]) -> None:
-    """Write `predictions.json`, `nbest_predictions.json` and, in version 2.0, `null_odds.json`, as the reference does.
-
-    Args:
-      output_dir: an existing folder.
-      answers: the result of `find_answers`.
-      predictions: the result of `predicted_texts`.
-    """
+    """Write `predictions.json`, `nbest_predictions.json` and, in version 2.0, `null_odds.json` like the reference."""
     columns = RankedAnswer._fields[:-1]
     ranked = {answer.id: [dict(zip(columns, entry, strict=False)) for entry in answer.ranked] for answer in answers}
     _write_json(output_dir, PREDICTIONS_FILE, predictions)

@@ -25,33 +25,20 @@ _KINDS = {
 
 
 class Answer(NamedTuple):
-    """A gold answer.
+    """A gold answer."""
 
-    Attributes:
-      text: the answer.
-      start: offset of its first character in the context; -1 if the file lacks it, an error in training.
-    """
-
-    text: str
-    start: int
+    text: str  # the answer
+    start: int  # offset of its first character in the context; -1 if the file lacks it, an error in training
 
 
 class Question(NamedTuple):
-    """A question about a context.
+    """A question about a context."""
 
-    Attributes:
-      id: its key in prediction files.
-      text: the question.
-      context_index: index of its context in the data set.
-      answers: the gold answers, any of which is correct; () if there are none or they are unknown.
-      is_impossible: the context is known to contain no answer.
-    """
-
-    id: str
-    text: str
-    context_index: int
-    answers: tuple[Answer, ...]
-    is_impossible: bool
+    id: str  # its key in prediction files
+    text: str  # the question
+    context_index: int  # index of its context in the data set
+    answers: tuple[Answer, ...]  # the gold answers, any of which is correct; () if there are none or they are unknown
+    is_impossible: bool  # the context is known to contain no answer
 
     @property
     def is_labelled(self) -> bool:
@@ -60,15 +47,10 @@ class Question(NamedTuple):
 
 
 class SquadSet(NamedTuple):
-    """The questions of a file, in order.
+    """The questions of a file, in order."""
 
-    Attributes:
-      contexts: the contexts of the questions.
-      questions: the questions.
-    """
-
-    contexts: list[str]
-    questions: list[Question]
+    contexts: list[str]  # the contexts of the questions
+    questions: list[Question]  # the questions
 
     @property
     def num_labelled(self) -> int:
@@ -87,15 +69,10 @@ class SquadSet(NamedTuple):
 
 
 class Words(NamedTuple):
-    """The words of a context.
+    """The words of a context."""
 
-    Attributes:
-      texts: the words: `["in", "Rome."]` for `"in  Rome."`.
-      starts: offset of each word's first character.
-    """
-
-    texts: list[str]
-    starts: list[int]
+    texts: list[str]  # the words: `["in", "Rome."]` for `"in  Rome."`
+    starts: list[int]  # offset of each word's first character
 
     def joined(self, first: int, last: int) -> str:
         """Return the words from `first` to `last`, with one space between them."""
@@ -109,12 +86,7 @@ def split_words(context: str) -> Words:
 
 
 def words_of_answer(word_starts: Sequence[int], answer: Answer) -> tuple[int, int]:
-    """Return the first and last word that an answer overlaps; -1 is white space before the first word.
-
-    Args:
-      word_starts: as in `Words`.
-      answer: a gold answer within the context.
-    """
+    """Return the first and last word that an answer overlaps; -1 is white space before the first word."""
     last_character = answer.start + len(answer.text) - 1
     return bisect_right(word_starts, answer.start) - 1, bisect_right(word_starts, last_character) - 1
 
@@ -124,18 +96,6 @@ def read_squad(path: str, *, for_training: bool, version_2: bool) -> SquadSet:
 
     In training, a question whose answer is not at `answer_start` is skipped with a warning. The words there must
     contain the answer, but may contain more.
-
-    Args:
-      path: the JSON file.
-      for_training: require exactly one answer per question, unless it is impossible.
-      version_2: allow impossible questions; otherwise `is_impossible` is ignored.
-
-    Returns:
-      The contexts and at least one question.
-
-    Raises:
-      UserError: the file is not JSON or not in SQuAD's format, an id occurs twice, a question breaks the rules of
-        training, or there is no question.
     """
     reader = _Reader(path, for_training, version_2)
     return reader.read()

@@ -17,37 +17,22 @@ _GROWTH = 4  # the first attempt takes 4 candidates per answer; each retry takes
 
 
 class EncodedQuestions(NamedTuple):
-    """Tokenized questions and contexts, ready for the model.
+    """Tokenized questions and contexts, ready for the model."""
 
-    Attributes:
-      characters: int32 [B, (characters)], the contexts without undecodable bytes.
-      wordpieces: wordpieces of the contexts.
-      cuts: the split of the contexts into windows.
-      windows: the windows.
-      offsets: int64 [W], position of the first context wordpiece in each window.
-    """
-
-    characters: tf.RaggedTensor
-    wordpieces: RaggedEncodingWithOffsets
-    cuts: SlidingWindows
-    windows: Windows
-    offsets: tf.Tensor
+    characters: tf.RaggedTensor  # int32 [B, (characters)], the contexts without undecodable bytes
+    wordpieces: RaggedEncodingWithOffsets  # wordpieces of the contexts
+    cuts: SlidingWindows  # the split of the contexts into windows
+    windows: Windows  # the windows
+    offsets: tf.Tensor  # int64 [W], position of the first context wordpiece in each window
 
 
 class _Candidates(NamedTuple):
-    """Candidate answers of all questions; all [M], int64 except the score.
+    """Candidate answers of all questions; all [M], int64 except the score."""
 
-    Attributes:
-      question: index of the question.
-      first: the context's first wordpiece; -1 for no answer.
-      last: the context's last wordpiece; -1 for no answer.
-      score: float64, sum of start logit and end logit.
-    """
-
-    question: tf.Tensor
-    first: tf.Tensor
-    last: tf.Tensor
-    score: tf.Tensor
+    question: tf.Tensor  # index of the question
+    first: tf.Tensor  # the context's first wordpiece; -1 for no answer
+    last: tf.Tensor  # the context's last wordpiece; -1 for no answer
+    score: tf.Tensor  # float64, sum of start logit and end logit
 
     def gather(self, places: tf.Tensor) -> "_Candidates":
         return _Candidates(*(tf.gather(column, places) for column in self))
@@ -76,7 +61,6 @@ class AnswerSearch:
         """Find the best answers; see `QuestionAnsweringServable.answer` for the result.
 
         Args:
-          reading: the questions and contexts.
           start_logits: float32 [W, S]; a very low number at padding.
           end_logits: float32 [W, S].
         """

@@ -99,16 +99,6 @@ def report_sections(
     normalization: Normalization,
     version_2: bool,
 ) -> list[Section]:
-    """Compute the sections of a report.
-
-    Args:
-      squad: the questions, all labelled.
-      answers: the result of `find_answers`.
-      predictions: question id to predicted text, "" for no answer.
-      scores: name to number, as in `eval_results.txt`.
-      normalization: text normalization for comparison.
-      version_2: whether questions may be unanswerable.
-    """
     scored = []
     for question, found in zip(squad.questions, answers, strict=True):
         text, golds = predictions[question.id], [answer.text for answer in question.answers]
@@ -237,11 +227,7 @@ class QuestionAnsweringJob(FinetuningJob):
     config: SquadConfig
 
     def __init__(self, config: SquadConfig, bert_config: BertConfig, tokenizer: Tokenizer):
-        """Read all questions and validate all answers before any computation.
-
-        Raises:
-          UserError: a file is invalid, the lengths are inconsistent, or the export cannot be written.
-        """
+        """Read all questions and validate all answers before any computation."""
         super().__init__(config, bert_config, tokenizer)
         tokenizer.specials.check_pairs()
         self._options = WindowOptions.from_config(config, tokenizer)
@@ -278,7 +264,6 @@ class QuestionAnsweringJob(FinetuningJob):
         return self._record_file(trainer, self._training_path, self.task.schema)
 
     def write_training_records(self, trainer: Trainer) -> int:
-        """Write the training windows."""
         return write_training_records(
             self.training_file(trainer),
             self._train,
@@ -292,7 +277,6 @@ class QuestionAnsweringJob(FinetuningJob):
         return RecordFile(path, schema, self._lengths, self.config.compression, self.folder(trainer).is_written)
 
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
-        """Score the answers to all questions."""
         answers = self._answers(self._logits(trainer, "evaluating"))
         scores = self._score(answers, self._threshold(answers))
         if self.folder(trainer).is_written:

@@ -171,5 +171,4 @@ class SquadConfig(HeadOptions, FinetuningOptions, AnswerOptions):
 
     @property
     def ensemble(self) -> list[str]:
-        """The checkpoints listed by --ensemble_checkpoints."""
         return [path.strip() for path in self.ensemble_checkpoints.split(",")] if self.ensemble_checkpoints else []

@@ -29,19 +29,12 @@ from official_bert.tokenization.graph_sequences import Parts, SlidingWindows, jo
 
 
 class Answer(NamedTuple):
-    """A candidate answer: a span of the context.
+    """A candidate answer: a span of the context."""
 
-    Attributes:
-      text: `context[start:end]`; "" for no answer.
-      probability: its probability among the best answers to the question.
-      start: offset of its first character in the context, not counting undecodable characters; 0 for no answer.
-      end: offset after its last character.
-    """
-
-    text: str
-    probability: float
-    start: int
-    end: int
+    text: str  # `context[start:end]`; "" for no answer
+    probability: float  # its probability among the best answers to the question
+    start: int  # offset of its first character in the context, not counting undecodable characters; 0 for no answer
+    end: int  # offset after its last character
 
 
 class QuestionAnsweringServable(WindowedServable):
@@ -62,20 +55,6 @@ class QuestionAnsweringServable(WindowedServable):
         version_2: bool = False,
         top_k: int = 5,
     ):
-        """Combine a model with its tokenizer.
-
-        Args:
-          model: the model.
-          config: its architecture.
-          tokenizer: the tokenizer that the model was trained with.
-          options: window settings; answers are always found by offsets.
-          max_answer_length: maximum number of wordpieces per answer.
-          version_2: whether questions may be unanswerable, as in SQuAD 2.0.
-          top_k: number of answers per question.
-
-        Raises:
-          UserError: see `Servable`.
-        """
         super().__init__(model, config, tokenizer, max_seq_length=options.max_seq_length, name="question_answering")
         self._options = options
         self._search = AnswerSearch(
@@ -184,18 +163,7 @@ def load_servable(
     encoder_options: EncoderOptions = UNPADDED,
     **model_options,
 ) -> QuestionAnsweringServable:
-    """Load a model as `servable_of_run` does, with any answering flags.
-
-    Args:
-      options: the flags.
-      bert_config: the architecture.
-      tokenizer: the tokenizer.
-      checkpoint: the weights.
-      top_k: number of answers per question.
-      what: name of the checkpoint parameter, for error messages.
-      encoder_options: computation options of the encoder.
-      **model_options: see `SpanModel`.
-    """
+    """Load a model as `servable_of_run` does, with any answering flags."""
     windows = WindowOptions(options.max_seq_length, options.doc_stride, options.max_query_length)
     model = SpanModel(create_encoder(bert_config, encoder_options), **model_options)
     load(open_checkpoint(checkpoint, what), model.trainable_variables)

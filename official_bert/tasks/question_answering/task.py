@@ -23,9 +23,6 @@ MASKED_LOGIT = np.finfo(np.float32).min  # logit of positions beyond the padded 
 class QuestionAnsweringTask:
     """Prediction of the start and end of an answer in a window.
 
-    Attributes:
-      schema: the training record schema, with lengths and limits.
-      teacher_field: the teacher's start and end logits at each position of a record.
     Source: BERT paper, section 4.2.
     """
 
@@ -42,13 +39,8 @@ class QuestionAnsweringTask:
         """Define the task.
 
         Args:
-          config: the architecture.
-          schema: the training record schema, without sizes.
-          max_seq_length: positions per window.
           is_padding_scored: whether padding positions take part in the softmax, as in the reference. The loss depends
             on the padded batch length. Ignored if the encoder removes padding.
-          encoder_options: computation options of the encoder.
-          **model_options: see `SpanModel`.
         """
         self._config = config
         self._max_seq_length = max_seq_length
@@ -56,7 +48,8 @@ class QuestionAnsweringTask:
         self._is_padding_computed = encoder_options.layout is not UnpaddedLayout
         self._encoder_options = encoder_options
         self._model_options = model_options
-        self.schema = self.sized(schema)
+        self.schema = self.sized(schema)  # the training record schema, with lengths and limits
+        # the teacher's start and end logits at each position of a record
         self.teacher_field = Field(
             TEACHER_LOGITS, (max_seq_length, len(LOGITS)), "float32", is_per_position=True, is_trimmed=True
         )
@@ -66,7 +59,6 @@ class QuestionAnsweringTask:
         return schema.sized(S=self._max_seq_length, V=self._config.vocab_size, T=self._config.num_segments)
 
     def build_model(self) -> keras.Model:
-        """Create the model and its variables."""
         return SpanModel(create_encoder(self._config, self._encoder_options), **self._model_options)
 
     def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:

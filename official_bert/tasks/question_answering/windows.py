@@ -44,40 +44,18 @@ TRAINING_SCHEMA = RecordSchema(
 
 
 class TokenizedContext(NamedTuple):
-    """The P wordpieces of a context of W words.
+    """The P wordpieces of a context of W words."""
 
-    Attributes:
-      ids: int32 [P], wordpiece ids.
-      word_of_piece: int32 [P], index of the word that contains each wordpiece.
-      word_starts: int32 [W], offset of each word's first character.
-      starts: int32 [P], offset of each wordpiece's first character; [0] unless created for "offsets".
-      ends: int32 [P], offset after each wordpiece's last character; [0] unless created for "offsets".
-    """
-
-    ids: np.ndarray
-    word_of_piece: np.ndarray
-    word_starts: np.ndarray
-    starts: np.ndarray
-    ends: np.ndarray
+    ids: np.ndarray  # int32 [P], wordpiece ids
+    word_of_piece: np.ndarray  # int32 [P], index of the word that contains each wordpiece
+    word_starts: np.ndarray  # int32 [W], offset of each word's first character
+    starts: np.ndarray  # int32 [P], offset of each wordpiece's first character; [0] unless created for "offsets"
+    ends: np.ndarray  # int32 [P], offset after each wordpiece's last character; [0] unless created for "offsets"
 
 
 def tokenize_contexts(
     contexts: Sequence[str], tokenizer: Tokenizer, *, answer_alignment: str, num_processes: int | None = None
 ) -> list[TokenizedContext]:
-    """Tokenize contexts.
-
-    Args:
-      contexts: the texts.
-      tokenizer: converts texts to ids.
-      answer_alignment: one of `ALIGNMENTS`; "offsets" also stores each wordpiece's offsets in the text.
-      num_processes: maximum number of processes; None for one per processor. Small inputs stay in this process.
-
-    Returns:
-      One result per context, in order, independent of the number of processes.
-
-    Raises:
-      UserError: a process died.
-    """
     worth_starting = sum(map(len, contexts)) // _CHARACTERS_WORTH_A_PROCESS
     num_processes = max(1, min(num_processes or available_cores(), worth_starting))
     batches = [contexts[start : start + _CONTEXTS_IN_A_TASK] for start in range(0, len(contexts), _CONTEXTS_IN_A_TASK)]
@@ -116,24 +94,14 @@ def _integers(numbers: Iterable[int]) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class WindowOptions:
-    """Window settings; the fields are flags of `run_squad.py`.
+    """Window settings; the fields are flags of `run_squad.py`."""
 
-    Attributes:
-      max_seq_length: number of positions per window, including [CLS] and both [SEP].
-      doc_stride: wordpieces between the starts of consecutive windows.
-      max_query_length: maximum number of wordpieces per question; longer questions are truncated.
-      answer_alignment: one of `ALIGNMENTS`.
-      drop_out_of_window: whether to drop training windows without the answer (in version 2.0 they are kept as
-        impossible); otherwise, as in the reference, their target is position 0.
-
-    Raises:
-      UserError: the lengths are inconsistent.
-    """
-
-    max_seq_length: int
-    doc_stride: int
-    max_query_length: int
-    answer_alignment: str = "reference"
+    max_seq_length: int  # number of positions per window, including [CLS] and both [SEP]
+    doc_stride: int  # wordpieces between the starts of consecutive windows
+    max_query_length: int  # maximum number of wordpieces per question; longer questions are truncated
+    answer_alignment: str = "reference"  # one of `ALIGNMENTS`
+    # whether to drop training windows without the answer (in version 2.0 they are kept as impossible); otherwise,
+    # as in the reference, their target is position 0
     drop_out_of_window: bool = False
 
     @classmethod
@@ -172,46 +140,29 @@ def half_stride(max_seq_length: int, max_query_length: int) -> int:
 
 
 class Window(NamedTuple):
-    """A question and a part of its context, read together by the model.
+    """A question and a part of its context, read together by the model."""
 
-    Attributes:
-      question_index: index of the question in the data set.
-      window_index: index of the window within the question.
-      first: index of the window's first context wordpiece.
-      num_wordpieces: number of context wordpieces in the window.
-      offset: position of the first of these: the length of everything before the context.
-      start_position: for training, the position of the answer's first wordpiece; 0 without an answer.
-      end_position: for training, the position of the answer's last wordpiece.
-      is_impossible: for training, whether the target is no answer.
-    """
-
-    question_index: int
-    window_index: int
-    first: int
-    num_wordpieces: int
-    offset: int
-    start_position: int = 0
-    end_position: int = 0
-    is_impossible: bool = False
+    question_index: int  # index of the question in the data set
+    window_index: int  # index of the window within the question
+    first: int  # index of the window's first context wordpiece
+    num_wordpieces: int  # number of context wordpieces in the window
+    offset: int  # position of the first of these: the length of everything before the context
+    start_position: int = 0  # for training, the position of the answer's first wordpiece; 0 without an answer
+    end_position: int = 0  # for training, the position of the answer's last wordpiece
+    is_impossible: bool = False  # for training, whether the target is no answer
 
 
 class TokenizedSquad:
-    """Questions and contexts of a data set, each tokenized once.
-
-    Attributes:
-      squad: the data set.
-      tokenizer: the tokenizer that was used.
-      options: the window settings.
-      contexts: one `TokenizedContext` per context.
-    """
+    """Questions and contexts of a data set, each tokenized once."""
 
     def __init__(
         self, squad: SquadSet, tokenizer: Tokenizer, options: WindowOptions, *, num_processes: int | None = None
     ):
         """Tokenize; see `tokenize_contexts` for `num_processes`."""
-        self.squad = squad
-        self.tokenizer = tokenizer
-        self.options = options
+        self.squad = squad  # the data set
+        self.tokenizer = tokenizer  # the tokenizer that was used
+        self.options = options  # the window settings
+        # one `TokenizedContext` per context
         self.contexts = tokenize_contexts(
             squad.contexts, tokenizer, answer_alignment=options.answer_alignment, num_processes=num_processes
         )
@@ -247,12 +198,6 @@ class TokenizedSquad:
         return [window for index in range(len(self.squad.questions)) for window in self._windows(index)]
 
     def training_windows(self, order: Iterable[int], *, version_2: bool) -> Iterator[Window]:
-        """Return the training windows.
-
-        Args:
-          order: indices of the questions.
-          version_2: whether to keep windows without the answer as impossible, overriding `drop_out_of_window`.
-        """
         for index in order:
             question, windows = self.squad.questions[index], self._windows(index)
             if question.is_impossible:
@@ -329,14 +274,7 @@ def write_training_records(
     version_2: bool,
     num_processes: int | None = None,
 ) -> int:
-    """Write the training records, in the reference's order, unless an existing file is up to date.
-
-    Returns:
-      The number of records.
-
-    Raises:
-      UserError: there are no training windows.
-    """
+    """Write the training records, in the reference's order, unless an existing file is up to date."""
 
     def records() -> Iterator[bytes]:
         tokenized = TokenizedSquad(squad, tokenizer, options, num_processes=num_processes)
@@ -359,11 +297,7 @@ def training_provenance(
 
 
 def write_prediction_records(file: RecordFile, tokenized: TokenizedSquad, windows: Sequence[Window]) -> int:
-    """Write the prediction records, one per window, unless an existing file is up to date.
-
-    Returns:
-      The number of records.
-    """
+    """Write the prediction records, one per window, unless an existing file is up to date."""
     provenance = _provenance(tokenized.squad, tokenized.tokenizer, tokenized.options, PREDICTION_SCHEMA)
     return write_cached(file, provenance, lambda: _records(tokenized, windows, PREDICTION_SCHEMA))
 

@@ -33,48 +33,32 @@ TEXT_NUMBERS, SCORES, LABEL = "text_numbers", "scores", "label_ids"
 
 
 class Example(NamedTuple):
-    """One example: texts with their scores or class.
+    """One example: texts with their scores or class."""
 
-    Attributes:
-      texts: an anchor, its positive and any negatives; the two texts of a pair; or a single text. A missing negative
-        is "".
-      numbers: the id of each text. Equal texts, or texts of the same class, share an id and are never negatives of
-        each other. 0 for a missing text.
-      scores: the score of the pair, or one score for each candidate.
-      label: index of the class.
-    """
-
+    # an anchor, its positive and any negatives; the two texts of a pair; or a single text. A missing negative is
+    # ""
     texts: tuple[str, ...]
+    # the id of each text. Equal texts, or texts of the same class, share an id and are never negatives of each
+    # other. 0 for a missing text
     numbers: tuple[int, ...]
-    scores: tuple[float, ...] = ()
-    label: int = 0
+    scores: tuple[float, ...] = ()  # the score of the pair, or one score for each candidate
+    label: int = 0  # index of the class
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The columns and files of a data set.
+    """The columns and files of a data set."""
 
-    Attributes:
-      texts: text columns, by name or by number from 0.
-      scores: score columns.
-      label: class column; None if there is none.
-      max_score: divisor of the scores.
-      keeps: only rows of this class are read, as examples without a class; None to read all rows.
-      files: file name of each split in the data folder.
-      has_header: whether the first row of TSV and CSV names the columns.
-    """
-
-    texts: tuple[str, ...]
-    scores: tuple[str, ...] = ()
-    label: str | None = None
-    max_score: float = 1.0
-    keeps: str | None = None
-    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    has_header: bool = True
+    texts: tuple[str, ...]  # text columns, by name or by number from 0
+    scores: tuple[str, ...] = ()  # score columns
+    label: str | None = None  # class column; None if there is none
+    max_score: float = 1.0  # divisor of the scores
+    keeps: str | None = None  # only rows of this class are read, as examples without a class; None to read all rows
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)  # file name of each split in the data folder
+    has_header: bool = True  # whether the first row of TSV and CSV names the columns
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns that are read."""
         return (*self.texts, *self.scores, *filter(None, [self.label]))
 
 
@@ -87,14 +71,7 @@ LAYOUTS = {
 
 
 def read_rows(path: str, layout: Layout) -> Iterator[tuple[str, dict[str, str]]]:
-    """Read the columns of a table.
-
-    Yields:
-      The location of each row (file and line, for error messages) and its cells by column.
-
-    Raises:
-      UserError: the file is missing or empty, or a row cannot be read; the message names the line.
-    """
+    """Read the columns of a table."""
     table_format = find_table(path)
     columns = layout.columns
     keys = Keys(layout.texts, layout.label, numbers=layout.scores)
@@ -124,36 +101,16 @@ def _cells(row: Row, places: Sequence[int], columns: Sequence[str]) -> list[str]
 
 
 class ExampleReader:
-    """Reader of examples that gives equal texts the same number across files.
-
-    Attributes:
-      labels: sorted classes of the last file that was read with `is_training`.
-    """
+    """Reader of examples that gives equal texts the same number across files."""
 
     def __init__(self, layout: Layout, *, query_prefix: str = "", passage_prefix: str = ""):
-        """Create the reader; nothing is read yet.
-
-        Args:
-          layout: the columns.
-          query_prefix: prefix of the first text of each example.
-          passage_prefix: prefix of the other texts.
-        """
+        """Create the reader; nothing is read yet."""
         self._layout = layout
         self._prefixes = query_prefix, passage_prefix
         self._numbers: dict[str, int] = {}
-        self.labels: tuple[str, ...] = ()
+        self.labels: tuple[str, ...] = ()  # sorted classes of the last file that was read with `is_training`
 
     def read(self, path: str, *, is_training: bool = False, is_predicted: bool = False) -> list[Example]:
-        """Read a file.
-
-        Args:
-          path: the file.
-          is_training: whether to take the classes from this file.
-          is_predicted: whether to read only the texts, without scores and classes.
-
-        Raises:
-          UserError: a file or row is invalid; the message names the line.
-        """
         layout = dataclasses.replace(self._layout, scores=(), label=None) if is_predicted else self._layout
         rows = [
             (where, cells)
@@ -197,15 +154,7 @@ class ExampleReader:
 
 
 def paired_by_class(examples: Sequence[Example], seed: int) -> list[Example]:
-    """Pair each text with another text of its class.
-
-    Args:
-      examples: single texts with classes.
-      seed: random seed of the pairing.
-
-    Raises:
-      UserError: a class has only one text.
-    """
+    """Pair each text with another text of its class."""
     rng = random.Random(seed)
     by_class: dict[int, list[Example]] = {}
     for example in examples:
@@ -245,16 +194,6 @@ def example_schema(
     num_scores: int = 0,
     num_classes: int = 0,
 ) -> RecordSchema:
-    """Return the record schema of an example.
-
-    Args:
-      max_seq_length: maximum number of positions per text.
-      num_texts: K, number of texts per example.
-      vocab_size: size of the vocabulary.
-      num_segments: number of segment types.
-      num_scores: number of scores per example.
-      num_classes: number of classes; 0 if examples have none.
-    """
     fields = [
         *ENCODER_FIELDS,
         Field(TEXT_LENGTHS, (num_texts,), "int32", below="L"),
@@ -269,29 +208,21 @@ def example_schema(
 
 
 class TextsToIds:
-    """Converter from texts to model inputs.
-
-    Attributes:
-      identity: everything that determines the ids, as JSON values.
-    """
+    """Converter from texts to model inputs."""
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int):
         """Create the converter.
 
         Args:
-          tokenizer: converts texts to ids.
           max_seq_length: maximum number of positions per text, including [CLS] and [SEP].
         """
         self._tokenizer, self._specials = tokenizer, tokenizer.specials
         self._max_tokens = self._specials.room(max_seq_length, is_pair=False)
+        # everything that determines the ids, as JSON values
         self.identity = {**tokenizer.identity, "max_seq_length": max_seq_length}
 
     def __call__(self, texts: Sequence[str]) -> tuple[dict[str, Sequence[int]], int]:
-        """Convert the texts of an example; a missing text, "", gets no positions.
-
-        Returns:
-          input_ids, input_mask, segment_ids and text_lengths; and the number of truncated texts.
-        """
+        """Convert the texts of an example; a missing text, "", gets no positions."""
         input_ids, lengths, num_truncated = [], [], 0
         for text in texts:
             ids = self._tokenizer.encode(text) if text else []
@@ -313,13 +244,7 @@ def provenance(examples: Sequence[Example], converter: TextsToIds, schema: Recor
 
 
 def write_examples(file: RecordFile, examples: Sequence[Example], converter: TextsToIds) -> int:
-    """Write the records unless an existing file is up to date, and return their number.
-
-    Args:
-      file: the output file; only the fields of its schema are written.
-      examples: the examples.
-      converter: converts texts to ids.
-    """
+    """Write the records unless an existing file is up to date, and return their number."""
 
     def records() -> Iterator[bytes]:
         num_texts, counts = sum(len(example.texts) for example in examples), Counter()

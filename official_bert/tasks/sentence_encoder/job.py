@@ -65,7 +65,6 @@ def scores_of_examples(
         negatives, to retrieve the positives among all other texts; anchors with several scored candidates, of which the
         best one is the positive; single texts with classes, to predict the class of each text from its nearest
         neighbour; or pairs with classes, to classify.
-      vectors: computes the vectors.
       classify: maps the vectors of the pairs, float32 [N, D] twice, to logits, float32 [N, C]; None if the model has no
         classifier.
 
@@ -169,11 +168,7 @@ class SentenceEncoderJob(FinetuningJob):
     config: SentenceEncoderConfig
 
     def __init__(self, config: SentenceEncoderConfig, bert_config: BertConfig, tokenizer: Tokenizer):
-        """Read all examples before any computation.
-
-        Raises:
-          UserError: a file is invalid, or the export cannot be written.
-        """
+        """Read all examples before any computation."""
         super().__init__(config, bert_config, tokenizer)
         self._layout = layout_of_flags(config)
         self._train, self._dev, self._test = self._read_splits()

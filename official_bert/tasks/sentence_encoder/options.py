@@ -240,12 +240,10 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
 
     @property
     def text_names(self) -> tuple[str, ...]:
-        """The columns of --text_columns."""
         return _names(self.text_columns)
 
     @property
     def score_names(self) -> tuple[str, ...]:
-        """The columns of --score_columns."""
         return _names(self.score_columns)
 
     @property

@@ -44,19 +44,9 @@ class SentenceServable(Servable):
         """Combine a sentence model with its tokenizer.
 
         Args:
-          model: the sentence model.
-          config: the model's architecture.
-          tokenizer: the tokenizer that the model was trained with.
           max_seq_length: maximum number of positions per text, including [CLS] and [SEP]; longer texts are truncated.
           size: D, the number of leading components to keep of each vector; None for all. If the model ends in
             normalization, the truncated vectors are normalized again.
-          normalize: whether to scale the vectors to length 1 even if the model does not.
-          vector_types: any of "float32", "int8" and "binary"; float32 vectors are always returned.
-          prefix: prefix of every text, such as "query: ".
-          prompts: other prefixes, by name, which a server may use instead.
-
-        Raises:
-          UserError: `size` is larger than the model's vectors, or see `Servable`.
         """
         super().__init__(model, config, tokenizer, max_seq_length=max_seq_length, name="sentence_encoder")
         check_vector_size(size or 0, model.width)
@@ -70,7 +60,6 @@ class SentenceServable(Servable):
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """See `Servable`."""
         return self._details()
 
     def tokenize(self, text: tf.Tensor) -> Tensors:

@@ -137,12 +137,8 @@ def of_all_sizes(
 
     Args:
       loss: a function of vectors, float32 [b, K, D].
-      name: its name.
       vectors: float32 [b, K, D].
-      sizes: numbers of leading components to keep.
 
-    Returns:
-      The losses, named NAME and NAME_SIZE.
     Source: Kusupati et al., "Matryoshka Representation Learning" (2022).
     """
     losses = {f"{name}_{size}": loss(vectors[..., :size]) for size in sizes}
@@ -172,11 +168,9 @@ class SentenceEncoderTask:
 
     Attributes:
       schema: the record schema, with lengths and limits.
-      teacher_field: the record field with the teacher's similarities.
-      compares_examples: True, since the loss of an example depends on the other examples of the batch.
     """
 
-    compares_examples = True
+    compares_examples = True  # True, since the loss of an example depends on the other examples of the batch
 
     def __init__(
         self,
@@ -196,24 +190,6 @@ class SentenceEncoderTask:
         encoder_options: EncoderOptions = PLAIN,
         **model_options,
     ):
-        """Define the task.
-
-        Args:
-          config: the architecture.
-          schema: the record schema; see `records.example_schema`.
-          loss: a key of `LOSSES`, or "softmax".
-          loss_options: keyword arguments of the loss.
-          soft_target_options: keyword arguments of `soft_targets`.
-          vector_sizes: sizes of truncated vectors on which the loss is also computed.
-          exported_size: number of leading components to export; 0 for all.
-          max_seq_length: maximum number of positions per text.
-          num_texts: K, number of texts per example.
-          num_classes: number of classes of pairs, for "softmax".
-          is_padded_to_longest: see `SentenceGroupModel`.
-          bm25: values of `SentenceModel.bm25`, for the pooling "bm25".
-          encoder_options: computation options of the encoder.
-          **model_options: see `SentenceModel`.
-        """
         self._config, self.schema = config, schema
         self._loss, self._loss_options, self._vector_sizes = loss, loss_options or {}, tuple(vector_sizes)
         self._exported_size = exported_size
@@ -224,10 +200,10 @@ class SentenceEncoderTask:
             "num_classes": num_classes if loss == "softmax" else 0,
             "is_padded_to_longest": is_padded_to_longest,
         }
+        # the record field with the teacher's similarities
         self.teacher_field = Field(TEACHER_LOGITS, (max(num_texts - 1, 1),), "float32")
 
     def build_model(self) -> keras.Model:
-        """Create the model and its variables."""
         sentence = SentenceModel(create_encoder(self._config, self._encoder_options), **self._model_options)
         check_vector_size(self._exported_size, sentence.width)
         too_large = [size for size in self._vector_sizes if size >= sentence.width]

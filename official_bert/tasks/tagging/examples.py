@@ -51,45 +51,28 @@ _SEPARATOR_NAMES = {"\t": "tabs", " ": "blanks"}
 
 
 class TaggedSentence(NamedTuple):
-    """A sentence of a file.
+    """A sentence of a file."""
 
-    Attributes:
-      words: its words, at least one.
-      tags: the tag of each word, with the prefix first ("B-PER"); None if the file has no tags.
-      document: index of its document in the file, from 0, not counting empty documents.
-      line: number of the line with its first word, from 1.
-    """
-
-    words: tuple[str, ...]
-    tags: tuple[str, ...] | None
-    document: int
-    line: int
+    words: tuple[str, ...]  # its words, at least one
+    tags: tuple[str, ...] | None  # the tag of each word, with the prefix first ("B-PER"); None if the file has no tags
+    document: int  # index of its document in the file, from 0, not counting empty documents
+    line: int  # number of the line with its first word, from 1
 
 
 @dataclasses.dataclass(frozen=True)
 class TaggedFile:
-    r"""Contents of a file, with everything needed to rewrite it with an extra column.
+    r"""Contents of a file, with everything needed to rewrite it with an extra column."""
 
-    Attributes:
-      path: the file.
-      sentences: its sentences, in order; at least one.
-      lines: all lines, without line ends and byte-order marks; "" for a line that contains only blanks, tabs and
-        byte-order marks.
-      layout: "columns" or "sentences".
-      separator: separator of the columns: "\t" or " ".
-      num_columns: number of columns.
-      suffix_tags: whether the prefix is at the end of the tags ("PER-B").
-      comments: numbers of the comment lines, from 1.
-    """
-
-    path: str
-    sentences: list[TaggedSentence]
+    path: str  # the file
+    sentences: list[TaggedSentence]  # its sentences, in order; at least one
+    # all lines, without line ends and byte-order marks; "" for a line that contains only blanks, tabs and byte-
+    # order marks
     lines: list[str]
-    layout: str
-    separator: str
-    num_columns: int
-    suffix_tags: bool
-    comments: frozenset[int] = frozenset()
+    layout: str  # "columns" or "sentences"
+    separator: str  # separator of the columns: "\t" or " "
+    num_columns: int  # number of columns
+    suffix_tags: bool  # whether the prefix is at the end of the tags ("PER-B")
+    comments: frozenset[int] = frozenset()  # numbers of the comment lines, from 1
 
 
 class _Row(NamedTuple):
@@ -114,18 +97,6 @@ def read_tagged_file(
 
     Tags with the prefix at the end, such as `PER-B`, are reversed if all tags of the file except `O` have this form
     and not all have the usual one: in a file whose only tags are `B-I` and `O`, B is the prefix.
-
-    Args:
-      path: the file, UTF-8.
-      word_column: column of the words, from 0; negative numbers count from the end.
-      tag_column: column of the tags, also from 0 or from the end.
-      is_tagged: require tags. Otherwise they are read if the column exists and is filled.
-      file_layout: one of `LAYOUTS`.
-
-    Raises:
-      UserError: the file is missing, not text or has no sentences; a line has too few or too many columns or an empty
-        word or tag; a tag has a prefix but no type (`B-`); or the numbers of tags and words of a sentence differ. The
-        message gives the line.
     """
     if file_layout not in LAYOUTS:
         raise UserError(f"file_layout={file_layout!r} is unknown; choose one of {', '.join(LAYOUTS)}")
@@ -316,7 +287,6 @@ def _counted(items: Sequence[str], noun: str) -> str:
 
 
 def _words(path: str, rows: Sequence[_Row], word_column: int, layout: str) -> list[tuple[str, ...]]:
-    """Return the words of each line."""
     index = _required(path, rows[0], "word_column", word_column)
     words = []
     for row in rows:
@@ -411,7 +381,6 @@ def _tags_of_row(path: str, row: _Row, cell: str, words: tuple[str, ...], layout
 def _sentences(
     lines: Iterable[str], words: Sequence[tuple[str, ...]], tags: Sequence[tuple[str, ...]] | None, layout: str
 ) -> list[TaggedSentence]:
-    """Group the lines into sentences."""
     sentences: list[TaggedSentence] = []
     rows = zip(words, tags or [()] * len(words), strict=True)
     document, first_line = 0, 0

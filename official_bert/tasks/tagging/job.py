@@ -96,14 +96,6 @@ def report_sections(
     scores: Mapping[str, Any],
     marks_entities: bool,
 ) -> list[Section]:
-    """Compute the sections of a report.
-
-    Args:
-      sentences: the sentences, with their tags.
-      predicted: the predicted tags of each sentence.
-      scores: name to number, as in `eval_results.txt`.
-      marks_entities: whether the tags mark entities.
-    """
     find = find_entities if marks_entities else _words_as_entities
     pairs = [(find(sentence.tags), find(tags)) for sentence, tags in zip(sentences, predicted, strict=True)]
     kind = "entity type" if marks_entities else "tag"
@@ -210,7 +202,6 @@ class _Split(NamedTuple):
 
     @property
     def words(self) -> list[tuple[str, ...]]:
-        """The words of each sentence."""
         return [sentence.words for sentence in self.file.sentences]
 
     @property
@@ -226,11 +217,7 @@ class TaggingJob(FinetuningJob):
     label_noun = "tags"
 
     def __init__(self, config: TaggingConfig, bert_config: BertConfig, tokenizer: Tokenizer):
-        """Read all files and validate all tags before any computation.
-
-        Raises:
-          UserError: a file is invalid, the tags are unknown, or the export cannot be written.
-        """
+        """Read all files and validate all tags before any computation."""
         super().__init__(config, bert_config, tokenizer)
         read = {flag: read_configured(config, flag) for flag in config.required_files}
         train = read.get("train_file")
@@ -446,18 +433,12 @@ class TaggingJob(FinetuningJob):
 
 
 def _without_tags(file: TaggedFile) -> TaggedFile:
-    """Return the same file without tags."""
     sentences = [sentence._replace(tags=None) for sentence in file.sentences]
     return dataclasses.replace(file, sentences=sentences, suffix_tags=False)
 
 
 def _warn_of_breaks(file: TaggedFile, use: str) -> None:
-    """Warn about tags that break their scheme; they are still scored.
-
-    Args:
-      file: the tagged file.
-      use: purpose of the tags; it begins the message's last clause.
-    """
+    """Warn about tags that break their scheme; they are still scored."""
     tagged = [sentence for sentence in file.sentences if sentence.tags]
     scheme = scheme_of(sentence.tags for sentence in tagged)
     found = [(sentence, word) for sentence in tagged for word in invalid_tags(sentence.tags, scheme)]

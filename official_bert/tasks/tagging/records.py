@@ -50,15 +50,7 @@ Labels = Sequence[Sequence[int]]
 
 
 def configured_file(config: TaggingConfig, name: str) -> str:
-    """Return the file given by a flag or, without the flag, the one in the data folder.
-
-    Args:
-      config: the flags.
-      name: "train_file", "eval_file" or "predict_file".
-
-    Raises:
-      UserError: the file does not exist.
-    """
+    """Return the file given by a flag or, without the flag, the one in the data folder."""
     given = getattr(config, name)
     if given is not None:
         if not files.exists(given):
@@ -74,11 +66,7 @@ def configured_file(config: TaggingConfig, name: str) -> str:
 
 
 def read_configured(config: TaggingConfig, name: str) -> TaggedFile:
-    """Read the file given by a flag; only the prediction file may lack tags.
-
-    Raises:
-      UserError: the file is missing or invalid.
-    """
+    """Read the file given by a flag; only the prediction file may lack tags."""
     return read_tagged_file(
         configured_file(config, name),
         word_column=config.word_column,
@@ -89,11 +77,7 @@ def read_configured(config: TaggingConfig, name: str) -> TaggedFile:
 
 
 def tags_of(file: TaggedFile) -> list[str]:
-    """Return the tags of a training file, `O` first.
-
-    Raises:
-      UserError: there is only one tag.
-    """
+    """Return the tags of a training file, `O` first."""
     tags = {tag for sentence in file.sentences for tag in sentence.tags}
     if len(tags) == 1:
         raise UserError(
@@ -127,14 +111,6 @@ def write_predictions(path: str, tagged_file: TaggedFile, tags: Sequence[Sequenc
     new column and in any column that it lacks; the script counts it as a word. In the layout "sentences", a tab and the
     tags are appended to each line. If the prefix of the input's tags is at the end, so is that of the predicted tags.
     Blank lines and comments are kept; lines end in `\n`.
-
-    Args:
-      path: the file to write.
-      tagged_file: the input file.
-      tags: the predicted tags of each sentence, with the prefix first.
-
-    Raises:
-      ValueError: the number of tags differs from the number of words.
     """
     if list(map(len, tags)) != [len(sentence.words) for sentence in tagged_file.sentences]:
         raise ValueError(f"the predicted tags are not one for each word of {tagged_file.path}")
@@ -159,19 +135,12 @@ def _lines(tagged_file: TaggedFile, tags: Sequence[Sequence[str]]) -> Iterator[s
 
 
 class Window(NamedTuple):
-    """A window: the wordpieces that the model reads at once.
+    """A window: the wordpieces that the model reads at once."""
 
-    Attributes:
-      sentence: index of the sentence whose words it tags.
-      ids: wordpiece ids, without [CLS] and [SEP].
-      words: indices of the words tagged in this window.
-      positions: index in `ids` of the first wordpiece of each of these words.
-    """
-
-    sentence: int
-    ids: list[int]
-    words: Sequence[int]
-    positions: Sequence[int]
+    sentence: int  # index of the sentence whose words it tags
+    ids: list[int]  # wordpiece ids, without [CLS] and [SEP]
+    words: Sequence[int]  # indices of the words tagged in this window
+    positions: Sequence[int]  # index in `ids` of the first wordpiece of each of these words
 
 
 class _Pieces(NamedTuple):
@@ -195,15 +164,10 @@ def make_windows(
     on one side in either window), and `c d`, which tags d.
 
     Args:
-      sentences: the words of each sentence.
-      tokenizer: splits words.
       max_seq_length: wordpieces per window, including [CLS] and [SEP].
       documents: document number of each sentence, in ascending order. If given, a window is filled with neighbouring
         sentences of the document, half of the room on each side, as far as available; a sentence that needs several
         windows gets no neighbours.
-
-    Yields:
-      The windows, in sentence order.
     """
     max_tokens = max_seq_length - 2
     if documents is None:
@@ -262,19 +226,12 @@ def _runs(documents: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 class LabelledWindows(NamedTuple):
-    """Windows of labelled sentences, written as one record each; a `SplitWriter`.
+    """Windows of labelled sentences, written as one record each; a `SplitWriter`."""
 
-    Attributes:
-      windows: returns the windows; called only if needed.
-      labels: word labels of each sentence.
-      tokenizer: the tokenizer of the windows.
-      provenance: everything that determines the records, as in a `Manifest`.
-    """
-
-    windows: Callable[[], Iterable[Window]]
-    labels: Labels
-    tokenizer: Tokenizer
-    provenance: dict[str, Any]
+    windows: Callable[[], Iterable[Window]]  # returns the windows; called only if needed
+    labels: Labels  # word labels of each sentence
+    tokenizer: Tokenizer  # the tokenizer of the windows
+    provenance: dict[str, Any]  # everything that determines the records, as in a `Manifest`
 
     def write_ids(self, file: RecordFile) -> int:
         """Write the records, unless an existing file is up to date; return their number."""

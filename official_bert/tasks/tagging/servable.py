@@ -50,19 +50,12 @@ _TABLES = {
 
 
 class Words(NamedTuple):
-    """The words of all sentences.
+    """The words of all sentences."""
 
-    Attributes:
-      texts: string [W].
-      starts: int32 [W], offset of each word's first character in its sentence.
-      ends: int32 [W], offset after each word's last character.
-      row_splits: int64 [B + 1], number of words before each sentence, and in total.
-    """
-
-    texts: tf.Tensor
-    starts: tf.Tensor
-    ends: tf.Tensor
-    row_splits: tf.Tensor
+    texts: tf.Tensor  # string [W]
+    starts: tf.Tensor  # int32 [W], offset of each word's first character in its sentence
+    ends: tf.Tensor  # int32 [W], offset after each word's last character
+    row_splits: tf.Tensor  # int64 [B + 1], number of words before each sentence, and in total
 
 
 def split_at_blanks(text: tf.Tensor) -> Words:
@@ -109,7 +102,6 @@ class EntityFinder:
 
         Args:
           text: string [B], the sentences.
-          words: their words.
           numbers: int64 [W], their tag ids.
           probabilities: float32 [W], probabilities of these tags.
 
@@ -148,45 +140,26 @@ class EntityFinder:
 
 
 class Entity(NamedTuple):
-    """An entity: consecutive words of a sentence.
+    """An entity: consecutive words of a sentence."""
 
-    Attributes:
-      text: `sentence[start:end]`.
-      type: its type as in the tags, such as "PER".
-      start: offset of its first character in the sentence, not counting undecodable characters.
-      end: offset after its last character.
-      probability: probability of its least certain tag.
-    """
-
-    text: str
-    type: str
-    start: int
-    end: int
-    probability: float
+    text: str  # `sentence[start:end]`
+    type: str  # its type as in the tags, such as "PER"
+    start: int  # offset of its first character in the sentence, not counting undecodable characters
+    end: int  # offset after its last character
+    probability: float  # probability of its least certain tag
 
 
 class TaggedText(NamedTuple):
-    """A sentence with its tags.
+    """A sentence with its tags."""
 
-    Attributes:
-      words: the words, split at white space.
-      tags: the tag of each word.
-      probabilities: the probability of each tag.
-      entities: the entities marked by the tags, in order.
-    """
-
-    words: list[str]
-    tags: list[str]
-    probabilities: list[float]
-    entities: list[Entity]
+    words: list[str]  # the words, split at white space
+    tags: list[str]  # the tag of each word
+    probabilities: list[float]  # the probability of each tag
+    entities: list[Entity]  # the entities marked by the tags, in order
 
 
 class TaggingServable(WindowedServable):
-    """A model of `run_ner.py`.
-
-    Attributes:
-      tags: names of the C tags.
-    """
+    """A model of `run_ner.py`."""
 
     task = "tagging"
 
@@ -205,18 +178,10 @@ class TaggingServable(WindowedServable):
         """Combine a tagger with its tokenizer and tags.
 
         Args:
-          model: the tagger.
-          config: its architecture.
-          tokenizer: the tokenizer that the model was trained with.
-          tags: names of the C tags, in the order of the model's outputs.
           max_seq_length: positions per window, including [CLS] and [SEP].
-          transitions: scores of neighbouring tags, to choose the tags of a sentence together; see `transitions_of`.
-
-        Raises:
-          UserError: see `Servable`.
         """
         super().__init__(model, config, tokenizer, max_seq_length=max_seq_length, name="tagger")
-        self.tags = tuple(tags)
+        self.tags = tuple(tags)  # names of the C tags
         self._tags = tf.constant(tags, tf.string)
         self._unk_id = tokenizer.unk_id
         self._entities = EntityFinder(tags)
@@ -387,11 +352,7 @@ def servable_of_run(
     checkpoint: str,
     encoder_options: EncoderOptions = UNPADDED,
 ) -> TaggingServable:
-    """Load a model trained by `run_ner.py`; see `TaskRow`. The tag names are in its output folder.
-
-    Raises:
-      UserError: the checkpoint is unreadable or of another model, or the tag names are missing.
-    """
+    """Load a model trained by `run_ner.py`; see `TaskRow`. The tag names are in its output folder."""
     tags = trained_tags(config)
     model = TaggingModel(create_encoder(bert_config, encoder_options), num_outputs=len(tags), **config.model_options)
     load(open_checkpoint(checkpoint, "checkpoint"), model.trainable_variables)
@@ -408,11 +369,7 @@ def servable_of_run(
 
 
 def trained_tags(config: TaggingConfig) -> list[str]:
-    """Return the tag names of an already trained model that a run loads.
-
-    Raises:
-      UserError: they are missing.
-    """
+    """Return the tag names of an already trained model that a run loads."""
     tags = read_trained_labels(config.output_dir, config.init_checkpoint)
     if not tags:
         raise UserError(

@@ -29,9 +29,6 @@ _FORBIDDEN = -1e4  # not infinite: if every sequence is forbidden, the one with 
 class TaggingTask:
     """Prediction of the tag of each word, at its first wordpiece.
 
-    Attributes:
-      schema: the record schema, with lengths and limits.
-      teacher_field: the teacher's logits at each position of a record.
     Source: BERT paper, section 4.3.
     """
 
@@ -46,17 +43,6 @@ class TaggingTask:
         encoder_options: EncoderOptions = PLAIN,
         **model_options,
     ):
-        """Define the task.
-
-        Args:
-          config: the architecture.
-          num_tags: number of tags.
-          max_seq_length: positions per window.
-          decodes_sequences: whether predictions hold the scores of all tags, to decode with, instead of the best tag.
-          trainable_encoder: whether to train the encoder; otherwise only the layers above it.
-          encoder_options: computation options of the encoder.
-          **model_options: see `TaggingModel`.
-        """
         self._config = config
         self._num_tags = num_tags
         self._max_seq_length = max_seq_length
@@ -64,13 +50,13 @@ class TaggingTask:
         self._trainable_encoder = trainable_encoder
         self._encoder_options = encoder_options
         self._model_options = model_options
-        self.schema = self._sized(TAGGING_SCHEMA)
+        self.schema = self._sized(TAGGING_SCHEMA)  # the record schema, with lengths and limits
+        # the teacher's logits at each position of a record
         self.teacher_field = Field(
             TEACHER_LOGITS, (max_seq_length, num_tags), "float32", is_per_position=True, is_trimmed=True
         )
 
     def build_model(self) -> keras.Model:
-        """Create the model and its variables."""
         encoder = create_encoder(self._config, self._encoder_options)
         if not self._trainable_encoder:
             encoder.trainable = False
@@ -146,15 +132,7 @@ def _weights(batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
 
 
 def check_constrainable(tags: Sequence[str], sentences: Iterable[Sequence[str]] = ()) -> None:
-    """Raise unless the tags have a scheme whose rules can guide decoding.
-
-    Args:
-      tags: the tags of the model.
-      sentences: tagged sentences, if there are any.
-
-    Raises:
-      UserError: they mark no entities, or the sentences are in IOB1.
-    """
+    """Raise unless the tags have a scheme whose rules can guide decoding."""
     if not has_entities(tags):
         raise UserError(
             f"constrained_decoding needs tags of entities, such as B-PER and I-PER; the tags are {format_names(tags)}"
@@ -187,7 +165,6 @@ def decode_words(scores: tf.Tensor, row_splits: tf.Tensor, transitions: Transiti
     Args:
       scores: float32 [W, C], logits or log-probabilities.
       row_splits: int64 [B + 1], number of words before each sentence, and in total.
-      transitions: the scores of transitions.
 
     Returns:
       Tag numbers, int64 [W], and probabilities, float32 [W].

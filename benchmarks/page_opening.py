@@ -2,7 +2,7 @@
 
   python benchmarks/page_opening.py
 
-Needs playwright and Chromium on the PATH. The runs, the attention and the report are synthetic and of maximum size.
+Needs playwright and Chromium on the PATH. The attention and the report are synthetic and of maximum size.
 """
 
 import pathlib
@@ -16,24 +16,16 @@ from playwright.sync_api import sync_playwright
 ROOT = pathlib.Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # for tests/, which is not installed
 
-from official_bert.visualization import attention, curves, report_page  # noqa: E402
+from official_bert.visualization import attention, report_page  # noqa: E402
 from tests.attention_views import make_view  # noqa: E402
 from tests.browser_fixtures import OpenedPage, find_chromium, launch_browser  # noqa: E402
-from tests.visualization.curve_runs import make_run  # noqa: E402
 from tests.visualization.report_sections import largest_sections  # noqa: E402
-
-
-def curves_page(num_runs: int, num_lines: int) -> str:
-    return curves.page([make_run(number, num_lines=num_lines) for number in range(num_runs)], smoothing=0.6)
 
 
 def pages() -> dict[str, str]:
     view = make_view(num_layers=12, num_heads=12, num_words=94)
     return {
         "an empty page": '<!DOCTYPE html><html data-ready="true"><body>empty</body></html>',
-        "curves: 1 run of 100,000 lines": curves_page(1, 100_000),
-        "curves: 50 runs of 2,000 lines": curves_page(50, 2_000),
-        "curves: 50 runs of 20,000 lines": curves_page(50, 20_000),
         "attention: 128 wordpieces, 12 layers": attention.page(view, layer=0, head=0, merges_words=False),
         "report: 25 mistakes in long contexts": report_page.report_page("made", largest_sections()),
     }

@@ -159,7 +159,6 @@ STAND_INS = (
     StandIn("docs/distillation.md", "demo_output", _make_demo_output),
     StandIn("docs/distillation.md", "encoder", make_encoder),
     StandIn("docs/distillation.md", "glue/MRPC", make_mrpc),
-    StandIn("docs/curves.md", "encoder", make_encoder),
     StandIn("docs/features.md", "encoder", make_encoder),
     StandIn("docs/python.md", "encoder", make_encoder),
     StandIn("docs/much_text.md", "encoder", make_encoder),

@@ -365,13 +365,6 @@ class TestTools:
         assert result.last_error_line.endswith("page.html: 6 wordpieces, 3 layers of 4 heads")
         assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
 
-    def test_plot_metrics_writes_a_page(self, tmp_path):
-        (tmp_path / "metrics.jsonl").write_text('{"split": "train", "step": 10, "loss": 0.5}\n')
-        result = run_script("plot_metrics", output_dirs=tmp_path, output_file=tmp_path / "page.html")
-        assert result.code == 0, result
-        assert result.last_error_line.endswith("page.html: 1 metrics of 1 run(s)")
-        assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
-
     def test_edit_checkpoint_leaves_the_weights_alone(self, model_dir, tmp_path):
         source, target = str(model_dir / "trained_model.ckpt-12"), str(tmp_path / "bert_model.ckpt")
         result = run_script("edit_checkpoint", init_checkpoint=source, output_dir=tmp_path)

@@ -16,7 +16,6 @@ from official_bert.checkpoints.bundle import UNLOGGED_STEPS, CheckpointReader
 from official_bert.data.schema import delimited
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
-from official_bert.support.metrics_file import METRICS_FILE, parse_line
 from official_bert.training.run_folder import read_run_config, training_settings
 from official_bert.training.step import OVERFLOW_STEPS, SKIPPED_STEPS
 
@@ -27,6 +26,8 @@ _SESSION_START_INFO, _HPARAMS, _KEY, _VALUE = b"\x1a", b"\x0a", b"\x0a", b"\x12"
 _START_TIME_SECONDS = b"\x29"
 # On CPU and GPU a compiled call is limited to about this long, so that progress is shown and SIGTERM handled in time.
 _SECONDS_PER_CALL = 1.0
+METRICS_FILE = "metrics.jsonl"
+_MAX_STEP = 10**12  # as for flags that count steps
 _MOST_FAILURES = 20  # consecutive failed steps that nan_policy tolerates
 
 
@@ -50,6 +51,26 @@ def _value(setting: bool | float | str) -> Value:
     if isinstance(setting, bool):
         return Value(bool_value=setting)
     return Value(string_value=setting) if isinstance(setting, str) else Value(number_value=setting)
+
+
+def parse_line(line: bytes) -> dict | None:
+    """Parse a line to a dict of `split`, `step` and numbers; None if damaged, like the last line of a killed run."""
+    try:
+        scalars = json.loads(line)
+    except (ValueError, RecursionError):  # not JSON, not UTF-8, or nested too deeply
+        return None
+    if not line.endswith(b"\n") or not isinstance(scalars, dict):
+        return None
+    split, step = scalars.get("split"), scalars.get("step")
+    is_whole = isinstance(split, str) and type(step) is int and 0 <= step <= _MAX_STEP
+    return scalars if is_whole and all(_is_number(scalars[name]) for name in scalars.keys() - {"split"}) else None
+
+
+def _is_number(value: object) -> bool:
+    """Return True for a number that fits a float, including NaN and infinity."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return isinstance(value, float) or abs(value) < 2**1023
 
 
 class ScalarLog:

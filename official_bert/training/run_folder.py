@@ -113,30 +113,6 @@ def training_settings(flags: Mapping[str, Any]) -> dict[str, Any]:
     return {flag: value for flag, value in flags.items() if flag not in no_settings}
 
 
-def distinct_names(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Name runs by their differences: `{"out/a": {"random_seed": 1}, ...}` is named `random_seed=1`.
-
-    A flag missing from some runs, as in those of earlier versions, distinguishes the others. Runs with equal flags are
-    also named by folder: `random_seed=1 (a)`.
-    """
-    flags = dict.fromkeys(flag for of_run in runs.values() for flag in training_settings(of_run))
-    varied = [
-        flag for flag in flags if len({json.dumps(of_run[flag]) for of_run in runs.values() if flag in of_run}) > 1
-    ]
-    settings = {
-        folder: ", ".join(f"{flag}={of_run[flag]}" for flag in varied if flag in of_run)
-        for folder, of_run in runs.items()
-    }
-    last_parts = {folder: os.path.basename(files.absolute_path(folder)) for folder in runs}
-    names = {}
-    for folder, of_run in settings.items():
-        is_only_one = list(last_parts.values()).count(last_parts[folder]) == 1
-        place = last_parts[folder] if is_only_one else folder
-        is_named = list(settings.values()).count(of_run) == 1
-        names[folder] = (of_run if is_named else f"{of_run} ({place})") if of_run else place
-    return names
-
-
 class ModelFileFlags(Protocol):
     """Flags for the files of a model; the vocabulary's are None if the run has none."""
 

@@ -1,1 +1,1 @@
-"""HTML pages and images of attention, training curves, evaluation reports and text vectors."""
+"""HTML pages and images of attention, evaluation reports and text vectors."""

@@ -173,7 +173,6 @@ SMALLEST = {
     "edit_checkpoint": {"num_layers": 1},
     "extend_positions": {"max_position_embeddings": 2},
     "edit_vocab": {"num_new_tokens": 1},
-    "plot_metrics": {"output_file": "b"},
 }
 
 

@@ -206,7 +206,7 @@ def test_the_model_of_released_tokenizers_has_no_type(tmp_path, has_vocab):
         ({"added_tokens": {"a": 7}}, "'a' has the id 7; it must have 5, as in the vocabulary"),
         ({"added_tokens": {" b": 7}}, "' b' is empty, or begins or ends with white space"),
         ({"added_tokens": {"<E1>": 7, "<e1>": 8}}, "'<E1>' and '<e1>' are the same with do_lower_case=true"),
-        ({"tokenizer_config": {"additional_special_tokens": ["<x>"]}}, "'<x>' has the id None"),
+        ({"tokenizer_config": {"additional_special_tokens": ["<x>"]}}, "'<x>' has no id"),
     ],
 )
 def test_other_tokenizers_are_refused_by_name(tmp_path, json_files, message):

@@ -14,7 +14,6 @@ from official_bert.training.run_folder import (
     check_model_files_replaceable,
     check_same_model,
     differing_flags,
-    distinct_names,
     matches_vocabulary,
     read_run_config,
     write_model_files,
@@ -72,31 +71,6 @@ def test_flags_differ_by_value_or_by_being_there():
     second = {"same": 1, "rate": 2e-5, "ignored": 2, "new": None}
     assert differing_flags(first, second, ignored=["ignored"]) == ["gone", "new", "rate"]
     assert differing_flags(first, json.loads(json.dumps(first)), ignored=[]) == []
-
-
-def test_runs_are_named_by_the_flags_that_differ():
-    flags = {"output_dir": "x", "learning_rate": 1e-4, "random_seed": 1, "optimizer": "adam", "do_eval": True}
-    runs = {
-        "out/a": {**flags, "output_dir": "out/a"},
-        "out/b": {**flags, "output_dir": "out/b", "random_seed": 2, "learning_rate": 5e-5, "do_eval": False},
-        "out/old": {"output_dir": "out/old", "random_seed": 3},
-    }
-    assert distinct_names(runs) == {
-        "out/a": "learning_rate=0.0001, random_seed=1",
-        "out/b": "learning_rate=5e-05, random_seed=2",
-        "out/old": "random_seed=3",
-    }
-    assert distinct_names({"out/a": flags}) == {"out/a": "a"}
-    assert distinct_names({"out/a/": flags, "out/b": flags, "more/b": {}}) == {
-        "out/a/": "a",
-        "out/b": "out/b",
-        "more/b": "more/b",
-    }
-    again = {"out/c": runs["out/a"], "old/a": runs["out/b"], **runs}
-    names = distinct_names(again)
-    assert names["out/c"] == "learning_rate=0.0001, random_seed=1 (c)"
-    assert names["out/a"] == "learning_rate=0.0001, random_seed=1 (out/a)"
-    assert len(set(names.values())) == len(names)
 
 
 def test_the_model_files_are_copied_byte_for_byte(folder, model_files):

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, struct_pb2
 
-from official_bert.training.monitoring import ScalarLog, write_results
+from official_bert.training.monitoring import ScalarLog, parse_line, write_results
 
 
 def lines(folder):
@@ -116,6 +116,23 @@ def test_the_events_of_training_begin_with_the_settings(tmp_path, plugin_data):
     assert [event.step for event in events(tmp_path / "eval")] == [20]
 
 
+def test_tensorboard_reads_the_events(tmp_path):
+    accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator", reason="tensorboard is not installed"
+    )
+    (tmp_path / "run_config.json").write_text(json.dumps({"flags": {"learning_rate": 5e-5}}))
+    log = ScalarLog(str(tmp_path))
+    for step in (10, 20):
+        log.write("train", step, {"loss": step / 10, "padding": 0.25})
+    log.write("eval", 20, {"eval_accuracy": 0.5})
+    expected = {"": {"loss": [(10, 1.0), (20, 2.0)], "padding": [(10, 0.25), (20, 0.25)]}}
+    expected["eval"] = {"eval_accuracy": [(20, 0.5)]}
+    for folder, scalars in expected.items():
+        events_of_run = accumulator.EventAccumulator(str(tmp_path / folder)).Reload()
+        found = {tag: events_of_run.Scalars(tag) for tag in events_of_run.Tags()["scalars"]}
+        assert {tag: [(event.step, event.value) for event in of_tag] for tag, of_tag in found.items()} == scalars
+
+
 def test_a_folder_without_flags_has_scalars_alone(tmp_path):
     ScalarLog(str(tmp_path)).write("train", 10, {"loss": 1.0})
     assert [value.tag for event in events(tmp_path) for value in event.summary.value] == ["loss"]
@@ -124,3 +141,28 @@ def test_a_folder_without_flags_has_scalars_alone(tmp_path):
 def test_results_are_sorted_lines(tmp_path):
     write_results(str(tmp_path / "eval_results.txt"), {"loss": 0.5, "global_step": 7})
     assert (tmp_path / "eval_results.txt").read_text() == "global_step = 7\nloss = 0.5\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"split": "train", "step": 1}',
+        b"[1]\n",
+        b"\xff\n",
+        b"[" * 100_000 + b"\n",
+        b'{"split": "train"}\n',
+        b'{"step": 1}\n',
+        b'{"split": 1, "step": 1}\n',
+        b'{"split": "train", "step": true}\n',
+        b'{"split": "train", "step": -1}\n',
+        b'{"split": "train", "step": 1.0}\n',
+        b'{"split": "train", "step": 1' + b"0" * 30 + b"}\n",
+        b'{"split": "train", "step": 1, "loss": "2"}\n',
+        b'{"split": "train", "step": 1, "loss": null}\n',
+        b'{"split": "train", "step": 1, "loss": false}\n',
+        b'{"split": "train", "step": 1, "loss": 1' + b"0" * 400 + b"}\n",
+    ],
+)
+def test_lines_that_no_run_writes_are_damaged(line):
+    assert parse_line(line) is None
+    assert parse_line(b'{"split": "train", "step": 0, "loss": 1e999}\n')

@@ -93,14 +93,6 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         "edit_vocab": {**files_of_model, "input_file": corpus_file, "output_dir": absent, "prune": True},
         "build_vocab": {"vocab_file": absent},
     }
-    model = {name: files_of_model[name] for name in ("bert_config_file", "vocab_file")}
-    base["ablation"] = {
-        **model,
-        **folders,
-        "input_file": corpus_file,
-        "heldout_file": corpus_file,
-        "task_name": "sst-2",
-    }
     for name in ("run_pretraining", "run_squad"):
         base[name]["output_dir"] = folders["output_dir"]
     base["run_pretraining"]["max_seq_length"] = 64
@@ -211,10 +203,6 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("edit_vocab", no_checkpoint, "no such checkpoint"),
         ("edit_vocab", {"bert_config_file": absent}, "cannot read the model config"),
         ("build_vocab", {"input_file": absent}, "no file matches"),
-        ("ablation", {"vocab_file": absent}, "--vocab_file: there is no"),
-        ("ablation", {"heldout_file": absent}, "no file matches"),
-        ("ablation", {"data_dir": absent}, "--data_dir: there is no folder"),
-        ("ablation", {}, "sst-2/train.tsv; check the path"),
         ("build_vocab", {"input_file": table}, "no column 'text'; the columns are 'body'"),
     ]
     is_other = f"other.txt is not the vocabulary that --init_checkpoint={mixed['init_checkpoint']} was trained with"

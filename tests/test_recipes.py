@@ -1,6 +1,8 @@
 """The recipes: each contains valid flags of its command, and runs for a few steps with a toy model."""
 
+import os
 import shlex
+import subprocess
 
 import pytest
 from absl import flags
@@ -105,3 +107,35 @@ def run(name, paths):
     else:
         result = run_script(command, **values)
     assert result.code == 0, result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "table", ["tasks", *(pytest.param(name, marks=pytest.mark.endurance) for name in ("masking", "size"))]
+)
+def test_ablations_resume_and_print_their_table(table, paths, tmp_path, forked_python):
+    toys = {"CORPUS": paths["CORPUS"], "HELDOUT": paths["CORPUS"], "VOCAB": ROOT / "vocab" / "demo_uncased.txt"}
+    toys |= {"TASK": "MRPC", "DATA": paths["folder"] / "mrpc", "OUTPUT": tmp_path, "STEPS": "2", "LENGTH": "32"}
+    environment = {
+        **os.environ,
+        "PATH": f"{forked_python.parent}:{os.environ['PATH']}",
+        **toys,
+        "BATCH": "8",
+        "EPOCHS": "0.5",
+    }
+    environment["SEEDS"] = "1" if table == "tasks" else "1 2"
+    command = [ROOT / "recipes" / "ablations" / "run.sh", table]
+    num_rows = {"tasks": 4, "masking": 6, "size": 4}[table]
+    tables = []
+    for _ in range(2):
+        result = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr
+        tables.append([[cell.strip() for cell in line.split("|")[1:-1]] for line in result.stdout.splitlines()])
+    assert tables[0] == tables[1]
+    header, _, *rows = tables[0]
+    assert header == ["variant", "held-out masked_lm_loss", "std", "eval_accuracy", "std"]
+    assert len({row[0] for row in rows}) == len(rows) == num_rows
+    for _, loss, deviation, accuracy, _ in rows:
+        assert 4 < float(loss) < 12
+        assert 0 <= float(accuracy) <= 1
+        assert (float(deviation) > 0) == (len(environment["SEEDS"]) > 1)

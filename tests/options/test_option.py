@@ -164,7 +164,6 @@ SMALLEST = {
     "run_squad": {"do_train": True, "train_file": "e"},
     "run_multiple_choice": {"task_name": "swag", "do_train": True},
     "run_sentence_encoder": {"text_columns": "b,c", "train_file": "d", "do_train": True},
-    "ablation": CLASSIFIER,
     "convert_hf_checkpoint": {"hf_dir": "a"},
     "launch_workers": {"command": "a"},
     "sweep": {"command": "run_ner"},

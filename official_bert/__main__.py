@@ -5,7 +5,7 @@ import os
 import sys
 
 from official_bert import __version__
-from official_bert.commands import NAMES, all_commands, start
+from official_bert.commands import GROUPS, NAMES, all_commands, start
 from official_bert.options.command import exiting_with_one_line
 from official_bert.support.errors import UserError
 
@@ -30,13 +30,12 @@ def main() -> None:
 
 
 def _help_text(program: str) -> str:
-    width = max(map(len, NAMES))
-    rows = "".join(f"  {name:<{width}}  {command.summary}\n" for name, command in all_commands().items())
+    width, commands, rows = max(map(len, NAMES)), all_commands(), ""
+    for group, names in GROUPS.items():
+        rows += f"\n{group}:\n" + "".join(f"  {name:<{width}}  {commands[name].summary}\n" for name in names.split())
     return f"""usage: {program} SCRIPT --flags...
        {program} SCRIPT --help
        {program} --version
-
-scripts:
 {rows}"""
 
 

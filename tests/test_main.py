@@ -23,6 +23,9 @@ def run_module(*arguments):
 def test_help_lists_the_scripts():
     result = run_module("--help")
     assert result.code == 0
+    groups = result.output.split("\n\n")[1:]
+    assert [group.splitlines()[0] for group in groups] == ["train:", "data:", "models:", "use:", "serve:"]
+    assert sum(len(group.splitlines()) - 1 for group in groups) == len(all_commands())
     for name, script in all_commands().items():
         assert re.search(rf"^  {name} +{re.escape(script.summary)}$", result.output, re.MULTILINE)
 

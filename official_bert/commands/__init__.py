@@ -12,6 +12,17 @@ from typing import Any, NoReturn
 from official_bert.options.command import Command, exiting_with_one_line, run_command
 
 NAMES = sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
+# The groups of `official-bert --help`.
+GROUPS = {
+    "train": "run_pretraining run_classifier run_squad run_ner run_multiple_choice run_sentence_encoder sweep "
+    "launch_workers demo",
+    "data": "create_pretraining_data beam_pretraining_data build_vocab split_sentences mine_hard_negatives "
+    "mine_paraphrases",
+    "models": "convert_hf_checkpoint convert_adapter edit_checkpoint edit_vocab extend_positions",
+    "use": "extract_features answer fill_mask sentence_similarity score_sentences view_attention word_vectors "
+    "beam_predict glue_average score_answers",
+    "serve": "export_embeddings serve",
+}
 
 
 def load_command(name: str) -> Command:

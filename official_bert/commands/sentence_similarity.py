@@ -3,7 +3,7 @@
 import itertools
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from absl import logging
@@ -20,18 +20,15 @@ from official_bert.commands.shared.text_options import (
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
 from official_bert.options.option import MAX_AXIS, option, options, redeclared
-from official_bert.support import writing
 from official_bert.support.console import Progress
 from official_bert.support.errors import UserError
 
 if TYPE_CHECKING:
-    from official_bert.inference.sentence_index import Sentence, SentenceSearch
+    from official_bert.inference.sentence_index import Sentence
     from official_bert.tokenization import Tokenizer
 
 # Flags that conflict with `--sts_file`.
-_FOR_RANKING = ("query", "query_file", "top_k", "layers", "pooling", "index_dir", "projector_dir")
-# Flags that need a query.
-_FOR_QUERIES = ("top_k", "output_format", "approximate")
+_FOR_RANKING = ("query", "query_file", "top_k", "layers", "pooling", "index_dir")
 
 
 @options(group="input")
@@ -43,13 +40,6 @@ class SimilarityConfig(ApproximateOptions, CandidateOptions):
     query_file: str | None = option(None, "Queries, one per line; - for standard input.", is_path=True)
     top_k: int = option(5, "Number of candidates to print for each query.", group="output", minimum=1, maximum=MAX_AXIS)
     pooling: str = redeclared(CandidateOptions, "pooling", from_checkpoint=("candidates_file",))
-    projector_dir: str | None = option(
-        None,
-        "Folder for the candidates and their vectors in the format of TensorBoard's Embedding Projector; needs no "
-        "query.",
-        group="output",
-        is_path=True,
-    )
     sts_file: str | None = option(
         None,
         "Instead of candidates: lines with a score and two sentences, separated by tabs, or a table with these columns "
@@ -68,10 +58,9 @@ class SimilarityConfig(ApproximateOptions, CandidateOptions):
         if (self.candidates_file is None) == (self.sts_file is None):
             raise UserError("give either --candidates_file, to rank its sentences, or --sts_file, to compare layers")
         if self.sts_file is not None:
-            self._check_unused(_FOR_RANKING, "cannot be used with --sts_file")
-            return
-        if self.projector_dir is not None and not self.has_queries:
-            self._check_unused(_FOR_QUERIES, "needs --query or --query_file")
+            for name in _FOR_RANKING:
+                if getattr(self, name) != getattr(SimilarityConfig, name):
+                    raise UserError(f"--{name} cannot be used with --sts_file")
             return
         if (self.query is None) == (self.query_file is None):
             raise UserError("give either --query, one sentence, or --query_file, a file of them (- for standard input)")
@@ -79,16 +68,6 @@ class SimilarityConfig(ApproximateOptions, CandidateOptions):
             raise UserError("--query is empty; give a sentence")
         if self.candidates_file == self.query_file == "-":
             raise UserError("--candidates_file and --query_file cannot both be standard input; give a file for one")
-
-    @property
-    def has_queries(self) -> bool:
-        """True if there are queries to compare the candidates with."""
-        return self.query is not None or self.query_file is not None
-
-    def _check_unused(self, names: Sequence[str], reason: str) -> None:
-        for name in names:
-            if getattr(self, name) != getattr(SimilarityConfig, name):
-                raise UserError(f"--{name} {reason}")
 
 
 def check(config: SimilarityConfig) -> None:
@@ -117,14 +96,9 @@ def run(config: SimilarityConfig) -> None:
 
 
 def _rank(config: SimilarityConfig, bert_config: BertConfig, tokenizer: "Tokenizer") -> None:
-    from official_bert.data.projector_files import projector_files
     from official_bert.data.text_inputs import TextOrPair
     from official_bert.inference.sentence_index import Sentence, SentenceSearch, read_sentences
 
-    if config.projector_dir is not None:
-        outputs = projector_files(config.projector_dir)
-        writing.check_no_overwriting(outputs, [config.candidates_file], "projector_dir")
-        writing.make_folders(config.projector_dir)  # detects an unwritable folder before vectors are computed
     candidates = list(read_sentences(config.candidates_file, "candidates_file"))
     if config.query is not None:
         _check_words(Sentence(1, TextOrPair(config.query)), tokenizer)
@@ -136,10 +110,6 @@ def _rank(config: SimilarityConfig, bert_config: BertConfig, tokenizer: "Tokeniz
     )
     num_long = search.encoder.num_long
     note_long(num_long, "candidates", config.max_seq_length)
-    if config.projector_dir is not None:
-        _write_projector_files(config, search)
-    if not config.has_queries:
-        return
     if config.output_format == "tsv":
         sys.stdout.write("\t".join(_RANK_COLUMNS) + "\n")
     for queries in _queries(config):
@@ -150,23 +120,6 @@ def _rank(config: SimilarityConfig, bert_config: BertConfig, tokenizer: "Tokeniz
             _write_ranks(config, query, ranked)
         note_long(search.encoder.num_long - num_long, "queries", config.max_seq_length)
         num_long = search.encoder.num_long
-
-
-def _write_projector_files(config: SimilarityConfig, search: "SentenceSearch") -> None:
-    from official_bert.data.projector_files import write_projector_files
-    from official_bert.inference.sentence_index import Sentence
-
-    metadata = {
-        "sentence": (str(Sentence(lines[0], text)) for text, lines in search.lines.items()),
-        "lines": (",".join(map(str, lines)) for lines in search.lines.values()),
-    }
-    write_projector_files(config.projector_dir, "sentences", search.vectors, metadata)
-    logging.info(
-        "wrote %s: %s vectors; see them with tensorboard --logdir=%s",
-        config.projector_dir,
-        f"{len(search.lines):,}",
-        config.projector_dir,
-    )
 
 
 def _check_words(query: "Sentence", tokenizer: "Tokenizer") -> None:

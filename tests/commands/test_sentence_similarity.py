@@ -229,25 +229,6 @@ def test_the_table_of_layers_and_poolings_is_that_of_scipy(rank, files_of_model,
     assert any(f"has --layers={best['layer']} --pooling={best['pooling']}" in line for line in logged)
 
 
-@pytest.mark.slow
-def test_the_projector_gets_each_sentence_once(flags, files_of_model, tmp_path, rank, capsys):
-    folder = tmp_path / "new" / "projector"
-    assert rank(query=None, projector_dir=str(folder), output_format="tsv") == []
-    assert sorted(path.name for path in folder.iterdir()) == ["metadata.tsv", "projector_config.pbtxt", "vectors.tsv"]
-    expected = extracted(files_of_model, tmp_path, SENTENCES, pooling="mean", layers="-1")[:, 0]
-    expected = np.array([expected[line - 1] for line in (1, 3, 4, 6)])
-    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    np.testing.assert_allclose(np.loadtxt(folder / "vectors.tsv", delimiter="\t"), expected, atol=1e-5)
-    assert (folder / "metadata.tsv").read_text().splitlines() == [
-        "sentence\tlines",
-        "The harbour woke before the town did.\t1",
-        "Marta counted the crates twice.\t3,5",
-        "The town woke.\t4",
-        "before the harbour\t6",
-    ]
-    assert rank(query="the town", projector_dir=str(folder)) == rank(query="the town")
-
-
 def test_mistakes_are_one_message(flags, tmp_path):
     def refused(message, **changes):
         given = {name: value for name, value in {**flags, "query": "a town", **changes}.items() if value is not None}
@@ -267,10 +248,6 @@ def test_mistakes_are_one_message(flags, tmp_path):
     refused("give either --query", query=None)
     refused("give either --query", query_file="queries.txt")
     refused("give either --candidates_file", candidates_file=None)
-    refused("--top_k needs --query or --query_file", query=None, projector_dir="a", top_k=3)
-    (tmp_path / "metadata.tsv").write_text("a town\n")
-    refused("metadata.tsv is also an input", candidates_file=tmp_path / "metadata.tsv", projector_dir=tmp_path)
-    refused("not a folder", projector_dir=file("a"))
     refused("cannot both be standard input", candidates_file="-", query=None, query_file="-")
     sts = {"candidates_file": None, "query": None}
     refused("--pooling cannot be used with --sts_file", **sts, sts_file="a", pooling="cls")
@@ -278,7 +255,7 @@ def test_mistakes_are_one_message(flags, tmp_path):
     refused("line 1: the score 'score' is not a number", **sts, sts_file=file("score\ta\tb\n"))
     refused("line 1: the score 'nan' is not finite", **sts, sts_file=file("nan\ta\tb\n"))
     refused("line 2: 2 columns; give 4, as line 1", **sts, sts_file=file("score\tsentence2\tsentence1\tx\n1\ta\n"))
-    refused("--projector_dir cannot be used with --sts_file", **sts, sts_file="a", projector_dir="b")
+    refused("--top_k cannot be used with --sts_file", **sts, sts_file="a", top_k=3)
     refused("all 2 pairs have the same score", **sts, sts_file=file("1\ta\tb\n1\ta\tc\n"))
 
 

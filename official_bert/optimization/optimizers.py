@@ -8,7 +8,6 @@ import keras
 from keras import ops
 
 from official_bert.families.family import all_families
-from official_bert.optimization.replicas import check_options
 from official_bert.optimization.schedules import lookup
 from official_bert.support.errors import UserError
 
@@ -336,6 +335,8 @@ def create_optimizer(
     The training loop sums the gradients over the replicas, clips them to the optimizer's `global_clipnorm`, and calls
     its `update_step` for each variable. The rest of the update, such as weight decay, belongs in `update_step`.
     """
+    from official_bert.optimization.replicas import check_options  # imports TensorFlow
+
     optimizer_class = lookup(OPTIMIZERS, name, "optimizer")
     frozen = {"frozen": model.non_trainable_weights} if issubclass(optimizer_class, MomentOptimizer) else {}
     try:

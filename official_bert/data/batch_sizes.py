@@ -1,4 +1,4 @@
-"""Padded lengths for batches of similar records."""
+"""Sizes of batches: padded lengths for similar records, and budgets of positions per batch."""
 
 import dataclasses
 import random

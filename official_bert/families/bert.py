@@ -1,4 +1,4 @@
-"""BERT, the base of all other families; its config is `BertConfig`, its layers are in `modeling/transformer.py`."""
+"""BERT and the families that differ from it in data: DistilBERT, ELECTRA, RoBERTa, XLM-RoBERTa and CamemBERT."""
 
 import dataclasses
 from collections.abc import Mapping

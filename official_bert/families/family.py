@@ -1,4 +1,4 @@
-"""`Family`: the description of an encoder family for the rest of the package."""
+"""`Family`, the description of an encoder family for the rest of the package, and the table of all families."""
 
 import dataclasses
 import importlib

@@ -1,4 +1,4 @@
-"""Loads and exports models from the output folders of runs."""
+"""Loads models from the output folders of runs and from exports, and exports runs."""
 
 import os
 from collections.abc import Mapping

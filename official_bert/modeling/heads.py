@@ -1,4 +1,4 @@
-"""Base class of models with an encoder: the encoder, its checkpoints, and the layers of heads."""
+"""The base class of models with a head, and the heads for classes and answers."""
 
 import os
 from collections.abc import Mapping

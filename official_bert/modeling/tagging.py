@@ -1,4 +1,4 @@
-"""The tagging model: an encoder with tag scores at every position."""
+"""The tagging model: an encoder with tag scores at every position, and a conditional random field over them."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple

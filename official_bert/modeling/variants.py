@@ -1,7 +1,6 @@
-"""ALBERT: transformer layers with shared weights.
+"""Layers of families that differ from BERT's: ALBERT's shared layers and RoBERTa's positions.
 
-Variables are named as in google-research/albert's checkpoints; everything else is BERT's. `families/albert.py` names
-`SharedStack`, which `BertEncoder` then creates.
+ALBERT's variables are named as in google-research/albert's checkpoints.
 """
 
 import keras

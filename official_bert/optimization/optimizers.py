@@ -1,4 +1,4 @@
-"""Optimizers by name, for the training loop; a new one is a module and a row of `OPTIMIZERS`."""
+"""The optimizers: AdamWeightDecay, Lamb and their base; a new one is a class and a row of `OPTIMIZERS`."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""`Command`: the declaration of a command, one in each module of `commands`."""
+"""`Command`, the declaration of a command, and `run_command`, which parses its flags and runs it."""
 
 import contextlib
 import dataclasses

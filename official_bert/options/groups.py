@@ -1,4 +1,4 @@
-"""Flags for tokenization."""
+"""Groups of flags that several commands share: text, model, corpus, devices, vectors, exports."""
 
 import shlex
 from collections.abc import Sequence

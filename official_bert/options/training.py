@@ -1,4 +1,4 @@
-"""Flags for training."""
+"""Flags of training runs: batches, optimizer, trained weights, evaluation, distillation, fine-tuning."""
 
 import dataclasses
 import re

@@ -1,8 +1,4 @@
-"""Requests that TensorFlow Serving replays when it loads a version, so that the first request is fast.
-
-The file holds one `tensorflow.serving.PredictionLog` per record. It is serialized here, so exporting does not need the
-package with the server's messages.
-"""
+"""Writes exports: SavedModels with warm-up requests, and models for LiteRT and ONNX."""
 
 import dataclasses
 import importlib

@@ -1,4 +1,4 @@
-"""Shows the progress of a long job: a line that is redrawn on a terminal, or periodic log lines."""
+"""Output on a terminal: the progress of a long job, tables, and native log lines that are filtered out."""
 
 import contextlib
 import os

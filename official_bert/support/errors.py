@@ -1,4 +1,4 @@
-"""The exception for mistakes that users can correct; scripts report it in one line with exit code 1."""
+"""The exception for mistakes that users can correct, reported in one line, and checks of optional packages."""
 
 import contextlib
 import importlib

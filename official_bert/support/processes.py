@@ -1,4 +1,4 @@
-"""Parallel processes: `Workers` maps a function over items and yields the results in order."""
+"""Parallel processes, of which `Workers` maps a function over items in order, and signals that end a process."""
 
 import collections
 import contextlib

@@ -1,4 +1,4 @@
-"""`Tokenizer`: the base class of all tokenizers."""
+"""`Tokenizer`: the base class of all tokenizers, their batches, and the choice of one for a folder or flags."""
 
 import abc
 import numbers

@@ -1,4 +1,4 @@
-"""The two steps of `FullTokenizer`: text to words, and words to wordpieces."""
+"""The two steps of `FullTokenizer`, text to words and words to wordpieces, and the places of wordpieces in a text."""
 
 import bisect
 import dataclasses

@@ -1,4 +1,4 @@
-"""Devices of a run: one device, several GPUs, several logical CPUs, several machines, or a TPU."""
+"""Devices of a run, from one CPU to several machines or a TPU, and the agreement of several workers."""
 
 import contextlib
 import functools

@@ -1,4 +1,4 @@
-"""`FinetuningJob`: the task-specific parts of a fine-tuning run, which `finetuning.finetune` executes."""
+"""`FinetuningJob`: the task-specific parts of a fine-tuning run, and what jobs share: records, report sections."""
 
 import abc
 import os

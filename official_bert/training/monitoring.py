@@ -1,4 +1,4 @@
-"""Monitoring of a training run: steps per compiled call, averages for the log, and failed steps."""
+"""Monitoring of a training run: averages for the log, failed steps, and the files of metrics."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The setup of training runs: batch sizes from flags, and the checks of a resumed run's flags."""
+"""The setup of training runs: precision, batch sizes from flags, and the checks of a resumed run's flags."""
 
 import contextlib
 import dataclasses

@@ -1,4 +1,4 @@
-"""The compiled training step, looped on the device."""
+"""The compiled training step, looped on the device; the weights that it trains, and the scale of float16 losses."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping

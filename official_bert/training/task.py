@@ -1,4 +1,4 @@
-"""The interface of a task for the Trainer."""
+"""The interface of a task for the Trainer, and `TrainingPlan`, the settings of a training."""
 
 import dataclasses
 from collections.abc import Mapping

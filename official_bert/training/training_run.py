@@ -1,4 +1,4 @@
-"""A training run, from its first or last checkpoint to its end: steps, log lines, evaluations, checkpoints."""
+"""A training run, from its first or last checkpoint to its end: steps, log lines, evaluations, checkpoints, limits."""
 
 import contextlib
 import dataclasses

@@ -1,4 +1,4 @@
-"""Images of the attention weights of a text; needs the extra "plots"."""
+"""Images of attention weights and of vectors; needs the extra "plots"."""
 
 from collections.abc import Sequence
 from typing import IO

@@ -1,6 +1,6 @@
 """The evaluation report of a run as an HTML page: scores, tables, charts, and the worst mistakes with their texts.
 
-`tasks/*/report.py` compute the sections; `visualization/report.html` shows them.
+The jobs of the tasks compute the sections; `visualization/report.html` shows them.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""README of a Hugging Face folder: a model card generated from the model's files."""
+"""Files of a Hugging Face folder beside the weights: the model card, and those of sentence-transformers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

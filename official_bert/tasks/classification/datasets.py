@@ -1,7 +1,4 @@
-"""Published data sets: each row of `DATASETS` gives the files, columns and metrics of one.
-
-Files are read in their published form.
-"""
+"""Data sets of classification: the published ones, a row of `DATASETS` each, and those described by flags."""
 
 import dataclasses
 import difflib

@@ -1,4 +1,4 @@
-"""A data set: its splits, labels and metrics."""
+"""A data set of classification: its splits, the layouts of its files, labels and metrics."""
 
 import collections
 import dataclasses

@@ -1,4 +1,4 @@
-"""Records of classification and regression: the schema, and conversion of texts or text pairs."""
+"""Records of classification and regression, and the files of predictions."""
 
 import itertools
 import os

@@ -1,4 +1,4 @@
-"""Evaluation report of a classifier: see `visualization/report_page.py`."""
+"""Evaluation report of a classifier, and the thresholds of multi-label predictions."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Examples of multiple choice: the layouts of data sets, and a reader of their files."""
+"""Examples and records of multiple choice: the layouts of data sets, a reader of their files, and the schema."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""The `FinetuningJob` of `run_multiple_choice`: its examples, records and output files."""
+"""The `FinetuningJob` of `run_multiple_choice`: its examples, records, report and output files."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence

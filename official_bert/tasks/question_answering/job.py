@@ -1,4 +1,4 @@
-"""`run_squad.py` as a `FinetuningJob`: its questions, records and output files."""
+"""`run_squad.py` as a `FinetuningJob`: its questions, records, report and output files."""
 
 import os
 import re

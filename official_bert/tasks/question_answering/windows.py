@@ -1,4 +1,4 @@
-"""Convert questions to model inputs: `[CLS] question [SEP] part of the context [SEP]`."""
+"""Convert questions to windows, `[CLS] question [SEP] part of the context [SEP]`, and these to records."""
 
 import dataclasses
 import itertools

@@ -1,4 +1,4 @@
-"""Training and evaluation examples of sentence encoders: their column layouts, and a reader for table files."""
+"""Examples and records of sentence encoders: their column layouts, a reader for table files, and the schema."""
 
 import dataclasses
 import functools

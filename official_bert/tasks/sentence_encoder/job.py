@@ -1,4 +1,4 @@
-"""The `FinetuningJob` of `run_sentence_encoder`: its examples, records and output files."""
+"""The `FinetuningJob` of `run_sentence_encoder`: its examples, records, evaluation and output files."""
 
 import math
 import os

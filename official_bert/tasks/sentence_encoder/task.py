@@ -1,4 +1,4 @@
-"""The sentence encoder task: model, losses and predictions."""
+"""The sentence encoder task: model, loss functions and predictions."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence

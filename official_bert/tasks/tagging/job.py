@@ -1,4 +1,4 @@
-"""`run_ner.py` as a `FinetuningJob`: its sentences, records and output files."""
+"""`run_ner.py` as a `FinetuningJob`: its sentences, records, report and output files."""
 
 import dataclasses
 import itertools

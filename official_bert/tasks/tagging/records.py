@@ -1,4 +1,4 @@
-"""Records of tagging: their schema and creation from windows."""
+"""Windows and records of tagging, and the files of tags that are read and written."""
 
 import itertools
 import os

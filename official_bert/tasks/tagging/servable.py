@@ -1,6 +1,6 @@
 """Servable tagging: map a sentence to its words with tags, and to entities.
 
-Windows and tags match `run_ner.py` (the module `windows`), implemented as TensorFlow operations.
+Windows and tags match `run_ner.py` (`records.py`), implemented as TensorFlow operations.
 """
 
 import sys

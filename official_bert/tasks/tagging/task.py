@@ -1,4 +1,4 @@
-"""Tagging task: model, losses and predicted tags."""
+"""Tagging task: model, losses, and the tags that are chosen from scores."""
 
 from collections.abc import Iterable, Mapping, Sequence
 

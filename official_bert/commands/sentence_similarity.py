@@ -193,10 +193,9 @@ COMMAND = Command(
   {command} --sts_file=STS-B/dev.tsv --vocab_file=vocab.txt \
       --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt
 
-The first command prints the candidates with the largest cosine similarity to the query; --projector_dir writes their
-vectors for TensorBoard. The second reads lines with a score and two sentences, separated by tabs, and prints for each
-layer or combination of layers and each pooling the correlation of the cosine similarities with the scores (Spearman and
-Pearson).
+The first command prints the candidates with the largest cosine similarity to the query. The second reads lines with a
+score and two sentences, separated by tabs, and prints for each layer or combination of layers and each pooling the
+correlation of the cosine similarities with the scores (Spearman and Pearson).
 """,
     check=check,
     run=run,

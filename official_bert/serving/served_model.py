@@ -40,7 +40,6 @@ from official_bert.support.errors import UserError, format_names, plain_message
 Result = TypeVar("Result")
 
 _POLL_SECONDS = 1.0
-_MOST_OF_A_REASON = 500  # maximum length in characters
 _SMALL = 1 << 16  # request bytes or response values that the event loop handles itself
 _VALUES_PER_EXAMPLE = 1 << 11  # per request: three inputs of 512 positions, and some margin
 # Lines of TensorFlow's messages about its graph.

@@ -22,9 +22,15 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from absl import logging
 
 from official_bert.metrics.answer_scores import NORMALIZATIONS, score_answer
-from official_bert.tasks.question_answering.answers import text_finder
-from official_bert.tasks.question_answering.examples import Question, SquadSet, read_squad
-from official_bert.tasks.question_answering.windows import ALIGNMENTS, TokenizedSquad, WindowOptions
+from official_bert.tasks.question_answering.data import (
+    ALIGNMENTS,
+    Question,
+    SquadSet,
+    TokenizedSquad,
+    WindowOptions,
+    read_squad,
+)
+from official_bert.tasks.question_answering.task import text_finder
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenization.tokenizer_files import check_casing
 

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from common import measure_in_process
 
-from official_bert.tasks.classification.datasets import DATASETS
+from official_bert.tasks.classification.data import DATASETS
 
 BATCH_SIZE, NUM_SINGLE = 32, 200
 CALLERS = (1, 2, 4)

@@ -97,7 +97,7 @@ def main() -> None:
         )
     scores = {model: [finetune(options, model, seed) for seed in SEEDS] for model in MODELS}
 
-    from official_bert.tasks.classification.datasets import named_dataset
+    from official_bert.tasks.classification.data import named_dataset
 
     dataset = named_dataset(options.task_name)
     examples = dataset.examples(options.data_dir, dataset.eval_splits[0])

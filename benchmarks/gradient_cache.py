@@ -24,7 +24,7 @@ def measure(batch_size: int, num_parts: int, length: int) -> None:
     import tensorflow as tf
 
     from official_bert.config.bert_config import BertConfig
-    from official_bert.tasks.sentence_encoder.examples import example_schema
+    from official_bert.tasks.sentence_encoder.data import example_schema
     from official_bert.tasks.sentence_encoder.task import SentenceEncoderTask
 
     config = BertConfig.from_dict({"vocab_size": VOCABULARY, "type_vocab_size": 2, **MINILM})

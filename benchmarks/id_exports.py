@@ -18,7 +18,7 @@ import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
 from official_bert.metrics import classification
-from official_bert.tasks.classification.datasets import DATASETS
+from official_bert.tasks.classification.data import DATASETS
 
 Ids = dict[str, np.ndarray]
 

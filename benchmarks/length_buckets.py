@@ -26,7 +26,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.data.pipeline import evaluation_batches, training_batches
 from official_bert.data.record_files import RecordFile
 from official_bert.data.schema import RecordSchema
-from official_bert.tasks.classification.datasets import DATASETS
+from official_bert.tasks.classification.data import DATASETS
 from official_bert.tasks.classification.records import LabelledTexts, TextJoiner
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tokenization import FullTokenizer

@@ -70,7 +70,7 @@ def measure_features(squad_file: str, vocab_file: str, every: int, folder: str) 
 def measure_answers(squad_file: str, vocab_file: str) -> None:
     import numpy as np
 
-    from official_bert.tasks.question_answering.answers import find_answers
+    from official_bert.tasks.question_answering.task import find_answers
 
     tokenized = tokenize(squad_file, vocab_file)
     windows = tokenized.prediction_windows()[:NUM_WINDOWS]
@@ -94,14 +94,13 @@ def one_paragraph_of(every: int, content: dict) -> dict:
 
 
 def number_of_questions(squad_file: str) -> int:
-    from official_bert.tasks.question_answering.examples import read_squad
+    from official_bert.tasks.question_answering.data import read_squad
 
     return len(read_squad(squad_file, for_training=False, version_2=False).questions)
 
 
 def tokenize(squad_file: str, vocab_file: str):
-    from official_bert.tasks.question_answering.examples import read_squad
-    from official_bert.tasks.question_answering.windows import TokenizedSquad, WindowOptions
+    from official_bert.tasks.question_answering.data import TokenizedSquad, WindowOptions, read_squad
     from official_bert.tokenization import FullTokenizer
 
     squad = read_squad(squad_file, for_training=False, version_2=False)
@@ -110,7 +109,7 @@ def tokenize(squad_file: str, vocab_file: str):
 
 def write_records(squad_file: str, vocab_file: str, path: str) -> int:
     from official_bert.data.record_files import RecordFile
-    from official_bert.tasks.question_answering.windows import PREDICTION_SCHEMA, write_prediction_records
+    from official_bert.tasks.question_answering.data import PREDICTION_SCHEMA, write_prediction_records
 
     with contextlib.suppress(FileNotFoundError):
         os.remove(path)  # or it would be reused
@@ -122,7 +121,7 @@ def write_plain_records(content: dict, vocab_file: str, path: str) -> None:
     import tensorflow as tf
 
     from official_bert.config.text_settings import TextSettings
-    from official_bert.tasks.question_answering.windows import FIRST_UNIQUE_ID
+    from official_bert.tasks.question_answering.data import FIRST_UNIQUE_ID
     from official_bert.tokenization import load_vocab
     from tests.tasks.question_answering.plain_squad import plain_features
 

@@ -4,7 +4,7 @@ import collections
 import re
 
 from official_bert.metrics.tagging import find_entities, invalid_tags, scheme_of, score_tags
-from official_bert.tasks.tagging.examples import read_tagged_file
+from official_bert.tasks.tagging.data import read_tagged_file
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "data" / "demo_tagging"

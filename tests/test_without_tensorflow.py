@@ -29,9 +29,9 @@ _TASKS = """
 import sys
 from official_bert.data.record_files import RecordFile
 from official_bert.tasks.classification.records import LabelledTexts, TextJoiner, classification_schema
-from official_bert.tasks.question_answering.examples import read_squad
-from official_bert.tasks.question_answering.windows import write_prediction_records, write_training_records
-from official_bert.tasks.question_answering.windows import TokenizedSquad, WindowOptions
+from official_bert.tasks.question_answering.data import read_squad
+from official_bert.tasks.question_answering.data import write_prediction_records, write_training_records
+from official_bert.tasks.question_answering.data import TokenizedSquad, WindowOptions
 from official_bert.tasks.tagging import records as tagging
 from official_bert.tasks.tagging.records import make_windows
 from official_bert.tokenization import FullTokenizer

@@ -87,7 +87,7 @@ def run(config: AnswerConfig) -> None:
 
 def _with_fitting_stride(config: AnswerConfig) -> AnswerConfig:
     """Reduce the stride for windows that are too short for the default, so that they overlap; a given flag is kept."""
-    from official_bert.tasks.question_answering.windows import half_stride
+    from official_bert.tasks.question_answering.data import half_stride
 
     if config.doc_stride is not None:
         return config

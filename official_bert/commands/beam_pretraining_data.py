@@ -33,8 +33,7 @@ def check(config: BeamPretrainingDataConfig) -> None:
 def run(config: BeamPretrainingDataConfig) -> None:
     """Create the records."""
     from official_bert.data.corpus_files import corpus_parts
-    from official_bert.tasks.pretraining.inputs import keeping_tokenizer
-    from official_bert.tasks.pretraining.records import CorpusCounts, RecordCounts, RecordSettings
+    from official_bert.tasks.pretraining.data import CorpusCounts, RecordCounts, RecordSettings, keeping_tokenizer
     from official_bert.tasks.pretraining.sharded import PART_BYTES
 
     require("apache_beam", extra="beam")

@@ -13,14 +13,13 @@ from official_bert.support.processes import available_cores
 from official_bert.tasks.pretraining.options import PretrainingDataConfig, RecordOptions
 
 if TYPE_CHECKING:
-    from official_bert.tasks.pretraining.records import RecordSettings
+    from official_bert.tasks.pretraining.data import RecordSettings
     from official_bert.tokenization import Tokenizer
 
 
 def run(config: PretrainingDataConfig) -> None:
     """Create the records."""
-    from official_bert.tasks.pretraining.inputs import keeping_tokenizer
-    from official_bert.tasks.pretraining.records import RecordSettings
+    from official_bert.tasks.pretraining.data import RecordSettings, keeping_tokenizer
 
     input_files, tokenizer = find_inputs_and_tokenizer(config)
     settings = RecordSettings.from_config(config)

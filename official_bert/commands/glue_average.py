@@ -16,7 +16,7 @@ from official_bert.support.console import format_table, mean_and_deviation
 from official_bert.support.errors import UserError
 
 if TYPE_CHECKING:
-    from official_bert.tasks.classification.labels import Dataset
+    from official_bert.tasks.classification.data import Dataset
 
 
 @options(group="output")
@@ -42,7 +42,7 @@ _DECIMALS = 2
 
 def run(config: GlueAverageConfig) -> None:
     """Print the table."""
-    from official_bert.tasks.classification.datasets import GLUE_NAMES
+    from official_bert.tasks.classification.data import GLUE_NAMES
     from official_bert.training.run_folder import RESULTS_FILE
 
     patterns = ",".join(os.path.join(folder.strip(), RESULTS_FILE) for folder in config.output_dirs.split(","))
@@ -65,7 +65,7 @@ class _Run(NamedTuple):
     @classmethod
     def read(cls, folder: str) -> "_Run":
         # Training writes its flags to the folder, evaluation alone to its subfolder `eval`.
-        from official_bert.tasks.classification.datasets import DATASETS, GLUE_NAMES
+        from official_bert.tasks.classification.data import DATASETS, GLUE_NAMES
         from official_bert.tasks.classification.records import class_score_names
         from official_bert.training.run_folder import RESULTS_FILE, RUN_CONFIG_FILE, read_results, read_run_config
 
@@ -97,7 +97,7 @@ class _Run(NamedTuple):
 
     @property
     def suffixes(self) -> list[str]:
-        from official_bert.tasks.classification.labels import split_suffix
+        from official_bert.tasks.classification.data import split_suffix
 
         return [split_suffix(split) for split in self.dataset.eval_splits]
 
@@ -107,7 +107,7 @@ class _Run(NamedTuple):
 
 
 def _rows(runs: dict[str, list[_Run]], uncounted: Sequence[str]) -> list[tuple[str, ...]]:
-    from official_bert.tasks.classification.datasets import GLUE_NAMES
+    from official_bert.tasks.classification.data import GLUE_NAMES
 
     rows, counted, missing = [_HEADER], [], []
     for name, of_task in runs.items():

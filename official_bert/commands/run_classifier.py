@@ -10,7 +10,7 @@ from official_bert.tasks.classification.options import ClassifierConfig
 def check(config: ClassifierConfig) -> None:
     """Check the files before TensorFlow is imported."""
     from official_bert.data.tables import Keys, check_table, format_of
-    from official_bert.tasks.classification.datasets import CUSTOM, named_dataset, xnli
+    from official_bert.tasks.classification.data import CUSTOM, named_dataset, xnli
 
     check_finetuning(config)
     if config.task_name.lower() == CUSTOM:

@@ -7,7 +7,7 @@ from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
 
 def check(config: MultipleChoiceConfig) -> None:
     """Check the files before TensorFlow is imported."""
-    from official_bert.tasks.multiple_choice.examples import find_files, layout_of_flags
+    from official_bert.tasks.multiple_choice.data import find_files, layout_of_flags
 
     check_finetuning(config)
     layout = layout_of_flags(config)

@@ -8,7 +8,7 @@ from official_bert.tasks.pretraining.options import PretrainingConfig
 def check(config: PretrainingConfig) -> None:
     """Check the files before TensorFlow is imported."""
     from official_bert.checkpoints.state_file import find_checkpoint
-    from official_bert.tasks.pretraining.inputs import read_inputs
+    from official_bert.tasks.pretraining.data import read_inputs
     from official_bert.training.run_folder import check_has_checkpoint
 
     config = read_inputs(config).config

@@ -10,7 +10,7 @@ from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 def check(config: SentenceEncoderConfig) -> None:
     """Check the files before TensorFlow is imported."""
     from official_bert.data.tables import find_table
-    from official_bert.tasks.sentence_encoder.examples import layout_of_flags
+    from official_bert.tasks.sentence_encoder.data import layout_of_flags
 
     check_finetuning(config)
     layout = layout_of_flags(config)

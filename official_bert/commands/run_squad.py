@@ -8,7 +8,7 @@ from official_bert.tasks.question_answering.options import SquadConfig
 def check(config: SquadConfig) -> None:
     """Check the files and the window overlap before TensorFlow is imported."""
     from official_bert.checkpoints.state_file import find_checkpoint
-    from official_bert.tasks.question_answering.windows import WindowOptions
+    from official_bert.tasks.question_answering.data import WindowOptions
     from official_bert.training.model_files import read_model_files
 
     WindowOptions.from_config(config)

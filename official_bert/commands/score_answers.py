@@ -45,7 +45,7 @@ def run(config: AnswerScoringConfig) -> None:
         score_answers,
         score_answers_with_null,
     )
-    from official_bert.tasks.question_answering.examples import read_squad
+    from official_bert.tasks.question_answering.data import read_squad
 
     squad = read_squad(config.squad_file, for_training=False, version_2=config.version_2_with_negative)
     golds, normalization = squad.gold_texts, NORMALIZATIONS[config.dataset]

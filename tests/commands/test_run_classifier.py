@@ -15,7 +15,7 @@ from official_bert.commands import run_classifier
 from official_bert.inference.predictor import Predictor
 from official_bert.serving.servable import IDS_SCHEMA
 from official_bert.support.errors import UserError
-from official_bert.tasks.classification.datasets import DATASETS
+from official_bert.tasks.classification.data import DATASETS
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import assert_fails, prints_error, run_script

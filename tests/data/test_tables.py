@@ -7,9 +7,9 @@ import pytest
 from official_bert.data import tables
 from official_bert.data.text_inputs import TextSource
 from official_bert.support.errors import UserError
-from official_bert.tasks.classification.datasets import custom_dataset, named_dataset
-from official_bert.tasks.multiple_choice import examples as choices
-from official_bert.tasks.sentence_encoder import examples as sentences
+from official_bert.tasks.classification.data import custom_dataset, named_dataset
+from official_bert.tasks.multiple_choice import data as choices
+from official_bert.tasks.sentence_encoder import data as sentences
 
 
 def rows_of(read, path, content, **arguments):

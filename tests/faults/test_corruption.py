@@ -23,8 +23,8 @@ from official_bert.data.pipeline import evaluation_batches, reporting_damaged_re
 from official_bert.data.record_files import check_first_record, count_records
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
+from official_bert.tasks.pretraining.data import PRETRAINING_SCHEMA
 from official_bert.tasks.pretraining.options import PretrainingConfig
-from official_bert.tasks.pretraining.records import PRETRAINING_SCHEMA
 from official_bert.tokenization.vocab import Vocabulary
 from official_bert.training.run_folder import read_run_config, write_run_config
 from tests.serving.tiny_exports import write_tiny_export

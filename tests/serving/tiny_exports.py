@@ -12,8 +12,8 @@ from official_bert.modeling.tagging import TaggingModel
 from official_bert.serving.exports import write_export
 from official_bert.tasks.classification.servable import ClassificationServable
 from official_bert.tasks.pretraining.servable import PretrainingServable
+from official_bert.tasks.question_answering.data import WindowOptions
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
-from official_bert.tasks.question_answering.windows import WindowOptions
 from official_bert.tasks.sentence_encoder.servable import SentenceServable
 from official_bert.tasks.tagging.servable import TaggingServable
 from official_bert.tokenization import FullTokenizer

@@ -8,8 +8,8 @@ from official_bert.modeling.encoder_options import EncoderOptions
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tasks.multiple_choice.task import MultipleChoiceTask
 from official_bert.tasks.pretraining.task import PretrainingTask
+from official_bert.tasks.question_answering.data import TRAINING_SCHEMA
 from official_bert.tasks.question_answering.task import QuestionAnsweringTask
-from official_bert.tasks.question_answering.windows import TRAINING_SCHEMA
 from official_bert.tasks.tagging.task import TaggingTask
 
 LENGTHS = np.array([12, 3, 7, 5])

@@ -16,8 +16,7 @@ from official_bert.metrics.retrieval import RERANKING_METRICS, check_relevant, r
 from official_bert.serving.exports import export_run
 from official_bert.serving.versions import check_export_dir
 from official_bert.support.errors import UserError, format_names
-from official_bert.tasks.classification.datasets import CUSTOM
-from official_bert.tasks.classification.labels import Dataset, TextExample, split_suffix
+from official_bert.tasks.classification.data import CUSTOM, Dataset, TextExample, split_suffix
 from official_bert.tasks.classification.options import BALANCED, ClassifierConfig
 from official_bert.tasks.classification.records import (
     LabelledTexts,

@@ -7,7 +7,7 @@ from official_bert.options.groups import HeadOptions
 from official_bert.options.option import GIVEN, MAX_AXIS, MAX_PARTS, option, options
 from official_bert.options.training import LabellingOptions
 from official_bert.support.errors import UserError
-from official_bert.tasks.classification.datasets import TASK_NAMES, check_task_name
+from official_bert.tasks.classification.data import TASK_NAMES, check_task_name
 
 # Flags that other flags need.
 _CUSTOM = {"task_name": ("custom",)}

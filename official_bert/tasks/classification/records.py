@@ -18,8 +18,16 @@ from official_bert.metrics.classification import class_counts, confusion_matrix
 from official_bert.support.console import write_rows
 from official_bert.support.errors import UserError
 from official_bert.support.manifest import fingerprint
-from official_bert.tasks.classification.datasets import CUSTOM, GLUE_NAMES, custom_dataset, named_dataset, xnli
-from official_bert.tasks.classification.labels import ID_COLUMN, Dataset, TextExample
+from official_bert.tasks.classification.data import (
+    CUSTOM,
+    GLUE_NAMES,
+    ID_COLUMN,
+    Dataset,
+    TextExample,
+    custom_dataset,
+    named_dataset,
+    xnli,
+)
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.full_tokenizer import warn_of_unknown

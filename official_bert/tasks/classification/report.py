@@ -14,7 +14,7 @@ from official_bert.checkpoints.state_file import find_checkpoint, model_folders,
 from official_bert.metrics.classification import best_threshold, class_counts
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
-from official_bert.tasks.classification.labels import Dataset, TextExample
+from official_bert.tasks.classification.data import Dataset, TextExample
 from official_bert.training.job import accuracy_by_length, mistakes_section, reliability_section
 from official_bert.visualization.report_page import (
     NUM_MISTAKES,

@@ -14,7 +14,7 @@ from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
 from official_bert.modeling.heads import ClassificationModel
 from official_bert.support.errors import UserError, format_names
-from official_bert.tasks.classification.labels import decide
+from official_bert.tasks.classification.data import decide
 from official_bert.tasks.classification.records import IS_REAL_FIELD, LABEL_FIELDS, classification_schema
 from official_bert.training.distillation import TEACHER_LOGITS, soft_binary_cross_entropy, soft_cross_entropy
 from official_bert.training.task import WeightedSum

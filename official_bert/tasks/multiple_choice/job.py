@@ -14,7 +14,7 @@ from official_bert.data.record_files import RecordFile
 from official_bert.serving.exports import export_run
 from official_bert.serving.versions import check_export_dir
 from official_bert.support.console import write_rows
-from official_bert.tasks.multiple_choice.examples import (
+from official_bert.tasks.multiple_choice.data import (
     ChoiceJoiner,
     ChoiceWriter,
     Example,

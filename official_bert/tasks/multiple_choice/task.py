@@ -12,7 +12,7 @@ from official_bert.metrics.classification import accuracy
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
 from official_bert.modeling.multiple_choice import MultipleChoiceModel
-from official_bert.tasks.multiple_choice.examples import LABEL, choice_schema, label_fields
+from official_bert.tasks.multiple_choice.data import LABEL, choice_schema, label_fields
 from official_bert.training.distillation import TEACHER_LOGITS, soft_cross_entropy
 from official_bert.training.task import WeightedSum
 

@@ -18,7 +18,7 @@ from official_bert.data.corpus_files import CorpusPart, CorpusReader
 from official_bert.data.documents import Document, tokenized_documents
 from official_bert.data.record_files import RecordWriter
 from official_bert.support.errors import UserError
-from official_bert.tasks.pretraining.records import CorpusCounts, RecordCounts, RecordMaker, RecordSettings
+from official_bert.tasks.pretraining.data import CorpusCounts, RecordCounts, RecordMaker, RecordSettings
 from official_bert.tasks.pretraining.sharded import count_groups, document_keys, group_numbers, group_records
 from official_bert.tokenization import Tokenizer
 

@@ -23,9 +23,8 @@ from official_bert.data.schema import RecordSchema
 from official_bert.serving.exports import export_run
 from official_bert.serving.versions import check_export_dir
 from official_bert.support.errors import UserError
-from official_bert.tasks.pretraining.inputs import PretrainingInputs, read_inputs
+from official_bert.tasks.pretraining.data import UNMASKED_SCHEMA, PretrainingInputs, read_inputs
 from official_bert.tasks.pretraining.options import PretrainingConfig
-from official_bert.tasks.pretraining.records import UNMASKED_SCHEMA
 from official_bert.tasks.pretraining.servable import servable_of_run
 from official_bert.tasks.pretraining.task import DistilledPretrainingTask, PretrainingTask, check_teacher_vocabulary
 from official_bert.tokenization import Vocabulary, vocab

@@ -40,7 +40,7 @@ from official_bert.support.input_files import InputState
 from official_bert.support.manifest import Manifest, fingerprint
 from official_bert.support.processes import Workers
 from official_bert.support.writing import exclusive_lock
-from official_bert.tasks.pretraining.records import CorpusCounts, RecordCounts, RecordMaker, RecordSettings
+from official_bert.tasks.pretraining.data import CorpusCounts, RecordCounts, RecordMaker, RecordSettings
 from official_bert.tokenization import Tokenizer
 
 PART_BYTES = 1 << 24  # bytes of text per tokenization task

@@ -14,7 +14,7 @@ from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.support.errors import UserError
-from official_bert.tasks.pretraining.records import PRETRAINING_SCHEMA
+from official_bert.tasks.pretraining.data import PRETRAINING_SCHEMA
 from official_bert.tokenization import Vocabulary
 from official_bert.training.distillation import (
     LayeredModel,

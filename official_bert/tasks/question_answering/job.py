@@ -31,26 +31,29 @@ from official_bert.serving.exports import export_run
 from official_bert.serving.versions import check_export_dir
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
-from official_bert.tasks.question_answering.answers import (
+from official_bert.tasks.question_answering.data import (
+    PREDICTION_SCHEMA,
+    TRAINING_SCHEMA,
+    Question,
+    SquadSet,
+    TokenizedSquad,
+    Window,
+    WindowOptions,
+    read_squad,
+    training_provenance,
+    write_prediction_records,
+    write_training_records,
+)
+from official_bert.tasks.question_answering.options import SquadConfig
+from official_bert.tasks.question_answering.servable import servable_of_run
+from official_bert.tasks.question_answering.task import (
+    LOGITS,
     PREDICTIONS_FILE,
+    QuestionAnsweringTask,
     QuestionAnswers,
     find_answers,
     predicted_texts,
     write_answers,
-)
-from official_bert.tasks.question_answering.examples import Question, SquadSet, read_squad
-from official_bert.tasks.question_answering.options import SquadConfig
-from official_bert.tasks.question_answering.servable import servable_of_run
-from official_bert.tasks.question_answering.task import LOGITS, QuestionAnsweringTask
-from official_bert.tasks.question_answering.windows import (
-    PREDICTION_SCHEMA,
-    TRAINING_SCHEMA,
-    TokenizedSquad,
-    Window,
-    WindowOptions,
-    training_provenance,
-    write_prediction_records,
-    write_training_records,
 )
 from official_bert.tokenization import Tokenizer
 from official_bert.training.job import FinetuningJob

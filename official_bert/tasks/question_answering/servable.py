@@ -1,6 +1,6 @@
 """Servable question answering: find the best answers to a question in a text.
 
-Windows, search and probabilities match `run_squad.py` with offset alignment (the modules `windows` and `answers`),
+Windows, search and probabilities match `run_squad.py` with offset alignment (the modules `data` and `task`),
 implemented as TensorFlow operations.
 """
 
@@ -16,14 +16,256 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.heads import SpanModel
-from official_bert.serving.servable import Tensors, WindowedServable, check_text_size
-from official_bert.tasks.question_answering.graph_answers import AnswerSearch, EncodedQuestions
+from official_bert.serving.servable import WINDOWS_IN_A_BATCH, Tensors, WindowedServable, check_text_size
+from official_bert.tasks.question_answering.data import LENGTH_WEIGHT, WindowOptions
 from official_bert.tasks.question_answering.options import AnswerOptions, SquadConfig
 from official_bert.tasks.question_answering.task import LOGITS, MASKED_LOGIT
-from official_bert.tasks.question_answering.windows import WindowOptions
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.graph_operations import in_groups
-from official_bert.tokenization.graph_sequences import Parts, SlidingWindows, join_parts
+from official_bert.tokenization.graph_operations import RaggedEncodingWithOffsets, cut_out, in_groups
+from official_bert.tokenization.graph_sequences import Parts, SlidingWindows, Windows, join_parts
+
+NUM_RANKED = 20  # reference value: number of answers that the probabilities are normalized over
+
+_GROWTH = 4  # the first attempt takes 4 candidates per answer; each retry takes 4 times as many
+
+# B: questions, W: windows of all questions, S: positions, M: candidates of all questions, K: answers of a question.
+
+
+class EncodedQuestions(NamedTuple):
+    """Tokenized questions and contexts, ready for the model."""
+
+    characters: tf.RaggedTensor  # int32 [B, (characters)], the contexts without undecodable bytes
+    wordpieces: RaggedEncodingWithOffsets  # wordpieces of the contexts
+    cuts: SlidingWindows  # the split of the contexts into windows
+    windows: Windows  # the windows
+    offsets: tf.Tensor  # int64 [W], position of the first context wordpiece in each window
+
+
+class _Candidates(NamedTuple):
+    """Candidate answers of all questions; all [M], int64 except the score."""
+
+    question: tf.Tensor  # index of the question
+    first: tf.Tensor  # the context's first wordpiece; -1 for no answer
+    last: tf.Tensor  # the context's last wordpiece; -1 for no answer
+    score: tf.Tensor  # float64, sum of start logit and end logit
+
+    def gather(self, places: tf.Tensor) -> "_Candidates":
+        return _Candidates(*(tf.gather(column, places) for column in self))
+
+    def followed_by(self, other: "_Candidates") -> "_Candidates":
+        return _Candidates(*(tf.concat(columns, axis=0) for columns in zip(self, other, strict=True)))
+
+
+_SHAPES = _Candidates(*[tf.TensorShape([None])] * 4)
+
+
+class AnswerSearch:
+    """Search for the best answers to questions in the logits of their windows."""
+
+    def __init__(self, *, max_answer_length: int, version_2: bool, top_k: int, max_positions: int):
+        """Store the settings; see `QuestionAnsweringServable`. A window has at most `max_positions` positions."""
+        self._max_answer_length = max_answer_length
+        self._version_2 = version_2
+        self._top_k = top_k
+        self._num_ranked = max(top_k, NUM_RANKED)
+        self._max_positions = max_positions
+
+    def __call__(
+        self, reading: EncodedQuestions, start_logits: tf.Tensor, end_logits: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Find the best answers; see `QuestionAnsweringServable.answer` for the result.
+
+        Args:
+          start_logits: float32 [W, S]; a very low number at padding.
+          end_logits: float32 [W, S].
+        """
+        windows, num_questions = reading.windows, reading.characters.nrows()
+        may_start = _have_max_context(reading, tf.shape(start_logits, tf.int64)[1])
+        columns = (reading.offsets, may_start, start_logits, end_logits)
+
+        candidates = self._spans(windows, *columns, self._num_ranked)
+        # Only the best starts and ends are combined. If all of them lie in the question, all positions are combined.
+        has_answer = _counts(candidates.question, num_questions) > 0  # [B]
+
+        def with_all_positions() -> _Candidates:
+            # Process some windows at a time, to limit the memory for a long context.
+            needed = tf.where(~tf.gather(has_answer, windows.text))[:, 0]
+
+            def add(start: tf.Tensor, best: _Candidates) -> tuple[tf.Tensor, _Candidates]:
+                some = needed[start : start + WINDOWS_IN_A_BATCH]
+                others = self._spans(
+                    windows.gather(some), *(tf.gather(column, some) for column in columns), self._max_positions
+                )
+                return start + WINDOWS_IN_A_BATCH, self._ranked(reading, best.followed_by(others))[0]
+
+            nothing = tf.zeros([0], tf.int64)
+            _, best = tf.while_loop(
+                lambda start, _: start < tf.size(needed),
+                add,
+                (0, _Candidates(nothing, nothing, nothing, tf.zeros([0], tf.float64))),
+                shape_invariants=(tf.TensorShape([]), _SHAPES),
+                parallel_iterations=1,
+            )
+            return candidates.followed_by(best)
+
+        candidates = tf.cond(tf.reduce_all(has_answer), lambda: candidates, with_all_positions)
+        if self._version_2:
+            candidates = candidates.followed_by(_no_answers(windows, start_logits, end_logits, num_questions))
+        candidates, texts = self._ranked(reading, candidates)
+        return self._outputs(reading, candidates, texts, num_questions)
+
+    def _spans(
+        self,
+        windows: Windows,
+        offsets: tf.Tensor,
+        may_start: tf.Tensor,
+        start_logits: tf.Tensor,
+        end_logits: tf.Tensor,
+        num_best: int,
+    ) -> _Candidates:
+        """Return all candidates, ordered by window, start logit and end logit; see `task._spans`."""
+        num_best = tf.minimum(num_best, tf.shape(start_logits)[1])
+        (best_starts, starts), (best_ends, ends) = (
+            tf.math.top_k(logits, num_best, index_type=tf.int64) for logits in (start_logits, end_logits)
+        )  # [W, n]
+        offset, stop = offsets[:, tf.newaxis], (offsets + windows.num_wordpieces)[:, tf.newaxis]
+        are_starts = tf.gather(may_start, starts, batch_dims=1)
+        are_ends = (ends >= offset) & (ends < stop)
+        lengths = ends[:, tf.newaxis, :] - starts[:, :, tf.newaxis] + 1  # [W, n, n]
+        are_spans = (lengths >= 1) & (lengths <= self._max_answer_length)
+        are_spans &= are_starts[:, :, tf.newaxis] & are_ends[:, tf.newaxis, :]
+        places = tf.where(are_spans)  # [M, 3]
+        window, start_places, end_places = places[:, 0], places[:, :2], tf.gather(places, [0, 2], axis=1)
+        shift = tf.gather(windows.first - offsets, window)
+        best_starts, best_ends = (tf.cast(logits, tf.float64) for logits in (best_starts, best_ends))
+        return _Candidates(
+            tf.gather(windows.text, window),
+            tf.gather_nd(starts, start_places) + shift,
+            tf.gather_nd(ends, end_places) + shift,
+            tf.gather_nd(best_starts, start_places) + tf.gather_nd(best_ends, end_places),
+        )
+
+    def _ranked(self, reading: EncodedQuestions, candidates: _Candidates) -> tuple[_Candidates, tf.Tensor]:
+        """Return the best candidates of each question and their texts; duplicate texts keep the highest score."""
+        order = tf.argsort(-candidates.score, stable=True)
+        order = tf.gather(order, tf.argsort(tf.gather(candidates.question, order), stable=True))
+        candidates = candidates.gather(order)
+        rank = _ranks(candidates.question)
+        # A long context has very many candidates. The first few almost always suffice; otherwise, take more.
+        num_questions = reading.characters.nrows()
+        numbers = _counts(candidates.question, num_questions)  # [B]
+
+        def take(limit: tf.Tensor, *_) -> tuple[tf.Tensor, tf.Tensor, _Candidates, tf.Tensor]:
+            best, texts = self._distinct(reading, candidates.gather(_kept(candidates, rank < limit)))
+            is_enough = (_counts(best.question, num_questions) >= self._num_ranked) | (numbers <= limit)
+            return limit * _GROWTH, tf.reduce_all(is_enough), best, texts
+
+        start = tf.constant(_GROWTH * self._num_ranked, tf.int64)
+        shapes = (start.shape, tf.TensorShape([]), _SHAPES, tf.TensorShape([None]))
+        _, _, best, texts = tf.while_loop(
+            lambda limit, is_enough, *_: ~is_enough, take, take(start), shape_invariants=shapes
+        )
+        kept = _kept(best, _ranks(best.question) < self._num_ranked)
+        return best.gather(kept), tf.gather(texts, kept)
+
+    def _distinct(self, reading: EncodedQuestions, candidates: _Candidates) -> tuple[_Candidates, tf.Tensor]:
+        """Keep the first of several candidates with the same text; also return the texts."""
+        first = tf.gather(reading.characters.row_starts(), candidates.question)
+        places = (first + tf.cast(places, tf.int64) for places in self._places(reading, candidates))
+        texts = cut_out(reading.characters.flat_values, *places)
+
+        keys = tf.strings.join([tf.strings.as_string(candidates.question), texts], separator=" ")
+        distinct, number = tf.unique(keys, out_idx=tf.int64)
+        places = tf.range(tf.size(keys, tf.int64))
+        is_first = tf.gather(tf.math.unsorted_segment_min(places, number, tf.size(distinct)), number) == places
+        kept = tf.where(is_first)[:, 0]
+        return candidates.gather(kept), tf.gather(texts, kept)
+
+    def _places(self, reading: EncodedQuestions, candidates: _Candidates) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the character offsets of candidates in the context, int32 [M]; 0 for no answer."""
+        is_answer = candidates.first >= 0
+        row_starts = tf.gather(reading.wordpieces.ids.row_starts(), candidates.question)
+        return tuple(
+            tf.where(is_answer, _gather(places.flat_values, tf.where(is_answer, row_starts + piece, 0)), 0)
+            for places, piece in (
+                (reading.wordpieces.starts, candidates.first),
+                (reading.wordpieces.ends, candidates.last),
+            )
+        )
+
+    def _outputs(
+        self, reading: EncodedQuestions, candidates: _Candidates, texts: tf.Tensor, num_questions: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        question, score = candidates.question, candidates.score
+        highest = tf.math.unsorted_segment_max(score, question, num_questions)
+        shares = tf.exp(score - tf.gather(highest, question))
+        totals = tf.math.unsorted_segment_sum(shares, question, num_questions)
+        probabilities = tf.cast(shares / tf.gather(totals, question), tf.float32)
+        starts, ends = self._places(reading, candidates)
+
+        def table(values: tf.Tensor) -> tf.Tensor:
+            rows = tf.RaggedTensor.from_value_rowids(values, question, num_questions, validate=False)
+            return rows[:, : self._top_k].to_tensor(shape=[None, self._top_k])
+
+        outputs = {
+            "answers": table(texts),
+            "probabilities": table(probabilities),
+            "starts": table(starts),
+            "ends": table(ends),
+        }
+        if self._version_2:
+            is_null = candidates.first < 0
+            best = tf.math.unsorted_segment_max(tf.where(is_null, score.dtype.min, score), question, num_questions)
+            null = tf.where(is_null)[:, 0]  # one per question, in order
+            odds = tf.gather(score, null) - tf.where(best > score.dtype.min, best, 0.0)
+            outputs["null_probabilities"] = tf.gather(probabilities, null)
+            outputs["null_odds"] = tf.cast(odds, tf.float32)
+        return outputs
+
+
+def _have_max_context(reading: EncodedQuestions, length: tf.Tensor) -> tf.Tensor:
+    """Mark positions whose context wordpiece has its maximum context in this window.
+
+    Returns:
+      bool [W, S]; see `TokenizedSquad.has_max_context`.
+    """
+    windows = reading.windows
+    inside = tf.range(length) - reading.offsets[:, tf.newaxis]
+    is_piece = (inside >= 0) & (inside < windows.num_wordpieces[:, tf.newaxis])
+    cuts = reading.cuts.gather(windows.text).as_rows()
+    best = cuts.best_windows(inside + windows.first[:, tf.newaxis], LENGTH_WEIGHT)
+    return is_piece & (best == windows.number[:, tf.newaxis])
+
+
+def _no_answers(
+    windows: Windows, start_logits: tf.Tensor, end_logits: tf.Tensor, num_questions: tf.Tensor
+) -> _Candidates:
+    """Return a no-answer candidate per question, scored by the window with the lowest no-answer score."""
+    scores = sum(tf.cast(logits[:, 0], tf.float64) for logits in (start_logits, end_logits))
+    question = tf.range(num_questions)
+    nowhere = tf.fill([num_questions], tf.constant(-1, tf.int64))
+    return _Candidates(question, nowhere, nowhere, tf.math.unsorted_segment_min(scores, windows.text, num_questions))
+
+
+def _counts(question: tf.Tensor, num_questions: tf.Tensor) -> tf.Tensor:
+    """Count how often each question occurs; int64 [B]."""
+    return tf.math.unsorted_segment_sum(tf.ones_like(question), question, num_questions)
+
+
+def _kept(candidates: _Candidates, is_kept: tf.Tensor) -> tf.Tensor:
+    """Return the indices of some candidates, always including no answer."""
+    return tf.where(is_kept | (candidates.first < 0))[:, 0]
+
+
+def _ranks(question: tf.Tensor) -> tf.Tensor:
+    """Return the rank of each element among its equals, from 0; equal elements must be adjacent."""
+    return tf.range(tf.size(question, tf.int64)) - tf.searchsorted(question, question, out_type=tf.int64)
+
+
+def _gather(values: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+    """Gather values; if there are no values at all, return 0 for any index."""
+    return tf.gather(tf.concat([values, [0]], axis=0), places)
+
 
 # B: questions, W: windows of all questions, S: positions, K: answers of a question.
 

@@ -1,16 +1,28 @@
-"""Extractive question answering task: model, losses and logits of each window."""
+"""Extractive question answering: model, losses, logits of each window, and the best answers from these logits."""
 
-from collections.abc import Mapping
+import functools
+import itertools
+import json
+import math
+import operator
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions, UnpaddedLayout
 from official_bert.modeling.heads import SpanModel
+from official_bert.support import writing
+from official_bert.support.console import Progress
+from official_bert.tasks.question_answering.data import TokenizedSquad, Window, split_words
+from official_bert.tokenization.wordpiece import BasicTokenizer, WhitespaceTokenizer
 from official_bert.training.distillation import TEACHER_LOGITS, soft_cross_entropy
 from official_bert.training.task import WeightedSum
 
@@ -104,3 +116,261 @@ class QuestionAnsweringTask:
 def _without_padding(outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Set logits at padding so low that they are never chosen."""
     return {name: tf.where(batch["input_mask"] == 1, outputs[name], MASKED_LOGIT) for name in LOGITS}
+
+
+PREDICTIONS_FILE = "predictions.json"
+
+_NO_SPAN = "empty"  # reference value: the version 1.1 answer if no span is allowed, with logits of 0
+
+
+class RankedAnswer(NamedTuple):
+    """One of a question's best answers."""
+
+    text: str  # the answer; "" for no answer
+    probability: float  # its probability among the best answers to the question
+    start_logit: float  # start logit of its first wordpiece
+    end_logit: float  # end logit of its last wordpiece
+    position: int | None  # offset of its first character in the context; None unless found with "offsets"
+
+
+class QuestionAnswers(NamedTuple):
+    """The prediction for a question."""
+
+    id: str  # id of the question
+    ranked: list[RankedAnswer]  # its best answers, the best first
+    # score of no answer minus that of `best_text`, or the score of no answer if there is no text; None in version
+    # 1.1
+    null_odds: float | None
+    best_text: str  # text of the best answer that is not ""; "" if there is none
+
+
+class _Span(NamedTuple):
+    """A candidate: positions `start` to `end` in a window of a question; both are 0 for no answer."""
+
+    window: int
+    start: int
+    end: int
+    start_logit: float
+    end_logit: float
+
+
+def find_answers(
+    tokenized: TokenizedSquad,
+    windows: Sequence[Window],
+    start_logits: np.ndarray,
+    end_logits: np.ndarray,
+    *,
+    n_best_size: int,
+    max_answer_length: int,
+    version_2: bool,
+    verbose_logging: bool = False,
+) -> list[QuestionAnswers]:
+    """Find the best answers of every question.
+
+    Args:
+      start_logits: float32 [N, S]; as in the reference, positions after a window's end are also candidates, so set
+        logits that were not computed to a very low value.
+      end_logits: float32 [N, S].
+    """
+    text_of = text_finder(tokenized, verbose=verbose_logging)
+    num_questions, found = len(tokenized.squad.questions), []
+    groups = itertools.groupby(range(len(windows)), key=lambda number: windows[number].question_index)
+    with Progress("answering", num_questions, "questions") as progress:
+        for question_index, numbers in groups:
+            rows = list(numbers)
+            own = [windows[row] for row in rows]
+            starts, ends = start_logits[rows], end_logits[rows]
+            spans = _spans(
+                own,
+                [tokenized.has_max_context(window) for window in own],
+                starts,
+                ends,
+                n_best_size=n_best_size,
+                max_answer_length=max_answer_length,
+            )
+            null = _null_span(starts, ends) if version_2 else None
+            question = tokenized.squad.questions[question_index]
+            text = functools.partial(text_of, question.context_index)
+            found.append(_question_answers(question.id, own, spans, null, text, n_best_size))
+            progress.update(len(found))
+    return found
+
+
+def _spans(
+    windows: Sequence[Window],
+    has_max_context: Sequence[np.ndarray],
+    start_logits: np.ndarray,
+    end_logits: np.ndarray,
+    *,
+    n_best_size: int,
+    max_answer_length: int,
+) -> list[_Span]:
+    """Return all candidate spans of a question's K windows, ordered by window, start logit and end logit."""
+    offsets = np.array([window.offset for window in windows])[:, None]
+    stops = np.array([window.offset + window.num_wordpieces for window in windows])[:, None]
+    may_start = np.zeros(start_logits.shape, bool)  # [K, S]
+    for row, window, flags in zip(may_start, windows, has_max_context, strict=True):
+        row[window.offset : window.offset + window.num_wordpieces] = flags
+    best_starts, best_ends = _best_positions(start_logits, n_best_size), _best_positions(end_logits, n_best_size)
+    are_starts = np.take_along_axis(may_start, best_starts, axis=1)  # [K, n]
+    are_ends = (best_ends >= offsets) & (best_ends < stops)
+    lengths = best_ends[:, None, :] - best_starts[:, :, None] + 1  # [K, n, n]
+    are_spans = are_starts[:, :, None] & are_ends[:, None, :] & (lengths >= 1) & (lengths <= max_answer_length)
+    window, start_rank, end_rank = np.nonzero(are_spans)
+    starts, ends = best_starts[window, start_rank], best_ends[window, end_rank]
+    columns = (window, starts, ends, start_logits[window, starts], end_logits[window, ends])
+    return [_Span(*values) for values in zip(*(column.tolist() for column in columns), strict=True)]
+
+
+def _best_positions(logits: np.ndarray, count: int) -> np.ndarray:
+    """Return the positions of the highest logits of each row, in descending order, ties by position; int [K, n]."""
+    return np.argsort(-logits, axis=1, kind="stable")[:, :count]
+
+
+def _null_span(start_logits: np.ndarray, end_logits: np.ndarray) -> _Span:
+    """Return the no-answer candidate of the window with the lowest no-answer score."""
+    starts, ends = start_logits[:, 0].astype(np.float64), end_logits[:, 0].astype(np.float64)
+    window = int(np.argmin(starts + ends))
+    return _Span(window, 0, 0, float(starts[window]), float(ends[window]))
+
+
+def _question_answers(
+    question_id: str,
+    windows: Sequence[Window],
+    spans: list[_Span],
+    null: _Span | None,
+    text_of: Callable[[int, int], tuple[str, int | None]],
+    n_best_size: int,
+) -> QuestionAnswers:
+    """Rank the candidates of a question; duplicate texts keep the highest score."""
+    best: list[tuple[str, _Span, int | None]] = []
+    seen = set()
+    for span in sorted([*spans, null] if null else spans, key=_score, reverse=True):  # stable: ties keep their order
+        if len(best) >= n_best_size:
+            break
+        text, position = "", None
+        if span is not null:
+            window = windows[span.window]
+            shift = window.first - window.offset
+            text, position = text_of(span.start + shift, span.end + shift)
+            if text in seen:
+                continue
+        seen.add(text)
+        best.append((text, span, position))
+    if null and "" not in seen:
+        best.append(("", null, None))
+    if not best:
+        best.append((_NO_SPAN, _Span(0, 0, 0, 0.0, 0.0), None))
+
+    probabilities = _softmax([_score(span) for _, span, _ in best])
+    ranked = [
+        RankedAnswer(text, probability, span.start_logit, span.end_logit, position)
+        for (text, span, position), probability in zip(best, probabilities, strict=True)
+    ]
+    first = next((answer for answer in ranked if answer.text), None)
+    null_odds = None
+    if null:
+        null_odds = _score(null) - first.start_logit - first.end_logit if first else _score(null)
+    return QuestionAnswers(question_id, ranked, null_odds, first.text if first else "")
+
+
+def _score(span: _Span) -> float:
+    return span.start_logit + span.end_logit
+
+
+def _softmax(scores: Sequence[float]) -> list[float]:
+    """Compute the softmax in Python floats, from left to right, so that the last digit matches the reference."""
+    highest = max(scores)
+    shares = [math.exp(score - highest) for score in scores]
+    total = functools.reduce(operator.add, shares)  # since Python 3.12 `sum` compensates for rounding
+    return [share / total for share in shares]
+
+
+def text_finder(
+    tokenized: TokenizedSquad, *, verbose: bool = False
+) -> Callable[[int, int, int], tuple[str, int | None]]:
+    """Return a function that maps a context index and a wordpiece range to the text and its position."""
+    if tokenized.options.answer_alignment == "offsets":
+
+        def exact_text(context_index: int, first: int, last: int) -> tuple[str, int]:
+            context = tokenized.contexts[context_index]
+            start = int(context.starts[first])
+            return tokenized.squad.contexts[context_index][start : context.ends[last]], start
+
+        return exact_text
+
+    basic_tokenizer, pieces_of = tokenized.tokenizer.basic_tokenizer, tokenized.tokenizer.convert_ids_to_tokens
+    words_of = functools.lru_cache(maxsize=1)(
+        lambda context_index: split_words(tokenized.squad.contexts[context_index])
+    )
+
+    def normalized_text(context_index: int, first: int, last: int) -> tuple[str, None]:
+        context = tokenized.contexts[context_index]
+        predicted = _rejoined(pieces_of(context.ids[first : last + 1].tolist()))
+        original = words_of(context_index).joined(context.word_of_piece[first], context.word_of_piece[last])
+        return final_text(predicted, original, basic_tokenizer, verbose=verbose), None
+
+    return normalized_text
+
+
+def _rejoined(wordpieces: Sequence[str]) -> str:
+    """Join wordpieces into words: `["em", "##bed", "it"]` becomes `"embed it"`."""
+    return " ".join(" ".join(wordpieces).replace(" ##", "").replace("##", "").split())
+
+
+def final_text(
+    predicted: str, original: str, tokenizer: BasicTokenizer | WhitespaceTokenizer, *, verbose: bool = False
+) -> str:
+    """Find the predicted part of the original words, by the reference's rule.
+
+    The original is tokenized again; if this changes only spaces and replaces characters one for one, the prediction is
+    located there and mapped back. Otherwise (a combining accent, a deleted character, a space that the reference does
+    not count as one, an unknown token) the whole original is returned.
+    """
+    tokenized, places = _tokenized_words(tokenizer, original)
+    start = tokenized.find(predicted)
+    end = start + len(predicted) - 1
+    if start < 0:
+        reason = "it is not in the tokenized original"
+    elif len(places) != len(tokenized) - tokenized.count(" "):
+        reason = "tokenization adds or deletes characters"
+    elif not predicted:
+        reason = "it is empty"
+    else:
+        first, last = (places[position - tokenized.count(" ", 0, position)] for position in (start, end))
+        return original[first : last + 1]
+    if verbose:
+        logging.info("cannot find %r in %r, which is returned as a whole: %s", predicted, original, reason)
+    return original
+
+
+@functools.lru_cache(maxsize=32)  # thousands of candidates may lie in one word, such as a text without spaces
+def _tokenized_words(tokenizer: BasicTokenizer | WhitespaceTokenizer, original: str) -> tuple[str, np.ndarray]:
+    """Return the tokenized words, and the positions of the characters of the original that are no spaces."""
+    places = [place for place, character in enumerate(original) if character != " "]
+    return " ".join(tokenizer.tokenize(original)), np.array(places, np.int64)
+
+
+def predicted_texts(
+    answers: Sequence[QuestionAnswers], null_score_diff_threshold: float | None = None
+) -> dict[str, str]:
+    """Choose one answer per question."""
+    if null_score_diff_threshold is None:
+        return {answer.id: answer.ranked[0].text for answer in answers}
+    return {answer.id: "" if answer.null_odds > null_score_diff_threshold else answer.best_text for answer in answers}
+
+
+def write_answers(output_dir: str, answers: Sequence[QuestionAnswers], predictions: Mapping[str, str]) -> None:
+    """Write `predictions.json`, `nbest_predictions.json` and, in version 2.0, `null_odds.json` like the reference."""
+    columns = RankedAnswer._fields[:-1]
+    ranked = {answer.id: [dict(zip(columns, entry, strict=False)) for entry in answer.ranked] for answer in answers}
+    _write_json(output_dir, PREDICTIONS_FILE, predictions)
+    _write_json(output_dir, "nbest_predictions.json", ranked)
+    null_odds = {answer.id: answer.null_odds for answer in answers if answer.null_odds is not None}
+    if null_odds:
+        _write_json(output_dir, "null_odds.json", null_odds)
+
+
+def _write_json(output_dir: str, name: str, content: Mapping[str, Any]) -> None:
+    with writing.atomic_write(os.path.join(output_dir, name)) as sink:
+        sink.write(json.dumps(content, indent=4) + "\n")

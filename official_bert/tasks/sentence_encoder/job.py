@@ -19,7 +19,7 @@ from official_bert.serving.exports import export_run
 from official_bert.serving.versions import check_export_dir
 from official_bert.support import writing
 from official_bert.support.errors import UserError
-from official_bert.tasks.sentence_encoder.examples import (
+from official_bert.tasks.sentence_encoder.data import (
     Example,
     ExampleReader,
     TextsToIds,

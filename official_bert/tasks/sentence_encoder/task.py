@@ -15,7 +15,7 @@ from official_bert.modeling.sentence import SentenceGroupModel, SentenceModel
 from official_bert.optimization.replicas import gather_over_replicas, num_replicas
 from official_bert.options.groups import check_vector_size
 from official_bert.support.errors import UserError
-from official_bert.tasks.sentence_encoder.examples import LABEL, SCORES, TEXT_NUMBERS
+from official_bert.tasks.sentence_encoder.data import LABEL, SCORES, TEXT_NUMBERS
 from official_bert.training.distillation import TEACHER_LOGITS, soft_cross_entropy
 from official_bert.training.task import WeightedSum
 

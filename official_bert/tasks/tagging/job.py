@@ -33,7 +33,7 @@ from official_bert.serving.versions import check_export_dir
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError, format_names, pluralize
 from official_bert.support.manifest import fingerprint
-from official_bert.tasks.tagging.examples import TaggedFile, TaggedSentence
+from official_bert.tasks.tagging.data import TaggedFile, TaggedSentence
 from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.tasks.tagging.records import (
     PREDICTIONS_FILE,

@@ -15,7 +15,7 @@ from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.metrics.tagging import has_entities
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError, format_names
-from official_bert.tasks.tagging.examples import (
+from official_bert.tasks.tagging.data import (
     TaggedFile,
     is_document_start,
     read_tagged_file,

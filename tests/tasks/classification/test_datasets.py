@@ -9,8 +9,7 @@ import pytest
 
 from official_bert.metrics.classification import METRICS
 from official_bert.support.errors import UserError
-from official_bert.tasks.classification.datasets import DATASETS, custom_dataset, xnli
-from official_bert.tasks.classification.labels import Dataset, Split, TextExample
+from official_bert.tasks.classification.data import DATASETS, Dataset, Split, TextExample, custom_dataset, xnli
 from tests.compressing import COMPRESS
 
 MNLI_COLUMNS = ("index", "promptID", "pairID", "genre", "p1", "p2", "p3", "p4", "sentence1", "sentence2")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from official_bert.tasks.classification.labels import Dataset, TextExample
+from official_bert.tasks.classification.data import Dataset, TextExample
 from official_bert.tasks.classification.records import class_scores, write_readable_table
 from official_bert.training.monitoring import write_results
 from official_bert.training.run_folder import read_results

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from official_bert.metrics.classification import METRICS, confusion_matrix
-from official_bert.tasks.classification.labels import Dataset, TextExample
+from official_bert.tasks.classification.data import Dataset, TextExample
 from official_bert.tasks.classification.report import report_sections
 from official_bert.visualization.report_page import NUM_MISTAKES, report_page
 from tests.reports import data_of

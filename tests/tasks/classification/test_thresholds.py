@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from official_bert.support.errors import UserError
-from official_bert.tasks.classification.labels import Dataset
+from official_bert.tasks.classification.data import Dataset
 from official_bert.tasks.classification.records import class_scores, predicted_label
 from official_bert.tasks.classification.report import (
     check_tunable,

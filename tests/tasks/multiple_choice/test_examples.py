@@ -6,7 +6,7 @@ import json
 import pytest
 
 from official_bert.support.errors import UserError
-from official_bert.tasks.multiple_choice.examples import LAYOUTS, Layout, read_examples
+from official_bert.tasks.multiple_choice.data import LAYOUTS, Layout, read_examples
 
 _ARC = {
     "id": "q1",

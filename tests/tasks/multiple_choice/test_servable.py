@@ -11,7 +11,7 @@ from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.multiple_choice import MultipleChoiceModel
 from official_bert.support.errors import UserError
-from official_bert.tasks.multiple_choice.examples import LABEL, ChoiceJoiner, Example, choice_schema
+from official_bert.tasks.multiple_choice.data import LABEL, ChoiceJoiner, Example, choice_schema
 from official_bert.tasks.multiple_choice.servable import MultipleChoiceServable
 from official_bert.tokenization import FullTokenizer
 

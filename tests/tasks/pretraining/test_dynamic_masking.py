@@ -7,8 +7,8 @@ import tensorflow as tf
 from official_bert.data.batch_sizes import TokenBudget
 from official_bert.data.pipeline import evaluation_batches, training_batches
 from official_bert.support.errors import UserError
+from official_bert.tasks.pretraining.data import PRETRAINING_SCHEMA
 from official_bert.tasks.pretraining.job import DynamicMasking
-from official_bert.tasks.pretraining.records import PRETRAINING_SCHEMA
 from official_bert.tokenization import Vocabulary, load_vocab
 from tests.conftest import UNMASKED_RECORDS as NUM_RECORDS
 

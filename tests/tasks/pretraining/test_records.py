@@ -13,8 +13,8 @@ from official_bert.data.masking import shuffle
 from official_bert.data.sentence_pairs import sentence_pairs
 from official_bert.support.errors import UserError
 from official_bert.support.text_files import LineReader
+from official_bert.tasks.pretraining.data import RecordMaker, RecordSettings
 from official_bert.tasks.pretraining.options import PretrainingDataConfig
-from official_bert.tasks.pretraining.records import RecordMaker, RecordSettings
 from official_bert.tasks.pretraining.sharded import read_corpus
 from official_bert.tokenization import FullTokenizer, load_vocab
 from official_bert.tokenization.sequences import join_pair

@@ -2,7 +2,7 @@
 
 import json
 
-from official_bert.tasks.question_answering.windows import WindowOptions
+from official_bert.tasks.question_answering.data import WindowOptions
 from tests.conftest import GOLDEN
 
 HARD_WORDS = [

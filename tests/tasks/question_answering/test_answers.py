@@ -7,9 +7,15 @@ import numpy as np
 import pytest
 from absl import logging
 
-from official_bert.tasks.question_answering.answers import final_text, find_answers, predicted_texts, write_answers
-from official_bert.tasks.question_answering.examples import Answer, Question, SquadSet, read_squad
-from official_bert.tasks.question_answering.windows import TokenizedSquad, WindowOptions
+from official_bert.tasks.question_answering.data import (
+    Answer,
+    Question,
+    SquadSet,
+    TokenizedSquad,
+    WindowOptions,
+    read_squad,
+)
+from official_bert.tasks.question_answering.task import final_text, find_answers, predicted_texts, write_answers
 from official_bert.tokenization import BasicTokenizer, FullTokenizer, Vocabulary, load_vocab
 from official_bert.tokenization.wordpiece import word_tokenizer
 from tests.conftest import GOLDEN, golden_arrays

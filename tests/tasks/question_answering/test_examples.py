@@ -8,7 +8,7 @@ import pytest
 from absl import logging
 
 from official_bert.support.errors import UserError
-from official_bert.tasks.question_answering.examples import (
+from official_bert.tasks.question_answering.data import (
     Answer,
     Question,
     SquadSet,

@@ -20,11 +20,9 @@ from official_bert.modeling.heads import SpanModel
 from official_bert.serving import servable as servable_module
 from official_bert.serving.servable import IDS_SCHEMA
 from official_bert.support.errors import UserError
-from official_bert.tasks.question_answering.answers import find_answers
-from official_bert.tasks.question_answering.examples import Question, SquadSet
+from official_bert.tasks.question_answering.data import Question, SquadSet, TokenizedSquad, WindowOptions
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
-from official_bert.tasks.question_answering.task import MASKED_LOGIT
-from official_bert.tasks.question_answering.windows import TokenizedSquad, WindowOptions
+from official_bert.tasks.question_answering.task import MASKED_LOGIT, find_answers
 from official_bert.tokenization import FullTokenizer, graph_operations
 from official_bert.tokenization.wordpiece import wordpieces_in_range
 from tests.conftest import GOLDEN

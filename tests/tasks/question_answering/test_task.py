@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.support.errors import UserError
+from official_bert.tasks.question_answering.data import TRAINING_SCHEMA
 from official_bert.tasks.question_answering.task import LOGITS, QuestionAnsweringTask
-from official_bert.tasks.question_answering.windows import TRAINING_SCHEMA
 
 MAX_SEQ_LENGTH = 12
 LOWEST = np.finfo(np.float32).min

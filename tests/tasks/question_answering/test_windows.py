@@ -15,13 +15,16 @@ import tensorflow as tf
 
 from official_bert.data.record_files import RecordFile
 from official_bert.support.errors import UserError
-from official_bert.tasks.question_answering.examples import Answer, Question, SquadSet, read_squad
-from official_bert.tasks.question_answering.windows import (
+from official_bert.tasks.question_answering.data import (
     ALIGNMENTS,
     FIRST_UNIQUE_ID,
     TRAINING_SCHEMA,
+    Answer,
+    Question,
+    SquadSet,
     TokenizedSquad,
     WindowOptions,
+    read_squad,
     tokenize_contexts,
     write_prediction_records,
     write_training_records,
@@ -343,7 +346,7 @@ def arrays_of(texts):
 def test_any_number_of_processes_gives_the_same(tokenizer, monkeypatch, answer_alignment):
     texts = [f"In {number} Zoë met the 東京 crowd." * (number % 5) for number in range(300)]
     alone = tokenize_contexts(texts, tokenizer, answer_alignment=answer_alignment)
-    monkeypatch.setattr("official_bert.tasks.question_answering.windows._CHARACTERS_WORTH_A_PROCESS", 1)
+    monkeypatch.setattr("official_bert.tasks.question_answering.data._CHARACTERS_WORTH_A_PROCESS", 1)
     together = tokenize_contexts(texts, tokenizer, answer_alignment=answer_alignment, num_processes=2)
     assert arrays_of(together) == arrays_of(alone)
 
@@ -356,7 +359,7 @@ class Deadly:
 
 
 def test_a_process_that_dies_is_reported(monkeypatch):
-    monkeypatch.setattr("official_bert.tasks.question_answering.windows._CHARACTERS_WORTH_A_PROCESS", 1)
+    monkeypatch.setattr("official_bert.tasks.question_answering.data._CHARACTERS_WORTH_A_PROCESS", 1)
     with pytest.raises(UserError, match="the system ended a process that tokenizes contexts, probably because memory"):
         tokenize_contexts(["a b"] * 9, Deadly(), answer_alignment="reference", num_processes=2)
 
@@ -364,5 +367,5 @@ def test_a_process_that_dies_is_reported(monkeypatch):
 def test_few_contexts_start_no_process_and_processes_import_no_tensorflow(tokenizer, monkeypatch):
     monkeypatch.setattr(multiprocessing.get_context("spawn").Process, "start", None)
     assert len(tokenize_contexts(["a b"] * 9, tokenizer, answer_alignment="reference", num_processes=2)) == 9
-    code = "import sys, official_bert.tasks.question_answering.windows; sys.exit('tensorflow' in sys.modules)"
+    code = "import sys, official_bert.tasks.question_answering.data; sys.exit('tensorflow' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, env=script_environment())

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from official_bert.tasks.sentence_encoder.examples import Example
+from official_bert.tasks.sentence_encoder.data import Example
 from official_bert.tasks.sentence_encoder.job import retrieval, scores_of_examples
 
 TEXTS = {"a": [1, 0], "b": [1.8, 0.2], "c": [0, 1], "d": [0.1, 0.9]}

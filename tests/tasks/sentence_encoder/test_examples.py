@@ -5,7 +5,7 @@ import json
 import pytest
 
 from official_bert.support.errors import UserError
-from official_bert.tasks.sentence_encoder.examples import LAYOUTS, ExampleReader, Layout, paired_by_class
+from official_bert.tasks.sentence_encoder.data import LAYOUTS, ExampleReader, Layout, paired_by_class
 
 TRIPLETS = Layout(("a", "b", "c"))
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.tasks.sentence_encoder.examples import example_schema
+from official_bert.tasks.sentence_encoder.data import example_schema
 from official_bert.tasks.sentence_encoder.task import LOSSES, SentenceEncoderTask, of_all_sizes, softmax
 from official_bert.training.step import TrainingSteps
 from official_bert.training.task import TrainingPlan

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from official_bert.support.errors import UserError
-from official_bert.tasks.tagging.examples import TaggedSentence, read_tagged_file, with_suffix
+from official_bert.tasks.tagging.data import TaggedSentence, read_tagged_file, with_suffix
 from official_bert.tasks.tagging.records import warn_of_other_notation
 
 CONLL = """\

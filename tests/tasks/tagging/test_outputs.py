@@ -2,7 +2,7 @@
 
 import pytest
 
-from official_bert.tasks.tagging.examples import read_tagged_file
+from official_bert.tasks.tagging.data import read_tagged_file
 from official_bert.tasks.tagging.records import write_predictions
 
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from official_bert.metrics.tagging import find_entities, score_tags
-from official_bert.tasks.tagging.examples import TaggedSentence
+from official_bert.tasks.tagging.data import TaggedSentence
 from official_bert.tasks.tagging.job import NOTHING, OTHER_WORDS, report_sections
 from official_bert.visualization.report_page import NUM_MISTAKES, report_page
 from tests.reports import data_of

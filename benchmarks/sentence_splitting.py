@@ -17,7 +17,7 @@ import pysbd
 import pysbd.languages
 from syntok import segmenter
 
-from official_bert.data.sentence_splitter import split_sentences
+from official_bert.data.corpus_files import split_sentences
 
 ROUNDS = 3
 LARGEST_SAMPLE = {"pysbd": 200_000}  # characters: it is slow

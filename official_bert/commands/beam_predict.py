@@ -12,7 +12,7 @@ from official_bert.options.option import GIVEN, MAX_AXIS, MAX_PARTS, option, opt
 from official_bert.support import files, writing
 from official_bert.support.console import format_seconds
 from official_bert.support.errors import UserError, require
-from official_bert.support.input_files import find_inputs, is_no_sidecar
+from official_bert.support.manifest import find_inputs, is_no_sidecar
 
 _POOLINGS = ("mean", "cls", "max", "pooler", "second_to_last", "sum_last_four", "concat_last_four")
 RECORDS_FORMAT = "tfrecord"

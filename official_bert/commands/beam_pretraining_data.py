@@ -11,7 +11,7 @@ from official_bert.options.groups import BeamOptions
 from official_bert.options.option import options
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError, require
-from official_bert.support.input_files import InputState
+from official_bert.support.manifest import InputState
 from official_bert.tasks.pretraining.options import RecordOptions
 
 

@@ -7,7 +7,7 @@ from official_bert.options.command import Command
 from official_bert.options.groups import CorpusOptions, TextOptions
 from official_bert.options.option import option, options
 from official_bert.support import writing
-from official_bert.support.input_files import find_inputs
+from official_bert.support.manifest import find_inputs
 
 
 @options(group="output")

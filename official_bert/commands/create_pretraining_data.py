@@ -8,7 +8,7 @@ from official_bert.commands.shared.text_options import check_pretraining_data
 from official_bert.options.command import Command
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
-from official_bert.support.input_files import find_inputs
+from official_bert.support.manifest import find_inputs
 from official_bert.support.processes import available_cores
 from official_bert.tasks.pretraining.options import PretrainingDataConfig, RecordOptions
 

@@ -92,7 +92,7 @@ def run(config: EditVocabConfig) -> None:
     from official_bert.checkpoints.editing import read_model, with_vocabulary
     from official_bert.checkpoints.opening import open_checkpoint
     from official_bert.data.vocab_learner import count_corpus_words, coverage, pruned
-    from official_bert.support.input_files import find_inputs
+    from official_bert.support.manifest import find_inputs
     from official_bert.tokenization.vocab import Vocabulary, number_tokens
     from official_bert.training.model_folder import write_model
 

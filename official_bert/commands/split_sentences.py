@@ -13,7 +13,7 @@ from official_bert.options.option import MAX_PARTS, option, options
 from official_bert.support import files, writing
 from official_bert.support.console import Progress
 from official_bert.support.errors import UserError, pluralize
-from official_bert.support.input_files import find_inputs
+from official_bert.support.manifest import find_inputs
 from official_bert.support.processes import Workers, available_cores
 
 if TYPE_CHECKING:
@@ -45,15 +45,15 @@ class SplitSentencesConfig(CorpusOptions):
 
 def run(config: SplitSentencesConfig) -> None:
     """Split the text."""
-    from official_bert.data import sentence_splitter
+    from official_bert.data import corpus_files
     from official_bert.data.corpus_files import corpus_parts
 
-    sentence_splitter.load_splitter()
+    corpus_files.load_splitter()
     paths = find_inputs(config.input_file)
     writing.check_writable_folder(config.output_file, name="output_file")
     writing.check_no_overwriting([config.output_file], paths, name="output_file")
     parts = corpus_parts(
-        paths, file_format=config.input_format, text_field=config.text_field, part_bytes=sentence_splitter.PART_BYTES
+        paths, file_format=config.input_format, text_field=config.text_field, part_bytes=corpus_files.PART_BYTES
     )
     if config.one_document_per_file and all(part.file_format != "text" for part in parts):
         raise UserError(
@@ -61,7 +61,7 @@ def run(config: SplitSentencesConfig) -> None:
         )
     sizes = [files.size(path) for path in paths]
     num_processes = min(
-        config.num_processes or available_cores(), sum(1 + size // sentence_splitter.PART_BYTES for size in sizes)
+        config.num_processes or available_cores(), sum(1 + size // corpus_files.PART_BYTES for size in sizes)
     )
     total = sum(sizes)
     with (
@@ -73,7 +73,7 @@ def run(config: SplitSentencesConfig) -> None:
     ):
         num_bytes = num_documents = num_sentences = 0
         before: CorpusPart | None = None  # source of the last text written
-        for split in workers.map(sentence_splitter.split_chunk, sentence_splitter.read_chunks(parts)):
+        for split in workers.map(corpus_files.split_chunk, corpus_files.read_chunks(parts)):
             if split.documents:
                 is_continued = config.one_document_per_file and _is_same_text(before, split.part)
                 if before and not is_continued:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from official_bert.data.parquet import open_parquet
 from official_bert.data.tables import (
     ENDINGS,
     FORMATS,
@@ -17,6 +16,7 @@ from official_bert.data.tables import (
     check_table,
     format_of,
     locate_columns,
+    open_parquet,
     read_table,
     without_trailing_blank_rows,
 )

@@ -15,7 +15,7 @@ import pytest
 
 from official_bert.commands import split_sentences
 from official_bert.commands.split_sentences import SplitSentencesConfig
-from official_bert.data import sentence_splitter
+from official_bert.data import corpus_files
 from official_bert.data.corpus_files import CorpusReader, corpus_parts
 from official_bert.support.errors import install_command
 from tests.compressing import COMPRESS
@@ -105,13 +105,13 @@ def inputs(tmp_path):
 
 @pytest.mark.parametrize("part_bytes", [1 << 22, 100, 20, 3, 1])
 def test_every_format_gives_the_same(split, inputs, part_bytes, monkeypatch):
-    monkeypatch.setattr(sentence_splitter, "PART_BYTES", part_bytes)
+    monkeypatch.setattr(corpus_files, "PART_BYTES", part_bytes)
     for path, flags in inputs:
         assert split(path, **flags) == _EXPECTED, path
 
 
 def test_the_number_of_processes_changes_nothing(split, inputs, monkeypatch, tmp_path):
-    monkeypatch.setattr(sentence_splitter, "PART_BYTES", 20)
+    monkeypatch.setattr(corpus_files, "PART_BYTES", 20)
     paths = [path for path, flags in inputs if not flags]
     assert split(*paths, name="one") == _EXPECTED * len(paths)
     split(*paths, name="three", num_processes=3)
@@ -128,7 +128,7 @@ def test_one_document_per_file(split, tmp_path, monkeypatch, caplog):
     (tmp_path / "z.jsonl").write_text(as_jsonl(_DOCUMENTS))
     paths = sorted(tmp_path.iterdir())
     for part_bytes in (1 << 22, 30, 1):
-        monkeypatch.setattr(sentence_splitter, "PART_BYTES", part_bytes)
+        monkeypatch.setattr(corpus_files, "PART_BYTES", part_bytes)
         for num_processes in (1, 2) if part_bytes == 30 else (1,):
             found = split(*paths, one_document_per_file=True, num_processes=num_processes)
             assert found == _EXPECTED * 2, part_bytes  # each JSON object is always a document
@@ -201,7 +201,7 @@ def test_mistakes(text, name, flags, message, tmp_path):
 @pytest.mark.parametrize("num_processes", [1, 2])
 @pytest.mark.parametrize("is_compressed", [False, True])
 def test_bytes_that_are_not_utf8_are_located(is_compressed, num_processes, tmp_path, monkeypatch):
-    monkeypatch.setattr(sentence_splitter, "PART_BYTES", 10)
+    monkeypatch.setattr(corpus_files, "PART_BYTES", 10)
     text = b"It rained.\n\n" * 20 + b"The caf\xe9.\n" + b"\nIt rained." * 20
     path = tmp_path / "in.txt"
     path.write_bytes(gzip.compress(text) if is_compressed else text)

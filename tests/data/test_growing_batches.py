@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from official_bert.data.growing_batches import growing_batches
+from official_bert.tasks.pretraining.job import growing_batches
 
 
 def sequence(start_record, count):

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from official_bert.data import sentence_splitter
-from official_bert.data.sentence_splitter import load_splitter, split_sentences
+from official_bert.data import corpus_files
+from official_bert.data.corpus_files import load_splitter, split_sentences
 from official_bert.support.errors import UserError
 
 _ALPHABETS = [
@@ -50,7 +50,7 @@ def test_the_characters_of_random_text_are_kept():
 
 @pytest.mark.parametrize("window", [1, 40, 300])
 def test_they_are_kept_where_a_long_text_is_cut(window, monkeypatch):
-    monkeypatch.setattr(sentence_splitter, "_WINDOW", window)
+    monkeypatch.setattr(corpus_files, "_WINDOW", window)
     rng = random.Random(2)
     for _ in range(300):
         assert_kept(". ".join(random_text(rng) for _ in range(9)))
@@ -62,7 +62,7 @@ def test_a_long_text_is_split_as_a_short_one(monkeypatch):
         expected = split_sentences(text)
         assert len(expected) == 3
         for window in (30, 100, 1000):
-            monkeypatch.setattr(sentence_splitter, "_WINDOW", window)
+            monkeypatch.setattr(corpus_files, "_WINDOW", window)
             assert split_sentences(text * 300) == expected * 300
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
-from official_bert.support.input_files import find_inputs, is_no_sidecar
+from official_bert.support.manifest import find_inputs, is_no_sidecar
 
 
 @pytest.fixture

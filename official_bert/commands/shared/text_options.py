@@ -11,7 +11,7 @@ from official_bert.options.option import GIVEN, Options, option, options
 from official_bert.options.training import FinetuningOptions
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
-from official_bert.support.input_files import find_inputs
+from official_bert.support.manifest import find_inputs
 from official_bert.tasks.pretraining.options import RecordOptions
 
 if TYPE_CHECKING:

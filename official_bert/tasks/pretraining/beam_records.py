@@ -13,9 +13,8 @@ import numpy as np
 
 from official_bert.data import beam_jobs
 from official_bert.data.beam_jobs import WriteShards
-from official_bert.data.block_files import KEY_BITS, shard_of
 from official_bert.data.corpus_files import CorpusPart, CorpusReader
-from official_bert.data.documents import Document, tokenized_documents
+from official_bert.data.documents import KEY_BITS, Document, shard_of, tokenized_documents
 from official_bert.data.record_files import RecordWriter
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.data import CorpusCounts, RecordCounts, RecordMaker, RecordSettings

@@ -19,8 +19,7 @@ from official_bert.data.sentence_pairs import Corpus, SentencePair, full_sentenc
 from official_bert.options.groups import check_export
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
-from official_bert.support.input_files import find_inputs, is_no_sidecar
-from official_bert.support.manifest import Manifest
+from official_bert.support.manifest import Manifest, find_inputs, is_no_sidecar
 from official_bert.tasks.pretraining.options import PretrainingConfig, RecordOptions
 from official_bert.tokenization import Tokenizer, Vocabulary, read_vocabulary, vocab
 from official_bert.tokenization.sequences import JoinedSequence, join_texts

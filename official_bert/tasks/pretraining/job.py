@@ -15,7 +15,6 @@ from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.batch_sizes import TokenBudget, padded_lengths
 from official_bert.data.graph_masking import GraphMasker
-from official_bert.data.growing_batches import SMALLEST, growing_batches
 from official_bert.data.masking import BERT_REPLACEMENTS, Replacements
 from official_bert.data.pipeline import RECORD_INDEX, evaluation_batches, reporting_damaged_records, training_batches
 from official_bert.data.record_files import check_first_record, count_records
@@ -24,7 +23,7 @@ from official_bert.serving.exports import export_run
 from official_bert.serving.versions import check_export_dir
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.data import UNMASKED_SCHEMA, PretrainingInputs, read_inputs
-from official_bert.tasks.pretraining.options import PretrainingConfig
+from official_bert.tasks.pretraining.options import NUM_STAGES, SMALLEST, PretrainingConfig
 from official_bert.tasks.pretraining.servable import servable_of_run
 from official_bert.tasks.pretraining.task import DistilledPretrainingTask, PretrainingTask, check_teacher_vocabulary
 from official_bert.tokenization import Vocabulary, vocab
@@ -320,3 +319,22 @@ def _evaluate(config: PretrainingConfig, trainer: Trainer, records: _Records, ta
         ScalarLog(folder.path).replace("eval", step, scores)
         results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores.items()}}
         write_results(os.path.join(folder.path, RESULTS_FILE), results)
+
+
+def growing_batches(
+    make_batches: Callable[[int, int], tf.data.Dataset], *, batch_size: int, num_steps: int, start_record: int
+) -> tf.data.Dataset:
+    """Concatenate batches of 1/8, 1/4 and 1/2 of the final size, a third of the steps each, and the rest."""
+    dataset, stage_start = None, 0
+    for stage in range(NUM_STAGES + 1):
+        size = batch_size >> (NUM_STAGES - stage)
+        num_stage_steps = num_steps * (stage + 1) // NUM_STAGES - num_steps * stage // NUM_STAGES
+        stage_end = stage_start + num_stage_steps * size
+        is_final = stage == NUM_STAGES
+        if is_final or start_record < stage_end:
+            first = max(start_record, stage_start)
+            batches = make_batches(size, first)
+            batches = batches if is_final else batches.take((stage_end - first) // size)
+            dataset = batches if dataset is None else dataset.concatenate(batches)
+        stage_start = stage_end
+    return dataset

@@ -2,7 +2,6 @@
 
 from typing import Any, ClassVar
 
-from official_bert.data.growing_batches import SMALLEST
 from official_bert.options.groups import CorpusOptions, RecordFileOptions, TokenizerOptions, top_k_option
 from official_bert.options.option import MAX_AXIS, MAX_NUMBER, MAX_PARTS, UNLIMITED, option, options, redeclared
 from official_bert.options.training import WITH_TEACHER, EvaluationOptions, TeacherOptions, TrainingOptions
@@ -13,6 +12,8 @@ _SHARDED = {"sampling": ("sharded",)}
 _DYNAMIC = {"dynamic_masking": (True,)}
 _PAIRS = {"use_next_sentence": (True,)}
 _MAX_NGRAM_LENGTH = 100
+NUM_STAGES = 3  # of growing batches; each doubles the size
+SMALLEST = 2**NUM_STAGES  # ratio of the final to the first batch size
 
 
 def shard_names(name: str, num_shards: int) -> list[str]:

@@ -21,23 +21,27 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-from official_bert.data.block_files import ADVICE, KEY_BITS, BlockFile, is_intact, merge_runs, write_run
 from official_bert.data.corpus_files import CorpusPart, read_lines
 from official_bert.data.documents import (
+    ADVICE,
+    KEY_BITS,
+    BlockFile,
     Document,
     DocumentSpools,
     DocumentTable,
+    is_intact,
+    merge_runs,
     read_documents,
     tokenized_documents,
     write_documents,
+    write_run,
 )
 from official_bert.data.record_files import RecordSpool, RecordWriter
 from official_bert.data.sentence_pairs import Corpus
 from official_bert.support import files, writing
 from official_bert.support.console import Progress
 from official_bert.support.errors import UserError
-from official_bert.support.input_files import InputState
-from official_bert.support.manifest import Manifest, fingerprint
+from official_bert.support.manifest import InputState, Manifest, fingerprint
 from official_bert.support.processes import Workers
 from official_bert.support.writing import exclusive_lock
 from official_bert.tasks.pretraining.data import CorpusCounts, RecordCounts, RecordMaker, RecordSettings

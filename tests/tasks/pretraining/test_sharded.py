@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from official_bert.commands import create_pretraining_data
-from official_bert.data import block_files
+from official_bert.data import documents
 from official_bert.data.record_files import read_records as read_raw
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining import sharded
@@ -173,12 +173,12 @@ def test_the_number_of_groups_follows_from_the_corpus():
 
 def test_a_record_has_its_place_in_every_number_of_shards():
     for num_shards in (1, 3, 7, 1000):
-        ranges = list(block_files._key_ranges(num_shards, 4))
+        ranges = list(documents._key_ranges(num_shards, 4))
         assert [key_range.start for key_range in ranges[1:]] == [key_range.stop for key_range in ranges[:-1]]
         assert (ranges[0].start, ranges[-1].stop) == (0, 2**64)
         for key_range in ranges:
-            assert block_files.shard_of(key_range.start, num_shards) == key_range.shard
-            assert block_files.shard_of(key_range.stop - 1, num_shards) == key_range.shard
+            assert documents.shard_of(key_range.start, num_shards) == key_range.shard
+            assert documents.shard_of(key_range.stop - 1, num_shards) == key_range.shard
 
 
 def test_memory_decides_how_much_is_done_at_a_time(caplog):

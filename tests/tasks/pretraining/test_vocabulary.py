@@ -9,7 +9,7 @@ import pytest
 from official_bert.commands import create_pretraining_data
 from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
-from official_bert.support.input_files import find_inputs, is_no_sidecar
+from official_bert.support.manifest import find_inputs, is_no_sidecar
 from official_bert.tasks.pretraining.data import find_tokenizer, with_vocabulary
 from official_bert.tasks.pretraining.options import PretrainingConfig, PretrainingDataConfig
 from official_bert.tokenization import Vocabulary

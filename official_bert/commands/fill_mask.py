@@ -20,7 +20,7 @@ class FillMaskConfig(ModelOptions):
 def run(config: FillMaskConfig) -> None:
     """Print the most likely words for each mask."""
     from official_bert.inference.predictor import Predictor
-    from official_bert.tasks.pretraining.servable import load_servable
+    from official_bert.tasks.pretraining.servable import PretrainingServable, load_model
     from official_bert.tokenization import vocab
     from official_bert.training.model_files import read_model_files
 
@@ -32,14 +32,8 @@ def run(config: FillMaskConfig) -> None:
     num_wordpieces = sum(len(tokenizer.encode(part)) + 1 for part in parts) + 1  # one per mask, plus [CLS] and [SEP]
     if num_wordpieces > limit:
         raise UserError(f"the text has {num_wordpieces} wordpieces, but the model takes at most {limit}; shorten it")
-    servable = load_servable(
-        bert_config,
-        tokenizer,
-        config.init_checkpoint,
-        max_seq_length=limit,
-        top_k=config.top_k,
-        what="init_checkpoint",
-    )
+    model = load_model(bert_config, config.init_checkpoint, what="init_checkpoint")
+    servable = PretrainingServable(model, bert_config, tokenizer, max_seq_length=limit, top_k=config.top_k)
     masks = Predictor.from_servable(servable)(config.text)
     sys.stdout.write(f"{config.text}\n")
     for number, candidates in enumerate(masks, start=1):

@@ -85,6 +85,11 @@ class WeightedSum(NamedTuple):
     weight: tf.Tensor
 
 
+def mean_loss(losses: tf.Tensor) -> WeightedSum:
+    """Weight all losses of a batch equally."""
+    return WeightedSum(tf.reduce_sum(losses), tf.cast(tf.size(losses), tf.float32))
+
+
 class Task(Protocol):
     """A model with its losses and predictions.
 

@@ -62,11 +62,6 @@ class ClassificationServable(Servable):
         doc_stride: int | None = None,
         thresholds: Sequence[float] | None = None,
     ):
-        """Combine a classifier with its tokenizer and labels.
-
-        Args:
-          max_seq_length: positions per sequence, including [CLS] and [SEP].
-        """
         super().__init__(model, config, tokenizer, max_seq_length=max_seq_length, name="classifier")
         self.text_names = ("text_a", "text_b") if is_pair else ("text_a",)
         self._problem = problem
@@ -84,15 +79,7 @@ class ClassificationServable(Servable):
         return self._max_windows * self.max_seq_length
 
     def tokenize(self, text_a: tf.Tensor, text_b: tf.Tensor | None = None) -> Tensors:
-        """Convert texts to model inputs.
-
-        Args:
-          text_a: string [B], UTF-8.
-          text_b: string [B], "" for a missing second text; None for single texts.
-
-        Returns:
-          input_ids, input_mask and segment_ids, int32 [B, S], or [B, W * S] with windows.
-        """
+        """Convert texts to model inputs, int32 [B, S], or [B, W * S] with windows; a missing second text is ""."""
         if text_b is None:
             first, second = self._encode(text_a), None
         else:
@@ -132,16 +119,10 @@ class ClassificationServable(Servable):
             return first, second
 
     def predict(self, inputs: Tensors) -> Tensors:
-        """Classify inputs.
+        """Return scores [B] or, in the order of the labels, logits and probabilities [B, C], and the sorted `classes`.
 
-        Args:
-          inputs: input_ids, input_mask and segment_ids, int32 [B, S]; with windows, the windows concatenated.
-
-        Returns:
-          For regression, scores, float32 [B]. Otherwise logits and probabilities, float32 [B, C], in the order of the
-          labels; and classes, string [B, C], the labels sorted from most to least likely. With thresholds also the
-          predictions: for single labels `predicted`, int32 [B], the number of the label; for several labels
-          `is_predicted`, bool [B, C], in the order of the labels.
+        With thresholds also the predictions: for single labels `predicted`, int32 [B], the number of the label; for
+        several labels `is_predicted`, bool [B, C].
         """
         if self._max_windows > 1:
             inputs = _whole_windows(inputs, self.max_seq_length)
@@ -172,7 +153,6 @@ def servable_of_run(
     checkpoint: str,
     encoder_options: EncoderOptions = UNPADDED,
 ) -> ClassificationServable:
-    """Load a model trained by `run_classifier.py`; see `TaskRow`. Its flags determine the labels."""
     dataset = with_stored_thresholds(configured_dataset(config), checkpoint)
     encoder = create_encoder(bert_config, encoder_options)
     model = ClassificationModel(encoder, num_outputs=len(dataset.labels) or 1, **config.model_options)
@@ -194,7 +174,6 @@ def servable_of_run(
 def results(
     outputs: Mapping[str, np.ndarray],
 ) -> list[Classification] | list[MultiLabelClassification] | list[float]:
-    """Convert outputs of the signature `text` to one result per example: for regression, the number."""
     if "scores" in outputs:
         return outputs["scores"].tolist()
     num_examples = len(outputs["classes"])
@@ -202,7 +181,6 @@ def results(
 
 
 def _result(outputs: Mapping[str, np.ndarray]) -> Classification | MultiLabelClassification:
-    """Convert the outputs of one example."""
     probabilities = outputs["probabilities"]
     best_first = np.argsort(-probabilities, kind="stable")  # the order of `classes`
     labels = [label.decode() for label in outputs["classes"].tolist()]

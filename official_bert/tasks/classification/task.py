@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -36,17 +37,9 @@ class ClassLoss:
     focal_gamma: float = 0.0
 
     def __call__(self, labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Compute the loss of each example and its share in the mean of a batch.
+        """Return the weighted loss of each example, [B], and the weights of their true classes, [B].
 
-        The sum of the losses divided by the sum of the weights is PyTorch's `CrossEntropyLoss(weight,
-        label_smoothing)`.
-
-        Args:
-          labels: int32 [B], the true classes.
-          logits: float32 [B, C].
-
-        Returns:
-          Losses, float32 [B], already multiplied by the weights; and the weights of the true classes, float32 [B].
+        The sum of the losses divided by that of the weights is PyTorch's `CrossEntropyLoss(weight, label_smoothing)`.
         """
         num_classes = logits.shape[-1]
         weights = tf.constant(self.class_weights or [1.0] * num_classes, tf.float32)  # [C]
@@ -74,8 +67,7 @@ def balanced_weights(labels: Sequence[int], names: Sequence[str]) -> list[float]
     return (len(labels) / (len(names) * counts)).tolist()
 
 
-@dataclasses.dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     """A classification problem type."""
 
     loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]  # maps labels [B] or [B, C] and logits [B, C] to losses [B]
@@ -91,16 +83,8 @@ def _sigmoid_cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
 
 
 PROBLEMS = {
-    "single_label": Problem(
-        tf.nn.sparse_softmax_cross_entropy_with_logits,
-        tf.nn.softmax,
-        soft_cross_entropy,
-    ),
-    "multi_label": Problem(
-        _sigmoid_cross_entropy,
-        tf.nn.sigmoid,
-        soft_binary_cross_entropy,
-    ),
+    "single_label": Problem(tf.nn.sparse_softmax_cross_entropy_with_logits, tf.nn.softmax, soft_cross_entropy),
+    "multi_label": Problem(_sigmoid_cross_entropy, tf.nn.sigmoid, soft_binary_cross_entropy),
     "regression": Problem(
         lambda labels, logits: tf.square(logits[:, 0] - labels),
         tf.identity,
@@ -150,28 +134,23 @@ class ClassificationTask:
         return ClassificationModel(encoder, num_outputs=self._num_labels, **self._model_options)
 
     def feature_schema(self, model: ClassificationModel) -> RecordSchema:
-        """Return the schema for frozen-encoder outputs: features, float32 [K * D], and the label."""
         return RecordSchema(Field(FEATURES, (int(np.prod(model.feature_shape)),), "float32"), *self._label_fields)
 
     def losses(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
-        """Return the loss over the real examples."""
         if self._training_loss is None:
             return {"classification": _of_real_examples(self._problem.loss(batch["label_ids"], outputs), batch)}
         losses, weights = self._training_loss(batch["label_ids"], outputs)
         return {"classification": _of_real_examples(losses, batch, weights)}
 
     def logits(self, outputs: tf.Tensor) -> tf.Tensor:
-        """See `DistillableTask`; float32 [B, C]."""
         return outputs
 
     def soft_target_loss(
         self, outputs: tf.Tensor, teacher_logits: tf.Tensor, batch: Mapping[str, tf.Tensor], temperature: float
     ) -> WeightedSum:
-        """See `DistillableTask`: the mean over real examples; for regression, of the squared difference."""
         return _of_real_examples(self._problem.soft_target_loss(outputs, teacher_logits, temperature), batch)
 
     def predictions(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Return the outputs per example: probabilities [B, C], loss [B], label_ids [B] or [B, C]."""
         return {
             "probabilities": self._problem.probabilities(outputs),
             "loss": self._problem.loss(batch["label_ids"], outputs),

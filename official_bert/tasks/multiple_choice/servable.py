@@ -50,22 +50,15 @@ class MultipleChoiceServable(WindowedServable):
         self.text_names = ("context", "question", CHOICES) if has_question else ("context", CHOICES)
 
     def sample_texts(self, num_wordpieces: int) -> list[str]:
-        """Create warm-up texts; see `Servable`."""
         *texts, choice = super().sample_texts(num_wordpieces)
         return [*texts, f"{choice}\n{choice}"]
 
     def cut(
         self, context: tf.Tensor, choices: tf.Tensor, question: tf.Tensor | None = None
     ) -> tuple[tf.Tensor, Tensors]:
-        """Join each context with its choices.
+        """Join each context with its question, if any, and each of its choices.
 
-        Args:
-          context: string [B].
-          choices: string [B], at least two, one per line; blank lines at the end do not count.
-          question: string [B], the text before each choice, or "".
-
-        Returns:
-          The example of each choice, int64 [R]; and input_ids, input_mask and segment_ids, int32 [R, S].
+        `choices` has at least two, one per line; blank lines at the end do not count.
         """
         names = " and ".join(self.text_names)
         same_number = [
@@ -93,27 +86,11 @@ class MultipleChoiceServable(WindowedServable):
         )
 
     def predict(self, inputs: Tensors) -> Tensors:
-        """Score sequences of a context and a choice.
-
-        Args:
-          inputs: input_ids, input_mask and segment_ids, int32 [B, S].
-
-        Returns:
-          scores: float32 [B]; the probabilities of the choices for a context are the softmax over their scores.
-        """
+        """Score sequences of a context and a choice, [B]; a softmax over a context's choices is their probability."""
         return {"scores": self._run_model(inputs)}
 
     def answer(self, **texts: tf.Tensor) -> Tensors:
-        """Choose for contexts.
-
-        Args:
-          **texts: string [B]; see `cut`.
-
-        Returns:
-          probabilities: float32 [B, N], in the order of the choices, 0 for missing ones.
-          choices: string [B, N], the choices; "" for missing ones.
-          best: int32 [B], number of the best choice, from 0.
-        """
+        """Return the choices and their probabilities, [B, N], "" and 0 for missing ones, and the number of the best."""
         texts[CHOICES] = check_total_size(texts[CHOICES], CHOICES)
         ids = self.cut(**texts)[1]
         scores = self.predict_in_batches(ids, {"scores": (None,)})["scores"]
@@ -145,7 +122,6 @@ def servable_of_run(
     checkpoint: str,
     encoder_options: EncoderOptions = UNPADDED,
 ) -> MultipleChoiceServable:
-    """Load a model that `run_multiple_choice` trained; see `TaskRow`."""
     model = MultipleChoiceModel(create_encoder(bert_config, encoder_options), **config.model_options)
     load(open_checkpoint(checkpoint, "checkpoint"), model.trainable_variables)
     return MultipleChoiceServable(
@@ -166,7 +142,6 @@ def joined_choices(choices: Any) -> Any:
 
 
 def results(outputs: Mapping[str, np.ndarray]) -> list[Choice]:
-    """Convert outputs of the signature `text` to one `Choice` per example."""
     found = []
     for texts, best, row in zip(outputs["choices"], outputs["best"].tolist(), outputs["probabilities"], strict=True):
         num_choices = max((number for number, text in enumerate(texts.tolist(), start=1) if text), default=1)

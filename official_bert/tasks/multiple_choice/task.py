@@ -14,7 +14,7 @@ from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
 from official_bert.modeling.multiple_choice import MultipleChoiceModel
 from official_bert.tasks.multiple_choice.data import LABEL, choice_schema, label_fields
 from official_bert.training.distillation import TEACHER_LOGITS, soft_cross_entropy
-from official_bert.training.task import WeightedSum
+from official_bert.training.task import WeightedSum, mean_loss
 
 # B: examples, N: choices per example.
 
@@ -54,31 +54,25 @@ class MultipleChoiceTask:
         return MultipleChoiceModel(encoder, **self._model_options)
 
     def feature_schema(self, model: keras.Model) -> RecordSchema:
-        """Return the schema for frozen-encoder outputs: features, float32 [N * D], and the label."""
         del model
         return self._feature_schema
 
     def losses(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
-        """Return the loss; `outputs` are float32 [B, N]."""
-        return {"multiple_choice": _summed(_losses(outputs, batch))}
+        return {"multiple_choice": mean_loss(_losses(outputs, batch))}
 
     def logits(self, outputs: tf.Tensor) -> tf.Tensor:
-        """See `DistillableTask`; float32 [B, N]."""
         return outputs
 
     def soft_target_loss(
         self, outputs: tf.Tensor, teacher_logits: tf.Tensor, batch: Mapping[str, tf.Tensor], temperature: float
     ) -> WeightedSum:
-        """See `DistillableTask`."""
         del batch
-        return _summed(soft_cross_entropy(outputs, teacher_logits, temperature))
+        return mean_loss(soft_cross_entropy(outputs, teacher_logits, temperature))
 
     def predictions(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Return the outputs per example: probabilities [B, N], 0 for missing choices, loss [B] and label_ids [B]."""
         return {"probabilities": tf.nn.softmax(outputs), "loss": _losses(outputs, batch), LABEL: batch[LABEL]}
 
     def scores(self, predictions: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Return the accuracy and the mean loss over all examples."""
         chosen = predictions["probabilities"].argmax(axis=-1)
         return {
             "eval_accuracy": accuracy(predictions[LABEL], chosen),
@@ -88,7 +82,3 @@ class MultipleChoiceTask:
 
 def _losses(scores: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[LABEL], logits=scores)
-
-
-def _summed(losses: tf.Tensor) -> WeightedSum:
-    return WeightedSum(tf.reduce_sum(losses), tf.cast(tf.size(losses), tf.float32))

@@ -45,11 +45,6 @@ class PretrainingServable(Servable):
         max_seq_length: int,
         top_k: int = 5,
     ):
-        """Combine a pretrained model with its tokenizer.
-
-        Args:
-          max_seq_length: positions per sequence, including [CLS] and [SEP]; longer texts are truncated.
-        """
         super().__init__(model, config, tokenizer, max_seq_length=max_seq_length, name="mask_filler")
         self._mask = tokenizer.mask_id
         self._top_k = min(top_k, tokenizer.vocabulary.size)
@@ -58,19 +53,11 @@ class PretrainingServable(Servable):
         self._wordpieces = tf.constant(list(pieces), tf.string)
 
     def sample_texts(self, num_wordpieces: int) -> list[str]:
-        """Return a text that contains a mask; see `Servable.sample_texts`."""
         (text,) = super().sample_texts(num_wordpieces - 1)
         return [f"{vocab.MASK} {text}"]
 
     def tokenize(self, text: tf.Tensor) -> Tensors:
-        """Convert texts to model inputs.
-
-        Args:
-          text: string [B], UTF-8; each `[MASK]` stands for one wordpiece.
-
-        Returns:
-          input_ids, input_mask and segment_ids, int32 [B, S].
-        """
+        """Convert texts to model inputs; each `[MASK]` stands for one wordpiece."""
         max_tokens = self.max_seq_length - 2
         pattern = self.tokenizer.mask_pattern.pattern
         if pattern != re.escape(vocab.MASK):
@@ -88,14 +75,9 @@ class PretrainingServable(Servable):
         return join_parts(texts, specials=self._specials)
 
     def predict(self, inputs: Tensors) -> Tensors:
-        """Predict the words for the masks.
+        """Predict the K most likely words for each mask, from left to right, and their probabilities, [B, P, K].
 
-        Args:
-          inputs: input_ids, input_mask and segment_ids, int32 [B, S].
-
-        Returns:
-          words, string [B, P, K], and their probabilities, float32 [B, P, K]: for each mask, from left to right, the K
-          most likely wordpieces; P is the largest number of masks, and missing entries are "" and 0.
+        P is the largest number of masks; missing entries are "" and 0.
         """
         is_real, best, ids = self._best(inputs)
         return {
@@ -104,7 +86,6 @@ class PretrainingServable(Servable):
         }
 
     def numbers(self, inputs: Tensors) -> Tensors:
-        """Predict `ids`, int32 [B, P, K], instead of words; see `predict`."""
         is_real, best, ids = self._best(inputs, fewest=1)  # ONNX Runtime cannot reshape tensors without elements
         return {"ids": tf.where(is_real, ids, 0), "probabilities": tf.where(is_real, best, 0.0)}
 
@@ -128,36 +109,20 @@ def servable_of_run(
     checkpoint: str,
     encoder_options: EncoderOptions = UNPADDED,
 ) -> PretrainingServable:
-    """Load the model of a `run_pretraining.py` run; see `TaskRow`."""
-    return load_servable(
-        bert_config,
-        tokenizer,
-        checkpoint,
-        max_seq_length=config.max_seq_length,
-        top_k=config.export_top_k,
-        encoder_options=encoder_options,
-    )
-
-
-def load_servable(
-    bert_config: BertConfig,
-    tokenizer: Tokenizer,
-    checkpoint: str,
-    *,
-    max_seq_length: int,
-    top_k: int,
-    what: str = "checkpoint",
-    encoder_options: EncoderOptions = UNPADDED,
-) -> PretrainingServable:
-    """Load a model for any length and number of words; `what` names the checkpoint in errors."""
-    model = load_model(bert_config, checkpoint, what=what, encoder_options=encoder_options)
-    return PretrainingServable(model, bert_config, tokenizer, max_seq_length=max_seq_length, top_k=top_k)
+    model = load_model(bert_config, checkpoint, encoder_options=encoder_options)
+    sizes = {"max_seq_length": config.max_seq_length, "top_k": config.export_top_k}
+    return PretrainingServable(model, bert_config, tokenizer, **sizes)
 
 
 def load_model(
-    bert_config: BertConfig, checkpoint: str, *, what: str, encoder_options: EncoderOptions, head: str = MASKED_LM
+    bert_config: BertConfig,
+    checkpoint: str,
+    *,
+    what: str = "checkpoint",
+    encoder_options: EncoderOptions = UNPADDED,
+    head: str = MASKED_LM,
 ) -> PretrainingModel:
-    """Load the encoder and one head of a checkpoint, `MASKED_LM` or `NEXT_SENTENCE`; see also `load_servable`."""
+    """Load the encoder and one head of a checkpoint, `MASKED_LM` or `NEXT_SENTENCE`; `what` names it in errors."""
     model = PretrainingModel(create_encoder(bert_config, encoder_options))
     (unused,) = {MASKED_LM, NEXT_SENTENCE} - {head}
     used = [variable for variable in model.trainable_variables if f"/{unused}/" not in variable.path]
@@ -172,13 +137,12 @@ def load_model(
 
 def results(outputs: Mapping[str, np.ndarray]) -> list[list[list[FilledMask]]]:
     """Convert outputs of the signature `text` to the words for each mask of each text, most likely first."""
-    filled_texts = []
-    for words, probabilities in zip(outputs["words"].tolist(), outputs["probabilities"].tolist(), strict=True):
-        masks = zip(words, probabilities, strict=True)
-        filled_texts.append([_filled_masks(*mask) for mask in masks if any(mask[1])])  # others are padding
-    return filled_texts
-
-
-def _filled_masks(words: list[bytes], probabilities: list[float]) -> list[FilledMask]:
-    pairs = zip(words, probabilities, strict=True)
-    return [FilledMask(word.decode(), probability) for word, probability in pairs]
+    texts = zip(outputs["words"].tolist(), outputs["probabilities"].tolist(), strict=True)
+    return [
+        [
+            [FilledMask(word.decode(), share) for word, share in zip(words, shares, strict=True)]
+            for words, shares in zip(*masks, strict=True)
+            if any(shares)  # others are padding
+        ]
+        for masks in texts
+    ]

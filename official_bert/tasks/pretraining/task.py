@@ -24,7 +24,7 @@ from official_bert.training.distillation import (
     soft_cross_entropy,
 )
 from official_bert.training.run_folder import matches_vocabulary, vocabulary_mismatch
-from official_bert.training.task import WeightedSum
+from official_bert.training.task import WeightedSum, mean_loss
 
 EMPTY_WEIGHT = 1e-5  # reference value; keeps a batch without masked words finite
 _NEXT_SENTENCE_HEAD = "cls/seq_relationship/"  # the only part of a teacher that is not used
@@ -49,11 +49,8 @@ class PretrainingTask:
     ):
         """Define the task.
 
-        Args:
-          use_next_sentence: whether to train and score next-sentence prediction; otherwise its head and the pooler are
-            not trained.
-          sentence_order: whether pairs are in order or swapped; losses and scores of pairs are then called
-            `sentence_order`. The head is the same.
+        Without `use_next_sentence`, the head for pairs and the pooler are not trained. With `sentence_order`, pairs are
+        in order or swapped; their losses and scores are called so, but the head is the same.
         """
         self._config = config
         self._eval_batch_size = eval_batch_size
@@ -68,12 +65,11 @@ class PretrainingTask:
         return PretrainingModel(create_encoder(self._config, self._encoder_options))
 
     def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
-        """Return two losses: masked_lm over the masked positions, next_sentence or sentence_order over the examples."""
         masked_lm = _cross_entropy(batch["masked_lm_ids"], outputs["masked_lm_logits"])  # [B, P]
         losses = {"masked_lm": _over_masked(masked_lm, batch)}
         if self._pair_task:
             of_pairs = _cross_entropy(batch["next_sentence_labels"], outputs["next_sentence_logits"])  # [B]
-            losses[self._pair_task] = WeightedSum(tf.reduce_sum(of_pairs), tf.cast(tf.size(of_pairs), tf.float32))
+            losses[self._pair_task] = mean_loss(of_pairs)
         return losses
 
     def soft_target_loss(
@@ -83,11 +79,10 @@ class PretrainingTask:
         batch: Mapping[str, tf.Tensor],
         temperature: float,
     ) -> WeightedSum:
-        """Return the loss of the masked-word predictions against a teacher's `masked_lm_logits`."""
         return _over_masked(soft_cross_entropy(outputs["masked_lm_logits"], teacher_logits, temperature), batch)
 
     def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Return per-example losses and hits: masked_lm_* [B, P], and next_sentence_* or sentence_order_* [B]."""
+        """Return losses and hits: masked_lm_* [B, P], and of pairs [B]."""
         learned = {"masked_lm": (batch["masked_lm_ids"], outputs["masked_lm_logits"])}
         if self._pair_task:
             learned[self._pair_task] = (batch["next_sentence_labels"], outputs["next_sentence_logits"])
@@ -98,12 +93,7 @@ class PretrainingTask:
         return predictions
 
     def scores(self, predictions: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Return the reference's five scores; without next-sentence prediction, the other three.
-
-        masked_lm_loss and masked_lm_accuracy are over all masked positions; next_sentence_loss and
-        next_sentence_accuracy, or sentence_order_loss and sentence_order_accuracy, are over all examples. `loss` is the
-        mean of the training loss over batches.
-        """
+        """Return the reference's five scores, or three without pairs; `loss` is the mean over batches."""
         predictions = {name: value.astype(np.float64) for name, value in predictions.items()}
         weights = predictions["masked_lm_weight"]
         scores = {
@@ -164,9 +154,8 @@ class DistilledPretrainingTask(TaskWithTeacher):
     ):
         """Add distillation losses to pretraining.
 
-        Args:
-          weights: loss weights: `masked_lm`, `soft_target` (the teacher's masked-word predictions) and `cosine` (the
-            angle between the last layers of both models; disabled at 0).
+        The losses with `weights` are `masked_lm`, `soft_target` (the teacher's masked-word predictions) and `cosine`
+        (the angle between the last layers of both models; disabled at 0).
         """
         super().__init__(task, weights=weights)
         self._temperature = temperature

@@ -26,15 +26,6 @@ from official_bert.tokenization.wordpiece import EncodingWithOffsets, wordpieces
 # The reference splits words only at these characters; other white space, such as U+3000, is part of a word.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 _MOST_MISPLACED_SHOWN = 5
-_KINDS = {
-    dict: "an object",
-    list: "a list",
-    str: "a text",
-    int: "a whole number",
-    bool: "true or false",
-    float: "a number",
-    type(None): "null",
-}
 
 
 class Answer(NamedTuple):
@@ -110,8 +101,7 @@ def read_squad(path: str, *, for_training: bool, version_2: bool) -> SquadSet:
     In training, a question whose answer is not at `answer_start` is skipped with a warning. The words there must
     contain the answer, but may contain more.
     """
-    reader = _Reader(path, for_training, version_2)
-    return reader.read()
+    return _Reader(path, for_training, version_2).read()
 
 
 class _Reader:
@@ -149,16 +139,13 @@ class _Reader:
                 yield f"{where}, paragraph {part}", paragraph
 
     def _question(self, entry: Any, context_index: int, where: str) -> Question:
-        identity = _value(entry, "id", (str, int), where)
-        identity = str(identity)  # JSON object keys are strings anyway
+        identity = str(_value(entry, "id", str | int, where))  # JSON object keys are strings anyway
         where = f"{where} (id {identity!r})"
         if identity in self._place_of_id:
             raise UserError(f"{where}: {self._place_of_id[identity]} has the same id; ids must be unique, rename one")
         self._place_of_id[identity] = where
         text = _value(entry, "question", str, where)
-        is_impossible, answers = False, ()
-        if self._version_2:
-            is_impossible = self._is_impossible(entry, where)
+        is_impossible, answers = self._version_2 and self._is_impossible(entry, where), ()
         if not is_impossible and (self._for_training or "answers" in entry):
             answers = tuple(
                 self._answer(answer, f"{where}, answer {number}")
@@ -169,20 +156,18 @@ class _Reader:
         return Question(identity, text, context_index, answers, is_impossible)
 
     def _is_impossible(self, entry: dict[str, Any], where: str) -> bool:
-        if "is_impossible" not in entry:
-            if self._for_training:
-                raise UserError(
-                    f'{where} lacks "is_impossible", which training with version_2_with_negative needs; '
-                    "leave that flag out for a file of version 1.1"
-                )
-            return entry.get("answers") == []
-        return _value(entry, "is_impossible", bool, where)
+        if "is_impossible" in entry:
+            return _value(entry, "is_impossible", bool, where)
+        if self._for_training:
+            raise UserError(
+                f'{where} lacks "is_impossible", which training with version_2_with_negative needs; '
+                "leave that flag out for a file of version 1.1"
+            )
+        return entry.get("answers") == []
 
     def _answer(self, entry: Any, where: str) -> Answer:
-        text = _value(entry, "text", str, where)
-        if self._for_training or (isinstance(entry, dict) and "answer_start" in entry):
-            return Answer(text, _value(entry, "answer_start", int, where))
-        return Answer(text, -1)
+        text, is_placed = _value(entry, "text", str, where), self._for_training or "answer_start" in entry
+        return Answer(text, _value(entry, "answer_start", int, where) if is_placed else -1)
 
     def _advice(self, answers: Sequence[Answer]) -> str:
         advice = "for training, each question must have exactly 1 answer"
@@ -218,23 +203,16 @@ class _Reader:
             len(self._misplaced),
             self._num_skipped,
         )
-        for identity, answer, found in self._misplaced[:_MOST_MISPLACED_SHOWN]:
+        for name, answer, found in self._misplaced[:_MOST_MISPLACED_SHOWN]:
             shown = "nothing" if found is None else repr(found)
-            logging.warning(
-                "  id %r: expected %r at character %d, found %s", identity, answer.text, answer.start, shown
-            )
+            logging.warning("  id %r: expected %r at character %d, found %s", name, answer.text, answer.start, shown)
 
 
-def _value(holder: Any, key: str, kinds: type | tuple[type, ...], where: str) -> Any:
-    """Look up a key of a JSON object and check the type of its value."""
-    kinds = kinds if isinstance(kinds, tuple) else (kinds,)
-    if not isinstance(holder, dict):
-        raise UserError(f"{where} must be {_KINDS[dict]} with the key {key!r}, not {_KINDS[type(holder)]}")
+def _value(holder: Any, key: str, kind: Any, where: str) -> Any:
+    text_files.check_json(holder, dict, where)
     if key not in holder:
         raise UserError(f"{where} lacks the key {key!r}; is the file in SQuAD's format?")
-    if type(holder[key]) not in kinds:  # not isinstance: `true` is not a number
-        expected = " or ".join(_KINDS[kind] for kind in kinds)
-        raise UserError(f"{where}: {key!r} must be {expected}, not {_KINDS[type(holder[key])]}")
+    text_files.check_json(holder[key], kind, where, key)
     return holder[key]
 
 
@@ -248,10 +226,7 @@ FIRST_UNIQUE_ID = 1_000_000_000  # reference value
 _SHUFFLE_SEED = 12345  # reference value
 
 # S: positions per window, V: vocabulary size, T: number of segment types.
-PREDICTION_SCHEMA = RecordSchema(
-    Field("unique_ids", (), "int32"),
-    *ENCODER_FIELDS,
-)
+PREDICTION_SCHEMA = RecordSchema(Field("unique_ids", (), "int32"), *ENCODER_FIELDS)
 TRAINING_SCHEMA = RecordSchema(
     *PREDICTION_SCHEMA.fields,
     Field("start_positions", (), "int32", below="S"),
@@ -292,7 +267,6 @@ def _tokenize_batch(contexts: Sequence[str], tokenizer: Tokenizer, answer_alignm
 
 
 def tokenize_context(context: str, tokenizer: Tokenizer, answer_alignment: str) -> TokenizedContext:
-    """Tokenize one context; see `tokenize_contexts` for the arguments."""
     words = split_words(context)
     word_starts = _integers(words.starts)
     if answer_alignment == "offsets":

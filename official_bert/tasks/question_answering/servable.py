@@ -63,7 +63,6 @@ class AnswerSearch:
     """Search for the best answers to questions in the logits of their windows."""
 
     def __init__(self, *, max_answer_length: int, version_2: bool, top_k: int, max_positions: int):
-        """Store the settings; see `QuestionAnsweringServable`. A window has at most `max_positions` positions."""
         self._max_answer_length = max_answer_length
         self._version_2 = version_2
         self._top_k = top_k
@@ -73,12 +72,7 @@ class AnswerSearch:
     def __call__(
         self, reading: EncodedQuestions, start_logits: tf.Tensor, end_logits: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Find the best answers; see `QuestionAnsweringServable.answer` for the result.
-
-        Args:
-          start_logits: float32 [W, S]; a very low number at padding.
-          end_logits: float32 [W, S].
-        """
+        """Find the best answers from the logits, float32 [W, S], which are very low at padding."""
         windows, num_questions = reading.windows, reading.characters.nrows()
         may_start = _have_max_context(reading, tf.shape(start_logits, tf.int64)[1])
         columns = (reading.offsets, may_start, start_logits, end_logits)
@@ -224,11 +218,7 @@ class AnswerSearch:
 
 
 def _have_max_context(reading: EncodedQuestions, length: tf.Tensor) -> tf.Tensor:
-    """Mark positions whose context wordpiece has its maximum context in this window.
-
-    Returns:
-      bool [W, S]; see `TokenizedSquad.has_max_context`.
-    """
+    """Mark positions whose wordpiece has its maximum context in this window, [W, S]; see `TokenizedSquad`."""
     windows = reading.windows
     inside = tf.range(length) - reading.offsets[:, tf.newaxis]
     is_piece = (inside >= 0) & (inside < windows.num_wordpieces[:, tf.newaxis])
@@ -307,39 +297,20 @@ class QuestionAnsweringServable(WindowedServable):
         )
 
     def cut(self, question: tf.Tensor, context: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
-        """Convert questions and contexts to windows; see `WindowedServable`."""
         with tf.control_dependencies([_same_number(question, context)]):
             reading, ids = self._read(question, tf.identity(context))
         return reading.windows.text, ids
 
     def predict(self, inputs: Tensors) -> Tensors:
-        """Score the positions of windows.
-
-        Args:
-          inputs: input_ids, input_mask and segment_ids, int32 [B, S].
-
-        Returns:
-          start_logits and end_logits, float32 [B, S]; a very low number at padding.
-        """
+        """Return the start and end logits, [B, S]; a very low number at padding."""
         outputs = self._run_model(inputs)
         return {name: tf.where(inputs["input_mask"] == 1, outputs[name], MASKED_LOGIT) for name in LOGITS}
 
     def answer(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
-        """Find the best answers.
+        """Return the K best answers, their probabilities among the `NUM_RANKED` best, and their offsets, [B, K].
 
-        Args:
-          question: string [B], UTF-8.
-          context: string [B], UTF-8, at most `MOST_BYTES` each.
-
-        Returns:
-          A dict, best answers first; missing answers are "" with probability 0:
-              answers: string [B, K], spans of the context; "" with a nonzero probability means no answer.
-            probabilities: float32 [B, K], their probabilities among the `NUM_RANKED` best.
-              starts: int32 [B, K], offset of each answer's first character among the context's decodable characters.
-              ends: int32 [B, K], offset after its last character.
-          and in version 2
-            null_probabilities: float32 [B], the probability that there is no answer.
-            null_odds: float32 [B], the score of no answer minus that of the best answer.
+        A missing answer is "" with the probability 0; "" with another probability means no answer. In version 2, also
+        null_probabilities, [B], and null_odds, [B]: the score of no answer minus that of the best answer.
         """
         with tf.control_dependencies([_same_number(question, context)]):
             context, num_bytes = check_text_size(context, "context")
@@ -382,7 +353,6 @@ def servable_of_run(
     checkpoint: str,
     encoder_options: EncoderOptions = UNPADDED,
 ) -> QuestionAnsweringServable:
-    """Load a model trained by `run_squad.py`; see `TaskRow`."""
     return load_servable(
         config,
         bert_config,

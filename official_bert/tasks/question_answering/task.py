@@ -24,7 +24,7 @@ from official_bert.support.console import Progress
 from official_bert.tasks.question_answering.data import TokenizedSquad, Window, split_words
 from official_bert.tokenization.wordpiece import BasicTokenizer, WhitespaceTokenizer
 from official_bert.training.distillation import TEACHER_LOGITS, soft_cross_entropy
-from official_bert.training.task import WeightedSum
+from official_bert.training.task import WeightedSum, mean_loss
 
 LOGITS = ("start_logits", "end_logits")
 
@@ -50,9 +50,8 @@ class QuestionAnsweringTask:
     ):
         """Define the task.
 
-        Args:
-          is_padding_scored: whether padding positions take part in the softmax, as in the reference. The loss depends
-            on the padded batch length. Ignored if the encoder removes padding.
+        If `is_padding_scored`, padding positions take part in the softmax, as in the reference, so the loss depends on
+        the padded batch length. Ignored if the encoder removes padding.
         """
         self._config = config
         self._max_seq_length = max_seq_length
@@ -74,21 +73,16 @@ class QuestionAnsweringTask:
         return SpanModel(create_encoder(self._config, self._encoder_options), **self._model_options)
 
     def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
-        """Return the mean of the start and end losses, each a softmax over all positions.
-
-        As in the reference, padding positions are included, unless the encoder removes padding.
-        """
+        """Return the mean of the start and end losses; as in the reference, padding is included, if it is computed."""
         outputs = outputs if self._is_padding_computed else _without_padding(outputs, batch)
         losses = [
             tf.nn.sparse_softmax_cross_entropy_with_logits(batch[positions], tf.cast(outputs[logits], tf.float32))
             for positions, logits in zip(("start_positions", "end_positions"), LOGITS, strict=True)
         ]
-        total = tf.reduce_sum(sum(losses)) / 2
-        return {"span": WeightedSum(total, tf.cast(tf.size(losses[0]), tf.float32))}
+        return {"span": mean_loss(sum(losses) / 2)}
 
     def logits(self, outputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """See `DistillableTask`; float32 [B, S, 2]."""
-        return tf.stack([outputs[name] for name in LOGITS], axis=-1)
+        return tf.stack([outputs[name] for name in LOGITS], axis=-1)  # [B, S, 2]
 
     def soft_target_loss(
         self,
@@ -97,14 +91,14 @@ class QuestionAnsweringTask:
         batch: Mapping[str, tf.Tensor],
         temperature: float,
     ) -> WeightedSum:
-        """See `DistillableTask`: the mean over start and end, each a softmax over all positions except padding."""
+        """Return the mean over start and end, each a softmax over all positions except padding."""
         is_real = batch["input_mask"][:, :, None] == 1
         student, teacher = (tf.where(is_real, logits, _LOW) for logits in (self.logits(outputs), teacher_logits))
         losses = soft_cross_entropy(student, teacher, temperature, axis=1)  # [B, 2]
         return WeightedSum(tf.reduce_sum(losses) / len(LOGITS), tf.cast(tf.shape(losses)[0], tf.float32))
 
     def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Return the outputs per window: start_logits and end_logits, float32 [B, S], for any batch length."""
+        """Return the logits at full length, for any batch length."""
         num_missing = self._max_seq_length - tf.shape(batch["input_ids"])[1]
         if not (self._is_padding_scored and self._is_padding_computed):
             outputs = _without_padding(outputs, batch)
@@ -165,12 +159,9 @@ def find_answers(
     version_2: bool,
     verbose_logging: bool = False,
 ) -> list[QuestionAnswers]:
-    """Find the best answers of every question.
+    """Find the best answers of every question from the logits of the windows, float32 [N, S].
 
-    Args:
-      start_logits: float32 [N, S]; as in the reference, positions after a window's end are also candidates, so set
-        logits that were not computed to a very low value.
-      end_logits: float32 [N, S].
+    As in the reference, positions after a window's end are candidates, so logits that were not computed must be low.
     """
     text_of = text_finder(tokenized, verbose=verbose_logging)
     num_questions, found = len(tokenized.squad.questions), []

@@ -41,13 +41,7 @@ class SentenceServable(Servable):
         prefix: str = "",
         prompts: Mapping[str, str] | None = None,
     ):
-        """Combine a sentence model with its tokenizer.
-
-        Args:
-          max_seq_length: maximum number of positions per text, including [CLS] and [SEP]; longer texts are truncated.
-          size: D, the number of leading components to keep of each vector; None for all. If the model ends in
-            normalization, the truncated vectors are normalized again.
-        """
+        """Keep the first `size` components of each vector; if the model ends in normalization, normalize them again."""
         super().__init__(model, config, tokenizer, max_seq_length=max_seq_length, name="sentence_encoder")
         check_vector_size(size or 0, model.width)
         tokenizer.check_prefix(prefix, max_seq_length)
@@ -63,31 +57,13 @@ class SentenceServable(Servable):
         return self._details()
 
     def tokenize(self, text: tf.Tensor) -> Tensors:
-        """Convert texts to model inputs.
-
-        Args:
-          text: string [B], UTF-8, without the prefix.
-
-        Returns:
-          input_ids, input_mask and segment_ids, int32 [B, S].
-        """
         if self._prefix:
             text = tf.strings.join([self._prefix, text])
         encoded = self._graph_tokenizer().encode_beginnings(text, self.max_seq_length)
         return truncate_and_join(encoded, specials=self._specials, max_seq_length=self.max_seq_length)
 
     def predict(self, inputs: Tensors) -> Tensors:
-        """Compute the vectors of texts.
-
-        Args:
-          inputs: input_ids, input_mask and segment_ids, int32 [B, S].
-
-        Returns:
-          `vectors`, float32 [B, D]. On request also `int8_vectors`, int8 [B, D]: each vector scaled so that its largest
-          absolute component is 127, and rounded, which preserves cosine similarities up to rounding; and
-          `binary_vectors`, uint8 [B, ceil(D / 8)]: one bit per component, 1 if it is positive, packed as by
-          `numpy.packbits` with the first component in the highest bit of a byte.
-        """
+        """Compute the vectors of texts, float32 [B, D], and on request int8 and binary ones."""
         vectors = self._run_model(inputs)[:, : self.width]
         if self._normalizes:
             vectors = normalized(vectors)
@@ -106,7 +82,6 @@ def servable_of_run(
     checkpoint: str,
     encoder_options: EncoderOptions = UNPADDED,
 ) -> SentenceServable:
-    """Load a model that `run_sentence_encoder` trained; see `TaskRow`."""
     model = SentenceModel(create_encoder(bert_config, encoder_options), **config.model_options)
     load(open_checkpoint(checkpoint, "checkpoint"), model.weights)
     return SentenceServable(
@@ -122,13 +97,13 @@ def servable_of_run(
 
 
 def _as_int8(vectors: tf.Tensor) -> tf.Tensor:
-    """Scale each vector, float32 [B, D], so that its largest absolute component is 127, and round: int8 [B, D]."""
+    """Scale each vector so that its largest absolute component is 127, and round: cosine similarities stay."""
     largest = tf.reduce_max(tf.abs(vectors), axis=1, keepdims=True)
     return tf.cast(tf.round(tf.math.divide_no_nan(vectors, largest) * _LARGEST_INT8), tf.int8)
 
 
 def _packed_bits(vectors: tf.Tensor) -> tf.Tensor:
-    """Pack the signs of vectors, float32 [B, D], into uint8 [B, ceil(D / 8)], padded with 0 bits."""
+    """Pack the signs of vectors, [B, D], into uint8 [B, ceil(D / 8)] as `numpy.packbits` does: 1 if positive."""
     width = vectors.shape[1]
     bits = tf.pad(tf.cast(vectors > 0, tf.int32), [[0, 0], [0, -width % 8]])
     bits = tf.reshape(bits, [-1, bits.shape[1] // 8, 8])
@@ -136,5 +111,4 @@ def _packed_bits(vectors: tf.Tensor) -> tf.Tensor:
 
 
 def results(outputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """Convert the outputs of the signature `text` to one vector, float32 [D], per text."""
     return list(outputs[VECTORS])

@@ -17,7 +17,7 @@ from official_bert.options.groups import check_vector_size
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.data import LABEL, SCORES, TEXT_NUMBERS
 from official_bert.training.distillation import TEACHER_LOGITS, soft_cross_entropy
-from official_bert.training.task import WeightedSum
+from official_bert.training.task import WeightedSum, mean_loss
 
 COSENT_SCALE = 20.0
 
@@ -44,7 +44,7 @@ def contrastive(vectors: tf.Tensor, batch: Batch, *, temperature: float, symmetr
     if symmetric:
         back = _ranked(vectors[:, 1], all_vectors[:, 0], numbers[:, :2], all_numbers[:, 0], rows, temperature)
         losses = (losses + back) / 2
-    return _mean_of(losses)
+    return mean_loss(losses)
 
 
 def _ranked(queries, candidates, own_numbers, candidate_numbers, targets, temperature: float) -> tf.Tensor:
@@ -62,7 +62,7 @@ def _ranked(queries, candidates, own_numbers, candidate_numbers, targets, temper
 
 def cosine(vectors: tf.Tensor, batch: Batch) -> WeightedSum:
     """Return the squared error of the cosine similarity of each pair, compared with its score."""
-    return _mean_of(tf.math.squared_difference(similarities(vectors)[:, 0], batch[SCORES][:, 0]))
+    return mean_loss(tf.math.squared_difference(similarities(vectors)[:, 0], batch[SCORES][:, 0]))
 
 
 def cosent(vectors: tf.Tensor, batch: Batch) -> WeightedSum:
@@ -100,17 +100,16 @@ def distillation(vectors: tf.Tensor, batch: Batch, *, temperature: float | None 
 def soft_targets(
     vectors: tf.Tensor, scores: tf.Tensor, batch: Batch, *, temperature: float | None = None
 ) -> WeightedSum:
-    """Return the loss of the similarities of each example against target scores, float32 [b, K - 1].
+    """Return the loss of the similarities against target scores, both [b, K - 1].
 
-    Pairs use the squared error, examples with several candidates the KL divergence of their softmax distributions, at
-    the temperature.
+    Pairs use the squared error, several candidates the KL divergence of their softmax distributions.
     """
     cosines = similarities(vectors)
     if vectors.shape[1] == 2:
-        return _mean_of(tf.math.squared_difference(cosines, scores)[:, 0])
+        return mean_loss(tf.math.squared_difference(cosines, scores)[:, 0])
     is_missing = batch[TEXT_NUMBERS][:, 1:] == 0
     student, teacher = (tf.where(is_missing, -1e9, values) for values in (cosines, scores))
-    return _mean_of(soft_cross_entropy(student, teacher, temperature) / temperature**2)
+    return mean_loss(soft_cross_entropy(student, teacher, temperature) / temperature**2)
 
 
 def softmax(logits: tf.Tensor, batch: Batch) -> WeightedSum:
@@ -118,7 +117,7 @@ def softmax(logits: tf.Tensor, batch: Batch) -> WeightedSum:
 
     Source: Reimers and Gurevych, "Sentence-BERT" (2019), section 3.
     """
-    return _mean_of(tf.nn.sparse_softmax_cross_entropy_with_logits(batch[LABEL], logits))
+    return mean_loss(tf.nn.sparse_softmax_cross_entropy_with_logits(batch[LABEL], logits))
 
 
 LOSSES: dict[str, Callable[..., WeightedSum]] = {
@@ -133,11 +132,7 @@ LOSSES: dict[str, Callable[..., WeightedSum]] = {
 def of_all_sizes(
     loss: Callable[[tf.Tensor], WeightedSum], name: str, vectors: tf.Tensor, sizes: tuple[int, ...]
 ) -> dict[str, WeightedSum]:
-    """Compute a loss on full vectors and on vectors truncated to each size.
-
-    Args:
-      loss: a function of vectors, float32 [b, K, D].
-      vectors: float32 [b, K, D].
+    """Compute a loss on full vectors, [b, K, D], and on vectors truncated to each size.
 
     Source: Kusupati et al., "Matryoshka Representation Learning" (2022).
     """
@@ -159,18 +154,10 @@ def _first_row(values: tf.Tensor) -> tf.Tensor:
     return tf.distribute.get_replica_context().replica_id_in_sync_group * tf.shape(values)[0]
 
 
-def _mean_of(losses: tf.Tensor) -> WeightedSum:
-    return WeightedSum(tf.reduce_sum(losses), tf.cast(tf.size(losses), tf.float32))
-
-
 class SentenceEncoderTask:
-    """The task of learning vectors of texts from pairs, triplets, scores or classes.
+    """The task of learning vectors of texts from pairs, triplets, scores or classes."""
 
-    Attributes:
-      schema: the record schema, with lengths and limits.
-    """
-
-    compares_examples = True  # True, since the loss of an example depends on the other examples of the batch
+    compares_examples = True  # the loss of an example depends on the other examples of the batch
 
     def __init__(
         self,
@@ -214,7 +201,6 @@ class SentenceEncoderTask:
         return SentenceGroupModel(sentence, **self._group_options)
 
     def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
-        """Return the loss on full vectors and on vectors truncated to each of `vector_sizes`."""
         if self._loss == "softmax":
             return {"softmax": softmax(outputs["logits"], batch)}
 
@@ -224,7 +210,6 @@ class SentenceEncoderTask:
         return of_all_sizes(loss, self._loss, outputs["vectors"], self._vector_sizes)
 
     def logits(self, outputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """See `DistillableTask`: the similarities of anchor and candidates, float32 [B, K - 1]."""
         return similarities(outputs["vectors"])
 
     def soft_target_loss(
@@ -234,11 +219,9 @@ class SentenceEncoderTask:
         batch: Mapping[str, tf.Tensor],
         temperature: float,
     ) -> WeightedSum:
-        """See `DistillableTask`; the temperature of `soft_target_options` is used."""
-        del temperature
+        del temperature  # that of `soft_target_options` is used
         return soft_targets(outputs["vectors"], teacher_logits, batch, **self._soft_target_options)
 
     def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Return the vectors, float32 [B, K, D]."""
         del batch
         return {"vectors": outputs["vectors"]}

@@ -1,30 +1,16 @@
-r"""Tagged text files: one word per line in columns, as in the CoNLL tasks, or one sentence per line with its tags.
+"""Tagged text files: one word per line in columns, as in the CoNLL tasks, or one sentence per line with its tags.
 
-Layout "columns": one word and its annotations per line. If the file has tabs, they separate the columns (and words may
-contain blanks); otherwise runs of blanks do. A blank line ends a sentence:
+The layouts "columns", "sentences" and "jsonl", documents and comments are those of docs/tagging.md:
 
-    Anna     B-PER
+    Anna     B-PER                 Anna rows<TAB>B-PER O                 {"tokens": ["Anna", "rows"], ...}
     rows     O
 
-Layout "sentences": one sentence and its tags per line, separated by a tab, or sentences without tags; blanks separate
-words:
-
-    Anna rows<TAB>B-PER O
-
-Layout "jsonl": one object per sentence, as `datasets` writes them. They are converted to columns with tabs:
-
-    {"tokens": ["Anna", "rows"], "ner_tags": ["B-PER", "O"]}
-
-In all, a line that begins with `-DOCSTART-` begins a document and is not a word. A file without such lines is one
-document. Only blanks, tabs and line ends separate: a no-break space or a control character is part of its word. A line
-that contains only byte-order marks, as in concatenated files, is blank.
-
-In the layout "columns", comments may appear between sentences, as in CoNLL-U: `# sent_id = 12`, `# newpar` and, if
-tabs separate the columns, any line that begins with `# ` and has no tab. `# newdoc` begins a document. Any other `#` is
-a word: `# O` at the beginning of a sentence, and any line within a sentence.
+Only blanks, tabs and line ends separate: a no-break space or a control character is part of its word. A line that
+contains only byte-order marks, as in concatenated files, is blank. JSON is converted to columns with tabs.
 """
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
@@ -85,15 +71,7 @@ class _Row(NamedTuple):
 def read_tagged_file(
     path: str, *, word_column: int = 0, tag_column: int = -1, is_tagged: bool = True, file_layout: str = "auto"
 ) -> TaggedFile:
-    """Read the sentences of a file.
-
-    `file_layout="auto"` decides as follows. A name in `.jsonl` or `.json` means the layout "jsonl". Tags contain no
-    blanks, so a file with tabs has the layout "sentences" if at least half of its lines have several tags in the tag
-    column, otherwise "columns"; a file of one-word sentences is therefore read as columns. Without tabs, a file with
-    tags is in columns. A file without tags and tabs is in columns if each line is one word or ends in `O` or an entity
-    tag, if there is a `-DOCSTART-`, or if groups of lines, separated by blank lines, have the same number of columns.
-    Its lines are sentences if their lengths differ and there are no blank lines between them. An ambiguous file is an
-    error.
+    """Read the sentences of a file; "auto" finds its layout by its name, then by its content.
 
     Tags with the prefix at the end, such as `PER-B`, are reversed if all tags of the file except `O` have this form
     and not all have the usual one: in a file whose only tags are `B-I` and `O`, B is the prefix.
@@ -235,7 +213,10 @@ def _index(column: int, num_columns: int) -> int | None:
 
 
 def _tabbed_layout(word_lines: Sequence[str], word_column: int, tag_column: int, is_tagged: bool) -> str:
-    """Detect the layout of a file with tabs, from its tags or, if it has none, from its words."""
+    """Detect the layout of a file with tabs: "sentences" if at least half of its lines have several tags, or words.
+
+    Tags contain no blanks. A file of one-word sentences is read as columns.
+    """
     rows = [split_columns(line, "\t") for line in word_lines]
     word, tag = _index(word_column, len(rows[0])), _index(tag_column, len(rows[0]))
     deciding = [row[tag] for row in rows if tag is not None and tag < len(row)]
@@ -246,7 +227,12 @@ def _tabbed_layout(word_lines: Sequence[str], word_column: int, tag_column: int,
 
 
 def _untagged_layout(path: str, lines: Sequence[str], tag_column: int) -> str:
-    """Detect the layout of a file without tabs, with or without tags; see `read_tagged_file`."""
+    """Detect the layout of a file without tabs, with or without tags.
+
+    It is in columns if each line is one word or ends in `O` or an entity tag, if there is a `-DOCSTART-`, or if groups
+    of lines, separated by blank lines, have the same number of columns. Its lines are sentences if their lengths
+    differ and there are no blank lines between them.
+    """
     groups, has_documents = [[]], False
     for line in lines:
         if is_document_start(line):
@@ -272,7 +258,6 @@ def _untagged_layout(path: str, lines: Sequence[str], tag_column: int) -> str:
 
 
 def _check_columns(path: str, rows: Sequence[_Row], separator: str) -> None:
-    """Raise unless all lines have the same number of columns."""
     first = rows[0]
     for row in rows:
         if len(row.cells) != len(first.cells):
@@ -383,27 +368,16 @@ def _sentences(
 ) -> list[TaggedSentence]:
     sentences: list[TaggedSentence] = []
     rows = zip(words, tags or [()] * len(words), strict=True)
-    document, first_line = 0, 0
-    all_words: list[str] = []
-    all_tags: list[str] = []
-
-    def end_sentence() -> None:
-        if all_words:
-            found_tags = None if tags is None else tuple(all_tags)
-            sentences.append(TaggedSentence(tuple(all_words), found_tags, document, first_line))
-        all_words.clear()
-        all_tags.clear()
-
-    for number, line in enumerate(lines, start=1):
+    document, first_line, parts = 0, 0, []
+    for number, line in enumerate([*lines, ""], start=1):
         is_word = line and not is_document_start(line)
-        if not is_word or layout == "sentences":
-            end_sentence()
+        if parts and (not is_word or layout == "sentences"):
+            all_words, all_tags = (tuple(itertools.chain(*column)) for column in zip(*parts, strict=True))
+            sentences.append(TaggedSentence(all_words, None if tags is None else all_tags, document, first_line))
+            parts = []
         if is_word:
-            first_line = first_line if all_words else number
-            row_words, row_tags = next(rows)
-            all_words += row_words
-            all_tags += row_tags
+            first_line = first_line if parts else number
+            parts.append(next(rows))
         elif line and sentences and sentences[-1].document == document:
             document += 1
-    end_sentence()
     return sentences

@@ -106,11 +106,10 @@ def primary_metric(tags: Collection[str]) -> str:
 def write_predictions(path: str, tagged_file: TaggedFile, tags: Sequence[Sequence[str]]) -> None:
     r"""Write the lines of a file with the predicted tags as an extra column.
 
-    In the layout "columns", the conlleval script can read the result if the last column contains the gold tags, with
-    `-d '\t'` for tab-separated columns; runs of blanks are written as one blank. A `-DOCSTART-` line gets `O` in the
-    new column and in any column that it lacks; the script counts it as a word. In the layout "sentences", a tab and the
-    tags are appended to each line. If the prefix of the input's tags is at the end, so is that of the predicted tags.
-    Blank lines and comments are kept; lines end in `\n`.
+    In the layout "columns", the conlleval script can read the result if the last column contains the gold tags; runs
+    of blanks are written as one blank. A `-DOCSTART-` line gets `O` in the new column and in any column that it lacks.
+    In the layout "sentences", a tab and the tags are appended to each line. If the prefix of the input's tags is at the
+    end, so is that of the predicted tags. Blank lines and comments are kept.
     """
     if list(map(len, tags)) != [len(sentence.words) for sentence in tagged_file.sentences]:
         raise ValueError(f"the predicted tags are not one for each word of {tagged_file.path}")
@@ -143,13 +142,6 @@ class Window(NamedTuple):
     positions: Sequence[int]  # index in `ids` of the first wordpiece of each of these words
 
 
-class _Pieces(NamedTuple):
-    """Wordpieces of a sentence, with the index of each word's first wordpiece."""
-
-    ids: list[int]
-    firsts: list[int]
-
-
 def make_windows(
     sentences: Sequence[Sequence[str]],
     tokenizer: Tokenizer,
@@ -164,7 +156,6 @@ def make_windows(
     on one side in either window), and `c d`, which tags d.
 
     Args:
-      max_seq_length: wordpieces per window, including [CLS] and [SEP].
       documents: document number of each sentence, in ascending order. If given, a window is filled with neighbouring
         sentences of the document, half of the room on each side, as far as available; a sentence that needs several
         windows gets no neighbours.
@@ -172,41 +163,39 @@ def make_windows(
     max_tokens = max_seq_length - 2
     if documents is None:
         for number, words in enumerate(sentences):
-            yield from _own_windows(number, _split(words, tokenizer), max_tokens)
+            yield from _own_windows(number, *_split(words, tokenizer), max_tokens)
         return
-    for first, last in _runs(documents):
-        parts = [_split(words, tokenizer) for words in sentences[first:last]]
-        document = [piece for part in parts for piece in part.ids]
+    for _, group in itertools.groupby(range(len(documents)), key=documents.__getitem__):
+        parts = [(number, *_split(sentences[number], tokenizer)) for number in group]
+        document = [piece for _, ids, _ in parts for piece in ids]
         start = 0
-        for number, part in enumerate(parts, start=first):
-            end = start + len(part.ids)
-            if len(part.ids) > max_tokens:
-                yield from _own_windows(number, part, max_tokens)
+        for number, ids, firsts in parts:
+            end = start + len(ids)
+            if len(ids) > max_tokens:
+                yield from _own_windows(number, ids, firsts, max_tokens)
             else:
                 begin, stop = _with_context(start, end, len(document), max_tokens)
-                positions = [start - begin + piece for piece in part.firsts]
+                positions = [start - begin + piece for piece in firsts]
                 yield Window(number, document[begin:stop], range(len(positions)), positions)
             start = end
 
 
-def _split(words: Sequence[str], tokenizer: Tokenizer) -> _Pieces:
-    ids: list[int] = []
-    firsts: list[int] = []
+def _split(words: Sequence[str], tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+    """Return the wordpieces of a sentence, and the index of each word's first wordpiece."""
+    ids, firsts = [], []
     for word in words:
         firsts.append(len(ids))
         ids += tokenizer.encode_word(word) or [tokenizer.unk_id]
-    return _Pieces(ids, firsts)
+    return ids, firsts
 
 
-def _own_windows(number: int, wordpieces: _Pieces, max_tokens: int) -> Iterator[Window]:
+def _own_windows(number: int, ids: list[int], firsts: list[int], max_tokens: int) -> Iterator[Window]:
     """Return the windows of a sentence without its neighbours."""
-    cut = SlidingWindow.from_lengths(len(wordpieces.ids), max_tokens)
-    best = cut.best_windows(wordpieces.firsts)
+    cut = SlidingWindow.from_lengths(len(ids), max_tokens)
+    best = cut.best_windows(firsts)
     for window, own in enumerate(cut.windows()):
         words = np.flatnonzero(best == window).tolist()
-        yield Window(
-            number, wordpieces.ids[own.start : own.stop], words, [wordpieces.firsts[word] - own.start for word in words]
-        )
+        yield Window(number, ids[own.start : own.stop], words, [firsts[word] - own.start for word in words])
 
 
 def _with_context(start: int, end: int, num_wordpieces: int, max_tokens: int) -> tuple[int, int]:
@@ -214,15 +203,6 @@ def _with_context(start: int, end: int, num_wordpieces: int, max_tokens: int) ->
     spare = max_tokens - (end - start)
     before = min(start, max(spare // 2, spare - (num_wordpieces - end)))
     return start - before, min(num_wordpieces, end + spare - before)
-
-
-def _runs(documents: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Find the starts and ends of runs of equal numbers."""
-    first = 0
-    for place in range(1, len(documents) + 1):
-        if place == len(documents) or documents[place] != documents[first]:
-            yield first, place
-            first = place
 
 
 class LabelledWindows(NamedTuple):

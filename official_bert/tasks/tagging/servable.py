@@ -36,7 +36,6 @@ _BLANKS = [
     code for code in range(sys.maxunicode + 1) if chr(code).isspace()
 ]  # the characters at which `str.split` splits
 
-# B: sentences, W: words of all sentences, C: tags, E: entities.
 _LEAST = 1e-37  # a positive float32, whose logarithm is finite
 WORDS = "words"  # the signature for pretokenized sentences
 
@@ -98,15 +97,9 @@ class EntityFinder:
     def __call__(
         self, text: tf.Tensor, words: Words, numbers: tf.Tensor, probabilities: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Find the entities of all sentences.
+        """Find the entities of sentences, string [B], from the numbers and probabilities of the words' tags, each [W].
 
-        Args:
-          text: string [B], the sentences.
-          numbers: int64 [W], their tag ids.
-          probabilities: float32 [W], probabilities of these tags.
-
-        Returns:
-          The entity outputs of `TaggingServable.answer`, each [E], and `num_entities`, [B].
+        The result is the entity outputs of `TaggingServable.answer`, each [E], and `num_entities`, [B].
         """
         types = tf.gather(self._type_of_tag, numbers)  # [W], -1 outside entities
         before = tf.concat([[0], numbers], axis=0)[:-1]
@@ -175,11 +168,6 @@ class TaggingServable(WindowedServable):
         max_seq_length: int,
         transitions: Transitions | None = None,
     ):
-        """Combine a tagger with its tokenizer and tags.
-
-        Args:
-          max_seq_length: positions per window, including [CLS] and [SEP].
-        """
         super().__init__(model, config, tokenizer, max_seq_length=max_seq_length, name="tagger")
         self.tags = tuple(tags)  # names of the C tags
         self._tags = tf.constant(tags, tf.string)
@@ -188,7 +176,7 @@ class TaggingServable(WindowedServable):
         self._transitions = transitions
 
     def signatures(self) -> dict[str, Callable[..., Tensors]]:
-        """Return the signatures of every model, plus `words` for pretokenized sentences."""
+        """Add `words`, for pretokenized sentences."""
         if not self.reads_texts:
             return super().signatures()
         table = tf.TensorSpec([None, None], tf.string)
@@ -200,44 +188,19 @@ class TaggingServable(WindowedServable):
         return {**super().signatures(), WORDS: function}
 
     def more_warmup_requests(self, texts: Mapping[str, tf.Tensor]) -> list[tuple[str, Tensors]]:
-        """Return a request to `words` with the words of texts; see `Servable`."""
         return [(WORDS, {"words": tf.strings.split(texts["text"]).to_tensor()})]
 
     def cut(self, text: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
-        """Convert sentences to windows; see `WindowedServable`."""
         return self._windows(split_at_blanks(text))[:2]
 
     def predict(self, inputs: Tensors) -> Tensors:
-        """Tag positions.
-
-        Args:
-          inputs: input_ids, input_mask and segment_ids, int32 [B, S].
-
-        Returns:
-          probabilities: float32 [B, S, C], in the order of the tags.
-          position_tags: string [B, S], the most likely tags; a word's tag is at its first wordpiece.
-        """
+        """Return the probabilities of the tags, [B, S, C], and the most likely ones; a word's is at its first piece."""
         probabilities = tf.nn.softmax(self._run_model(inputs))
         best = tf.argmax(probabilities, axis=-1)
         return {"probabilities": probabilities, "position_tags": tf.gather(self._tags, best)}
 
     def answer(self, text: tf.Tensor) -> Tensors:
-        """Tag sentences and find the entities in them.
-
-        Args:
-          text: string [B], UTF-8, at most `MOST_BYTES` each; blanks separate words.
-
-        Returns:
-          A dict; rows are padded with "" or 0:
-              words: string [B, words], split at white space.
-            tags: string [B, words], the tag of each word.
-              probabilities: float32 [B, words], the probability of each tag.
-              entities: string [B, E], the text of each entity, from first to last word, including blanks.
-            entity_types: string [B, E], such as "PER".
-              entity_starts: int32 [B, E], offset of each entity's first character among the decodable characters.
-              entity_ends: int32 [B, E], offset after its last character.
-              entity_probabilities: float32 [B, E], probability of each entity's least certain tag.
-        """
+        """Tag sentences and find the entities in them: the outputs in `_TABLES`, padded with "" or 0."""
         text, num_bytes = check_text_size(text, "text")
         found = in_groups(self._answer_some, [text], num_bytes)
         with tf.device("CPU:0"):
@@ -263,15 +226,7 @@ class TaggingServable(WindowedServable):
             }
 
     def answer_words(self, words: tf.Tensor) -> Tensors:
-        """Tag pretokenized sentences.
-
-        Args:
-          words: string [B, words], UTF-8; "" is padding and gets no tag.
-
-        Returns:
-          tags: string [B, words].
-          probabilities: float32 [B, words], the probability of each tag.
-        """
+        """Tag pretokenized sentences, string [B, words]; "" is padding and gets no tag."""
         words, num_bytes = check_text_size(words, "words")
         shape = tf.shape(words, tf.int64)
         with tf.control_dependencies([check_table_size(shape[0], shape[1:])]):
@@ -303,25 +258,19 @@ class TaggingServable(WindowedServable):
             return self.decide(tf.gather_nd(probabilities, places), words.row_splits)
 
     def decide(self, probabilities: tf.Tensor, row_splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Choose the tags of words, with the transitions if there are any.
+        """Choose the number of each word's tag, int64 [W], and its probability, from those of all tags, [W, C].
 
-        Args:
-          probabilities: float32 [W, C], of each tag.
-          row_splits: int64 [B + 1], the first word of each sentence, and W.
-
-        Returns:
-          The number of each word's tag, int64 [W], and its probability, float32 [W].
+        `row_splits`, int64 [B + 1], are the first word of each sentence, and W; the transitions end with a sentence.
         """
         if self._transitions is not None:
             return decode_words(tf.math.log(tf.maximum(probabilities, _LEAST)), row_splits, self._transitions)
         return tf.argmax(probabilities, axis=-1), tf.reduce_max(probabilities, axis=-1)
 
     def _windows(self, words: Words) -> tuple[tf.Tensor, Tensors, tf.Tensor]:
-        """Split sentences into windows, as `windows.make_windows` does without documents.
+        """Split sentences into windows, as `make_windows` does without documents.
 
-        Returns:
-          The sentence of each window, int64 [R]; its model inputs, int32 [R, S]; and the window and position that tag
-          each word, int64 [W, 2].
+        The result is the sentence of each window, int64 [R]; its model inputs, int32 [R, S]; and the window and
+        position that tag each word, int64 [W, 2].
         """
         wordpieces = self._graph_tokenizer().encode_words(words.texts)  # [W, (wordpieces)]
         nothing_left = wordpieces.row_lengths() == 0

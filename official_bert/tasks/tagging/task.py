@@ -65,22 +65,18 @@ class TaggingTask:
         return self._model
 
     def feature_schema(self, model: TaggingModel) -> RecordSchema:
-        """Return the schema for frozen-encoder outputs: a vector per position, and the labels."""
         return self._sized(FEATURE_SCHEMA, W=int(np.prod(model.feature_shape)))
 
     def losses(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
-        """Return the loss over tagged words."""
         losses, weights = self._losses(outputs, batch)
         return {"tagging": WeightedSum(tf.reduce_sum(losses), tf.reduce_sum(weights))}
 
     def logits(self, outputs: tf.Tensor) -> tf.Tensor:
-        """See `DistillableTask`; float32 [B, S, C]."""
         return outputs
 
     def soft_target_loss(
         self, outputs: tf.Tensor, teacher_logits: tf.Tensor, batch: Mapping[str, tf.Tensor], temperature: float
     ) -> WeightedSum:
-        """See `DistillableTask`: the mean over tagged words."""
         weights = _weights(batch)
         losses = soft_cross_entropy(outputs, teacher_logits, temperature)  # [B, S]
         return WeightedSum(tf.reduce_sum(losses * weights), tf.reduce_sum(weights))
@@ -160,14 +156,9 @@ def transitions_of(model: TaggingModel, tags: Sequence[str], config: TaggingConf
 
 
 def decode_words(scores: tf.Tensor, row_splits: tf.Tensor, transitions: Transitions) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the tags of the most likely sequences, and their probabilities over all sequences.
+    """Return the tag numbers, int64 [W], of the most likely sequences, and their probabilities over all sequences.
 
-    Args:
-      scores: float32 [W, C], logits or log-probabilities.
-      row_splits: int64 [B + 1], number of words before each sentence, and in total.
-
-    Returns:
-      Tag numbers, int64 [W], and probabilities, float32 [W].
+    The scores, [W, C], are logits or log-probabilities; `row_splits`, [B + 1], split the words into sentences.
     """
     ragged = tf.RaggedTensor.from_row_splits(scores, row_splits, validate=False)
     padded = tf.pad(ragged.to_tensor(), [[0, 0], [0, 1], [0, 0]])  # [B, S, C], with at least one position

@@ -17,7 +17,7 @@ from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.options import PretrainingConfig
-from official_bert.tasks.pretraining.servable import FilledMask, load_servable
+from official_bert.tasks.pretraining.servable import FilledMask, PretrainingServable, load_model
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import assert_refused
 from tests.exports import TOLERANCE, ask
@@ -122,8 +122,12 @@ def test_the_output_folder_of_pretraining_tells_all(files_of_model, records_file
 
 def test_probabilities_are_over_the_whole_vocabulary(files_of_model):
     bert_config = BertConfig.from_json_file(files_of_model["bert_config_file"])
-    files = bert_config, FullTokenizer(files_of_model["vocab_file"]), files_of_model["init_checkpoint"]
-    fill = Predictor.from_servable(load_servable(*files, max_seq_length=64, top_k=5000))
+    model, tokenizer = (
+        load_model(bert_config, files_of_model["init_checkpoint"]),
+        FullTokenizer(files_of_model["vocab_file"]),
+    )
+    servable = PretrainingServable(model, bert_config, tokenizer, max_seq_length=64, top_k=5000)
+    fill = Predictor.from_servable(servable)
     first, second = fill("the [MASK] woke before the [MASK] did .")
     assert first != second
     for candidates in (first, second):

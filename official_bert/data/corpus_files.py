@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from official_bert.data.tables import KEYED_FORMATS, PARQUET_MAGIC, Keys, format_of, open_parquet
-from official_bert.support import compression, files
+from official_bert.support import files, text_files
 from official_bert.support.console import Progress
 from official_bert.support.errors import UserError, install_command
 from official_bert.support.text_files import LineReader, line_number
@@ -78,7 +78,7 @@ def corpus_parts(
         part = CorpusPart(path, number, this_format, None if this_format in ("text", "lines") else text_field)
         if this_format == "parquet":
             starts = _group_starts(part, part_bytes)
-        elif compression.is_compressed(path) or part_bytes is None or files.is_remote(path):
+        elif text_files.is_compressed(path) or part_bytes is None or files.is_remote(path):
             starts = [0]
         else:
             starts = range(0, max(1, files.size(path)), part_bytes)
@@ -322,7 +322,7 @@ def _is_read_here(part: CorpusPart) -> bool:
 
     Otherwise one process would hold a whole compressed or remote file, or a Parquet row group.
     """
-    return part.file_format == "parquet" or files.is_remote(part.path) or compression.is_compressed(part.path)
+    return part.file_format == "parquet" or files.is_remote(part.path) or text_files.is_compressed(part.path)
 
 
 def _lines(reader: CorpusReader) -> Iterator[str]:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from official_bert.support import files, text_files
-from official_bert.support.compression import is_compressed, text_extension
 from official_bert.support.errors import UserError, format_names, install_command
+from official_bert.support.text_files import is_compressed, text_extension
 
 FORMATS = ("tsv", "csv", "jsonl", "parquet")
 KEYED_FORMATS = ("jsonl", "parquet")  # columns are addressed only by name, and only the needed ones are read

@@ -21,9 +21,8 @@ from official_bert.data.tables import (
     without_trailing_blank_rows,
 )
 from official_bert.support import files
-from official_bert.support.compression import is_compressed
 from official_bert.support.errors import UserError
-from official_bert.support.text_files import LineReader
+from official_bert.support.text_files import LineReader, is_compressed
 
 STANDARD_STREAM = "-"  # name for standard input or output
 LINES = "lines"

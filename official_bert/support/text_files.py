@@ -1,25 +1,41 @@
 """Reads text and JSON files; errors are `UserError`s that give the file and the line.
 
-Compressed files (see `compression`) are read decompressed.
+Files compressed with gzip, bzip2, xz or Zstandard, recognized by their first bytes, are read decompressed.
 """
 
 import codecs
 import contextlib
+import functools
+import gzip
+import importlib
 import io
 import json
 import math
+import os
+import re
 import types
 import typing
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from typing import IO, Any, TypeVar
 
 from official_bert.support import files
-from official_bert.support.compression import DecompressedStream, decompressed, open_decompressed
-from official_bert.support.errors import UserError
+from official_bert.support.errors import UserError, install_command
 from official_bert.support.files import reporting_file_errors
 
 _BYTE_ORDER_MARK = "\ufeff"  # some editors write it at the start of a file
 _BLOCK_BYTES = 1 << 20
+_COMPRESSED_BLOCK_BYTES = 1 << 17
+_MAGIC_BYTES = 10
+_FORMATS = {
+    "gzip": rb"\x1f\x8b",
+    "bzip2": rb"BZh[1-9](1AY&SY|\x17rE8P\x90)",
+    "xz": rb"\xfd7zXZ\x00",
+    "zstd": rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18",  # the second is a skippable frame, which pzstd writes first
+}
+_MODULES = {"gzip": "zlib", "bzip2": "bz2", "xz": "lzma", "zstd": "backports.zstd"}
+_ENDINGS = re.compile(r"\.(gz|gzip|bz2|xz|zst|zstd)$", re.IGNORECASE)
+_MAX_WINDOW_LOG = 31  # the window of zstd --long=31, used by some published corpora
 # Limits for files that are read at once and are normally small: a thousand times the usual size.
 MAX_SETTINGS_BYTES = 16 << 20
 MAX_VOCAB_BYTES = 256 << 20
@@ -32,6 +48,117 @@ _NAMES_OF_TYPES = {
     None: "null", type(None): "null",
 }  # fmt: skip
 Schema = TypeVar("Schema")
+
+
+class _Members:
+    """The decompressed contents of a bzip2, xz or zstd file, of which several may follow each other.
+
+    The readers of the standard library take a damaged member for the end of the text.
+    """
+
+    def __init__(self, source: IO[bytes], new_member: Callable[[], Any], padding: bytes):
+        self._source, self._new_member, self._padding = source, new_member, padding
+        self._member: Any = None
+
+    def read1(self, max_length: int) -> bytes:
+        data = b""
+        while not data:
+            if self._member is None or self._member.eof:
+                block = self._start_of_member()
+                if not block:
+                    return b""
+                self._member = self._new_member()
+            else:
+                block = self._source.read(_COMPRESSED_BLOCK_BYTES) if self._member.needs_input else b""
+                if self._member.needs_input and not block:
+                    raise EOFError("it ends within a member")
+            data = self._member.decompress(block, max_length)
+        return data
+
+    def _start_of_member(self) -> bytes:
+        block = self._member.unused_data.lstrip(self._padding) if self._member else b""
+        while not block and (stored := self._source.read(_COMPRESSED_BLOCK_BYTES)):
+            block = stored.lstrip(self._padding)
+        return block
+
+
+class _DecompressedStream(io.RawIOBase):
+    """The decompressed contents of a file; errors name the file and the line."""
+
+    def __init__(self, source: IO[bytes], path: str, compression: str):
+        self._source, self._path, self._compression = source, path, compression
+        self._reader, self._errors = _reader(source, path, compression)
+        self._num_lines = 0
+        self.bytes_read = 0  # bytes of the compressed file that were consumed
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            data = self._reader.read1(len(buffer))
+        except self._errors as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # a disk error
+            raise UserError(
+                f"{self._path}: the {self._compression} file is damaged or incomplete after line {self._num_lines} of "
+                f"its text ({error}); copy or download it again"
+            ) from error
+        buffer[: len(data)] = data
+        self._num_lines += data.count(b"\n")
+        if self._source.seekable():
+            self.bytes_read = self._source.tell()
+        return len(data)
+
+
+def _reader(source: IO[bytes], path: str, compression: str) -> tuple[Any, tuple[type[Exception], ...]]:
+    """Return a reader of the decompressed contents, and the exceptions that it raises for damaged files."""
+    try:
+        module = importlib.import_module(_MODULES[compression])
+    except ImportError as error:
+        advice = f"install it: {install_command('zstd')}" if compression == "zstd" else "use another Python"
+        raise UserError(f"{path} needs the Python module {_MODULES[compression]}; {advice}") from error
+    if compression == "gzip":
+        return gzip.GzipFile(fileobj=source), (EOFError, OSError, zlib.error)
+    if compression == "bzip2":
+        return _Members(source, module.BZ2Decompressor, b""), (EOFError, OSError)
+    if compression == "xz":
+        new_member = functools.partial(module.LZMADecompressor, format=module.FORMAT_XZ)
+        return _Members(source, new_member, b"\0"), (EOFError, module.LZMAError)
+    options = {module.DecompressionParameter.window_log_max: _MAX_WINDOW_LOG}
+    new_member = functools.partial(module.ZstdDecompressor, options=options)
+    return _Members(source, new_member, b""), (EOFError, module.ZstdError)
+
+
+def _decompressed(source: IO[bytes], path: str) -> IO[bytes]:
+    """Return the contents of an open file, which is compressed if its first bytes say so."""
+    if source.seekable():
+        start = source.tell()
+        head = source.read(_MAGIC_BYTES)
+        source.seek(start)
+    else:
+        head = source.peek(_MAGIC_BYTES)
+    compression = next((name for name, magic in _FORMATS.items() if re.match(magic, head)), None)
+    if compression is None:
+        return source
+    return io.BufferedReader(_DecompressedStream(source, path, compression), _COMPRESSED_BLOCK_BYTES)
+
+
+@contextlib.contextmanager
+def open_decompressed(path: str, what: str = "") -> Iterator[IO[bytes]]:
+    with files.open_file(path, "rb", what) as source:
+        yield _decompressed(source, path)
+
+
+def is_compressed(path: str) -> bool:
+    """Return True if a file is compressed; raise if it cannot be decompressed here."""
+    with files.open_file(path, "rb") as source:
+        return _decompressed(source, path) is not source
+
+
+def text_extension(path: str) -> str:
+    """Return the lowercase extension of a file without that of its compression: ".jsonl" for "dump.JSONL.gz"."""
+    return os.path.splitext(_ENDINGS.sub("", path))[1].lower()
 
 
 class LineReader:
@@ -56,7 +183,7 @@ class LineReader:
         self.path = path
         self._source = source
         self._start = self.first = self.position = start
-        self._decompressed: DecompressedStream | None = None
+        self._decompressed: _DecompressedStream | None = None
 
     @property
     def bytes_read(self) -> int:
@@ -66,12 +193,12 @@ class LineReader:
     def __iter__(self) -> Iterator[str]:
         with (
             reporting_file_errors("read", self.path),
-            open_decompressed(self.path) if self._source is None else contextlib.nullcontext(self._source) as source,
+            files.open_file(self.path, "rb")
+            if self._source is None
+            else contextlib.nullcontext(self._source) as stored,
         ):
-            if self._source is not None:
-                source = decompressed(self._source, self.path)
-            raw = getattr(source, "raw", None)
-            self._decompressed = raw if isinstance(raw, DecompressedStream) else None
+            source = _decompressed(stored, self.path)
+            self._decompressed = None if source is stored else source.raw
             if self._start:
                 source.seek(self._start - 1)
                 self.first = self.position = self._start - 1 + len(source.readline())

@@ -167,4 +167,4 @@ def test_a_process_reads_them_and_locates_mistakes(vocab_file, tmp_path):
     assert_fails(result, f"error: {dump}, line 1: no key 'text'; the keys are 'body'")
     dump.write_bytes(dump.read_bytes()[:-5])
     result = run_script("create_pretraining_data.py", **flags, text_field="body")
-    assert_fails(result, f"error: {dump}: the zstd file ends too early, after line 0 of its text")
+    assert_fails(result, f"error: {dump}: the zstd file is damaged or incomplete after line 0 of its text")

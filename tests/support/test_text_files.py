@@ -6,13 +6,12 @@ import os
 import random
 import subprocess
 import sys
-import threading
 from typing import Any, Literal, TypedDict
 
 import pytest
 from backports import zstd
 
-from official_bert.support import compression, files, text_files
+from official_bert.support import files, text_files
 from official_bert.support.errors import UserError, install_command
 from tests.compressing import COMPRESS
 
@@ -38,7 +37,7 @@ class TestCompressed:
             path.write_bytes(COMPRESS[ending](text.encode()))
             assert read(path) == [line.replace("\r", "") for line in text.removesuffix("\n").split("\n") if text]
             assert text_files.read_text(str(path)) == text
-            assert compression.is_compressed(str(path))
+            assert text_files.is_compressed(str(path))
         path.write_bytes(COMPRESS[ending](b'{"a": 1}'))
         assert text_files.read_json(str(path), "config") == {"a": 1}
 
@@ -58,31 +57,25 @@ class TestCompressed:
         assert len(seen) > 1  # bzip2 unpacks 900 kB at once
         assert max(seen) <= reader.bytes_read
 
-    def test_a_file_cut_anywhere_is_refused(self, tmp_path, ending):
+    def test_a_file_cut_anywhere_or_damaged_is_refused(self, tmp_path, ending):
         path = tmp_path / "text"
-        whole = COMPRESS[ending](b"one\ntwo\n") + COMPRESS[ending](b"three\n")
-        first = len(COMPRESS[ending](b"one\ntwo\n"))
-        for length in [*range(10, first), *range(first + 1, len(whole))]:
-            path.write_bytes(whole[:length])
-            with pytest.raises(UserError, match=r"text: the \w+ file ends too early, after line [0-3] of its text; "):
-                read(path)
-        path.write_bytes(COMPRESS[ending](noise(2_000_000))[:-50_000])
-        num_lines = 0
-        with pytest.raises(UserError, match="ends too early") as error:
-            for _ in text_files.LineReader(str(path)):
-                num_lines += 1
-        assert num_lines > 1000
-        assert f"after line {num_lines} of" in str(error.value)
-
-    def test_damage_is_refused(self, tmp_path, ending):
-        path = tmp_path / "text"
-        whole = COMPRESS[ending](noise(1_000_000))
-        for damaged in (whole[:300_000] + b"\0" * 100 + whole[300_100:], whole + b"no member", whole + b"\xff"):
+        first = COMPRESS[ending](b"one\ntwo\n")
+        whole = first + COMPRESS[ending](b"three\n")
+        cut = [whole[:length] for length in [*range(10, len(first)), *range(len(first) + 1, len(whole))]]
+        for damaged in (*cut, whole + b"no member", whole + b"\xff", first + b"\xff" + whole[len(first) + 1 :]):
             path.write_bytes(damaged)
             with pytest.raises(
-                UserError, match=r"text: the \w+ file (is damaged after|ends too early, after) line \d+"
+                UserError, match=r"text: the \w+ file is damaged or incomplete after line [0-3] of its t"
             ):
                 read(path)
+        whole = COMPRESS[ending](noise(2_000_000))
+        for damaged in (whole[:-50_000], whole[:800_000] + b"\0" * 100 + whole[800_100:]):
+            path.write_bytes(damaged)
+            num_lines = 0
+            with pytest.raises(UserError, match="is damaged or incomplete") as error:
+                for _ in text_files.LineReader(str(path)):
+                    num_lines += 1
+            assert f"after line {num_lines} of" in str(error.value)
 
     def test_bytes_that_are_not_utf8_are_located_in_the_text(self, tmp_path, ending):
         (tmp_path / "text").write_bytes(COMPRESS[ending](b"a\nb\xff\n"))
@@ -96,20 +89,12 @@ class TestCompressed:
         assert list(reader) == LINES
         assert reader.bytes_read == files.size(f"ram://compressed{ending}")
 
-    def test_pipes_however_slowly_they_are_written(self, ending):
-        for data in (COMPRESS[ending](b"a\nb\n"), b"a\nb\n", b"BZh"):
-            reading, writing = os.pipe()
-            with open(reading, "rb") as source:
-
-                def write(descriptor=writing, content=data):
-                    for byte in content:
-                        os.write(descriptor, bytes([byte]))
-                    os.close(descriptor)
-
-                writer = threading.Thread(target=write)
-                writer.start()
-                assert list(text_files.LineReader("pipe", source)) == (["BZh"] if data == b"BZh" else ["a", "b"])
-                writer.join()
+    def test_pipes(self, ending):
+        reading, writing = os.pipe()
+        with open(reading, "rb") as source:
+            os.write(writing, COMPRESS[ending](b"a\nb\n"))
+            os.close(writing)
+            assert list(text_files.LineReader("pipe", source)) == ["a", "b"]
 
 
 def test_a_line_from_a_pipe_is_given_out_when_it_is_there():
@@ -143,7 +128,7 @@ def test_plain_text_that_begins_like_a_compressed_file(tmp_path):
     for text in ("BZh91 is a name", "(µ/", "\x1f\n", "P*M"):
         (tmp_path / "text").write_text(text)
         assert "\n".join(read(tmp_path / "text")) == text.removesuffix("\n")
-        assert not compression.is_compressed(str(tmp_path / "text"))
+        assert not text_files.is_compressed(str(tmp_path / "text"))
 
 
 def test_a_missing_package_is_named(tmp_path):
@@ -159,7 +144,7 @@ def test_a_missing_package_is_named(tmp_path):
     assert run.stdout.strip().endswith(f"install it: {install_command('zstd')}")
     path.write_bytes(lzma.compress(b"a"))
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "this Python was built without its module lzma" in run.stdout
+    assert "needs the Python module lzma" in run.stdout
 
 
 def test_lines_from_some_byte_on(tmp_path):
@@ -181,7 +166,7 @@ def test_errors_after_an_offset_have_the_line_number_of_the_file(tmp_path):
 
 def test_endings_before_those_of_compression():
     names = ["a.jsonl", "a.JSONL.gz", "a.b/c.txt.zst", "a.gz", "gz", "a.csv.bz2", "a.tsv.xz", "a.gz.txt"]
-    assert list(map(compression.text_extension, names)) == [".jsonl", ".jsonl", ".txt", "", "", ".csv", ".tsv", ".txt"]
+    assert list(map(text_files.text_extension, names)) == [".jsonl", ".jsonl", ".txt", "", "", ".csv", ".tsv", ".txt"]
 
 
 class _Token(TypedDict, total=False):

@@ -356,7 +356,7 @@ def test_text_that_may_be_in_either_layout_is_refused(tmp_path, text):
         ("a b\tB-PER I-PER\nc\tS-\n", {}, "line 2: the tag 'S-' has no type"),
         (b"a O\n\nb\xff O\n", {}, "line 3: byte 0xff at byte 2"),
         (b"\x89PNG\r\n\x1a\n\x00", {}, "line 1: byte 0x89"),
-        (b"\x1f\x8b\x08", {}, "the gzip file ends too early, after line 0"),
+        (b"\x1f\x8b\x08", {}, "the gzip file is damaged or incomplete after line 0"),
         ("a O\n".encode("utf-16"), {}, "is UTF-16"),
     ],
 )

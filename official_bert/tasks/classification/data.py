@@ -76,7 +76,6 @@ class Split:
     most_columns: int | None = None  # maximum number of columns per row; with a header, its width; None for no limit
 
     def find(self, data_dir: str | None) -> str:
-        """Return the path of the file."""
         paths = [os.path.join(data_dir, name) if data_dir else name for name in self.names]
         for path in paths:
             if files.exists(path):
@@ -205,7 +204,6 @@ class Dataset:
 
     @property
     def primary_metric(self) -> str:
-        """The metric that ranks models; GLUE's own for the GLUE tasks."""
         return self.metrics[0]
 
     @property
@@ -219,7 +217,6 @@ class Dataset:
         return tuple(name for name in self.splits if name.startswith("test"))
 
     def find(self, data_dir: str | None, split: str) -> str:
-        """Return the path of a split's file; see `examples` for arguments and errors."""
         if split not in self.splits:
             raise UserError(f"the data set {self.name} has no split {split!r}; it has {format_names(self.splits)}")
         if data_dir and not files.is_folder(data_dir):
@@ -229,7 +226,8 @@ class Dataset:
     def examples(self, data_dir: str | None, split: str) -> list[TextExample]:
         path, layout = self.find(data_dir, split), self.splits[split]
         examples = layout.examples(path, layout.guid_prefix or split)
-        num_empty = sum(_has_empty_text(example) for example in examples)
+        # A missing second text is not an empty one.
+        num_empty = sum(not all(text is None or text.strip() for text in example[1:3]) for example in examples)
         if num_empty:
             logging.warning("%s: %d of %d examples have an empty text", path, num_empty, len(examples))
         return examples
@@ -238,13 +236,16 @@ class Dataset:
         """Convert a label to a training target."""
         if self.problem == "regression":
             return self._number(example)
-        indices = [self._index(name, example) for name in self._names(example)]
+        names = self._names(example)
+        unknown = next((name for name in names if name not in self._indices), None)
+        if unknown is not None:
+            raise UserError(f"{example.where}: label {unknown!r} is not one of {format_names(self.labels)}")
+        indices = [self._indices[name] for name in names]
         if self.problem == "multi_label":
             return tuple(int(index in indices) for index in range(len(self.labels)))
         return indices[0]
 
     def check_labels(self, examples: Iterable[TextExample]) -> list[int | float | tuple[int, ...]]:
-        """Parse every label, so that errors surface before training."""
         return collect(self.parse_label, examples)
 
     def with_labels_of(self, examples: Iterable[TextExample]) -> "Dataset":
@@ -252,7 +253,14 @@ class Dataset:
         examples = list(examples)
         counts = collections.Counter(name for example in examples for name in self._names(example) if name)
         labels = tuple(sorted(counts))
-        self._check_case(examples)
+        first_use: dict[str, tuple[str, str]] = {}
+        for name, where in ((name, example.where) for example in examples for name in self._names(example)):
+            first_name, first_where = first_use.setdefault(name.casefold(), (name, where))
+            if name != first_name:  # probably a typo
+                raise UserError(
+                    f"{where}: label {name!r} differs only in case from {first_name!r} ({first_where}); use one "
+                    "spelling or, if they are two labels, list all: labels=..."
+                )
         if len(labels) < 2:
             raise UserError(
                 f"the label column of {self.name} has {format_names(labels)}; at least two labels are required"
@@ -262,18 +270,6 @@ class Dataset:
         if rare:
             logging.warning("labels that occur only once: %s; are they misspelt?", format_names(rare))
         return dataclasses.replace(self, labels=labels)
-
-    def _check_case(self, examples: Iterable[TextExample]) -> None:
-        """Raise if two labels differ only in case: one of them is probably a typo."""
-        first_use: dict[str, tuple[str, str]] = {}
-        for example in examples:
-            for name in self._names(example):
-                first_name, where = first_use.setdefault(name.casefold(), (name, example.where))
-                if name != first_name:
-                    raise UserError(
-                        f"{example.where}: label {name!r} differs only in case from {first_name!r} ({where}); use "
-                        "one spelling or, if they are two labels, list all: labels=..."
-                    )
 
     def decide(self, probabilities: "np.ndarray") -> "np.ndarray":
         """Return the predictions to compare with labels; see the function `decide`."""
@@ -288,11 +284,6 @@ class Dataset:
             return [example.label]
         return [name.strip() for name in example.label.split(self.label_delimiter) if name.strip()]
 
-    def _index(self, name: str, example: TextExample) -> int:
-        if name not in self._indices:
-            raise UserError(f"{example.where}: label {name!r} is not one of {format_names(self.labels)}")
-        return self._indices[name]
-
     def _number(self, example: TextExample) -> float:
         least, greatest = self.label_range
         try:
@@ -306,15 +297,10 @@ class Dataset:
 
 
 def decide(problem: Problem, probabilities: "np.ndarray", thresholds: Sequence[float] | None = None) -> "np.ndarray":
-    """Turn the outputs of a model into predictions.
+    """Turn the outputs of a model, [N, C], into classes, int [N], numbers [N], or for several labels bool [N, C].
 
-    Args:
-      probabilities: float32 [N, C]; for regression, the numbers, [N, 1].
-      thresholds: the probability above which a label is predicted: for "multi_label" of each label, C numbers, by
-        default 0.5; for "single_label" of the second of two labels, one number, by default the most likely label.
-
-    Returns:
-      int [N], the classes; for "multi_label" bool [N, C]; for "regression" float32 [N].
+    A label is predicted if its probability exceeds its threshold: for "multi_label" of each label, by default 0.5; for
+    "single_label" of the second of two labels, by default the most likely label is predicted.
     """
     if problem == "regression":
         return probabilities[:, 0]
@@ -323,11 +309,6 @@ def decide(problem: Problem, probabilities: "np.ndarray", thresholds: Sequence[f
     if thresholds:
         return (probabilities[:, 1] > thresholds[0]).astype(int)
     return probabilities.argmax(axis=-1)
-
-
-def _has_empty_text(example: TextExample) -> bool:
-    """Return True if a text of the example is blank; a missing second text does not count."""
-    return not example.text_a.strip() or (example.text_b is not None and not example.text_b.strip())
 
 
 CUSTOM = "custom"  # the task name of a custom data set
@@ -364,10 +345,6 @@ def custom_dataset(
     has_header: bool = True,
     is_ranking: bool = False,
 ) -> Dataset:
-    """Define a custom data set: TSV (.tsv, .txt: no quoting), CSV (.csv), JSONL (.jsonl, .json) or Parquet.
-
-    All formats except Parquet (.parquet) may be compressed, with the extension .gz, .bz2, .xz or .zst.
-    """
     paths = {"train": train_file, "dev": eval_file, "test": predict_file}
     if label_column is None and (train_file or eval_file):
         raise UserError("training and evaluation need labels; give label_column")
@@ -560,7 +537,6 @@ GLUE_NAMES = {name: dataset.glue_name for name, dataset in DATASETS.items() if d
 
 
 def check_task_name(name: str) -> None:
-    """Raise unless a data set has this name, ignoring case."""
     if name.lower() in TASK_NAMES:
         return
     similar = difflib.get_close_matches(name.lower(), TASK_NAMES)

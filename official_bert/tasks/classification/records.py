@@ -78,29 +78,17 @@ def _custom_dataset(config: ClassifierConfig) -> Dataset:
 
 
 def reads_pairs(config: ClassifierConfig, dataset: Dataset) -> bool:
-    """Return whether an example of the data set has two texts."""
     if dataset.name == CUSTOM:
         return config.text_b_column is not None
     return any(split.text_b is not None for split in dataset.splits.values())
 
 
 def classification_schema(problem: str) -> RecordSchema:
-    """Return the record schema of a problem type, a key of `LABEL_FIELDS`."""
-    return RecordSchema(
-        *ENCODER_FIELDS,
-        LABEL_FIELDS[problem],
-        IS_REAL_FIELD,
-    )
+    return RecordSchema(*ENCODER_FIELDS, LABEL_FIELDS[problem], IS_REAL_FIELD)
 
 
 class TextJoiner:
-    """Converter from a text or text pair to model inputs.
-
-    Attributes:
-      num_shortened: number of truncated examples.
-      num_wordpieces: number of wordpieces in all texts.
-      num_unknown: number of these that are [UNK].
-    """
+    """Converter from a text or text pair to model inputs, which counts truncated examples and unknown wordpieces."""
 
     def __init__(
         self,
@@ -110,17 +98,11 @@ class TextJoiner:
         max_windows: int = 1,
         doc_stride: int | None = None,
     ):
-        """Create the converter.
-
-        Args:
-          max_seq_length: maximum number of positions per sequence, including [CLS] and [SEP].
-          doc_stride: wordpieces between the starts of consecutive windows; by default half of the room that a window
-            leaves beside the other text.
-        """
         self.max_windows = max_windows  # maximum number of windows per example
         self.max_length = max_windows * max_seq_length  # maximum number of positions per example, over all windows
         self.tokenizer = tokenizer  # converts texts to ids
         self._max_seq_length = max_seq_length
+        # wordpieces between the starts of windows; by default half of the room beside the other text
         self._doc_stride = doc_stride
         self._specials = tokenizer.specials
         self._unknown = tokenizer.unk_id
@@ -244,11 +226,7 @@ def class_score_names(dataset: Dataset, suffix: str = "") -> list[tuple[str, ...
 def class_scores(
     dataset: Dataset, predictions: Mapping[str, np.ndarray], suffix: str = ""
 ) -> dict[str, np.float32 | int]:
-    """Score each class separately; empty for regression.
-
-    Args:
-      predictions: label_ids int [N] or [N, C] and probabilities float32 [N, C].
-    """
+    """Score each class separately; empty for regression."""
     if dataset.problem == "regression":
         return {}
     predicted = dataset.decide(predictions["probabilities"])
@@ -263,48 +241,31 @@ def _on_a_line(label: str) -> str:
 
 
 def write_confusion_matrix(path: str, dataset: Dataset, predictions: Mapping[str, np.ndarray]) -> None:
-    """Write the confusion matrix (rows are labels, columns predictions), unless there are too many labels.
-
-    Args:
-      predictions: label_ids int32 [N] and probabilities float32 [N, C].
-    """
+    """Write the confusion matrix (rows are labels, columns predictions), unless there are too many labels."""
     num_labels = len(dataset.labels)
     if num_labels > _MOST_LABELS_OF_A_MATRIX:
         logging.info("no %s: it would have %s cells", path, f"{num_labels**2:,}")
         return
-    counts = confusion_matrix(
-        predictions["label_ids"], dataset.decide(predictions["probabilities"]), len(dataset.labels)
-    )
+    counts = confusion_matrix(predictions["label_ids"], dataset.decide(predictions["probabilities"]), num_labels)
     rows = ([label, *map(str, row)] for label, row in zip(dataset.labels, counts, strict=True))
     write_rows(path, [("label", *dataset.labels), *rows])
 
 
 def write_bare_table(path: str, probabilities: np.ndarray) -> None:
-    """Write the reference's `test_results.tsv`: only the class probabilities of each example.
-
-    Args:
-      probabilities: float32 [N, C], in the order of the examples.
-    """
+    """Write the reference's `test_results.tsv`: only the class probabilities of each example."""
     write_rows(path, ((str(number) for number in row) for row in probabilities))
 
 
 def write_readable_table(
     path: str, dataset: Dataset, examples: Sequence[TextExample], probabilities: np.ndarray
 ) -> None:
-    r"""Write `predictions.tsv`: a header, then the id, texts, prediction and confidence of each example.
-
-    Tabs and line ends within a text are escaped as `\t` and `\n`.
-
-    Args:
-      probabilities: float32 [N, C].
-    """
-    is_pair = any(example.text_b is not None for example in examples)
-    is_labelled = any(example.label is not None for example in examples)
-    columns = ["guid", *([ID_COLUMN] if any(example.id for example in examples) else []), "text_a"]
-    if is_pair:
-        columns.append("text_b")
-    if is_labelled:
-        columns.append("label")
+    """Write `predictions.tsv`: a header, then the id, texts, prediction and confidence of each example."""
+    optional = {
+        ID_COLUMN: any(example.id for example in examples),
+        "text_b": any(example.text_b is not None for example in examples),
+        "label": any(example.label is not None for example in examples),
+    }
+    columns = [name for name in ("guid", ID_COLUMN, "text_a", "text_b", "label") if optional.get(name, True)]
     predicted_columns = ["prediction"]
     if dataset.problem == "single_label":
         predicted_columns.append("probability")
@@ -321,17 +282,12 @@ def write_readable_table(
 
 
 def write_glue_submission(path: str, dataset: Dataset, probabilities: np.ndarray) -> None:
-    """Write a table in GLUE's submission format: index and prediction.
-
-    Args:
-      probabilities: float32 [N, C].
-    """
+    """Write a table in GLUE's submission format: index and prediction."""
     rows = ((str(index), predicted_label(dataset, row)) for index, row in enumerate(probabilities))
     write_rows(path, [("index", "prediction"), *rows])
 
 
 def check_submission(dataset: Dataset) -> None:
-    """Raise unless a data set belongs to GLUE."""
     if dataset.name not in GLUE_NAMES:
         raise UserError(f"glue_submission: {dataset.name} is not one of GLUE's data sets")
 
@@ -342,11 +298,7 @@ def submission_name(dataset: Dataset, split: str) -> str:
 
 
 def predicted_label(dataset: Dataset, probabilities: np.ndarray) -> str:
-    """Return the prediction for one example: a label, a number, or labels joined by the set's delimiter.
-
-    Args:
-      probabilities: float32 [C].
-    """
+    """Return the prediction for one example, from [C]: a label, a number, or labels joined by the set's delimiter."""
     if dataset.problem == "regression":
         least, greatest = dataset.label_range
         return f"{np.clip(probabilities[0], least, greatest):.3f}"

@@ -39,7 +39,6 @@ THRESHOLDS_FILE = "thresholds.json"
 
 
 def check_tunable(dataset: Dataset) -> None:
-    """Raise unless predictions of a data set can be made by thresholds."""
     if not _names(dataset):
         raise UserError(
             "tune_thresholds needs two labels, or several per text with multi_label=True; the labels of "
@@ -48,11 +47,7 @@ def check_tunable(dataset: Dataset) -> None:
 
 
 def with_tuned_thresholds(dataset: Dataset, predictions: Mapping[str, np.ndarray]) -> Dataset:
-    """Return a copy of a data set with the thresholds that maximize the macro F1 of predictions.
-
-    Args:
-      predictions: label_ids int [N] or [N, C] and probabilities float32 [N, C].
-    """
+    """Return a copy of a data set with the thresholds that maximize the macro F1 of predictions."""
     labels, probabilities = predictions["label_ids"], predictions["probabilities"]
     if dataset.problem == "multi_label":
         columns = zip(labels.T, probabilities.T, strict=True)
@@ -118,19 +113,11 @@ def report_sections(
     scores: Mapping[str, Any],
     lengths: Sequence[int],
 ) -> list[Section]:
-    """Compute the sections of a report.
-
-    Args:
-      predictions: label_ids [N] or [N, C] and probabilities float32 [N, C], from `ClassificationTask.predictions`.
-    """
+    """Compute the sections of a report from `ClassificationTask.predictions`."""
+    details = {"regression": _of_regression, "multi_label": _of_multi_label, "single_label": _of_single_label}
     labels, probabilities = predictions["label_ids"], predictions["probabilities"]
-    if dataset.problem == "regression":
-        details = _of_regression(labels, probabilities[:, 0], examples, lengths)
-    elif dataset.problem == "multi_label":
-        details = _of_multi_label(dataset, labels.astype(bool), probabilities, examples, lengths)
-    else:
-        details = _of_single_label(dataset, labels, probabilities, examples, lengths)
-    return [Scores(title="Scores", values=scores), *details]
+    sections = details[dataset.problem](dataset, labels, probabilities, examples, lengths)
+    return [Scores(title="Scores", values=scores), *sections]
 
 
 def _of_single_label(
@@ -176,7 +163,7 @@ def _of_multi_label(
     examples: Sequence[TextExample],
     lengths: Sequence[int],
 ) -> list[Section]:
-    predicted = dataset.decide(probabilities)
+    labels, predicted = labels.astype(bool), dataset.decide(probabilities)
     confidences, is_correct = np.where(predicted, probabilities, 1 - probabilities), labels == predicted  # [N, C]
     wrong = np.where(is_correct, -np.inf, np.nan_to_num(confidences))  # [N, C]
     worst = wrong.argmax(axis=-1)
@@ -209,8 +196,13 @@ def _of_multi_label(
 
 
 def _of_regression(
-    labels: np.ndarray, predicted: np.ndarray, examples: Sequence[TextExample], lengths: Sequence[int]
+    dataset: Dataset,
+    labels: np.ndarray,
+    numbers: np.ndarray,
+    examples: Sequence[TextExample],
+    lengths: Sequence[int],
 ) -> list[Section]:
+    predicted = dataset.decide(numbers)
     errors = predicted.astype(np.float64) - labels
     sizes = np.abs(errors)
     points, note = scatter_points(labels, predicted)

@@ -41,12 +41,11 @@ class Keys(NamedTuple):
     label: str | None = None  # name of the label column; None if not read
     label_delimiter: str | None = None  # delimiter to join label lists with; None if lists are not allowed
     optional: str | None = None  # name of a column that may be missing, such as one of ids; None if not read
-    numbers: Sequence[str] = ()  # names of columns of numbers, which follow the texts
 
     @property
     def required(self) -> list[str]:
         """The names of the required columns."""
-        return [*self.texts, *self.numbers, *([] if self.label is None else [self.label])]
+        return [*self.texts, *([] if self.label is None else [self.label])]
 
     def cells(self, values: Mapping[str, Any]) -> list[str]:
         """Convert a row to cells; a missing optional one is ""."""
@@ -54,7 +53,6 @@ class Keys(NamedTuple):
             if not isinstance(values[key], str):
                 raise UserError(f"{key!r} is {values[key]!r}; a text must be a string")
         cells = [values[key] for key in self.texts]
-        cells += [_json_label(values[key], None) for key in self.numbers]
         if self.label is not None:
             cells.append(_json_label(values[self.label], self.label_delimiter))
         if self.optional is not None:
@@ -270,7 +268,7 @@ def read_jsonl(path: str, keys: Keys) -> Iterator[Row]:
 def read_parquet(path: str, keys: Keys) -> Iterator[Row]:
     """Read columns from a Parquet file."""
     with open_parquet(path) as table:
-        table.check_columns([*keys.texts, *keys.numbers], keys.label)
+        table.check_columns(keys.texts, keys.label)
         names = keys.required + [keys.optional] * (table.column_names.count(keys.optional) == 1)
         for number, values in table.rows(names):
             cells, mistake = [], None

@@ -1,7 +1,7 @@
 """Examples and records of sentence encoders: their column layouts, a reader for table files, and the schema."""
 
 import dataclasses
-import functools
+import json
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,16 +13,7 @@ from official_bert.config.bert_config import TEXT_LENGTHS
 from official_bert.data.documents import EncodedBatch, encode_examples
 from official_bert.data.record_files import RecordFile, write_cached
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
-from official_bert.data.tables import (
-    KEYED_FORMATS,
-    Keys,
-    Row,
-    find_table,
-    locate_columns,
-    parse_score,
-    read_table,
-    without_trailing_blank_rows,
-)
+from official_bert.data.tables import find_table, parse_score, read_objects
 from official_bert.support.errors import UserError, format_names
 from official_bert.support.manifest import fingerprint
 from official_bert.tokenization import Tokenizer
@@ -71,40 +62,27 @@ LAYOUTS = {
 
 
 def read_rows(path: str, layout: Layout) -> Iterator[tuple[str, dict[str, str]]]:
-    """Read the columns of a table."""
-    table_format = find_table(path)
-    columns = layout.columns
-    keys = Keys(layout.texts, layout.label, numbers=layout.scores)
-    rows = without_trailing_blank_rows(read_table(path, table_format, keys))
-    places: list[int] | None = None
-    if table_format in KEYED_FORMATS:
-        places = list(range(len(columns)))
-    is_empty = True
-    for row in rows:
-        if row.mistake:
-            raise UserError(f"{row.where}: {row.mistake}")
-        if places is None:
-            places = locate_columns(columns, row if layout.has_header else None)
-            if layout.has_header:
-                continue
-        is_empty = False
-        yield row.where, dict(zip(columns, _cells(row, places, columns), strict=True))
-    if is_empty:
-        raise UserError(f"{path} has no examples")
+    """Yield the place of each row and its cells, by column."""
+    for where, values in read_objects(path, find_table(path), layout.columns, has_header=layout.has_header):
+        yield where, {column: _cell(values, column, where, column in layout.texts) for column in layout.columns}
 
 
-def _cells(row: Row, places: Sequence[int], columns: Sequence[str]) -> list[str]:
-    missing = next((name for name, place in zip(columns, places, strict=True) if place >= len(row.cells)), None)
-    if missing is not None:
-        raise UserError(f"{row.where}: there is no column {missing!r}; it has {len(row.cells)} columns")
-    return [row.cells[place] for place in places]
+def _cell(values: Mapping[str, Any], column: str, where: str, is_text: bool) -> str:
+    if column not in values:
+        raise UserError(f"{where}: there is no column {column!r}; it has {format_names(values)}")
+    value = values[column]
+    if isinstance(value, str):
+        return value
+    if is_text or not isinstance(value, (int, float)):
+        kind = "a text must be a string" if is_text else "it must be a string or a number"
+        raise UserError(f"{where}: {column!r} is {value!r:.80}; {kind}")
+    return json.dumps(value)
 
 
 class ExampleReader:
     """Reader of examples that gives equal texts the same number across files."""
 
     def __init__(self, layout: Layout, *, query_prefix: str = "", passage_prefix: str = ""):
-        """Create the reader; nothing is read yet."""
         self._layout = layout
         self._prefixes = query_prefix, passage_prefix
         self._numbers: dict[str, int] = {}
@@ -211,27 +189,22 @@ class TextsToIds:
     """Converter from texts to model inputs."""
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int):
-        """Create the converter.
-
-        Args:
-          max_seq_length: maximum number of positions per text, including [CLS] and [SEP].
-        """
         self._tokenizer, self._specials = tokenizer, tokenizer.specials
         self._max_tokens = self._specials.room(max_seq_length, is_pair=False)
         # everything that determines the ids, as JSON values
         self.identity = {**tokenizer.identity, "max_seq_length": max_seq_length}
 
-    def __call__(self, texts: Sequence[str]) -> tuple[dict[str, Sequence[int]], int]:
+    def __call__(self, texts: Sequence[str], counts: Counter) -> dict[str, Sequence[int]]:
         """Convert the texts of an example; a missing text, "", gets no positions."""
-        input_ids, lengths, num_truncated = [], [], 0
+        input_ids, lengths = [], []
         for text in texts:
             ids = self._tokenizer.encode(text) if text else []
-            num_truncated += len(ids) > self._max_tokens
+            counts["num_truncated"] += len(ids) > self._max_tokens
             ids = join_texts(ids[: self._max_tokens], [], self._specials).input_ids if text else []
             input_ids += ids
             lengths.append(len(ids))
         ones, zeros = bytes([1]) * len(input_ids), bytes(len(input_ids))
-        return {"input_ids": input_ids, "input_mask": ones, "segment_ids": zeros, TEXT_LENGTHS: lengths}, num_truncated
+        return {"input_ids": input_ids, "input_mask": ones, "segment_ids": zeros, TEXT_LENGTHS: lengths}
 
     def words(self, text: str) -> list[int]:
         """Return the ids of a text, truncated and without [CLS] and [SEP]."""
@@ -256,12 +229,8 @@ def write_examples(file: RecordFile, examples: Sequence[Example], converter: Tex
 
 
 def _encoded_batch(examples: Sequence[Example], converter: TextsToIds, schema: RecordSchema) -> EncodedBatch:
-    encode = functools.partial(_encoded, converter=converter, schema=schema)
-    records, counts = zip(*map(encode, examples), strict=True)
-    return EncodedBatch(list(records), {"num_truncated": sum(counts)})
-
-
-def _encoded(example: Example, converter: TextsToIds, schema: RecordSchema) -> tuple[bytes, int]:
-    values, num_truncated = converter(example.texts)
-    values |= {TEXT_NUMBERS: example.numbers, SCORES: example.scores, LABEL: [example.label]}
-    return schema.encode({name: values[name] for name in schema.names}), num_truncated
+    records, counts = [], Counter()
+    for example in examples:
+        values = {TEXT_NUMBERS: example.numbers, SCORES: example.scores, LABEL: [example.label]}
+        records.append(schema.encode({**values, **converter(example.texts, counts)}))
+    return EncodedBatch(records, counts)

@@ -70,7 +70,7 @@ SCORED, CLASSES = Layout(("a", "b"), ("s",)), Layout(("a",), label="s")
     ("rows", "layout", "message"),
     [
         ("a\tb\ts\nx\t\t1\n", SCORED, "line 2: the text in column 'b' is empty"),
-        ("a\tb\ts\nx\ty\n", SCORED, "line 2: there is no column 's'; it has 2 columns"),
+        ("a\tb\ts\nx\ty\n", SCORED, "line 2: there is no column 's'; it has 'a', 'b'"),
         ("a\tb\ts\nx\ty\thigh\n", SCORED, "line 2: the score 'high' is not a number"),
         ("a\tb\ts\nx\ty\t\n", SCORED, "line 2: the score '' is not a number"),
         ("a\tb\ts\nx\ty\tnan\n", SCORED, "line 2: the score 'nan' is not finite"),

@@ -113,12 +113,12 @@ def _servable(
         )
     encoder = create_encoder(bert_config, encoder_options)
     load(open_checkpoint(checkpoint, "init_checkpoint"), encoder.weights, required=is_needed)
-    head = find_head(checkpoint, bert_config.hidden_size) if config.pooling == MODEL else None
+    head = find_head(checkpoint, encoder) if config.pooling == MODEL else None
     if config.pooling == MODEL and head is None:
         raise UserError(f"pooling={MODEL} needs the folder of a sentence-transformers model")
     prompts = head.prompts if head else NO_PROMPTS
     return SentenceServable(
-        head.on_encoder(encoder) if head else SentenceModel(encoder, poolings=config.poolings),
+        head.model if head else SentenceModel(encoder, poolings=config.poolings),
         bert_config,
         tokenizer,
         max_seq_length=config.max_seq_length or bert_config.max_length,

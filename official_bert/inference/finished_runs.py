@@ -203,7 +203,7 @@ def load_text_encoder(
         tokenizer = FullTokenizer(vocab_file, **TextSettings().updated(**given)._asdict())
     encoder.config.check_vocabulary(tokenizer.vocabulary, f"the model in {path}")
     tokenizer.num_segments = encoder.config.num_segments
-    return TextEncoder(encoder, tokenizer, head=find_head(path, encoder.config.hidden_size))
+    return TextEncoder(encoder, tokenizer, head=find_head(path, encoder))
 
 
 def _model_files(path: str, run: RunConfig, changes: Mapping[str, Any]) -> dict[str, str]:

@@ -142,7 +142,7 @@ class Predictor:
         self._task = TASKS[servable.task]
         self._predict = servable.signature(TEXT)
         self._names, self._takes_one_text = servable.text_names, servable.takes_one_text
-        head = None if path is None else find_head(path, servable.encoder.config.hidden_size)
+        head = None if path is None else find_head(path, servable.encoder)
         self._text_encoder = TextEncoder(servable.encoder, servable.tokenizer, head=head)
 
     def __call__(self, texts: str | tuple[str, str] | Sequence[str | tuple[str, str]]) -> Any:

@@ -2,29 +2,18 @@
 
 import functools
 import hashlib
-import itertools
 import os
-from collections.abc import Callable
 from typing import NamedTuple, TypedDict
 
+import keras
 import numpy as np
 
-from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.loading import load
 from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.checkpoints.safetensors import read_tensors
 from official_bert.checkpoints.state_file import model_folders
-from official_bert.config.sentence_modules import (
-    Prompts,
-    SentenceModules,
-    has_modules,
-    longest_text,
-    read_modules,
-    read_prompts,
-)
-from official_bert.data.retrieval import BM25, Bm25Weights
-from official_bert.metrics.retrieval import normalized
+from official_bert.config.sentence_modules import Prompts, has_modules, longest_text, read_modules, read_prompts
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.pooling import num_vectors
 from official_bert.modeling.sentence import SentenceModel
 from official_bert.options.option import config_from_saved
 from official_bert.support import text_files
@@ -32,67 +21,33 @@ from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from official_bert.training.run_folder import RunConfig, read_run_config
 
-_ACTIVATIONS = {"Tanh": np.tanh, "Identity": np.asarray, "ReLU": functools.partial(np.maximum, 0)}
-_KERAS_NAMES = {"Tanh": "tanh", "Identity": "linear", "ReLU": "relu"}
-_MANY_LAYERS = 4  # enough for all poolings, whose number of vectors does not depend on it
+_ACTIVATIONS = {"Tanh": "tanh", "Identity": "linear", "ReLU": "relu"}  # PyTorch's names and Keras's
 _VECTOR = "sentence_embedding"  # default input and output of a dense layer
 
 
-class _Dense(NamedTuple):
-    """A dense layer: `weight` float32 [out, in], `bias` float32 [out], and its activation with the name in Keras."""
-
-    weight: np.ndarray
-    bias: np.ndarray
-    activation: Callable[[np.ndarray], np.ndarray]
-    activation_name: str
-
-    def __call__(self, vector: np.ndarray) -> np.ndarray:
-        return self.activation(self.weight @ vector + self.bias)
-
-
 class SentenceHead:
-    """The head that computes the vector of a text from poolings of the last layer; its files are read when needed.
+    """What a sentence-transformers folder does with the encoder's outputs.
 
-    Its properties and methods raise UserError if a file is missing or damaged, a module is not supported, or sizes do
-    not match.
+    Its files are read when needed; a file that is missing, damaged or not supported raises UserError.
     """
 
-    def __init__(self, folder: str, hidden_size: int):
+    def __init__(self, folder: str, encoder: BertEncoder):
         """Store the arguments; nothing is read yet."""
-        self._folder, self._hidden_size = folder, hidden_size
+        self._folder, self._encoder = folder, encoder
 
     @functools.cached_property
-    def _modules(self) -> SentenceModules:
-        return read_modules(self._folder)
-
-    @functools.cached_property
-    def _layers(self) -> list[_Dense | None]:
-        """The dense layers; None stands for normalization to length 1."""
-        width, layers = self._pooled_width, []
-        for folder in self._modules.after:
+    def model(self) -> SentenceModel:
+        """The encoder with this head."""
+        poolings, folders = read_modules(self._folder)
+        width, layers = self._encoder.config.hidden_size * len(poolings), []
+        for folder in folders:
             layers.append(folder and _read_dense(folder, width))
             width = len(layers[-1].bias) if folder else width
-        return layers
-
-    @property
-    def poolings(self) -> tuple[str, ...]:
-        """The poolings, as in `VectorSettings.pooling`; their P vectors are concatenated."""
-        return self._modules.poolings
-
-    @property
-    def width(self) -> int:
-        """D, the size of the vector."""
-        widths = [len(layer.bias) for layer in self._layers if layer]
-        return widths[-1] if widths else self._pooled_width
-
-    @property
-    def _pooled_width(self) -> int:
-        return self._hidden_size * sum(num_vectors(pooling, _MANY_LAYERS) for pooling in self.poolings)
-
-    @property
-    def bm25(self) -> Bm25Weights | None:
-        """The weights for the pooling "bm25", if it is among the poolings."""
-        return None
+        layers_after = [layer and (len(layer.bias), layer.activation) for layer in layers]
+        model = SentenceModel(self._encoder, poolings=poolings, layers_after=layers_after)
+        for variables, layer in zip(model.dense_layers, filter(None, layers), strict=True):
+            variables.set_weights([layer.weight.T, layer.bias])
+        return model
 
     @functools.cached_property
     def max_seq_length(self) -> int | None:
@@ -106,37 +61,20 @@ class SentenceHead:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of everything that affects the vectors."""
-        digest = hashlib.sha256(repr(self.poolings).encode() + self.prompts.default.encode())
-        for weights in self.bm25 or ():
-            digest.update(np.ascontiguousarray(weights))
-        for layer in self._layers:
-            parts = (layer.weight.tobytes(), layer.bias.tobytes(), repr(layer.activation).encode()) if layer else ()
-            digest.update(b"dense" + b"".join(parts) if layer else b"normalized")
+        """A digest of everything that affects the vectors besides the encoder."""
+        config = self.model.get_config()
+        digest = hashlib.sha256(repr((config["poolings"], config["layers_after"], self.prompts.default)).encode())
+        for weight in self.model.head_weights:
+            digest.update(np.ascontiguousarray(keras.ops.convert_to_numpy(weight)))
         return digest.hexdigest()
-
-    def on_encoder(self, encoder: BertEncoder) -> SentenceModel:
-        """Create a sentence model from an encoder and the weights of this head."""
-        layers_after = [layer and (len(layer.bias), layer.activation_name) for layer in self._layers]
-        model = SentenceModel(encoder, poolings=self.poolings, layers_after=layers_after)
-        for variables, layer in zip(model.dense_layers, filter(None, self._layers), strict=True):
-            variables.set_weights([layer.weight.T, layer.bias])
-        return model
-
-    def __call__(self, vectors: np.ndarray) -> np.ndarray:
-        """Map the vectors of the poolings, float32 [P, hidden size], to the text's vector, float32 [D]."""
-        vector = vectors.reshape(-1)
-        for layer in self._layers:
-            vector = layer(vector) if layer else normalized(vector).astype(np.float32)
-        return vector
 
 
 class RunHead(SentenceHead):
     """The head of a run of `run_sentence_encoder`."""
 
-    def __init__(self, checkpoint: str, run: RunConfig, hidden_size: int):
+    def __init__(self, checkpoint: str, run: RunConfig, encoder: BertEncoder):
         """Store the arguments; nothing is read yet."""
-        super().__init__(os.path.dirname(run.path), hidden_size)
+        super().__init__(os.path.dirname(run.path), encoder)
         self._checkpoint, self._run = checkpoint, run
 
     @functools.cached_property
@@ -144,30 +82,11 @@ class RunHead(SentenceHead):
         return config_from_saved(SentenceEncoderConfig, self._run.flags, self._run.path)
 
     @functools.cached_property
-    def _reader(self) -> CheckpointReader:
-        return open_checkpoint(self._checkpoint, "init_checkpoint")
-
-    @functools.cached_property
-    def _layers(self) -> list[_Dense | None]:
-        names = (f"sentence/dense_{number}" for number in itertools.count())
-        return [layer and self._dense(next(names), layer[1]) for layer in self._config.layers_after]
-
-    def _dense(self, name: str, activation: str) -> _Dense:
-        (theirs,) = (other for other, ours in _KERAS_NAMES.items() if ours == activation)
-        weight, bias = (self._reader.read(f"{name}/{part}") for part in ("kernel", "bias"))
-        return _Dense(weight.T, bias, _ACTIVATIONS[theirs], activation)
-
-    @property
-    def poolings(self) -> tuple[str, ...]:
+    def model(self) -> SentenceModel:
         """See `SentenceHead`."""
-        return tuple(self._config.poolings)
-
-    @functools.cached_property
-    def bm25(self) -> Bm25Weights | None:
-        """See `SentenceHead`."""
-        if BM25 not in self.poolings:
-            return None
-        return Bm25Weights(**{name: self._reader.read(f"sentence/bm25_{name}") for name in Bm25Weights._fields})
+        model = SentenceModel(self._encoder, **self._config.model_options)
+        load(open_checkpoint(self._checkpoint, "init_checkpoint"), model.head_weights)
+        return model
 
     @property
     def max_seq_length(self) -> int:
@@ -180,13 +99,21 @@ class RunHead(SentenceHead):
         return Prompts(self._config.prompts, self._config.query_prefix)
 
 
-def find_head(path: str, hidden_size: int) -> SentenceHead | None:
+def find_head(path: str, encoder: BertEncoder) -> SentenceHead | None:
     """Return the head of the sentence encoder at a path, a sentence-transformers folder or a run, or None."""
     folder = model_folders(path, of_encoder=False)[0]
     if has_modules(folder):
-        return SentenceHead(folder, hidden_size)
+        return SentenceHead(folder, encoder)
     run = read_run_config(model_folders(path)[-1])
-    return RunHead(path, run, hidden_size) if run and run.task == SentenceEncoderConfig.task else None
+    return RunHead(path, run, encoder) if run and run.task == SentenceEncoderConfig.task else None
+
+
+class _Dense(NamedTuple):
+    """A dense layer."""
+
+    weight: np.ndarray  # float32 [out, in]
+    bias: np.ndarray  # float32 [out]
+    activation: str  # its name in Keras
 
 
 class _DenseConfig(TypedDict, total=False):
@@ -214,4 +141,4 @@ def _read_dense(folder: str, width: int) -> _Dense:
             f"{folder} must contain one dense layer with {width} inputs; linear.weight has shape {list(weight.shape)} "
             f"and linear.bias {list(bias.shape)}"
         )
-    return _Dense(np.asarray(weight), np.asarray(bias), _ACTIVATIONS[name], _KERAS_NAMES[name])
+    return _Dense(np.asarray(weight), np.asarray(bias), _ACTIVATIONS[name])

@@ -151,11 +151,6 @@ class VectorSettings(NamedTuple):
             return ()
         return (self.pooling,) if isinstance(self.pooling, str) else tuple(self.pooling)
 
-    @property
-    def num_vectors(self) -> int:
-        """Number of vectors per text, or per wordpiece without pooling: P * K."""
-        return len(self.layers) * max(1, len(self.poolings))
-
 
 class _EncodedText(NamedTuple):
     """A text converted to model inputs."""
@@ -191,7 +186,7 @@ class TextEncoder:
     ):
         """Store the arguments; nothing is computed yet."""
         self.encoder, self.tokenizer, self.settings = encoder, tokenizer, settings or VectorSettings()
-        self.head, self._computed, self._prompt = head, self.settings, ""
+        self.head, self._poolings, self._prompt = head, self.settings.poolings, ""
         if self.settings.pooling == MODEL:
             if head is None:
                 raise UserError(
@@ -200,9 +195,8 @@ class TextEncoder:
                 )
             if [layer % encoder.config.num_layers for layer in self.settings.layers] != [encoder.config.num_layers - 1]:
                 raise UserError(f"pooling={MODEL} uses the last layer; leave out layers, or choose another pooling")
-            self._computed = self.settings._replace(pooling=head.poolings, dtype="float32")
+            self._poolings = head.model.poolings
             self._prompt = head.prompts.default if self.settings.prompt is None else self.settings.prompt
-            bm25 = head.bm25
         self._batch_size, self._bm25 = batch_size, bm25
         self._devices = {"strategy": strategy, "fixed_shape": fixed_shape}
         self._specials = tokenizer.specials
@@ -224,7 +218,7 @@ class TextEncoder:
     @property
     def width(self) -> int:
         """D, the size of a vector."""
-        return self.head.width if self.settings.pooling == MODEL else self.encoder.config.hidden_size
+        return self.head.model.width if self.settings.pooling == MODEL else self.encoder.config.hidden_size
 
     @property
     def prompts(self) -> Prompts:
@@ -272,35 +266,41 @@ class TextEncoder:
         for pool in self._pools(texts):
             sequences = [window for text in pool for window in text.windows]
             vectors = iter(self._function()(sequences, self._batch_size))
-            for text in pool:
+            of_texts = (self._joined(text, list(itertools.islice(vectors, len(text.windows)))) for text in pool)
+            if self.settings.pooling == MODEL and self.settings.use_windows:
+                pooled = np.stack(list(of_texts)).reshape(len(pool), -1)
+                of_texts = np.asarray(self.head.model.after_pooling(pooled))[:, np.newaxis]
+            for text, of_text in zip(pool, of_texts, strict=True):
                 self.num_texts += 1
                 self.num_wordpieces += len(text.input_ids)
-                of_windows = list(itertools.islice(vectors, len(text.windows)))
-                of_text = self._joined(text, of_windows)
-                if self.settings.pooling == MODEL:
-                    of_text = self.head(of_text)[np.newaxis].astype(self.settings.dtype)
-                yield TextFeatures(next(indices), text.input_ids, of_text)
+                yield TextFeatures(next(indices), text.input_ids, of_text.astype(self.settings.dtype, copy=False))
 
     def _function(self) -> SequenceFunction:
-        key = tuple(self._computed.layers), tuple(self._computed.poolings), self._computed.dtype, self.settings.pooling
+        settings = self.settings
+        key = tuple(settings.layers), tuple(settings.poolings), settings.dtype, settings.use_windows
         if key not in self._functions:
             self._functions[key] = SequenceFunction(self._compute, **self._devices)
         return self._functions[key]
 
     def _compute(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
         """Compute the vectors of a batch: float [B, P * K, D], or without pooling [B, S, K, D]."""
-        if self._computed.pooling == POOLER:
-            return tf.cast(self.encoder.pool(**batch)[:, tf.newaxis], self._computed.dtype)
+        if self.settings.pooling == POOLER:
+            return tf.cast(self.encoder.pool(**batch)[:, tf.newaxis], self.settings.dtype)
         encoded = self.encoder(batch)
+        if self.settings.pooling == MODEL:
+            pooled = self.head.model.pooled(encoded, batch)  # [B, P * D]
+            if not self.settings.use_windows:
+                return self.head.model.after_pooling(pooled)[:, tf.newaxis]
+            return tf.reshape(pooled, [tf.shape(pooled)[0], -1, self.encoder.config.hidden_size])
         layers = [
             encoded["embedding_output"] if layer == layer_pooling.EMBEDDINGS else encoded["encoder_layers"][layer]
-            for layer in self._computed.layers
+            for layer in self.settings.layers
         ]
         input_ids, is_real = batch["input_ids"], batch["input_mask"]
         is_word = is_real
         for special in (self._specials.cls_id, self._specials.sep_id):
             is_word *= tf.cast(input_ids != special, tf.int32)
-        is_weighted = BM25 in self._computed.poolings
+        is_weighted = BM25 in self._poolings
         weights = layer_pooling.bm25_weights(input_ids, is_word, *self._bm25) if is_weighted else None
         pools = {
             "none": lambda layer: layer,
@@ -311,21 +311,16 @@ class TextEncoder:
             "max_no_special": lambda layer: layer_pooling.max_over_positions(layer, is_word),
             BM25: lambda layer: layer_pooling.weighted_mean_over_positions(layer, weights),
         }
-        vectors = []
-        for pooling in self._computed.poolings or ("none",):
-            if pooling in pools:
-                vectors += map(pools[pooling], layers)
-            else:  # of other layers, in the head of a run
-                features = layer_pooling.sequence_features(encoded["encoder_layers"], is_real, pooling)
-                vectors += tf.unstack(features, axis=1)
-        return tf.stack([tf.cast(vector, self._computed.dtype) for vector in vectors], axis=-2)
+        vectors = [pools[pooling](layer) for pooling in self._poolings or ("none",) for layer in layers]
+        return tf.stack([tf.cast(vector, self.settings.dtype) for vector in vectors], axis=-2)
 
     def _pools(self, texts: Iterable[TextOrPair]) -> Iterator[list[_EncodedText]]:
-        bytes_of_vector = self._computed.num_vectors * self.encoder.config.hidden_size * 4
+        num_of_text = len(self.settings.layers) * max(1, len(self._poolings))
+        bytes_of_vector = num_of_text * self.encoder.config.hidden_size * 4
         pool, num_vectors = [], 0
         for text in texts:
             pool.append(self._encoded(text))
-            num_vectors += sum(1 if self._computed.poolings else len(window.input_ids) for window in pool[-1].windows)
+            num_vectors += sum(1 if self._poolings else len(window.input_ids) for window in pool[-1].windows)
             if len(pool) == _POOLED_BATCHES * self._batch_size or num_vectors * bytes_of_vector >= _POOLED_BYTES:
                 yield pool
                 pool, num_vectors = [], 0
@@ -335,10 +330,10 @@ class TextEncoder:
     def _encoded(self, text: TextOrPair) -> _EncodedText:
         first = self.tokenizer.encode(self._prompt + text.text_a)
         second = self.tokenizer.encode(text.text_b) if text.text_b else []
-        max_tokens = self._specials.room(self._computed.max_seq_length, is_pair=bool(second))
+        max_tokens = self._specials.room(self.settings.max_seq_length, is_pair=bool(second))
         if len(first) + len(second) > max_tokens:
             self.num_long += 1
-            if self._computed.use_windows:
+            if self.settings.use_windows:
                 return self._windowed(first, second, max_tokens)
             first, second = truncate_pair(first, second, max_tokens)
         whole = join_texts(first, second, self._specials)
@@ -361,30 +356,29 @@ class TextEncoder:
 
     def _joined(self, text: _EncodedText, vectors: Sequence[np.ndarray]) -> np.ndarray:
         """Combine the vectors of a text's windows, without padding."""
-        if self._computed.pooling == "none":
+        if not self._poolings:
             vectors = [rows[: len(places)] for rows, places in zip(vectors, text.positions, strict=True)]
         if len(vectors) == 1:
             return vectors[0]
-        if self._computed.poolings:
+        if self._poolings:
             num_layers = self.encoder.config.num_layers
-            sizes = [layer_pooling.num_vectors(pooling, num_layers) for pooling in self._computed.poolings]
-            ends = np.cumsum(sizes)[:-1] * len(self._computed.layers)
+            sizes = [layer_pooling.num_vectors(pooling, num_layers) for pooling in self._poolings]
+            ends = np.cumsum(sizes)[:-1] * len(self.settings.layers)
             parts = np.split(np.stack(vectors), ends, axis=1)  # P of [windows, K, D]
             return np.concatenate(
-                [self._over_windows(*each) for each in zip(self._computed.poolings, parts, strict=True)]
+                [
+                    np.max(part, axis=0)
+                    if pooling.startswith("max")
+                    else np.mean(part, axis=0, dtype=np.float32).astype(part.dtype)
+                    for pooling, part in zip(self._poolings, parts, strict=True)
+                ]
             )
         total = np.zeros((len(text.input_ids), *vectors[0].shape[1:]), np.float32)
         count = np.zeros((len(text.input_ids), 1, 1), np.float32)
         for rows, places in zip(vectors, text.positions, strict=True):
             total[places] += rows
             count[places] += 1
-        return (total / count).astype(self._computed.dtype)
-
-    def _over_windows(self, pooling: str, vectors: np.ndarray) -> np.ndarray:
-        """Pool the vectors of windows, [windows, K, D], to [K, D]."""
-        if pooling.startswith("max"):
-            return np.max(vectors, axis=0)
-        return np.mean(vectors, axis=0, dtype=np.float32).astype(self._computed.dtype)
+        return (total / count).astype(self.settings.dtype)
 
 
 def load_text_encoder(
@@ -410,7 +404,7 @@ def load_text_encoder(
         batch_size=options.batch_size,
         strategy=strategy,
         fixed_shape=fixed_shape,
-        head=find_head(options.init_checkpoint, bert_config.hidden_size),
+        head=find_head(options.init_checkpoint, encoder),
     )
 
 

@@ -85,6 +85,12 @@ class SentenceModel(EncoderModel):
         """True if the last layer scales vectors to length 1."""
         return bool(self._layers_after) and self._layers_after[-1] is None
 
+    @property
+    def head_weights(self) -> list[keras.Variable]:
+        """The variables that are not the encoder's."""
+        of_encoder = set(map(id, self.encoder.weights))
+        return [weight for weight in self.weights if id(weight) not in of_encoder]
+
     def get_config(self) -> dict[str, Any]:
         """Return the constructor arguments in a JSON-serializable form."""
         return {**super().get_config(), "poolings": self.poolings, "layers_after": self._layers_after}
@@ -117,8 +123,15 @@ class SentenceModel(EncoderModel):
 
     def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training: bool = False) -> Any:
         """See `EncoderModel.from_encoded`."""
+        return self.after_pooling(self.pooled(encoded, inputs))
+
+    def pooled(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
+        """Concatenate the vectors of all poolings: float32 [B, hidden size * K]."""
         vectors = [self._pooled(encoded, inputs, pooling) for pooling in self.poolings]
-        vector = ops.cast(ops.concatenate(vectors, axis=-1), "float32")  # [B, hidden size * K]
+        return ops.cast(ops.concatenate(vectors, axis=-1), "float32")
+
+    def after_pooling(self, vector: Any) -> Any:
+        """Apply the dense layers and normalization: float32 [B, hidden size * K] to [B, D]."""
         dense_layers = iter(self.dense_layers)
         for layer in self._layers_after:
             vector = next(dense_layers)(vector) if layer else normalized(vector)

@@ -21,6 +21,7 @@ from official_bert.config.sentence_modules import MODEL, encoder_folder
 from official_bert.inference.predictor import Predictor
 from official_bert.inference.sentence_head import find_head
 from official_bert.inference.text_encoder import TextEncoder, VectorSettings
+from official_bert.modeling.encoder import BertEncoder
 from official_bert.support.errors import UserError
 from official_bert.training.model_files import complete_model_flags
 from tests.conftest import GOLDEN, prints_error
@@ -88,7 +89,7 @@ def vectors_of(version, texts):
 
 
 @pytest.mark.slow
-def test_exports_follow_the_folder_and_its_default_prompt(folder, tmp_path):
+def test_exports_follow_the_folder_and_its_default_prompt(folder, head_of, tmp_path):
     texts, unprompted = golden("older")
     prompts = folder / "config_sentence_transformers.json"
     prompts.write_text(json.dumps({"prompts": {"query": "Find: "}, "default_prompt_name": "query"}))
@@ -97,7 +98,7 @@ def test_exports_follow_the_folder_and_its_default_prompt(folder, tmp_path):
     np.testing.assert_allclose(found, expected, atol=1e-5)
     np.testing.assert_allclose(Predictor(folder).embed(texts), expected, atol=1e-5)
     assert np.abs(expected - unprompted).max() > 0.01
-    assert find_head(str(folder), 8).fingerprint != find_head(str(OLDER), 8).fingerprint
+    assert head_of(folder).fingerprint != head_of(OLDER).fingerprint
     edit(folder / POOLING, "include_prompt", False)
     with pytest.raises(UserError, match=r"1_Pooling leaves the prompt out of the vectors"):
         Predictor(folder).embed(texts)
@@ -132,7 +133,7 @@ def test_the_encoder_may_be_in_a_subfolder():
     tokenizer = load_tokenizer(OLDER)
     assert (tokenizer.settings.do_lower_case, tokenizer.settings.strip_accents) == (True, False)
     assert tokenizer.tokenize("Café CAFE") == ["café", "cafe"]
-    assert find_head(str(OLDER / "0_Transformer"), 8) is None
+    assert find_head(str(OLDER / "0_Transformer"), None) is None
     with pytest.raises(UserError, match=r"pooling=model needs the folder of a sentence-transformers model"):
         TextEncoder(None, tokenizer, VectorSettings(pooling=MODEL))
 
@@ -148,13 +149,20 @@ def edit(file, key, value):
     file.write_text(json.dumps(values))
 
 
-def test_keys_of_early_versions_and_activations(folder):
-    pooled = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
+@pytest.fixture(scope="module")
+def head_of():
+    """Return a function that returns the head of a folder, on the encoder of `older`."""
+    encoder = BertEncoder.from_checkpoint(OLDER)
+    return lambda folder: find_head(str(folder), encoder)
+
+
+def test_keys_of_early_versions_and_activations(folder, head_of):
+    pooled = np.random.default_rng(0).standard_normal((2, 24)).astype(np.float32)
     vectors, prints = {}, set()
     for name in ("Tanh", "Identity", "ReLU"):
         edit(folder / "2_Dense/config.json", "activation_function", f"torch.nn.{name}")
-        head = find_head(str(folder), 8)
-        vectors[name] = head(pooled)
+        head = head_of(folder)
+        vectors[name] = np.array(head.model.after_pooling(pooled))
         prints.add(head.fingerprint)
     np.testing.assert_allclose(np.tanh(vectors["Identity"]), vectors["Tanh"], atol=1e-6)
     np.testing.assert_allclose(vectors["Identity"].clip(0), vectors["ReLU"], atol=1e-6)
@@ -162,9 +170,9 @@ def test_keys_of_early_versions_and_activations(folder):
     keys = {f"pooling_mode_{key}": value for key, value in modes.items()}
     (folder / "1_Pooling/config.json").write_text(json.dumps(keys))
     edit(folder / "modules.json", 2, {"type": "sentence_transformers.models.Normalize", "path": "2_Normalize"})
-    head = find_head(str(folder), 8)
-    assert (head.poolings, head.width) == (("cls", "mean"), 16)
-    np.testing.assert_allclose(np.linalg.norm(head(pooled[:2])), 1, atol=1e-6)
+    head = head_of(folder)
+    assert (head.model.poolings, head.model.width) == (("cls", "mean"), 16)
+    np.testing.assert_allclose(np.linalg.norm(head.model.after_pooling(pooled[:, :16]), axis=1), 1, atol=1e-6)
     assert len(prints | {head.fingerprint}) == 4
 
 
@@ -188,20 +196,22 @@ POOLING, DENSE, TEXTS = "1_Pooling/config.json", "2_Dense/config.json", "0_Trans
         (TEXTS, "max_seq_length", "8", "max_seq_length is '8'; it must be a number"),
     ],
 )
-def test_damaged_and_unsupported_files_are_errors(folder, file, key, value, message):
+def test_damaged_and_unsupported_files_are_errors(folder, head_of, file, key, value, message):
     edit(folder / file, key, value)
     with pytest.raises(UserError, match=message):
-        _ = [find_head(str(folder), 8).width, find_head(str(folder), 8).max_seq_length]
+        _ = [head_of(folder).model, head_of(folder).max_seq_length]
 
 
-def test_weights_of_wrong_shapes_are_errors(folder):
+def test_weights_of_wrong_shapes_are_errors(folder, head_of):
+    edit(folder / POOLING, "pooling_mode", "mean")
     with pytest.raises(
-        UserError, match=r"2_Dense must contain one dense layer with 27 inputs; linear\.weight has shape \[7, 24\]"
+        UserError, match=r"2_Dense must contain one dense layer with 8 inputs; linear\.weight has shape \[7, 24\]"
     ):
-        _ = find_head(str(folder), 9).width
+        _ = head_of(folder).model
+    shutil.copytree(OLDER, folder, dirs_exist_ok=True)
     (folder / "2_Dense" / "pytorch_model.bin").unlink()
     with pytest.raises(UserError, match=r"2_Dense has no model\.safetensors"):
-        _ = find_head(str(folder), 8).width
+        _ = head_of(folder).model
     for content, message in (
         ("{}", "list of modules must be a list"),
         ("[]", "names 0 modules; it must name 1 to 32"),
@@ -209,7 +219,7 @@ def test_weights_of_wrong_shapes_are_errors(folder):
     ):
         (folder / "modules.json").write_text(content)
         with pytest.raises(UserError, match=message):
-            _ = find_head(str(folder), 8).width
+            _ = head_of(folder).model
 
 
 def test_mining_uses_the_prompts_of_the_folder(folder, tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+import types
 
 import numpy as np
 import pytest
@@ -232,24 +233,15 @@ def test_several_devices_and_fixed_shapes_give_the_same(plain, unpadded, tokeniz
             np.testing.assert_allclose(text.vectors, other.vectors, atol=1e-5)
 
 
-class HeadOfRun:
-    """The head of a run that pools two layers."""
-
-    poolings, bm25, prompts = ("second_to_last", "cls"), None, NO_PROMPTS
-
-    def __call__(self, vectors):
-        return vectors.reshape(-1)
-
-
 def test_the_head_of_a_run_may_pool_other_layers(unpadded, tokenizer):
     settings = VectorSettings(pooling="model", max_seq_length=64)
-    found = TextEncoder(unpadded, tokenizer, settings, head=HeadOfRun()).features(TEXTS)
-    model = SentenceModel(unpadded, poolings=HeadOfRun.poolings)
+    model = SentenceModel(unpadded, poolings=("second_to_last", "cls"))
+    head = types.SimpleNamespace(model=model, prompts=NO_PROMPTS)
+    found = TextEncoder(unpadded, tokenizer, settings, head=head).features(TEXTS)
     for text, features in zip(TEXTS, found, strict=True):
         expected = model(tokenizer([tuple(text)], max_seq_length=64))
         np.testing.assert_allclose(features.vectors, expected, atol=1e-5)
     long = TextOrPair("the town of the river " * 10)
-    (features,) = TextEncoder(
-        unpadded, tokenizer, settings._replace(max_seq_length=12, use_windows=True), head=HeadOfRun()
-    ).features([long])
+    windows = settings._replace(max_seq_length=12, use_windows=True)
+    (features,) = TextEncoder(unpadded, tokenizer, windows, head=head).features([long])
     assert features.vectors.shape == (1, 2 * unpadded.config.hidden_size)

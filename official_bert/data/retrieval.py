@@ -4,7 +4,6 @@ A collection is a folder with `corpus.jsonl` (`_id`, `text` and optionally `titl
 (`_id`, `text`) and `qrels/<split>.tsv`, the relevance judgments with the columns `query-id`, `corpus-id` and `score`.
 """
 
-import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ import numpy as np
 
 from official_bert.data.tables import Keys, Row, column_number, parse_score, read_jsonl, read_tsv
 from official_bert.metrics.retrieval import check_relevant
-from official_bert.support import files, writing
+from official_bert.support import files
 from official_bert.support.errors import UserError, format_names
 
 _KEYS = Keys(("_id", "text"), optional="title")
@@ -143,22 +142,3 @@ class Bm25Weights(NamedTuple):
         counts[list(num_with.keys())] = list(num_with.values())
         idf = np.log(1 + (num_sentences - counts + 0.5) / (counts + 0.5))
         return cls(idf.astype(np.float32), max(1.0, total_length / max(1, num_sentences)))
-
-    def save(self, path: str) -> None:
-        """Write an NPZ file."""
-        with writing.atomic_write(path, "wb") as sink:
-            np.savez(sink, idf=self.idf, average_length=self.average_length)
-
-    @classmethod
-    def load(cls, path: str, vocab_size: int) -> "Bm25Weights":
-        """Read a file written by `save`."""
-        try:
-            with files.open_file(path, "rb") as source, np.load(source) as arrays:
-                weights = cls(arrays["idf"], float(arrays["average_length"]))
-        except UserError:
-            raise
-        except Exception as error:  # NumPy and zipfile raise many kinds of exceptions for damaged files
-            raise UserError(f"{path} is damaged ({error}); delete it") from error
-        if weights.idf.shape != (vocab_size,) or not math.isfinite(weights.average_length):
-            raise UserError(f"{path} has weights for another vocabulary")
-        return weights

@@ -1,46 +1,42 @@
-"""Sentence vectors stored in a folder (`SentenceIndex`) and nearest-neighbour search over them (`SentenceSearch`).
+"""Vectors in a folder and nearest-neighbour search over them: of sentences, and of any precomputed vectors.
 
 The folder contains `vectors.npy`, unit vectors, float32 [N, 1, D]; `index.json`, their manifest; with the pooling
-"bm25" also `bm25.npz`, the weights of the wordpieces; and for approximate search the files of a `NeighbourGraph`.
+"bm25" also `bm25.npz`, the weights of the wordpieces; in a `VectorIndex` `ids.npz`, the ids of the texts; and for
+approximate search the files of a `NeighbourGraph`.
 """
 
+import hashlib
+import itertools
+import json
 import os
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-
-from official_bert.metrics.retrieval import nearest
-from official_bert.support import writing
-from official_bert.support.errors import UserError, require
-from official_bert.support.manifest import Manifest
-
-if TYPE_CHECKING:
-    from faiss import Index
-import hashlib
-import json
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
-
 from absl import logging
 
-from official_bert.data.feature_files import FeatureLayout, TextFeatures, feature_writer
+from official_bert.data.feature_files import FeatureLayout, TextFeatures, TextId, feature_writer, read_parts
 from official_bert.data.retrieval import BM25, Bm25Weights
 from official_bert.data.text_inputs import TextOrPair, TextSource
 from official_bert.inference.text_encoder import TextEncoder
-from official_bert.metrics.retrieval import normalized
+from official_bert.metrics.retrieval import nearest, normalized
 from official_bert.modeling.pooling import BM25_B, BM25_K1
 from official_bert.modeling.token_model import model_fingerprint
+from official_bert.support import files, writing
 from official_bert.support.console import Progress
+from official_bert.support.errors import UserError, require
+from official_bert.support.manifest import Manifest
 from official_bert.tokenization import Tokenizer
 
-PACKAGE, EXTRA = "faiss", "search"
+if TYPE_CHECKING:
+    from faiss import Index
+
 _GRAPH, _GRAPH_MANIFEST = "graph.faiss", "graph.json"
 _KIND = "HNSW16_SQfp16"  # 16 neighbours per vector, vectors stored in float16
 _EXPANSION = 128  # size of the candidate list when a vector is added (efConstruction)
 _LEAST_CANDIDATES = 128  # minimum number of candidates per query; more are slower and miss less
 _ROWS_AT_A_TIME = 10_000
-_VECTORS, _WEIGHTS, _MANIFEST = "vectors.npy", "bm25.npz", "index.json"
+_VECTORS, _WEIGHTS, _IDS, _MANIFEST = "vectors.npy", "bm25.npz", "ids.npz", "index.json"
 
 
 class NeighbourGraph:
@@ -79,7 +75,7 @@ def neighbour_graph(
     Args:
       vectors: float32 [N, D], of length 1 up to rounding.
     """
-    require(PACKAGE, extra=EXTRA)
+    require("faiss", extra="search")
     import faiss
 
     path, manifest_path = os.path.join(folder, _GRAPH), os.path.join(folder, _GRAPH_MANIFEST)
@@ -148,48 +144,26 @@ def sentence_vectors(texts: Iterable[TextOrPair], encoder: TextEncoder) -> Itera
 
 
 class SentenceIndex:
-    """A folder of sentence vectors."""
+    """A folder of vectors."""
 
-    def __init__(self, folder: str, provenance: Mapping[str, Any] | None):
-        """Store the arguments; nothing is read yet, except a manifest without `provenance`.
+    def __init__(self, folder: str, provenance: Mapping[str, Any]):
+        """Store the arguments; nothing is read yet.
 
         Args:
-          provenance: everything that determines the vectors, for a `Manifest`; None to accept the existing vectors
-            whatever their origin.
+          provenance: everything that determines the vectors, for a `Manifest`.
         """
-        self._folder = folder
-        if provenance is None:
-            known = Manifest.read_or_none(self._manifest_path)
-            provenance = known.provenance if known else {}
-        self._provenance = provenance
+        self._folder, self._provenance = folder, provenance
+        self._manifest_path = self.path(_MANIFEST)
 
-    @property
-    def weights_path(self) -> str:
-        return os.path.join(self._folder, _WEIGHTS)
+    def path(self, name: str) -> str:
+        """Return the path of a file of the folder."""
+        return os.path.join(self._folder, name)
 
-    @property
-    def _manifest_path(self) -> str:
-        return os.path.join(self._folder, _MANIFEST)
-
-    def open(self, num_sentences: int | None = None, width: int | None = None) -> np.ndarray | None:
-        """Memory-map the vectors if they exist and are up to date; otherwise log the reason.
-
-        Returns:
-          float32 [N, D], read-only, or None.
-        """
-        what = f"the index in {self._folder}"
-        if Manifest.read_if_current(self._manifest_path, self._provenance, what) is None:
+    def open(self) -> np.ndarray | None:
+        """Memory-map the vectors, float32 [N, D], if they exist and are up to date; otherwise log the reason."""
+        if Manifest.read_if_current(self._manifest_path, self._provenance, f"the index in {self._folder}") is None:
             return None
-        try:
-            vectors = np.load(os.path.join(self._folder, _VECTORS), mmap_mode="r")
-            expected = (num_sentences or len(vectors), 1, width or vectors.shape[-1])
-            if vectors.shape == expected and vectors.dtype == np.float32:
-                return vectors[:, 0]
-            reason = f"{vectors.dtype} {list(vectors.shape)}"
-        except (OSError, ValueError) as error:
-            reason = error
-        logging.info("%s is damaged: %s: %s; rebuilding it", what, _VECTORS, reason)
-        return None
+        return np.load(self.path(_VECTORS), mmap_mode="r")[:, 0]
 
     def graph(self, vectors: np.ndarray) -> NeighbourGraph:
         """Return the graph for approximate search in the vectors from `open`; build and store it if needed."""
@@ -200,28 +174,25 @@ class SentenceIndex:
         self,
         vectors: Iterable[np.ndarray],
         width: int,
-        bm25: Bm25Weights | None,
         report: Callable[[int], None],
-        *,
-        more_files: Sequence[str] = (),
+        more: Mapping[str, Callable[[], Mapping[str, Any]]],
     ) -> None:
-        """Write the vectors, then the manifest that marks them as complete.
+        """Write the vectors, float32 [D] each, then other arrays, then the manifest that marks all as complete.
 
         Args:
-          vectors: one float32 [D] per sentence.
+          more: functions that return the arrays of NPZ files, by file name.
         """
         writing.make_folders(self._folder)
         writing.remove(self._manifest_path)
-        written = [_VECTORS, *more_files]
-        if bm25 is not None:
-            bm25.save(self.weights_path)
-            written.append(_WEIGHTS)
         layout = FeatureLayout(layers=(0,), width=width, is_pooled=True)
-        with feature_writer(os.path.join(self._folder, _VECTORS), "npy", layout, tokens_of=list) as write:
+        with feature_writer(self.path(_VECTORS), "npy", layout, tokens_of=list) as write:
             for number, vector in enumerate(vectors):
                 write(TextFeatures(number, (), vector[np.newaxis]))
                 report(number + 1)
-        Manifest.write(self._manifest_path, self._provenance, written)
+        for name, arrays in more.items():
+            with writing.atomic_write(self.path(name), "wb") as sink:
+                np.savez(sink, **arrays())
+        Manifest.write(self._manifest_path, self._provenance, [_VECTORS, *more])
 
 
 class SentenceSearch:
@@ -240,34 +211,35 @@ class SentenceSearch:
         self.lines: dict[TextOrPair, list[int]] = {}
         for line, text in sentences:
             self.lines.setdefault(text, []).append(line)
-        size, width = len(self.lines), encoder.width
         index = SentenceIndex(index_dir, self._provenance(encoder)) if index_dir is not None else None
-        vectors = index and index.open(size, width)
+        vectors = index and index.open()
         weights = None
         if encoder.settings.pooling == BM25:
             if vectors is not None:
-                weights = Bm25Weights.load(index.weights_path, len(encoder.tokenizer))
+                with np.load(index.path(_WEIGHTS)) as arrays:
+                    weights = Bm25Weights(arrays["idf"], float(arrays["average_length"]))
             else:
                 weights = sentence_weights((text for text, lines in self.lines.items() for _ in lines), encoder)
         self.encoder = encoder.with_settings(encoder.settings, bm25=weights)  # computes the vectors of queries
         if vectors is not None:
-            logging.info("%s: reusing the vectors of %s candidates", index_dir, f"{size:,}")
+            logging.info("%s: reusing the vectors of %s candidates", index_dir, f"{len(vectors):,}")
         else:
-            vectors = self._computed(index, weights, size, width)
+            vectors = self._computed(index, weights)
         self.vectors: np.ndarray = vectors  # float32 [N, D], of length 1 up to rounding
         self._graph = index.graph(vectors) if is_approximate else None
 
-    def _computed(self, index: SentenceIndex | None, weights: Bm25Weights | None, size: int, width: int) -> np.ndarray:
+    def _computed(self, index: SentenceIndex | None, weights: Bm25Weights | None) -> np.ndarray:
         computed = sentence_vectors(self.lines, self.encoder)
-        with Progress("computing vectors", size, "candidates") as progress:
-            if index is not None:
-                index.write(computed, width, weights, progress.update)
-                return index.open(size, width)
-            vectors = np.empty((size, width), np.float32)
-            for row, vector in enumerate(computed):
-                vectors[row] = vector
-                progress.update(row + 1)
-            return vectors
+        with Progress("computing vectors", len(self.lines), "candidates") as progress:
+            if index is None:
+                vectors = np.empty((len(self.lines), self.encoder.width), np.float32)
+                for row, vector in enumerate(computed):
+                    vectors[row] = vector
+                    progress.update(row + 1)
+                return vectors
+            more = {_WEIGHTS: weights._asdict} if weights else {}
+            index.write(computed, self.encoder.width, progress.update, more)
+            return index.open()
 
     def _provenance(self, encoder: TextEncoder) -> dict[str, Any]:
         """Return everything that determines the vectors, by its name in messages."""
@@ -303,3 +275,91 @@ class SentenceSearch:
             for best, similarities in zip(rows, cosines, strict=True)
         ]
         return [best[:top_k] for best in ranked]
+
+
+class _Ids(NamedTuple):
+    """The ids of N texts: the index of each file in `names`, int32 [N], and the number in that file, int64 [N]."""
+
+    files: np.ndarray
+    numbers: np.ndarray
+    names: np.ndarray
+
+
+class VectorIndex:
+    """Unit vectors with the ids of their texts, stored in a folder; uses 12 bytes of memory per vector.
+
+    Attributes:
+      vectors: float32 [N, D], of length 1 up to rounding, memory-mapped.
+    """
+
+    def __init__(self, folder: str, parts: Sequence[str] | None = None, *, is_approximate: bool = False):
+        """Open an index; build it first if it is missing, damaged or was built from other parts.
+
+        Args:
+          folder: the folder of the index, which also contains the files of a `SentenceIndex`.
+          parts: files of `data.feature_files`, in row order; None to open an existing index.
+          is_approximate: whether to search with a `NeighbourGraph`, which is kept in the folder.
+
+        Raises:
+          UserError: a part cannot be read, there are no vectors, or the index cannot be read or written.
+        """
+        if parts is None:
+            known = Manifest.read_or_none(os.path.join(folder, _MANIFEST))
+            provenance = known.provenance if known and _IDS in known.num_bytes else {}
+        else:
+            provenance = {
+                "parts": [[os.path.basename(part), files.size(part), files.modified_ns(part)] for part in parts]
+            }
+        index = SentenceIndex(folder, provenance)
+        vectors = index.open()
+        if vectors is None:
+            if parts is None:
+                raise UserError(f"{folder} has no index with text ids; give the parts to build it from")
+            _make(index, parts)
+            vectors = index.open()
+        self.vectors: np.ndarray = vectors
+        with np.load(index.path(_IDS), allow_pickle=False) as arrays:
+            self._ids = _Ids(**arrays)
+        self._graph = index.graph(vectors) if is_approximate else None
+
+    def nearest(self, queries: np.ndarray, top_k: int) -> list[list[tuple[TextId, float]]]:
+        """Find the texts with the largest cosine similarity to each query.
+
+        Args:
+          queries: float [Q, D].
+          top_k: number of texts to find.
+
+        Returns:
+          For each query, the ids of the texts and their similarities, best first.
+        """
+        unit = normalized(queries).astype(np.float32)
+        rows, cosines = self._graph.nearest(unit, top_k) if self._graph else nearest(self.vectors, unit, top_k)
+        return [
+            [(self._id(row), float(cosine)) for row, cosine in zip(*best, strict=True)]
+            for best in zip(rows, cosines, strict=True)
+        ]
+
+    def _id(self, row: int) -> TextId:
+        return TextId(str(self._ids.names[self._ids.files[row]]), int(self._ids.numbers[row]))
+
+
+def _make(index: SentenceIndex, parts: Sequence[str]) -> None:
+    """Build the index from the vectors of the parts, block by block, with their ids."""
+    blocks = read_parts(parts)
+    first = next(blocks, None)
+    if first is None:
+        raise UserError("the parts have no vectors")
+    names: dict[str, int] = {}
+    file_rows, numbers = [], []
+
+    def vectors() -> Iterator[np.ndarray]:
+        for block in itertools.chain([first], blocks):
+            file_rows.append(np.array([names.setdefault(text.file, len(names)) for text in block.ids], np.int32))
+            numbers.append(np.array([text.number for text in block.ids], np.int64))
+            yield from normalized(block.vectors).astype(np.float32)
+
+    def ids() -> dict[str, np.ndarray]:
+        return _Ids(np.concatenate(file_rows), np.concatenate(numbers), np.array(list(names)))._asdict()
+
+    with Progress("indexing", None, "vectors") as progress:
+        index.write(vectors(), first.vectors.shape[1], progress.update, {_IDS: ids})

@@ -7,9 +7,8 @@ import pytest
 import tensorflow as tf
 
 from official_bert.commands import run_classifier
-from official_bert.inference.finished_runs import export, load_export
+from official_bert.inference.finished_runs import export, load_export, save_model
 from official_bert.inference.predictor import Predictor
-from official_bert.inference.saving import save_model
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import ClassificationModel, SpanModel
 from official_bert.modeling.pretraining import PretrainingModel

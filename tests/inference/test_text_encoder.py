@@ -16,7 +16,6 @@ from official_bert.inference.text_encoder import TextEncoder, VectorSettings
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.sentence import SentenceModel
-from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.devices import mirrored_strategy
 
@@ -123,20 +122,6 @@ def test_bm25_is_the_mean_with_weights_counted_by_hand(plain, unpadded, tokenize
             expected += of_sentence / count * vector
             total += of_sentence / count
         np.testing.assert_allclose(found.vectors, expected / (total or 1), atol=1e-5)
-
-
-def test_bm25_weights_are_kept_in_a_file(tmp_path):
-    weights = Bm25Weights.fit([[1, 2, 2], [2, 3]], 5)
-    path = str(tmp_path / "bm25.npz")
-    weights.save(path)
-    loaded = Bm25Weights.load(path, 5)
-    np.testing.assert_array_equal(loaded.idf, weights.idf)
-    assert loaded.average_length == weights.average_length == 2.5
-    with pytest.raises(UserError, match="another vocabulary"):
-        Bm25Weights.load(path, 6)
-    (tmp_path / "bm25.npz").write_bytes((tmp_path / "bm25.npz").read_bytes()[:100])
-    with pytest.raises(UserError, match="is damaged"):
-        Bm25Weights.load(path, 5)
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from official_bert.data.feature_files import TextId, VectorBlock, write_npy, write_tfrecord
-from official_bert.inference.vector_index import VectorIndex
+from official_bert.inference.sentence_index import VectorIndex
 from official_bert.metrics.retrieval import normalized
 from official_bert.support.errors import UserError
 

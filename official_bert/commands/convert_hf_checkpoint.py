@@ -110,8 +110,7 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
 
     from official_bert.checkpoints import safetensors
     from official_bert.tokenization import read_vocabulary_file
-    from official_bert.tokenization.hf_wordpiece import read_settings
-    from official_bert.tokenization.tokenizer_files import find_vocabulary
+    from official_bert.tokenization.tokenizer_files import find_vocabulary, read_settings
     from official_bert.tokenization.vocab import CLS, SEP, UNK
     from official_bert.training.model_folder import CHECKPOINT_FILE, write_model
     from official_bert.training.run_folder import BERT_CONFIG_FILE, read_labels

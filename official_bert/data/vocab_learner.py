@@ -18,9 +18,8 @@ from official_bert.config.text_settings import TextSettings
 from official_bert.data.corpus_files import corpus_parts, read_lines
 from official_bert.support.console import Progress
 from official_bert.support.errors import UserError, folder_of_tensorflow_text
-from official_bert.tokenization import vocab
+from official_bert.tokenization import BasicTokenizer, WordpieceTokenizer, vocab
 from official_bert.tokenization.vocab import CONTINUATION, UNK, Vocabulary
-from official_bert.tokenization.wordpiece import WordpieceTokenizer, word_tokenizer
 
 _STRINGS_BETWEEN_UPDATES = 10_000
 SPECIAL_PIECES = (vocab.PAD, vocab.UNK, vocab.CLS, vocab.SEP, vocab.MASK)
@@ -46,7 +45,7 @@ def count_corpus_words(paths: Sequence[str], flags: CorpusFlags) -> Counter[str]
 
 
 def count_words(lines: Iterable[str], settings: TextSettings) -> Counter[str]:
-    tokenizer = word_tokenizer(settings)
+    tokenizer = BasicTokenizer(**settings._asdict())
     # White-space separated words repeat so often that counting them first and splitting each once is much faster.
     spaced = Counter(word for line in lines for word in line.split(" "))
     counts: Counter[str] = Counter()

@@ -285,9 +285,9 @@ XLM_ROBERTA = _family(
     "an XLM-RoBERTa",
     XlmRobertaConfig,
     "XLMRoberta",
-    f"{_TOKENIZERS}.shifted_tokenizer.XlmRobertaTokenizer",
+    f"{_TOKENIZERS}.sentencepiece_tokenizer.XlmRobertaTokenizer",
     30522,
 )
 CAMEMBERT = _family(
-    "a CamemBERT", CamembertConfig, "Camembert", f"{_TOKENIZERS}.shifted_tokenizer.CamembertTokenizer", 30522
+    "a CamemBERT", CamembertConfig, "Camembert", f"{_TOKENIZERS}.sentencepiece_tokenizer.CamembertTokenizer", 30522
 )

@@ -1,8 +1,9 @@
 """Tokenizers: a faster version of the reference's WordPiece tokenizer, SentencePiece and byte-level BPE."""
 
-from official_bert.tokenization.full_tokenizer import FullTokenizer
+from official_bert.tokenization.full_tokenizer import BasicTokenizer, FullTokenizer, WordpieceTokenizer
 from official_bert.tokenization.sentencepiece_tokenizer import SentencePieceTokenizer
 from official_bert.tokenization.tokenizer import (
+    EncodingWithOffsets,
     Tokenizer,
     load_tokenizer,
     read_tokenizer,
@@ -10,7 +11,6 @@ from official_bert.tokenization.tokenizer import (
     read_vocabulary_file,
 )
 from official_bert.tokenization.vocab import Vocabulary, load_vocab
-from official_bert.tokenization.wordpiece import BasicTokenizer, EncodingWithOffsets, WordpieceTokenizer
 
 __all__ = [
     "BasicTokenizer",

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, TypedDict
+from typing import Any, TypedDict
 
 from official_bert.config.model_formats import MERGES_FILE, model_folder
 from official_bert.config.text_settings import TextSettings
@@ -19,18 +19,17 @@ from official_bert.tokenization.hf_tokenizer import (
     check_class,
     check_declared,
     check_template,
+    complete_token,
     read_added_tokens,
     read_tokenizer_config,
     steps_of,
-    template_of,
+    tokenizer_json,
 )
 from official_bert.tokenization.sequences import LAYOUT, NAMES, RobertaSequences
-from official_bert.tokenization.tokenizer import Tokenizer
+from official_bert.tokenization.tokenizer import EncodingWithOffsets, Tokenizer, encodable, to_unicode
 from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabulary
-from official_bert.tokenization.wordpiece import EncodingWithOffsets, to_unicode
 
 _PREFIX_KEY = "add_prefix_space"
-_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")  # of an added token
 _FOR_UNKNOWN = ("unk_token", "fuse_unk", "byte_fallback")
 _MODEL = {
     "type": ("BPE",),
@@ -66,18 +65,17 @@ class _Preset(TypedDict, total=False):
 
 
 class BpeVocabulary(Vocabulary):
-    """Tokens of a byte-level BPE, and the merges that build them from bytes.
+    """Tokens of a byte-level BPE, and the merges that build them from bytes."""
 
-    Attributes:
-      merges: pairs of tokens to merge, in order of priority.
-      adds_prefix_space: whether text is encoded as if a space preceded it.
-      added: tokens that are found in a text before it is split into words.
-    """
-
-    file_name: ClassVar[str] = BPE_FILE
-    their_file_name: ClassVar[str] = TOKENIZER_FILE
-    changes_text: ClassVar[bool] = False
-    marks_first_word: ClassVar[bool] = False
+    file_name = BPE_FILE
+    their_file_name = TOKENIZER_FILE
+    changes_text = False
+    marks_first_word = False
+    can_grow = False
+    marker = _SPACE
+    special_names = NAMES
+    layout = LAYOUT
+    advice = "is this a RoBERTa vocabulary?"
 
     def __init__(
         self,
@@ -89,7 +87,9 @@ class BpeVocabulary(Vocabulary):
         added: Sequence[AddedToken] = (),
     ):
         super().__init__(token_to_id, source)
-        self.merges, self.adds_prefix_space, self.added = [*map(tuple, merges)], adds_prefix_space, [*added]
+        self.merges = [*map(tuple, merges)]  # pairs of tokens to merge, in order of priority
+        self.adds_prefix_space = adds_prefix_space  # whether text is encoded as if a space preceded it
+        self.added = added  # found in a text before it is split into words
         self._whole = {*NAMES.values(), *(token["content"] for token in added)}  # not made of bytes
 
     @classmethod
@@ -99,7 +99,8 @@ class BpeVocabulary(Vocabulary):
         folder = os.path.dirname(vocab_file)
         names = {key: NAMES[name] for key, name in SPECIALS.items()}
         check_class(folder, names, "RobertaTokenizer", "LongformerTokenizer", "BartTokenizer")
-        if isinstance(values.get("model"), dict):  # else the id of a token
+        is_tokenizer_json = isinstance(values.get("model"), dict)  # else the id of a token
+        if is_tokenizer_json:
             text_files.check_json(values, TokenizerJson, vocab_file)
             added = read_added_tokens(folder, values)
             pieces, merges, adds_prefix_space = _read_model(values, vocab_file)
@@ -125,43 +126,34 @@ class BpeVocabulary(Vocabulary):
                     f"{vocab_file}: the added token {token['content']!r:.80} has another id in the vocabulary"
                 )
         _check(vocab_file, pieces, merges)
-        added = [
-            {"content": token["content"], **{flag: token.get(flag, False) for flag in _FLAGS}}
-            for token in added
-            if token["content"] not in NAMES.values()
-        ]
-        return cls(pieces, merges, vocab_file, adds_prefix_space=adds_prefix_space, added=added)
+        added = [complete_token(token) for token in added if token["content"] not in NAMES.values()]
+        made = cls(pieces, merges, vocab_file, adds_prefix_space=adds_prefix_space, added=added)
+        if is_tokenizer_json:
+            check_template(values, vocab_file, made.template)
+        return made
 
     @property
     def contents(self) -> list:
         """The settings that determine the ids of a text."""
         return [*self.token_to_id.items(), *self.merges, self.adds_prefix_space, *self.added]
 
-    def continues(self, trained: Vocabulary) -> bool:
-        """Return True if the two are equal: with other merges, texts are split differently."""
-        return self.fingerprint == trained.fingerprint
-
     @property
     def file_content(self) -> bytes:
         """The content of a `tokenizer.json`, readable by `transformers`."""
         pair = {name: [self.name_of(name), self.token_to_id[self.name_of(name)]] for name in (SEP, CLS)}
         space = {_PREFIX_KEY: self.adds_prefix_space, "trim_offsets": True}
-        values = {
-            "version": "1.0",
-            "truncation": None,
-            "padding": None,
-            "added_tokens": [
-                {"id": self.token_to_id[name], "content": name, "single_word": False, "lstrip": special == MASK}
-                | {"rstrip": False, "normalized": False, "special": True}
-                for special, name in NAMES.items()
-                if name in self.token_to_id
-            ]
-            + [{"id": self.token_to_id[token["content"]], **token} for token in self.added],
-            "normalizer": None,
-            "pre_tokenizer": {"type": "ByteLevel", **space, "use_regex": True},
-            "post_processor": {"type": "RobertaProcessing", "sep": pair[SEP], "cls": pair[CLS], **space},
-            "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
-            "model": {
+        specials = [
+            complete_token({"content": name}, lstrip=special == MASK, special=True)
+            for special, name in NAMES.items()
+            if name in self.token_to_id
+        ]
+        values = tokenizer_json(
+            added_tokens=[{"id": self.token_to_id[token["content"]], **token} for token in [*specials, *self.added]],
+            normalizer=None,
+            pre_tokenizer={"type": "ByteLevel", **space, "use_regex": True},
+            post_processor={"type": "RobertaProcessing", "sep": pair[SEP], "cls": pair[CLS], **space},
+            decoder={"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+            model={
                 "type": "BPE",
                 "dropout": None,
                 "unk_token": None,
@@ -172,19 +164,12 @@ class BpeVocabulary(Vocabulary):
                 "vocab": self.token_to_id,
                 "merges": self.merges,
             },
-        }
+        )
         return (json.dumps(values, indent=1, ensure_ascii=False) + "\n").encode()
-
-    def name_of(self, special: str) -> str:
-        return NAMES.get(special, special)
 
     def continues_word(self, token: str) -> bool:
         """Return True if a token continues the previous token's word: it does not begin with a space."""
         return token not in self._whole and (not token.startswith((_SPACE, "<")) or token == "<")
-
-    def characters_of(self, token: str) -> str:
-        """Return a token without its word-start marker."""
-        return token.removeprefix(_SPACE)
 
     def shown(self, token: str) -> str:
         """Return the text of a token, including its leading space."""
@@ -194,9 +179,6 @@ class BpeVocabulary(Vocabulary):
         """Return the text of tokens; special tokens are set off by spaces."""
         parts = (f" {token} ".encode() if token in self._whole else _text_of(token) for token in tokens)
         return b"".join(parts).decode("utf-8", "replace").strip(" ")
-
-    def _advice_on(self, missing: str) -> str:
-        return "is this a RoBERTa vocabulary?"
 
 
 class BpeTokenizer(RobertaSequences, Tokenizer):
@@ -213,20 +195,13 @@ class BpeTokenizer(RobertaSequences, Tokenizer):
     vocabulary: BpeVocabulary
 
     def __init__(self, vocab_file: str | os.PathLike[str] | BpeVocabulary):
-        """Read the vocabulary.
-
-        Args:
-          vocab_file: a `tokenizer.json`, or a `vocab.json` beside a `merges.txt`; or a vocabulary that is already
-            loaded.
-        """
+        """Read a `tokenizer.json`, or a `vocab.json` beside a `merges.txt`; or take a vocabulary that is loaded."""
         require("tokenizers", "bpe")
         from tokenizers import AddedToken as Added
         from tokenizers import Tokenizer as Splitter
         from tokenizers import models, pre_tokenizers
 
-        if not isinstance(vocab_file, BpeVocabulary):
-            vocab_file = BpeVocabulary.from_file(os.fspath(vocab_file))
-        self.vocabulary = vocab_file
+        self.vocabulary = BpeVocabulary.loaded(vocab_file)
         self.vocabulary.require(UNK, CLS, SEP, PAD)
         self.settings = TextSettings(do_lower_case=False)
         try:
@@ -238,12 +213,6 @@ class BpeTokenizer(RobertaSequences, Tokenizer):
         self._splitter.add_tokens([Added(**token) for token in self.vocabulary.added])
         self._added = tuple(token["content"] for token in self.vocabulary.added)
 
-    @classmethod
-    def with_settings(cls, vocabulary: str | BpeVocabulary, settings: TextSettings) -> "BpeTokenizer":
-        """Make a tokenizer; UserError for settings that change the text."""
-        settings.require_unchanged_text("a byte-level BPE")
-        return cls(vocabulary)
-
     def to_tokenizer_json(self) -> dict[str, Any]:
         """Make the content of a `tokenizer.json` with the same ids."""
         return json.loads(self.vocabulary.file_content)
@@ -253,7 +222,9 @@ class BpeTokenizer(RobertaSequences, Tokenizer):
 
     def encode(self, text: str | bytes) -> list[int]:
         """Split a text into tokens and return their ids, without special tokens; see `Tokenizer.encode`."""
-        return self._splitter.encode(_encodable(text), add_special_tokens=False).ids
+        text = to_unicode(text)
+        text = text if text.isascii() else encodable(text)[0]
+        return self._splitter.encode(text, add_special_tokens=False).ids
 
     def encode_word(self, word: str | bytes) -> list[int]:
         """Encode a word of pretokenized text, as if preceded by a space."""
@@ -267,9 +238,7 @@ class BpeTokenizer(RobertaSequences, Tokenizer):
           `ids` are those of `encode`. The range of a token covers the characters of its bytes without surrounding white
           space; a token that is only white space covers all of it.
         """
-        text = to_unicode(text)
-        places = [place for place, character in enumerate(text) if not "\ud800" <= character <= "\udfff"]
-        kept = text if len(places) == len(text) else "".join(text[place] for place in places)
+        kept, places = encodable(to_unicode(text))
         found = self._splitter.encode(kept, add_special_tokens=False)
         starts, ends, last = [], [], 0
         for start, end in found.offsets:
@@ -284,12 +253,6 @@ class BpeTokenizer(RobertaSequences, Tokenizer):
 
 def _text_of(token: str) -> bytes:
     return bytes(_BYTES.get(character, ord("?")) for character in token)
-
-
-def _encodable(text: str | bytes) -> str:
-    """Drop lone surrogates, which UTF-8 cannot encode."""
-    text = to_unicode(text)
-    return text if text.isascii() else text.encode("utf-8", "ignore").decode()
 
 
 def _read_model(values: TokenizerJson, path: str) -> tuple[dict[str, int], list, bool]:
@@ -309,9 +272,6 @@ def _read_model(values: TokenizerJson, path: str) -> tuple[dict[str, int], list,
         )
     has_all = model["vocab"].keys() >= _BYTES.keys()  # then no text has an unknown part
     check_declared(model, _MODEL | (dict.fromkeys(_FOR_UNKNOWN) if has_all else {}), path, "model")
-    ids = {token["content"]: token.get("id") for token in values.get("added_tokens") or ()} | model["vocab"]
-    names = [[NAMES[special], ids.get(NAMES[special])] for special in (CLS, SEP)]
-    check_template(values, path, template_of(*names, **LAYOUT))
     merges = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
     return dict(model["vocab"]), merges, bool(steps[0][1].get(_PREFIX_KEY, False))
 

@@ -1,32 +1,26 @@
-"""`FullTokenizer`: BERT's WordPiece tokenizer."""
+"""BERT's WordPiece tokenizer: text to words, words to wordpieces, and the added tokens between them.
 
+Added tokens are found as the library `tokenizers` does. A token that is not `normalized` is found in the text as it is;
+the others are found in the remaining parts after normalization. At each place the longest token counts, from left to
+right. White space around a token makes no wordpieces, so `lstrip` and `rstrip` have no effect on ids.
+"""
+
+import dataclasses
+import itertools
 import os
 import re
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
 
 from official_bert.config.text_settings import TextSettings
-from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.tokenization import characters
-from official_bert.tokenization.added_tokens import TokenFinder, normalized_tokens, raw_tokens
-from official_bert.tokenization.hf_wordpiece import (
-    BERT_SPLIT,
-    SPLIT_AT_WHITE_SPACE,
-    bert_normalizer,
-    bert_post_processor,
-)
-from official_bert.tokenization.tokenizer import Tokenizer
-from official_bert.tokenization.vocab import CLS, CONTINUATION, SEP, UNK, Vocabulary
-from official_bert.tokenization.wordpiece import (
-    EncodingWithOffsets,
-    WordpieceTokenizer,
-    align_word,
-    to_unicode,
-    word_tokenizer,
-)
+from official_bert.tokenization.hf_tokenizer import BERT_SPLIT, SPLIT_AT_WHITE_SPACE, AddedToken, tokenizer_json
+from official_bert.tokenization.tokenizer import EncodingWithOffsets, Tokenizer, to_unicode
+from official_bert.tokenization.vocab import CLS, CONTINUATION, MAX_CHARACTERS_PER_WORD, SEP, UNK, Vocabulary
 
 # These limit a tokenizer's memory to about 200 MB for any corpus, plus 110 MB for words with offsets.
 MAX_CACHED_WORDS = 1 << 20
@@ -36,10 +30,133 @@ MAX_ALIGNED_LENGTH = 40  # characters; text without spaces is one long "word" th
 # `str.split` splits at these control characters, but the tokenizer deletes them first: "a\x0bb" is one word.
 _DELETED = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"
 _DELETED_SEPARATORS = re.compile(f"[{_DELETED}]")
-# A word to align; where the separators are not deleted, `align_word` splits at them.
+# A word to align; where the separators are not deleted, aligning splits at them.
 _WORDS = re.compile(rf"[\S{_DELETED}]+")
 _ALL = re.compile(".+", re.DOTALL)
+_PARTS, _WHOLE = re.compile(r"\S+"), re.compile(r"\S(?:.*\S)?", re.DOTALL)
 _SUSPICIOUS_SHARE = 0.2  # fraction of the wordpieces; below 1% for texts that suit a published vocabulary
+# Other_Alphabetic of Unicode that is not a mark: circled and squared letters.
+_CIRCLED = frozenset(
+    chr(code) for first, last in ((0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189))
+    for code in range(first, last + 1)
+)  # fmt: skip
+_JOINERS = "\u200c\u200d"
+
+
+@dataclasses.dataclass(eq=False)
+class BasicTokenizer:
+    """Splits text into words: it cleans text, separates punctuation and CJK characters, and optionally lowercases."""
+
+    do_lower_case: bool = True  # whether to lowercase and strip accents
+    strip_accents: bool = True  # whether lowercasing strips accents; for this and the others see `TextSettings`
+    tokenize_chinese_chars: bool = True
+    strip_accents_only: bool = False
+    basic_tokenize: bool = True
+
+    def __post_init__(self):
+        self._settings = TextSettings(**vars(self)).check()
+
+    def tokenize(self, text: str | bytes) -> list[str]:
+        """Split a text into words."""
+        return characters.rewrite(to_unicode(text), self._settings).split()
+
+
+@dataclasses.dataclass(eq=False)
+class WordpieceTokenizer:
+    """Splits words into wordpieces, greedily taking the longest match from left to right."""
+
+    # the wordpieces, such as the keys of the result of `load_vocab`
+    vocab: Collection[str] = dataclasses.field(repr=False)
+    unk_token: str = UNK  # token for a word that cannot be split into wordpieces
+    # maximum number of characters of a word; a longer one is unknown
+    max_input_chars_per_word: int = MAX_CHARACTERS_PER_WORD
+    keeps_long_words: bool = False  # whether a longer word is kept if the vocabulary contains it
+
+    def __post_init__(self):
+        self._max_wordpiece_length = max(map(len, self.vocab), default=0)
+
+    def tokenize(self, text: str | bytes) -> list[str]:
+        """Split words that are separated by white space.
+
+        Returns:
+          Wordpieces; a vocabulary with "harbour", "##mast" and "##ers" gives `["harbour", "##mast", "##ers"]` for
+          `"harbourmasters"`, and without "##ers" only `["[UNK]"]`.
+        """
+        return [token for word in to_unicode(text).split() for token in self.split_word(word)]
+
+    def split_word(self, word: str, *, is_continuation: bool = False) -> list[str]:
+        """Split a single word, or the remainder of a word; see `tokenize`."""
+        if len(word) > self.max_input_chars_per_word:
+            return [word if self.keeps_long_words and word in self.vocab else self.unk_token]
+        tokens = []
+        start, prefix = 0, CONTINUATION if is_continuation else ""
+        while start < len(word):
+            # No match can be longer than the longest wordpiece: start the search there.
+            end = min(len(word), start + self._max_wordpiece_length - len(prefix))
+            while end > start and prefix + word[start:end] not in self.vocab:
+                end -= 1
+            if end <= start:
+                return [self.unk_token]
+            tokens.append(prefix + word[start:end])
+            start, prefix = end, CONTINUATION
+        return tokens
+
+
+def is_of_word(character: str) -> bool:
+    r"""Return True for the characters of `\w` in the regular expressions of `tokenizers`."""
+    category = unicodedata.category(character)
+    return category[0] in "LM" or category in ("Nd", "Nl", "Pc") or character in _CIRCLED or character in _JOINERS
+
+
+class TokenFinder:
+    """Splits text at tokens, if there are any."""
+
+    def __init__(self, tokens: Mapping[str, AddedToken], *, is_spaced: bool):
+        self.tokens = tokens  # what to find, and the token that it is
+        self._is_spaced = is_spaced
+        self._pattern = re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))))
+
+    def split(self, text: str) -> Iterator[tuple[str | None, int, int]]:
+        """Return the parts of a text in order: an added token or None, start and end."""
+        last = 0
+        for match in self._pattern.finditer(text) if self.tokens else ():
+            token, (start, end) = self.tokens[match.group()], match.span()
+            if token["single_word"] and (
+                self._is_word(text[max(start - 2, 0) : start][::-1]) or self._is_word(text[end : end + 2])
+            ):
+                continue
+            if last < start:
+                yield None, last, start
+            yield token["content"], start, end
+            last = end
+        if last < len(text):
+            yield None, last, len(text)
+
+    def _is_word(self, beside: str) -> bool:
+        """Return True if the character beside a match is of a word; the nearest comes first."""
+        if self._is_spaced and beside[1:] and beside[0] == " " and unicodedata.category(beside[1]) == "Pc":
+            return True  # the space is that of the punctuation
+        return beside != "" and is_of_word(beside[0])
+
+
+def _normalized_tokens(added: Sequence[AddedToken], settings: TextSettings, source: str) -> dict[str, AddedToken]:
+    """Return the tokens to find in rewritten text, keyed by what they are there: `" < e1 > "` for `"<E1>"`."""
+    found: dict[str, AddedToken] = {}
+    for token in added:
+        if not token["normalized"]:
+            continue
+        content = token["content"]
+        rewritten = characters.rewrite(content, settings)
+        is_exact = all(characters.clean(end).strip() for end in (content[0], content[-1])) and rewritten.strip()
+        if not (is_exact if settings.basic_tokenize else len(content.split()) == 1):
+            raise UserError(f"{source}: the added token {content!r:.80} is not supported with {settings}")
+        if rewritten in found:
+            raise UserError(
+                f"{source}: the added tokens {found[rewritten]['content']!r:.80} and {content!r:.80} are the same with "
+                f"{settings}"
+            )
+        found[rewritten] = token
+    return found
 
 
 class FullTokenizer(Tokenizer):
@@ -90,18 +207,14 @@ class FullTokenizer(Tokenizer):
         self.settings = TextSettings(
             do_lower_case, strip_accents, basic_tokenize, tokenize_chinese_chars, strip_accents_only
         ).check()
-        vocabulary = vocab_file if isinstance(vocab_file, Vocabulary) else _read_file(os.fspath(vocab_file))
+        self.vocabulary = vocabulary = self.vocabulary_class.loaded(vocab_file)
         vocabulary.require(UNK, CLS, SEP)
-        self.vocabulary = vocabulary
-        self.basic_tokenizer = word_tokenizer(self.settings)
-        raw, normalized = (
-            raw_tokens(vocabulary.added),
-            normalized_tokens(vocabulary.added, self.settings, vocabulary.source),
-        )
-        self.raw_finder = TokenFinder(raw, is_spaced=False) if raw else None
-        self.finder = TokenFinder(normalized, is_spaced=basic_tokenize) if normalized else None
+        self.basic_tokenizer = BasicTokenizer(**self.settings._asdict())
+        raw = {token["content"]: token for token in vocabulary.added if not token["normalized"]}
+        self.raw_finder = TokenFinder(raw, is_spaced=False)
+        normalized = _normalized_tokens(vocabulary.added, self.settings, vocabulary.source)
+        self.finder = TokenFinder(normalized, is_spaced=basic_tokenize)
         self.wordpiece_tokenizer = WordpieceTokenizer(vocabulary.wordpieces, keeps_long_words=not basic_tokenize)
-        self._deletes_separators = basic_tokenize
         self.max_cached_words = MAX_CACHED_WORDS
         self._ids_of_word: dict[str, tuple[int, ...]] = {}
         self._aligned_words: dict[str, EncodingWithOffsets] = {}
@@ -114,21 +227,20 @@ class FullTokenizer(Tokenizer):
     def to_tokenizer_json(self) -> dict[str, Any]:
         """Make the content of a `tokenizer.json` with which `tokenizers` gives the same ids."""
         settings = self.settings
-        normalizer = bert_normalizer(
-            strip_accents=settings.strips_accents,
-            lowercase=settings.do_lower_case,
-            handle_chinese_chars=settings.tokenize_chinese_chars,
-        )
-        return {
-            "version": "1.0",
-            "truncation": None,
-            "padding": None,
-            "normalizer": normalizer if settings.basic_tokenize else None,
-            "pre_tokenizer": BERT_SPLIT if settings.basic_tokenize else SPLIT_AT_WHITE_SPACE,
-            "post_processor": bert_post_processor(self.vocab),
-            "decoder": {"type": "WordPiece", "prefix": CONTINUATION, "cleanup": True},
-            **self.vocabulary.tokenizer_json,
+        normalizer = {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": settings.tokenize_chinese_chars,
+            "strip_accents": settings.strips_accents,
+            "lowercase": settings.do_lower_case,
         }
+        return tokenizer_json(
+            **self.vocabulary.tokenizer_json,
+            normalizer=normalizer if settings.basic_tokenize else None,
+            pre_tokenizer=BERT_SPLIT if settings.basic_tokenize else SPLIT_AT_WHITE_SPACE,
+            post_processor=self.vocabulary.template,
+            decoder={"type": "WordPiece", "prefix": CONTINUATION, "cleanup": True},
+        )
 
     def _their_settings(self) -> dict[str, Any]:
         names = {"basic_tokenize": "do_basic_tokenize", "strip_accents_only": "strip_accents"}
@@ -144,20 +256,15 @@ class FullTokenizer(Tokenizer):
         return {**self.__dict__, "_ids_of_word": {}, "_aligned_words": {}}
 
     def encode(self, text: str | bytes) -> list[int]:
-        """Split a text into wordpieces and return their ids, without [CLS] and [SEP].
-
-        Raises:
-          TypeError: `text` is not a string, but a list, for example; for several texts call the tokenizer:
-            `tokenizer([...])`.
-        """
+        """Split a text into wordpieces and return their ids, without [CLS] and [SEP]; see `Tokenizer.encode`."""
         text = to_unicode(text)
         if not self.vocabulary.added:
             return self._encode_part(text)
         ids: list[int] = []
-        for added, start, end in self._parts(text):
+        for added, start, end in self.raw_finder.split(text):
             part = text[start:end]
-            rewritten = characters.rewrite(part, self.settings) if self.finder and not added else ""
-            found = [*self.finder.split(rewritten)] if rewritten else []
+            rewritten = characters.rewrite(part, self.settings) if self.finder.tokens and not added else ""
+            found = [*self.finder.split(rewritten)]
             if added:
                 ids.append(self.vocabulary.token_to_id[added])
             elif all(token is None for token, _, _ in found):
@@ -168,11 +275,8 @@ class FullTokenizer(Tokenizer):
                     ids += self.vocabulary.ids(tokens)
         return ids
 
-    def _parts(self, text: str) -> Iterable[tuple[str | None, int, int]]:
-        return self.raw_finder.split(text) if self.raw_finder else [(None, 0, len(text))]
-
     def _encode_part(self, text: str) -> list[int]:
-        if self._deletes_separators and _DELETED_SEPARATORS.search(text):
+        if self.settings.basic_tokenize and _DELETED_SEPARATORS.search(text):
             text = _DELETED_SEPARATORS.sub("", text)
         cached = self._ids_of_word
         ids: list[int] = []
@@ -194,9 +298,6 @@ class FullTokenizer(Tokenizer):
     def encode_with_offsets(self, text: str | bytes) -> EncodingWithOffsets:
         r"""Split a text into wordpieces with their offsets in the text.
 
-        Args:
-          text: a string or UTF-8 bytes; undecodable bytes are dropped, and offsets count characters.
-
         Returns:
           `ids` are those of `encode`. Each range is the smallest that covers the wordpiece's characters. An
           accent that the tokenizer drops belongs to the character before it, an unknown token covers its whole word,
@@ -207,14 +308,14 @@ class FullTokenizer(Tokenizer):
         starts: list[int] = []
         ends: list[int] = []
         text = to_unicode(text)
-        for added, begin, finish in self._parts(text):
+        for added, begin, finish in self.raw_finder.split(text):
             if added:
                 ids.append(self.vocabulary.token_to_id[added])
                 starts.append(begin)
                 ends.append(finish)
                 continue
             # An added token may contain spaces.
-            for match in (_ALL if self.finder else _WORDS).finditer(text, begin, finish):
+            for match in (_ALL if self.finder.tokens else _WORDS).finditer(text, begin, finish):
                 word, offset = match.group(), match.start()
                 aligned = self._aligned_words.get(word) or self._align_word(word)
                 ids += aligned.ids
@@ -223,8 +324,27 @@ class FullTokenizer(Tokenizer):
         return EncodingWithOffsets(ids, starts, ends)
 
     def _align_word(self, word: str) -> EncodingWithOffsets:
-        tokens, starts, ends = align_word(word, self.wordpiece_tokenizer, self.settings, self.finder)
-        aligned = EncodingWithOffsets(self.vocabulary.ids(tokens), starts, ends)
+        """Split a word, or text in which added tokens are to be found, into wordpieces with their offsets."""
+        rewritten, origins = characters.rewrite_traced(word, self.settings)
+        ends_with_accents = _ends_with_accents(word, origins)
+        # Sorting may move combining characters. Since no wordpiece may start before its predecessor, a character that
+        # moved gets the range of all characters that it passed.
+        first_characters = list(itertools.accumulate(reversed(origins), min))[::-1]
+        after_last = list(itertools.accumulate((ends_with_accents[origin] for origin in origins), max))
+
+        aligned = EncodingWithOffsets([], [], [])
+        for added, begin, finish in self.finder.split(rewritten):
+            for match in (_WHOLE if added else _PARTS).finditer(rewritten, begin, finish):
+                first = match.start()
+                split = [added] if added else self.wordpiece_tokenizer.split_word(match.group())
+                is_whole = added or split == [UNK]
+                for token in split:
+                    length = len(token) - (len(CONTINUATION) if first > match.start() else 0)
+                    after = match.end() if is_whole else first + length
+                    aligned.ids.append(self.vocabulary.token_to_id[token])
+                    aligned.starts.append(first_characters[first])
+                    aligned.ends.append(after_last[after - 1])
+                    first = after
         if len(self._aligned_words) >= MAX_ALIGNED_WORDS:
             self._aligned_words.clear()
         if len(word) <= MAX_ALIGNED_LENGTH:
@@ -232,18 +352,21 @@ class FullTokenizer(Tokenizer):
         return aligned
 
 
-def _read_file(vocab_file: str) -> Vocabulary:
-    if files.is_folder(vocab_file):
-        raise UserError(f"{vocab_file} is a folder; give its vocab.txt, or use FullTokenizer.from_folder in Python")
-    return Vocabulary.from_file(vocab_file)
+def _ends_with_accents(word: str, origins: list[int]) -> dict[int, int]:
+    """Map each kept character of a word to the index after it and the dropped accents that follow it."""
+    ends = {origin: origin + 1 for origin in origins}
+    if len(ends) < len(word):
+        last = None
+        for index, character in enumerate(word):
+            if index in ends:
+                last = index
+            elif last is not None and characters.clean(character):  # an accent: dropped, but not by cleaning
+                ends[last] = index + 1
+    return ends
 
 
 def warn_of_unknown(path: str, tokenizer: FullTokenizer, *, num_unknown: int, num_wordpieces: int) -> None:
-    """Warn if so many wordpieces were [UNK] that the vocabulary is probably wrong.
-
-    Args:
-      num_unknown: number of [UNK] wordpieces.
-    """
+    """Warn if so many wordpieces were [UNK] that the vocabulary is probably wrong."""
     if num_unknown > _SUSPICIOUS_SHARE * num_wordpieces:
         logging.warning(
             "%s: %.0f%% of the wordpieces are [UNK]; is %s the vocabulary of the checkpoint and of these texts' "

@@ -15,8 +15,8 @@ import numpy as np
 
 from official_bert.config.text_settings import TextSettings
 from official_bert.tokenization import characters
-from official_bert.tokenization.added_tokens import is_of_word
 from official_bert.tokenization.characters import SigmaContext
+from official_bert.tokenization.full_tokenizer import is_of_word
 from official_bert.tokenization.vocab import CONTINUATION
 
 SEPARATOR, UNKNOWN_LETTER, FIRST_LETTER = 0, 1, 2

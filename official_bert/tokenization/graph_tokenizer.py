@@ -12,9 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert.tokenization import graph_tables
-from official_bert.tokenization.added_tokens import TokenFinder, is_of_word
 from official_bert.tokenization.characters import SigmaContext
-from official_bert.tokenization.full_tokenizer import FullTokenizer
+from official_bert.tokenization.full_tokenizer import FullTokenizer, TokenFinder, is_of_word
 from official_bert.tokenization.graph_operations import (
     TEXTS,
     CodePointLookup,
@@ -64,7 +63,7 @@ class GraphTokenizer(GraphEncoder):
     def __init__(self, tokenizer: FullTokenizer):
         """Build the lookup tables, which takes a few seconds."""
         super().__init__(name="graph_tokenizer")
-        normalized = tokenizer.finder.tokens if tokenizer.finder else {}
+        normalized = tokenizer.finder.tokens
         letters = graph_tables.letters_of(
             [*tokenizer.vocabulary.wordpieces, *("".join(key.split()) for key in normalized)]
         )
@@ -115,8 +114,8 @@ class _CharacterOps(tf.Module):
     def __init__(self, letters: dict[str, int], tokenizer: FullTokenizer):
         super().__init__()
         settings, added = tokenizer.settings, tokenizer.vocabulary.added
-        self._raw = _RawTokens(tokenizer.raw_finder, added) if tokenizer.raw_finder else None
-        self._normalized = _NormalizedTokens(tokenizer.finder, added, letters) if tokenizer.finder else None
+        self._raw = _RawTokens(tokenizer.raw_finder, added) if tokenizer.raw_finder.tokens else None
+        self._normalized = _NormalizedTokens(tokenizer.finder, added, letters) if tokenizer.finder.tokens else None
         marks_words = self._normalized is not None and self._normalized.needs_words
         table = graph_tables.make_character_table(letters, settings, marks_words=marks_words)
         self._rule_numbers = CodePointLookup(table.rule_numbers)
@@ -129,10 +128,7 @@ class _CharacterOps(tf.Module):
         rules = [*table.rules, *rules, CharacterRule((), SigmaContext.SKIPPED, is_accent=True)]
 
         lengths = [len(rule.letters) for rule in rules]
-        longest = max(
-            (len(key) for finder in (tokenizer.raw_finder, tokenizer.finder) if finder for key in finder.tokens),
-            default=0,
-        )
+        longest = max(map(len, [*tokenizer.raw_finder.tokens, *tokenizer.finder.tokens]), default=0)
         self.most_pieces_of_token = longest * max(lengths)
         self._rule_starts = tf.constant(np.cumsum([0, *lengths]), tf.int64)
         self._rule_letters = tf.constant([letter for rule in rules for letter in rule.letters], tf.int64)

@@ -9,6 +9,7 @@ from official_bert.support import files, text_files
 from official_bert.support.errors import UserError, require
 
 TOKENIZER_CONFIG_FILE, TOKENIZER_FILE = "tokenizer_config.json", "tokenizer.json"
+VOCAB_FILE, WORDPIECE_FILE = "vocab.txt", "wordpiece.json"  # the latter holds a vocabulary with added tokens
 PIECES_FILE = "vocab.json"  # used by older folders, with `merges.txt`, instead of `tokenizer.json`
 BYTE_LEVEL = {"type": ("ByteLevel",), "add_prefix_space": (True, False), "trim_offsets": None, "use_regex": (True,)}
 SPECIALS = {
@@ -21,6 +22,11 @@ WORDPIECE = "WordPiece"
 BPE = "BPE"  # model type of a byte-level tokenizer
 BPE_FILE = "bpe.json"  # its `tokenizer.json` beside one of our models
 UNIGRAM = "Unigram"
+BERT_SPLIT = {"type": "BertPreTokenizer"}
+# As `str.split`: the other white space of Python is "\x1c" to "\x1f".
+SPLIT_AT_WHITE_SPACE = {
+    "type": "Split", "pattern": {"Regex": r"[\s\x1c-\x1f]+"}, "behavior": "Removed", "invert": False,
+}  # fmt: skip
 _UNKNOWN, _CONTROL = "<unk>", {"<s>", "</s>", "<pad>", "[CLS]", "[SEP]", "[MASK]"}
 # Replacements of quotation marks, and of several spaces, by one.
 _QUOTES, _SPACES = "quotes", "spaces"
@@ -237,21 +243,16 @@ def read_added_tokens(folder: str, values: TokenizerJson | None = None) -> list[
     return sorted(added.values(), key=lambda token: token.get("id", -1))
 
 
-def read_tokenizer_file(tokenizer_file: str) -> list[str]:
-    """Read the vocabulary of a `tokenizer.json`."""
-    model = read_tokenizer_json(tokenizer_file)["model"]
-    ids = model["vocab"]
-    if type_of(model) != WORDPIECE or not isinstance(ids, dict):
-        raise UserError(f"{tokenizer_file} has no WordPiece vocabulary; only that of a BERT model can be used")
-    for token in ids:
-        if set(token) & set("\r\n"):
-            raise UserError(f"{tokenizer_file}: the token {token!r:.80} cannot be a line of a vocab.txt")
-    id_to_token = {index: token for token, index in ids.items()}
-    if sorted(id_to_token) != list(range(len(ids))):
-        raise UserError(
-            f"{tokenizer_file}: the ids of the {len(ids)} tokens are not 0 to {len(ids) - 1}, each exactly once"
-        )
-    return [id_to_token[index] for index in range(len(ids))]
+def complete_token(token: Mapping[str, Any], **defaults: bool) -> dict[str, Any]:
+    """Return an added token without its id, with all flags; missing ones are false, or have these defaults."""
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False) | defaults
+    return {"content": token["content"], **{flag: token.get(flag, value) for flag, value in flags.items()}}
+
+
+def tokenizer_json(*, added_tokens: list[AddedToken], model: dict[str, Any], **steps: Any) -> dict[str, Any]:
+    """Make the content of a `tokenizer.json`; `steps` are the normalizer, pre-tokenizer, post-processor and decoder."""
+    values = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added_tokens}
+    return {**values, **steps, "model": model}
 
 
 class Unigram(NamedTuple):

@@ -1,4 +1,8 @@
-"""`SentencePieceTokenizer`: a SentencePiece model with ALBERT's rules."""
+"""Tokenizers of SentencePiece models: ALBERT's with its rules for text, and those of XLM-RoBERTa and CamemBERT.
+
+The ids of the latter are not the piece numbers of the model: fairseq, which trained them, puts its own special tokens
+first and numbers the pieces after them. Their text is not normalized here: the rules in the model file do that.
+"""
 
 import base64
 import bisect
@@ -9,27 +13,27 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from official_bert.config.text_settings import TextSettings
-from official_bert.support import files, text_files
 from official_bert.support.errors import UserError, folder_of_tensorflow_text, install_command, require
 from official_bert.tokenization.hf_tokenizer import (
     SPECIALS,
     UNIGRAM,
     check_class,
     check_template,
+    complete_token,
     not_supported,
     read_added_tokens,
     read_unigram,
-    template_of,
+    tokenizer_json,
 )
-from official_bert.tokenization.tokenizer import Tokenizer
-from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabulary
-from official_bert.tokenization.wordpiece import EncodingWithOffsets, to_unicode
+from official_bert.tokenization.sequences import LAYOUT, NAMES, RobertaSequences
+from official_bert.tokenization.tokenizer import EncodingWithOffsets, Tokenizer, encodable, to_unicode
+from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabulary, read_content
 
 MODEL_FILE = "spiece.model"
 SPACE = "\u2581"  # represents a space; a piece that starts with it begins a word
@@ -112,8 +116,15 @@ def prepare_traced(text: str, *, do_lower_case: bool) -> TracedText:
 class SentencePieceVocabulary(Vocabulary):
     """The pieces of a SentencePiece model, and the model that splits text into them."""
 
-    file_name: ClassVar[str] = MODEL_FILE
-    flag: ClassVar[str] = "spm_model_file"
+    file_name = MODEL_FILE
+    flag = "spm_model_file"
+    can_grow = False
+    marker = SPACE
+    special_names = _NAMES
+    advice = (
+        "is this a model for ALBERT? spm_train makes one with pad_id=0, unk_id=1, bos_id=-1, eos_id=-1 and "
+        "control_symbols=[CLS],[SEP],[MASK]"
+    )
     # the tokens with the first ids
     specials_first: ClassVar[tuple[str, ...]] = (_NAMES[PAD], _NAMES[UNK], CLS, SEP, MASK)
     specials_last: ClassVar[tuple[str, ...]] = ()  # the tokens with the last ids, if these are not in the model
@@ -121,8 +132,6 @@ class SentencePieceVocabulary(Vocabulary):
     own_pieces: ClassVar[tuple[str, ...]] = specials_first
     # steps of a `tokenizer.json` that the tokenizer of this vocabulary does before the model
     text_steps: ClassVar[frozenset[str]] = frozenset({"quotes", "NFKD", "StripAccents", "Lowercase"})
-    # the layout of its sequences; see `Specials`
-    layout: ClassVar[Mapping[str, int]] = {"num_between": 1, "second_segment": 1}
     their_class: ClassVar[str] = "AlbertTokenizer"  # the equivalent tokenizer in `transformers`
 
     def __init__(self, model: bytes, source: str):
@@ -166,19 +175,12 @@ class SentencePieceVocabulary(Vocabulary):
         unigram = read_unigram(vocab_file) if vocab_file.endswith(".json") else None
         if unigram is not None and not unigram.is_of(cls):
             raise not_supported(vocab_file)
-        if unigram is None and files.is_folder(vocab_file):
-            raise UserError(f"{vocab_file} is a folder; give the SentencePiece model in it")
-        if unigram is None:
-            content = text_files.read_limited(vocab_file, "SentencePiece model", text_files.MAX_VOCAB_BYTES)
-        else:
-            content = unigram.to_sentencepiece(cls)
-        made = cls(content, vocab_file)
+        content = unigram.to_sentencepiece(cls) if unigram else read_content(vocab_file, "SentencePiece model")
+        made, folder = cls(content, vocab_file), os.path.dirname(vocab_file)
         made.declared = {} if unigram is None else {"do_lower_case": "Lowercase" in unigram.steps}
-        check_class(
-            os.path.dirname(vocab_file), {key: made.name_of(name) for key, name in SPECIALS.items()}, cls.their_class
-        )
+        check_class(folder, {key: made.name_of(name) for key, name in SPECIALS.items()}, cls.their_class)
         names = made.names_of_specials
-        for token in read_added_tokens(os.path.dirname(vocab_file), unigram and unigram.content):
+        for token in read_added_tokens(folder, unigram and unigram.content):
             name = token["content"]
             is_found = name not in names and unigram is not None  # before a text is split, which a piece is not
             if is_found or made.token_to_id.get(name) != token.get("id"):
@@ -196,27 +198,13 @@ class SentencePieceVocabulary(Vocabulary):
         return {*self.specials_first, *self.specials_last, *map(self.name_of, (PAD, UNK, CLS, SEP, MASK))}
 
     @property
-    def template(self) -> dict[str, Any]:
-        """The post-processor of its `tokenizer.json`."""
-        cls_name, sep_name = map(self.name_of, (CLS, SEP))
-        ids = self.require(CLS, SEP)
-        return template_of((cls_name, ids[0]), (sep_name, ids[1]), **self.layout)
-
-    @property
     def contents(self) -> list[Any]:
         """The bytes that determine the ids of a text: the whole file, with the scores."""
         return [hashlib.sha256(self.model).hexdigest()]
 
-    def continues(self, trained: Vocabulary) -> bool:
-        """Return True if the two are equal: any other model splits texts differently."""
-        return self.fingerprint == trained.fingerprint
-
     @property
     def file_content(self) -> bytes:
         return self.model
-
-    def name_of(self, special: str) -> str:
-        return _NAMES.get(special, special)
 
     def continues_word(self, token: str) -> bool:
         """Return True if a token continues the previous token's word, as in ALBERT's whole-word masking.
@@ -226,21 +214,11 @@ class SentencePieceVocabulary(Vocabulary):
         begins = token.startswith((SPACE, "<")) or token in _PUNCTUATION or token in (CLS, SEP, MASK)
         return not begins and set(token.lower()) <= _INSIDE_WORDS
 
-    def characters_of(self, token: str) -> str:
-        """Return a token without its word-start or continuation marker."""
-        return token.removeprefix(SPACE)
-
     def joined(self, tokens: Iterable[str]) -> str:
         """Return the text of tokens; special tokens are set off by spaces."""
         specials = {self.name_of(special) for special in (PAD, UNK, CLS, SEP)}
         marked = (SPACE + token if token in specials else token for token in tokens)
         return " ".join("".join(marked).replace(SPACE, " ").split())
-
-    def _advice_on(self, missing: str) -> str:
-        return (
-            "is this a model for ALBERT? spm_train makes one with pad_id=0, unk_id=1, bos_id=-1, eos_id=-1 and "
-            "control_symbols=[CLS],[SEP],[MASK]"
-        )
 
 
 def _replace(pattern: str, content: str) -> dict[str, Any]:
@@ -338,10 +316,8 @@ class SentencePieceTokenizer(Tokenizer):
           UserError: the file is missing, is not a SentencePiece model, or lacks [CLS] or [SEP]; or the package
             sentencepiece is not installed.
         """
-        self.settings = TextSettings(do_lower_case)
-        if not isinstance(spm_model_file, SentencePieceVocabulary):
-            spm_model_file = SentencePieceVocabulary.from_file(os.fspath(spm_model_file))
-        self.vocabulary = spm_model_file
+        self.settings = TextSettings(do_lower_case and self.vocabulary_class.changes_text)
+        self.vocabulary = self.vocabulary_class.loaded(spm_model_file)
         self.vocabulary.require(UNK, CLS, SEP)
         self.parts_of_piece = dict(self._split_pieces())
 
@@ -349,22 +325,14 @@ class SentencePieceTokenizer(Tokenizer):
     def with_settings(
         cls, vocabulary: str | SentencePieceVocabulary, settings: TextSettings
     ) -> "SentencePieceTokenizer":
-        """Make a tokenizer.
-
-        Raises:
-          UserError: see the constructor; or a setting does not apply to a SentencePiece model.
-        """
+        """Make a tokenizer; UserError for settings that do not apply to a SentencePiece model."""
         for name, value in settings.check().changed.items():
             if name != "do_lower_case":
                 raise UserError(f"{name}={str(value).lower()} cannot be used with a SentencePiece model")
         return cls(vocabulary, settings.do_lower_case)
 
     def in_graph(self) -> Any:
-        """Return the tokenizer as TensorFlow operations.
-
-        Raises:
-          UserError: they need tensorflow-text, which is not installed.
-        """
+        """Return the tokenizer as TensorFlow operations; UserError if tensorflow-text is not installed."""
         folder_of_tensorflow_text("the graph of a SentencePiece model")
         return super().in_graph()
 
@@ -386,32 +354,24 @@ class SentencePieceTokenizer(Tokenizer):
             is_chosen = piece.type == types.USER_DEFINED  # wherever it occurs, as the library computes
             scores[piece.piece] = len(piece.piece.encode()) * best - 0.1 if is_chosen else piece.score
         tokens = sorted(vocabulary.token_to_id, key=vocabulary.token_to_id.get)
-        names = {
-            *vocabulary.specials_first,
-            *vocabulary.specials_last,
-            *map(vocabulary.name_of, (PAD, UNK, CLS, SEP, MASK)),
-        }
-        flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-        return {
-            "version": "1.0",
-            "truncation": None,
-            "padding": None,
-            "added_tokens": [
-                {"id": index, "content": token, **flags, "lstrip": token == vocabulary.name_of(MASK), "special": True}
+        mask = vocabulary.name_of(MASK)
+        return tokenizer_json(
+            added_tokens=[
+                {"id": index, **complete_token({"content": token}, lstrip=token == mask, special=True)}
                 for index, token in enumerate(tokens)
-                if token in names
+                if token in vocabulary.names_of_specials
             ],
-            "normalizer": {"type": "Sequence", "normalizers": [*self._their_steps(), *_rules_of(spec)]},
-            "pre_tokenizer": {**_METASPACE, "split": not any(SPACE in token[1:] for token in tokens)},
-            "post_processor": vocabulary.template,
-            "decoder": {**_METASPACE, "split": True},
-            "model": {
+            normalizer={"type": "Sequence", "normalizers": [*self._their_steps(), *_rules_of(spec)]},
+            pre_tokenizer={**_METASPACE, "split": not any(SPACE in token[1:] for token in tokens)},
+            post_processor=vocabulary.template,
+            decoder={**_METASPACE, "split": True},
+            model={
                 "type": UNIGRAM,
                 "unk_id": self.unk_id,
                 "vocab": [[token, scores.get(token, 0.0)] for token in tokens],
                 "byte_fallback": False,
             },
-        }
+        )
 
     def _their_steps(self) -> list[dict[str, Any]]:
         """Return the steps of `prepare` as a normalizer of `tokenizers`."""
@@ -466,9 +426,6 @@ class SentencePieceTokenizer(Tokenizer):
     def encode_with_offsets(self, text: str | bytes) -> EncodingWithOffsets:
         """Split a text into pieces with their offsets in the text.
 
-        Args:
-          text: a string or UTF-8 bytes; undecodable bytes are dropped, and offsets count characters.
-
         Returns:
           `ids` are those of `encode`. The range of a piece covers its characters without surrounding spaces; a dropped
           accent belongs to the character before it. A piece that is only the word-start marker has the range of the
@@ -495,3 +452,78 @@ class SentencePieceTokenizer(Tokenizer):
         starts = [traced.starts[visible[first]] for first in firsts]
         ends = [traced.ends[visible[last]] for last in lasts]
         return EncodingWithOffsets(self.vocabulary.ids_of(ids), starts, ends)
+
+
+class XlmRobertaVocabulary(SentencePieceVocabulary):
+    """The pieces of XLM-RoBERTa's model, after four special tokens and before `<mask>`.
+
+    Source: transformers 4, `XLMRobertaTokenizer`.
+    """
+
+    file_name = "sentencepiece.bpe.model"
+    changes_text = False
+    special_names = NAMES
+    layout = LAYOUT
+    advice = "is this the SentencePiece model of XLM-RoBERTa or CamemBERT?"
+    specials_first = (NAMES[CLS], NAMES[PAD], NAMES[SEP], NAMES[UNK])
+    specials_last = (NAMES[MASK],)
+    own_pieces = (NAMES[UNK], NAMES[CLS], NAMES[SEP])
+    text_steps = frozenset()
+    their_class = "XLMRobertaTokenizer"
+
+    def numbered(self, pieces: Sequence[str]) -> dict[str, int]:
+        """Return the ids of the pieces, given those of the model in order."""
+        following = pieces[len(self.own_pieces) :]
+        return {piece: index for index, piece in enumerate((*self.specials_first, *following, *self.specials_last))}
+
+    def ids_of(self, numbers: Sequence[int]) -> list[int]:
+        """Return the ids of pieces, given their numbers in the model."""
+        unknown, shift = self.specials_first.index(NAMES[UNK]), len(self.specials_first) - len(self.own_pieces)
+        return [number + shift if number else unknown for number in numbers]
+
+    def continues_word(self, token: str) -> bool:
+        """Return True if a token continues the previous token's word: it does not begin with a space."""
+        return not token.startswith(SPACE) and token not in NAMES.values()
+
+
+class CamembertVocabulary(XlmRobertaVocabulary):
+    """The pieces of CamemBERT's model, after four special tokens, two of them unused, and before `<mask>`.
+
+    Source: transformers 4, `CamembertTokenizer`.
+    """
+
+    file_name = "camembert.bpe.model"
+    their_file_name = XlmRobertaVocabulary.file_name
+    their_class = "CamembertTokenizer"
+    specials_first = ("<s>NOTUSED", NAMES[PAD], "</s>NOTUSED", NAMES[UNK], "<unk>NOTUSED")
+    own_pieces = (NAMES[UNK],)
+
+
+class XlmRobertaTokenizer(RobertaSequences, SentencePieceTokenizer):
+    """XLM-RoBERTa's tokenizer: text to pieces, ids and model inputs, and back."""
+
+    vocabulary_class = XlmRobertaVocabulary
+
+    def _their_settings(self) -> dict[str, Any]:
+        return {}
+
+    def _their_steps(self) -> list:
+        return []
+
+    def _split_pieces(self) -> list:
+        return []
+
+    def prepare(self, text: str) -> str:
+        """Return the text without lone surrogates."""
+        return text if text.isascii() else encodable(text)[0]
+
+    def prepare_traced(self, text: str) -> TracedText:
+        """Return the text with the source of each character."""
+        kept, places = encodable(text)
+        return TracedText(kept, places, [place + 1 for place in places])
+
+
+class CamembertTokenizer(XlmRobertaTokenizer):
+    """CamemBERT's tokenizer: like XLM-RoBERTa's, with other ids."""
+
+    vocabulary_class = CamembertVocabulary

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+from typing_extensions import Self
 
+from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
-from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK
+from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabulary
 
 NAMES = {PAD: "<pad>", UNK: "<unk>", CLS: "<s>", SEP: "</s>", MASK: "<mask>"}
 LAYOUT = {"num_between": 2, "second_segment": 0}
@@ -156,7 +158,7 @@ def split_windows(
 
 
 class RobertaSequences:
-    """Tokenizer mixin for sequences `<s> first </s></s> second </s>`, all of one segment."""
+    """Tokenizer mixin for text that is not normalized and sequences `<s> first </s></s> second </s>` of one segment."""
 
     # The mask includes the space before it.
     mask_pattern: ClassVar[re.Pattern[str]] = re.compile(rf"[ \t\r\n]*(?:{re.escape(MASK)}|{re.escape(NAMES[MASK])})")
@@ -164,3 +166,9 @@ class RobertaSequences:
     @property
     def specials(self) -> Specials:
         return Specials(self.cls_id, self.sep_id, **LAYOUT, pad_id=self.pad_id)
+
+    @classmethod
+    def with_settings(cls, vocabulary: str | Vocabulary, settings: TextSettings) -> Self:
+        """Make a tokenizer; UserError for settings that change the text."""
+        settings.require_unchanged_text(f"the vocabulary of a {cls.__name__}")
+        return cls(vocabulary)

@@ -1,11 +1,12 @@
 """`Tokenizer`: the base class of all tokenizers, their batches, and the choice of one for a folder or flags."""
 
 import abc
+import bisect
 import numbers
 import os
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 from typing_extensions import Self
@@ -19,7 +20,6 @@ from official_bert.tokenization import tokenizer_files
 from official_bert.tokenization.sequences import JoinedSequence, Specials, truncate_and_join
 from official_bert.tokenization.tokenizer_files import check_casing, kind_of_file, try_find_vocabulary
 from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabulary
-from official_bert.tokenization.wordpiece import EncodingWithOffsets, refuse_symbolic, word_beginnings
 
 Text = str | bytes
 TextOrPair = Text | tuple[Text, Text | None]
@@ -34,11 +34,54 @@ def check_max_seq_length(max_seq_length: int) -> None:
         raise UserError(f"max_seq_length={max_seq_length!r:.80} must be a whole number of at least {_MIN_SEQ_LENGTH}")
 
 
+class EncodingWithOffsets(NamedTuple):
+    """The wordpieces of a text: `ids[i]` was made from `text[starts[i]:ends[i]]`, which is never empty.
+
+    `starts` and `ends` never decrease. Wordpieces made from one character share its range: the uncased tokenizer
+    decomposes Hangul syllables, for example.
+    """
+
+    ids: list[int]
+    starts: list[int]
+    ends: list[int]
+
+    def in_range(self, start: int, end: int) -> tuple[int, int] | None:
+        """Find the first and last wordpiece that overlap a range of characters."""
+        first = bisect.bisect_right(self.ends, start)
+        last = bisect.bisect_left(self.starts, end) - 1
+        return (first, last) if start < end and first <= last else None
+
+
+def to_unicode(text: str | bytes) -> str:
+    """Decode bytes as UTF-8, dropping undecodable ones; return a string unchanged."""
+    if isinstance(text, bytes):
+        return text.decode("utf-8", "ignore")
+    if isinstance(text, str):
+        return text
+    _refuse_symbolic(text)
+    raise TypeError(f"text must be str or bytes, not {type(text).__name__}; for several texts, call tokenizer([...])")
+
+
+def encodable(text: str) -> tuple[str, list[int]]:
+    """Drop lone surrogates, which UTF-8 cannot encode; return also the index of each remaining character."""
+    places = [place for place, character in enumerate(text) if not "\ud800" <= character <= "\udfff"]
+    return text if len(places) == len(text) else "".join(text[place] for place in places), places
+
+
+def _refuse_symbolic(texts: object) -> None:
+    """Raise UserError for symbolic tensors, which have no values yet."""
+    if type(texts).__name__ == "SymbolicTensor":
+        raise UserError(
+            "this tokenizer cannot read the symbolic tensors of dataset.map and tf.function; use the graph tokenizer: "
+            "tokenize = official_bert.DatasetTokenizer(tokenizer), then dataset.map(tokenize)"
+        )
+
+
 def paired_texts(
     texts: Text | Iterable[TextOrPair], text_pairs: Text | Iterable[Text | None] | None
 ) -> list[tuple[Text, Text | None]]:
     """Normalize the arguments of a tokenizer call to a list of pairs."""
-    refuse_symbolic(texts)
+    _refuse_symbolic(texts)
     if isinstance(texts, Text) and isinstance(text_pairs, Text | None):
         return [(texts, text_pairs)]
     if isinstance(texts, tuple):
@@ -46,43 +89,29 @@ def paired_texts(
             "a tuple is ambiguous: write tokenizer([(first, second)]) for a pair of texts, or "
             "tokenizer([first, second]) for two texts"
         )
-    firsts = _as_list(texts, "texts")
+    items = _as_list(texts, "texts")
     if text_pairs is None:
-        return [_as_pair(item, number) for number, item in enumerate(firsts)]
-    seconds = _as_list(text_pairs, "text_pairs")
-    if len(firsts) != len(seconds):
-        raise UserError(
-            f"there are {len(firsts)} texts, but {len(seconds)} text_pairs; give one for each text, or None"
-        )
-    for number, first in enumerate(firsts):
-        if not isinstance(first, Text):
-            raise UserError(f"texts[{number}] is {_shown(first)}; with text_pairs, each must be a single text")
-    return [_as_pair(pair, number) for number, pair in enumerate(zip(firsts, seconds, strict=True))]
+        pairs = [item if isinstance(item, tuple) else (item, None) for item in items]
+    else:
+        seconds = _as_list(text_pairs, "text_pairs")
+        if len(items) != len(seconds):
+            raise UserError(f"there are {len(items)} texts, but {len(seconds)} text_pairs; give one for each, or None")
+        pairs = list(zip(items, seconds, strict=True))
+    for number, pair in enumerate(pairs):
+        if len(pair) != 2 or not isinstance(pair[0], Text) or not isinstance(pair[1], Text | None):
+            shown = pair[0] if pair[1:] == (None,) else pair
+            raise UserError(f"example {number} is {shown!r:.80}; it must be a text or a tuple of two: (first, second)")
+    return pairs
 
 
 def _as_list(texts: object, name: str) -> list:
     if isinstance(texts, Text | dict) or not isinstance(texts, Iterable):
-        raise UserError(f"{name} is {_shown(texts)}; give one text, or a list of texts or of pairs (first, second)")
+        raise UserError(f"{name} is {texts!r:.80}; give one text, or a list of texts or of pairs (first, second)")
     return list(texts)
 
 
-def _as_pair(item: object, number: int) -> tuple[Text, Text | None]:
-    first, second = item if isinstance(item, tuple) and len(item) == 2 else (item, None)
-    if not isinstance(first, Text) or not isinstance(second, Text | None):
-        raise UserError(f"example {number} is {_shown(item)}; it must be a text or a tuple of two: (first, second)")
-    return first, second
-
-
-def _shown(value: object) -> str:
-    return f"{value!r:.80}"
-
-
 def pad(sequences: Sequence[JoinedSequence], length: int | None, pad_id: int = 0) -> dict[str, np.ndarray]:
-    """Pad sequences to one length.
-
-    Returns:
-      input_ids, input_mask and segment_ids, int32 [B, S].
-    """
+    """Return input_ids, input_mask and segment_ids, int32 [B, S], of sequences padded to one length."""
     if length is None:
         length = max([_SHORTEST_LENGTH, *(len(sequence.input_ids) for sequence in sequences)])
     arrays = np.zeros([3, len(sequences), length], np.int32)
@@ -101,19 +130,15 @@ class Tokenizer(abc.ABC):
     `FullTokenizer` splits words into wordpieces, as BERT does; `SentencePieceTokenizer` follows ALBERT's rules.
 
     Attributes:
-      vocabulary_class: the class of its vocabulary.
-      graph_class: dotted path of the TensorFlow operations that produce the same ids.
-      is_of_words: whether the wordpieces of a word do not depend on its context.
-      mask_pattern: regular expression of a masked wordpiece in a text.
       vocabulary: its wordpieces and their ids.
       settings: the text settings.
       num_segments: number of segments of the model, if one was read with the tokenizer.
     """
 
     vocabulary_class: ClassVar[type[Vocabulary]] = Vocabulary
-    graph_class: ClassVar[str]
-    is_of_words: ClassVar[bool] = True
-    mask_pattern: ClassVar[re.Pattern[str]] = re.compile(re.escape(MASK))
+    graph_class: ClassVar[str]  # dotted path of the TensorFlow operations that produce the same ids
+    is_of_words: ClassVar[bool] = True  # whether the wordpieces of a word do not depend on its context
+    mask_pattern: ClassVar[re.Pattern[str]] = re.compile(re.escape(MASK))  # of a masked wordpiece in a text
     vocabulary: Vocabulary
     settings: TextSettings
     num_segments: int = 2
@@ -164,12 +189,7 @@ class Tokenizer(abc.ABC):
         return load_class(self.graph_class)(self)
 
     def to_hugging_face(self, family: Family, max_length: int) -> dict[str, Any]:
-        """Make the content of a `tokenizer_config.json`.
-
-        Args:
-          family: the model's family, whose tokenizer may come from another family.
-          max_length: maximum number of tokens per sequence.
-        """
+        """Make the content of a `tokenizer_config.json` for sequences of at most `max_length` tokens."""
         owner = next(of for of in (family, *all_families()) if isinstance(self, load_class(of.tokenizer)))
         names = {"tokenizer_class": owner.hugging_face.tokenizer_class, "model_max_length": max_length}
         return names | self._their_settings()
@@ -197,19 +217,24 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def encode_with_offsets(self, text: str | bytes) -> EncodingWithOffsets:
-        """Split a text into wordpieces with their offsets in the text.
-
-        Args:
-          text: a string or UTF-8 bytes; undecodable bytes are dropped, and offsets count characters.
+        """Split a text into wordpieces with their offsets in the text, which count characters.
 
         Returns:
           `ids` are those of `encode`; for the offsets see the subclass.
         """
 
     def word_beginnings(self, text: str, encoding: EncodingWithOffsets) -> list[bool]:
-        """Return for each wordpiece of `encode_with_offsets(text)` whether it is the first one of a word."""
-        continues_word = map(self.vocabulary.continues_word, self.vocabulary.tokens(encoding.ids))
-        return word_beginnings(text, encoding, list(continues_word))
+        """Return for each wordpiece of `encode_with_offsets(text)` whether it is the first one of a word.
+
+        Words of pretokenized text may look like the continuation of a word, so a wordpiece after a space always begins
+        one.
+        """
+        beginnings, last_end = [], 0
+        for token, start, end in zip(self.vocabulary.tokens(encoding.ids), encoding.starts, encoding.ends, strict=True):
+            has_space = any(character.isspace() for character in text[last_end:start])
+            beginnings.append(not last_end or has_space or not self.vocabulary.continues_word(token))
+            last_end = end
+        return beginnings
 
     def check_prefix(self, prefix: str, max_seq_length: int) -> None:
         """Raise UserError if a prefix of texts fills all positions, so that nothing of a text would be read."""
@@ -238,35 +263,32 @@ class Tokenizer(abc.ABC):
     @property
     def cls_id(self) -> int:
         """Id of [CLS]."""
-        return self._special_id(CLS)
+        return self.vocabulary.require(CLS)[0]
 
     @property
     def sep_id(self) -> int:
         """Id of [SEP]."""
-        return self._special_id(SEP)
+        return self.vocabulary.require(SEP)[0]
 
     @property
     def unk_id(self) -> int:
         """Id of [UNK]."""
-        return self._special_id(UNK)
+        return self.vocabulary.require(UNK)[0]
 
     @property
     def pad_id(self) -> int:
         """Id of [PAD]; UserError if the vocabulary lacks it."""
-        return self._special_id(PAD)
+        return self.vocabulary.require(PAD)[0]
 
     @property
     def mask_id(self) -> int:
         """Id of [MASK]; UserError if the vocabulary lacks it."""
-        return self._special_id(MASK)
+        return self.vocabulary.require(MASK)[0]
 
     @property
     def specials(self) -> Specials:
         """The special tokens of its sequences."""
         return Specials(self.cls_id, self.sep_id, num_segments=self.num_segments)
-
-    def _special_id(self, token: str) -> int:
-        return self.vocabulary.require(token)[0]
 
     def __len__(self) -> int:
         """Return the number of ids."""

@@ -10,6 +10,7 @@ from typing import Any
 from absl import logging
 
 from official_bert.config import model_formats
+from official_bert.config.sentence_modules import read_encoder_settings
 from official_bert.config.text_settings import TextSettings
 from official_bert.families.family import FAMILIES, FAMILY_KEY, all_families, load_class, load_family
 from official_bert.families.hugging_face import MODEL_TYPE
@@ -17,21 +18,34 @@ from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 from official_bert.tokenization.hf_tokenizer import (
     ADDED_TOKENS_FILE,
+    BERT_SPLIT,
     BPE,
     BPE_FILE,
     PIECES_FILE,
+    SPECIALS,
+    SPLIT_AT_WHITE_SPACE,
     TOKENIZER_CONFIG_FILE,
     TOKENIZER_FILE,
     UNIGRAM,
+    VOCAB_FILE,
+    WORDPIECE,
+    WORDPIECE_FILE,
+    check_declared,
     not_supported,
+    read_tokenizer_config,
     read_unigram,
+    steps_of,
     type_of,
 )
-from official_bert.tokenization.hf_wordpiece import VOCAB_FILE, WORDPIECE_FILE, read_settings
-from official_bert.tokenization.vocab import Vocabulary
+from official_bert.tokenization.vocab import Vocabulary, read_wordpiece_json
 
 # Released checkpoints whose names do not give their casing.
 _UNCASED_NAMES = ("multilingual_L-12_H-768_A-12", "chinese_L-12_H-768_A-12")
+_SPLITS_AT_PUNCTUATION = (
+    [BERT_SPLIT],
+    [{"type": "WhitespaceSplit"}, {"type": "Punctuation", "behavior": "Isolated"}],
+)
+_SPLITS_AT_WHITE_SPACE = ([SPLIT_AT_WHITE_SPACE], [{"type": "WhitespaceSplit"}])
 _CASED_FRACTION = 0.01  # fraction of the wordpieces with Latin letters; a few uppercase ones may be placeholders
 _PRETRAINING = "pretraining"  # the task whose runs may have no vocabulary
 _RUN_CONFIG_FILE = "run_config.json"  # `training.run_folder` writes it
@@ -245,3 +259,66 @@ def _settings_of_run(folder: str) -> dict[str, bool]:
     if values is None or not all(isinstance(value, bool | None) for value in values.values()):
         raise UserError(f"{path} was not written by a run; restore it or pass {', '.join(TextSettings._fields)}")
     return {name: value for name, value in values.items() if value is not None}
+
+
+def read_settings(folder: str) -> dict[str, bool]:
+    """Read the text settings of `tokenizer.json` and `tokenizer_config.json`."""
+    found, declared = _settings_of_config(folder), _settings_of_json(folder)
+    for name in found.keys() & declared.keys():
+        if found[name] != declared[name]:
+            raise UserError(
+                f"{os.path.join(folder, TOKENIZER_CONFIG_FILE)} means {name}={str(found[name]).lower()}, but "
+                f"{TOKENIZER_FILE} means {str(declared[name]).lower()}; correct one of them"
+            )
+    found |= declared
+    is_cased = found.get("do_lower_case") is False and found.get("basic_tokenize", True)
+    if is_cased and read_encoder_settings(folder).get("do_lower_case") is True:
+        found |= {"do_lower_case": True, "strip_accents": found.pop("strip_accents_only", False)}
+    return found
+
+
+def _settings_of_config(folder: str) -> dict[str, bool]:
+    config, path = read_tokenizer_config(folder), os.path.join(folder, TOKENIZER_CONFIG_FILE)
+    if others := set(config.get("never_split") or ()) - set(SPECIALS.values()):
+        raise UserError(f"{path}: never_split has {min(others)!r:.80}, which is not supported; make it an added token")
+    if config.get("keep_accents"):
+        raise UserError(f"{path}: keep_accents is true, which is not supported: accents are dropped")
+    if config.get("do_basic_tokenize") is False:  # then the other keys have no effect
+        return {"do_lower_case": False, "basic_tokenize": False}
+    lowercase = config.get("do_lower_case")
+    found = {
+        "do_lower_case": lowercase,
+        "strip_accents_only" if lowercase is False else "strip_accents": config.get("strip_accents"),
+        "tokenize_chinese_chars": config.get("tokenize_chinese_chars"),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _settings_of_json(folder: str) -> dict[str, bool]:
+    path, values = os.path.join(folder, TOKENIZER_FILE), read_wordpiece_json(folder)
+    if values is None or type_of(values["model"]) != WORDPIECE or not {"normalizer", "pre_tokenizer"} & values.keys():
+        return {}
+    normalizers, splits = steps_of(values, "normalizer", path), steps_of(values, "pre_tokenizer", path)
+    split = [step for _, step in splits]
+    if not normalizers and split in _SPLITS_AT_WHITE_SPACE:
+        return {"do_lower_case": False, "basic_tokenize": False}
+    steps = {"pre_tokenizer": split, "normalizer": [step for _, step in normalizers]}
+    part = "normalizer" if split in _SPLITS_AT_PUNCTUATION else "pre_tokenizer"
+    kinds = [str(step.get("type"))[:40] for step in steps[part]]
+    if part == "pre_tokenizer" or kinds != ["BertNormalizer"]:
+        raise UserError(
+            f"{path}: the {part} is {' and '.join(kinds) or 'null'}, which is not supported here; a WordPiece model "
+            "needs BertNormalizer with BertPreTokenizer, or WhitespaceSplit without a normalizer"
+        )
+    ((place, normalizer),) = normalizers
+    flags = ("handle_chinese_chars", "lowercase")
+    known = {"type": None, "clean_text": (True,), "strip_accents": (True, False, None)}
+    check_declared(normalizer, known | dict.fromkeys(flags, (True, False)), path, place)
+    lowercase = normalizer.get("lowercase", True)
+    strips = normalizer.get("strip_accents")
+    return {
+        "do_lower_case": lowercase,
+        "strip_accents" if lowercase else "strip_accents_only": lowercase if strips is None else strips,
+        "basic_tokenize": True,
+        "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
+    }

@@ -1,21 +1,60 @@
-"""The vocabulary: wordpieces and their ids, read from `vocab.txt` and validated."""
+"""The vocabulary of a WordPiece model: tokens and their ids, read from `vocab.txt` or a Hugging Face folder.
+
+What a Hugging Face folder declares about its tokenizer must be BERT's; added tokens are part of the vocabulary.
+"""
 
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from official_bert.support import text_files
+from typing_extensions import Self
+
+from official_bert.config import model_formats
+from official_bert.families.family import Family, all_families
+from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
-from official_bert.tokenization.hf_tokenizer import AddedToken, read_tokenizer_file
-from official_bert.tokenization.hf_wordpiece import VOCAB_FILE, WORDPIECE, WORDPIECE_FILE, added_tokens
+from official_bert.tokenization.hf_tokenizer import (
+    SPECIALS,
+    TOKENIZER_FILE,
+    VOCAB_FILE,
+    WORDPIECE,
+    WORDPIECE_FILE,
+    AddedToken,
+    TokenizerJson,
+    check_declared,
+    check_specials,
+    check_template,
+    complete_token,
+    content_of,
+    declared_class,
+    read_added_tokens,
+    read_specials_map,
+    read_tokenizer_config,
+    read_tokenizer_json,
+    template_of,
+    type_of,
+)
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 _UNUSED = "[unused"  # prefix of the placeholder tokens of released vocabularies
 CONTINUATION = "##"  # prefix of every wordpiece of a word except the first
 MAX_CHARACTERS_PER_WORD = 200  # reference value; a longer word is unknown
 _BYTES_OF_A_PIECE = 64  # enough for the first piece of a SentencePiece model, whose score of 0 is binary
+_CLASSES = (
+    *("Bert", "DistilBert", "Electra", "MobileBert", "ConvBert", "SqueezeBert", "RetriBert", "LayoutLM", "Lxmert"),
+    *("DPRContextEncoder", "DPRQuestionEncoder", "DPRReader", "PreTrained"),
+)
+_SUPPORTED_CLASSES = {"TokenizersBackend", *(f"{name}Tokenizer{fast}" for name in _CLASSES for fast in ("", "Fast"))}
+_MODEL_KEYS = {
+    "type": None,
+    "vocab": None,
+    "unk_token": ("[UNK]",),
+    "continuing_subword_prefix": ("##",),
+    "max_input_chars_per_word": (100, 200),  # that of transformers, and ours: see docs/differences.md
+}
 
 
 def load_vocab(vocab_file: str) -> dict[str, int]:
@@ -24,21 +63,35 @@ def load_vocab(vocab_file: str) -> dict[str, int]:
     As in the reference, only `\n` ends a line, and lines are stripped of white space, so a line of only U+2028 (the
     released Chinese vocabulary has one) is the empty token. A Hugging Face `tokenizer.json` can be read as well.
     """
-    return number_tokens(vocab_lines(vocab_file), vocab_file)
-
-
-def vocab_lines(vocab_file: str) -> list[str]:
-    """Return the unchanged lines of a vocabulary file, or the tokens of a `tokenizer.json` as lines."""
     if vocab_file.endswith(".json"):
-        return read_tokenizer_file(vocab_file)
-    content = text_files.read_limited(vocab_file, "vocabulary", text_files.MAX_VOCAB_BYTES)
+        return number_tokens(_tokens_of_json(vocab_file), vocab_file)
+    content = read_content(vocab_file, "vocabulary")
     if content.startswith(b"\n") and b"\0" in content[:_BYTES_OF_A_PIECE]:
         raise UserError(f"{vocab_file} is a SentencePiece model, not a list of wordpieces; give it as spm_model_file")
-    return list(text_files.LineReader(vocab_file, io.BytesIO(content)))
+    return number_tokens(text_files.LineReader(vocab_file, io.BytesIO(content)), vocab_file)
+
+
+def read_content(path: str, what: str) -> bytes:
+    if files.is_folder(path):
+        raise UserError(f"{path} is a folder; give the {what} in it, or use official_bert.load_tokenizer in Python")
+    return text_files.read_limited(path, what, text_files.MAX_VOCAB_BYTES)
+
+
+def _tokens_of_json(path: str) -> list[str]:
+    model = read_tokenizer_json(path)["model"]
+    ids = model["vocab"]
+    if type_of(model) != WORDPIECE or not isinstance(ids, dict):
+        raise UserError(f"{path} has no WordPiece vocabulary; only that of a BERT model can be used")
+    for token in ids:
+        if set(token) & set("\r\n"):
+            raise UserError(f"{path}: the token {token!r:.80} cannot be a line of a vocab.txt")
+    if sorted(ids.values()) != list(range(len(ids))):
+        raise UserError(f"{path}: the ids of the {len(ids)} tokens are not 0 to {len(ids) - 1}, each exactly once")
+    return sorted(ids, key=ids.get)
 
 
 def number_tokens(lines: Iterable[str], source: str) -> dict[str, int]:
-    """Return the ids of a vocabulary's lines; see `load_vocab`."""
+    """Return the ids of the lines of a vocabulary; `source` is for messages."""
     token_to_id: dict[str, int] = {}
     repeated = []
     for index, line in enumerate(lines):
@@ -57,14 +110,7 @@ def number_tokens(lines: Iterable[str], source: str) -> dict[str, int]:
 
 
 class Vocabulary:
-    """Tokens (wordpieces and special tokens such as [CLS]) and their ids.
-
-    Attributes:
-      wordpieces: `token_to_id` without the added tokens that are no wordpieces.
-      added: the tokens that are found before a text is split.
-      source: the file, for messages.
-      declared: text settings in the file.
-    """
+    """Tokens (wordpieces and special tokens such as [CLS]) and their ids."""
 
     file_name: str = VOCAB_FILE  # its file name beside a model; `wordpiece.json` for wordpieces with added tokens
     their_file_name: ClassVar[str | None] = None  # its file name in a Hugging Face folder, if different
@@ -72,20 +118,33 @@ class Vocabulary:
     changes_text: ClassVar[bool] = True  # whether its tokenizers may normalize text, for example lowercase it
     # whether the first word of a text is marked as the beginning of a word, too
     marks_first_word: ClassVar[bool] = True
+    can_grow: ClassVar[bool] = True  # whether texts are split as before when words are added
+    marker: ClassVar[str] = CONTINUATION  # prefix of the tokens that continue a word, or of those that begin one
+    special_names: ClassVar[Mapping[str, str]] = {}  # the names of special tokens, where they are not BERT's
+    layout: ClassVar[Mapping[str, int]] = {"num_between": 1, "second_segment": 1}  # of sequences; see `Specials`
+    advice: ClassVar[str] = "is this a BERT vocabulary?"  # what to do if it lacks a special token
 
     def __init__(self, token_to_id: dict[str, int], source: str = "the vocabulary", added: Sequence[AddedToken] = ()):
-        self.wordpieces, self.added = token_to_id, added
+        self.wordpieces = token_to_id  # without the added tokens that are no wordpieces
+        self.added = added  # the tokens that are found before a text is split
         self.token_to_id = token_to_id | {token["content"]: token["id"] for token in added}  # dict
         self.id_to_token = {index: token for token, index in self.token_to_id.items()}  # dict
-        self.source, self.declared = source, {}
+        self.source = source  # the file, for messages
+        self.declared: dict[str, bool] = {}  # text settings in the file
         if added:
             self.file_name = WORDPIECE_FILE
 
     @classmethod
     def from_file(cls, vocab_file: str) -> "Vocabulary":
         """Read a file, and the added tokens in the Hugging Face folder that it belongs to, if any; see `load_vocab`."""
-        token_to_id = load_vocab(vocab_file)
-        return cls(token_to_id, vocab_file, added_tokens(vocab_file, token_to_id))
+        plain = cls(load_vocab(vocab_file), vocab_file)
+        added = _added_tokens(plain)
+        return cls(plain.wordpieces, vocab_file, added) if added else plain
+
+    @classmethod
+    def loaded(cls, vocabulary: "str | os.PathLike[str] | Vocabulary") -> Self:
+        """Return a vocabulary that is already loaded, or read its file."""
+        return vocabulary if isinstance(vocabulary, Vocabulary) else cls.from_file(os.fspath(vocabulary))
 
     @property
     def size(self) -> int:
@@ -106,6 +165,8 @@ class Vocabulary:
 
         New words may replace `[unused...]` tokens or follow the last token.
         """
+        if not self.can_grow:
+            return self.fingerprint == trained.fingerprint
         return all(token in self.added for token in trained.added) and all(
             self.id_to_token.get(index) == token or (token.startswith(_UNUSED) and index in self.id_to_token)
             for index, token in trained.id_to_token.items()
@@ -137,9 +198,8 @@ class Vocabulary:
     @property
     def tokenizer_json(self) -> dict[str, Any]:
         """The tokens in the form of a `tokenizer.json`."""
-        plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
         specials = [
-            {"id": self.wordpieces[token], "content": token, **plain, "special": True}
+            {"id": self.wordpieces[token], **complete_token({"content": token}, special=True)}
             for token in (PAD, UNK, CLS, SEP, MASK)
             if token in self.wordpieces
         ]
@@ -154,16 +214,22 @@ class Vocabulary:
             },
         }
 
+    @property
+    def template(self) -> dict[str, Any]:
+        """The post-processor of its `tokenizer.json`."""
+        cls, sep = ((name, self.token_to_id.get(name)) for name in map(self.name_of, (CLS, SEP)))
+        return template_of(cls, sep, **self.layout)
+
     def name_of(self, special: str) -> str:
-        return special
+        return self.special_names.get(special, special)
 
     def continues_word(self, token: str) -> bool:
         """Return True if a token continues the previous token's word."""
-        return token.startswith(CONTINUATION)
+        return token.startswith(self.marker)
 
     def characters_of(self, token: str) -> str:
         """Return a token without its word-start or continuation marker."""
-        return token.removeprefix(CONTINUATION)
+        return token.removeprefix(self.marker)
 
     def shown(self, token: str) -> str:
         return token
@@ -177,14 +243,13 @@ class Vocabulary:
         names = [self.name_of(special) for special in specials]
         missing = [name for name in names if name not in self.token_to_id]
         if missing:
-            raise UserError(f"{self.source} lacks {', '.join(missing)}; {self._advice_on(missing[0])}")
+            in_capitals = {token.upper(): token for token in self.token_to_id}.get(missing[0])
+            advice = self.advice
+            if in_capitals is not None:
+                line = self.token_to_id[in_capitals] + 1
+                advice = f"line {line} holds {in_capitals!r}: special tokens must be in capitals"
+            raise UserError(f"{self.source} lacks {', '.join(missing)}; {advice}")
         return [self.token_to_id[name] for name in names]
-
-    def _advice_on(self, missing: str) -> str:
-        for token, index in self.token_to_id.items():
-            if token.upper() == missing:
-                return f"line {index + 1} holds {token!r}: special tokens must be in capitals"
-        return "is this a BERT vocabulary?"
 
     def ids(self, tokens: Iterable[str]) -> list[int]:
         """Look up tokens."""
@@ -199,3 +264,96 @@ class Vocabulary:
             return [table[key] for key in keys]
         except KeyError as error:
             raise KeyError(f"{error.args[0]!r} is not in {self.source}") from None
+
+
+def _added_tokens(vocabulary: Vocabulary) -> list[AddedToken]:
+    """Return the tokens that files add to a WordPiece vocabulary, without the special tokens of BERT."""
+    vocab_file, token_to_id = vocabulary.source, vocabulary.token_to_id
+    folder, name = os.path.split(vocab_file)
+    if name in (VOCAB_FILE, TOKENIZER_FILE):
+        values = read_wordpiece_json(folder)
+        _check_folder(folder, values, vocabulary)
+        found, named = read_added_tokens(folder, values or {}), _named_specials(folder)
+    elif name.endswith(".json"):
+        found, named = read_tokenizer_json(vocab_file).get("added_tokens") or [], {}
+    else:
+        return []
+    unnumbered = [{"content": content, "id": token_to_id.get(content)} for content in named]
+    found += [token for token in unnumbered if token["content"] not in {other["content"] for other in found}]
+    added, next_id = [], max(token_to_id.values()) + 1
+    for token in found:
+        content = token["content"]
+        index = token.get("id")
+        right = token_to_id.get(content, next_id)
+        if index != right:
+            raise UserError(
+                f"{vocab_file}: the added token {content!r:.80} has {'no id' if index is None else f'the id {index}'}; "
+                f"it must have {right}, "
+                f"{'as in the vocabulary' if content in token_to_id else 'the first free one'}"
+            )
+        if content in SPECIALS.values():
+            continue
+        if content != content.strip() or not content or "\n" in content:
+            raise UserError(
+                f"{vocab_file}: the added token {content!r:.80} is empty, or begins or ends with white space"
+            )
+        next_id += content not in token_to_id
+        special = token.get("special", content in named)
+        added.append({"id": index, **complete_token(token, special=special, normalized=not special)})
+    return added
+
+
+def _named_specials(folder: str) -> dict[str, Any]:
+    """Return the further special tokens that a folder names, as `transformers` reads its files."""
+    config, named = read_tokenizer_config(folder), []
+    for values in (config, {} if "added_tokens_decoder" in config else read_specials_map(folder)):
+        extra = values.get("extra_special_tokens") or ()
+        extra = extra.values() if isinstance(extra, dict) else extra
+        named += [values.get("bos_token"), values.get("eos_token")]
+        named += [*(values.get("additional_special_tokens") or ()), *extra]
+    return dict.fromkeys(filter(None, map(content_of, named)))
+
+
+def read_wordpiece_json(folder: str) -> TokenizerJson | None:
+    """Read the `tokenizer.json` of a folder; None if it is missing, or a KerasHub preset's."""
+    path = os.path.join(folder, TOKENIZER_FILE)
+    return read_tokenizer_json(path) if files.exists(path) and not model_formats.vocabulary_folders(folder) else None
+
+
+def _check_folder(folder: str, values: TokenizerJson | None, vocabulary: Vocabulary) -> None:
+    """Raise UserError if the files beside a vocabulary declare another tokenizer than BERT's."""
+    token_to_id = vocabulary.token_to_id
+    config, kind = read_tokenizer_config(folder), declared_class(folder)
+    others = {"word_tokenizer_type": ("basic",), "subword_tokenizer_type": ("wordpiece",)}
+    families = {
+        family.hugging_face.tokenizer_class for family in all_families() if family.tokenizer == Family.tokenizer
+    }
+    if kind is not None and kind not in _SUPPORTED_CLASSES | families:
+        what = f"tokenizer_class is {kind!r:.80}"
+    elif other := next((key for key in others if config.get(key) not in (None, *others[key])), None):
+        what = f"{other} is {config[other]!r:.80}"
+    elif _count(token_to_id, "\u2581") > _count(token_to_id, "##"):
+        what = "the vocabulary has pieces of SentencePiece, which begin with \u2581"
+    elif values is not None and (other := type_of(values["model"])) != WORDPIECE:
+        what = f"the {TOKENIZER_FILE} is of type {other!r:.80}"
+    else:
+        what = ""
+    if what:
+        raise UserError(
+            f"{folder}: {what}; its tokenizer is not supported, only BERT's. For text that another program split into "
+            "words, copy the vocab.txt alone to another folder and give basic_tokenize=false"
+        )
+    check_specials(folder, SPECIALS)
+    if values is None:
+        return
+    path = os.path.join(folder, TOKENIZER_FILE)
+    check_declared(values["model"], _MODEL_KEYS, path, "model")
+    check_template(values, path, vocabulary.template)
+    ids = values["model"]["vocab"]
+    different = next((token for token in ids if ids[token] != token_to_id.get(token.strip())), None)
+    if different is not None:
+        raise UserError(f"{path} and the {VOCAB_FILE} beside it have different ids for {different!r:.80}; restore them")
+
+
+def _count(tokens: Iterable[str], prefix: str) -> int:
+    return sum(token.startswith(prefix) and token != prefix for token in tokens)

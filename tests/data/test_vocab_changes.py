@@ -6,8 +6,8 @@ import pytest
 
 from official_bert.data.vocab_learner import coverage, extended, pruned, tokens_by_id
 from official_bert.support.errors import UserError
+from official_bert.tokenization import WordpieceTokenizer
 from official_bert.tokenization.vocab import Vocabulary
-from official_bert.tokenization.wordpiece import WordpieceTokenizer
 
 LETTERS = [letter for character in "abcdeh" for letter in (character, f"##{character}")]
 TOKENS = ["[PAD]", "[unused1]", "[unused2]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, "cab", "##bed", "bad"]

@@ -10,7 +10,7 @@ import tokenizers
 
 from official_bert.config.text_settings import TextSettings
 from official_bert.tokenization import FullTokenizer, Vocabulary, characters, load_tokenizer
-from official_bert.tokenization.added_tokens import is_of_word
+from official_bert.tokenization.full_tokenizer import is_of_word
 from official_bert.tokenization.graph_tokenizer import GraphTokenizer
 from official_bert.tokenization.tokenizer_files import content_of_copy, name_of_copy
 from tests.tokenization.hard_texts import PRESPLIT, SCRIPTS, UNCASED, random_text

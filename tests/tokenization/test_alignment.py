@@ -7,7 +7,6 @@ import unicodedata
 import pytest
 
 from official_bert.tokenization import EncodingWithOffsets, FullTokenizer, full_tokenizer
-from official_bert.tokenization.wordpiece import wordpieces_in_range
 from tests.tokenization.hard_texts import (
     ALL_SETTINGS,
     CASED,
@@ -176,19 +175,19 @@ def test_pieces_of_a_range_are_those_that_overlap_it(texts, tokenizers, settings
                 if max(first, start) < min(last, end)
             ]
             expected = (overlapping[0], overlapping[-1]) if overlapping else None
-            assert wordpieces_in_range(aligned, start, end) == expected, (ascii(text), start, end)
+            assert aligned.in_range(start, end) == expected, (ascii(text), start, end)
 
 
 def test_pieces_of_ranges_by_hand():
     aligned = EncodingWithOffsets(ids=[5, 6, 7, 8], starts=[0, 3, 3, 7], ends=[3, 4, 4, 9])
-    assert wordpieces_in_range(aligned, 0, 9) == (0, 3)
-    assert wordpieces_in_range(aligned, 2, 3) == (0, 0)
-    assert wordpieces_in_range(aligned, 3, 4) == (1, 2)
-    assert wordpieces_in_range(aligned, 2, 8) == (0, 3)
-    assert wordpieces_in_range(aligned, 4, 7) is None
-    assert wordpieces_in_range(aligned, 9, 12) is None
-    assert wordpieces_in_range(aligned, 1, 1) is None
-    assert wordpieces_in_range(EncodingWithOffsets([], [], []), 0, 5) is None
+    assert aligned.in_range(0, 9) == (0, 3)
+    assert aligned.in_range(2, 3) == (0, 0)
+    assert aligned.in_range(3, 4) == (1, 2)
+    assert aligned.in_range(2, 8) == (0, 3)
+    assert aligned.in_range(4, 7) is None
+    assert aligned.in_range(9, 12) is None
+    assert aligned.in_range(1, 1) is None
+    assert EncodingWithOffsets([], [], []).in_range(0, 5) is None
 
 
 def test_each_tokenizer_keeps_its_own_words_and_few_of_them(vocab_file, tokenizers, monkeypatch):

@@ -108,10 +108,10 @@ def test_batches_equal_the_records_of_the_reference(tokenizer):
         ([["a", None]], r"example 1 is None; it must be a text or a tuple of two: \(first, second\)"),
         ([["a", ["b", "c"]]], r"example 1 is \['b', 'c'\]; it must be a text or a tuple"),
         ([[("a", "b", "c")]], r"example 0 is \('a', 'b', 'c'\); it must be"),
-        ([["a", "b"], ["c"]], "there are 2 texts, but 1 text_pairs; give one for each text, or None"),
+        ([["a", "b"], ["c"]], "there are 2 texts, but 1 text_pairs; give one for each, or None"),
         ([["a"], "b"], "text_pairs is 'b'; give one text, or a list of"),
         (["a", ["b"]], "texts is 'a'; give one text, or a list of"),
-        ([[("a", "b")], ["c"]], r"texts\[0\] is \('a', 'b'\); with text_pairs, each must be a single text"),
+        ([[("a", "b")], ["c"]], r"example 0 is \(\('a', 'b'\), 'c'\); it must be a text or a tuple of two"),
         ([["a"], [7]], r"example 0 is \('a', 7\); it must be"),
     ],
 )
@@ -321,7 +321,7 @@ def test_folders_without_a_vocabulary_are_refused(tmp_path):
 
 def test_the_constructor_takes_files_and_sends_those_with_a_folder_on(tmp_path, vocab_file):
     with pytest.raises(
-        UserError, match=r"is a folder; give its vocab\.txt, or use FullTokenizer\.from_folder in Python"
+        UserError, match=r"is a folder; give the vocabulary in it, or use official_bert\.load_tokenizer in Python"
     ):
         FullTokenizer(tmp_path)
     folder = write_folder(tmp_path / "model", LOWER)

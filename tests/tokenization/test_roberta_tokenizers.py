@@ -20,7 +20,7 @@ from official_bert.serving.exports import write_export
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.servable import PretrainingServable
 from official_bert.tokenization import FullTokenizer, hf_tokenizer, load_tokenizer, read_vocabulary_file
-from official_bert.tokenization.shifted_tokenizer import CamembertTokenizer, XlmRobertaTokenizer
+from official_bert.tokenization.sentencepiece_tokenizer import CamembertTokenizer, XlmRobertaTokenizer
 from official_bert.tokenization.tokenizer_files import content_of_copy, kind_of_file
 from tests.tokenization.sentencepiece_models import as_tokenizer_json, normalizer_of, random_texts, write_model
 

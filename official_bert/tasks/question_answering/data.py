@@ -21,7 +21,7 @@ from official_bert.support.processes import Workers, available_cores
 from official_bert.tasks.question_answering.options import SquadConfig
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import JoinedSequence, SlidingWindow, join_pair
-from official_bert.tokenization.wordpiece import EncodingWithOffsets, wordpieces_in_range
+from official_bert.tokenization.tokenizer import EncodingWithOffsets
 
 # The reference splits words only at these characters; other white space, such as U+3000, is part of a word.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
@@ -424,7 +424,7 @@ class TokenizedSquad:
         text = self.squad.contexts[question.context_index]
         if self.options.answer_alignment == "offsets" and text.startswith(answer.text, answer.start):
             aligned = EncodingWithOffsets(context.ids, context.starts, context.ends)
-            wordpieces = wordpieces_in_range(aligned, answer.start, answer.start + len(answer.text))
+            wordpieces = aligned.in_range(answer.start, answer.start + len(answer.text))
             if wordpieces:
                 return wordpieces
         first_word, last_word = words_of_answer(context.word_starts, answer)

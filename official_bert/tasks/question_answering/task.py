@@ -22,7 +22,7 @@ from official_bert.modeling.heads import SpanModel
 from official_bert.support import writing
 from official_bert.support.console import Progress
 from official_bert.tasks.question_answering.data import TokenizedSquad, Window, split_words
-from official_bert.tokenization.wordpiece import BasicTokenizer, WhitespaceTokenizer
+from official_bert.tokenization import BasicTokenizer
 from official_bert.training.distillation import TEACHER_LOGITS, soft_cross_entropy
 from official_bert.training.task import WeightedSum, mean_loss
 
@@ -309,9 +309,7 @@ def _rejoined(wordpieces: Sequence[str]) -> str:
     return " ".join(" ".join(wordpieces).replace(" ##", "").replace("##", "").split())
 
 
-def final_text(
-    predicted: str, original: str, tokenizer: BasicTokenizer | WhitespaceTokenizer, *, verbose: bool = False
-) -> str:
+def final_text(predicted: str, original: str, tokenizer: BasicTokenizer, *, verbose: bool = False) -> str:
     """Find the predicted part of the original words, by the reference's rule.
 
     The original is tokenized again; if this changes only spaces and replaces characters one for one, the prediction is
@@ -336,7 +334,7 @@ def final_text(
 
 
 @functools.lru_cache(maxsize=32)  # thousands of candidates may lie in one word, such as a text without spaces
-def _tokenized_words(tokenizer: BasicTokenizer | WhitespaceTokenizer, original: str) -> tuple[str, np.ndarray]:
+def _tokenized_words(tokenizer: BasicTokenizer, original: str) -> tuple[str, np.ndarray]:
     """Return the tokenized words, and the positions of the characters of the original that are no spaces."""
     places = [place for place, character in enumerate(original) if character != " "]
     return " ".join(tokenizer.tokenize(original)), np.array(places, np.int64)

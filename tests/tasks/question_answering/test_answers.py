@@ -17,7 +17,6 @@ from official_bert.tasks.question_answering.data import (
 )
 from official_bert.tasks.question_answering.task import final_text, find_answers, predicted_texts, write_answers
 from official_bert.tokenization import BasicTokenizer, FullTokenizer, Vocabulary, load_vocab
-from official_bert.tokenization.wordpiece import word_tokenizer
 from tests.conftest import GOLDEN, golden_arrays
 from tests.tasks.question_answering.plain_squad import plain_answers, plain_features
 from tests.tasks.question_answering.question_files import HARD_WORDS, golden, random_content
@@ -265,7 +264,7 @@ UNCHANGED = {
 def composed_tokenizer(request, tmp_path_factory):
     """A tokenizer that keeps accents and syllables; its pieces are the single characters of all contexts."""
     text = "".join(context for context, *_ in SCRIPTS.values())
-    wordpieces = sorted(set("".join(word_tokenizer(request.param).tokenize(text))))
+    wordpieces = sorted(set("".join(BasicTokenizer(**request.param._asdict()).tokenize(text))))
     path = write_vocabulary(
         tmp_path_factory.mktemp("vocab") / "vocab.txt", [*wordpieces, *(f"##{piece}" for piece in wordpieces)]
     )

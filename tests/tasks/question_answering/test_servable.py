@@ -24,7 +24,6 @@ from official_bert.tasks.question_answering.data import Question, SquadSet, Toke
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
 from official_bert.tasks.question_answering.task import MASKED_LOGIT, find_answers
 from official_bert.tokenization import FullTokenizer, graph_operations
-from official_bert.tokenization.wordpiece import wordpieces_in_range
 from tests.conftest import GOLDEN
 from tests.exports import traced_once
 from tests.tokenization.hard_texts import PRESPLIT, UNCASED
@@ -191,7 +190,7 @@ def test_answers_are_those_of_the_python_path(model, servable_for, tokenizer, le
         found = zip(outputs["answers"][row], outputs["starts"][row], outputs["ends"][row], strict=True)
         found = {(text.decode(), start, end) for text, start, end in list(found)[:length]}
         for _, start, end in found - {("", 0, 0)}:
-            first, last = wordpieces_in_range(tokenizer.encode_with_offsets(context), start, end)
+            first, last = tokenizer.encode_with_offsets(context).in_range(start, end)
             num_wordpieces.add(last - first + 1)
         start_of = [answer.position or 0 for answer in ranked]
         assert found == {

@@ -24,7 +24,7 @@ from common import compare
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.pipeline import evaluation_batches, training_batches
-from official_bert.data.record_files import RecordFile
+from official_bert.data.record_files import RecordFile, write_split
 from official_bert.data.schema import RecordSchema
 from official_bert.tasks.classification.data import DATASETS
 from official_bert.tasks.classification.records import LabelledTexts, TextJoiner
@@ -120,7 +120,7 @@ def main() -> None:
         texts = [(example.text_a, example.text_b) for example in examples]
         labels = dataset.check_labels(examples) if split == "train" else [0] * len(texts)
         path = os.path.join(folder, f"{split}.tf_record")
-        num_records = LabelledTexts(joiner, texts, labels).write_ids(RecordFile(path, task.schema))
+        num_records = write_split(RecordFile(path, task.schema), LabelledTexts(joiner, texts, labels))
         return Records(path, task.schema, num_records, {"buckets": joiner.padded_lengths(), "fixed": None})
 
     with tempfile.TemporaryDirectory() as folder:

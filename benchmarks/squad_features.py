@@ -108,13 +108,16 @@ def tokenize(squad_file: str, vocab_file: str):
 
 
 def write_records(squad_file: str, vocab_file: str, path: str) -> int:
-    from official_bert.data.record_files import RecordFile
-    from official_bert.tasks.question_answering.data import PREDICTION_SCHEMA, write_prediction_records
+    from official_bert.data.record_files import RecordFile, write_split
+    from official_bert.tasks.question_answering.data import PREDICTION_SCHEMA, PredictionWindows
 
     with contextlib.suppress(FileNotFoundError):
         os.remove(path)  # or it would be reused
     tokenized = tokenize(squad_file, vocab_file)
-    return write_prediction_records(RecordFile(path, PREDICTION_SCHEMA), tokenized, tokenized.prediction_windows())
+    return write_split(
+        RecordFile(path, PREDICTION_SCHEMA.sized(S=tokenized.options.max_seq_length)),
+        PredictionWindows(tokenized, tokenized.prediction_windows()),
+    )
 
 
 def write_plain_records(content: dict, vocab_file: str, path: str) -> None:

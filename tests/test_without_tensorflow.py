@@ -27,11 +27,11 @@ except SystemExit as end:
 """
 _TASKS = """
 import sys
-from official_bert.data.record_files import RecordFile
+from official_bert.data.record_files import RecordFile, write_split
 from official_bert.tasks.classification.records import LabelledTexts, TextJoiner, classification_schema
 from official_bert.tasks.question_answering.data import read_squad
-from official_bert.tasks.question_answering.data import write_prediction_records, write_training_records
-from official_bert.tasks.question_answering.data import TokenizedSquad, WindowOptions
+from official_bert.tasks.question_answering.data import PREDICTION_SCHEMA, TRAINING_SCHEMA, PredictionWindows
+from official_bert.tasks.question_answering.data import TokenizedSquad, TrainingWindows, WindowOptions
 from official_bert.tasks.tagging import records as tagging
 from official_bert.tasks.tagging.records import make_windows
 from official_bert.tokenization import FullTokenizer
@@ -42,16 +42,18 @@ lengths = {"S": 32, "V": len(tokenizer), "T": 2}
 schema = classification_schema("single_label").sized(C=2, **lengths)
 joiner = TextJoiner(tokenizer, max_seq_length=32)
 examples = LabelledTexts(joiner, [("a text", None), ("one", "two")], [0, 1])
-assert examples.write_ids(RecordFile(folder + "/texts", schema)) == 2
+assert write_split(RecordFile(folder + "/texts", schema), examples) == 2
 schema = tagging.TAGGING_SCHEMA.sized(N=3, **lengths)
 windows = lambda: make_windows([["a", "sentence"]], tokenizer, max_seq_length=32)
 words = tagging.LabelledWindows(windows, [[0, 1]], tokenizer, "these")
-assert words.write_ids(RecordFile(folder + "/words", schema)) == 1
+assert write_split(RecordFile(folder + "/words", schema), words) == 1
 squad = read_squad(squad_file, for_training=True, version_2=False)
 options = WindowOptions(max_seq_length=64, doc_stride=32, max_query_length=16)
-assert write_training_records(RecordFile(folder + "/train", schema), squad, tokenizer, options, version_2=False)
+schema = TRAINING_SCHEMA.sized(S=64)
+assert write_split(RecordFile(folder + "/train", schema), TrainingWindows(squad, tokenizer, options, False))
 tokenized = TokenizedSquad(squad, tokenizer, options)
-assert write_prediction_records(RecordFile(folder + "/eval", schema), tokenized, tokenized.prediction_windows())
+schema, windows = PREDICTION_SCHEMA.sized(S=64), tokenized.prediction_windows()
+assert write_split(RecordFile(folder + "/eval", schema), PredictionWindows(tokenized, windows))
 """
 
 

@@ -15,8 +15,9 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
-from typing import IO, Any, Literal, NamedTuple
+from typing import IO, Any, Literal, NamedTuple, Protocol
 
+import numpy as np
 from absl import logging
 from google_crc32c import value as crc32c
 
@@ -245,6 +246,24 @@ def write_cached(file: RecordFile, provenance: Mapping[str, Any], records: Calla
     Manifest.write(note, provenance, [os.path.basename(path)], num_records, is_checked=False)
     logging.info("wrote %s: %d records", path, num_records)
     return num_records
+
+
+class Split(Protocol):
+    """Examples of a split, and how they become records."""
+
+    def provenance(self, schema: RecordSchema) -> dict[str, Any]:
+        """Return everything that determines the records, as in a `Manifest`."""
+
+    def records(self, file: RecordFile) -> Iterable[bytes]:
+        """Return the records of ids for a file."""
+
+    def feature_records(self, schema: RecordSchema, features: Iterable[np.ndarray]) -> Iterable[bytes]:
+        """Return the records of a frozen encoder's outputs; only for tasks whose encoder may be frozen."""
+
+
+def write_split(file: RecordFile, split: Split) -> int:
+    """Write the records of a split's ids, unless an existing file is up to date; return their number."""
+    return write_cached(file, split.provenance(file.schema), lambda: split.records(file))
 
 
 def count_records(path: str) -> int:

@@ -440,6 +440,7 @@ class FinetuningOptions(DistillationOptions, RecordFileOptions, TokenizerOptions
     """Flags of every command that fine-tunes."""
 
     do_eval: ClassVar[bool] = False  # a flag in commands that evaluate separately from prediction
+    trainable_encoder: ClassVar[bool] = True  # a flag in commands whose encoder may be frozen
     do_predict: bool = option(False, "Run prediction on the test set.", group="evaluation", affects="run")
     predict_batch_size: int = option(
         8,

@@ -20,7 +20,6 @@ from official_bert.options.groups import DeviceOptions
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 from official_bert.support.network import is_address
-from official_bert.training.run_folder import RunFolder
 
 _SECONDS_TO_ANSWER = 10
 _TF_CONFIG_ADVICE = (
@@ -264,10 +263,6 @@ class Cluster:
     def is_chief(self) -> bool:
         """True if this process is the chief, which writes the files."""
         return self.index == _CHIEF
-
-    def folder(self, path: str) -> RunFolder:
-        """Return the output folder of a run; only the chief writes to it."""
-        return RunFolder(path, self.is_chief)
 
     def sums(self, *numbers: int) -> list[int]:
         """Sum numbers over all workers; blocks until every worker has called it."""

@@ -49,6 +49,8 @@ from official_bert.training.run_setup import (
 from official_bert.training.task import TrainingPlan, compares_examples
 from official_bert.training.teacher import Teacher, find_teacher, load_teacher, teacher_file, write_teacher_records
 
+_TRAINING = "train"  # the training split's record files
+
 
 def finetune(job_class: type[FinetuningJob], config: FinetuningOptions) -> None:
     """Train, evaluate, predict and export, depending on a task's flags."""
@@ -67,7 +69,7 @@ def finetune(job_class: type[FinetuningJob], config: FinetuningOptions) -> None:
         num_parts = config.gradient_accumulation_steps if name == "train_batch_size" else 1
         check_divisible(batch_size, strategy, name, num_parts=num_parts)
     cluster = Cluster(strategy)
-    with cluster.reporting_lost_workers(), training_folder(config, cluster.folder(config.output_dir)):
+    with cluster.reporting_lost_workers(), training_folder(config, is_written=cluster.is_chief):
         cluster.check_shared(config.output_dir)
         cluster.check_same("flags or numbers of examples", config, job.num_training_examples)
         job.check_output_folder()
@@ -127,18 +129,20 @@ def _teacher_layers(job: FinetuningJob, teacher: Teacher) -> list[int]:
 def _train(job: FinetuningJob, trainer: Trainer, strategy: tf.distribute.Strategy, teacher: Teacher | None) -> bool:
     """Train; return True if training is complete."""
     config = job.config
-    _check_same_examples(config, *job.training_source())
+    ids_file = job.records.ids_file(_TRAINING)
+    _check_same_examples(config, ids_file.path, job.training_split.provenance(ids_file.schema))
     if has_stopped_early(config):
         return True
     # Loaded before anything is written, to raise if it does not fit; a resumed run may not need it.
     loaded = [load_teacher(job, teacher, strategy)] if teacher and not latest_checkpoint(config.output_dir) else []
-    file = job.training_file(trainer)
+    file = job.records.file(trainer, _TRAINING)
     batch_size = training_batch_size(config, trainer.num_replicas, file.lengths[-1] if file.lengths else 0)
     plan = _plan(config, _num_steps(job, trainer, file, batch_size), trainer.num_replicas)
     learned = teacher_file(file, job.task) if teacher else file
 
     def batches(start_record: int) -> tf.data.Dataset:
-        write_run_files(job.folder(trainer), config, job.bert_config, job.tokenizer.vocabulary, trainer.num_replicas)
+        if trainer.cluster.is_chief:
+            write_run_files(config, job.bert_config, job.tokenizer.vocabulary, trainer.num_replicas)
         num_records = _write_training_records(job, trainer)
         if teacher:
             load_model = loaded.pop if loaded else lambda: load_teacher(job, teacher, strategy)
@@ -168,9 +172,9 @@ def _train(job: FinetuningJob, trainer: Trainer, strategy: tf.distribute.Strateg
 
 def _write_training_records(job: FinetuningJob, trainer: Trainer) -> int:
     """Write the training records and labels; return the number of records once all workers can read them."""
-    if job.labels is not None and job.folder(trainer).is_written:
+    if job.labels is not None and trainer.cluster.is_chief:
         write_labels(job.config.output_dir, job.labels)
-    num_records = job.write_training_records(trainer)
+    num_records = job.records.write(trainer, _TRAINING, job.training_split)
     trainer.cluster.wait()
     return num_records
 
@@ -185,7 +189,8 @@ def _loaded_step(job: FinetuningJob, trainer: Trainer, purpose: str) -> int:
     else:
         step = 0
         trainer.load_initial(config.init_checkpoint, is_trained_next=False)
-    write_evaluation_flags(job.folder(trainer), config, job.tokenizer.vocabulary)
+    if trainer.cluster.is_chief:
+        write_evaluation_flags(config, job.tokenizer.vocabulary)
     return step
 
 
@@ -331,8 +336,8 @@ def create_evaluator(
     """Return an evaluation callback for the Trainer that keeps the best checkpoint and decides on early stopping."""
     if not config.eval_steps:
         return None
-    is_written = trainer.cluster.folder(config.output_dir).is_written
-    best, patience = BestCheckpoint(config.output_dir, is_written=is_written), config.early_stopping_patience
+    best = BestCheckpoint(config.output_dir, is_written=trainer.cluster.is_chief)
+    patience = config.early_stopping_patience
 
     def evaluate(step: int) -> bool:
         if not best.has(step):  # otherwise the run was interrupted right after it

@@ -2,106 +2,56 @@
 
 import abc
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
 
-import keras
 import numpy as np
 
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.pipeline import reporting_damaged_records
-from official_bert.data.record_files import RecordFile
+from official_bert.data.record_files import RecordFile, Split, write_cached, write_split
 from official_bert.data.schema import RecordSchema
 from official_bert.metrics.classification import confidence_bins, expected_calibration_error
 from official_bert.modeling.token_model import model_fingerprint
-from official_bert.options.training import FinetuningOptions, LabellingOptions
+from official_bert.options.training import FinetuningOptions
 from official_bert.support.manifest import fingerprint
 from official_bert.tokenization import Tokenizer
 from official_bert.training.distillation import DistillableTask
-from official_bert.training.loop import Trainer, batches_of, predictions
-from official_bert.training.run_folder import RunFolder, check_label_order, check_same_labels, checkpoint_folder
+from official_bert.training.loop import Trainer, batches_of
+from official_bert.training.monitoring import ScalarLog
+from official_bert.training.run_folder import check_label_order, check_same_labels, checkpoint_folder
 from official_bert.training.task import RecordTask
 from official_bert.visualization.report_page import Bar, Bars, Mistake, Mistakes, Reliability, length_bins, percent
 
 
 class FinetuningJob(abc.ABC):
-    """Task-specific parts of a fine-tuning run. Creating a job reads and checks all files.
-
-    Attributes:
-      config: the flags.
-      bert_config: the architecture.
-      tokenizer: the tokenizer.
-      task: model, losses and predictions.
-      primary_metric: the score that selects the best checkpoint; higher is better.
-      ensemble: checkpoints to predict with instead of the output folder's; usually empty.
-      num_training_examples: number of training examples; None without training.
-      labels: output names in order, saved in the output folder; None if outputs have no names.
-      label_noun: the term for a label in messages.
-    """
+    """Task-specific parts of a fine-tuning run. Creating a job reads and checks all files."""
 
     config: FinetuningOptions
-    bert_config: BertConfig
-    tokenizer: Tokenizer
     task: DistillableTask
-    primary_metric: str
-    ensemble: tuple[str, ...] = ()
-    num_training_examples: int | None = None
-    labels: Sequence[str] | None = None
-    label_noun: str = "labels"
+    primary_metric: str  # the score that selects the best checkpoint; higher is better
+    ensemble: tuple[str, ...] = ()  # checkpoints to predict with instead of the output folder's; usually none
+    labels: Sequence[str] | None = None  # output names in order, saved in the output folder; None without names
+    label_noun = "labels"  # the term for a label in messages
+    training_split: Split | None = None  # None without training
+    num_training_examples: int | None = None  # None without training
+    records: "SplitRecords"  # of training, and usually of evaluation and prediction
 
     def __init__(self, config: FinetuningOptions, bert_config: BertConfig, tokenizer: Tokenizer):
-        """Read and check all files of the task before any computation.
-
-        Args:
-          config: the flags.
-          bert_config: the architecture.
-          tokenizer: the tokenizer.
-
-        Raises:
-          UserError: a file is invalid.
-        """
         self.config = config
         self.bert_config = bert_config
         self.tokenizer = tokenizer
 
     def check_output_folder(self) -> None:
-        """Raise if the checkpoints to use have other labels; `finetune` checks the model's files.
-
-        Raises:
-          UserError: the message names the file.
-        """
+        """Raise if the checkpoints to use have other labels; `finetune` checks the model's files."""
         if self.labels is not None and latest_checkpoint(checkpoint_folder(self.config)):
             check_same_labels(self.config.output_dir, self.labels, noun=self.label_noun)
         elif self.labels and self.config.init_checkpoint and not self.config.do_train:
             check_label_order(self.config.init_checkpoint, self.labels, noun=self.label_noun)
 
-    def folder(self, trainer: Trainer) -> RunFolder:
-        """Return the output folder of the run, which one worker of a trainer writes to."""
-        return trainer.cluster.folder(self.config.output_dir)
-
     @abc.abstractmethod
     def create_task(self, config: FinetuningOptions, bert_config: BertConfig) -> DistillableTask:
         """Return this run's task with another model, a teacher's, given its flags and architecture."""
-
-    @abc.abstractmethod
-    def training_source(self) -> tuple[str, dict[str, Any]]:
-        """Return the training record file, which may not exist yet, and the provenance that it must have."""
-
-    @abc.abstractmethod
-    def training_file(self, trainer: Trainer) -> RecordFile:
-        """Return the file that training reads, which may not exist yet."""
-
-    @abc.abstractmethod
-    def write_training_records(self, trainer: Trainer) -> int:
-        """Write that file, unless it exists.
-
-        Args:
-          trainer: its model has the initial weights.
-
-        Returns:
-          The number of records.
-        """
 
     def evaluate(self, trainer: Trainer, step: int) -> None:
         """Score the trainer's weights at a step and write `eval_results.txt`."""
@@ -109,7 +59,7 @@ class FinetuningJob(abc.ABC):
 
     @abc.abstractmethod
     def scores(self, trainer: Trainer, step: int) -> Mapping[str, float]:
-        """Score the trainer's weights at a step during training."""
+        """Score the trainer's weights at a step during training, and log the scores."""
 
     @abc.abstractmethod
     def predict(self, trainer: Trainer, step: int) -> None:
@@ -118,6 +68,14 @@ class FinetuningJob(abc.ABC):
     @abc.abstractmethod
     def export(self, checkpoint: str) -> None:
         """Export a checkpoint as a SavedModel."""
+
+    def path(self, name: str) -> str:
+        """Return the path of a file in the output folder."""
+        return os.path.join(self.config.output_dir, name)
+
+    def log_scores(self, trainer: Trainer, step: int, scores: Mapping[str, float]) -> None:
+        """Log the scores of a step, instead of those of an earlier evaluation of it."""
+        ScalarLog(self.config.output_dir, is_written=trainer.cluster.is_chief).replace("eval", step, scores)
 
 
 def reliability_section(confidences: np.ndarray, is_correct: np.ndarray, note: str) -> Reliability:
@@ -163,44 +121,29 @@ def mistakes_section(mistakes: Sequence[Mistake], num_wrong: int, num_examples: 
     return Mistakes(title="Most confident mistakes", mistakes=mistakes, note=note)
 
 
-class FrozenTask(RecordTask, Protocol):
-    """A task whose encoder may be frozen, so that its outputs can be stored."""
-
-    def feature_schema(self, model: keras.Model) -> RecordSchema:
-        """Return the record schema for the outputs of a model's encoder."""
-
-
-class SplitWriter(Protocol):
-    """Writer of the records of a split; existing files are kept if up to date."""
-
-    def write_ids(self, file: RecordFile) -> int:
-        """Write the ids; return the number of records."""
-
-    def write_features(self, file: RecordFile, *, encoder: str, features: Callable[[], Iterator[np.ndarray]]) -> None:
-        """Write a frozen encoder's outputs."""
-
-
 class SplitRecords:
-    """Writer and reader of the records of a run's splits."""
+    """Writer and reader of the records of a run's splits; existing files are kept if up to date."""
 
     def __init__(
         self,
-        config: LabellingOptions,
-        task: FrozenTask,
+        config: FinetuningOptions,
+        task: RecordTask,
         lengths: Sequence[int],
         *,
         feature_lengths: Sequence[int] | None = None,
+        schema: RecordSchema | None = None,
     ):
-        """Configure reading and writing."""
+        """Configure reading and writing; `schema` is that of the ids, by default the task's."""
         self._config = config
         self._task = task
+        self._schema = schema or task.schema
         self._lengths = lengths if config.pads_dynamically else None
         self._feature_lengths = feature_lengths if config.pads_dynamically else None
         self._num_records: dict[str, int] = {}  # in each file verified by this run
 
     def ids_file(self, name: str) -> RecordFile:
         path = os.path.join(self._config.output_dir, f"{name}.tf_record")
-        return RecordFile(path, self._task.schema, self._lengths, self._config.compression)
+        return RecordFile(path, self._schema, self._lengths, self._config.compression)
 
     def file(self, trainer: Trainer, name: str) -> RecordFile:
         """Return the file that the model reads: ids or, with a frozen encoder, its outputs."""
@@ -212,29 +155,29 @@ class SplitRecords:
             file = RecordFile(path, schema, self._feature_lengths, self._config.compression)
         return file._replace(is_written=trainer.cluster.is_chief)
 
-    def write(self, trainer: Trainer, name: str, writer: SplitWriter) -> int:
+    def write(self, trainer: Trainer, name: str, split: Split) -> int:
         """Write the files of a split on the first call; return the number of records."""
         if name not in self._num_records:
             ids_file = self.ids_file(name)._replace(is_written=trainer.cluster.is_chief)
-            num_records = writer.write_ids(ids_file)
+            num_records = write_split(ids_file, split)
             if not self._config.trainable_encoder:
+                file = self.file(trainer, name)
                 encoder = fingerprint(model_fingerprint(trainer.model.encoder), self._config.feature_layers)
-                writer.write_features(
-                    self.file(trainer, name),
-                    encoder=encoder,
-                    features=lambda: self._features(trainer, ids_file, num_records),
+                write_cached(
+                    file,
+                    {**split.provenance(file.schema), "encoder": encoder},
+                    lambda: split.feature_records(file.schema, self._features(trainer, ids_file, num_records)),
                 )
             self._num_records[name] = num_records
         return self._num_records[name]
 
-    def predictions(
-        self, trainer: Trainer, name: str, writer: SplitWriter, *, is_scored: bool
-    ) -> dict[str, np.ndarray]:
+    def predictions(self, trainer: Trainer, name: str, split: Split, *, is_scored: bool) -> dict[str, np.ndarray]:
         """Return the task's predictions for a split, one row per record; `is_scored` is their purpose."""
-        num_records = self.write(trainer, name, writer)
-        batch_size = self._config.eval_batch_size if is_scored else self._config.predict_batch_size
-        label = "evaluating" if is_scored else "predicting"
-        return predictions(trainer, self.file(trainer, name), num_records, batch_size=batch_size, label=label)
+        num_records, sizes = self.write(trainer, name, split), self._config.batch_sizes
+        batch_size = sizes["eval_batch_size" if is_scored and "eval_batch_size" in sizes else "predict_batch_size"]
+        file, label = self.file(trainer, name), "evaluating" if is_scored else "predicting"
+        with reporting_damaged_records([file.path], file.schema):
+            return trainer.predict(batches_of(trainer, file, batch_size), num_records=num_records, label=label)
 
     def _features(self, trainer: Trainer, file: RecordFile, num_records: int) -> Iterator[np.ndarray]:
         with reporting_damaged_records([file.path], file.schema):

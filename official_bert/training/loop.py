@@ -11,7 +11,7 @@ from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.loading import load
 from official_bert.checkpoints.opening import merged, open_checkpoint
-from official_bert.data.pipeline import IS_REAL_EXAMPLE, RECORD_INDEX, evaluation_batches, reporting_damaged_records
+from official_bert.data.pipeline import IS_REAL_EXAMPLE, RECORD_INDEX, evaluation_batches
 from official_bert.data.record_files import RecordFile
 from official_bert.modeling.encoder import is_needed
 from official_bert.modeling.encoder_options import lora_scale
@@ -98,7 +98,7 @@ class Trainer:
         Raises:
           UserError: a checkpoint does not match, or a loss is not finite.
         """
-        is_written = self.cluster.folder(output_dir).is_written
+        is_written = self.cluster.is_chief
         if is_written:
             writing.make_folders(output_dir)
         self.cluster.wait()  # until it exists
@@ -282,14 +282,6 @@ def check_divisible(batch_size: int, strategy: tf.distribute.Strategy, parameter
         raise UserError(
             f"{parameter}={batch_size} is not a multiple of {' times '.join(filter(None, (devices, parts)))}"
         )
-
-
-def predictions(
-    trainer: Trainer, file: RecordFile, num_records: int, *, batch_size: int, label: str
-) -> dict[str, np.ndarray]:
-    """Return the task's predictions for every record of a file."""
-    with reporting_damaged_records([file.path], file.schema):
-        return trainer.predict(batches_of(trainer, file, batch_size), num_records=num_records, label=label)
 
 
 def batches_of(trainer: Trainer, file: RecordFile, batch_size: int, numbers: range | None = None) -> tf.data.Dataset:

@@ -44,16 +44,6 @@ _HF_CONFIG_FILE = "config.json"
 RESULTS_FILE = "eval_results.txt"
 
 
-class RunFolder(NamedTuple):
-    """The output folder of a run, as seen by one of its processes.
-
-    All processes compute the same. Only the writing process creates, replaces, deletes and locks files there.
-    """
-
-    path: str  # the folder
-    is_written: bool = True  # whether this process writes to the folder
-
-
 class RunConfig(NamedTuple):
     """Settings that a run was started with."""
 

@@ -21,7 +21,6 @@ from official_bert.support import writing
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Vocabulary
 from official_bert.training.run_folder import (
-    RunFolder,
     read_run_config,
     settings_folder,
     write_model_files,
@@ -127,38 +126,33 @@ def encoder_options(config: TrainingOptions) -> EncoderOptions:
 
 
 @contextlib.contextmanager
-def training_folder(config: TrainingOptions, folder: RunFolder) -> Iterator[None]:
+def training_folder(config: TrainingOptions, *, is_written: bool) -> Iterator[None]:
     """Create and lock the output folder of a run: only one run may train into it at a time.
 
     With `fallback`, training resumes from the last intact checkpoint.
     """
-    if folder.is_written:
-        writing.make_folders(folder.path)
-    if not (config.do_train and folder.is_written):
+    if is_written:
+        writing.make_folders(config.output_dir)
+    if not (config.do_train and is_written):
         yield
         return
-    with writing.exclusive_lock(folder.path, "trains into"):
+    with writing.exclusive_lock(config.output_dir, "trains into"):
         if config.fallback:  # all workers continue from the state that the chief finds
-            CheckpointFolder(folder.path, keep_max=config.keep_checkpoint_max).drop_damaged()
+            CheckpointFolder(config.output_dir, keep_max=config.keep_checkpoint_max).drop_damaged()
         yield
 
 
 def write_run_files(
-    folder: RunFolder,
-    config: TrainingOptions,
-    bert_config: BertConfig,
-    vocabulary: Vocabulary | None,
-    num_devices: int,
+    config: TrainingOptions, bert_config: BertConfig, vocabulary: Vocabulary | None, num_devices: int
 ) -> None:
     """Write the model files and flags of a training run, once all flags and files have been validated."""
-    if folder.is_written:
-        write_run_config(folder.path, config, vocabulary, num_devices)
-        write_model_files(folder.path, bert_config, config)
+    write_run_config(config.output_dir, config, vocabulary, num_devices)
+    write_model_files(config.output_dir, bert_config, config)
 
 
-def write_evaluation_flags(folder: RunFolder, config: TrainingOptions, vocabulary: Vocabulary | None) -> None:
+def write_evaluation_flags(config: TrainingOptions, vocabulary: Vocabulary | None) -> None:
     """Write the flags of an evaluation-only run; the training flags beside the checkpoints are kept."""
-    if folder.is_written and not config.do_train:
+    if not config.do_train:
         write_run_config(settings_folder(config), config, vocabulary)
 
 

@@ -1,7 +1,6 @@
 """`run_classifier.py` as a `FinetuningJob`: its examples, records and output files."""
 
 import itertools
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,7 +10,6 @@ from absl import logging
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.record_files import RecordFile
 from official_bert.metrics.retrieval import RERANKING_METRICS, check_relevant, reranking_scores
 from official_bert.serving.exports import export_run
 from official_bert.serving.versions import check_export_dir
@@ -44,7 +42,7 @@ from official_bert.tasks.classification.task import ClassificationTask, ClassLos
 from official_bert.tokenization import Tokenizer
 from official_bert.training.job import FinetuningJob, SplitRecords
 from official_bert.training.loop import Trainer
-from official_bert.training.monitoring import ScalarLog, write_results
+from official_bert.training.monitoring import write_results
 from official_bert.training.run_folder import RESULTS_FILE, checkpoint_folder, selecting_metric
 from official_bert.training.run_setup import encoder_options
 from official_bert.visualization.report_page import write_report
@@ -113,8 +111,9 @@ class ClassificationJob(FinetuningJob):
         self._training_loss = _training_loss(config, dataset, self._train) if self._train else None
         self.task = self.create_task(config, bert_config)
         self.primary_metric = selecting_metric(config.primary_metric, dataset.primary_metric, _metric_names(dataset))
-        self.num_training_examples = len(self._train.examples) if self._train else None
-        self._records = SplitRecords(config, self.task, self._joiner.padded_lengths())
+        if self._train:
+            self.training_split, self.num_training_examples = self._split_of(self._train), len(self._train.examples)
+        self.records = SplitRecords(config, self.task, self._joiner.padded_lengths())
 
     def create_task(self, config: ClassifierConfig, bert_config: BertConfig) -> ClassificationTask:
         """See `FinetuningJob`."""
@@ -132,18 +131,6 @@ class ClassificationJob(FinetuningJob):
             **config.model_options,
         )
 
-    def training_source(self) -> tuple[str, dict[str, Any]]:
-        """See `FinetuningJob`; with a frozen encoder, the records of its outputs."""
-        return self._records.ids_file("train").path, self._writer(self._train).provenance(self.task.schema)
-
-    def training_file(self, trainer: Trainer) -> RecordFile:
-        """See `FinetuningJob`; with a frozen encoder, the file of its outputs."""
-        return self._records.file(trainer, "train")
-
-    def write_training_records(self, trainer: Trainer) -> int:
-        """See `FinetuningJob`."""
-        return self._records.write(trainer, "train", self._writer(self._train))
-
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
         """Evaluate and log all evaluation splits; the scores of a second split carry a suffix."""
         evaluated = self._evaluated(trainer, step, self._predicted_dev(trainer), self._dataset)
@@ -155,7 +142,7 @@ class ClassificationJob(FinetuningJob):
     def evaluate(self, trainer: Trainer, step: int) -> None:
         """Write `eval_results.txt`, confusion matrices and reports; on request, `thresholds.json`."""
         predicted = self._predicted_dev(trainer)
-        if not self.folder(trainer).is_written:
+        if not trainer.cluster.is_chief:
             return
         dataset = self._dataset
         if self.config.tune_thresholds:
@@ -167,7 +154,7 @@ class ClassificationJob(FinetuningJob):
         scores_of_all = _all_scores(evaluated)
         results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores_of_all.items()}}
         of_classes = _scores_of_classes(evaluated, dataset)
-        path = os.path.join(self.config.output_dir, RESULTS_FILE)
+        path = self.path(RESULTS_FILE)
         are_many = len(self.labels) > _MOST_LABELS_OF_A_LOG
         write_results(path, {**results, **of_classes}, unlogged=of_classes if are_many else ())
         if are_many:
@@ -180,8 +167,7 @@ class ClassificationJob(FinetuningJob):
             )
         for split, predictions, scores in evaluated:
             if dataset.problem == "single_label":
-                path = os.path.join(self.config.output_dir, f"confusion_matrix{split.suffix}.tsv")
-                write_confusion_matrix(path, dataset, predictions)
+                write_confusion_matrix(self.path(f"confusion_matrix{split.suffix}.tsv"), dataset, predictions)
             shown = {name: results[name] for name in (*scores, GLOBAL_STEP)}
             self._write_report(split, predictions, dataset, shown)
 
@@ -197,19 +183,15 @@ class ClassificationJob(FinetuningJob):
 
     def _predict_split(self, trainer: Trainer, split: _LabelledSplit) -> None:
         predicted = self._predictions(trainer, split, "predict")
-        if not self.folder(trainer).is_written:
+        if not trainer.cluster.is_chief:
             return
         probabilities, dataset = predicted["probabilities"], self._with_stored_thresholds()
-
-        def path(name: str) -> str:
-            return os.path.join(self.config.output_dir, name)
-
-        write_bare_table(path(f"test_results{split.suffix}.tsv"), probabilities)
-        readable = path(f"predictions{split.suffix}.tsv")
+        write_bare_table(self.path(f"test_results{split.suffix}.tsv"), probabilities)
+        readable = self.path(f"predictions{split.suffix}.tsv")
         write_readable_table(readable, dataset, split.examples, probabilities)
         logging.info("wrote %d predictions to %s", len(probabilities), readable)
         if self.config.glue_submission:
-            submission = path(submission_name(self._dataset, split.name))
+            submission = self.path(submission_name(self._dataset, split.name))
             write_glue_submission(submission, dataset, probabilities)
             logging.info("wrote %s", submission)
 
@@ -234,8 +216,7 @@ class ClassificationJob(FinetuningJob):
                 scores |= {f"eval_{name}": score for name, score in ranked.items()}
             scores = {f"{name}{split.suffix}": score for name, score in scores.items()}
             evaluated.append(_Evaluated(split, predicted, scores))
-        if self.folder(trainer).is_written:
-            ScalarLog(self.config.output_dir).replace("eval", step, _all_scores(evaluated))
+        self.log_scores(trainer, step, _all_scores(evaluated))
         return evaluated
 
     def _write_report(
@@ -253,16 +234,16 @@ class ClassificationJob(FinetuningJob):
             scores=scores,
             lengths=[len(encode(a)) + len(encode(b or "")) for a, b in split.texts],
         )
-        path = os.path.join(self.config.output_dir, f"report{split.suffix}.html")
-        write_report(path, f"{dataset.name}: {split.name}, {len(split.examples):,} examples", sections)
+        title = f"{dataset.name}: {split.name}, {len(split.examples):,} examples"
+        write_report(self.path(f"report{split.suffix}.html"), title, sections)
 
-    def _writer(self, split: _LabelledSplit) -> LabelledTexts:
+    def _split_of(self, split: _LabelledSplit) -> LabelledTexts:
         return LabelledTexts(self._joiner, split.texts, split.labels)
 
     def _predictions(self, trainer: Trainer, split: _LabelledSplit, purpose: str) -> dict[str, np.ndarray]:
         """Return the predictions of a split; `purpose` is "eval" or "predict"."""
-        writer = self._writer(split)
-        return self._records.predictions(trainer, purpose + split.suffix, writer, is_scored=purpose == "eval")
+        name, is_scored = purpose + split.suffix, purpose == "eval"
+        return self.records.predictions(trainer, name, self._split_of(split), is_scored=is_scored)
 
 
 def _training_loss(config: ClassifierConfig, dataset: Dataset, train: _LabelledSplit) -> ClassLoss | None:

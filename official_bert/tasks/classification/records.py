@@ -3,7 +3,7 @@
 import itertools
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from absl import logging
 from official_bert.config.bert_config import ENCODER_INPUTS, FEATURES
 from official_bert.data.batch_sizes import padded_lengths
 from official_bert.data.documents import EncodedBatch, encode_examples
-from official_bert.data.record_files import RecordFile, write_cached
+from official_bert.data.record_files import RecordFile
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.metrics.classification import class_counts, confusion_matrix
 from official_bert.support.console import write_rows
@@ -155,7 +155,7 @@ class TextJoiner:
 
 
 class LabelledTexts(NamedTuple):
-    """N labelled texts or text pairs, to be written as records; a `SplitWriter`."""
+    """N labelled texts or text pairs, to be written as records; a `Split`."""
 
     joiner: TextJoiner  # converts texts to ids
     texts: Texts  # the texts or text pairs
@@ -166,41 +166,33 @@ class LabelledTexts(NamedTuple):
         examples = {"texts": fingerprint(self.texts), "labels": fingerprint(self.labels)}
         return {**self.joiner.identity, "fields": schema.names, **examples}
 
-    def write_ids(self, file: RecordFile, *, num_processes: int = 0) -> int:
-        """Write the records, unless an existing file is up to date; return N."""
+    def records(self, file: RecordFile, *, num_processes: int = 0) -> Iterator[bytes]:
+        """See `Split`."""
         joiner, texts = self.joiner, self.texts
-
-        def records() -> Iterator[bytes]:
-            examples, counts = list(zip(texts, self.labels, strict=True)), Counter()
-            yield from encode_examples(
-                examples,
-                _encoded_batch,
-                joiner,
-                file.schema,
-                num_texts=len(texts),
-                counts=counts,
-                num_processes=num_processes,
+        examples, counts = list(zip(texts, self.labels, strict=True)), Counter()
+        yield from encode_examples(
+            examples,
+            _encoded_batch,
+            joiner,
+            file.schema,
+            num_texts=len(texts),
+            counts=counts,
+            num_processes=num_processes,
+        )
+        if counts["num_shortened"]:
+            logging.info(
+                "%d of %d examples were truncated to %d wordpieces",
+                counts["num_shortened"],
+                len(texts),
+                joiner.max_length,
             )
-            if counts["num_shortened"]:
-                logging.info(
-                    "%d of %d examples were truncated to %d wordpieces",
-                    counts["num_shortened"],
-                    len(texts),
-                    joiner.max_length,
-                )
-            unknown = {name: counts[name] for name in ("num_unknown", "num_wordpieces")}
-            warn_of_unknown(file.path, joiner.tokenizer, **unknown)
+        unknown = {name: counts[name] for name in ("num_unknown", "num_wordpieces")}
+        warn_of_unknown(file.path, joiner.tokenizer, **unknown)
 
-        return write_cached(file, self.provenance(file.schema), records)
-
-    def write_features(self, file: RecordFile, *, encoder: str, features: Callable[[], Iterable[np.ndarray]]) -> None:
-        """Write a frozen encoder's outputs, float32 [K, D] per record, unless an existing file is up to date."""
-
-        def records() -> Iterator[bytes]:
-            for row, label in zip(features(), self.labels, strict=True):
-                yield file.schema.encode({FEATURES: row.ravel(), **_label_values(label)})
-
-        write_cached(file, {**self.provenance(file.schema), "encoder": encoder}, records)
+    def feature_records(self, schema: RecordSchema, features: Iterable[np.ndarray]) -> Iterator[bytes]:
+        """See `Split`; the features of a record are float32 [K, D]."""
+        for row, label in zip(features, self.labels, strict=True):
+            yield schema.encode({FEATURES: row.ravel(), **_label_values(label)})
 
 
 def _encoded_batch(examples: Sequence[tuple], joiner: TextJoiner, schema: RecordSchema) -> EncodedBatch:

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from absl import logging
 
 from official_bert.config.bert_config import ENCODER_INPUTS, FEATURES, TEXT_LENGTHS
 from official_bert.data.documents import EncodedBatch, encode_examples
-from official_bert.data.record_files import RecordFile, write_cached
+from official_bert.data.record_files import RecordFile
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.data.tables import find_table, read_objects
 from official_bert.support import files
@@ -298,8 +298,8 @@ class ChoiceJoiner:
         return {**inputs, TEXT_LENGTHS: lengths}
 
 
-class ChoiceWriter(NamedTuple):
-    """Examples to be written as records; a `SplitWriter`."""
+class ChoiceSplit(NamedTuple):
+    """Examples to be written as records; a `Split`."""
 
     joiner: ChoiceJoiner  # converts the texts
     examples: Sequence[Example]  # the examples
@@ -309,39 +309,30 @@ class ChoiceWriter(NamedTuple):
         texts = [(example.context, example.second_texts, example.label) for example in self.examples]
         return {**self.joiner.identity, "fields": schema.names, "examples": fingerprint(texts)}
 
-    def write_ids(self, file: RecordFile) -> int:
-        """See `SplitWriter`."""
-
-        def records() -> Iterator[bytes]:
-            counts = Counter()
-            num_texts = sum(len(example.choices) for example in self.examples)
-            yield from encode_examples(
-                self.examples, _encoded_batch, self.joiner, file.schema, num_texts=num_texts, counts=counts
+    def records(self, file: RecordFile) -> Iterator[bytes]:
+        """See `Split`."""
+        counts, num_texts = Counter(), sum(len(example.choices) for example in self.examples)
+        yield from encode_examples(
+            self.examples, _encoded_batch, self.joiner, file.schema, num_texts=num_texts, counts=counts
+        )
+        total, length = counts["sequences"], self.joiner.identity["max_seq_length"]
+        if counts["contexts"]:
+            logging.info("%d of %d contexts were truncated to fit %d wordpieces", counts["contexts"], total, length)
+        if counts["choices"]:
+            logging.warning(
+                "%d of %d choices are longer than max_seq_length=%d and were truncated, too; raise it",
+                counts["choices"],
+                total,
+                length,
             )
-            total, length = counts["sequences"], self.joiner.identity["max_seq_length"]
-            if counts["contexts"]:
-                logging.info("%d of %d contexts were truncated to fit %d wordpieces", counts["contexts"], total, length)
-            if counts["choices"]:
-                logging.warning(
-                    "%d of %d choices are longer than max_seq_length=%d and were truncated, too; raise it",
-                    counts["choices"],
-                    total,
-                    length,
-                )
-            unknown = {name: counts[name] for name in ("num_unknown", "num_wordpieces")}
-            warn_of_unknown(file.path, self.joiner.tokenizer, **unknown)
+        unknown = {name: counts[name] for name in ("num_unknown", "num_wordpieces")}
+        warn_of_unknown(file.path, self.joiner.tokenizer, **unknown)
 
-        return write_cached(file, self.provenance(file.schema), records)
-
-    def write_features(self, file: RecordFile, *, encoder: str, features: Callable[[], Iterable[np.ndarray]]) -> None:
-        """See `SplitWriter`; the features of a record are float32 [N, D]."""
-
-        def records() -> Iterator[bytes]:
-            for row, example in zip(features(), self.examples, strict=True):
-                lengths = [1] * len(example.choices)  # only 0 matters
-                yield file.schema.encode({FEATURES: row.ravel(), TEXT_LENGTHS: lengths, LABEL: [example.label]})
-
-        write_cached(file, {**self.provenance(file.schema), "encoder": encoder}, records)
+    def feature_records(self, schema: RecordSchema, features: Iterable[np.ndarray]) -> Iterator[bytes]:
+        """See `Split`; the features of a record are float32 [N, D]."""
+        for row, example in zip(features, self.examples, strict=True):
+            lengths = [1] * len(example.choices)  # only 0 matters
+            yield schema.encode({FEATURES: row.ravel(), TEXT_LENGTHS: lengths, LABEL: [example.label]})
 
 
 def _encoded_batch(examples: Sequence[Example], joiner: ChoiceJoiner, schema: RecordSchema) -> EncodedBatch:

@@ -1,6 +1,5 @@
 """The `FinetuningJob` of `run_multiple_choice`: its examples, records, report and output files."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,13 +9,12 @@ from absl import logging
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.batch_sizes import padded_lengths
-from official_bert.data.record_files import RecordFile
 from official_bert.serving.exports import export_run
 from official_bert.serving.versions import check_export_dir
 from official_bert.support.console import write_rows
 from official_bert.tasks.multiple_choice.data import (
     ChoiceJoiner,
-    ChoiceWriter,
+    ChoiceSplit,
     Example,
     layout_of_flags,
     read_examples,
@@ -33,7 +31,7 @@ from official_bert.training.job import (
     reliability_section,
 )
 from official_bert.training.loop import Trainer
-from official_bert.training.monitoring import ScalarLog, write_results
+from official_bert.training.monitoring import write_results
 from official_bert.training.run_folder import RESULTS_FILE, selecting_metric
 from official_bert.training.run_setup import encoder_options
 from official_bert.visualization.report_page import (
@@ -102,16 +100,16 @@ class _Split(NamedTuple):
     """A split: the name of its record file, its examples, and its task, whose records have room for their choices."""
 
     name: str
-    writer: ChoiceWriter
+    choices: ChoiceSplit
     task: MultipleChoiceTask
     records: SplitRecords
 
     @property
     def examples(self) -> list[Example]:
-        return self.writer.examples
+        return self.choices.examples
 
     def predictions(self, trainer: Trainer) -> dict[str, np.ndarray]:
-        return self.records.predictions(trainer, self.name, self.writer, is_scored=self.name == "eval")
+        return self.records.predictions(trainer, self.name, self.choices, is_scored=self.name == "eval")
 
 
 class MultipleChoiceJob(FinetuningJob):
@@ -138,14 +136,16 @@ class MultipleChoiceJob(FinetuningJob):
             check_export_dir(config.export_dir)
         trained = self._train or self._dev or self._test
         self.task = trained.task if trained else self.create_task(config, bert_config)
-        self.num_training_examples = len(self._train.examples) if self._train else None
+        if self._train:
+            self.training_split, self.num_training_examples = self._train.choices, len(self._train.examples)
+            self.records = self._train.records
 
     def _split(self, name: str, examples: list[Example]) -> _Split:
         config, num_choices = self.config, max(len(example.choices) for example in examples)
         logging.info("%s: %d examples with up to %d choices", name, len(examples), num_choices)
         task = self._task(config, self.bert_config, num_choices)
         records = SplitRecords(config, task, padded_lengths(num_choices * config.max_seq_length))
-        return _Split(name, ChoiceWriter(self._joiner, examples), task, records)
+        return _Split(name, ChoiceSplit(self._joiner, examples), task, records)
 
     def _task(self, config: MultipleChoiceConfig, bert_config: BertConfig, num_choices: int) -> MultipleChoiceTask:
         return MultipleChoiceTask(
@@ -163,18 +163,6 @@ class MultipleChoiceJob(FinetuningJob):
         examples = self._train.examples if self._train else []
         return self._task(config, bert_config, max((len(example.choices) for example in examples), default=2))
 
-    def training_source(self) -> tuple[str, dict[str, Any]]:
-        """See `FinetuningJob`; with a frozen encoder, the records of its outputs."""
-        return self._train.records.ids_file("train").path, self._train.writer.provenance(self.task.schema)
-
-    def training_file(self, trainer: Trainer) -> RecordFile:
-        """See `FinetuningJob`; with a frozen encoder, the file of its outputs."""
-        return self._train.records.file(trainer, "train")
-
-    def write_training_records(self, trainer: Trainer) -> int:
-        """See `FinetuningJob`."""
-        return self._train.records.write(trainer, "train", self._train.writer)
-
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
         """Evaluate on the evaluation data and log the scores."""
         return self._evaluated(trainer, step)[1]
@@ -182,10 +170,10 @@ class MultipleChoiceJob(FinetuningJob):
     def evaluate(self, trainer: Trainer, step: int) -> None:
         """Write `eval_results.txt` and the report."""
         predicted, scores = self._evaluated(trainer, step)
-        if not self.folder(trainer).is_written:
+        if not trainer.cluster.is_chief:
             return
         results = {GLOBAL_STEP: step, **scores}
-        write_results(os.path.join(self.config.output_dir, RESULTS_FILE), results)
+        write_results(self.path(RESULTS_FILE), results)
         examples, encode = self._dev.examples, self.tokenizer.encode
         lengths = [
             len(encode(example.context)) + max(len(encode(text)) for text in example.second_texts)
@@ -193,21 +181,20 @@ class MultipleChoiceJob(FinetuningJob):
         ]
         sections = report_sections(examples, predicted["probabilities"], scores=results, lengths=lengths)
         title = f"{self.config.task_name}: {len(examples):,} examples"
-        write_report(os.path.join(self.config.output_dir, REPORT_FILE), title, sections)
+        write_report(self.path(REPORT_FILE), title, sections)
 
     def _evaluated(self, trainer: Trainer, step: int) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         predicted = self._dev.predictions(trainer)
         scores = self._dev.task.scores(predicted)
-        if self.folder(trainer).is_written:
-            ScalarLog(self.config.output_dir).replace("eval", step, scores)
+        self.log_scores(trainer, step, scores)
         return predicted, scores
 
     def predict(self, trainer: Trainer, step: int) -> None:
         """Write `predictions.tsv`: for each example its choice, and the probabilities of all."""
         del step
         probabilities = self._test.predictions(trainer)["probabilities"]
-        if self.folder(trainer).is_written:
-            path = os.path.join(self.config.output_dir, PREDICTIONS_FILE)
+        if trainer.cluster.is_chief:
+            path = self.path(PREDICTIONS_FILE)
             write_rows(path, _prediction_rows(self._test.examples, probabilities))
             logging.info("wrote %d predictions to %s", len(probabilities), path)
 

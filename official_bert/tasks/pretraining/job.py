@@ -1,6 +1,5 @@
 """Pretraining run: train on records, save checkpoints, evaluate and export."""
 
-import functools
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -218,18 +217,14 @@ def _train_and_evaluate(inputs: PretrainingInputs, strategy: tf.distribute.Strat
             check_divisible(smallest, strategy, name, num_parts=num_parts)
     if config.do_eval and cluster.num_workers > 1:
         check_divisible(config.eval_batch_size, strategy, "eval_batch_size")
-    with training_folder(config, cluster.folder(config.output_dir)):
+    with training_folder(config, is_written=cluster.is_chief):
         cluster.check_shared(config.output_dir)
         cluster.check_same("flags or numbers of records", config, records.count)
         trainer = Trainer(learned, strategy, seed=config.random_seed, use_xla=config.use_xla)
         with reporting_damaged_records(inputs.paths, records.schema):
             if records.masking:
                 records.masking.check_vocabulary(inputs.paths[0])
-            folder = cluster.folder(config.output_dir)
-            write_files = functools.partial(
-                write_run_files, folder, config, bert_config, inputs.vocabulary, trainer.num_replicas
-            )
-            if config.do_train and not _train(config, trainer, records, write_files):
+            if config.do_train and not _train(inputs, trainer, records):
                 return False
             if config.do_eval:
                 _evaluate(config, trainer, records, task)
@@ -271,8 +266,9 @@ def _records(inputs: PretrainingInputs, task: PretrainingTask) -> _Records:
     return _Records(paths, schema, masking, num_records, config.random_seed)
 
 
-def _train(config: PretrainingConfig, trainer: Trainer, records: _Records, write_files: Callable[[], None]) -> bool:
-    """Train; return True if complete. `write_files` completes the output folder before the first step."""
+def _train(inputs: PretrainingInputs, trainer: Trainer, records: _Records) -> bool:
+    """Train; return True if complete."""
+    config = inputs.config
     for name, effect in (
         ("num_warmup_steps", "the learning rate never reaches its peak"),
         ("batch_ramp_up_steps", "the batches never reach their full size"),
@@ -286,7 +282,8 @@ def _train(config: PretrainingConfig, trainer: Trainer, records: _Records, write
     check_resumed_flags(config, config.num_train_steps, trainer.num_replicas)
 
     def batches(start_record: int) -> tf.data.Dataset:
-        write_files()
+        if trainer.cluster.is_chief:
+            write_run_files(config, inputs.bert_config, inputs.vocabulary, trainer.num_replicas)
         if not config.batch_ramp_up_steps:
             return records.training_batches(batch_size=batch_size, lengths=lengths, start_record=start_record)
         return growing_batches(
@@ -308,17 +305,17 @@ def _evaluate(config: PretrainingConfig, trainer: Trainer, records: _Records, ta
     else:
         trainer.load_initial(config.init_checkpoint)
         step = 0
-    folder = trainer.cluster.folder(config.output_dir)
-    write_evaluation_flags(folder, config, None)
+    if trainer.cluster.is_chief:
+        write_evaluation_flags(config, None)
     num_batches = min(config.max_eval_steps, math.ceil(records.count / config.eval_batch_size))
     num_evaluated = min(records.count, num_batches * config.eval_batch_size)
     logging.info("evaluating %s on %d of %d records", latest or config.init_checkpoint, num_evaluated, records.count)
     batches = records.evaluation_batches(batch_size=config.eval_batch_size, max_batches=num_batches)
     scores = task.scores(trainer.predict(batches, num_records=num_evaluated, label="evaluating"))
-    if folder.is_written:
-        ScalarLog(folder.path).replace("eval", step, scores)
+    if trainer.cluster.is_chief:
+        ScalarLog(config.output_dir).replace("eval", step, scores)
         results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores.items()}}
-        write_results(os.path.join(folder.path, RESULTS_FILE), results)
+        write_results(os.path.join(config.output_dir, RESULTS_FILE), results)
 
 
 def growing_batches(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-from official_bert.data.record_files import RecordFile, write_cached
+from official_bert.data.record_files import RecordFile
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.support import text_files
 from official_bert.support.console import Progress
@@ -456,46 +456,51 @@ def _narrowed(ids: np.ndarray, first: int, last: int, answer: Sequence[int]) -> 
     return first, last
 
 
-def write_training_records(
-    file: RecordFile,
-    squad: SquadSet,
-    tokenizer: Tokenizer,
-    options: WindowOptions,
-    *,
-    version_2: bool,
-    num_processes: int | None = None,
-) -> int:
-    """Write the training records, in the reference's order, unless an existing file is up to date."""
+class TrainingWindows(NamedTuple):
+    """The windows of training questions, in the reference's order; a `Split`."""
 
-    def records() -> Iterator[bytes]:
-        tokenized = TokenizedSquad(squad, tokenizer, options, num_processes=num_processes)
-        order = list(range(len(squad.questions)))
+    squad: SquadSet
+    tokenizer: Tokenizer
+    options: WindowOptions
+    version_2: bool
+    num_processes: int | None = None
+
+    def provenance(self, schema: RecordSchema) -> dict[str, Any]:
+        """See `Split`."""
+        identity = _provenance(self.squad, self.tokenizer, self.options, schema)
+        return {**identity, "version_2_with_negative": self.version_2}
+
+    def records(self, file: RecordFile) -> Iterator[bytes]:
+        """See `Split`."""
+        tokenized = TokenizedSquad(self.squad, self.tokenizer, self.options, num_processes=self.num_processes)
+        order = list(range(len(self.squad.questions)))
         Random(_SHUFFLE_SEED).shuffle(order)
-        return _records(tokenized, tokenized.training_windows(order, version_2=version_2), TRAINING_SCHEMA)
-
-    provenance = training_provenance(squad, tokenizer, options, version_2=version_2)
-    num_records = write_cached(file, provenance, records)
-    if not num_records:
-        raise UserError(f"{file.path}: there are no windows to train on; are the contexts empty?")
-    return num_records
-
-
-def training_provenance(
-    squad: SquadSet, tokenizer: Tokenizer, options: WindowOptions, *, version_2: bool
-) -> dict[str, Any]:
-    """Return everything that determines the training records, as in a `Manifest`."""
-    return {**_provenance(squad, tokenizer, options, TRAINING_SCHEMA), "version_2_with_negative": version_2}
+        windows = tokenized.training_windows(order, version_2=self.version_2)
+        is_empty = True
+        for record in _records(tokenized, windows, file.schema):
+            is_empty = False
+            yield record
+        if is_empty:
+            raise UserError(f"{file.path}: there are no windows to train on; are the contexts empty?")
 
 
-def write_prediction_records(file: RecordFile, tokenized: TokenizedSquad, windows: Sequence[Window]) -> int:
-    """Write the prediction records, one per window, unless an existing file is up to date."""
-    provenance = _provenance(tokenized.squad, tokenized.tokenizer, tokenized.options, PREDICTION_SCHEMA)
-    return write_cached(file, provenance, lambda: _records(tokenized, windows, PREDICTION_SCHEMA))
+class PredictionWindows(NamedTuple):
+    """The windows of the questions to answer; a `Split`."""
+
+    tokenized: TokenizedSquad
+    windows: Sequence[Window]
+
+    def provenance(self, schema: RecordSchema) -> dict[str, Any]:
+        """See `Split`."""
+        return _provenance(self.tokenized.squad, self.tokenized.tokenizer, self.tokenized.options, schema)
+
+    def records(self, file: RecordFile) -> Iterator[bytes]:
+        """See `Split`."""
+        return _records(self.tokenized, self.windows, file.schema)
 
 
 def _records(tokenized: TokenizedSquad, windows: Iterable[Window], schema: RecordSchema) -> Iterator[bytes]:
     """Serialize windows; the windows of a question are consecutive."""
-    schema = schema.sized(S=tokenized.options.max_seq_length)
     num_questions = len(tokenized.squad.questions)
     num_done, question = 0, None
     with Progress("writing records", num_questions, "questions") as progress:

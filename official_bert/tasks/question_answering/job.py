@@ -15,8 +15,6 @@ from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.batch_sizes import padded_lengths
-from official_bert.data.record_files import RecordFile
-from official_bert.data.schema import RecordSchema
 from official_bert.metrics.answer_scores import (
     NORMALIZATIONS,
     AnswerScores,
@@ -34,15 +32,14 @@ from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering.data import (
     PREDICTION_SCHEMA,
     TRAINING_SCHEMA,
+    PredictionWindows,
     Question,
     SquadSet,
     TokenizedSquad,
+    TrainingWindows,
     Window,
     WindowOptions,
     read_squad,
-    training_provenance,
-    write_prediction_records,
-    write_training_records,
 )
 from official_bert.tasks.question_answering.options import SquadConfig
 from official_bert.tasks.question_answering.servable import servable_of_run
@@ -56,9 +53,9 @@ from official_bert.tasks.question_answering.task import (
     write_answers,
 )
 from official_bert.tokenization import Tokenizer
-from official_bert.training.job import FinetuningJob
-from official_bert.training.loop import Trainer, predictions
-from official_bert.training.monitoring import ScalarLog, write_results
+from official_bert.training.job import FinetuningJob, SplitRecords
+from official_bert.training.loop import Trainer
+from official_bert.training.monitoring import write_results
 from official_bert.training.run_folder import RESULTS_FILE, checkpoint_folder
 from official_bert.training.run_setup import encoder_options, write_evaluation_flags
 from official_bert.visualization.report_page import (
@@ -238,13 +235,18 @@ class QuestionAnsweringJob(FinetuningJob):
         self._train, self._dev = self._read_sets()
         if config.do_export:
             check_export_dir(config.export_dir)
-        self._lengths = padded_lengths(config.max_seq_length) if config.pads_dynamically else None
         self.task = self.create_task(config, bert_config)
         self.primary_metric = "best_f1" if self._version_2 else "f1"
         self.ensemble = tuple(config.ensemble)
-        self.num_training_examples = len(self._train.questions) if self._train else None
+        lengths = padded_lengths(config.max_seq_length)
+        self.records = SplitRecords(config, self.task, lengths)
+        self._prediction_records = SplitRecords(config, self.task, lengths, schema=self.task.sized(PREDICTION_SCHEMA))
+        if self._train:
+            self.training_split = TrainingWindows(
+                self._train, tokenizer, self._options, self._version_2, config.num_processes or None
+            )
+            self.num_training_examples = len(self._train.questions)
         self._normalization = NORMALIZATIONS[config.dataset]
-        self._num_prediction_records: int | None = None
 
     def create_task(self, config: SquadConfig, bert_config: BertConfig) -> QuestionAnsweringTask:
         """See `FinetuningJob`."""
@@ -252,38 +254,15 @@ class QuestionAnsweringJob(FinetuningJob):
             bert_config,
             TRAINING_SCHEMA,
             max_seq_length=config.max_seq_length,
-            is_padding_scored=self._lengths is None,
+            is_padding_scored=not config.pads_dynamically,
             encoder_options=encoder_options(config),
             **config.model_options,
         )
 
-    def training_source(self) -> tuple[str, dict[str, Any]]:
-        """See `FinetuningJob`."""
-        provenance = training_provenance(self._train, self.tokenizer, self._options, version_2=self._version_2)
-        return self._training_path, provenance
-
-    def training_file(self, trainer: Trainer) -> RecordFile:
-        """See `FinetuningJob`."""
-        return self._record_file(trainer, self._training_path, self.task.schema)
-
-    def write_training_records(self, trainer: Trainer) -> int:
-        return write_training_records(
-            self.training_file(trainer),
-            self._train,
-            self.tokenizer,
-            self._options,
-            version_2=self._version_2,
-            num_processes=self.config.num_processes or None,
-        )
-
-    def _record_file(self, trainer: Trainer, path: str, schema: RecordSchema) -> RecordFile:
-        return RecordFile(path, schema, self._lengths, self.config.compression, self.folder(trainer).is_written)
-
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
-        answers = self._answers(self._logits(trainer, "evaluating"))
+        answers = self._answers(self._logits(trainer, is_scored=True))
         scores = self._score(answers, self._threshold(answers))
-        if self.folder(trainer).is_written:
-            ScalarLog(self.config.output_dir).replace("eval", step, scores)
+        self.log_scores(trainer, step, scores)
         return scores
 
     def predict(self, trainer: Trainer, step: int) -> None:
@@ -291,8 +270,8 @@ class QuestionAnsweringJob(FinetuningJob):
         if self.ensemble:
             step, logits = self._ensemble_logits(trainer)
         else:
-            logits = self._logits(trainer, "predicting")
-        if not self.folder(trainer).is_written:
+            logits = self._logits(trainer)
+        if not trainer.cluster.is_chief:
             return
         answers = self._answers(logits)
         threshold = self._threshold(answers)
@@ -308,13 +287,12 @@ class QuestionAnsweringJob(FinetuningJob):
             (REPORT_FILE, bool(scores)),
         )
         for name, is_new in new_files:
-            path = os.path.join(output_dir, name)
-            if not is_new and files.exists(path):
-                logging.warning("%s is from an earlier prediction", path)
+            if not is_new and files.exists(self.path(name)):
+                logging.warning("%s is from an earlier prediction", self.path(name))
         if scores:
-            ScalarLog(output_dir).replace("eval", step, scores)
+            self.log_scores(trainer, step, scores)
             results = {GLOBAL_STEP: step, **scores}
-            write_results(os.path.join(output_dir, RESULTS_FILE), results)
+            write_results(self.path(RESULTS_FILE), results)
             self._write_report(answers, threshold, results)
 
     def export(self, checkpoint: str) -> None:
@@ -360,7 +338,7 @@ class QuestionAnsweringJob(FinetuningJob):
     def _check_answered_before(self, dev: SquadSet) -> None:
         """Raise if the output folder contains answers to another file's questions, which would be overwritten."""
         config = self.config
-        path = os.path.join(config.output_dir, PREDICTIONS_FILE)
+        path = self.path(PREDICTIONS_FILE)
         if not files.exists(path):
             return
         predicted = text_files.read_json(path, "file of predictions", max_bytes=None).keys()
@@ -371,10 +349,6 @@ class QuestionAnsweringJob(FinetuningJob):
                 "overwritten; use another output_dir"
                 + (f" with init_checkpoint={latest}, the model in this one" if latest else "")
             )
-
-    @property
-    def _training_path(self) -> str:
-        return os.path.join(self.config.output_dir, "train.tf_record")
 
     @cached_property
     def _tokenized(self) -> TokenizedSquad:
@@ -391,25 +365,22 @@ class QuestionAnsweringJob(FinetuningJob):
         weights, name = trainer.model.weights, "ensemble_checkpoints"
         for path in self.ensemble:  # check all of them before spending hours on the first
             check_fits(open_checkpoint(path, name), weights)
-        write_evaluation_flags(self.folder(trainer), self.config, self.tokenizer.vocabulary)
+        if trainer.cluster.is_chief:
+            write_evaluation_flags(self.config, self.tokenizer.vocabulary)
         steps, sums = [], dict.fromkeys(LOGITS, np.float64(0))  # the lowest logits would overflow float32
         for path in self.ensemble:
             logging.info("%s: using the weights of %s", name, path)
             reader = open_checkpoint(path, name)
             load(reader, weights)
             steps.append(reader.step)
-            for logits_name, logits in self._logits(trainer, "predicting").items():
+            for logits_name, logits in self._logits(trainer).items():
                 sums[logits_name] = sums[logits_name] + logits
         return max(steps), {name: (total / len(self.ensemble)).astype(np.float32) for name, total in sums.items()}
 
-    def _logits(self, trainer: Trainer, label: str) -> dict[str, np.ndarray]:
+    def _logits(self, trainer: Trainer, *, is_scored: bool = False) -> dict[str, np.ndarray]:
         """Start and end logits of every window; float32 [N, S]."""
-        path = os.path.join(self.config.output_dir, "eval.tf_record")
-        file = self._record_file(trainer, path, self.task.sized(PREDICTION_SCHEMA))
-        if self._num_prediction_records is None:
-            self._num_prediction_records = write_prediction_records(file, self._tokenized, self._windows)
-        batch_size = self.config.predict_batch_size
-        logits = predictions(trainer, file, self._num_prediction_records, batch_size=batch_size, label=label)
+        windows = PredictionWindows(self._tokenized, self._windows)
+        logits = self._prediction_records.predictions(trainer, "eval", windows, is_scored=is_scored)
         for name, values in logits.items():
             if not np.isfinite(values).all():
                 raise UserError(f"the model's {name} are not all finite; did its training diverge?")
@@ -447,9 +418,8 @@ class QuestionAnsweringJob(FinetuningJob):
             normalization=self._normalization,
             version_2=self._version_2,
         )
-        path = os.path.join(self.config.output_dir, REPORT_FILE)
         title = f"{os.path.basename(self.config.predict_file)}: {len(answers):,} questions"
-        write_report(path, title, sections)
+        write_report(self.path(REPORT_FILE), title, sections)
 
     def _threshold(self, answers: Sequence[QuestionAnswers]) -> float | None:
         """Null odds above which no answer is predicted; None in version 1.1, which always has an answer."""

@@ -11,7 +11,7 @@ from absl import logging
 
 from official_bert.config.bert_config import TEXT_LENGTHS
 from official_bert.data.documents import EncodedBatch, encode_examples
-from official_bert.data.record_files import RecordFile, write_cached
+from official_bert.data.record_files import RecordFile
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.data.tables import find_table, parse_score, read_objects
 from official_bert.support.errors import UserError, format_names
@@ -211,21 +211,24 @@ class TextsToIds:
         return self._tokenizer.encode(text)[: self._max_tokens]
 
 
-def provenance(examples: Sequence[Example], converter: TextsToIds, schema: RecordSchema) -> dict[str, Any]:
-    """Return everything that determines the records, for a `Manifest`."""
-    return {**converter.identity, "fields": schema.names, "examples": fingerprint(examples)}
+class SentenceSplit(NamedTuple):
+    """Examples to be written as records; a `Split`."""
 
+    converter: TextsToIds
+    examples: Sequence[Example]
 
-def write_examples(file: RecordFile, examples: Sequence[Example], converter: TextsToIds) -> int:
-    """Write the records unless an existing file is up to date, and return their number."""
+    def provenance(self, schema: RecordSchema) -> dict[str, Any]:
+        """See `Split`."""
+        return {**self.converter.identity, "fields": schema.names, "examples": fingerprint(self.examples)}
 
-    def records() -> Iterator[bytes]:
-        num_texts, counts = sum(len(example.texts) for example in examples), Counter()
-        yield from encode_examples(examples, _encoded_batch, converter, file.schema, num_texts=num_texts, counts=counts)
+    def records(self, file: RecordFile) -> Iterator[bytes]:
+        """See `Split`."""
+        num_texts, counts = sum(len(example.texts) for example in self.examples), Counter()
+        yield from encode_examples(
+            self.examples, _encoded_batch, self.converter, file.schema, num_texts=num_texts, counts=counts
+        )
         if num_truncated := counts["num_truncated"]:
             logging.info("%d of %d texts were truncated", num_truncated, num_texts)
-
-    return write_cached(file, provenance(examples, converter, file.schema), records)
 
 
 def _encoded_batch(examples: Sequence[Example], converter: TextsToIds, schema: RecordSchema) -> EncodedBatch:

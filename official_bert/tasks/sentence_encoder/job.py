@@ -11,8 +11,8 @@ from absl import logging
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.batch_sizes import padded_lengths
-from official_bert.data.record_files import RecordFile
 from official_bert.data.retrieval import BM25, Bm25Weights, read_beir
+from official_bert.data.schema import RecordSchema
 from official_bert.metrics.classification import accuracy, pearson, spearman
 from official_bert.metrics.retrieval import nearest, normalized, retrieval_scores, triplet_accuracy
 from official_bert.serving.exports import export_run
@@ -22,20 +22,19 @@ from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.data import (
     Example,
     ExampleReader,
+    SentenceSplit,
     TextsToIds,
     example_schema,
     layout_of_flags,
     paired_by_class,
-    provenance,
-    write_examples,
 )
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from official_bert.tasks.sentence_encoder.servable import servable_of_run
 from official_bert.tasks.sentence_encoder.task import SentenceEncoderTask
 from official_bert.tokenization import Tokenizer
-from official_bert.training.job import FinetuningJob
-from official_bert.training.loop import Trainer, predictions
-from official_bert.training.monitoring import ScalarLog, write_results
+from official_bert.training.job import FinetuningJob, SplitRecords
+from official_bert.training.loop import Trainer
+from official_bert.training.monitoring import write_results
 from official_bert.training.run_folder import RESULTS_FILE, read_trained_labels
 from official_bert.training.run_setup import encoder_options
 
@@ -182,7 +181,12 @@ class SentenceEncoderJob(FinetuningJob):
         self.primary_metric = "eval_ndcg@10" if self._beir else ""
         if self._dev:
             self.primary_metric = self.primary_metric or f"eval_{primary_metric(self._dev, config.loss_name)}"
-        self.num_training_examples = len(self._train) if self._train else None
+        length, schema = config.max_seq_length, self._schema(bert_config, num_texts=1)
+        self.records = SplitRecords(config, self.task, padded_lengths(length * self._num_texts))
+        self._text_records = SplitRecords(config, self.task, padded_lengths(length), schema=schema)
+        if self._train:
+            self.training_split = SentenceSplit(self._converter, self._train)
+            self.num_training_examples = len(self._train)
 
     def _read_splits(self) -> tuple[list[Example] | None, list[Example] | None, list[Example] | None]:
         config, layout = self.config, self._layout
@@ -228,13 +232,8 @@ class SentenceEncoderJob(FinetuningJob):
     def create_task(self, config: SentenceEncoderConfig, bert_config: BertConfig) -> SentenceEncoderTask:
         """See `FinetuningJob`."""
         num_classes = len(self.labels or ()) if config.loss_name == "softmax" else 0
-        schema = example_schema(
-            config.max_seq_length,
-            self._num_texts,
-            bert_config.vocab_size,
-            bert_config.num_segments,
-            num_scores=len(self._layout.scores),
-            num_classes=num_classes,
+        schema = self._schema(
+            bert_config, num_texts=self._num_texts, num_scores=len(self._layout.scores), num_classes=num_classes
         )
         return SentenceEncoderTask(
             bert_config,
@@ -253,24 +252,16 @@ class SentenceEncoderJob(FinetuningJob):
             **config.model_options,
         )
 
+    def _schema(self, bert_config: BertConfig, *, num_texts: int, **sizes: int) -> RecordSchema:
+        lengths = (self.config.max_seq_length, num_texts)
+        return example_schema(*lengths, bert_config.vocab_size, bert_config.num_segments, **sizes)
+
     def _bm25(self, vocab_size: int) -> dict[str, Any]:
         """Compute the values of `SentenceModel.bm25` from the distinct training texts."""
         texts = {text: None for example in self._train for text in example.texts if text}
         weights = Bm25Weights.fit(map(self._converter.words, texts), vocab_size)
         weights.idf[[self.tokenizer.specials.cls_id, self.tokenizer.specials.sep_id]] = 0  # excluded from the mean
         return weights._asdict()
-
-    def training_source(self) -> tuple[str, dict[str, Any]]:
-        """See `FinetuningJob`."""
-        return self._file("train").path, provenance(self._train, self._converter, self.task.schema)
-
-    def training_file(self, trainer: Trainer) -> RecordFile:
-        """See `FinetuningJob`."""
-        return self._file("train")._replace(is_written=self.folder(trainer).is_written)
-
-    def write_training_records(self, trainer: Trainer) -> int:
-        """See `FinetuningJob`."""
-        return write_examples(self.training_file(trainer), self._train, self._converter)
 
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
         """Evaluate on the evaluation data and log the scores."""
@@ -285,54 +276,42 @@ class SentenceEncoderJob(FinetuningJob):
         if self._beir:
             scores |= retrieval(*self._beir, lambda texts: self._vectors(trainer, "retrieval", texts))
         scores = {f"eval_{name}": score for name, score in scores.items()}
-        if self.folder(trainer).is_written:
-            ScalarLog(self.config.output_dir).replace("eval", step, scores)
+        self.log_scores(trainer, step, scores)
         return scores
 
     def evaluate(self, trainer: Trainer, step: int) -> None:
         """Write `eval_results.txt`."""
         scores = self.scores(trainer, step)
-        if self.folder(trainer).is_written:
-            write_results(os.path.join(self.config.output_dir, RESULTS_FILE), {GLOBAL_STEP: step, **scores})
+        if trainer.cluster.is_chief:
+            write_results(self.path(RESULTS_FILE), {GLOBAL_STEP: step, **scores})
 
     def predict(self, trainer: Trainer, step: int) -> None:
         """Write the vectors, float32 [N, K, D], and for K > 1 the cosine similarity of the first text to each other."""
         del step
         texts = list({text: None for example in self._test for text in example.texts if text})
         vectors = self._vectors(trainer, "predict", texts)
-        if not self.folder(trainer).is_written:
+        if not trainer.cluster.is_chief:
             return
         rows = {"": len(texts), **{text: row for row, text in enumerate(texts)}}
         vectors = np.concatenate([vectors, np.zeros_like(vectors[:1])])  # the last row stands for a missing text
         of_examples = vectors[[[rows[text] for text in example.texts] for example in self._test]]
-        path = os.path.join(self.config.output_dir, VECTORS_FILE)
+        path = self.path(VECTORS_FILE)
         with writing.atomic_write(path, "wb") as sink:
             np.save(sink, of_examples)
         logging.info("wrote the vectors of %d examples to %s", len(of_examples), path)
         if len(self._layout.texts) > 1:
             unit = normalized(of_examples)
             cosines = (unit[:, :1] * unit[:, 1:]).sum(axis=-1)
-            with writing.atomic_write(os.path.join(self.config.output_dir, SIMILARITIES_FILE)) as sink:
+            with writing.atomic_write(self.path(SIMILARITIES_FILE)) as sink:
                 sink.writelines("\t".join(f"{cosine:.6f}" for cosine in row) + "\n" for row in cosines)
 
     def export(self, checkpoint: str) -> None:
         """Export a checkpoint as a SavedModel."""
         export_run(servable_of_run, self.config, self.bert_config, self.tokenizer, checkpoint)
 
-    def _file(self, name: str, *, is_example: bool = True) -> RecordFile:
-        config, schema = self.config, self.task.schema
-        max_length = config.max_seq_length * (self._num_texts if is_example else 1)
-        if not is_example:
-            schema = example_schema(
-                config.max_seq_length, 1, self.bert_config.vocab_size, self.bert_config.num_segments
-            )
-        lengths = padded_lengths(max_length) if config.pads_dynamically else None
-        return RecordFile(os.path.join(config.output_dir, f"{name}.tf_record"), schema, lengths, config.compression)
-
     def _vectors(self, trainer: Trainer, purpose: str, texts: Sequence[str]) -> np.ndarray:
         """Compute the vectors of distinct texts, float32 [N, D]; `purpose` names the record file."""
-        file = self._file(f"{purpose}_texts", is_example=False)
-        file = file._replace(is_written=self.folder(trainer).is_written)
-        num_records = write_examples(file, [Example((text,), (1,)) for text in texts], self._converter)
-        size = self.config.predict_batch_size if purpose == "predict" else self.config.eval_batch_size
-        return predictions(trainer, file, num_records, batch_size=size, label=f"vectors for {purpose}")["vectors"][:, 0]
+        split = SentenceSplit(self._converter, [Example((text,), (1,)) for text in texts])
+        is_scored = purpose != "predict"
+        found = self._text_records.predictions(trainer, f"{purpose}_texts", split, is_scored=is_scored)
+        return found["vectors"][:, 0]

@@ -15,7 +15,6 @@ from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.batch_sizes import padded_lengths
-from official_bert.data.record_files import RecordFile
 from official_bert.metrics.tagging import (
     Entity,
     TaggingScores,
@@ -60,7 +59,7 @@ from official_bert.tasks.tagging.task import (
 from official_bert.tokenization import Tokenizer
 from official_bert.training.job import FinetuningJob, SplitRecords
 from official_bert.training.loop import Trainer
-from official_bert.training.monitoring import ScalarLog, write_results
+from official_bert.training.monitoring import write_results
 from official_bert.training.run_folder import RESULTS_FILE, checkpoint_folder, read_run_config, selecting_metric
 from official_bert.training.run_setup import encoder_options
 from official_bert.visualization.report_page import (
@@ -238,9 +237,11 @@ class TaggingJob(FinetuningJob):
         self._metric_names = ("accuracy", "precision", "recall", "f1") if self._has_entities else ("accuracy",)
         default = primary_metric(self.labels)
         self.primary_metric = selecting_metric(config.primary_metric, default, self._metric_names)
-        self.num_training_examples = sum(1 for _ in self._windows(self._train)) if self._train else None
+        if self._train:
+            self.training_split = self._windows_of(self._train)
+            self.num_training_examples = sum(1 for _ in self._windows(self._train))
         lengths = padded_lengths(config.max_seq_length)
-        self._records = SplitRecords(config, self.task, lengths, feature_lengths=lengths)
+        self.records = SplitRecords(config, self.task, lengths, feature_lengths=lengths)
 
     def check_output_folder(self) -> None:
         """See `FinetuningJob`; warn if the checkpoints were trained with another context."""
@@ -269,18 +270,6 @@ class TaggingJob(FinetuningJob):
             **config.model_options,
         )
 
-    def training_source(self) -> tuple[str, dict[str, Any]]:
-        """See `FinetuningJob`; with a frozen encoder, the records of its outputs."""
-        return self._records.ids_file("train").path, self._provenance(self._train)
-
-    def training_file(self, trainer: Trainer) -> RecordFile:
-        """See `FinetuningJob`; with a frozen encoder, the file of its outputs."""
-        return self._records.file(trainer, "train")
-
-    def write_training_records(self, trainer: Trainer) -> int:
-        """See `FinetuningJob`."""
-        return self._records.write(trainer, "train", self._writer(self._train))
-
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
         """Score the evaluation file."""
         return self._evaluate(trainer, step)[1]
@@ -288,7 +277,7 @@ class TaggingJob(FinetuningJob):
     def evaluate(self, trainer: Trainer, step: int) -> None:
         """Write `eval_results.txt`, a report and, for entities, `eval_report.txt` in conlleval's format."""
         predicted, scores, tagging_scores = self._evaluate(trainer, step)
-        if not self.folder(trainer).is_written:
+        if not trainer.cluster.is_chief:
             return
         self._write_scores(step, scores, tagging_scores, RESULTS_FILE, EVAL_REPORT_FILE)
         self._write_report(predicted, {GLOBAL_STEP: step, **scores})
@@ -296,9 +285,9 @@ class TaggingJob(FinetuningJob):
     def predict(self, trainer: Trainer, step: int) -> None:
         """Write `predictions.conll` and, if the file has tags, `test_results.txt` and `test_report.txt`."""
         predicted, loss = self._predict(trainer, self._test, is_scored=False)
-        if not self.folder(trainer).is_written:
+        if not trainer.cluster.is_chief:
             return
-        path = os.path.join(self.config.output_dir, PREDICTIONS_FILE)
+        path = self.path(PREDICTIONS_FILE)
         write_predictions(path, self._test.file, predicted)
         logging.info("wrote the tags of %s to %s", pluralize(len(predicted), "sentence"), path)
         if self._test.is_tagged:
@@ -306,8 +295,8 @@ class TaggingJob(FinetuningJob):
             self._write_scores(step, scores, tagging_scores, TEST_RESULTS_FILE, TEST_REPORT_FILE)
         else:
             for name in (TEST_RESULTS_FILE, TEST_REPORT_FILE):
-                if files.exists(os.path.join(self.config.output_dir, name)):
-                    logging.warning("%s is from an earlier prediction", os.path.join(self.config.output_dir, name))
+                if files.exists(self.path(name)):
+                    logging.warning("%s is from an earlier prediction", self.path(name))
 
     def export(self, checkpoint: str) -> None:
         """Export a checkpoint."""
@@ -359,7 +348,7 @@ class TaggingJob(FinetuningJob):
             documents=documents if self.config.document_context else None,
         )
 
-    def _writer(self, split: _Split) -> LabelledWindows:
+    def _windows_of(self, split: _Split) -> LabelledWindows:
         return LabelledWindows(lambda: self._windows(split), split.labels, self.tokenizer, self._provenance(split))
 
     def _provenance(self, split: _Split) -> dict[str, Any]:
@@ -376,13 +365,12 @@ class TaggingJob(FinetuningJob):
     def _evaluate(self, trainer: Trainer, step: int) -> tuple[list[list[str]], dict[str, float], TaggingScores]:
         predicted, loss = self._predict(trainer, self._dev, is_scored=True)
         scores, tagging_scores = self._scores("eval", self._dev, predicted, loss)
-        if self.folder(trainer).is_written:
-            ScalarLog(self.config.output_dir).replace("eval", step, scores)
+        self.log_scores(trainer, step, scores)
         return predicted, scores, tagging_scores
 
     def _predict(self, trainer: Trainer, split: _Split, *, is_scored: bool) -> tuple[list[list[str]], float]:
         """Return the predicted tags of each sentence, and the mean loss over words with known tags."""
-        outputs = self._records.predictions(trainer, split.name, self._writer(split), is_scored=is_scored)
+        outputs = self.records.predictions(trainer, split.name, self._windows_of(split), is_scored=is_scored)
         row_splits = np.cumsum([0, *map(len, split.words)])
         found = outputs[TAG_SCORES if self.config.decodes_sequences else TAG_NUMBERS]
         of_words = np.zeros((row_splits[-1], *found.shape[2:]), found.dtype)  # [W] or [W, C]
@@ -415,21 +403,19 @@ class TaggingJob(FinetuningJob):
     def _write_scores(
         self, step: int, scores: dict[str, float], tagging_scores: TaggingScores, results_file: str, report_file: str
     ) -> None:
-        output_dir = self.config.output_dir
-        write_results(os.path.join(output_dir, results_file), {GLOBAL_STEP: step, **scores})
+        write_results(self.path(results_file), {GLOBAL_STEP: step, **scores})
         if self._has_entities:
             report = conlleval_report(tagging_scores)
             for line in (f"{report_file}:", *report.splitlines()):
                 logging.info("%s", line)
-            with writing.atomic_write(os.path.join(output_dir, report_file)) as sink:
+            with writing.atomic_write(self.path(report_file)) as sink:
                 sink.write(report)
 
     def _write_report(self, predicted: Sequence[Sequence[str]], results: Mapping[str, Any]) -> None:
         sentences = self._dev.file.sentences
         sections = report_sections(sentences, predicted, scores=results, marks_entities=self._has_entities)
-        path = os.path.join(self.config.output_dir, REPORT_FILE)
         title = f"{os.path.basename(self._dev.file.path)}: {pluralize(len(sentences), 'sentence')}"
-        write_report(path, title, sections)
+        write_report(self.path(REPORT_FILE), title, sections)
 
 
 def _without_tags(file: TaggedFile) -> TaggedFile:

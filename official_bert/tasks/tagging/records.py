@@ -10,7 +10,7 @@ import numpy as np
 from absl import logging
 
 from official_bert.config.bert_config import FEATURES
-from official_bert.data.record_files import RecordFile, write_cached
+from official_bert.data.record_files import RecordFile
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.metrics.tagging import has_entities
 from official_bert.support import files, writing
@@ -206,48 +206,44 @@ def _with_context(start: int, end: int, num_wordpieces: int, max_tokens: int) ->
 
 
 class LabelledWindows(NamedTuple):
-    """Windows of labelled sentences, written as one record each; a `SplitWriter`."""
+    """Windows of labelled sentences, written as one record each; a `Split`."""
 
     windows: Callable[[], Iterable[Window]]  # returns the windows; called only if needed
     labels: Labels  # word labels of each sentence
     tokenizer: Tokenizer  # the tokenizer of the windows
-    provenance: dict[str, Any]  # everything that determines the records, as in a `Manifest`
+    identity: dict[str, Any]  # everything that determines the records
 
-    def write_ids(self, file: RecordFile) -> int:
-        """Write the records, unless an existing file is up to date; return their number."""
-        tokenizer = self.tokenizer
+    def provenance(self, schema: RecordSchema) -> dict[str, Any]:
+        """See `Split`."""
+        del schema  # that of a tagger's ids or features depends on nothing else
+        return self.identity
 
-        def records() -> Iterator[bytes]:
-            num_wordpieces = num_unknown = 0
-            for window in self.windows():
-                num_wordpieces += len(window.ids)
-                num_unknown += window.ids.count(tokenizer.unk_id)
-                sequence = join_texts(window.ids, (), tokenizer.specials)
-                values = {
-                    "input_ids": sequence.input_ids,
-                    "input_mask": sequence.input_mask,
-                    "segment_ids": sequence.segment_ids,
-                    LABELS.name: self._labels_by_position(window),
-                }
-                yield file.schema.encode(values)
-            warn_of_unknown(file.path, tokenizer, num_unknown=num_unknown, num_wordpieces=num_wordpieces)
+    def records(self, file: RecordFile) -> Iterator[bytes]:
+        """See `Split`."""
+        tokenizer, num_wordpieces, num_unknown = self.tokenizer, 0, 0
+        for window in self.windows():
+            num_wordpieces += len(window.ids)
+            num_unknown += window.ids.count(tokenizer.unk_id)
+            sequence = join_texts(window.ids, (), tokenizer.specials)
+            values = {
+                "input_ids": sequence.input_ids,
+                "input_mask": sequence.input_mask,
+                "segment_ids": sequence.segment_ids,
+                LABELS.name: self._labels_by_position(window),
+            }
+            yield file.schema.encode(values)
+        warn_of_unknown(file.path, tokenizer, num_unknown=num_unknown, num_wordpieces=num_wordpieces)
 
-        return write_cached(file, self.provenance, records)
-
-    def write_features(self, file: RecordFile, *, encoder: str, features: Callable[[], Iterable[np.ndarray]]) -> None:
-        """Write a frozen encoder's outputs, float32 [S, W] per window, unless an existing file is up to date."""
-
-        def records() -> Iterator[bytes]:
-            for window, vectors in zip(self.windows(), features(), strict=True):
-                num_positions = len(window.ids) + 2  # [CLS] and [SEP]
-                values = {
-                    FEATURES: vectors[:num_positions].ravel(),
-                    "input_mask": b"\x01" * num_positions,
-                    LABELS.name: self._labels_by_position(window),
-                }
-                yield file.schema.encode(values)
-
-        write_cached(file, {**self.provenance, "encoder": encoder}, records)
+    def feature_records(self, schema: RecordSchema, features: Iterable[np.ndarray]) -> Iterator[bytes]:
+        """See `Split`; the features of a window are float32 [S, W]."""
+        for window, vectors in zip(self.windows(), features, strict=True):
+            num_positions = len(window.ids) + 2  # [CLS] and [SEP]
+            values = {
+                FEATURES: vectors[:num_positions].ravel(),
+                "input_mask": b"\x01" * num_positions,
+                LABELS.name: self._labels_by_position(window),
+            }
+            yield schema.encode(values)
 
     def _labels_by_position(self, window: Window) -> list[int]:
         by_position = [0] * (len(window.ids) + 2)

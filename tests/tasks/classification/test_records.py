@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.data import documents
-from official_bert.data.record_files import RecordFile
+from official_bert.data.record_files import RecordFile, write_split
 from official_bert.tasks.classification.records import LabelledTexts, TextJoiner, classification_schema
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import GOLDEN, golden_arrays
@@ -31,7 +31,7 @@ def test_records_are_those_of_the_reference(tokenizer, tmp_path):
     schema = classification_schema("single_label").sized(S=length, V=tokenizer.vocabulary.size, T=2, C=2)
     texts = [(text_a, text_b) for text_a, text_b, _ in case["examples"]]
     labels = [case["labels"].index(label) for _, _, label in case["examples"]]
-    assert LabelledTexts(joiner, texts, labels).write_ids(RecordFile(str(tmp_path / "r"), schema)) == 5
+    assert write_split(RecordFile(str(tmp_path / "r"), schema), LabelledTexts(joiner, texts, labels)) == 5
     records = read(tmp_path / "r", schema)
     for name, expected in golden_arrays("classifier/classifier_pairs.npz").items():
         np.testing.assert_array_equal(records[name].reshape(expected.shape), expected, err_msg=name)
@@ -109,7 +109,7 @@ def test_many_unknown_wordpieces_are_warned_of(tokenizer, tmp_path, caplog):
 
     def write(texts):
         caplog.clear()
-        LabelledTexts(joiner, texts, [0] * len(texts)).write_ids(RecordFile(str(tmp_path / "r"), schema))
+        write_split(RecordFile(str(tmp_path / "r"), schema), LabelledTexts(joiner, texts, [0] * len(texts)))
         return caplog.text
 
     joiner = TextJoiner(tokenizer, max_seq_length=16)
@@ -128,7 +128,7 @@ def test_records_are_made_again_only_if_something_changed(tokenizer, tmp_path):
         schema = classification_schema(problem).sized(S=length, C=2)
         before = (tmp_path / "r").stat().st_mtime_ns if (tmp_path / "r").exists() else 0
         joiner = TextJoiner(other, max_seq_length=length)
-        LabelledTexts(joiner, list(texts), list(labels)).write_ids(RecordFile(path, schema))
+        write_split(RecordFile(path, schema), LabelledTexts(joiner, list(texts), list(labels)))
         return (tmp_path / "r").stat().st_mtime_ns != before
 
     assert write()
@@ -162,8 +162,8 @@ def test_any_number_of_processes_writes_the_same(tokenizer, tmp_path, monkeypatc
     for num_processes in (1, 3):
         path, joiner = tmp_path / str(num_processes), TextJoiner(tokenizer, max_seq_length=16)
         examples = LabelledTexts(joiner, texts, labels)
-        assert examples.write_ids(RecordFile(str(path), schema), num_processes=num_processes) == 100
-        written.append(path.read_bytes())
+        written.append(list(examples.records(RecordFile(str(path), schema), num_processes=num_processes)))
+        assert len(written[-1]) == 100
     assert written[0] == written[1]
     assert caplog.text.count("of 100 examples were truncated to 16 wordpieces") == 2
     assert len(set(re.findall(r"\d+ of 100 examples were truncated", caplog.text))) == 1

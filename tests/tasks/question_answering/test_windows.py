@@ -13,21 +13,22 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.data.record_files import RecordFile
+from official_bert.data.record_files import RecordFile, write_split
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering.data import (
     ALIGNMENTS,
     FIRST_UNIQUE_ID,
+    PREDICTION_SCHEMA,
     TRAINING_SCHEMA,
     Answer,
+    PredictionWindows,
     Question,
     SquadSet,
     TokenizedSquad,
+    TrainingWindows,
     WindowOptions,
     read_squad,
     tokenize_contexts,
-    write_prediction_records,
-    write_training_records,
 )
 from official_bert.tokenization import FullTokenizer, load_vocab
 from tests.conftest import script_environment
@@ -45,8 +46,14 @@ def tokenizer(vocab_file):
     return FullTokenizer(vocab_file=vocab_file)
 
 
-def at(path):
-    return RecordFile(str(path), TRAINING_SCHEMA)
+def written(path, split):
+    """Write a split's records; return their number."""
+    schema, options = (
+        (TRAINING_SCHEMA, split.options)
+        if isinstance(split, TrainingWindows)
+        else (PREDICTION_SCHEMA, split.tokenized.options)
+    )
+    return write_split(RecordFile(str(path), schema.sized(S=options.max_seq_length)), split)
 
 
 def as_feature(tokenized, window):
@@ -123,7 +130,7 @@ def test_training_records_come_in_the_order_in_which_the_reference_shuffles_ques
     case, options, path = golden(name)
     version_2 = name == "squad_v2"
     squad = read_squad(path, for_training=True, version_2=version_2)
-    num_records = write_training_records(at(tmp_path / "t"), squad, tokenizer, options, version_2=version_2)
+    num_records = written(tmp_path / "t", TrainingWindows(squad, tokenizer, options, version_2))
     order = list(range(len(squad.questions)))
     random.Random(12345).shuffle(order)
     assert order != sorted(order)
@@ -142,7 +149,7 @@ def test_prediction_records_come_in_the_order_of_the_file(tokenizer, tmp_path):
     case, options, path = golden("squad_v1")
     squad = read_squad(path, for_training=False, version_2=False)
     tokenized = TokenizedSquad(squad, tokenizer, options)
-    assert write_prediction_records(at(tmp_path / "p"), tokenized, tokenized.prediction_windows()) == 60
+    assert written(tmp_path / "p", PredictionWindows(tokenized, tokenized.prediction_windows())) == 60
     expected = expected_records(case["features"]["predict"], options.max_seq_length)
     assert_same_arrays(read_records(tmp_path / "p"), expected)
 
@@ -263,7 +270,7 @@ def test_unique_ids_have_no_gaps_when_windows_are_left_out(tokenizer, tmp_path):
     squad = make_squad(("who", "nine", 40), ("what", "nine", 40))
     assert squad.contexts[0].startswith("nine", 40)
     options = WindowOptions(24, 6, 8, drop_out_of_window=True)
-    num_records = write_training_records(at(tmp_path / "t"), squad, tokenizer, options, version_2=False)
+    num_records = written(tmp_path / "t", TrainingWindows(squad, tokenizer, options, False))
     ids = read_records(tmp_path / "t")["unique_ids"][:, 0].tolist()
     assert ids == [FIRST_UNIQUE_ID + number for number in range(num_records)]
 
@@ -276,9 +283,9 @@ def test_an_empty_context_and_a_question_without_pieces_make_a_window(tokenizer,
         (window,) = tokenized.prediction_windows()
         assert tokenized.join(window).input_ids == [cls_id, sep_id, sep_id]
         assert tokenized.has_max_context(window).shape == (0,)
-        assert write_prediction_records(at(tmp_path / "p"), tokenized, [window]) == 1
+        assert written(tmp_path / "p", PredictionWindows(tokenized, [window])) == 1
         with pytest.raises(UserError, match="there are no windows to train on; are the contexts empty"):
-            write_training_records(at(tmp_path / "t"), squad, tokenizer, OPTIONS, version_2=True)
+            written(tmp_path / "t", TrainingWindows(squad, tokenizer, OPTIONS, True))
 
 
 def test_records_are_made_again_when_anything_changes(tokenizer, tmp_path):
@@ -289,7 +296,7 @@ def test_records_are_made_again_when_anything_changes(tokenizer, tmp_path):
         if os.path.exists(path):
             os.utime(path, ns=(1, 1))
         options = WindowOptions(**{"max_seq_length": 24, "doc_stride": 6, "max_query_length": 8, **options})
-        write_training_records(at(path), squad, tokenizer, options, version_2=version_2)
+        written(path, TrainingWindows(squad, tokenizer, options, version_2))
         return os.stat(path).st_mtime_ns != 1
 
     assert is_rewritten()

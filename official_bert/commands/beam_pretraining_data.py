@@ -33,7 +33,7 @@ def check(config: BeamPretrainingDataConfig) -> None:
 def run(config: BeamPretrainingDataConfig) -> None:
     """Create the records."""
     from official_bert.data.corpus_files import corpus_parts
-    from official_bert.tasks.pretraining.data import CorpusCounts, RecordCounts, RecordSettings, keeping_tokenizer
+    from official_bert.tasks.pretraining.data import CorpusCounts, RecordCounts, keeping_tokenizer
     from official_bert.tasks.pretraining.sharded import PART_BYTES
 
     require("apache_beam", extra="beam")
@@ -44,9 +44,8 @@ def run(config: BeamPretrainingDataConfig) -> None:
     input_files, tokenizer = find_inputs_and_tokenizer(config)
     paths = [files.absolute_path(path) for path in input_files]
     parts = corpus_parts(paths, file_format=config.input_format, text_field=config.text_field, part_bytes=PART_BYTES)
-    settings = RecordSettings.from_config(config)
     outputs = [files.absolute_path(path) for path in config.output_files]
-    steps = MakeRecords(parts, tokenizer, settings, outputs, config.compression)
+    steps = MakeRecords(parts, tokenizer, config, outputs)
     beam_jobs.remove_earlier(config.output_files)
     began = time.monotonic()
     inputs = InputState(input_files)
@@ -60,8 +59,8 @@ def run(config: BeamPretrainingDataConfig) -> None:
             raise
     seconds = time.monotonic() - began
     corpus, counts = (kind(**{name: counters[name] for name in vars(kind())}) for kind in (CorpusCounts, RecordCounts))
-    corpus.check(paths, tokenizer.settings, settings.negatives)
-    logging.info("%s", counts.summary(corpus, settings))
+    corpus.check(paths, tokenizer.settings, config)
+    logging.info("%s", counts.summary(corpus, config))
     logging.info(
         "%s wordpieces of text in %.0f seconds, %s records/s",
         f"{corpus.num_ids:,}",

@@ -13,19 +13,17 @@ from official_bert.support.processes import available_cores
 from official_bert.tasks.pretraining.options import PretrainingDataConfig, RecordOptions
 
 if TYPE_CHECKING:
-    from official_bert.tasks.pretraining.data import RecordSettings
     from official_bert.tokenization import Tokenizer
 
 
 def run(config: PretrainingDataConfig) -> None:
     """Create the records."""
-    from official_bert.tasks.pretraining.data import RecordSettings, keeping_tokenizer
+    from official_bert.tasks.pretraining.data import keeping_tokenizer
 
     input_files, tokenizer = find_inputs_and_tokenizer(config)
-    settings = RecordSettings.from_config(config)
     write = _write_sharded if config.sampling == "sharded" else _write_serial
     with keeping_tokenizer(config.output_files, tokenizer, input_files):
-        summary = write(config, input_files, tokenizer, settings)
+        summary = write(config, input_files, tokenizer)
     logging.info("%s", summary)
     logging.info("wrote %s", files.describe_paths(config.output_files))
 
@@ -42,19 +40,15 @@ def find_inputs_and_tokenizer(config: RecordOptions) -> "tuple[list[str], Tokeni
     return input_files, read_tokenizer(config)
 
 
-def _write_serial(
-    config: PretrainingDataConfig, input_files: list[str], tokenizer: "Tokenizer", settings: "RecordSettings"
-) -> str:
+def _write_serial(config: PretrainingDataConfig, input_files: list[str], tokenizer: "Tokenizer") -> str:
     from official_bert.data.corpus_files import corpus_parts
     from official_bert.tasks.pretraining.sharded import write_serial
 
     parts = corpus_parts(input_files, file_format=config.input_format, text_field=config.text_field)
-    return write_serial(parts, tokenizer, settings, config.output_files, config.compression)
+    return write_serial(parts, tokenizer, config)
 
 
-def _write_sharded(
-    config: PretrainingDataConfig, input_files: list[str], tokenizer: "Tokenizer", settings: "RecordSettings"
-) -> str:
+def _write_sharded(config: PretrainingDataConfig, input_files: list[str], tokenizer: "Tokenizer") -> str:
     from official_bert.data.corpus_files import corpus_parts
     from official_bert.tasks.pretraining.sharded import PART_BYTES, Resources, ShardedRun
 
@@ -65,8 +59,8 @@ def _write_sharded(
         input_files, file_format=config.input_format, text_field=config.text_field, part_bytes=PART_BYTES
     )
     resources = Resources.divide(config.num_processes or available_cores(), config.max_memory_gb)
-    sharded = ShardedRun(parts, tokenizer, settings, resources=resources, work_dir=config.work_dir or f"{first}.work")
-    return sharded.write(config.output_files, config.compression)
+    sharded = ShardedRun(parts, tokenizer, config, resources=resources, work_dir=config.work_dir or f"{first}.work")
+    return sharded.write()
 
 
 COMMAND = Command(

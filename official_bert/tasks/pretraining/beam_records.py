@@ -17,7 +17,8 @@ from official_bert.data.corpus_files import CorpusPart, CorpusReader
 from official_bert.data.documents import KEY_BITS, Document, shard_of, tokenized_documents
 from official_bert.data.record_files import RecordWriter
 from official_bert.support.errors import UserError
-from official_bert.tasks.pretraining.data import CorpusCounts, RecordCounts, RecordMaker, RecordSettings
+from official_bert.tasks.pretraining.data import CorpusCounts, RecordCounts, RecordMaker
+from official_bert.tasks.pretraining.options import RecordOptions
 from official_bert.tasks.pretraining.sharded import count_groups, document_keys, group_numbers, group_records
 from official_bert.tokenization import Tokenizer
 
@@ -33,17 +34,14 @@ class MakeRecords(beam.PTransform):
         self,
         parts: Sequence[CorpusPart],
         tokenizer: Tokenizer,
-        settings: RecordSettings,
+        settings: RecordOptions,
         outputs: Sequence[str],
-        compression: str,
     ):
-        """Configure the transform."""
         super().__init__()
         self._parts, self._tokenizer, self._settings = list(parts), tokenizer, settings
-        self._outputs, self._compression = list(outputs), compression
+        self._outputs = list(outputs)
 
     def expand(self, pipeline):
-        """Add the steps to the pipeline."""
         documents = (
             pipeline
             | "list the parts" >> beam.Create([tuple(part) for part in self._parts], reshuffle=False)
@@ -57,7 +55,7 @@ class MakeRecords(beam.PTransform):
             | "add up" >> beam.CombineGlobally(_Sums())
             | "count the groups" >> beam.Map(_num_groups, paths)
         )
-        write = functools.partial(write_records, compression=self._compression)
+        write = functools.partial(write_records, compression=self._settings.compression)
         return (
             documents
             | "choose the groups" >> beam.FlatMap(_with_groups, self._settings, beam.pvalue.AsSingleton(num_groups))
@@ -119,7 +117,7 @@ def _num_groups(sizes: tuple[int, int], paths: Sequence[str]) -> int:
 
 
 def _with_groups(
-    document: _Packed, settings: RecordSettings, num_groups: int
+    document: _Packed, settings: RecordOptions, num_groups: int
 ) -> Iterator[tuple[tuple[int, int], tuple[bytes, _Packed]]]:
     """Yield, for each copy, its number and the document's group in it, with the document and its key."""
     file_number, position = np.array([document[0]]), np.array([document[1]])

@@ -13,7 +13,7 @@ from absl import logging
 
 from official_bert.config.bert_config import BertConfig, check_memory
 from official_bert.config.text_settings import TextSettings
-from official_bert.data.masking import BERT_REPLACEMENTS, MaskedSequence, Masker, MaskingVocabulary, Replacements
+from official_bert.data.masking import MaskedSequence, Masker, MaskingVocabulary, Replacements
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.data.sentence_pairs import Corpus, SentencePair, full_sentences, ordered_pairs, sentence_pairs
 from official_bert.options.groups import check_export
@@ -49,39 +49,29 @@ _DUBIOUS_SHARE_SINGLE_SENTENCES = 0.9
 _DUBIOUS_SHARE_CUT = 0.5
 
 
-@dataclasses.dataclass(frozen=True)
-class RecordSettings:
-    """Settings that determine the records of a text; each field is a flag of `create_pretraining_data`."""
+# The flags that determine the records of a text.
+RECORD_FLAGS = (
+    "max_seq_length",
+    "max_predictions_per_seq",
+    "masked_lm_prob",
+    "short_seq_prob",
+    "do_whole_word_mask",
+    "max_ngram_length",
+    "masking",
+    "mask_replace_prob",
+    "random_replace_prob",
+    "use_next_sentence",
+    "sentence_order",
+    "random_seed",
+    "dupe_factor",
+)
 
-    max_seq_length: int
-    max_predictions_per_seq: int
-    masked_lm_prob: float
-    short_seq_prob: float
-    do_whole_word_mask: bool
-    max_ngram_length: int = 1
-    masking: str = "static"
-    mask_replace_prob: float = BERT_REPLACEMENTS.mask
-    random_replace_prob: float = BERT_REPLACEMENTS.random
-    use_next_sentence: bool = True
-    sentence_order: bool = False
-    random_seed: int = 12345
-    dupe_factor: int = 10
 
-    @classmethod
-    def from_config(cls, flags: RecordOptions) -> "RecordSettings":
-        return cls(**{field.name: getattr(flags, field.name) for field in dataclasses.fields(cls)})
-
-    @property
-    def is_masked(self) -> bool:
-        """True if masks are stored in the records, not drawn during training."""
-        return self.masking == "static"
-
-    @property
-    def negatives(self) -> str | None:
-        """Kind of negative pairs, `RANDOM_NEXT` or `SWAPPED`; None if the records are not pairs."""
-        if not self.use_next_sentence:
-            return None
-        return SWAPPED if self.sentence_order else RANDOM_NEXT
+def kind_of_negatives(settings: RecordOptions) -> str | None:
+    """Return the kind of negative pairs; None if the records are not pairs."""
+    if not settings.use_next_sentence:
+        return None
+    return SWAPPED if settings.sentence_order else RANDOM_NEXT
 
 
 @dataclasses.dataclass
@@ -98,11 +88,11 @@ class CorpusCounts:
         """Fraction of wordpieces that are [UNK]."""
         return self.num_unknown / self.num_ids
 
-    def check(self, paths: Iterable[str], text_settings: TextSettings, negatives: str | None) -> None:
+    def check(self, paths: Iterable[str], text_settings: TextSettings, settings: RecordOptions) -> None:
         """Reject an empty corpus, and warn about text that the reference silently turns into poor records."""
         if not self.num_documents:
             raise UserError(f"no text in {', '.join(dict.fromkeys(paths))}")
-        if negatives != RANDOM_NEXT:
+        if kind_of_negatives(settings) != RANDOM_NEXT:
             pass  # both segments come from the same document, so one document is enough
         elif self.num_documents == 1:
             logging.warning(
@@ -141,51 +131,50 @@ class RecordCounts:
         for name, count in vars(other).items():
             setattr(self, name, getattr(self, name) + count)
 
-    def summary(self, corpus: CorpusCounts, settings: RecordSettings) -> str:
+    def summary(self, corpus: CorpusCounts, settings: RecordOptions) -> str:
         """Return a one-line summary; warn if long lines spoil the pairs."""
-        masked = f"masked {self.num_masked / self.num_wordpieces:.1%} and " if settings.is_masked else "no masks, "
+        is_masked, negatives = settings.masking == "static", kind_of_negatives(settings)
+        masked = f"masked {self.num_masked / self.num_wordpieces:.1%} and " if is_masked else "no masks, "
         pairs = "no pairs"
-        if settings.negatives:
-            pairs = f"{settings.negatives} {self.num_negative / self.num_records:.1%} of the pairs"
+        if negatives:
+            pairs = f"{negatives} {self.num_negative / self.num_records:.1%} of the pairs"
         if self.num_cut > _DUBIOUS_SHARE_CUT * self.num_chosen:
             logging.warning(
                 "lines are longer than a record: %.1f%% of the wordpieces of the pairs were cut off, and %.1f%% of the "
                 "pairs are %s; write one sentence per line, as split_sentences does",
                 100 * self.num_cut / self.num_chosen,
                 100 * self.num_negative / self.num_records,
-                settings.negatives.partition(" ")[0],
+                negatives.partition(" ")[0],
             )
         return (
             f"{corpus.num_documents:,} documents gave {self.num_records:,} records with {self.num_wordpieces:,} "
             f"tokens; padding {1 - self.num_wordpieces / self.num_positions:.1%} of all positions, "
-            f"{masked}unknown {corpus.unknown_share:.2%} of the tokens, "
-            f"{pairs}"
+            f"{masked}unknown {corpus.unknown_share:.2%} of the tokens, {pairs}"
         )
 
 
 class RecordMaker:
-    """Factory for the records of documents."""
+    """Factory for the records of documents.
 
-    def __init__(self, tokenizer: Tokenizer, settings: RecordSettings):
-        """Create the record maker.
+    Unmasked records draw no random numbers for masks. Pairs are drawn from the same stream in the same order, so
+    from the second record on they differ from the pairs of masked records.
+    """
 
-        Unmasked records draw no random numbers for masks. Pairs are drawn from the same stream in the same order, so
-        from the second record on they differ from the pairs of masked records.
-        """
+    def __init__(self, tokenizer: Tokenizer, settings: RecordOptions):
         self.counts = RecordCounts()  # counts of the records created so far
         self._has_logged_example = False
         self._tokenizer = tokenizer
         self._settings = settings
-        self._negatives = settings.negatives
-        schema = PRETRAINING_SCHEMA if settings.is_masked else UNMASKED_SCHEMA
+        self._negatives = kind_of_negatives(settings)
+        is_masked = settings.masking == "static"
+        schema = PRETRAINING_SCHEMA if is_masked else UNMASKED_SCHEMA
         self._schema = schema.sized(S=settings.max_seq_length, P=settings.max_predictions_per_seq)
         self._specials = tokenizer.specials
-        is_swapped = settings.sentence_order
-        self._continues_word = (
-            MaskingVocabulary.from_vocabulary(tokenizer.vocabulary).continues_word if is_swapped else ()
-        )
+        self._continues_word = ()
+        if settings.sentence_order:
+            self._continues_word = MaskingVocabulary.from_vocabulary(tokenizer.vocabulary).continues_word
         self._masker = None
-        if settings.is_masked:
+        if is_masked:
             self._masker = Masker(
                 tokenizer.vocabulary,
                 masked_lm_prob=settings.masked_lm_prob,
@@ -199,10 +188,9 @@ class RecordMaker:
         """Create the records of a document; `corpus` supplies other documents for random next sentences."""
         for pair in self._pairs(corpus, document_index, rng):
             joined = join_texts(pair.first, pair.second, self._specials)
+            masked = MaskedSequence(joined.input_ids, [], [])
             if self._masker:
                 masked = self._masker.mask(joined.input_ids, rng)
-            else:
-                masked = MaskedSequence(joined.input_ids, [], [])
             if not self._has_logged_example:
                 self._log_example(joined, masked, pair)
             self._count(joined, masked, pair)
@@ -316,11 +304,8 @@ def _read(base: str) -> RecordsTokenizer | None:
     manifest = Manifest.read(note)
     if manifest is None:
         return None
-    known = {
-        "tokenize_chinese_chars": True,
-        "strip_accents_only": False,
-        **manifest.provenance,
-    }  # newer than the others
+    newer = {"tokenize_chinese_chars": True, "strip_accents_only": False}
+    known = {**newer, **manifest.provenance}
     kind = tokenizer_kinds().get(str(known.get("file")))
     settings = [known.get(name) for name in TextSettings._fields]
     if not (kind and isinstance(known.get("vocabulary"), str) and all(isinstance(value, bool) for value in settings)):

@@ -10,7 +10,6 @@ Therefore the records and their order depend neither on the number of processes 
 """
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import os
@@ -44,7 +43,8 @@ from official_bert.support.errors import UserError
 from official_bert.support.manifest import InputState, Manifest, fingerprint
 from official_bert.support.processes import Workers
 from official_bert.support.writing import exclusive_lock
-from official_bert.tasks.pretraining.data import CorpusCounts, RecordCounts, RecordMaker, RecordSettings
+from official_bert.tasks.pretraining.data import RECORD_FLAGS, CorpusCounts, RecordCounts, RecordMaker
+from official_bert.tasks.pretraining.options import RecordOptions
 from official_bert.tokenization import Tokenizer
 
 PART_BYTES = 1 << 24  # bytes of text per tokenization task
@@ -64,13 +64,7 @@ _COPIES_OF_A_SLICE = 8
 _MANIFEST = "provenance.json"
 
 
-def write_serial(
-    parts: Sequence[CorpusPart],
-    tokenizer: Tokenizer,
-    settings: RecordSettings,
-    outputs: Sequence[str],
-    compression: str,
-) -> str:
+def write_serial(parts: Sequence[CorpusPart], tokenizer: Tokenizer, settings: RecordOptions) -> str:
     """Create the records of a corpus, which is held in memory."""
     maker = RecordMaker(tokenizer, settings)  # first, because it checks the vocabulary
     paths = [part.path for part in parts]
@@ -83,12 +77,13 @@ def write_serial(
         num_ids=len(corpus.ids),
         num_unknown=corpus.ids.count(tokenizer.unk_id),
     )
-    counts.check(paths, tokenizer.settings, settings.negatives)
+    outputs = settings.output_files
+    counts.check(paths, tokenizer.settings, settings)
     # One stream for all random numbers: documents, pairs and masks, records.
     rng = Random(settings.random_seed)
     corpus.shuffle_documents(rng)
     folder = None if files.is_remote(outputs[0]) else os.path.dirname(outputs[0]) or "."  # large enough for the records
-    with RecordWriter(outputs, compression) as writer, RecordSpool(folder) as spool:
+    with RecordWriter(outputs, settings.compression) as writer, RecordSpool(folder) as spool:
         for record in _passes(maker, corpus, rng, settings.dupe_factor):
             spool.append(record)
         for record in spool.shuffled(rng):
@@ -163,15 +158,7 @@ class Resources(NamedTuple):
 
 
 def document_keys(seed: int, copy: int, file_numbers: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """Compute random numbers from document ids.
-
-    Args:
-      file_numbers: int [D]; together with `positions` the document ids, see `Document`.
-      positions: int [D].
-
-    Returns:
-      uint64 [D]; they assign documents to groups and seed the random numbers of their records.
-    """
+    """Compute random numbers from document ids, [D]: they assign documents to groups and seed their records."""
     digest = hashlib.sha256(json.dumps([seed, copy]).encode()).digest()
     state = np.full(len(positions), int.from_bytes(digest[:8], "little"), np.uint64)
     for numbers in (file_numbers, positions):
@@ -216,7 +203,7 @@ class ShardedRun:
         self,
         parts: Sequence[CorpusPart],
         tokenizer: Tokenizer,
-        settings: RecordSettings,
+        settings: RecordOptions,
         *,
         resources: Resources,
         work_dir: str,
@@ -228,14 +215,13 @@ class ShardedRun:
         self._resources = resources
         self._work_dir = work_dir
 
-    def write(self, outputs: Sequence[str], compression: str) -> str:
-        """Create the records and shuffle them into the output files."""
+    def write(self) -> str:
         paths = [part.path for part in self._parts]
         inputs = InputState(paths)
         provenance = {
             "text": fingerprint(inputs.states, self._parts),
             **self._tokenizer.identity,
-            **dataclasses.asdict(self._settings),
+            **{name: getattr(self._settings, name) for name in RECORD_FLAGS},
         }
         with work_folder(self._work_dir, provenance):
             spools = self._tokenize()
@@ -246,7 +232,7 @@ class ShardedRun:
                 num_ids=int(spools.table.num_ids.sum()),
                 num_unknown=spools.num_unknown,
             )
-            corpus.check(paths, self._tokenizer.settings, self._settings.negatives)
+            corpus.check(paths, self._tokenizer.settings, self._settings)
             runs = self._make_runs(spools, count_groups(corpus.num_documents, corpus.num_ids))
             counts = RecordCounts()
             for run in runs:
@@ -254,10 +240,10 @@ class ShardedRun:
                     counts.add(RecordCounts(**file.metadata))
             merge_runs(
                 runs,
-                outputs,
+                self._settings.output_files,
                 num_processes=self._resources.num_processes,
                 slice_bytes=self._resources.slice_bytes,
-                compression=compression,
+                compression=self._settings.compression,
             )
         return counts.summary(corpus, self._settings)
 
@@ -300,9 +286,8 @@ class ShardedRun:
             Progress("writing records", total, unit) as progress,
         ):
             num_documents = num_records = 0
-            for made in workers.map(_write_group, missing()):
-                num_documents += made.num_documents
-                num_records += made.num_records
+            for num_done, num_made in workers.map(_write_group, missing()):
+                num_documents, num_records = num_documents + num_done, num_records + num_made
                 rate = num_records / (progress.seconds or 1)
                 progress.update(num_documents + sum(kept), f"{num_records:,} records", f"{rate:,.0f} records/s")
         self._log_kept(len(kept), len(runs), "groups of records already existed")
@@ -341,33 +326,26 @@ class _Group(NamedTuple):
     keys: np.ndarray
 
 
-class _Made(NamedTuple):
-    """Results of a group."""
-
-    num_documents: int
-    num_records: int
-
-
 def _write_part(item: tuple[str, CorpusPart], tokenizer: Tokenizer) -> None:
     path, part = item
     write_documents(path, part, tokenizer)
 
 
-def _write_group(group: _Group, maker: RecordMaker, spools: list[str]) -> _Made:
+def _write_group(group: _Group, maker: RecordMaker, spools: list[str]) -> tuple[int, int]:
+    """Write the records of a group; return the numbers of its documents and records."""
     maker.counts = RecordCounts()
     records = group_records(read_documents(spools, group.rows), group.keys.tolist(), maker)
     write_run(group.path, records, vars(maker.counts))
-    return _Made(len(group.keys), maker.counts.num_records)
+    return len(group.keys), maker.counts.num_records
 
 
 def _is_there(path: str) -> bool:
     """Return True if an intermediate file of an earlier run is usable; warn if it is corrupt."""
-    if not os.path.exists(path):
+    is_there = os.path.exists(path)
+    if is_there and not is_intact(path):
+        logging.warning("%s is damaged; rebuilding it", path)
         return False
-    if is_intact(path):
-        return True
-    logging.warning("%s is damaged; rebuilding it", path)
-    return False
+    return is_there
 
 
 def _num_bytes(part: CorpusPart) -> int:

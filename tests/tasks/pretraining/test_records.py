@@ -13,7 +13,7 @@ from official_bert.data.masking import shuffle
 from official_bert.data.sentence_pairs import sentence_pairs
 from official_bert.support.errors import UserError
 from official_bert.support.text_files import LineReader
-from official_bert.tasks.pretraining.data import RecordMaker, RecordSettings
+from official_bert.tasks.pretraining.data import RecordMaker
 from official_bert.tasks.pretraining.options import PretrainingDataConfig
 from official_bert.tasks.pretraining.sharded import read_corpus
 from official_bert.tokenization import FullTokenizer, load_vocab
@@ -162,13 +162,8 @@ def test_a_document_continues_in_the_next_file(tmp_path, vocab_file):
 
 def test_the_counts_are_those_of_the_records(corpus_file, vocab_file):
     tokenizer = FullTokenizer(vocab_file)
-    settings = RecordSettings(
-        max_seq_length=48,
-        max_predictions_per_seq=6,
-        masked_lm_prob=0.15,
-        short_seq_prob=0.3,
-        do_whole_word_mask=False,
-    )
+    files = {"input_file": corpus_file, "output_file": "none", "vocab_file": vocab_file}
+    settings = PretrainingDataConfig(**files, max_seq_length=48, max_predictions_per_seq=6, short_seq_prob=0.3)
     maker, rng = RecordMaker(tokenizer, settings), random.Random(1)
     corpus = read_corpus(corpus_parts([corpus_file]), tokenizer)
     made = [

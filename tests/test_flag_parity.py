@@ -6,7 +6,7 @@ import pytest
 from absl import flags
 
 from official_bert.commands.extract_features import FeatureConfig
-from official_bert.options.binding import define_flags, from_flags, to_arguments
+from official_bert.options.command import define_flags, from_flags, to_arguments
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.pretraining.options import PretrainingConfig, PretrainingDataConfig

@@ -8,7 +8,7 @@ import pytest
 from absl import flags
 
 from official_bert.commands import load_command
-from official_bert.options.binding import define_flags, parse_flags
+from official_bert.options.command import define_flags, parse_flags
 from tests.conftest import GOLDEN, ROOT, run_script
 from tests.stand_ins import make_encoder, make_mrpc, make_nsmc
 

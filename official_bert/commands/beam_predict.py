@@ -8,7 +8,7 @@ from official_bert.commands.shared.text_options import check_folder
 from official_bert.data.tables import FORMATS
 from official_bert.options.command import Command
 from official_bert.options.groups import BeamOptions
-from official_bert.options.option import GIVEN, MAX_AXIS, MAX_PARTS, option, options
+from official_bert.options.option import MAX_AXIS, MAX_PARTS, option, options
 from official_bert.support import files, writing
 from official_bert.support.console import format_seconds
 from official_bert.support.errors import UserError, require
@@ -16,7 +16,6 @@ from official_bert.support.manifest import find_inputs, is_no_sidecar
 
 _POOLINGS = ("mean", "cls", "max", "pooler", "second_to_last", "sum_last_four", "concat_last_four")
 RECORDS_FORMAT = "tfrecord"
-_TABLE = {"text_column": GIVEN}  # required by some flags
 
 
 @options(group="input")
@@ -54,9 +53,7 @@ class BeamPredictionConfig(BeamOptions):
         None, "Read tables: name or number (from 0) of the text column; in JSON Lines its key, in Parquet its name."
     )
     text_b_column: str | None = option(
-        None,
-        "With --text_column: column of the second text of a pair, or of the context of a question.",
-        only_with=_TABLE,
+        None, "With --text_column: column of the second text of a pair, or of the context of a question."
     )
     input_format: str | None = option(
         None,
@@ -64,9 +61,7 @@ class BeamPredictionConfig(BeamOptions):
         "records that a run wrote.",
         choices=(*FORMATS, RECORDS_FORMAT),
     )
-    has_header: bool = option(
-        True, "With --text_column: the first row of TSV and CSV names the columns.", only_with=_TABLE
-    )
+    has_header: bool = option(True, "With --text_column: the first row of TSV and CSV names the columns.")
     pooling: str | None = option(
         None,
         "Write a vector of each text instead of a prediction: the mean or maximum of the last layer over the "
@@ -79,13 +74,15 @@ class BeamPredictionConfig(BeamOptions):
         "With --pooling: maximum number of wordpieces per text, including [CLS] and [SEP]; 0 for the model's.",
         minimum=0,
         maximum=MAX_AXIS,
-        only_with={"pooling": _POOLINGS},
-        sizes_run_with="always",
     )
 
     def __post_init__(self):
         super().__post_init__()
         _ = self.beam_arguments
+        if self.text_column is None:
+            self.refuse("text_b_column", "has_header", because="needs --text_column")
+        if self.pooling is None:
+            self.refuse("max_seq_length", because="needs --pooling")
         ending = f".{self.output_format}"
         if self.output_format == "npy" and not self.output_file.endswith(ending):
             raise UserError(f"--output_format=npy: the name of --output_file={self.output_file} must end in {ending}")

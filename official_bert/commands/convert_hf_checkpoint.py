@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 _TO_HF = {"to_hf": (True,)}
 
 
-def _text_option(name: str, **only_with: Any) -> Any:
-    return redeclared(TextOptions, name, circumstances="With --to_hf: ", only_with=_TO_HF | only_with)
+def _text_option(name: str) -> Any:
+    return redeclared(TextOptions, name, circumstances="With --to_hf: ", only_with=_TO_HF)
 
 
 @options(group="input")
@@ -66,10 +66,10 @@ class HfConversionConfig(TextOptions):
         is_path=True,
     )
     do_lower_case: bool = _text_option("do_lower_case")
-    strip_accents: bool = _text_option("strip_accents", do_lower_case=(True,))
+    strip_accents: bool = _text_option("strip_accents")
     basic_tokenize: bool = _text_option("basic_tokenize")
-    tokenize_chinese_chars: bool = _text_option("tokenize_chinese_chars", basic_tokenize=(True,))
-    strip_accents_only: bool = _text_option("strip_accents_only", basic_tokenize=(True,))
+    tokenize_chinese_chars: bool = _text_option("tokenize_chinese_chars")
+    strip_accents_only: bool = _text_option("strip_accents_only")
 
     def __post_init__(self):
         super().__post_init__()

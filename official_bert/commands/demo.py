@@ -35,9 +35,7 @@ class DemoConfig(Options):
     """Flags of `demo`."""
 
     task: str = option(
-        "pretraining",
-        "What to show: pretraining a small model, or fine-tuning a classifier.",
-        choices=tuple(_FOLDERS),
+        "pretraining", "What to show: pretraining a small model, or fine-tuning a classifier.", choices=tuple(_FOLDERS)
     )
     output_dir: str | None = option(
         None,

@@ -31,7 +31,6 @@ class EmbeddingExportConfig(VectorOptions, VersionOptions, ModelOptions):
         from_checkpoint=True,
         minimum=0,
         maximum=MAX_AXIS,
-        sizes_run_with="always",
     )
     pooling: str | None = redeclared(
         VectorOptions,

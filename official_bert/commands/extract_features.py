@@ -38,7 +38,6 @@ class FeatureConfig(TextFileOptions, DeviceOptions, ModelOptions):
         from_checkpoint=True,
         minimum=4,
         maximum=MAX_AXIS,
-        sizes_run_with="always",
     )
     batch_size: int = option(
         32,
@@ -47,7 +46,6 @@ class FeatureConfig(TextFileOptions, DeviceOptions, ModelOptions):
         group="devices",
         minimum=1,
         maximum=MAX_BATCH_SIZE,
-        sizes_run_with="always",
     )
     use_one_hot_embeddings: bool = option(
         False, "Look up embeddings by multiplying with one-hot vectors, which is faster on TPU.", group="rarely needed"
@@ -74,7 +72,6 @@ class FeatureConfig(TextFileOptions, DeviceOptions, ModelOptions):
         "With --output_format=npz or npy: data type of the stored vectors.",
         group="output",
         choices=("float32", "float16"),
-        only_with={"output_format": ("npz", "npy")},
     )
     long_text: str = option(
         "truncate",
@@ -93,7 +90,9 @@ class FeatureConfig(TextFileOptions, DeviceOptions, ModelOptions):
 
     def __post_init__(self):
         super().__post_init__()
-        layer_numbers(self.layers)
+        _ = self.layer_indices  # raises if they are not numbers
+        if self.output_format not in ("npz", "npy"):
+            self.refuse("dtype", because="needs --output_format=npz or npy")
         if self.output_format == "npy" and self.pooling == "none":
             raise UserError("--output_format=npy holds one vector per text; give --pooling, or --output_format=npz")
         if self.output_file == "-" and (self.output_format != "jsonl" or self.shard_size):

@@ -30,9 +30,7 @@ class LaunchConfig(Options):
         None, "Instead of workers on this machine: comma-separated host:port of each worker; the first is the chief."
     )
     worker_index: int | None = option(
-        None,
-        "With --hosts: index of this machine, from 0; starts the command as this worker.",
-        minimum=0,
+        None, "With --hosts: index of this machine, from 0; starts the command as this worker.", minimum=0
     )
     command: str | None = option(
         None, "Command that each worker runs, as one quoted value; or give it at the end, after --.", group="input"

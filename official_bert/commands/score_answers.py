@@ -3,7 +3,7 @@
 import sys
 
 from official_bert.options.command import Command
-from official_bert.options.option import GIVEN, Options, option, options
+from official_bert.options.option import Options, option, options
 from official_bert.support import text_files
 from official_bert.support.errors import UserError
 
@@ -22,19 +22,24 @@ class AnswerScoringConfig(Options):
         None,
         "JSON file that maps question ids to null odds, or to probabilities of no answer; adds the best thresholds, "
         "found among the predictions that are not empty.",
-        only_with={"version_2_with_negative": (True,)},
         is_path=True,
     )
     null_odds_threshold: float = option(
         1.0,
         "With --null_odds_file: predictions whose null odds exceed this are scored as empty. The default is that of "
         "SQuAD's script, which is meant for probabilities.",
-        only_with={"null_odds_file": GIVEN},
     )
     version_2_with_negative: bool = option(False, "Questions may have no answer, as in SQuAD 2.0.")
     dataset: str = option(
         "squad", "Data set whose answer normalization is used for scoring.", choices=("squad", "korquad")
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.version_2_with_negative:
+            self.refuse("null_odds_file", because="needs --version_2_with_negative")
+        if not self.null_odds_file:
+            self.refuse("null_odds_threshold", because="needs --null_odds_file")
 
 
 def run(config: AnswerScoringConfig) -> None:

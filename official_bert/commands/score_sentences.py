@@ -42,15 +42,17 @@ class ScoreConfig(TextFileOptions, OutputTableOptions, SentenceBatchOptions):
         "next_sentence: the probability that the second text of a pair follows the first.",
         choices=(_LIKELIHOOD, _NEXT_SENTENCE),
     )
-    by_word: bool = option(
-        False, "Write a row for each word instead of each text.", only_with={"score": (_LIKELIHOOD,)}
-    )
+    by_word: bool = option(False, "Write a row for each word instead of each text.")
     mask_rest_of_word: bool = option(
         False,
         "Mask the later wordpieces of a word together with each wordpiece; otherwise, they make words of many "
         "wordpieces seem too likely.",
-        only_with={"score": (_LIKELIHOOD,)},
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.score != _LIKELIHOOD:
+            self.refuse("by_word", "mask_rest_of_word", because=f"needs --score={_LIKELIHOOD}")
 
 
 def check(config: ScoreConfig) -> None:

@@ -32,7 +32,7 @@ _FOR_RANKING = ("query", "query_file", "top_k", "layers", "pooling", "index_dir"
 
 
 @options(group="input")
-class SimilarityConfig(ApproximateOptions, CandidateOptions):
+class SimilarityConfig(ApproximateOptions):
     """Flags of `sentence_similarity`."""
 
     candidates_file: str | None = option(None, "Sentences to rank, one per line.", is_path=True)

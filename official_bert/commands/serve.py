@@ -25,10 +25,7 @@ class ServeConfig(Options):
     grpc_port: int = option(8500, "Port of gRPC; 0 for REST only.", minimum=0, maximum=_MAX_PORT)
     ui: bool = option(False, "Also serve a page at /ui to try the model in a browser.")
     max_batch_size: int = option(
-        BatchingSettings.max_batch_size,
-        "Maximum number of examples per request.",
-        minimum=1,
-        maximum=MAX_BATCH_SIZE,
+        BatchingSettings.max_batch_size, "Maximum number of examples per request.", minimum=1, maximum=MAX_BATCH_SIZE
     )
     max_execution_batch_size: int = option(
         BatchingSettings.max_execution_batch_size,

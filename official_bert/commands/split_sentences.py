@@ -31,9 +31,7 @@ class SplitSentencesConfig(CorpusOptions):
         choices=("auto", "text", "lines", "jsonl", "parquet"),
     )
     one_document_per_file: bool = option(
-        False,
-        "Plain text: blank lines only end paragraphs, and each file is one document, such as a book.",
-        only_with={"input_format": ("auto", "text")},
+        False, "Plain text: blank lines only end paragraphs, and each file is one document, such as a book."
     )
     output_file: str | None = option(
         None, "Text file to write; compressed with gzip if its name ends in .gz.", required=True, is_path=True
@@ -41,6 +39,11 @@ class SplitSentencesConfig(CorpusOptions):
     num_processes: int = option(
         0, "Number of processes; 0 for one per CPU core.", group="rarely needed", minimum=0, maximum=MAX_PARTS
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.input_format not in ("auto", "text"):
+            self.refuse("one_document_per_file", because="needs --input_format=auto or text")
 
 
 def run(config: SplitSentencesConfig) -> None:

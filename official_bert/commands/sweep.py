@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from absl import logging
 
 from official_bert.commands import load_command
-from official_bert.options.binding import from_arguments
-from official_bert.options.command import Command, split_command
-from official_bert.options.option import Options, on_behalf_of, option, options
+from official_bert.options.command import Command, from_arguments, split_command
+from official_bert.options.option import Options, option, options
 from official_bert.support import writing
 from official_bert.support.console import format_seconds, format_table, mean_and_deviation
 from official_bert.support.errors import UserError
@@ -110,8 +109,7 @@ def _combinations(config: SweepConfig) -> list[_Combination]:
     seeds = _parse_list(config, "random_seed", int)
     values = {name: values[0] for name, values in zip(_SETTINGS, grid, strict=True)}
     script, run_config = _read_command(config, {**values, "random_seed": seeds[0]})
-    with on_behalf_of(script, type(run_config)):
-        primary_metric = f"eval_{run_config.primary_metric or _METRICS[script](run_config)}"
+    primary_metric = f"eval_{run_config.primary_metric or _METRICS[script](run_config)}"
     combinations = []
     for values in itertools.product(*grid):
         settings = dict(zip(_SETTINGS, values, strict=True))
@@ -147,8 +145,10 @@ def _read_command(config: SweepConfig, settings: Mapping[str, float]) -> "tuple[
         swept = {**settings, "output_dir": config.output_dir, "do_train": True, "do_eval": True}
         return complete_model_flags(config_class, {**values, **swept}, given)
 
-    with on_behalf_of(name, config_class):
+    try:
         run_config = from_arguments(config_class, arguments, complete)
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from error
     if run_config.do_export:
         raise UserError(f"a sweep does not export; export the winner with {name} --do_export")
     return name, run_config

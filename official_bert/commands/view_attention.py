@@ -13,8 +13,6 @@ from official_bert.options.option import MAX_AXIS, option, options
 from official_bert.support import writing
 from official_bert.support.errors import UserError, check_installed
 
-_SHOWS_ATTENTION = {"format": ("html", "png")}
-
 
 @options(group="output")
 class AttentionConfig(ModelOptions):
@@ -36,14 +34,11 @@ class AttentionConfig(ModelOptions):
         group="text",
         minimum=5,
         maximum=MAX_AXIS,
-        sizes_run_with="always",
     )
     layer: int | None = option(
-        None,
-        "Layer of the head that the page shows first, or that the image shows: 0 is the first, -1 the last.",
-        only_with=_SHOWS_ATTENTION,
+        None, "Layer of the head that the page shows first, or that the image shows: 0 is the first, -1 the last."
     )
-    head: int | None = option(None, "Number of the head in its layer, from 0.", only_with=_SHOWS_ATTENTION)
+    head: int | None = option(None, "Number of the head in its layer, from 0.")
     merge_words: bool = option(
         False, "Merge wordpieces to words: in the image, initially in the page, and additionally in the JSON."
     )
@@ -57,6 +52,8 @@ class AttentionConfig(ModelOptions):
             value = getattr(self, name)
             if value is not None and not value.strip():
                 raise UserError(f"--{name} is empty; give a text (was a shell variable not set?)")
+        if self.format == "json":
+            self.refuse("layer", "head", because="needs --format=html or png")
         if (self.layer is None) != (self.head is None):
             given, missing = ("layer", "head") if self.head is None else ("head", "layer")
             raise UserError(f"--{given} needs --{missing}; give both, or neither")

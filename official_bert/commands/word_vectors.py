@@ -8,7 +8,7 @@ from absl import logging
 from official_bert.commands.shared.text_options import check_model
 from official_bert.options.command import Command
 from official_bert.options.groups import SentenceOptions
-from official_bert.options.option import layer_numbers, option, options
+from official_bert.options.option import option, options
 from official_bert.support import writing
 from official_bert.support.errors import UserError, check_installed, require
 
@@ -33,7 +33,6 @@ class WordVectorConfig(SentenceOptions):
 
     def __post_init__(self):
         super().__post_init__()
-        layer_numbers(self.layers)
         if not self.word.strip():
             raise UserError("--word is empty; give a word")
 

@@ -20,7 +20,7 @@ from official_bert.inference.sentence_head import SentenceHead, find_head
 from official_bert.modeling import pooling as layer_pooling
 from official_bert.modeling.encoder import BertEncoder, create_encoder, is_needed
 from official_bert.modeling.encoder_options import EncoderOptions, FlatLayout, UnpaddedLayout
-from official_bert.options.groups import ExtractionOptions
+from official_bert.options.groups import SentenceBatchOptions
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from official_bert.tokenization import Tokenizer
@@ -382,7 +382,7 @@ class TextEncoder:
 
 
 def load_text_encoder(
-    options: ExtractionOptions,
+    options: SentenceBatchOptions,
     bert_config: BertConfig,
     tokenizer: Tokenizer,
     settings: VectorSettings,
@@ -408,7 +408,7 @@ def load_text_encoder(
     )
 
 
-def inference_options(options: ExtractionOptions, *, use_one_hot_embeddings: bool = False) -> EncoderOptions:
+def inference_options(options: SentenceBatchOptions, *, use_one_hot_embeddings: bool = False) -> EncoderOptions:
     """Return the fastest way to compute an encoder on the devices of the flags."""
     return EncoderOptions(
         use_one_hot_embeddings=use_one_hot_embeddings,

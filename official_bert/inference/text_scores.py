@@ -10,7 +10,7 @@ import tensorflow as tf
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.sentence_index import Sentence
 from official_bert.inference.text_encoder import SequenceFunction, inference_options
-from official_bert.options.groups import ExtractionOptions
+from official_bert.options.groups import SentenceBatchOptions
 from official_bert.tasks.pretraining.servable import MASKED_LM, NEXT_SENTENCE, load_model
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import JoinedSequence, join_texts, truncate_pair
@@ -71,7 +71,12 @@ class TextScorer:
     """Scores texts and pairs, which it reads in pools of bounded size and returns in order."""
 
     def __init__(
-        self, options: ExtractionOptions, bert_config: BertConfig, tokenizer: Tokenizer, *, scores_pairs: bool = False
+        self,
+        options: SentenceBatchOptions,
+        bert_config: BertConfig,
+        tokenizer: Tokenizer,
+        *,
+        scores_pairs: bool = False,
     ):
         """Load the model onto its devices."""
         self._tokenizer, self._specials, self._options = tokenizer, tokenizer.specials, options

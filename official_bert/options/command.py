@@ -2,25 +2,93 @@
 
 import contextlib
 import dataclasses
+import difflib
 import logging as standard_logging
 import os
+import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+import types
+import typing
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Literal, NoReturn, TypeVar
 
 from absl import app, flags, logging
 
-from official_bert.options.binding import Complete, define_flags, flags_help, from_flags, parse_flags
-from official_bert.options.option import with_dashes
-from official_bert.support import errors, files, processes
+from official_bert.options.option import GROUPS, REQUIRED
+from official_bert.support import errors, files, network, processes
 from official_bert.support.console import filtered_stderr
 from official_bert.support.errors import UserError, printable
 
-flags.disclaim_key_flags()  # as in `binding`: the flags belong to the command
+flags.disclaim_key_flags()  # `--help` then lists the flags under the script, not under this module
 
+Config = TypeVar("Config")
+
+# Takes a config class, its flag values and the names of the flags that were given; returns all values.
+Complete = Callable[[type, Mapping[str, Any], Collection[str]], Mapping[str, Any]]
+
+# Names of Hugging Face's TrainingArguments and example scripts, with our flags; the first that the command has is
+# suggested.
+_OTHER_NAMES = {
+    "adam_beta1": ["adam_beta_1"],
+    "adam_beta2": ["adam_beta_2"],
+    "batch_size": ["train_batch_size"],
+    "config_name": ["bert_config_file"],
+    "epochs": ["num_train_epochs", "num_train_steps"],
+    "eval_strategy": ["eval_steps"],
+    "load_best_model_at_end": ["use_best_checkpoint"],
+    "logging_steps": ["log_steps"],
+    "lr": ["learning_rate"],
+    "lr_scheduler_type": ["lr_schedule"],
+    "max_length": ["max_seq_length"],
+    "max_steps": ["num_train_steps", "num_train_epochs"],
+    "mlm_probability": ["masked_lm_prob"],
+    "optim": ["optimizer"],
+    "per_device_eval_batch_size": ["eval_batch_size", "predict_batch_size"],
+    "per_device_train_batch_size": ["train_batch_size"],
+    "save_steps": ["save_checkpoints_steps"],
+    "save_total_limit": ["keep_checkpoint_max"],
+    "seed": ["random_seed"],
+    "test_file": ["predict_file"],
+    "tokenizer_name": ["vocab_file"],
+    "validation_file": ["eval_file", "predict_file"],
+    "warmup_ratio": ["warmup_proportion", "num_warmup_steps"],
+    "warmup_steps": ["num_warmup_steps", "warmup_proportion"],
+    "weight_decay": ["weight_decay_rate"],
+}
+_PRECISION = "--mixed_precision=bfloat16, float16 or auto chooses the number format"
+_DEVICES = "GPUs are used if TensorFlow finds any; --num_replicas sets how many, CUDA_VISIBLE_DEVICES which ones"
+_RESUMING = "the same command resumes from the last checkpoint in --output_dir; use another folder to start a new run"
+# Names without a counterpart here.
+_ADVICE = {
+    "bf16": _PRECISION,
+    "fp16": _PRECISION,
+    "max_grad_norm": "as in Google's BERT, the gradient norm is clipped to 1.0",
+    "model_name_or_path": "give the model as --init_checkpoint=FOLDER, the local folder of a released model, a run or "
+    "a Hugging Face model",
+    "no_cuda": _DEVICES,
+    "overwrite_output_dir": _RESUMING,
+    "resume_from_checkpoint": _RESUMING,
+    "use_gpu": _DEVICES,
+}
+
+_KINDS = {
+    bool: (flags.DEFINE_bool, "true or false"),
+    int: (flags.DEFINE_integer, "a whole number"),
+    float: (flags.DEFINE_float, "a number"),
+    str: (flags.DEFINE_string, "text"),
+}
 _COMMAND = "command"  # the flag that receives everything after "--", for a script that starts another one
 _CHECKPOINT = "init_checkpoint"  # the flag whose folder supplies the other flags that are not given
+# Flags that the memory depends on, each with the flag of the phase in which it does.
+_SIZES = {
+    "train_batch_size": "do_train",
+    "train_batch_tokens": "do_train",
+    "eval_batch_size": "do_eval",
+    "predict_batch_size": "do_predict",
+    "batch_size": None,
+    "max_seq_length": None,
+}
 # TensorFlow and Keras import these if installed, which takes two seconds; no command needs them.
 UNUSED_PEERS = ("IPython", "jax", "matplotlib", "pandas", "sklearn")
 _NVIDIA_DEVICE = "/dev/nvidiactl"
@@ -60,7 +128,7 @@ def split_command(command: str) -> list[str]:
 
 def run_command(command: Command, complete: Complete | None = None) -> NoReturn:
     """Run a command: define and parse its flags, check its files, call its function, exit."""
-    with exiting_with_one_line(command.config_class):
+    with exiting_with_one_line():
         define_flags(command.config_class, flags.FLAGS)
         for field in dataclasses.fields(command.config_class):  # for --helpxml, whatever the entry point
             flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[field.name])
@@ -74,7 +142,7 @@ def run_command(command: Command, complete: Complete | None = None) -> NoReturn:
         handler.python_handler.addFilter(
             lambda record: record.name == "absl" or record.levelno >= standard_logging.INFO
         )
-        handler.setFormatter(_Formatter(command.config_class))
+        handler.setFormatter(_Formatter("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S"))
         words = f"python {sys.argv[0]}" if sys.argv[0].endswith(".py") else sys.argv[0]
         sys.modules["__main__"].__doc__ = command.help_text(words)  # absl builds --help from it
 
@@ -121,19 +189,13 @@ class _Help(flags.BooleanFlag):
 
 
 class _Formatter(standard_logging.Formatter):
-    """Formatter of log lines."""
-
-    def __init__(self, config_class: type):
-        super().__init__("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S")
-        self._config_class = config_class
-
     def format(self, record: standard_logging.LogRecord) -> str:
-        record.msg, record.args = printable(with_dashes(record.getMessage(), self._config_class)), ()
+        record.msg, record.args = printable(_naming_flag(record.getMessage())), ()
         return "\n".join(map(printable, super().format(record).split("\n")))  # a traceback has several lines
 
 
 @contextlib.contextmanager
-def exiting_with_one_line(config_class: type | None = None) -> Iterator[None]:
+def exiting_with_one_line() -> Iterator[None]:
     """Exit with a sensible code and a one-line message instead of a traceback, however the block ends.
 
     User errors (`UserError`, a file that cannot be opened, a full disk, too little memory) give exit code 1, Ctrl-C
@@ -148,13 +210,13 @@ def exiting_with_one_line(config_class: type | None = None) -> Iterator[None]:
         finally:
             sys.stdout.flush()  # an error at interpreter shutdown would print noise and give exit code 120
     except UserError as error:
-        _exit_with(with_dashes(str(error), config_class) if config_class else str(error))
+        _exit_with(_naming_flag(str(error)))
     except BrokenPipeError:
         sys.exit(processes.EXIT_CODE_OF_BROKEN_PIPE)
     except OSError as error:
         _exit_with(f"{error.filename or 'input or output'}: {error.strerror or error}")
     except MemoryError:
-        _exit_with(_out_of_memory(config_class))
+        _exit_with(_out_of_memory())
     except KeyboardInterrupt:
         _exit_with("interrupted", status=130)
     except processes.Terminated:
@@ -167,20 +229,25 @@ def exiting_with_one_line(config_class: type | None = None) -> Iterator[None]:
             _exit_with("interrupted", status=130)
         if not _is_tensorflow_out_of_memory(error):
             raise
-        _exit_with(_out_of_memory(config_class))
+        _exit_with(_out_of_memory())
     finally:
         _drop_broken_streams()
 
 
-def _out_of_memory(config_class: type | None) -> str:
+def _naming_flag(message: str) -> str:
+    """Write the parameter that a message begins with, as in `max_seq_length=65 exceeds ...`, as a flag."""
+    word = re.match(r"\w*", message)[0]
+    is_flag = word in flags.FLAGS and ("_" in word or message.startswith(f"{word}="))
+    return f"--{message}" if is_flag else message
+
+
+def _out_of_memory() -> str:
     """Describe the size of the run, and suggest how to reduce it."""
-    fields = dataclasses.fields(config_class) if config_class else ()
-    values = {field.name: flags.FLAGS[field.name].value for field in fields if field.name in flags.FLAGS}
-    phases = {field.name: field.metadata["sizes_run_with"] for field in fields}
+    values = {name: flags.FLAGS[name].value for name in flags.FLAGS}
     sizes = [
-        f"--{name}={value}"
-        for name, value in values.items()
-        if value and phases[name] and (phases[name] == "always" or values.get(phases[name], True))
+        f"--{name}={values[name]}"
+        for name, phase in _SIZES.items()
+        if values.get(name) and (phase is None or values.get(phase, True))
     ]
     if not sizes:
         return "not enough memory; use a smaller model, shorter texts or a larger machine"
@@ -265,3 +332,145 @@ def _is_startup_note(line: str) -> bool:
     if line.startswith(("I0000 ", "WARNING: All log messages before absl::InitializeLog()")):
         return True
     return "failed call to cuInit" in line and not os.path.exists(_NVIDIA_DEVICE)
+
+
+def _unknown_flag(name: str, flag_names: Collection[str]) -> str:
+    """Return the error message for an unknown flag, with advice if there is any."""
+    other = next((other for other in _OTHER_NAMES.get(name, ()) if other in flag_names), None)
+    advice = _ADVICE.get(name) or _ADVICE.get(name.removeprefix("no"))
+    similar = difflib.get_close_matches(name, flag_names, n=1, cutoff=0.75)
+    if other:
+        advice = f"use --{other}"
+    elif not advice:
+        advice = f"did you mean --{similar[0]}?" if similar else "--help lists the flags"
+    return f"there is no flag --{name}; {advice}"
+
+
+def define_flags(config_class: type, flag_values: flags.FlagValues) -> None:
+    """Define a flag for each field of a dataclass made with `option()`."""
+    types_by_name = typing.get_type_hints(config_class)
+    for field in dataclasses.fields(config_class):
+        required, help_text = field.metadata["required"], field.metadata["help"]
+        waived = [f"--{required} is given"] if isinstance(required, str) else []
+        if field.metadata["from_checkpoint"] and _CHECKPOINT in types_by_name:
+            waived.append(f"the folder of --{_CHECKPOINT} has it")
+        if required:
+            help_text += f" Required{', unless ' if waived else ''}{' or '.join(waived)}."
+        if field.metadata["choices"] is not None:
+            choices = field.metadata["choices"]
+            flags.DEFINE_enum(field.name, field.default, choices, help_text, flag_values=flag_values)
+        else:
+            _define(field, types_by_name[field.name], help_text, flag_values)
+
+
+def _define(field: dataclasses.Field, annotation: Any, help_text: str, flag_values: flags.FlagValues) -> None:
+    """Define the flag of a field, with the type of its annotation.
+
+    `str | None` is a string flag without a default; `float | Literal["auto"]` accepts a number or the word auto.
+    """
+    is_union = typing.get_origin(annotation) in (types.UnionType, typing.Union)
+    kind, *others = typing.get_args(annotation) if is_union else (annotation,)
+    words = [word for other in others if typing.get_origin(other) is Literal for word in typing.get_args(other)]
+    definer, demand = _KINDS[kind]
+    definer(field.name, field.default, help_text, flag_values=flag_values)
+    flag_values[field.name].parser = _Parser(flag_values[field.name].parser, " or ".join([demand, *words]), words)
+
+
+class _Parser(flags.ArgumentParser):
+    """Parser that also accepts a few words, and whose error message is plain."""
+
+    def __init__(self, parser: flags.ArgumentParser, demand: str, words: Sequence[str]):
+        self._parser, self._demand, self._words = parser, demand, words
+        self.syntactic_help = parser.syntactic_help
+
+    def parse(self, argument: Any) -> Any:
+        if argument in self._words:
+            return argument
+        try:
+            return self._parser.parse(argument)
+        except (TypeError, ValueError, OverflowError):
+            raise ValueError(f"must be {self._demand}") from None
+
+    def flag_type(self) -> str:
+        return self._parser.flag_type()
+
+
+def flags_help(config_class: type, flag_values: flags.FlagValues) -> str:
+    """Return the help text of a config's flags by group, each flag in absl's format."""
+    flags_by_group = {group: [] for group in GROUPS}
+    for field in dataclasses.fields(config_class):
+        group = REQUIRED if field.metadata["required"] else field.metadata["group"]
+        alone = flags.FlagValues()
+        alone[field.name] = flag_values[field.name]
+        flags_by_group[group].append(alone.get_help("  ", include_special_flags=False))
+    return "\n\n".join("\n".join([f"{group}:", *texts]) for group, texts in flags_by_group.items() if texts) + "\n"
+
+
+def from_flags(
+    config_class: type[Config],
+    flag_values: flags.FlagValues,
+    complete: Complete | None = None,
+) -> Config:
+    """Build the config from parsed flags; `__post_init__` checks it."""
+    names = [field.name for field in dataclasses.fields(config_class)]
+    values = {name: flag_values[name].value for name in names}
+    for field in dataclasses.fields(config_class):
+        if field.metadata["is_path"] and values[field.name]:
+            values[field.name] = ",".join(map(network.local_folder, values[field.name].split(",")))
+    if complete is not None:
+        values = complete(config_class, values, [name for name in names if flag_values[name].present])
+    return config_class(**values)
+
+
+def from_arguments(
+    config_class: type[Config],
+    arguments: Sequence[str],
+    complete: Complete | None = None,
+) -> Config:
+    """Build the config from command-line arguments without the program name."""
+    flag_values = flags.FlagValues()
+    define_flags(config_class, flag_values)
+    parse_flags(flag_values, ["", *arguments])
+    return from_flags(config_class, flag_values, complete)
+
+
+def parse_flags(flag_values: flags.FlagValues, arguments: Sequence[str]) -> None:
+    """Parse a command line."""
+    for argument in arguments[1:]:
+        try:
+            argument.encode("utf-8")
+        except UnicodeEncodeError as error:  # Python decodes invalid bytes of the command line to surrogates
+            raise UserError(f"the argument {argument!a} is not UTF-8; check the terminal's encoding") from error
+    flag_file = next((argument for argument in arguments if argument.lstrip("-").startswith("flagfile")), "--flagfile")
+    if flag_file.endswith("="):
+        raise UserError(f"{flag_file} is empty; name a file, or leave the flag out")
+    try:
+        rest = flag_values(arguments)[1:]
+    except flags.CantOpenFlagFileError as error:
+        cause = error.__context__
+        raise UserError(f"--flagfile: cannot read {cause.filename}: {cause.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{flag_file}: this file, or one that it includes, is not UTF-8: {error}") from error
+    except flags.UnrecognizedFlagError as error:
+        raise UserError(_unknown_flag(error.flagname, list(flag_values))) from error
+    except (flags.Error, ValueError) as error:
+        raise UserError(str(error).removeprefix("flag ")) from error
+    if rest:
+        origin = "" if rest[0] in arguments else f" in a file of {flag_file}"
+        raise UserError(
+            f"unexpected argument {rest[0]!r:.80}{origin}; flags are written --name=value, booleans --name or --noname"
+        )
+
+
+def to_arguments(config: Any) -> list[str]:
+    """Return the flags of a config that differ from their defaults, such as `["--task_name=mrpc", "--do_train"]`."""
+    arguments = []
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if isinstance(value, bool):
+            argument = f"--{field.name}" if value else f"--no{field.name}"
+        else:
+            argument = f"--{field.name}={value}"
+        if value != field.default:
+            arguments.append(argument)
+    return arguments

@@ -2,10 +2,10 @@
 
 import shlex
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.text_settings import LOWERCASES, TAKES_WORDS_AS_THEY_ARE, TextSettings
+from official_bert.config.text_settings import TextSettings
 from official_bert.options.option import (
     MAX_AXIS,
     MAX_BATCH_SIZE,
@@ -14,16 +14,11 @@ from official_bert.options.option import (
     layer_numbers,
     option,
     options,
-    redeclared,
 )
 from official_bert.support.errors import UserError, check_installed
 
 VECTOR_TYPES = FLOAT32, INT8, BINARY = ("float32", "int8", "binary")
 POOLINGS = ("mean", "cls", "max", "second_to_last", "sum_last_four", "concat_last_four")
-# Settings that some flags need.
-_EXPORT = {"do_export": (True,)}
-_SAVED_MODEL = {"export_format": ("saved_model",)}
-
 # Supported values of `export_precision` for each `export_format`.
 _PRECISIONS = {
     "saved_model": ("float32", "bfloat16"),
@@ -40,28 +35,20 @@ class TextOptions(Options):
         True, "Lowercase the text and strip accents; true for uncased models.", affects="model"
     )
     strip_accents: bool = option(
-        True,
-        "With --do_lower_case: strip accents; this also decomposes Hangul syllables.",
-        only_with={"do_lower_case": (True,)},
-        affects="model",
+        True, "With --do_lower_case: strip accents; this also decomposes Hangul syllables.", affects="model"
     )
     basic_tokenize: bool = option(
         True,
         "Clean the text and split it at punctuation and Chinese characters; otherwise split it at white space only and "
         "look the words up unchanged.",
-        not_with={"do_lower_case": TAKES_WORDS_AS_THEY_ARE},
         affects="model",
     )
-    tokenize_chinese_chars: bool = option(
-        True, "Make each Chinese character a word.", only_with={"basic_tokenize": (True,)}, affects="model"
-    )
-    strip_accents_only: bool = option(
-        False,
-        "Strip accents but keep capital letters.",
-        only_with={"basic_tokenize": (True,)},
-        not_with={"do_lower_case": LOWERCASES},
-        affects="model",
-    )
+    tokenize_chinese_chars: bool = option(True, "Make each Chinese character a word.", affects="model")
+    strip_accents_only: bool = option(False, "Strip accents but keep capital letters.", affects="model")
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.text_settings.check()
 
     @property
     def text_settings(self) -> TextSettings:
@@ -76,10 +63,8 @@ class TokenizerOptions(TextOptions):
     vocab_file: str | None = option(
         None,
         "Vocabulary file, one wordpiece per line.",
-        required=True,
-        waived_with="spm_model_file",
+        required="spm_model_file",
         from_checkpoint=True,
-        not_with={"spm_model_file": "--vocab_file cannot be used with --spm_model_file"},
         is_path=True,
         affects="data",
     )
@@ -89,6 +74,11 @@ class TokenizerOptions(TextOptions):
         is_path=True,
         affects="data",
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.spm_model_file:
+            self.refuse("vocab_file", because="cannot be used with --spm_model_file")
 
     @property
     def tokenizer_file(self) -> str:
@@ -133,9 +123,13 @@ class HeadOptions(Options):
         "With --head=bilstm: number of units per direction; by default the hidden size of the encoder.",
         minimum=1,
         maximum=MAX_AXIS,
-        only_with={"head": ("bilstm",)},
         affects="head",
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.head != "bilstm":
+            self.refuse("lstm_units", because="needs --head=bilstm")
 
     @property
     def model_options(self) -> dict[str, Any]:
@@ -160,23 +154,12 @@ class CorpusOptions(Options):
         "one sentence per line of its text; auto: chosen by file name, text if unknown.",
         choices=("auto", "text", "jsonl", "parquet"),
     )
-    text_field: str = option(
-        "text",
-        "JSON Lines and Parquet: key or column of the text.",
-        only_with={"input_format": ("auto", "jsonl", "parquet")},
-    )
+    text_field: str = option("text", "JSON Lines and Parquet: key or column of the text.")
 
-
-@options(group="output")
-class RecordFileOptions(Options):
-    """Flags of every command that writes TFRecord files."""
-
-    compression: str = option(
-        "none",
-        "Compression of the TFRecord files.",
-        choices=("none", "gzip"),
-        affects="nothing",
-    )
+    def __post_init__(self):
+        super().__post_init__()
+        if self.input_format in ("text", "lines"):
+            self.refuse("text_field", because="needs --input_format=auto or jsonl or parquet")
 
 
 @options(group="devices")
@@ -216,11 +199,7 @@ class DeviceOptions(Options):
         None, "Address of the TPU, if --tpu_name is not given.", group="rarely needed", affects="nothing"
     )
     num_tpu_cores: int = option(
-        8,
-        "Required number of TPU cores, with --use_tpu.",
-        group="rarely needed",
-        minimum=1,
-        affects="nothing",
+        8, "Required number of TPU cores, with --use_tpu.", group="rarely needed", minimum=1, affects="nothing"
     )
 
     distribution: str = option(
@@ -247,16 +226,6 @@ class DeviceOptions(Options):
     )
 
 
-class ExtractionOptions(Protocol):
-    """The flags needed to load an encoder and compute vectors."""
-
-    init_checkpoint: str
-    max_seq_length: int
-    batch_size: int
-    use_tpu: bool
-    mixed_precision: str
-
-
 @options(group="model")
 class SentenceBatchOptions(DeviceOptions, ModelOptions):
     """Flags of the commands that run a model on sentences."""
@@ -268,7 +237,6 @@ class SentenceBatchOptions(DeviceOptions, ModelOptions):
         from_checkpoint=True,
         minimum=4,
         maximum=MAX_AXIS,
-        sizes_run_with="always",
     )
     batch_size: int = option(
         32,
@@ -276,7 +244,6 @@ class SentenceBatchOptions(DeviceOptions, ModelOptions):
         group="devices",
         minimum=1,
         maximum=MAX_BATCH_SIZE,
-        sizes_run_with="always",
     )
 
 
@@ -285,9 +252,12 @@ class SentenceOptions(SentenceBatchOptions):
     """Flags of the commands that compare sentences."""
 
     layers: str = option(
-        "-1",
-        "Layer whose vectors are compared: 0 is the first, -1 the last. Several, as in -1,-2, are averaged.",
+        "-1", "Layer whose vectors are compared: 0 is the first, -1 the last. Several, as in -1,-2, are averaged."
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        _ = self.layer_indices  # raises if they are not numbers
 
     @property
     def layer_indices(self) -> list[int]:
@@ -364,19 +334,6 @@ def _check_listed(name: str, values: Sequence[str], known: Sequence[str]) -> Non
         raise UserError(f"--{name} lists a value twice")
 
 
-def top_k_option(what: str) -> Any:
-    """Declare `top_k` for tasks whose exports return several `what`, such as "words to return for each [MASK]"."""
-    return option(
-        5,
-        f"With --do_export: number of {what}.",
-        group="export",
-        minimum=1,
-        maximum=MAX_AXIS,
-        only_with=_EXPORT,
-        affects="nothing",
-    )
-
-
 @options(group="export")
 class VersionOptions(Options):
     """Flags for the next version of an exported model."""
@@ -406,7 +363,6 @@ class VersionOptions(Options):
         "them. 1 is best for GPUs.",
         minimum=0,
         maximum=MAX_PARTS,
-        only_with=_SAVED_MODEL,
         affects="nothing",
     )
 
@@ -418,43 +374,11 @@ class VersionOptions(Options):
                 f"--export_format={self.export_format} does not support --export_precision={self.export_precision}; "
                 f"choose one of {', '.join(precisions)}"
             )
+        if self.export_format != "saved_model":
+            self.refuse("export_parallelism", because="needs --export_format=saved_model")
 
 
-def _with_do_export(name: str, **changes: Any) -> Any:
-    return redeclared(VersionOptions, name, **{"circumstances": "With --do_export: ", "only_with": _EXPORT} | changes)
-
-
-@options(group="export")
-class ExportOptions(VersionOptions):
-    """Flags of every command that exports its trained model."""
-
-    do_export: bool = option(
-        False,
-        "Export the model for TensorFlow Serving, with raw text as input; see docs/serving.md.",
-        affects="run",
-    )
-    export_dir: str | None = _with_do_export("export_dir", required=False)
-    export_format: str = _with_do_export("export_format")
-    export_precision: str = _with_do_export("export_precision")
-    export_parallelism: int = _with_do_export("export_parallelism", only_with={**_EXPORT, **_SAVED_MODEL})
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.do_export and not self.export_dir:
-            raise UserError("--do_export needs --export_dir, the folder for the versions of the model")
-
-
-class ExportFlags(Protocol):
-    """Flags for an export; see `options.groups.VersionOptions`."""
-
-    bert_config_file: str
-    export_dir: str
-    export_format: str
-    export_precision: str
-    export_parallelism: int
-
-
-def check_export(config: ExportFlags, bert_config: BertConfig) -> None:
+def check_export(config: VersionOptions, bert_config: BertConfig) -> None:
     export_parts(bert_config, config.export_parallelism, config.bert_config_file)
     if config.export_format == "onnx":
         check_installed("tf2onnx", extra="onnx")

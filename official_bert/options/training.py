@@ -1,19 +1,12 @@
-"""Flags of training runs: batches, optimizer, trained weights, evaluation, distillation, fine-tuning."""
+"""Flags of training runs: batches, optimizer, trained weights, distillation, evaluation, fine-tuning."""
 
 import dataclasses
 import re
 from typing import Any, ClassVar
 
 from official_bert.config.bert_config import ATTENTION_DIRECTIONS
-from official_bert.options.groups import (
-    ArchitectureOptions,
-    DeviceOptions,
-    ExportOptions,
-    RecordFileOptions,
-    TokenizerOptions,
-)
+from official_bert.options.groups import ArchitectureOptions, DeviceOptions, TokenizerOptions, VersionOptions
 from official_bert.options.option import (
-    GIVEN,
     MAX_AXIS,
     MAX_BATCH_SIZE,
     MAX_PARTS,
@@ -22,6 +15,7 @@ from official_bert.options.option import (
     layer_numbers,
     option,
     options,
+    redeclared,
 )
 from official_bert.support.errors import UserError
 
@@ -34,40 +28,45 @@ _ARGUMENTS = {
     "adam_epsilon": "epsilon",
     "weight_decay_rate": "weight_decay_rate",
 }
-_LORA = {"lora_rank": GIVEN}
 _LAST = re.compile(r"last:([1-9][0-9]{0,3})")
-# Settings that some flags need.
-WITH_TEACHER = {"teacher": GIVEN}
+
+
+def _with_do_export(name: str, **changes: Any) -> Any:
+    return redeclared(VersionOptions, name, circumstances="With --do_export: ", **changes)
 
 
 @options(group="training")
-class BatchOptions(Options):
-    """Flags that select the examples of each training step."""
+class TrainingOptions(VersionOptions, DeviceOptions, ArchitectureOptions):
+    """Flags of every command that trains."""
 
+    task: ClassVar[str]  # name of the task, a key of the task registry
+
+    init_checkpoint: str | None = option(
+        None, "Checkpoint to initialize the weights from.", group="model", is_path=True, affects="data"
+    )
+    output_dir: str | None = option(None, "Folder for all output files.", required=True, is_path=True, affects="run")
+    do_train: bool = option(False, "Run training.", affects="run")
+    attention_direction: str | None = option(
+        None,
+        "Positions that each position attends to: all, or itself and earlier ones. By default as in the model "
+        "configuration; all published models are bidirectional.",
+        group="model",
+        choices=ATTENTION_DIRECTIONS,
+        affects="nothing",
+    )
     train_batch_size: int = option(
         32,
         "Number of examples per training step, over all devices.",
         minimum=1,
         maximum=MAX_BATCH_SIZE,
-        not_with={
-            "train_batch_tokens": "--train_batch_size cannot be used with --train_batch_tokens; leave one of them out"
-        },
         affects="order",
-        sizes_run_with="do_train",
     )
     train_batch_tokens: int = option(
         0,
         "Maximum number of positions per training step, padding included, over all devices; each batch is filled with "
         "examples of similar length. 0 for batches of --train_batch_size.",
         minimum=0,
-        not_with={
-            "use_tpu": "--train_batch_tokens makes batches of many shapes, and a TPU would compile each of them; use "
-            "--train_batch_size",
-            "use_xla": "--train_batch_tokens makes batches of many shapes, and XLA would compile each of them; leave "
-            "one of the two out",
-        },
         affects="order",
-        sizes_run_with="do_train",
     )
     gradient_accumulation_steps: int = option(
         1,
@@ -91,12 +90,6 @@ class BatchOptions(Options):
         group="rarely needed",
         affects="nothing",
     )
-
-
-@options(group="training")
-class OptimizerOptions(Options):
-    """Flags for the optimizer and the learning rate."""
-
     learning_rate: float = option(5e-5, "Peak learning rate.", minimum=0, affects="learning")
     optimizer: str = option(
         "adam",
@@ -112,11 +105,7 @@ class OptimizerOptions(Options):
         affects="learning",
     )
     end_learning_rate: float = option(
-        0.0,
-        "Learning rate of the last step, at most --learning_rate.",
-        minimum=0,
-        only_with={"lr_schedule": ("linear", "cosine", "budget")},
-        affects="learning",
+        0.0, "Learning rate of the last step, at most --learning_rate.", minimum=0, affects="learning"
     )
     layer_wise_lr_decay: float = option(
         1.0,
@@ -129,10 +118,8 @@ class OptimizerOptions(Options):
         False,
         "Apply Adam's bias correction, as PyTorch does and Google's BERT does not; use a higher learning rate with it. "
         "As in Keras, epsilon acts as sqrt(1 / (1 - beta_2)) times PyTorch's in the first step, by default 32 times.",
-        only_with={"optimizer": ("adam",)},
         affects="learning",
     )
-
     adam_beta_1: float = option(
         0.9, "Decay of the moving average of the gradients.", minimum=0, maximum=0.999999, affects="learning"
     )
@@ -149,44 +136,6 @@ class OptimizerOptions(Options):
         minimum=0,
         affects="learning",
     )
-
-    def __post_init__(self):
-        super().__post_init__()
-        if not self.layer_wise_lr_decay:
-            raise UserError("--layer_wise_lr_decay=0: must be above 0; 1 gives all layers the same learning rate")
-        if self.end_learning_rate > self.learning_rate:
-            raise UserError(
-                f"--end_learning_rate={self.end_learning_rate:g} is above --learning_rate={self.learning_rate:g}, the "
-                "peak; give a lower one"
-            )
-
-    @property
-    def optimizer_options(self) -> dict[str, Any]:
-        """Keyword arguments of the optimizer; those with default values are left out."""
-        defaults = {field.name: field.default for field in dataclasses.fields(self)}
-        given = {argument: (getattr(self, flag), defaults[flag]) for flag, argument in _ARGUMENTS.items()}
-        return {argument: value for argument, (value, default) in given.items() if value != default}
-
-
-@options(group="evaluation")
-class EvaluationOptions(Options):
-    """Flags of every command that evaluates after training."""
-
-    do_eval: bool = option(False, "Run evaluation on the dev set.", affects="run")
-    eval_batch_size: int = option(
-        8,
-        "Number of examples per evaluation batch, over all devices.",
-        minimum=1,
-        maximum=MAX_BATCH_SIZE,
-        affects="nothing",
-        sizes_run_with="do_eval",
-    )
-
-
-@options(group="training")
-class TrainedWeightOptions(Options):
-    """Flags that freeze a part of the encoder; the weights of the head are always trained."""
-
     train_layers: str | None = option(
         None,
         "last:N: train only the last N layers of the encoder, its pooler and the head; the embeddings and the other "
@@ -200,45 +149,203 @@ class TrainedWeightOptions(Options):
         choices=("bias",),
         affects="learning",
     )
-
     lora_rank: int = option(
         0,
         "Rank of low-rank updates of the encoder's kernels (LoRA), which are trained with the pooler and the head "
         "instead of the encoder's weights; use a higher learning rate. 0 for none.",
         minimum=0,
         maximum=MAX_AXIS,
-        not_with={
-            "train_layers": "--train_layers cannot be used with --lora_rank; leave one of them out",
-            "train_only": "--train_only cannot be used with --lora_rank; leave one of them out",
-            "teacher": "--teacher cannot be used with --lora_rank; leave one of them out",
-        },
         affects="learning",
     )
     lora_alpha: float | None = option(
         None,
         "Factor of the updates, divided by --lora_rank; by default --lora_rank, a factor of 1.",
         minimum=0.001,
-        only_with=_LORA,
         affects="learning",
     )
     lora_layers: str = option(
         "query,value",
         "Comma-separated list of the dense layers with updates: query, key, value; dense for all others of a layer.",
-        only_with=_LORA,
+        affects="learning",
+    )
+    do_export: bool = option(
+        False,
+        "Export the model for TensorFlow Serving, with raw text as input; see docs/serving.md.",
+        group="export",
+        affects="run",
+    )
+    export_dir: str | None = _with_do_export("export_dir", required=False)
+    export_format: str = _with_do_export("export_format")
+    export_precision: str = _with_do_export("export_precision")
+    export_parallelism: int = _with_do_export("export_parallelism")
+    save_checkpoints_steps: int = option(
+        1000, "Number of steps between checkpoints.", group="output", minimum=1, affects="nothing"
+    )
+    iterations_per_loop: int = option(
+        1000,
+        "Maximum number of steps per compiled call; logging and saving a checkpoint end a call early.",
+        group="rarely needed",
+        minimum=1,
+        affects="nothing",
+    )
+    gradient_checkpointing: bool = option(
+        False,
+        "Recompute the activations of each layer in the backward pass instead of storing them: less memory, more "
+        "time, same result.",
+        affects="nothing",
+    )
+    unpad: bool = option(
+        False,
+        "Skip padding in the computation, in training and evaluation, on CPU and GPU: faster for texts of different "
+        "lengths.",
+        group="devices",
+        affects="learning",
+    )
+    use_xla: bool = option(
+        False,
+        "Compile training steps and evaluation with XLA, once per batch length.",
+        group="devices",
+        affects="nothing",
+    )
+    log_steps: int = option(
+        100, "Number of steps between log lines.", group="rarely needed", minimum=1, affects="nothing"
+    )
+    save_checkpoints_secs: int = option(
+        0,
+        "Number of seconds between checkpoints, in addition to --save_checkpoints_steps; 0 for none.",
+        group="rarely needed",
+        minimum=0,
+        affects="nothing",
+    )
+    max_train_seconds: int = option(
+        0,
+        "Number of seconds after which training saves a checkpoint and the script exits with code 0; the same command "
+        "resumes. With --lr_schedule=budget, the training time of all runs of the folder. 0 for no limit.",
+        minimum=0,
+        affects="nothing",
+    )
+    nan_policy: str = option(
+        "stop",
+        "How to handle a training step with a non-finite loss or gradient. stop: exit with an error; skip: skip the "
+        "update; rollback: restore the weights of the last checkpoint and continue with the next batch.",
+        group="rarely needed",
+        choices=("stop", "skip", "rollback"),
+        affects="learning",
+    )
+    fallback: bool = option(
+        True,
+        "If the last checkpoint is damaged, warn and resume from the previous one; otherwise exit with an error.",
+        group="rarely needed",
+        affects="nothing",
+    )
+    keep_checkpoint_max: int = option(
+        5, "Maximum number of checkpoints to keep; 0 keeps all.", group="output", minimum=0, affects="nothing"
+    )
+    teacher: str | None = option(
+        None,
+        "Output folder of a finished run of the same script, its subfolder best, or a Hugging Face folder with a "
+        "fine-tuned head. Its model is the teacher for knowledge distillation: the student learns from its outputs and "
+        "from the labels.",
+        is_path=True,
+        group="distillation",
+        affects="learning",
+    )
+    distillation_temperature: float = option(
+        2.0,
+        "With --teacher: temperature that the logits of both models are divided by; above 1, unlikely classes count "
+        "more.",
+        minimum=0.01,
+        maximum=1000,
+        group="distillation",
+        affects="learning",
+    )
+    soft_target_weight: float = option(
+        0.5,
+        "With --teacher: weight of the distillation loss; that of the labels has 1 minus this weight.",
+        minimum=0,
+        maximum=1,
+        group="distillation",
         affects="learning",
     )
 
     def __post_init__(self):
         super().__post_init__()
+        self._check_what_is_done()
+        self._check_trained_weights()
+        self._check_optimizer()
+        self._check_batches()
+
+    def _check_what_is_done(self) -> None:
+        if not self.do_train:
+            self.refuse(
+                *("gradient_checkpointing", "max_train_seconds", "nan_policy", "fallback", "teacher"),
+                because="needs --do_train",
+            )
+        if not self.teacher:
+            self.refuse("distillation_temperature", "soft_target_weight", because="needs --teacher")
+        if not self.do_export:
+            self.refuse(
+                *("export_dir", "export_format", "export_precision", "export_parallelism"), because="needs --do_export"
+            )
+        elif not self.export_dir:
+            raise UserError("--do_export needs --export_dir, the folder for the versions of the model")
+        names = [field.name for field in dataclasses.fields(self)]
+        actions = [name for name in ("do_train", "do_eval", "do_predict", "do_export") if name in names]
+        if not any(getattr(self, name) for name in actions):
+            listed = ", ".join(f"--{name}" for name in actions[:-1])
+            raise UserError(f"nothing to do: give at least one of {listed} and --do_export")
+
+    def _check_trained_weights(self) -> None:
         known = ("query", "key", "value", "dense")
         unknown = next((name for name in self.lora_layers.split(",") if name not in known), None)
         if unknown is not None:
             raise UserError(f"--lora_layers={self.lora_layers:.80}: {unknown!r:.80} is not one of {', '.join(known)}")
         if self.train_layers is not None and not _LAST.fullmatch(self.train_layers):
             raise UserError(f"--train_layers={self.train_layers:.80}: write last:N, as in last:4")
-        if self.do_train and not self.trains_all_weights and not self.init_checkpoint:
-            given = next(name for name in ("train_layers", "train_only", "lora_rank") if getattr(self, name))
-            raise UserError(f"--{given} needs --init_checkpoint: the frozen weights would stay random")
+        if self.lora_rank:
+            self.refuse(
+                *("train_layers", "train_only", "teacher"),
+                because="cannot be used with --lora_rank; leave one of them out",
+            )
+        else:
+            self.refuse("lora_alpha", "lora_layers", because="needs --lora_rank")
+        if self.do_train and not self.init_checkpoint:
+            self.refuse(
+                *("train_layers", "train_only", "lora_rank"),
+                because="needs --init_checkpoint: the frozen weights would stay random",
+            )
+
+    def _check_optimizer(self) -> None:
+        if self.optimizer != "adam":
+            self.refuse("adam_bias_correction", because="needs --optimizer=adam")
+        if self.lr_schedule == "constant":
+            self.refuse("end_learning_rate", because="needs --lr_schedule=linear or cosine or budget")
+        if not self.layer_wise_lr_decay:
+            raise UserError("--layer_wise_lr_decay=0: must be above 0; 1 gives all layers the same learning rate")
+        if self.end_learning_rate > self.learning_rate:
+            raise UserError(
+                f"--end_learning_rate={self.end_learning_rate:g} is above --learning_rate={self.learning_rate:g}, the "
+                "peak; give a lower one"
+            )
+        if self.do_train and self.lr_schedule == "budget" and not self.max_train_seconds:
+            raise UserError("--lr_schedule=budget needs --max_train_seconds, the training time")
+
+    def _check_batches(self) -> None:
+        if self.train_batch_tokens:
+            self.refuse("train_batch_size", because="cannot be used with --train_batch_tokens; leave one of them out")
+        for compiler, name in (("use_tpu", "a TPU"), ("use_xla", "XLA")):
+            if getattr(self, compiler):
+                because = (
+                    f"cannot be used with --{compiler}: {name} needs batches of fixed shape; leave one of them out"
+                )
+                self.refuse("unpad", "train_batch_tokens", because=because)
+        if self.use_tpu:
+            self.refuse("use_xla", because="is not needed: a TPU always compiles with XLA; leave it out")
+
+    @property
+    def optimizer_options(self) -> dict[str, Any]:
+        """Keyword arguments of the optimizer; those with default values are left out."""
+        return {argument: getattr(self, flag) for flag, argument in _ARGUMENTS.items() if self.is_given(flag)}
 
     @property
     def num_trained_layers(self) -> int | None:
@@ -257,190 +364,49 @@ class TrainedWeightOptions(Options):
         return (self.lora_rank, alpha, self.lora_layers.split(",")) if self.lora_rank else None
 
 
-@options(group="training")
-class RunOptions(Options):
-    """Flags for the initial checkpoint and the output folder of a run."""
+@options(group="evaluation")
+class EvaluationOptions(Options):
+    """Flags of every command that evaluates after training."""
 
-    init_checkpoint: str | None = option(
-        None,
-        "Checkpoint to initialize the weights from.",
-        group="model",
-        is_path=True,
-        affects="data",
-    )
-    output_dir: str | None = option(None, "Folder for all output files.", required=True, is_path=True, affects="run")
-    do_train: bool = option(False, "Run training.", affects="run")
-    attention_direction: str | None = option(
-        None,
-        "Positions that each position attends to: all, or itself and earlier ones. By default as in the model "
-        "configuration; all published models are bidirectional.",
-        group="model",
-        choices=ATTENTION_DIRECTIONS,
-        affects="nothing",
-    )
-
-
-@options(group="training")
-class TrainingOptions(
-    ExportOptions,
-    TrainedWeightOptions,
-    OptimizerOptions,
-    BatchOptions,
-    RunOptions,
-    DeviceOptions,
-    ArchitectureOptions,
-):
-    """Flags of every command that trains."""
-
-    task: ClassVar[str]  # name of the task, a key of the task registry
-
-    save_checkpoints_steps: int = option(
-        1000, "Number of steps between checkpoints.", group="output", minimum=1, affects="nothing"
-    )
-    iterations_per_loop: int = option(
-        1000,
-        "Maximum number of steps per compiled call; logging and saving a checkpoint end a call early.",
-        group="rarely needed",
+    do_eval: bool = option(False, "Run evaluation on the dev set.", affects="run")
+    eval_batch_size: int = option(
+        8,
+        "Number of examples per evaluation batch, over all devices.",
         minimum=1,
-        affects="nothing",
-    )
-    gradient_checkpointing: bool = option(
-        False,
-        "Recompute the activations of each layer in the backward pass instead of storing them: less memory, more "
-        "time, same result.",
-        only_with={"do_train": (True,)},
-        affects="nothing",
-    )
-    unpad: bool = option(
-        False,
-        "Skip padding in the computation, in training and evaluation, on CPU and GPU: faster for texts of different "
-        "lengths.",
-        group="devices",
-        not_with={
-            "use_tpu": "--unpad cannot be used with use_tpu: a TPU needs batches of fixed shape; leave one of them out",
-            "use_xla": "--unpad cannot be used with use_xla: XLA needs batches of fixed shape; leave one of them out",
-        },
-        affects="learning",
-    )
-    use_xla: bool = option(
-        False,
-        "Compile training steps and evaluation with XLA, once per batch length.",
-        group="devices",
-        not_with={"use_tpu": "--use_xla is not needed: a TPU always compiles with XLA; leave it out"},
-        affects="nothing",
-    )
-    log_steps: int = option(
-        100, "Number of steps between log lines.", group="rarely needed", minimum=1, affects="nothing"
-    )
-    save_checkpoints_secs: int = option(
-        0,
-        "Number of seconds between checkpoints, in addition to --save_checkpoints_steps; 0 for none.",
-        group="rarely needed",
-        minimum=0,
-        affects="nothing",
-    )
-    max_train_seconds: int = option(
-        0,
-        "Number of seconds after which training saves a checkpoint and the script exits with code 0; the same command "
-        "resumes. With --lr_schedule=budget, the training time of all runs of the folder. 0 for no limit.",
-        minimum=0,
-        only_with={"do_train": (True,)},
-        affects="nothing",
-    )
-    nan_policy: str = option(
-        "stop",
-        "How to handle a training step with a non-finite loss or gradient. stop: exit with an error; skip: skip the "
-        "update; rollback: restore the weights of the last checkpoint and continue with the next batch.",
-        group="rarely needed",
-        choices=("stop", "skip", "rollback"),
-        only_with={"do_train": (True,)},
-        affects="learning",
-    )
-    fallback: bool = option(
-        True,
-        "If the last checkpoint is damaged, warn and resume from the previous one; otherwise exit with an error.",
-        group="rarely needed",
-        only_with={"do_train": (True,)},
-        affects="nothing",
-    )
-    keep_checkpoint_max: int = option(
-        5,
-        "Maximum number of checkpoints to keep; 0 keeps all.",
-        group="output",
-        minimum=0,
+        maximum=MAX_BATCH_SIZE,
         affects="nothing",
     )
 
-    def __post_init__(self):
-        super().__post_init__()
-        if self.do_train and self.lr_schedule == "budget" and not self.max_train_seconds:
-            raise UserError("--lr_schedule=budget needs --max_train_seconds, the training time")
 
+@options(group="training")
+class FinetuningOptions(TokenizerOptions, TrainingOptions):
+    """Flags of every command that fine-tunes.
 
-@options(group="distillation")
-class TeacherOptions(Options):
-    """Flags of every command that can distill a teacher model."""
+    Each command also has the flags `train_file`, `predict_file` and, if it has `do_eval`, `eval_file`.
+    """
 
-    teacher: str | None = option(
-        None,
-        "Output folder of a finished run of the same script, its subfolder best, or a Hugging Face folder with a "
-        "fine-tuned head. Its model is the teacher for knowledge distillation: the student learns from its outputs and "
-        "from the labels.",
-        is_path=True,
-        only_with={"do_train": (True,)},
-        affects="learning",
+    # Flags in commands that evaluate separately from prediction, see `EvaluationOptions`.
+    do_eval: ClassVar[bool] = False
+    eval_batch_size: ClassVar[int | None] = None
+    trainable_encoder: ClassVar[bool] = True  # a flag in commands whose encoder may be frozen
+    compression: str = option(
+        "none", "Compression of the TFRecord files.", group="output", choices=("none", "gzip"), affects="nothing"
     )
-    distillation_temperature: float = option(
-        2.0,
-        "With --teacher: temperature that the logits of both models are divided by; above 1, unlikely classes count "
-        "more.",
-        minimum=0.01,
-        maximum=1000,
-        only_with=WITH_TEACHER,
-        affects="learning",
-    )
-    soft_target_weight: float = option(
-        0.5,
-        "With --teacher: weight of the distillation loss; that of the labels has 1 minus this weight.",
-        minimum=0,
-        maximum=1,
-        only_with=WITH_TEACHER,
-        affects="learning",
-    )
-
-
-@options(group="distillation")
-class DistillationOptions(TeacherOptions):
-    """Distillation flags of every command that fine-tunes."""
-
     hidden_state_weight: float = option(
         0.0,
         "With --teacher: weight of the mean squared difference between the hidden states of student and teacher, "
         "the student's projected to the teacher's size; the teacher then reads every batch again. 0 for none.",
         minimum=0,
-        only_with=WITH_TEACHER,
+        group="distillation",
         affects="learning",
     )
     teacher_layers: str | None = option(
         None,
         "With --hidden_state_weight: comma-separated list of teacher layers, one for each layer of the student; 0 is "
         "the first, -1 the last; by default evenly spaced, up to the last.",
-        only_with={"hidden_state_weight": GIVEN},
+        group="distillation",
         affects="learning",
     )
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.teacher_layers is not None:
-            layer_numbers(self.teacher_layers, "teacher_layers")
-
-
-@options(group="training")
-class FinetuningOptions(DistillationOptions, RecordFileOptions, TokenizerOptions, TrainingOptions):
-    """Flags of every command that fine-tunes."""
-
-    do_eval: ClassVar[bool] = False  # a flag in commands that evaluate separately from prediction
-    trainable_encoder: ClassVar[bool] = True  # a flag in commands whose encoder may be frozen
     do_predict: bool = option(False, "Run prediction on the test set.", group="evaluation", affects="run")
     predict_batch_size: int = option(
         8,
@@ -449,26 +415,17 @@ class FinetuningOptions(DistillationOptions, RecordFileOptions, TokenizerOptions
         minimum=1,
         maximum=MAX_BATCH_SIZE,
         affects="nothing",
-        sizes_run_with="do_predict",
     )
     dynamic_padding: bool = option(
         True,
         "Batch texts of similar length and pad each batch to its longest text; results stay the same. Off on TPU.",
         group="devices",
-        not_with={
-            "train_batch_tokens": "--train_batch_tokens needs batches of similar length; leave --nodynamic_padding out"
-        },
         affects="order",
     )
     num_train_epochs: float = option(3.0, "Number of training epochs.", minimum=0, affects="learning")
     warmup_proportion: float = option(
-        0.1,
-        "Fraction of the training steps used for learning-rate warm-up.",
-        minimum=0,
-        maximum=1,
-        affects="learning",
+        0.1, "Fraction of the training steps used for learning-rate warm-up.", minimum=0, maximum=1, affects="learning"
     )
-
     eval_steps: int = option(
         0,
         "Number of steps between evaluations during training; the best checkpoint is kept in output_dir/best. 0 for "
@@ -492,6 +449,14 @@ class FinetuningOptions(DistillationOptions, RecordFileOptions, TokenizerOptions
 
     def __post_init__(self):
         super().__post_init__()
+        if not self.teacher:
+            self.refuse("hidden_state_weight", because="needs --teacher")
+        if not self.hidden_state_weight:
+            self.refuse("teacher_layers", because="needs --hidden_state_weight")
+        if self.teacher_layers is not None:
+            layer_numbers(self.teacher_layers, "teacher_layers")
+        if not self.dynamic_padding:
+            self.refuse("train_batch_tokens", because="needs batches of similar length; leave --nodynamic_padding out")
         if self.do_train and not self.num_train_epochs:
             raise UserError("--num_train_epochs=0 trains nothing; give a number above 0, or leave --do_train out")
         if self.early_stopping_patience and not self.eval_steps:
@@ -502,8 +467,12 @@ class FinetuningOptions(DistillationOptions, RecordFileOptions, TokenizerOptions
     @property
     def batch_sizes(self) -> dict[str, int]:
         """The batch sizes over all devices, by flag."""
-        of_training = {} if self.train_batch_tokens else {"train_batch_size": self.train_batch_size}
-        return {**of_training, "predict_batch_size": self.predict_batch_size}
+        sizes = {
+            "train_batch_size": None if self.train_batch_tokens else self.train_batch_size,
+            "predict_batch_size": self.predict_batch_size,
+            "eval_batch_size": self.eval_batch_size,
+        }
+        return {name: size for name, size in sizes.items() if size}
 
     @property
     def pads_dynamically(self) -> bool:
@@ -514,24 +483,6 @@ class FinetuningOptions(DistillationOptions, RecordFileOptions, TokenizerOptions
     def trains_encoder(self) -> bool:
         """True if all weights of the encoder are trained."""
         return self.do_train and self.trains_all_weights
-
-
-@options(group="evaluation")
-class EvaluatedOptions(EvaluationOptions, FinetuningOptions):
-    """Flags of commands that train, evaluate and predict with a file each.
-
-    Each command also has the flags `train_file`, `eval_file` and `predict_file`, which `required_files` refers to.
-    """
-
-    def __post_init__(self):
-        super().__post_init__()
-        if not (self.do_train or self.do_eval or self.do_predict or self.do_export):
-            raise UserError("nothing to do: give at least one of --do_train, --do_eval, --do_predict and --do_export")
-
-    @property
-    def batch_sizes(self) -> dict[str, int]:
-        """See `FinetuningOptions`."""
-        return {**super().batch_sizes, "eval_batch_size": self.eval_batch_size}
 
     @property
     def is_evaluated(self) -> bool:
@@ -550,7 +501,7 @@ class EvaluatedOptions(EvaluationOptions, FinetuningOptions):
 
 
 @options(group="evaluation")
-class LabellingOptions(EvaluatedOptions):
+class LabellingOptions(EvaluationOptions, FinetuningOptions):
     """Flags of commands that label texts or words."""
 
     feature_layers: ClassVar[str | None] = None  # a flag in commands whose head can read several layers
@@ -561,22 +512,11 @@ class LabellingOptions(EvaluatedOptions):
         minimum=4,
         maximum=MAX_AXIS,
         affects="learning",
-        sizes_run_with="always",
     )
     trainable_encoder: bool = option(
         True,
         "Train the encoder; otherwise it is frozen and its outputs are computed only once.",
         group="training",
-        not_with={
-            "train_batch_tokens": "--train_batch_tokens cannot be used with a frozen encoder, whose outputs are "
-            "computed before training; use --train_batch_size",
-            "gradient_checkpointing": "--gradient_checkpointing cannot be used with a frozen encoder, which has no "
-            "backward pass",
-            "teacher": "--teacher cannot be used with a frozen encoder's outputs; leave --notrainable_encoder out",
-            "train_layers": "--train_layers cannot be used with --notrainable_encoder, which freezes all layers",
-            "train_only": "--train_only cannot be used with --notrainable_encoder, which freezes the biases, too",
-            "lora_rank": "--lora_rank cannot be used with --notrainable_encoder; leave one of them out",
-        },
         affects="frozen",
     )
     primary_metric: str | None = option(
@@ -597,7 +537,13 @@ class LabellingOptions(EvaluatedOptions):
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.trainable_encoder and self.do_train and not self.init_checkpoint:
+        if self.trainable_encoder:
+            return
+        self.refuse(
+            *("train_batch_tokens", "gradient_checkpointing", "teacher", "train_layers", "train_only", "lora_rank"),
+            because="cannot be used with --notrainable_encoder, whose outputs are computed once, before training",
+        )
+        if self.do_train and not self.init_checkpoint:
             raise UserError(
                 "--notrainable_encoder needs --init_checkpoint: the outputs of an untrained encoder are useless"
             )

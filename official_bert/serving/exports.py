@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import onnx
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder_options import PLAIN, UNPADDED
-from official_bert.options.groups import ExportFlags, export_parts
+from official_bert.options.groups import VersionOptions, export_parts
 from official_bert.tokenization import Tokenizer
 
 # PredictionLog{6: PredictLog{1: PredictRequest}}; PredictRequest: {1: ModelSpec, 2: map<string, TensorProto>}; map
@@ -294,7 +294,7 @@ _WRITERS = {"tflite": write_lite, "onnx": write_onnx}
 
 def export_run(
     servable_of_run: Callable[..., Servable],
-    config: ExportFlags,
+    config: VersionOptions,
     bert_config: BertConfig,
     tokenizer: Tokenizer,
     checkpoint: str,

@@ -19,7 +19,8 @@ _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")  
 class UserError(ValueError):
     """A mistake in flags or input files.
 
-    The message says what is wrong, where (flag, or file and line or record) and what to do about it.
+    The message says what is wrong, where (flag, or file and line or record) and what to do about it. A message about a
+    parameter begins with its name, as in `"max_seq_length=65 exceeds ..."`; a command prints it as a flag.
     """
 
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import NamedTuple
 
-from official_bert.options.binding import to_arguments
+from official_bert.options.command import to_arguments
 from official_bert.options.training import TrainingOptions
 from official_bert.support import files
 from official_bert.support.errors import UserError

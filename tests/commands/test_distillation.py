@@ -179,7 +179,7 @@ def test_teachers_that_do_not_fit_are_refused(student, teacher, tmp_path, files_
     refuse({"teacher": str(copied)}, "was trained for tagging, not for classification; use a teacher of the same")
     for changes, message in (
         ({"teacher": None, "soft_target_weight": 0.7}, "--soft_target_weight needs --teacher"),
-        ({"trainable_encoder": False}, "--teacher cannot be used with a frozen encoder's outputs"),
+        ({"trainable_encoder": False}, "--teacher cannot be used with --notrainable_encoder"),
         ({"do_train": False, "do_eval": True}, "--teacher needs --do_train"),
         ({"soft_target_weight": 1.5}, "--soft_target_weight=1.5: must be at most 1"),
     ):

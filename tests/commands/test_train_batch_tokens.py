@@ -160,9 +160,9 @@ def test_pretraining_with_batches_of_different_sizes_resumes_exactly(
         ),
         ({"train_batch_size": 8}, ["--train_batch_size cannot be used with --train_batch_tokens; leave one of them"]),
         ({"dynamic_padding": False}, ["needs batches of similar length; leave --nodynamic_padding out"]),
-        ({"trainable_encoder": False}, ["--train_batch_tokens cannot be used with a frozen encoder"]),
-        ({"use_tpu": True}, ["--train_batch_tokens makes batches of many shapes"]),
-        ({"use_xla": True}, ["--train_batch_tokens makes batches of many shapes"]),
+        ({"trainable_encoder": False}, ["--train_batch_tokens cannot be used with --notrainable_encoder"]),
+        ({"use_tpu": True}, ["--train_batch_tokens cannot be used with --use_tpu: a TPU needs batches of fixed shape"]),
+        ({"use_xla": True}, ["--train_batch_tokens cannot be used with --use_xla: XLA needs batches of fixed shape"]),
         (
             {"train_batch_tokens": 10**6, "num_train_epochs": 0.5},
             ["50 examples for --num_train_epochs=0.5 make less than one step of --train_batch_tokens=1000000"],

@@ -81,7 +81,7 @@ def test_results_are_those_of_a_plain_run(settings, plain_results, tmp_path, opt
         ),
         (
             {"gradient_checkpointing": True, "trainable_encoder": False},
-            "--gradient_checkpointing cannot be used with a frozen encoder, which has no backward pass",
+            "--gradient_checkpointing cannot be used with --notrainable_encoder",
         ),
     ],
 )

@@ -23,7 +23,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.sentence_modules import longest_text, read_modules, read_prompts
 from official_bert.data.corpus_files import CorpusReader, corpus_parts
 from official_bert.data.tables import Keys, read_csv, read_jsonl, read_nsmc, read_tsv
-from official_bert.options.binding import define_flags, from_flags, parse_flags, to_arguments
+from official_bert.options.command import define_flags, from_flags, parse_flags, to_arguments
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering.data import read_squad
 from official_bert.tasks.question_answering.task import final_text

@@ -9,7 +9,7 @@ from absl import flags
 
 from official_bert.commands import all_commands
 from official_bert.commands.answer import AnswerConfig
-from official_bert.options.binding import _ADVICE, _OTHER_NAMES, define_flags, flags_help, parse_flags
+from official_bert.options.command import _ADVICE, _OTHER_NAMES, define_flags, flags_help, parse_flags
 from official_bert.options.option import GROUPS
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
@@ -44,7 +44,6 @@ def parse(config_class, *arguments):
         ("--bake", "there is no flag --bake; --help lists the flags"),
         ("--seed=3", "there is no flag --seed; use --random_seed"),
         ("--lr=3", "; use --learning_rate"),
-        ("--distribution_strategy=mirrored", "; use --distribution"),
         ("--per_device_eval_batch_size=3", "; use --eval_batch_size"),
         ("--model_name_or_path=bert-base-uncased", "give the model as --init_checkpoint=FOLDER, the local folder"),
         ("--nofp16", "there is no flag --nofp16; --mixed_precision=bfloat16, float16 or auto"),

@@ -5,15 +5,15 @@ import dataclasses
 import pytest
 
 from official_bert.commands import all_commands
-from official_bert.options.option import AFFECTS, UNLIMITED, check_options, layer_numbers, option
+from official_bert.options.option import AFFECTS, UNLIMITED, Options, layer_numbers, option, options
 from official_bert.options.training import TrainingOptions
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.pretraining.options import PretrainingConfig, PretrainingDataConfig
 
 
-@dataclasses.dataclass(frozen=True)
-class Sample:
+@options(group="input")
+class Sample(Options):
     count: int = option(3, "How many.", minimum=1, maximum=5)
     share: float = option(0.5, "How much.", minimum=0)
     kind: str = option("a", "Which.", choices=("a", "b"))
@@ -23,9 +23,6 @@ class Sample:
     output_dir: str | None = option(None, "Whither.", is_path=True)
     steps: int = option(1, "How far.")
     seed: int = option(1, "Whence.", maximum=UNLIMITED)
-
-    def __post_init__(self):
-        check_options(self)
 
 
 def test_values_within_the_limits_pass():

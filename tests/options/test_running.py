@@ -17,19 +17,19 @@ from tests.conftest import ROOT, script_environment
 
 # A script whose code is inserted by the test.
 PROGRAM = """
-import dataclasses, signal, sys, time
-from official_bert.options.option import check_options, option
+import signal, sys, time
+from official_bert.options.option import Options, option, options
 from official_bert.options.command import Command
 from official_bert.options.command import run_command
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
+@options(group="input")
+class Config(Options):
     size: int = option(1, "How much.")
     do_train: bool = option(False, "Knead.")
     do_predict: bool = option(False, "Taste.")
-    train_batch_size: int = option(32, "Loaves.", sizes_run_with="do_train")
-    predict_batch_size: int = option(8, "Slices.", sizes_run_with="do_predict")
-    max_seq_length: int = option(128, "Length.", sizes_run_with="always")
+    train_batch_size: int = option(32, "Loaves.")
+    predict_batch_size: int = option(8, "Slices.")
+    max_seq_length: int = option(128, "Length.")
     gradient_checkpointing: bool = option(False, "Knead twice.")
 
 def check(config):

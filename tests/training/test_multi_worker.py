@@ -255,7 +255,7 @@ def test_sigterm_stops_all_workers_at_the_same_step(long_run, tmp_path):
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
-        ("output_dir={folder}/{index}", "the 2 workers do not share --output_dir={folder}/0"),
+        ("output_dir={folder}/{index}", "the 2 workers do not share output_dir={folder}/0"),
         ("output_dir={folder}/0 --log_steps=1{index}", "the 2 workers differ in their flags"),
     ],
 )

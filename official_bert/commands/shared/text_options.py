@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.tables import FORMATS
 from official_bert.options.groups import CorpusOptions, ModelOptions, check_export
-from official_bert.options.option import GIVEN, Options, option, options
+from official_bert.options.option import Options, option, options
 from official_bert.options.training import FinetuningOptions
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
@@ -23,7 +23,6 @@ from absl import logging
 
 from official_bert.config.sentence_modules import MODEL
 from official_bert.options.groups import SentenceOptions
-from official_bert.options.option import layer_numbers
 from official_bert.support.errors import check_installed
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from official_bert.inference.text_encoder import TextEncoder
     from official_bert.tokenization import Tokenizer
 
-_TABLE = {"text_column": GIVEN}  # required by some flags
 # Poolings that give one vector per sentence with any model.
 POOLINGS = ("cls", "mean", "mean_no_special", "max", "max_no_special", "bm25")
 
@@ -102,18 +100,11 @@ class TextFileOptions(Options):
     text_column: str | None = option(
         None, "Read a table: name or number (from 0) of the text column; in JSON Lines and Parquet its name."
     )
-    text_b_column: str | None = option(
-        None, "With --text_column: column of the second text, for pairs.", only_with=_TABLE
-    )
+    text_b_column: str | None = option(None, "With --text_column: column of the second text, for pairs.")
     input_format: str | None = option(
-        None,
-        "With --text_column: format of the table; by default that of the file name's extension.",
-        choices=FORMATS,
-        only_with=_TABLE,
+        None, "With --text_column: format of the table; by default that of the file name's extension.", choices=FORMATS
     )
-    has_header: bool = option(
-        True, "With --text_column: the first row of TSV and CSV names the columns.", only_with=_TABLE
-    )
+    has_header: bool = option(True, "With --text_column: the first row of TSV and CSV names the columns.")
 
     @property
     def source(self) -> "TextSource":
@@ -129,10 +120,7 @@ class OutputTableOptions(Options):
 
     output_file: str | None = option(None, "File to write.", group="output", required=True, is_path=True)
     output_format: str = option(
-        "tsv",
-        "tsv: a table with a header; jsonl: one JSON object per row.",
-        group="output",
-        choices=("tsv", "jsonl"),
+        "tsv", "tsv: a table with a header; jsonl: one JSON object per row.", group="output", choices=("tsv", "jsonl")
     )
 
 
@@ -175,21 +163,21 @@ class CandidateOptions(SentenceOptions):
         is_path=True,
     )
 
-    def __post_init__(self):
-        super().__post_init__()
-        layer_numbers(self.layers)
-
 
 @options(group="output")
-class ApproximateOptions(Options):
-    """The flag of commands that search, in addition to those of `CandidateOptions`."""
+class ApproximateOptions(CandidateOptions):
+    """Flags of commands that search among the candidates."""
 
     approximate: bool = option(
         False,
         "Approximate search with a neighbour graph (HNSW), which is kept in --index_dir: fast for millions of "
         "candidates, but it may miss some.",
-        only_with={"index_dir": GIVEN},
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.index_dir is None:
+            self.refuse("approximate", because="needs --index_dir")
 
 
 @options(group="input")

@@ -4,15 +4,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from official_bert.options.groups import HeadOptions
-from official_bert.options.option import GIVEN, MAX_AXIS, MAX_PARTS, option, options
+from official_bert.options.option import MAX_AXIS, MAX_PARTS, option, options
 from official_bert.options.training import LabellingOptions
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.data import TASK_NAMES, check_task_name
 
-# Flags that other flags need.
-_CUSTOM = {"task_name": ("custom",)}
-_WINDOWS = {"long_text": ("window",)}
-_CLASSES = {"multi_label": (False,), "regression": (False,)}
 BALANCED = "balanced"  # a value of class_weights
 
 
@@ -26,79 +22,44 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
         None, "Folder with the files of the data set.", required=True, is_path=True, affects="data"
     )
     task_name: str | None = option(
-        None,
-        f"Data set: {', '.join(TASK_NAMES[:-1])}, or {TASK_NAMES[-1]}.",
-        required=True,
-        affects="task",
+        None, f"Data set: {', '.join(TASK_NAMES[:-1])}, or {TASK_NAMES[-1]}.", required=True, affects="task"
     )
     train_file: str | None = option(
-        None,
-        "With --task_name=custom or xnli: training file in --data_dir.",
-        only_with={"task_name": ("custom", "xnli")},
-        is_path=True,
-        affects="data",
+        None, "With --task_name=custom or xnli: training file in --data_dir.", is_path=True, affects="data"
     )
     eval_file: str | None = option(
-        None,
-        "With --task_name=custom: evaluation file in --data_dir.",
-        only_with=_CUSTOM,
-        is_path=True,
-        affects="data",
+        None, "With --task_name=custom: evaluation file in --data_dir.", is_path=True, affects="data"
     )
     predict_file: str | None = option(
-        None,
-        "With --task_name=custom: file in --data_dir with the texts to predict.",
-        only_with=_CUSTOM,
-        is_path=True,
-        affects="data",
+        None, "With --task_name=custom: file in --data_dir with the texts to predict.", is_path=True, affects="data"
     )
-    text_a_column: str | None = option(
-        None, "Custom: name or number (from 0) of the text column.", only_with=_CUSTOM, affects="task"
-    )
+    text_a_column: str | None = option(None, "Custom: name or number (from 0) of the text column.", affects="task")
     text_b_column: str | None = option(
-        None,
-        "Custom: name or number of the column of the second text, for pairs.",
-        only_with=_CUSTOM,
-        affects="task",
+        None, "Custom: name or number of the column of the second text, for pairs.", affects="task"
     )
-    label_column: str | None = option(
-        None, "Custom: name or number of the label column.", only_with=_CUSTOM, affects="data"
-    )
+    label_column: str | None = option(None, "Custom: name or number of the label column.", affects="data")
     labels: str | None = option(
-        None,
-        "Custom: comma-separated list of labels; by default those of the training file.",
-        only_with={**_CUSTOM, "regression": (False,)},
-        affects="data",
+        None, "Custom: comma-separated list of labels; by default those of the training file.", affects="data"
     )
     multi_label: bool = option(
-        False,
-        "Custom: an example has any number of labels, separated by commas.",
-        only_with=_CUSTOM,
-        affects="model",
+        False, "Custom: an example has any number of labels, separated by commas.", affects="model"
     )
-    regression: bool = option(False, "Custom: the label is a number.", only_with=_CUSTOM, affects="model")
+    regression: bool = option(False, "Custom: the label is a number.", affects="model")
     ranking: bool = option(
         False,
         "Custom, pairs: also score how the second texts of each first text are ranked, by the number or the "
         "probability of the second of two labels: MRR and nDCG of the first 10.",
-        only_with={**_CUSTOM, "text_b_column": GIVEN, "multi_label": (False,)},
         affects="nothing",
     )
-    has_header: bool = option(
-        True, "Custom: the first row of a TSV or CSV file names its columns.", only_with=_CUSTOM, affects="data"
-    )
+    has_header: bool = option(True, "Custom: the first row of a TSV or CSV file names its columns.", affects="data")
     xnli_language: str = option(
-        "zh",
-        "With --task_name=xnli: language code, as in its files: ar, de, en, ...",
-        only_with={"task_name": ("xnli",)},
-        affects="data",
+        "zh", "With --task_name=xnli: language code, as in its files: ar, de, en, ...", affects="data"
     )
     long_text: str = option(
         "truncate",
         "How to handle texts longer than --max_seq_length.",
         group="text",
         choices=("truncate", "window"),
-        not_with={"hidden_state_weight": "--hidden_state_weight and --long_text=window exclude each other; choose one"},
         affects="model",
     )
     doc_stride: int | None = option(
@@ -106,7 +67,6 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
         "With --long_text=window: number of wordpieces between the starts of windows; by default half a window.",
         group="text",
         minimum=1,
-        only_with=_WINDOWS,
         maximum=MAX_AXIS,
         affects="data",
     )
@@ -115,7 +75,6 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
         "With --long_text=window: maximum number of windows per text; the rest of the text is ignored.",
         group="text",
         minimum=2,
-        only_with=_WINDOWS,
         maximum=MAX_PARTS,
         affects="nothing",
     )
@@ -124,7 +83,6 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
         "With --long_text=window: how to pool the scores of the windows.",
         group="text",
         choices=("mean", "max"),
-        only_with=_WINDOWS,
         affects="head",
     )
     feature_layers: str | None = option(
@@ -139,7 +97,6 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
         "Weights of the classes in the training loss: a comma-separated list in the order of the labels, or balanced "
         "for weights inversely proportional to the numbers of training examples.",
         group="training",
-        only_with=_CLASSES,
         affects="learning",
     )
     label_smoothing: float = option(
@@ -148,7 +105,6 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
         group="training",
         minimum=0,
         maximum=0.99,
-        only_with=_CLASSES,
         affects="learning",
     )
     focal_gamma: float = option(
@@ -157,7 +113,6 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
         group="training",
         minimum=0,
         maximum=100,
-        only_with=_CLASSES,
         affects="learning",
     )
     tune_thresholds: bool = option(
@@ -165,14 +120,12 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
         "With two labels or --multi_label: predict a label if its probability exceeds the threshold that maximizes the "
         "macro F1 on the dev set, instead of 0.5; stored and used by later predictions and exports.",
         group="evaluation",
-        only_with={"do_eval": (True,), "regression": (False,)},
         affects="nothing",
     )
     glue_submission: bool = option(
         False,
         "Also write the predictions in the submission format of the GLUE website.",
         group="output",
-        only_with={"do_predict": (True,)},
         affects="nothing",
     )
 
@@ -180,10 +133,51 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
         if self.task_name is not None:  # before rejecting flags that only some tasks have
             check_task_name(self.task_name)
         super().__post_init__()
+        self._check_data_set()
+        self._check_head()
+
+    def _check_data_set(self) -> None:
+        name = self.task_name.lower()
+        if name not in ("custom", "xnli"):
+            self.refuse("train_file", because="needs --task_name=custom or xnli")
+        if name != "xnli":
+            self.refuse("xnli_language", because="needs --task_name=xnli")
+        if name != "custom":
+            self.refuse(
+                *("eval_file", "predict_file", "text_a_column", "text_b_column", "label_column", "labels"),
+                *("multi_label", "regression", "ranking", "has_header"),
+                because="needs --task_name=custom",
+            )
+        elif not self.text_a_column:
+            raise UserError("--task_name=custom needs --text_a_column")
+        else:
+            for file, flag in self.required_files.items():
+                if not getattr(self, file):
+                    raise UserError(f"--task_name=custom needs --{file} for --{flag}")
+        if not self.text_b_column:
+            self.refuse("ranking", because="needs --text_b_column")
+        if not self.do_eval:
+            self.refuse("tune_thresholds", because="needs --do_eval")
+        if not self.do_predict:
+            self.refuse("glue_submission", because="needs --do_predict")
         if self.multi_label and self.regression:
             raise UserError("--multi_label and --regression exclude each other")
+        if self.multi_label:
+            self.refuse("ranking", because="cannot be used with --multi_label")
+        if self.regression:
+            self.refuse("labels", "tune_thresholds", because="cannot be used with --regression")
+        if self.problem != "single_label":
+            self.refuse(
+                *("class_weights", "label_smoothing", "focal_gamma"), because=f"cannot be used with --{self.problem}"
+            )
         if self.labels is not None and "" in self.label_names:
             raise UserError(f"--labels={self.labels} contains an empty name")
+
+    def _check_head(self) -> None:
+        if self.long_text != "window":
+            self.refuse("doc_stride", "max_windows", "window_pooling", because="needs --long_text=window")
+        elif self.hidden_state_weight:
+            raise UserError("--hidden_state_weight and --long_text=window exclude each other; choose one")
         if not self.trainable_encoder and self.long_text == "window":
             raise UserError("--notrainable_encoder and --long_text=window exclude each other")
         if self.head == "bilstm" and self.feature_layers is not None:
@@ -198,12 +192,6 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
                 f"{self.max_seq_length} has room for {max_tokens}; give at most {max_tokens}, or leave the flag out "
                 "for half of it"
             )
-        if self.task_name.lower() == "custom":
-            if not self.text_a_column:
-                raise UserError("--task_name=custom needs --text_a_column")
-            for name, flag in self.required_files.items():
-                if not getattr(self, name):
-                    raise UserError(f"--task_name=custom needs --{name} for --{flag}")
 
     @staticmethod
     def flags_of_hugging_face(config: Mapping[str, Any], max_seq_length: int) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from official_bert.options.training import LabellingOptions
 from official_bert.support.errors import UserError
 
 TASK_NAMES = ("swag", "race", "arc-easy", "arc-challenge", "commonsenseqa", "copa", "custom")
-_CUSTOM = {"task_name": ("custom",)}
 
 
 @options(group="input")
@@ -35,36 +34,35 @@ class MultipleChoiceConfig(LabellingOptions):
         affects="data",
     )
     context_column: str | None = option(
-        None, "Custom: name or number (from 0) of the column of the context.", only_with=_CUSTOM, affects="data"
+        None, "Custom: name or number (from 0) of the column of the context.", affects="data"
     )
     question_column: str | None = option(
         None,
         "Custom: column of a text before each choice, such as a question or the beginning of a sentence.",
-        only_with=_CUSTOM,
         affects="task",
     )
     choice_columns: str | None = option(
         None,
         "Custom: comma-separated columns of the choices; the last ones may be empty. In JSON Lines and Parquet, a "
         "column may hold a list of choices.",
-        only_with=_CUSTOM,
         affects="data",
     )
     label_column: str | None = option(
-        None,
-        "Custom: column of the right choice: its number from 0, or its letter from A.",
-        only_with=_CUSTOM,
-        affects="data",
+        None, "Custom: column of the right choice: its number from 0, or its letter from A.", affects="data"
     )
-    has_header: bool = option(
-        True, "Custom: the first row of a TSV or CSV file names its columns.", only_with=_CUSTOM, affects="data"
-    )
+    has_header: bool = option(True, "Custom: the first row of a TSV or CSV file names its columns.", affects="data")
 
     def __post_init__(self):
         super().__post_init__()
         if self.hidden_state_weight:
             raise UserError("--hidden_state_weight cannot be used for multiple choice; leave it out")
-        if self.task_name != "custom" or not self.required_files:
+        if self.task_name != "custom":
+            self.refuse(
+                *("context_column", "question_column", "choice_columns", "label_column", "has_header"),
+                because="needs --task_name=custom",
+            )
+            return
+        if not self.required_files:
             return
         for name in ("context_column", "choice_columns"):
             if not getattr(self, name):

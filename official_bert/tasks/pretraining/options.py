@@ -2,15 +2,11 @@
 
 from typing import Any, ClassVar
 
-from official_bert.options.groups import CorpusOptions, RecordFileOptions, TokenizerOptions, top_k_option
+from official_bert.options.groups import CorpusOptions, TokenizerOptions
 from official_bert.options.option import MAX_AXIS, MAX_NUMBER, MAX_PARTS, UNLIMITED, option, options, redeclared
-from official_bert.options.training import WITH_TEACHER, EvaluationOptions, TeacherOptions, TrainingOptions
+from official_bert.options.training import EvaluationOptions, FinetuningOptions, TrainingOptions
 from official_bert.support.errors import UserError
 
-_STATIC = {"masking": ("static",)}
-_SHARDED = {"sampling": ("sharded",)}
-_DYNAMIC = {"dynamic_masking": (True,)}
-_PAIRS = {"use_next_sentence": (True,)}
 _MAX_NGRAM_LENGTH = 100
 NUM_STAGES = 3  # of growing batches; each doubles the size
 SMALLEST = 2**NUM_STAGES  # ratio of the final to the first batch size
@@ -31,7 +27,7 @@ def _check_replacements(config: "RecordOptions | PretrainingConfig") -> None:
 
 
 @options(group="masks and pairs")
-class RecordOptions(CorpusOptions, RecordFileOptions, TokenizerOptions):
+class RecordOptions(CorpusOptions, TokenizerOptions):
     """Flags of the commands that create records from a corpus."""
 
     output_file: str | None = option(
@@ -40,17 +36,17 @@ class RecordOptions(CorpusOptions, RecordFileOptions, TokenizerOptions):
         required=True,
         is_path=True,
     )
-    do_whole_word_mask: bool = option(False, "Mask either all wordpieces of a word or none.", only_with=_STATIC)
+    compression: str = redeclared(FinetuningOptions, "compression")
+    do_whole_word_mask: bool = option(False, "Mask either all wordpieces of a word or none.")
     max_seq_length: int = option(
         128,
         "Maximum number of wordpieces per sequence, including [CLS] and [SEP].",
         group="text",
         minimum=5,
         maximum=MAX_AXIS,
-        sizes_run_with="always",
     )
     max_predictions_per_seq: int = option(
-        20, "Maximum number of masked wordpieces per sequence.", minimum=1, maximum=MAX_AXIS, only_with=_STATIC
+        20, "Maximum number of masked wordpieces per sequence.", minimum=1, maximum=MAX_AXIS
     )
     random_seed: int = option(
         12345, "Random seed; the same seed, text and flags give the same records.", maximum=UNLIMITED
@@ -58,7 +54,7 @@ class RecordOptions(CorpusOptions, RecordFileOptions, TokenizerOptions):
     dupe_factor: int = option(
         10, "Number of times each document is used, each time with different masks and pairs.", minimum=1
     )
-    masked_lm_prob: float = option(0.15, "Fraction of wordpieces to mask.", minimum=0, maximum=1, only_with=_STATIC)
+    masked_lm_prob: float = option(0.15, "Fraction of wordpieces to mask.", minimum=0, maximum=1)
     short_seq_prob: float = option(
         0.1, "Fraction of documents that are cut into shorter sequences.", minimum=0, maximum=1
     )
@@ -78,14 +74,13 @@ class RecordOptions(CorpusOptions, RecordFileOptions, TokenizerOptions):
         choices=("static", "none"),
     )
     mask_replace_prob: float = option(
-        0.8, "Fraction of the chosen wordpieces that are replaced by [MASK].", minimum=0, maximum=1, only_with=_STATIC
+        0.8, "Fraction of the chosen wordpieces that are replaced by [MASK].", minimum=0, maximum=1
     )
     random_replace_prob: float = option(
         0.1,
         "Fraction of the chosen wordpieces that are replaced by a random one; the remaining ones are unchanged.",
         minimum=0,
         maximum=1,
-        only_with=_STATIC,
     )
     use_next_sentence: bool = option(
         True,
@@ -96,7 +91,6 @@ class RecordOptions(CorpusOptions, RecordFileOptions, TokenizerOptions):
         False,
         "Make pairs of consecutive segments, half of them swapped, for ALBERT's sentence-order task instead of the "
         "next-sentence task.",
-        only_with=_PAIRS,
     )
     max_ngram_length: int = option(
         1,
@@ -104,11 +98,20 @@ class RecordOptions(CorpusOptions, RecordFileOptions, TokenizerOptions):
         "length of n is chosen with a probability proportional to 1/n.",
         minimum=1,
         maximum=_MAX_NGRAM_LENGTH,
-        only_with={**_STATIC, "do_whole_word_mask": (True,)},
     )
 
     def __post_init__(self):
         super().__post_init__()
+        if self.masking != "static":
+            self.refuse(
+                *("do_whole_word_mask", "max_predictions_per_seq", "masked_lm_prob", "mask_replace_prob"),
+                *("random_replace_prob", "max_ngram_length"),
+                because="needs --masking=static",
+            )
+        if not self.do_whole_word_mask:
+            self.refuse("max_ngram_length", because="needs --do_whole_word_mask")
+        if not self.use_next_sentence:
+            self.refuse("sentence_order", because="needs --use_next_sentence")
         _check_replacements(self)
         if "" in self.output_files:
             raise UserError(f"--output_file={self.output_file} contains an empty name")
@@ -134,32 +137,30 @@ class PretrainingDataConfig(RecordOptions):
         group="output",
         choices=("serial", "sharded"),
     )
-    num_processes: int = option(
-        0, "Number of processes; 0 for one per CPU core.", minimum=0, maximum=MAX_PARTS, only_with=_SHARDED
-    )
+    num_processes: int = option(0, "Number of processes; 0 for one per CPU core.", minimum=0, maximum=MAX_PARTS)
     max_memory_gb: float = option(
-        0.0,
-        "Approximate maximum memory of all processes together, in GB; 0 allows 0.5 for each process.",
-        minimum=0,
-        only_with=_SHARDED,
+        0.0, "Approximate maximum memory of all processes together, in GB; 0 allows 0.5 for each process.", minimum=0
     )
     work_dir: str | None = option(
         None,
         "Local folder for intermediate files, from which an interrupted run resumes; by default the first output "
         "file's name with .work appended. Deleted at the end.",
         is_path=True,
-        only_with=_SHARDED,
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.sampling != "sharded":
+            self.refuse("num_processes", "max_memory_gb", "work_dir", because="needs --sampling=sharded")
 
 
 def _dynamic(name: str) -> Any:
     """Define a masking flag for unmasked records."""
-    circumstances = "With --dynamic_masking: "
-    return redeclared(RecordOptions, name, circumstances=circumstances, only_with=_DYNAMIC, affects="learning")
+    return redeclared(RecordOptions, name, circumstances="With --dynamic_masking: ", affects="learning")
 
 
 @options(group="training")
-class PretrainingConfig(TeacherOptions, EvaluationOptions, TokenizerOptions, TrainingOptions):
+class PretrainingConfig(EvaluationOptions, TokenizerOptions, TrainingOptions):
     """Flags of `run_pretraining`."""
 
     task: ClassVar[str] = "pretraining"
@@ -168,8 +169,7 @@ class PretrainingConfig(TeacherOptions, EvaluationOptions, TokenizerOptions, Tra
         None,
         "TFRecord files: comma-separated list of names, globs, folders (all files below, except .json files and "
         "vocabularies) and @list.txt (a file with one of these per line).",
-        required=True,
-        waived_with="do_export",
+        required="do_export",
         is_path=True,
         affects="learning",
     )
@@ -180,7 +180,6 @@ class PretrainingConfig(TeacherOptions, EvaluationOptions, TokenizerOptions, Tra
         minimum=1,
         maximum=MAX_AXIS,
         affects="learning",
-        sizes_run_with="always",
     )
     max_predictions_per_seq: int = option(
         20,
@@ -198,12 +197,6 @@ class PretrainingConfig(TeacherOptions, EvaluationOptions, TokenizerOptions, Tra
         "Number of first steps with smaller batches: an eighth of --train_batch_size, a quarter and half of it, a "
         "third of these steps each.",
         minimum=0,
-        not_with={
-            "train_batch_tokens": "--batch_ramp_up_steps cannot be used with --train_batch_tokens; leave one of them "
-            "out",
-            "use_tpu": "--batch_ramp_up_steps cannot be used with use_tpu: a TPU needs batches of fixed shape; leave "
-            "one of them out",
-        },
         affects="order",
     )
     max_eval_steps: int = option(
@@ -232,37 +225,30 @@ class PretrainingConfig(TeacherOptions, EvaluationOptions, TokenizerOptions, Tra
         "The records were created with create_pretraining_data --sentence_order: the pair scores are named "
         "sentence_order_accuracy and sentence_order_loss.",
         group="masks and pairs",
-        only_with=_PAIRS,
         affects="learning",
     )
 
     teacher: str | None = redeclared(
-        TeacherOptions,
+        TrainingOptions,
         "teacher",
         help="Folder of a larger pretrained model; the student also learns its predictions of the masked words and its "
         "last layer (knowledge distillation).",
     )
     soft_target_weight: float = redeclared(
-        TeacherOptions,
+        TrainingOptions,
         "soft_target_weight",
         default=5.0,
         help="With --teacher: weight of the loss against the teacher's predictions of the masked words.",
         maximum=MAX_NUMBER,
     )
     masked_lm_weight: float = option(
-        2.0,
-        "With --teacher: weight of the masked-LM loss.",
-        group="distillation",
-        minimum=0,
-        only_with=WITH_TEACHER,
-        affects="learning",
+        2.0, "With --teacher: weight of the masked-LM loss.", group="distillation", minimum=0, affects="learning"
     )
     cosine_weight: float = option(
         1.0,
         "With --teacher: weight of the cosine loss between the last layers of both models; 0 if they differ in size.",
         group="distillation",
         minimum=0,
-        only_with=WITH_TEACHER,
         affects="learning",
     )
 
@@ -271,19 +257,38 @@ class PretrainingConfig(TeacherOptions, EvaluationOptions, TokenizerOptions, Tra
         "Vocabulary of the records and the model, copied to the output folder; by default the one that "
         "create_pretraining_data stored beside the records or, if required, the one beside --init_checkpoint.",
         group="model",
-        not_with={"spm_model_file": "--vocab_file cannot be used with --spm_model_file"},
         is_path=True,
         affects="data",
     )
-    export_top_k: int = top_k_option("words to return for each [MASK]")
+    export_top_k: int = option(
+        5,
+        "With --do_export: number of words to return for each [MASK].",
+        group="export",
+        minimum=1,
+        maximum=MAX_AXIS,
+        affects="nothing",
+    )
 
     def __post_init__(self):
         super().__post_init__()
+        if not self.dynamic_masking:
+            self.refuse(
+                *("masked_lm_prob", "do_whole_word_mask", "mask_replace_prob", "random_replace_prob"),
+                because="needs --dynamic_masking",
+            )
+        if not self.use_next_sentence:
+            self.refuse("sentence_order", because="needs --use_next_sentence")
+        if not self.teacher:
+            self.refuse("masked_lm_weight", "cosine_weight", because="needs --teacher")
+        if not self.do_export:
+            self.refuse("export_top_k", because="needs --do_export")
         _check_replacements(self)
-        if not (self.do_train or self.do_eval or self.do_export):
-            raise UserError("nothing to do: give at least one of --do_train, --do_eval and --do_export")
         if (self.do_train or self.do_eval) and not self.input_file:
             raise UserError(f"--{'do_train' if self.do_train else 'do_eval'} needs --input_file")
+        for other in ("train_batch_tokens", "use_tpu"):
+            if getattr(self, other):
+                because = f"cannot be used with --{other}: it needs batches of growing size; leave one of them out"
+                self.refuse("batch_ramp_up_steps", because=because)
         if self.batch_ramp_up_steps and self.train_batch_size % SMALLEST:
             raise UserError(
                 f"--train_batch_size={self.train_batch_size} is not a multiple of {SMALLEST}, which "

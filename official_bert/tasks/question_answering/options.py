@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from official_bert.options.groups import HeadOptions, top_k_option
+from official_bert.options.groups import HeadOptions
 from official_bert.options.option import MAX_AXIS, MAX_PARTS, Options, option, options, redeclared
 from official_bert.options.training import FinetuningOptions
 from official_bert.support.errors import UserError
@@ -19,7 +19,6 @@ class AnswerOptions(Options):
         minimum=5,
         maximum=MAX_AXIS,
         affects="learning",
-        sizes_run_with="always",
     )
     doc_stride: int = option(
         128,
@@ -36,12 +35,7 @@ class AnswerOptions(Options):
         affects="data",
     )
     max_answer_length: int = option(
-        30,
-        "Maximum number of wordpieces per answer.",
-        group="output",
-        minimum=1,
-        maximum=MAX_AXIS,
-        affects="nothing",
+        30, "Maximum number of wordpieces per answer.", group="output", minimum=1, maximum=MAX_AXIS, affects="nothing"
     )
     version_2_with_negative: bool = option(
         False, "Questions may have no answer, as in SQuAD 2.0.", group="input", affects="data"
@@ -66,11 +60,7 @@ class SquadConfig(HeadOptions, FinetuningOptions, AnswerOptions):
     )
     do_predict: bool = redeclared(FinetuningOptions, "do_predict", help="Answer the questions of --predict_file.")
     n_best_size: int = option(
-        20,
-        "Number of answers per question in nbest_predictions.json.",
-        group="output",
-        minimum=1,
-        affects="nothing",
+        20, "Number of answers per question in nbest_predictions.json.", group="output", minimum=1, affects="nothing"
     )
     verbose_logging: bool = option(
         False,
@@ -124,12 +114,19 @@ class SquadConfig(HeadOptions, FinetuningOptions, AnswerOptions):
         maximum=MAX_PARTS,
         affects="nothing",
     )
-    export_top_k: int = top_k_option("answers to return per question")
+    export_top_k: int = option(
+        5,
+        "With --do_export: number of answers to return per question.",
+        group="export",
+        minimum=1,
+        maximum=MAX_AXIS,
+        affects="nothing",
+    )
 
     def __post_init__(self):
         super().__post_init__()
-        if not (self.do_train or self.do_predict or self.do_export):
-            raise UserError("nothing to do: give at least one of --do_train, --do_predict and --do_export")
+        if not self.do_export:
+            self.refuse("export_top_k", because="needs --do_export")
         for name, flag in self.required_files.items():
             if not getattr(self, name):
                 raise UserError(f"--{flag} needs --{name}{', whose questions it scores' * (flag == 'eval_steps')}")

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from official_bert.options.groups import POOLINGS, VectorOptions, pooling_help
 from official_bert.options.option import MAX_AXIS, option, options, redeclared
-from official_bert.options.training import EvaluatedOptions
+from official_bert.options.training import EvaluationOptions, FinetuningOptions
 from official_bert.support.errors import UserError
 
 _LOSS_OPTIONS = ("temperature", "symmetric", "margin")
@@ -22,13 +22,11 @@ PUBLISHED = {"sts-b": ("cosent", "cosine"), "qnli": ("contrastive",)}
 """The losses of each published data set, the default first."""
 TASK_NAMES = (*PUBLISHED, "custom")
 
-# Values of other flags that a flag needs.
-_CUSTOM = {"task_name": ("custom",)}
 _NEED_SCORES = ("cosine", "cosent", "distillation")
 
 
 @options(group="training")
-class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
+class SentenceEncoderConfig(VectorOptions, EvaluationOptions, FinetuningOptions):
     """Flags of `run_sentence_encoder`."""
 
     task: ClassVar[str] = "sentence_encoder"
@@ -45,16 +43,15 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
         affects="data",
     )
     train_file: str | None = option(
-        None, "Custom: training file in --data_dir.", group="input", only_with=_CUSTOM, is_path=True, affects="data"
+        None, "Custom: training file in --data_dir.", group="input", is_path=True, affects="data"
     )
     eval_file: str | None = option(
-        None, "Custom: evaluation file in --data_dir.", group="input", only_with=_CUSTOM, is_path=True, affects="data"
+        None, "Custom: evaluation file in --data_dir.", group="input", is_path=True, affects="data"
     )
     predict_file: str | None = option(
         None,
         "Custom: file in --data_dir with the texts to compute vectors of.",
         group="input",
-        only_with=_CUSTOM,
         is_path=True,
         affects="data",
     )
@@ -63,7 +60,6 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
         "Custom: comma-separated names or numbers (from 0) of the text columns: one for texts with a class; two for "
         "an anchor and its positive or for scored pairs; three or more for an anchor, its positive and hard negatives.",
         group="input",
-        only_with=_CUSTOM,
         affects="data",
     )
     score_columns: str | None = option(
@@ -71,14 +67,12 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
         "Custom: comma-separated score columns: one for pairs or, with --loss=distillation, one for each text after "
         "the anchor.",
         group="input",
-        only_with=_CUSTOM,
         affects="data",
     )
     label_column: str | None = option(
         None,
         "Custom: column of the class: that of each text or, with --loss=softmax, of each pair.",
         group="input",
-        only_with=_CUSTOM,
         affects="data",
     )
     max_score: float = option(
@@ -86,15 +80,10 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
         "Custom: highest possible score; scores are divided by it to compare them with cosine similarities.",
         group="input",
         minimum=1e-6,
-        only_with=_CUSTOM,
         affects="data",
     )
     has_header: bool = option(
-        True,
-        "Custom: the first row of each TSV or CSV file names the columns.",
-        group="input",
-        only_with=_CUSTOM,
-        affects="data",
+        True, "Custom: the first row of each TSV or CSV file names the columns.", group="input", affects="data"
     )
     query_prefix: str = option("", "Prefix of every anchor, such as 'query: '.", group="text", affects="model")
     passage_prefix: str = option("", "Prefix of all other texts, such as 'passage: '.", group="text", affects="model")
@@ -105,7 +94,6 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
         minimum=4,
         maximum=MAX_AXIS,
         affects="learning",
-        sizes_run_with="always",
     )
     dense_size: int = option(
         0,
@@ -139,9 +127,7 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
         affects="learning",
     )
     symmetric: bool = option(
-        False,
-        "For --loss=contrastive: also pick the anchor of each positive from all anchors.",
-        affects="learning",
+        False, "For --loss=contrastive: also pick the anchor of each positive from all anchors.", affects="learning"
     )
     margin: float = option(1.0, "Margin of --loss=triplet.", minimum=0, affects="learning")
     matryoshka_sizes: str | None = option(
@@ -166,13 +152,19 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("hidden_state_weight", "distillation_temperature"):
-            if getattr(self, name) != getattr(SentenceEncoderConfig, name):
-                raise UserError(f"--{name} cannot be used for sentence encoders; leave it out")
+        if self.task_name != "custom":
+            self.refuse(
+                *("train_file", "eval_file", "predict_file", "text_columns", "score_columns", "label_column"),
+                *("max_score", "has_header"),
+                because="needs --task_name=custom",
+            )
+        self.refuse(
+            *("hidden_state_weight", "distillation_temperature"),
+            because="cannot be used for sentence encoders; leave it out",
+        )
         read = {**self.loss_options, **(self.soft_target_options if self.teacher else {})}
-        for name in _LOSS_OPTIONS:
-            if getattr(self, name) != getattr(SentenceEncoderConfig, name) and name not in read:
-                raise UserError(f"--{name} has no effect on --loss={self.loss_name}; leave it out")
+        unread = [name for name in _LOSS_OPTIONS if name not in read]
+        self.refuse(*unread, because=f"has no effect on --loss={self.loss_name}; leave it out")
         if self.vector_sizes and self.loss_name == "softmax":
             raise UserError("--matryoshka_sizes cannot be used with --loss=softmax; leave it out")
         allowed = PUBLISHED.get(self.task_name.lower())
@@ -264,7 +256,7 @@ class SentenceEncoderConfig(VectorOptions, EvaluatedOptions):
 
     @property
     def required_files(self) -> dict[str, str]:
-        """See `EvaluatedOptions`; --retrieval_dir replaces the evaluation file."""
+        """See `FinetuningOptions`; --retrieval_dir replaces the evaluation file."""
         needed = super().required_files
         return {name: flag for name, flag in needed.items() if name != "eval_file" or not self.retrieval_dir}
 

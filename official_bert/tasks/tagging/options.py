@@ -28,10 +28,7 @@ class TaggingConfig(HeadOptions, LabellingOptions):
         None, "File to evaluate, instead of that in --data_dir.", is_path=True, affects="data"
     )
     predict_file: str | None = option(
-        None,
-        "File to predict, instead of that in --data_dir; scored if it has the tags.",
-        is_path=True,
-        affects="data",
+        None, "File to predict, instead of that in --data_dir; scored if it has the tags.", is_path=True, affects="data"
     )
     file_layout: str = option(
         "auto",

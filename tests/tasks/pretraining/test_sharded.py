@@ -346,10 +346,10 @@ class TestInterrupted:
         assert process.returncode == 1
         assert "Traceback" not in errors
         assert "error: the system ended a process that makes records, probably because memory ran out; lower" in errors
-        assert "--num_processes or --max_memory_gb, and run the same command again" in errors
+        assert "num_processes or max_memory_gb, and run the same command again" in errors
         assert not (tmp_path / "out").exists()
         errors = self.finish(start(random_seed=5))
-        assert "out.work was built with different --random_seed; rebuilding it" in errors
+        assert "out.work was built with different random_seed; rebuilding it" in errors
 
     @pytest.mark.slow
     def test_no_process_outlives_the_first_one(self, start, tmp_path):

@@ -385,10 +385,10 @@ class FinetuningOptions(TokenizerOptions, TrainingOptions):
     Each command also has the flags `train_file`, `predict_file` and, if it has `do_eval`, `eval_file`.
     """
 
-    # Flags in commands that evaluate separately from prediction, see `EvaluationOptions`.
+    # Flags of some of the commands. The last two have no annotation, which would give them a place in --help.
     do_eval: ClassVar[bool] = False
-    eval_batch_size: ClassVar[int | None] = None
-    trainable_encoder: ClassVar[bool] = True  # a flag in commands whose encoder may be frozen
+    eval_batch_size = None
+    trainable_encoder = True
     compression: str = option(
         "none", "Compression of the TFRecord files.", group="output", choices=("none", "gzip"), affects="nothing"
     )
@@ -482,7 +482,7 @@ class FinetuningOptions(TokenizerOptions, TrainingOptions):
     @property
     def trains_encoder(self) -> bool:
         """True if all weights of the encoder are trained."""
-        return self.do_train and self.trains_all_weights
+        return self.do_train and self.trains_all_weights and self.trainable_encoder
 
     @property
     def is_evaluated(self) -> bool:
@@ -547,8 +547,3 @@ class LabellingOptions(EvaluationOptions, FinetuningOptions):
             raise UserError(
                 "--notrainable_encoder needs --init_checkpoint: the outputs of an untrained encoder are useless"
             )
-
-    @property
-    def trains_encoder(self) -> bool:
-        """See `FinetuningOptions`."""
-        return super().trains_encoder and self.trainable_encoder

@@ -32,7 +32,7 @@ def run(config: VocabConfig) -> None:
     writing.check_writable_folder(config.vocab_file, name="vocab_file")
     writing.check_no_overwriting([config.vocab_file], paths, name="vocab_file")
     wordpieces = learn_vocab(
-        count_corpus_words(paths, config),
+        count_corpus_words(paths, config.text_settings, input_format=config.input_format, text_field=config.text_field),
         vocab_size=config.vocab_size,
         min_frequency=config.min_frequency,
         max_characters=config.max_characters,

@@ -104,7 +104,12 @@ def run(config: EditVocabConfig) -> None:
             f"init_checkpoint {reader.prefix} has embeddings of {num_rows} tokens, and {config.vocab_file} has "
             f"{vocabulary.size}; use files that belong together"
         )
-    word_counts = count_corpus_words(find_inputs(config.input_file), config)
+    word_counts = count_corpus_words(
+        find_inputs(config.input_file),
+        config.text_settings,
+        input_format=config.input_format,
+        text_field=config.text_field,
+    )
     if config.prune:
         change = pruned(vocabulary, word_counts, min_count=config.min_count, keep_characters=config.keep_characters)
     else:

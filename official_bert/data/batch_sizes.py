@@ -22,24 +22,18 @@ def padded_lengths(max_length: int, unit: int = _SHORTEST) -> list[int]:
 
 @dataclasses.dataclass(frozen=True)
 class TokenBudget:
-    """Limits on the size of a batch."""
-
     num_tokens: int  # maximum number of positions per batch, padding included, over all replicas
     multiple: int = 1  # batch sizes are multiples of this, so that replicas and their parts can share a batch
 
     def minimum(self, longest: int) -> int:
-        """Return the minimum number of tokens for examples of this length."""
         return longest * self.multiple
 
     def split(self, extents: np.ndarray, lengths: Sequence[int], seed: str) -> list[np.ndarray]:
         """Split a pool of examples into batches of similar lengths, in random order.
 
         The longest come first. Each batch takes as many of the next examples as fit, and the last two share the
-        remainder. For example, extents 5 8 2 7 1 1 3, lengths 4 and 8 and a budget of 16 tokens give the batches 8 7, 5
-        3 and 2 1 1; with an additional example of length 4, they are 8 7, 5 4 and 3 2 1 1.
-
-        Args:
-          extents: int [B], positions of each example up to the last real one; B is a multiple of `multiple`.
+        remainder. For example, extents 5 8 2 7 1 1 3 (positions up to the last real one), lengths 4 and 8 and a budget
+        of 16 tokens give the batches 8 7, 5 3 and 2 1 1; with another example of length 4, 8 7, 5 4 and 3 2 1 1.
         """
         order = np.argsort(-extents, kind="stable")
         widths = self.widths(extents[order], lengths)

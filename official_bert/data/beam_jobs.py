@@ -63,12 +63,10 @@ class WriteShards(beam.PTransform):
     """
 
     def __init__(self, paths: Sequence[str], write: Callable[[str, Iterable[Any]], None]):
-        """Configure the transform."""
         super().__init__()
         self._paths, self._write = list(paths), write
 
     def expand(self, items):
-        """Add the steps to the pipeline."""
         every_shard = items.pipeline | "list the shards" >> beam.Create([(n, []) for n in range(len(self._paths))])
         return (
             (items, every_shard)
@@ -98,7 +96,6 @@ def shard_paths(path: str, num_shards: int) -> list[str]:
 
 
 def write_lines(path: str, lines: Iterable[bytes]) -> None:
-    """Write lines without line ends to a text file."""
     with writing.atomic_write(path, "wb") as sink:
         for line in lines:
             sink.write(line + b"\n")
@@ -135,7 +132,6 @@ def remove_earlier(outputs: Sequence[str]) -> None:
 
 
 def run_job(steps: beam.PTransform, options: PipelineOptions) -> collections.Counter[str]:
-    """Run a pipeline to completion."""
     is_local = _is_local(options)
     try:
         pipeline = beam.Pipeline(runner=_local_runner(options) if is_local else None, options=options)
@@ -191,7 +187,6 @@ class _WatchedWorkerHandler(SubprocessSdkWorkerHandler):
         threading.Thread(target=self._watch, daemon=True).start()
 
     def close(self) -> None:
-        """Stop the process."""
         self._is_closed.set()
         self.control_conn.push(BeamFnControlServicer._DONE_MARKER)  # also stops a process that has yet to connect
         super().close()
@@ -221,7 +216,6 @@ def _quiet_parser() -> Iterator[Callable[[], str]]:
 
 
 def _user_message(text: str) -> str | None:
-    """Return the user message for an error of a job; None if it is a bug."""
     found = _USER_ERROR.findall(text)
     return _STEP.sub("", found[-1]) if found else None
 

@@ -104,7 +104,7 @@ class CorpusReader:
     """
 
     def __init__(self, part: CorpusPart):
-        """Set the part to read; the file is opened on iteration."""
+        """Read nothing yet: the file is opened on iteration."""
         self._part = part
         self._reader: LineReader | None = None
         self._parquet_bytes = 0
@@ -147,7 +147,6 @@ class CorpusReader:
             yield position, ""
 
     def _lines(self) -> Iterator[tuple[int, str]]:
-        """Yield the nonblank lines that begin in the part."""
         for position, line in self._file_lines():
             if position >= self._stop:
                 return
@@ -238,7 +237,6 @@ def _group_starts(part: CorpusPart, part_bytes: int | None) -> list[int]:
 
 
 def load_splitter() -> ModuleType:
-    """Import blingfire."""
     try:
         import blingfire
     except ImportError as error:
@@ -249,16 +247,7 @@ def load_splitter() -> ModuleType:
 
 
 def split_sentences(text: str) -> list[str]:
-    """Split a paragraph into sentences.
-
-    Args:
-      text: a string without lone surrogates, of any length; runs of white space, including line ends, count as one
-        space.
-
-    Returns:
-      The sentences, with the text's characters except white space: `"Dr. Wu left.  Why?"` gives `"Dr. Wu left."` and
-      `"Why?"`. A text without a sentence end is one sentence.
-    """
+    """Split a paragraph, in which runs of white space count as one space: `"Dr. Wu left.  Why?"` has two sentences."""
     text = " ".join(text.split())
     sentences: list[str] = []
     start, size = 0, _WINDOW
@@ -278,16 +267,13 @@ def _split(text: str) -> list[str]:
     if not text:
         return []
     split = blingfire.text_to_sentences(text)
-    if "".join(split.split()) == text.replace(" ", ""):
-        return _cut_at_more_full_stops(split.split("\n"))
-    # It changed a character, such as NUL: split the text itself, which takes longer.
-    _, ranges = blingfire.text_to_sentences_and_offsets(text)
-    edges = [0, *(start for start, _ in ranges[1:]), len(text)]
-    parts = (text[start:stop].strip() for start, stop in itertools.pairwise(edges))
-    return _cut_at_more_full_stops([part for part in parts if part])
-
-
-def _cut_at_more_full_stops(sentences: list[str]) -> list[str]:
+    sentences = split.split("\n")
+    if "".join(split.split()) != text.replace(" ", ""):
+        # It changed a character, such as NUL: split the text itself, which takes longer.
+        _, ranges = blingfire.text_to_sentences_and_offsets(text)
+        edges = [0, *(start for start, _ in ranges[1:]), len(text)]
+        parts = (text[start:stop].strip() for start, stop in itertools.pairwise(edges))
+        sentences = [part for part in parts if part]
     return [part for sentence in sentences for part in _MORE_FULL_STOPS.split(sentence)]
 
 
@@ -300,9 +286,9 @@ class Chunk(NamedTuple):
 
 
 def read_chunks(parts: Iterable[CorpusPart]) -> Iterator[Chunk]:
-    """Return the chunks of the corpus; indivisible files are read here, so that no process holds a whole file."""
+    """Return the chunks of the corpus; indivisible files are read here, so that no process holds a whole one."""
     for part in parts:
-        if not _is_read_here(part):
+        if not (part.file_format == "parquet" or files.is_remote(part.path) or text_files.is_compressed(part.path)):
             yield Chunk(part)
             continue
         reader = CorpusReader(part)
@@ -315,14 +301,6 @@ def read_chunks(parts: Iterable[CorpusPart]) -> Iterator[Chunk]:
                 yield Chunk(part, lines, reader.bytes_read - bytes_before)
                 lines, num_characters, bytes_before = [], 0, reader.bytes_read
         yield Chunk(part, lines, reader.bytes_read - bytes_before)
-
-
-def _is_read_here(part: CorpusPart) -> bool:
-    """Return True if the writing process should read a part for the others to split.
-
-    Otherwise one process would hold a whole compressed or remote file, or a Parquet row group.
-    """
-    return part.file_format == "parquet" or files.is_remote(part.path) or text_files.is_compressed(part.path)
 
 
 def _lines(reader: CorpusReader) -> Iterator[str]:

@@ -38,8 +38,6 @@ _EXAMPLES_IN_A_BATCH = 500
 
 
 class BlockWriter:
-    """Writer of the blocks of a file."""
-
     def __init__(self, sink: IO[bytes]):
         self._sink = sink
         self._checksum = 0
@@ -60,7 +58,6 @@ class BlockWriter:
         self._blocks[name] = (dtype, first, self._sink.tell())
 
     def close(self) -> None:
-        """Write the table."""
         table = json.dumps({"blocks": self._blocks, "metadata": self.metadata}).encode()
         self._write(table)
         self._sink.write(_FOOTER.pack(self._checksum, len(table), _MAGIC))
@@ -102,7 +99,6 @@ class BlockFile:
     """
 
     def __init__(self, path: str):
-        """Open a local file."""
         self._file = open(path, "rb")  # noqa: SIM115  closed by __exit__
         try:
             self.metadata, self._blocks = self._read_table(path)
@@ -212,8 +208,6 @@ def merge_runs(
 
 
 class _Place(NamedTuple):
-    """Output location of a slice: a file and a byte offset."""
-
     key_range: _KeyRange
     path: str
     offset: int
@@ -235,7 +229,7 @@ def _places(ranges: Sequence[_KeyRange], runs: Sequence[str], paths: Sequence[st
 
 
 def _append(sink: IO[bytes], data: bytes) -> int:
-    sink.write(data)
+    sink.write(data)  # a remote file returns nothing
     return len(data)
 
 
@@ -345,9 +339,12 @@ class DocumentSpools:
     def __init__(self, paths: list[str]):
         """Read the tables; needs 32 bytes of memory per document."""
         self.paths = paths  # the files, in part order
-        metadata = [_metadata(path) for path in paths]
-        self.num_unknown = sum(part["num_unknown"] for part in metadata)  # number of wordpieces that are [UNK]
-        self.table = DocumentTable.empty(sum(part["num_documents"] for part in metadata))  # all documents, in order
+        num_documents = self.num_unknown = 0  # documents, and wordpieces that are [UNK]
+        for path in paths:
+            with BlockFile(path) as file:
+                num_documents += file.metadata["num_documents"]
+                self.num_unknown += file.metadata["num_unknown"]
+        self.table = DocumentTable.empty(num_documents)  # all documents, in order
         start = 0
         for number, path in enumerate(paths):
             with BlockFile(path) as file:
@@ -357,11 +354,6 @@ class DocumentSpools:
             for column, values in zip(rows[1:], columns, strict=True):
                 column[:] = values
             start += columns.shape[1]
-
-
-def _metadata(path: str) -> dict[str, int]:
-    with BlockFile(path) as file:
-        return file.metadata
 
 
 def read_documents(paths: list[str], rows: DocumentTable) -> Iterator[Document]:
@@ -375,8 +367,6 @@ def read_documents(paths: list[str], rows: DocumentTable) -> Iterator[Document]:
 
 
 class EncodedBatch(NamedTuple):
-    """Records of some examples, and counts of their texts."""
-
     records: list[bytes]
     counts: Mapping[str, int]
 

@@ -31,16 +31,12 @@ _ROWS_AT_ONCE = 4096
 
 
 class TextFeatures(NamedTuple):
-    """Encoder outputs for a text."""
-
     index: int  # index of the text, from 0
     input_ids: Sequence[int]  # its wordpiece ids, including [CLS] and [SEP]
     vectors: np.ndarray  # float [S, K, D], or pooled [K, D]
 
 
 class FeatureLayout(NamedTuple):
-    """Metadata common to the vectors of all texts."""
-
     layers: Sequence[int]  # the K layers, as numbered by the user
     width: int  # D
     is_pooled: bool  # whether there is one vector per text and layer instead of one per wordpiece
@@ -61,7 +57,7 @@ def feature_writer(
 
 @contextlib.contextmanager
 def _jsonl_writer(path, layout, tokens_of) -> Iterator[Write]:
-    """Write one JSON object per text, with the reference's keys; pooled ones have `layers` instead of `features`."""
+    """Write the reference's JSON objects; pooled ones have `layers` instead of `features`."""
     is_standard = path == STANDARD_STREAM
     with contextlib.nullcontext(sys.stdout.buffer) if is_standard else writing.atomic_write(path, "wb") as sink:
 
@@ -88,7 +84,6 @@ def _json_layers(layers: Sequence[int], values: list[list[float]]) -> list[dict]
 
 @contextlib.contextmanager
 def _npy_writer(path, layout, tokens_of) -> Iterator[Write]:
-    """Write one array, [N, K, D]."""
     del tokens_of
     if not layout.is_pooled:
         raise UserError("output_format=npy holds a vector per text; choose a pooling, or output_format=npz")
@@ -147,18 +142,21 @@ def _tfrecord_writer(path, layout, tokens_of) -> Iterator[Write]:
     with RecordWriter([path]) as writer:
 
         def write(features: TextFeatures) -> None:
-            values = {"linex_index": _int64([features.index]), "shape": _int64(features.vectors.shape)}
-            values["vectors"] = tf.train.Feature(float_list=tf.train.FloatList(value=features.vectors.ravel()))
+            numbers = {"linex_index": [features.index], "shape": features.vectors.shape}
             if not layout.is_pooled:
-                values["token_ids"] = _int64(features.input_ids)
-            example = tf.train.Example(features=tf.train.Features(feature=values))
-            writer.write(example.SerializeToString(deterministic=True))
+                numbers["token_ids"] = features.input_ids
+            writer.write(_example("vectors", features.vectors.ravel(), **numbers))
 
         yield write
 
 
-def _int64(values: Sequence[int]) -> tf.train.Feature:
-    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+def _example(name: str, vector: np.ndarray, *, file: bytes | None = None, **numbers: Sequence[int]) -> bytes:
+    """Return a serialized `tf.train.Example` with a vector, lists of integers and perhaps the name of a file."""
+    features = {key: tf.train.Feature(int64_list=tf.train.Int64List(value=values)) for key, values in numbers.items()}
+    features[name] = tf.train.Feature(float_list=tf.train.FloatList(value=vector))
+    if file is not None:
+        features["file"] = tf.train.Feature(bytes_list=tf.train.BytesList(value=[file]))
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString(deterministic=True)
 
 
 FORMATS = {"jsonl": _jsonl_writer, "npz": _npz_writer, "tfrecord": _tfrecord_writer, "npy": _npy_writer}
@@ -168,10 +166,9 @@ class _Spool:
     """Rows of an array in an unnamed file, until their number is known."""
 
     def __init__(self, path: str, row_shape: tuple[int, ...], dtype: str):
-        """Create the file in the folder of `path`, so on the disk of the output."""
-        folder = None if files.is_remote(path) else os.path.dirname(os.path.realpath(path))
         self._row_shape, self._dtype, self._length = row_shape, np.dtype(dtype), 0
-        self._folder = folder
+        # on the disk of the output
+        self._folder = None if files.is_remote(path) else os.path.dirname(os.path.realpath(path))
 
     def __enter__(self) -> "_Spool":
         self._file = tempfile.TemporaryFile(dir=self._folder, buffering=_COPIED_BYTES)
@@ -185,13 +182,11 @@ class _Spool:
         return self._length
 
     def append(self, rows: Sequence | np.ndarray) -> None:
-        """Append rows, [any, *row_shape]."""
         rows = np.asarray(rows, self._dtype)
         self._file.write(rows.tobytes())
         self._length += len(rows)
 
     def write_npy(self, sink: IO[bytes]) -> None:
-        """Write the whole array in NumPy's format."""
         description = np.lib.format.dtype_to_descr(self._dtype)
         header = {"descr": description, "fortran_order": False, "shape": (self._length, *self._row_shape)}
         np.lib.format.write_array_header_1_0(sink, header)
@@ -200,15 +195,11 @@ class _Spool:
 
 
 class TextId(NamedTuple):
-    """The place of a text."""
-
     file: str  # name of its file
     number: int  # its number there, from 0
 
 
 class VectorBlock(NamedTuple):
-    """Vectors of several texts."""
-
     ids: list[TextId]  # the N texts
     vectors: np.ndarray  # float32 [N, D]
 
@@ -231,23 +222,15 @@ def write_npy(path: str, blocks: Iterable[VectorBlock]) -> None:
 
 
 def write_tfrecord(path: str, blocks: Iterable[VectorBlock]) -> None:
-    """Write records of texts; the file gets its name when it is complete."""
     with RecordWriter([path]) as writer:
         for block in blocks:
             for text, vector in zip(block.ids, block.vectors, strict=True):
-                features = {
-                    "file": tf.train.Feature(
-                        bytes_list=tf.train.BytesList(value=[text.file.encode("utf-8", "replace")])
-                    ),
-                    "number": tf.train.Feature(int64_list=tf.train.Int64List(value=[text.number])),
-                    "vector": tf.train.Feature(float_list=tf.train.FloatList(value=vector)),
-                }
-                example = tf.train.Example(features=tf.train.Features(feature=features))
-                writer.write(example.SerializeToString(deterministic=True))
+                writer.write(
+                    _example("vector", vector, file=text.file.encode("utf-8", "replace"), number=[text.number])
+                )
 
 
 def read_parts(paths: Iterable[str]) -> Iterator[VectorBlock]:
-    """Read parts, some thousand texts at a time."""
     width = None
     for path in paths:
         for block in _npy_blocks(path) if path.endswith(f".{NPY}") else _tfrecord_blocks(path):

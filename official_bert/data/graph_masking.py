@@ -37,13 +37,6 @@ class GraphMasker:
         purpose: str,
         replacements: Replacements = BERT_REPLACEMENTS,
     ):
-        """Create the lookup tables.
-
-        Args:
-          vocabulary: its [CLS] and [SEP] are never masked.
-          masked_lm_prob: fraction of the wordpieces to mask, including [CLS] and [SEP] in the count.
-          replacements: fractions of [MASK], random and unchanged wordpieces.
-        """
         wordpieces = MaskingVocabulary.from_vocabulary(vocabulary)
         limits = {"masked_lm_prob": masked_lm_prob, "max_predictions_per_seq": max_predictions_per_seq}
         # Round in Python, to match `Masker` at every length.
@@ -63,15 +56,10 @@ class GraphMasker:
         self._numbers = np.array(numbers, np.int32)  # [S + 1]
 
     def mask(self, batch: Mapping[str, tf.Tensor], visits: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Mask a batch of records.
+        """Mask input_ids, int32 [B, S]; the seed and the visits, int64 [B], determine the random numbers.
 
-        Args:
-          batch: input_ids in the vocabulary and input_mask, int32 [B, S]; other fields are passed through.
-          visits: int64 [B], visit numbers; together with the seed they determine the random numbers.
-
-        Returns:
-          The batch with masked input_ids, plus the fields of masked records: masked_lm_positions, ascending, and
-          masked_lm_ids, int32 [B, P], and masked_lm_weights, float32 [B, P]; unused slots are 0.
+        Adds masked_lm_positions, ascending, masked_lm_ids, int32 [B, P], and masked_lm_weights, float32 [B, P]; unused
+        slots are 0.
         """
         ids, input_mask = batch["input_ids"], batch["input_mask"]
         num_positions, num_slots = tf.shape(ids)[1], self._max_predictions
@@ -107,14 +95,7 @@ class GraphMasker:
 
 
 def uniform_numbers(key: int, visits: tf.Tensor, count: int) -> tf.Tensor:
-    """Draw random numbers from [0, 1): one splitmix64 stream per visit.
-
-    Args:
-      visits: int64 [B].
-
-    Returns:
-      float64 [B, count], multiples of 2**-53.
-    """
+    """Draw multiples of 2**-53 from [0, 1), float64 [B, count]: one splitmix64 stream per visit, int64 [B]."""
     starts = _mix(tf.cast(visits, tf.uint64) * _uint64(_STEP) + _uint64(key))  # [B]
     steps = tf.cast(tf.range(1, count + 1), tf.uint64) * _uint64(_STEP)  # [count]
     bits = tf.bitwise.right_shift(_mix(starts[:, tf.newaxis] + steps), _uint64(11))
@@ -132,16 +113,7 @@ def _uint64(number: int) -> tf.Tensor:
 
 
 def _choose_pieces(is_candidate: tf.Tensor, num_to_predict: tf.Tensor, order: tf.Tensor, num_slots: int) -> tf.Tensor:
-    """Choose the first wordpieces in a random order.
-
-    Args:
-      is_candidate: bool [B, S].
-      num_to_predict: int32 [B].
-      order: [B, S], the order.
-
-    Returns:
-      int32 [B, P], ascending; S in unused slots.
-    """
+    """Choose the first num_to_predict [B] candidates [B, S] in an order [B, S]: int32 [B, P], S in unused slots."""
     num_positions = tf.shape(is_candidate)[1]
     first, positions = tf.math.top_k(-tf.where(is_candidate, order, _NEVER), tf.minimum(num_slots, num_positions))
     is_chosen = (tf.range(tf.shape(first)[1]) < num_to_predict[:, tf.newaxis]) & (first > -_NEVER)
@@ -173,7 +145,6 @@ def _choose_words(
 
 
 def _in_slots(positions: tf.Tensor, num_slots: int, unused: tf.Tensor) -> tf.Tensor:
-    """Sort positions, and truncate or pad them to the number of slots."""
     positions = tf.sort(positions, axis=1)[:, :num_slots]
     filled = tf.pad(positions, [[0, 0], [0, num_slots - tf.shape(positions)[1]]], constant_values=unused)
     return tf.ensure_shape(filled, [None, num_slots])
@@ -182,17 +153,9 @@ def _in_slots(positions: tf.Tensor, num_slots: int, unused: tf.Tensor) -> tf.Ten
 def first_fit(lengths: tf.Tensor, num_left: tf.Tensor) -> tf.Tensor:
     """Select items in order; an item that exceeds the remaining room is skipped, and later ones are tried.
 
-    Each round selects as many consecutive open items as fit. The room only shrinks, so all items longer than it are
-    rejected, including the first that did not fit. There are at most as many rounds as distinct lengths, usually two or
-    three.
-
-    Args:
-      lengths: int32 [B, S]; 0 for no item.
-      num_left: int32 [B], initial room.
-
-    Returns:
-      bool [B, S], True for selected items.
-    Example: lengths 2 4 1 1 and room 4 select the first, third and fourth item.
+    Lengths are int32 [B, S], 0 for no item, and the room is int32 [B]; lengths 2 4 1 1 and room 4 select the first,
+    third and fourth item. Each round selects as many consecutive open items as fit. The room only shrinks, so all items
+    longer than it are rejected, including the first that did not fit. Usually two or three rounds are enough.
     """
 
     def is_any_open(is_taken, is_open, num_left):

@@ -32,16 +32,12 @@ def shuffle(items: MutableSequence, rng: Random) -> None:
 
 
 class MaskedSequence(NamedTuple):
-    """A sequence with masked wordpieces, and their original ids."""
-
     ids: list[int]  # the sequence, with masked wordpieces replaced
     positions: list[int]  # positions of the masked wordpieces, ascending
     labels: list[int]  # their original ids, one per position
 
 
 class MaskingVocabulary(NamedTuple):
-    """Token ids needed for masking."""
-
     kept: list[int]  # [CLS] and [SEP], which are never masked
     mask: int  # [MASK]
     wordpieces: list[int]  # candidates for random replacement, in file order without duplicates
@@ -50,7 +46,6 @@ class MaskingVocabulary(NamedTuple):
 
     @classmethod
     def from_vocabulary(cls, vocabulary: Vocabulary) -> "MaskingVocabulary":
-        """Look up the ids."""
         *kept, mask = vocabulary.require(vocab.CLS, vocab.SEP, vocab.MASK)
         continues_word = {index for piece, index in vocabulary.token_to_id.items() if vocabulary.continues_word(piece)}
         wordpieces = list(vocabulary.token_to_id.values())
@@ -77,10 +72,7 @@ BERT_REPLACEMENTS = Replacements()
 
 
 def num_predictions(length: int, *, masked_lm_prob: float, max_predictions_per_seq: int) -> int:
-    """Return the maximum number of wordpieces to mask for a sequence length, including [CLS] and [SEP]; at least 1.
-
-    Example: at 15%, 4 of 30 wordpieces and 8 of 50, since Python rounds 4.5 and 7.5 to the even number.
-    """
+    """At 15%, mask 4 of 30 wordpieces and 8 of 50, since Python rounds 4.5 and 7.5 to the even number."""
     return min(max_predictions_per_seq, max(1, round(length * masked_lm_prob)))
 
 
@@ -101,15 +93,7 @@ class Masker:
         max_ngram_length: int = 1,
         replacements: Replacements = BERT_REPLACEMENTS,
     ):
-        """Look up the ids needed for masking.
-
-        Args:
-          vocabulary: its [CLS] and [SEP] are never masked.
-          masked_lm_prob: fraction of the wordpieces to mask, including [CLS] and [SEP] in the count.
-          max_ngram_length: with `whole_word`, maximum number of adjacent words masked together; length n is drawn with
-            a probability proportional to 1/n.
-          replacements: fractions of [MASK], random and unchanged wordpieces.
-        """
+        """With `whole_word`, n <= max_ngram_length adjacent words are masked together with a probability ~ 1/n."""
         (self._kept, self._mask, self._wordpieces, self._continues_word, self._parts_texts) = (
             MaskingVocabulary.from_vocabulary(vocabulary)
         )
@@ -120,11 +104,7 @@ class Masker:
         self._ngram_limits = [sum(lengths[:number]) / sum(lengths) for number in range(1, max_ngram_length)]
 
     def mask(self, ids: Sequence[int], rng: Random) -> MaskedSequence:
-        """Mask wordpieces of a sequence.
-
-        Args:
-          ids: the sequence, including [CLS] and [SEP].
-        """
+        """Mask wordpieces of a sequence with [CLS] and [SEP], which are counted but never masked."""
         num_to_predict = num_predictions(len(ids), **self._limits)
         choose = self._choose
         if self._whole_word:

@@ -52,10 +52,8 @@ def training_batches(
     batches as an uninterrupted one.
 
     Args:
-      batch_size: examples per batch, over all replicas; a batch may span two epochs. A `TokenBudget`, which needs
-        `lengths`, gives batches of different sizes.
-      lengths: from `padded_lengths`, for batches of similar lengths, each truncated to the shortest of these that
-        holds it; None truncates nothing.
+      batch_size: examples over all replicas; a batch may span two epochs.
+      lengths: from `padded_lengths`, for batches of similar lengths, truncated to these; a `TokenBudget` needs them.
       is_repeated_late: choose batches of similar lengths among at most an epoch, so that they seldom hold a record
         twice; of small files they otherwise hold copies of few records.
     """
@@ -86,12 +84,11 @@ def _batches_within(
     start_record: int,
     lengths: Sequence[int],
 ) -> tf.data.Dataset:
-    """Create batches of different sizes; a resumed run skips the used ones in its first pool."""
     pool_size = _pool_size(budget, schema, num_records, lengths)
     first_pool, num_used = divmod(start_record, pool_size)
     pools = _training_batches(paths, schema, pool_size, num_records, seed, first_pool * pool_size)
 
-    def rows_and_sizes(extents, number, num_used):
+    def rows_and_sizes(extents, number, num_used):  # a resumed run skips the used batches of its first pool
         batches = budget.split(extents, lengths, _seed_of_pool(seed, number))
         sizes = np.array([len(rows) for rows in batches])
         is_left = np.cumsum(sizes) > num_used
@@ -121,8 +118,6 @@ def _seed_of_pool(seed: int, number: int) -> str:
 
 
 class BatchSize(NamedTuple):
-    """Size of a batch."""
-
     num_examples: int  # examples over all replicas
     num_positions: int  # positions of all examples, padding included
     num_tokens: int  # positions excluding padding
@@ -160,9 +155,8 @@ def _training_batches(
     *,
     decoded: RecordSchema | None = None,
 ) -> tf.data.Dataset:
-    """Return batches in file order, with all fields, or only those in `decoded`."""
     first_epoch, skipped = divmod(start_record, num_records)
-    files = _with_compression(paths)
+    files = list(paths), [compression_type(path) for path in paths]
 
     def epoch(number):
         # This graph's seed also goes into `shuffle`; the process's seed would change it. TensorFlow cannot combine a
@@ -185,11 +179,6 @@ def _training_batches(
     return batches.map((decoded or schema).decode, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def _with_compression(paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the arguments of `TFRecordDataset` for each file: its name and compression."""
-    return list(paths), [compression_type(path) for path in paths]
-
-
 def _similar_lengths(
     pool: dict[str, tf.Tensor],
     schema: RecordSchema,
@@ -197,7 +186,6 @@ def _similar_lengths(
     batch_size: int,
     seed: Sequence[tf.Tensor | int],
 ) -> tf.data.Dataset:
-    """Split a pool of records into batches of similar lengths, in random order."""
     extents = _extents(pool["input_mask"])
     batches_of_rows = tf.reshape(tf.argsort(extents, stable=True), [-1, batch_size])
     batches_of_rows = tf.random.experimental.stateless_shuffle(batches_of_rows, seed=seed)
@@ -258,15 +246,13 @@ def evaluation_batches(
 ) -> tf.data.Dataset:
     """Read records once, in file order; batches are padded with empty examples, and none is dropped.
 
-    Args:
-      lengths: from `padded_lengths`, for batches of similar lengths: a multiple of `batch_size` examples for short
-        texts, and the remaining examples of a length in its last batch. None truncates nothing.
+    With `lengths` (from `padded_lengths`), batches have similar lengths: a multiple of `batch_size` examples for short
+    texts, and the remaining examples of a length in its last batch.
 
-    Returns:
-      A dataset of dicts, name to tensor [batch_size, ...], with `is_real_example` int32 [batch_size], 0 for padding
-      examples, and `record_index` int32 [batch_size], the index of the record among those read.
+    Adds `is_real_example`, int32 [B], 0 for padding, and `record_index`, int32 [B], among the records read.
     """
-    records = tf.data.Dataset.from_tensor_slices(_with_compression(paths)).flat_map(tf.data.TFRecordDataset)
+    files = list(paths), [compression_type(path) for path in paths]
+    records = tf.data.Dataset.from_tensor_slices(files).flat_map(tf.data.TFRecordDataset)
     if numbers is not None:
         records = records.skip(numbers.start).take(len(numbers))
     if max_batches is not None:

@@ -57,7 +57,6 @@ _HEADERS = _HeaderTable()
 
 
 def frame(record: bytes) -> bytes:
-    """Return a record in on-disk format."""
     return b"".join((_HEADERS[len(record)], record, _CHECKSUM.pack(_masked_checksum(record))))
 
 
@@ -104,16 +103,12 @@ def read_records(path: str) -> Iterator[bytes]:
 
 
 class DamagedRecordError(UserError):
-    """A record cannot be read."""
-
     def __init__(self, path: str, number: int):
-        """Create the message for a record number, counted from 0."""
         self.what = f"{path}: record {number} (counted from 0) is damaged or truncated"  # the message without advice
         super().__init__(f"{self.what}; is it a complete TFRecord file? Create it again")
 
 
 def empty(path: str) -> UserError:
-    """Return the error for a file without records."""
     return UserError(f"{path} is empty; was it written completely?")
 
 
@@ -125,7 +120,7 @@ def length_on_disk(data: Any, position: int) -> int:
 
 
 def _read_record(read: Callable[[int], bytes]) -> bytes | None:
-    """Read the next record; None at the end. Raises ValueError if it is truncated."""
+    """Read the next record; None at the end."""
     header = read(_HEADER.size)
     if not header:
         return None
@@ -147,13 +142,11 @@ class RecordWriter:
     """
 
     def __init__(self, paths: Sequence[str], compression: str = "none"):
-        """Set the output files; their folders must exist."""
         self._paths = list(paths)
         self._compression = compression
         self._num_written = 0
 
     def __enter__(self) -> "RecordWriter":
-        """Open the files under temporary names."""
         with contextlib.ExitStack() as stack:
             self._sinks = stack.enter_context(writing.atomic_writes(self._paths, "wb"))
             if self._compression == GZIP:
@@ -162,7 +155,6 @@ class RecordWriter:
         return self
 
     def write(self, record: bytes) -> None:
-        """Write a record to the next file in turn."""
         self._sinks[self._num_written % len(self._sinks)].write(frame(record))
         self._num_written += 1
 
@@ -171,8 +163,6 @@ class RecordWriter:
 
 
 class RecordFile(NamedTuple):
-    """A TFRecord file, with options to read and write it."""
-
     path: str  # the file
     schema: RecordSchema  # the record schema, sized
     # padded lengths for batches of similar records, see `pipeline.training_batches`; None pads nothing
@@ -211,7 +201,6 @@ class RecordSpool:
         self._ends.append(self._ends[-1] + len(record))
 
     def shuffled(self, rng: Random) -> Iterator[bytes]:
-        """Read all records in the order of `rng.shuffle`."""
         order = array("q", range(len(self)))
         shuffle(order, rng)
         self._file.flush()
@@ -221,7 +210,6 @@ class RecordSpool:
 
 
 def manifest_path(path: str) -> str:
-    """Return the path of the manifest of a file written by `write_cached`."""
     return f"{path}.json"
 
 
@@ -290,7 +278,6 @@ def check_first_record(path: str, schema: RecordSchema) -> None:
 
 
 def check_records(records: Iterable[bytes], schema: RecordSchema | None, path: str) -> None:
-    """Read records, and check each against a schema."""
     for number, record in enumerate(records):
         if schema is not None:
             try:

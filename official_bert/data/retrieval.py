@@ -32,16 +32,10 @@ class BeirCorpus:
     """A corpus that is read and checked anew in each iteration, without keeping it in memory."""
 
     def __init__(self, path: str, judged: Mapping[str, str]):
-        """Create the corpus; nothing is read yet.
-
-        Args:
-          judged: the ids of judged documents, each of which must occur once, with the location of its first judgment
-            for error messages.
-        """
+        """Judged documents, by id, must occur once; their values are the places of their first judgments."""
         self._path, self._judged = path, judged
 
     def __iter__(self) -> Iterator[Passage]:
-        """Yield the documents."""
         missing = dict(self._judged)
         for row, passage in _texts(self._path):
             if passage.id in self._judged and missing.pop(passage.id, None) is None:
@@ -52,13 +46,7 @@ class BeirCorpus:
 
 
 def read_beir(folder: str, split: str) -> tuple[dict[str, str], BeirCorpus, dict[str, dict[str, float]]]:
-    """Read a collection.
-
-    Returns:
-      queries: the text of each judged query, by id.
-      corpus: an iterable of the documents; memory use does not grow with their number.
-      qrels: for each query, in file order, the scores of its judged documents, by id.
-    """
+    """Return the texts of the judged queries, the documents, and for each query the scores of its judged documents."""
     qrels_path = os.path.join(folder, "qrels", f"{split}.tsv")
     if not files.exists(qrels_path):
         raise UserError(f"{qrels_path} does not exist; the BEIR layout keeps the judgments of split {split!r} there")
@@ -91,7 +79,6 @@ def _texts(path: str) -> Iterator[tuple[Row, Passage]]:
 
 
 def _judgments(path: str) -> Iterator[tuple[Row, str, str, float]]:
-    """Yield the row, the query's id, the document's id and the score of each judgment."""
     rows = read_tsv(path)
     header = next(rows, None)
     if header is None:
@@ -127,11 +114,7 @@ class Bm25Weights(NamedTuple):
 
     @classmethod
     def fit(cls, sentences: Iterable[Sequence[int]], vocab_size: int) -> "Bm25Weights":
-        """Compute the weights by counting the wordpieces of sentences.
-
-        Args:
-          sentences: the ids of each sentence, without [CLS] and [SEP].
-        """
+        """Count the wordpieces of sentences, given without [CLS] and [SEP]."""
         num_sentences = total_length = 0
         num_with: Counter[int] = Counter()
         for input_ids in sentences:

@@ -39,7 +39,6 @@ VARINTS = _VarintTable()
 
 
 def delimited(tag: bytes, payload: bytes) -> bytes:
-    """Return a field of bytes, a string or a message."""
     return tag + VARINTS[len(payload)] + payload
 
 
@@ -66,8 +65,6 @@ def fields(message: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """A feature of a record."""
-
     name: str  # the feature's name on disk, in the model and in serving
     # lengths, or letters that `RecordSchema.sized` replaces; () is a single number, [1] on disk. A second
     # dimension is for a vector per position
@@ -118,7 +115,6 @@ class RecordSchema:
     """
 
     def __init__(self, *fields: Field, unwanted: Mapping[str, str] | None = None):
-        """Combine fields."""
         self.fields = fields
         self._unwanted = unwanted or {}
 
@@ -128,7 +124,7 @@ class RecordSchema:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of a record in memory: four per value."""
+        """Bytes of a record in memory."""
         return sum(4 * field.length for field in self.fields)
 
     def sized(self, **lengths: int) -> "RecordSchema":
@@ -146,16 +142,10 @@ class RecordSchema:
         )
 
     def with_fields(self, *fields: Field) -> "RecordSchema":
-        """Return the schema with more fields appended."""
         return RecordSchema(*self.fields, *fields, unwanted=self._unwanted)
 
     def encode(self, values: Mapping[str, Sequence]) -> bytes:
-        """Serialize a record.
-
-        Args:
-          values: name to numbers, at most as many as the field's length; the rest is padded with 0. Integers below 128
-            may be given as `bytes`, one per byte, and floats as a float32 array, which is fastest.
-        """
+        """Serialize a record, padded with 0; integers below 128 may be `bytes`, and floats a float32 array."""
         parts = []
         for name, length, is_trimmed, serialize, prefixes in self._encoders:
             numbers = values[name]
@@ -168,7 +158,7 @@ class RecordSchema:
 
     @functools.cached_property
     def _encoders(self) -> list[tuple]:
-        """Precomputed facts about each field for `encode`, which would otherwise spend most of its time in calls."""
+        """Facts about each field for `encode`, which would otherwise spend most of its time in calls."""
         return [
             (
                 field.name,
@@ -181,14 +171,7 @@ class RecordSchema:
         ]
 
     def decode(self, serialized: Any) -> dict[str, Any]:
-        """Parse a batch of records in the TensorFlow graph.
-
-        Args:
-          serialized: string [B].
-
-        Returns:
-          Name to tensor [B, *shape]; integers as int32.
-        """
+        """Parse a batch of records, string [B], in the graph to tensors [B, *shape]; integers as int32."""
         import tensorflow as tf  # writing does not need TensorFlow
 
         features = tf.io.parse_example(serialized, {field.name: _specification(field) for field in self.fields})

@@ -27,7 +27,6 @@ class Corpus:
         self.documents: list[range] = []  # sentence range of each document
 
     def add_document(self, sentence_lengths: np.ndarray, ids: np.ndarray) -> None:
-        """Add a document: int32, number of wordpieces per sentence, and the wordpieces of all sentences."""
         first = len(self.starts) - 1
         self.starts.extend(itertools.accumulate(sentence_lengths.tolist(), initial=self.starts.pop()))
         self.documents.append(range(first, len(self.starts) - 1))
@@ -39,8 +38,6 @@ class Corpus:
 
 
 class SentencePair(NamedTuple):
-    """Two text segments, and whether the second one follows the first."""
-
     first: array  # ids, at least one
     second: array  # ids, at least one
     is_negative: bool  # True if the second segment is random or precedes the first
@@ -50,11 +47,9 @@ class SentencePair(NamedTuple):
 def full_sentences(
     corpus: Corpus, document_index: int, *, max_num_wordpieces: int, short_seq_prob: float, rng: Random
 ) -> Iterator[array]:
-    """Split a document into segments of as many whole sentences as fit, for pretraining without next sentences.
+    """Split a document into segments of as many whole sentences as fit (RoBERTa, section 4.2, "DOC-SENTENCES").
 
     A sentence that is too long is split where the segment is full; its rest begins the next segment. No text is lost.
-
-    Source: RoBERTa, section 4.2, "DOC-SENTENCES".
     """
     starts, document = corpus.starts, corpus.documents[document_index]
     length = _target_length(max_num_wordpieces, short_seq_prob, rng)
@@ -69,15 +64,12 @@ def full_sentences(
 def sentence_pairs(
     corpus: Corpus, document_index: int, *, max_num_wordpieces: int, short_seq_prob: float, rng: Random
 ) -> Iterator[SentencePair]:
-    """Split a document into sentence pairs.
+    """Split a document into sentence pairs, as the reference's create_instances_from_document (BERT, appendix A.2).
 
     Sentences are collected until they fill a sequence; a random number of them is the first segment. The second segment
     is the rest or, half of the time, as many sentences from a random place in another document; the rest then begins
-    the next pair. For example, sentences s1 s2 s3 may give (s1 s2, r7 r8, random) and then (s3, ...).
-
-    The caller may draw from `rng` between two pairs; the reference masks each pair before it creates the next.
-
-    Source: BERT paper, appendix A.2; the reference's create_instances_from_document.
+    the next pair. For example, sentences s1 s2 s3 may give (s1 s2, r7 r8, random) and then (s3, ...). The caller may
+    draw from `rng` between two pairs; the reference masks each pair before it creates the next.
     """
     starts = corpus.starts
     document = corpus.documents[document_index]
@@ -114,12 +106,10 @@ def ordered_pairs(
     rng: Random,
     continues_word: Container[int] = (),
 ) -> Iterator[SentencePair]:
-    """Split a document into pairs of consecutive segments, swapped half of the time.
+    """Split a document into pairs of consecutive segments, swapped half of the time (ALBERT paper, section 3.1).
 
     Sentences are collected as in `sentence_pairs`; a random number of them is one segment, the rest the other. A single
     sentence, because it fills a sequence or the document ends, is split between two words; a single word gives no pair.
-
-    Source: ALBERT paper, section 3.1, "Inter-sentence coherence loss".
     """
     starts, document = corpus.starts, corpus.documents[document_index]
     target_length = _target_length(max_num_wordpieces, short_seq_prob, rng)
@@ -141,7 +131,6 @@ def ordered_pairs(
 
 
 def _target_length(max_num_wordpieces: int, short_seq_prob: float, rng: Random) -> int:
-    """Draw the target sequence length for a document."""
     return rng.randint(2, max_num_wordpieces) if rng.random() < short_seq_prob else max_num_wordpieces
 
 

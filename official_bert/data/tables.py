@@ -26,8 +26,6 @@ _BUFFER_BYTES = 1 << 20  # per column
 
 
 class Row(NamedTuple):
-    """A row of a table."""
-
     number: int  # index of the row, from 0
     where: str  # file and line, for messages
     cells: list[str]  # its columns; empty if the row is blank or unreadable
@@ -44,7 +42,6 @@ class Keys(NamedTuple):
 
     @property
     def required(self) -> list[str]:
-        """The names of the required columns."""
         return [*self.texts, *([] if self.label is None else [self.label])]
 
     def cells(self, values: Mapping[str, Any]) -> list[str]:
@@ -84,7 +81,6 @@ def _object(line: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _explained_json() -> Iterator[None]:
-    """Convert errors about a line of JSON to messages."""
     try:
         yield
     except UserError:
@@ -116,7 +112,6 @@ def find_table(path: str) -> str:
 
 
 def check_table(path: str, table_format: str | None, keys: Keys) -> None:
-    """Check a file before its rows are read."""
     if table_format == "parquet":
         with open_parquet(path) as table:
             table.check_columns(keys.texts, keys.label)
@@ -134,7 +129,6 @@ def read_table(path: str, table_format: str, keys: Keys) -> Iterator[Row]:
 def read_objects(
     path: str, table_format: str, columns: Sequence[str], *, optional: Sequence[str] = (), has_header: bool = True
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Read the rows of a table whose cells may have any structure."""
     read = {"jsonl": _json_objects, "parquet": _parquet_objects}.get(table_format)
     rows = read(path) if read else _cells_by_name(path, table_format, columns, optional, has_header)
     is_empty = True
@@ -213,7 +207,6 @@ def column_number(name: str, header: Row) -> int:
 
 
 def parse_score(cell: str, where: str, hint: str = "", max_score: float = math.inf) -> float:
-    """Return the number in a cell; `hint` is appended to the error message if it is not a number."""
     try:
         score = float(cell)
     except ValueError as error:
@@ -255,7 +248,6 @@ def read_csv(path: str) -> Iterator[Row]:
 
 
 def read_jsonl(path: str, keys: Keys) -> Iterator[Row]:
-    """Read a JSON object from each line."""
     for number, line in enumerate(_lines(path)):
         cells, mistake = [], None
         try:
@@ -266,7 +258,6 @@ def read_jsonl(path: str, keys: Keys) -> Iterator[Row]:
 
 
 def read_parquet(path: str, keys: Keys) -> Iterator[Row]:
-    """Read columns from a Parquet file."""
     with open_parquet(path) as table:
         table.check_columns(keys.texts, keys.label)
         names = keys.required + [keys.optional] * (table.column_names.count(keys.optional) == 1)
@@ -299,7 +290,6 @@ def read_nsmc(path: str) -> Iterator[Row]:
 
 
 def without_trailing_blank_rows(rows: Iterable[Row]) -> Iterator[Row]:
-    """Skip blank rows at the end of a table."""
     blank: list[Row] = []
     for row in rows:
         if row.cells or row.mistake:
@@ -319,7 +309,6 @@ def _lines(path: str) -> Iterator[str]:
 
 
 def _optional_cell(value: Any) -> str:
-    """Convert a JSON value such as an id to text; "" if missing."""
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, default=str)
@@ -346,8 +335,7 @@ class ParquetReader:
     """Rows of a file, or of some of its row groups."""
 
     def __init__(self, path: str, file: Any):
-        """Set the open file; see `open_parquet`."""
-        self.path = path  # the file
+        self.path = path
         self._file = file
         metadata = file.metadata
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
@@ -381,7 +369,6 @@ class ParquetReader:
                 raise UserError(f"{self.path}: the column {name!r} holds {kind}; a text must be a string")
 
     def rows(self, columns: Sequence[str], groups: range | None = None) -> Iterator[tuple[int, tuple]]:
-        """Read some columns."""
         groups = range(len(self.group_rows)) if groups is None else groups
         number = sum(self.group_rows[: groups.start])
         with _explained(self.path, f"after row {number}"):
@@ -432,7 +419,6 @@ def open_parquet(path: str) -> Iterator[ParquetReader]:
 
 @contextlib.contextmanager
 def _explained(path: str, where: str) -> Iterator[None]:
-    """Convert pyarrow's errors about a file to messages that name it."""
     import pyarrow as pa
 
     try:

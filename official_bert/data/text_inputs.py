@@ -32,15 +32,11 @@ _BLOCK_BYTES = 1 << 20
 
 
 class TextOrPair(NamedTuple):
-    """A text or text pair."""
-
-    text_a: str  # the text, or the first text of the pair
-    text_b: str | None = None  # the second text of the pair; None for a single text
+    text_a: str
+    text_b: str | None = None  # None for a single text
 
 
 class TextSource(NamedTuple):
-    """A source of texts."""
-
     path: str  # a file, or "-" for standard input
     # table columns of the text or of the two texts of a pair: names, or digits for a number from 0; JSON Lines
     # keys or Parquet names. None reads lines
@@ -57,11 +53,9 @@ class TextSource(NamedTuple):
 
     @property
     def readable_path(self) -> str:
-        """The name to open."""
         return _STANDARD_INPUT if self.path == STANDARD_STREAM else self.path
 
     def check(self) -> None:
-        """Raise if the file does not exist or its format is unknown."""
         if not self.is_stream and not files.exists(self.path):
             raise UserError(f"{self.parameter}: there is no {self.path}; check the path")
         table_format = self._format()

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import ModuleType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from absl import logging
 
@@ -26,18 +26,11 @@ SPECIAL_PIECES = (vocab.PAD, vocab.UNK, vocab.CLS, vocab.SEP, vocab.MASK)
 _UNUSED = re.compile(r"\[unused[0-9]*\]")
 
 
-class CorpusFlags(Protocol):
-    """Flags for reading the files of a corpus."""
-
-    input_format: str
-    text_field: str
-    text_settings: TextSettings
-
-
-def count_corpus_words(paths: Sequence[str], flags: CorpusFlags) -> Counter[str]:
-    """Count the words of files, with progress; returns word to number of occurrences."""
-    parts = corpus_parts(paths, file_format=flags.input_format, text_field=flags.text_field)
-    word_counts = count_words((line for _, line in read_lines(parts)), flags.text_settings)
+def count_corpus_words(
+    paths: Sequence[str], settings: TextSettings, *, input_format: str, text_field: str
+) -> Counter[str]:
+    parts = corpus_parts(paths, file_format=input_format, text_field=text_field)
+    word_counts = count_words((line for _, line in read_lines(parts)), settings)
     if not word_counts:
         raise UserError("the text has no words")
     logging.info("%s distinct words in %d file(s)", f"{len(word_counts):,}", len(paths))
@@ -62,14 +55,11 @@ def learn_vocab(
     word_counts: Counter[str], *, vocab_size: int, min_frequency: int = 2, max_characters: int = 1000
 ) -> list[str]:
     """Learn wordpieces; equal counts give equal vocabularies, regardless of the order of the text."""
-    if not word_counts:
-        raise UserError("the text has no words")
     learner = _learner()
     # The learner reads at most five million words; the order breaks frequency ties.
     in_fixed_order = sorted(word_counts.items(), key=lambda item: (-item[1], item[0]))
 
-    def learn(threshold: int) -> list[str]:
-        """Return the pieces that occur at least `threshold` times, and every single character."""
+    def learn(threshold: int) -> list[str]:  # the pieces that occur so often, and every single character
         return learner.learn(
             in_fixed_order,
             vocab_size=vocab_size,
@@ -122,8 +112,6 @@ class VocabularyChange(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """Statistics on how a vocabulary splits a text."""
-
     num_words: int  # number of words of the text
     num_wordpieces: int  # number of their wordpieces; an unknown word counts as one
     num_unknown: int  # number of unknown words
@@ -136,9 +124,6 @@ class Coverage(NamedTuple):
 
 
 def coverage(tokens: Collection[str], word_counts: Mapping[str, int]) -> Coverage:
-    """Count how a vocabulary splits the words of a text."""
-    if not word_counts:
-        raise UserError("the text has no words")
     tokenizer = WordpieceTokenizer(set(tokens))
     num_wordpieces = num_unknown = 0
     for word, count in word_counts.items():
@@ -161,13 +146,13 @@ def extended(
     num_new_tokens: int,
     use_unused: bool,
 ) -> VocabularyChange:
-    """Add the wordpieces to a vocabulary that shorten a text most.
-
-    Each use of a candidate, with all candidates in the vocabulary, saves the number of old wordpieces it replaces minus
-    one; if these are unknown, it saves its number of characters.
-    """
+    """Add the wordpieces to a vocabulary that shorten a text most; see `_savings`."""
     old = WordpieceTokenizer(vocabulary.token_to_id)
-    parts = {piece: _split(old, piece) for piece in learned if piece not in vocabulary.token_to_id}
+    parts = {
+        piece: old.split_word(piece.removeprefix(CONTINUATION), is_continuation=piece.startswith(CONTINUATION))
+        for piece in learned
+        if piece not in vocabulary.token_to_id
+    }
     savings = _savings(vocabulary, parts, word_counts)
     chosen = sorted(savings, key=lambda piece: (-savings[piece], piece))[:num_new_tokens]
     tokens = tokens_by_id(vocabulary)
@@ -183,15 +168,14 @@ def extended(
     return VocabularyChange(tokens, sources)
 
 
-def _split(tokenizer: WordpieceTokenizer, piece: str) -> list[str]:
-    is_continuation = piece.startswith(CONTINUATION)
-    return tokenizer.split_word(piece.removeprefix(CONTINUATION), is_continuation=is_continuation)
-
-
 def _savings(
     vocabulary: Vocabulary, parts: Mapping[str, Sequence[str]], word_counts: Mapping[str, int]
 ) -> Counter[str]:
-    """Count the wordpieces of a text that each candidate saves; see `extended`."""
+    """Count the wordpieces of a text that each candidate saves.
+
+    Each use of a candidate, with all candidates in the vocabulary, saves the number of old wordpieces it replaces minus
+    one; if these are unknown, it saves its number of characters.
+    """
     tokenizer = WordpieceTokenizer(vocabulary.token_to_id.keys() | parts.keys())
     savings: Counter[str] = Counter()
     for word, count in word_counts.items():
@@ -210,8 +194,6 @@ def pruned(
 
     With `min_count=1` the text is tokenized as before, since every match is a used wordpiece.
     """
-    if not word_counts:
-        raise UserError("the text has no words")
     tokenizer = WordpieceTokenizer(vocabulary.token_to_id)
     used: Counter[str] = Counter()
     for word, count in word_counts.items():

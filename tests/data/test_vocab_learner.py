@@ -53,5 +53,3 @@ def test_a_larger_size_gives_more_pieces(lines):
 def test_too_small_a_size_is_refused(lines):
     with pytest.raises(UserError, match="vocab_size=20 is too small: the single characters"):
         learn_vocab(count_words(lines, TextSettings()), vocab_size=20)
-    with pytest.raises(UserError, match="no words"):
-        learn_vocab(Counter(), vocab_size=100)

@@ -5,7 +5,7 @@ import os
 import sys
 
 from official_bert import __version__
-from official_bert.commands import GROUPS, NAMES, all_commands, start
+from official_bert.commands import GROUPS, NAMES, RENAMED, all_commands, start
 from official_bert.options.command import exiting_with_one_line
 from official_bert.support.errors import UserError
 
@@ -44,6 +44,8 @@ def _what_is_wrong(name: str | None) -> str:
         return "no script is given"
     if name.startswith("-"):
         return f"the first argument must be the name of a script, not {name!a}"
+    if name in RENAMED:
+        return f"{name} is now {RENAMED[name]}"
     similar = difflib.get_close_matches(os.path.basename(name).removesuffix(".py"), NAMES, n=1)
     return f"there is no script {name!a}" + (f" (did you mean {similar[0]}?)" if similar else "")
 

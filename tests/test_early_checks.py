@@ -72,7 +72,6 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
             "output_file": absent,
             "max_seq_length": 64,
         },
-        "mine_paraphrases": {**files_of_model, "corpus_file": corpus_file, "output_file": absent, "max_seq_length": 64},
         "word_vectors": {**files_of_model, "input_file": corpus_file, "word": "town", "max_seq_length": 64},
         "score_sentences": {
             **files_of_model,
@@ -162,8 +161,8 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("mine_hard_negatives", {"pairs_file": absent}, "--pairs_file: there is no"),
         ("mine_hard_negatives", {"corpus_file": absent}, "--corpus_file: there is no"),
         ("mine_hard_negatives", {"output_file": f"{absent}/a.tsv"}, "does not exist"),
-        ("mine_paraphrases", {"layers": "0,3"}, "--layers=0,3: there is no layer 3"),
-        ("mine_paraphrases", {}, "nothing"),
+        ("mine_hard_negatives", {"layers": "0,3"}, "--layers=0,3: there is no layer 3"),
+        ("mine_hard_negatives", {"pairs_file": None, "corpus_file": corpus_file, "paraphrases": True}, "nothing"),
         ("word_vectors", {"input_file": absent}, "--input_file: there is no"),
         ("word_vectors", {"layers": "-4"}, "--layers=-4: there is no layer -4"),
         ("word_vectors", {"image_file": f"{absent}/a.png"}, "does not exist"),
@@ -206,7 +205,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
     ]
     is_other = f"other.txt is not the vocabulary that --init_checkpoint={mixed['init_checkpoint']} was trained with"
     plain = (
-        "answer fill_mask extract_features sentence_similarity mine_hard_negatives mine_paraphrases word_vectors "
+        "answer fill_mask extract_features sentence_similarity mine_hard_negatives word_vectors "
         "score_sentences view_attention edit_checkpoint edit_vocab"
     )
     readers = {

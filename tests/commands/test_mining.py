@@ -1,4 +1,4 @@
-"""`mine_hard_negatives` and `mine_paraphrases`, from input files to output files, with a tiny encoder."""
+"""`mine_hard_negatives`, also with --paraphrases, from input files to output files, with a tiny encoder."""
 
 import itertools
 import json
@@ -6,9 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from official_bert.commands import mine_hard_negatives, mine_paraphrases
-from official_bert.commands.mine_hard_negatives import HardNegativeConfig
-from official_bert.commands.mine_paraphrases import ParaphraseConfig
+from official_bert.commands.mine_hard_negatives import MiningConfig, check, run
 from official_bert.commands.sentence_similarity import SimilarityConfig
 from official_bert.commands.sentence_similarity import run as rank
 from tests.conftest import assert_refused
@@ -25,16 +23,16 @@ def corpus(tmp_path):
 
 @pytest.fixture
 def mined(files_of_model, corpus, tmp_path):
-    """Return a function that runs a command on the corpus and returns its output."""
+    """Return a function that runs the command on the corpus and returns its output."""
 
-    def run(command, **flags):
+    def mine(**flags):
         target = tmp_path / "mined"
-        config = command.COMMAND.config_class(**files_of_model, **{**corpus, "output_file": str(target), **flags})
-        command.check(config)
-        command.run(config)
+        config = MiningConfig(**files_of_model, **{**corpus, "output_file": str(target), **flags})
+        check(config)
+        run(config)
         return target.read_text()
 
-    return run
+    return mine
 
 
 @pytest.fixture
@@ -58,7 +56,7 @@ def test_pairs_get_the_negatives_that_sentence_similarity_ranks_first(mined, cos
     (tmp_path / "pairs.csv").write_text("query,passage\n" + "".join(f"{a},{b}\n" for a, b in pairs))
     columns = {"anchor_column": "query", "positive_column": "passage", "pairs_file": str(tmp_path / "pairs.csv")}
     flags = {**columns, "num_negatives": 2, "output_format": "jsonl", "index_dir": str(tmp_path / "index")}
-    found = [json.loads(line) for line in mined(mine_hard_negatives, **flags).splitlines()]
+    found = [json.loads(line) for line in mined(**flags).splitlines()]
     of_crates, of_before = cosines("the crates"), cosines("before")
     # No duplicates of the anchor's two positives, and no passages that differ in case.
     first = [text for text in of_crates if text in (PASSAGES[1], PASSAGES[4])]
@@ -67,14 +65,14 @@ def test_pairs_get_the_negatives_that_sentence_similarity_ranks_first(mined, cos
     nearest = [text for text in of_before if text != PASSAGES[1]]
     assert found[1]["negative_1"].casefold() == nearest[0].casefold()
     # With too few negatives a pair is omitted; white space within texts of a table becomes a space.
-    table = mined(mine_hard_negatives, **columns, num_negatives=4).splitlines()
+    table = mined(**columns, num_negatives=4).splitlines()
     header = ["anchor", "positive", *(f"negative_{number}" for number in range(1, 5))]
     assert table[0].split("\t") == header and [row.split("\t")[0] for row in table[1:]] == ["before"]
     assert "the harbour before the town" in table[1].split("\t")
 
 
 def test_paraphrases_list_each_pair_once_best_first(mined, cosines):
-    rows = [line.split("\t") for line in mined(mine_paraphrases, min_cosine=-1.0).splitlines()]
+    rows = [line.split("\t") for line in mined(paraphrases=True, min_cosine=-1.0).splitlines()]
     assert rows.pop(0) == ["cosine", "line_1", "sentence_1", "line_2", "sentence_2"]
     assert rows[0] == ["1.0", "3", "the town", "4", "The town"]
     assert {(int(row[1]), int(row[3])) for row in rows} == set(itertools.combinations(range(1, 6), 2))
@@ -83,7 +81,7 @@ def test_paraphrases_list_each_pair_once_best_first(mined, cosines):
     of_town = cosines("the town")
     for cosine, _, _, number, _ in (row for row in rows if row[1] == "3"):
         np.testing.assert_allclose(float(cosine), of_town[PASSAGES[int(number) - 1]], atol=2e-6)
-    (best,) = mined(mine_paraphrases, min_cosine=0.5, max_pairs=1, output_format="jsonl").splitlines()
+    (best,) = mined(paraphrases=True, min_cosine=0.5, max_pairs=1, output_format="jsonl").splitlines()
     assert json.loads(best) == dict(
         zip(
             ("cosine", "line_1", "sentence_1", "line_2", "sentence_2"), (1.0, 3, "the town", 4, "The town"), strict=True
@@ -92,33 +90,31 @@ def test_paraphrases_list_each_pair_once_best_first(mined, cosines):
 
 
 def test_mistakes_are_one_message_and_leave_no_file(files_of_model, corpus, tmp_path):
-    def refused(command, config_class, message, **changes):
+    def refused(message, pairs=None, **changes):
         given = {**files_of_model, **corpus, "output_file": str(tmp_path / "out.tsv"), **changes}
-        assert_refused(command.run, config_class, given, message)
+        if pairs is not None:
+            (tmp_path / "pairs.tsv").write_text("anchor\tpositive\n" + pairs)
+            given["pairs_file"] = str(tmp_path / "pairs.tsv")
+        assert_refused(run, MiningConfig, given, message)
         assert not (tmp_path / "out.tsv").exists()
 
-    def pairs(text):
-        (tmp_path / "pairs.tsv").write_text("anchor\tpositive\n" + text)
-        return {"pairs_file": str(tmp_path / "pairs.tsv")}
-
-    negatives = (mine_hard_negatives, HardNegativeConfig)
-    refused(*negatives, "pair 2 has no text in column 'positive'", **pairs("a\tb\nc\t \n"))
-    refused(*negatives, "pair 1 has no text in column 'anchor'", **pairs("\tb\n"))
-    refused(*negatives, "has no pairs", **pairs("\t\n"))
-    refused(*negatives, "no column 'query'", anchor_column="query", **pairs("a\tb\n"))
-    refused(*negatives, "leave 3 passages for --num_negatives=4", num_negatives=4, range_max=3, **pairs("a\tb\n"))
-    refused(*negatives, "--corpus_column needs --corpus_file", corpus_file=None, **pairs("a\tb\n"))
-    refused(*negatives, "is also an input", **{**pairs("a\tb\n"), "output_file": str(tmp_path / "pairs.tsv")})
+    refused("pair 2 has no text in column 'positive'", "a\tb\nc\t \n")
+    refused("pair 1 has no text in column 'anchor'", "\tb\n")
+    refused("has no pairs", "\t\n")
+    refused("no column 'query'", "a\tb\n", anchor_column="query")
+    refused("leave 3 passages for --num_negatives=4", "a\tb\n", num_negatives=4, range_max=3)
+    refused("--corpus_column needs --corpus_file", "a\tb\n", corpus_file=None)
+    refused("is also an input", "a\tb\n", output_file=str(tmp_path / "pairs.tsv"))
     nothing = {"corpus_file": None, "corpus_column": None}
-    refused(
-        *negatives,
-        "enough negatives among 1 passages; add passages with --corpus_file",
-        **nothing,
-        **pairs("a\tb\na\tb\n"),
-    )
-    paraphrases = (mine_paraphrases, ParaphraseConfig)
-    refused(*paraphrases, "no key 'passage'", corpus_column="passage")
+    few = "enough negatives among 1 passages; add passages with --corpus_file"
+    refused(few, "a\tb\na\tb\n", **nothing)
+    refused("give --pairs_file, the pairs that need negatives, or --paraphrases")
+    refused("--min_cosine needs --paraphrases", "a\tb\n", min_cosine=0.5)
+    refused("--pairs_file cannot be used with --paraphrases", "a\tb\n", paraphrases=True)
+    refused("--paraphrases needs --corpus_file", paraphrases=True, **nothing)
+    refused("no key 'passage'", paraphrases=True, corpus_column="passage")
     (tmp_path / "two.txt").write_text("the town\nMarta counted\n")
     two = {"corpus_file": str(tmp_path / "two.txt"), "corpus_column": None, "min_cosine": 1.0}
-    refused(*paraphrases, "no pair among 2 sentences reaches --min_cosine=1.0; lower it", **two)
-    refused(*paraphrases, "corpus_file: there is no", corpus_file=str(tmp_path / "absent.txt"), corpus_column=None)
+    refused("no pair among 2 sentences reaches --min_cosine=1.0; lower it", paraphrases=True, **two)
+    absent = str(tmp_path / "absent.txt")
+    refused("corpus_file: there is no", paraphrases=True, corpus_file=absent, corpus_column=None)

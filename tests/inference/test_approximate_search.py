@@ -93,7 +93,7 @@ def test_commands_give_the_same_results_with_a_graph(vectors, files_of_model, tm
     found = []
     for approximate in (False, True):
         flags = {**model, "pairs_file": str(tmp_path / "pairs.tsv"), "corpus_file": str(tmp_path / "texts.txt")}
-        config = mine_hard_negatives.HardNegativeConfig(
+        config = mine_hard_negatives.MiningConfig(
             **flags, output_file=str(tmp_path / "out.tsv"), num_negatives=2, approximate=approximate
         )
         mine_hard_negatives.run(config)

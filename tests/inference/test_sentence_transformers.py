@@ -13,7 +13,7 @@ from official_bert.commands.export_embeddings import EmbeddingExportConfig
 from official_bert.commands.export_embeddings import run as export
 from official_bert.commands.extract_features import FeatureConfig
 from official_bert.commands.extract_features import run as extract
-from official_bert.commands.mine_hard_negatives import HardNegativeConfig
+from official_bert.commands.mine_hard_negatives import MiningConfig
 from official_bert.commands.mine_hard_negatives import run as mine
 from official_bert.commands.sentence_similarity import SimilarityConfig
 from official_bert.commands.sentence_similarity import run as compare
@@ -233,8 +233,8 @@ def test_mining_uses_the_prompts_of_the_folder(folder, tmp_path, monkeypatch):
         TextEncoder, "_encoded", lambda self, text: read.append(self._prompt + text.text_a) or encoded(self, text)
     )
     given = {"pairs_file": str(tmp_path / "pairs.tsv"), "output_file": str(tmp_path / "mined.tsv")}
-    mine(config_of(HardNegativeConfig, init_checkpoint=str(folder), **given))
+    mine(config_of(MiningConfig, init_checkpoint=str(folder), **given))
     assert read == ["Text: a river", "Text: the sea", "Find: the town", "Find: a house"]
     read.clear()
-    mine(config_of(HardNegativeConfig, init_checkpoint=str(folder), **given, passage_prefix=""))
+    mine(config_of(MiningConfig, init_checkpoint=str(folder), **given, passage_prefix=""))
     assert read[:2] == ["a river", "the sea"]

@@ -16,7 +16,6 @@ from official_bert.tasks.pretraining.options import RecordOptions
 
 if TYPE_CHECKING:
     from official_bert.data.text_inputs import TextSource
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from absl import logging
@@ -27,7 +26,6 @@ from official_bert.support.errors import check_installed
 
 if TYPE_CHECKING:
     from official_bert.data.text_inputs import TextSource
-    from official_bert.inference.sentence_index import Sentence
     from official_bert.inference.text_encoder import TextEncoder
     from official_bert.tokenization import Tokenizer
 
@@ -180,49 +178,10 @@ class ApproximateOptions(CandidateOptions):
             self.refuse("approximate", because="needs --index_dir")
 
 
-@options(group="input")
-class MiningOptions(OutputTableOptions, CandidateOptions):
-    """Flags of the commands that mine training examples from a corpus."""
-
-    corpus_file: str | None = option(None, "The corpus: a sentence or passage per line, or a table.", is_path=True)
-    corpus_column: str | None = option(
-        None, "Name or number (from 0) of the column with the passages; by default, each line is a passage."
-    )
-    has_header: bool = option(True, "The first row of each TSV or CSV file names the columns.")
-
-    @property
-    def corpus(self) -> "TextSource":
-        from official_bert.data.text_inputs import TextSource
-
-        columns = None if self.corpus_column is None else [self.corpus_column]
-        return TextSource(self.corpus_file, columns, has_header=self.has_header, parameter="corpus_file")
-
-
 def check_approximate(config: ApproximateOptions) -> None:
     """Check that the package for approximate search is installed if it is needed."""
     if config.approximate:
         check_installed("faiss", extra="search")
-
-
-def check_mining(config: MiningOptions, sources: "Sequence[TextSource]") -> None:
-    """Check the inputs and the model before TensorFlow is imported, and that the output can be written."""
-    for source in sources:
-        source.check()
-    check_model(config).check_layers(config.layer_indices, config.bert_config_file)
-    writing.check_writable_folder(config.output_file, name="output_file")
-    inputs = [source.path for source in sources if not source.is_stream]
-    writing.check_no_overwriting([config.output_file], inputs, name="output_file")
-
-
-def passages(config: MiningOptions) -> "Iterator[Sentence]":
-    """Read the corpus; blank lines are skipped."""
-    from official_bert.data.text_inputs import TextOrPair
-    from official_bert.inference.sentence_index import Sentence
-
-    for number, text in enumerate(config.corpus, start=1):
-        passage = " ||| ".join(filter(None, text))  # a separator does not split a passage
-        if passage:
-            yield Sentence(number, TextOrPair(passage))
 
 
 def load_sentence_encoder(

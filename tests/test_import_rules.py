@@ -19,7 +19,7 @@ ROWS = (
 )
 ROW_OF = {name: number for number, names in enumerate(ROWS) for name in names}
 IN_THE_GRAPH = tuple(
-    f"graph_{name}.py" for name in ("operations", "sentencepiece", "sequences", "tokenizer")
+    f"graph_{name}.py" for name in ("operations", "sentencepiece", "tokenizer")
 )  # modules of tokenization
 MUST_NOT_IMPORT_EACH_OTHER = (
     {"tokenization", "metrics", "optimization", "visualization"},

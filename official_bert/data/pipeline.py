@@ -19,7 +19,7 @@ from official_bert.data.schema import RecordSchema
 from official_bert.support.errors import UserError
 from official_bert.support.manifest import Manifest
 from official_bert.tokenization import Tokenizer, load_tokenizer
-from official_bert.tokenization.graph_sequences import truncate_and_join
+from official_bert.tokenization.graph_operations import truncate_and_join
 
 _SHUFFLE_BUFFER = 10_000  # records; some 10 MB
 _FILES_READ_TOGETHER = 16

@@ -1,4 +1,7 @@
-"""Shared operations and the base class of the graph tokenizers."""
+"""Shared operations and the base class of the graph tokenizers, and `sequences.py` as TensorFlow operations.
+
+All operations are pinned to the CPU: there are many small ones, whose launches would be slow on a GPU.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -8,6 +11,7 @@ import tensorflow as tf
 
 from official_bert.tokenization.characters import SigmaContext
 from official_bert.tokenization.graph_tables import PAGE_SIZE, PagedTable
+from official_bert.tokenization.sequences import Specials
 from official_bert.tokenization.tokenizer import Tokenizer
 
 TEXTS = tf.TensorSpec([None], tf.string, name="texts")
@@ -16,6 +20,8 @@ NUMBER = tf.TensorSpec([], tf.int64, name="num_wordpieces")
 MOST_BYTES = 1 << 20  # maximum number of bytes read from a text
 _BYTES_PER_PIECE = 16  # read first when only the beginning of a text is needed
 _GROUP_BYTES = 1 << 18  # total size of the texts that are processed together
+_SMALLEST_LENGTH = 2  # an empty text: [CLS] and [SEP]
+# B: texts or pairs, C: characters, W: windows of a text, R: rows or windows of all texts, S: positions of a row.
 
 
 class RaggedEncodingWithOffsets(NamedTuple):
@@ -56,14 +62,9 @@ def cut_out(codes: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
 
 
 def final_sigmas_in(contexts: tf.Tensor, is_sigma: tf.Tensor) -> tf.Tensor:
-    """Find the capital sigmas at the end of a word.
+    """Find the capital sigmas, bool [C], at the end of a word: their indices, int64.
 
-    Args:
-      contexts: int32 [C], the `SigmaContext` of each character; the last one is white space.
-      is_sigma: bool [C], whether each is a capital sigma.
-
-    Returns:
-      int64 [sigmas], their indices among the characters.
+    `contexts`, int32 [C], are the `SigmaContext` of each character; the last one is white space.
     """
     seen = tf.where(contexts != SigmaContext.SKIPPED)[:, 0]
     is_cased = tf.gather(contexts, seen) == SigmaContext.CASED
@@ -77,8 +78,7 @@ def in_groups(
 ) -> dict[str, tf.Tensor]:
     """Call a function on groups of examples, so that many long texts need little more memory than one.
 
-    Args:
-      num_bytes: int32 [B], sizes of the texts of the examples; at most `MOST_BYTES`.
+    `num_bytes`, int32 [B], are the sizes of the texts of the examples, at most `MOST_BYTES`.
     """
     specifications = [tf.TensorSpec([None, *values.shape[1:]], values.dtype) for values in inputs]
     # One function instead of a copy per call: the first call of a graph with several copies takes twice as long.
@@ -108,84 +108,21 @@ def in_groups(
     return tf.cond(num_groups > 1, one_by_one, lambda: some(*inputs))
 
 
-def encode_beginnings(
-    encode: Callable[[tf.Tensor, tf.Tensor], tf.RaggedTensor], texts: tf.Tensor, num_wordpieces: tf.Tensor
-) -> tf.RaggedTensor:
-    """Encode texts as far as needed for their first wordpieces.
-
-    Only the beginning of a long text is read, up to a position where words end regardless of what follows. If it has
-    too few wordpieces, more is read, up to `MOST_BYTES`.
-
-    Args:
-      encode: takes texts, string [B], and whether each was cut, bool [B]; of a cut text it returns only the wordpieces
-        that do not depend on the rest.
-      texts: string [B].
-
-    Returns:
-      int32 [B, (wordpieces)], of each text at least the first `num_wordpieces`, or all if there are fewer. Fails for a
-      text of which more than `MOST_BYTES` would be needed.
-    """
-
-    def encode_some(texts: tf.Tensor, is_cut: tf.Tensor) -> dict[str, tf.Tensor]:
-        ids = encode(texts, is_cut)
-        return {"ids": ids.flat_values, "lengths": ids.row_lengths()}
-
-    def encode_up_to(texts: tf.Tensor, limit: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        num_bytes = tf.strings.length(texts)
-        is_cut = num_bytes > limit
-        found = in_groups(encode_some, [tf.strings.substr(texts, 0, limit), is_cut], tf.minimum(num_bytes, limit))
-        return found["ids"], found["lengths"], ~is_cut | (found["lengths"] >= num_wordpieces)
-
-    attempt = tf.function(encode_up_to, autograph=False).get_concrete_function(TEXTS, tf.TensorSpec([], tf.int32))
-    limit = tf.cast(tf.minimum(num_wordpieces * _BYTES_PER_PIECE, MOST_BYTES), tf.int32)
-    ids, lengths, is_enough = attempt(texts, limit)
-
-    def with_further_attempt() -> tuple[tf.Tensor, tf.Tensor]:
-        again = tf.where(~is_enough)[:, 0]
-        other_ids, other_lengths, is_now_enough = attempt(tf.gather(texts, again), MOST_BYTES)
-        check = tf.debugging.Assert(
-            tf.reduce_all(is_now_enough),
-            [
-                f"a text must have at most {MOST_BYTES} bytes, unless its first {MOST_BYTES} bytes contain all "
-                "wordpieces that the model reads; their number is",
-                num_wordpieces,
-            ],
-        )
-        with tf.control_dependencies([check]):
-            rows = tf.RaggedTensor.from_row_lengths(
-                tf.concat([ids, other_ids], axis=0), tf.concat([lengths, other_lengths], axis=0), validate=False
-            )
-            places = tf.tensor_scatter_nd_update(
-                tf.range(tf.size(lengths, tf.int64)),
-                again[:, tf.newaxis],
-                tf.size(lengths, tf.int64) + tf.range(tf.size(again, tf.int64)),
-            )
-            rows = tf.gather(rows, places)
-            return rows.flat_values, rows.row_lengths()
-
-    ids, lengths = tf.cond(tf.reduce_all(is_enough), lambda: (ids, lengths), with_further_attempt)
-    return tf.RaggedTensor.from_row_lengths(ids, lengths, validate=False)
-
-
 class GraphEncoder(tf.Module):
     """The base of tokenizers in the graph."""
 
     is_portable = True  # whether a SavedModel can hold it
 
     def encode_cut(self, texts: tf.Tensor, is_cut: tf.Tensor) -> tf.RaggedTensor:
-        """Split texts, some of which were cut; see the argument `encode` of `encode_beginnings`."""
+        """Split texts, string [B], some of which were cut, bool [B].
+
+        Of a cut text it returns only the wordpieces that do not depend on the rest.
+        """
         raise NotImplementedError
 
     @tf.function(input_signature=[TEXTS], autograph=False)
     def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Split texts into wordpieces.
-
-        Args:
-          texts: string [B], UTF-8; undecodable bytes are dropped.
-
-        Returns:
-          int32 [B, (wordpieces)], the result of `Tokenizer.encode` for each.
-        """
+        """Split texts, string [B], as `Tokenizer.encode` does; int32 [B, (wordpieces)]."""
         with tf.device("CPU:0"):  # many small sequential steps, slow on a GPU
             return self.encode_cut(texts, tf.zeros_like(texts, tf.bool))
 
@@ -195,29 +132,67 @@ class GraphEncoder(tf.Module):
 
     @tf.function(input_signature=[TEXTS, NUMBER], autograph=False)
     def encode_beginnings(self, texts: tf.Tensor, num_wordpieces: tf.Tensor) -> tf.RaggedTensor:
-        """Split texts into wordpieces, as far as needed.
+        """Split texts, string [B], into wordpieces, as far as needed for the first ones.
 
-        Args:
-          texts: string [B], UTF-8; undecodable bytes are dropped.
+        Only the beginning of a long text is read, up to a position where words end regardless of what follows. If it
+        has too few wordpieces, more is read, up to `MOST_BYTES`.
 
         Returns:
-          int32 [B, (wordpieces)], the result of `encode`; of a long text at least the first `num_wordpieces`. Fails for
-          a text of more than `MOST_BYTES` whose first `MOST_BYTES` hold fewer.
+          int32 [B, (wordpieces)], of each text at least the first `num_wordpieces`, or all if there are fewer. Fails
+          for a text of which more than `MOST_BYTES` would be needed.
         """
         with tf.device("CPU:0"):
-            return encode_beginnings(self.encode_cut, texts, num_wordpieces)
+            return self._encode_beginnings(texts, num_wordpieces)
+
+    def _encode_beginnings(self, texts: tf.Tensor, num_wordpieces: tf.Tensor) -> tf.RaggedTensor:
+        def encode_some(texts: tf.Tensor, is_cut: tf.Tensor) -> dict[str, tf.Tensor]:
+            ids = self.encode_cut(texts, is_cut)
+            return {"ids": ids.flat_values, "lengths": ids.row_lengths()}
+
+        def encode_up_to(texts: tf.Tensor, limit: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+            num_bytes = tf.strings.length(texts)
+            is_cut = num_bytes > limit
+            found = in_groups(encode_some, [tf.strings.substr(texts, 0, limit), is_cut], tf.minimum(num_bytes, limit))
+            return found["ids"], found["lengths"], ~is_cut | (found["lengths"] >= num_wordpieces)
+
+        attempt = tf.function(encode_up_to, autograph=False).get_concrete_function(TEXTS, tf.TensorSpec([], tf.int32))
+        limit = tf.cast(tf.minimum(num_wordpieces * _BYTES_PER_PIECE, MOST_BYTES), tf.int32)
+        ids, lengths, is_enough = attempt(texts, limit)
+
+        def with_further_attempt() -> tuple[tf.Tensor, tf.Tensor]:
+            again = tf.where(~is_enough)[:, 0]
+            other_ids, other_lengths, is_now_enough = attempt(tf.gather(texts, again), MOST_BYTES)
+            check = tf.debugging.Assert(
+                tf.reduce_all(is_now_enough),
+                [
+                    f"a text must have at most {MOST_BYTES} bytes, unless its first {MOST_BYTES} bytes contain all "
+                    "wordpieces that the model reads; their number is",
+                    num_wordpieces,
+                ],
+            )
+            with tf.control_dependencies([check]):
+                rows = tf.RaggedTensor.from_row_lengths(
+                    tf.concat([ids, other_ids], axis=0), tf.concat([lengths, other_lengths], axis=0), validate=False
+                )
+                places = tf.tensor_scatter_nd_update(
+                    tf.range(tf.size(lengths, tf.int64)),
+                    again[:, tf.newaxis],
+                    tf.size(lengths, tf.int64) + tf.range(tf.size(again, tf.int64)),
+                )
+                rows = tf.gather(rows, places)
+                return rows.flat_values, rows.row_lengths()
+
+        ids, lengths = tf.cond(tf.reduce_all(is_enough), lambda: (ids, lengths), with_further_attempt)
+        return tf.RaggedTensor.from_row_lengths(ids, lengths, validate=False)
 
 
 def depends_on_cut_text(codes: tf.RaggedTensor, is_cut: tf.Tensor, is_boundary: tf.Tensor) -> tf.Tensor:
-    """Find the characters of cut texts whose words depend on the rest: all from the last boundary on.
+    """Find the characters of cut texts whose words depend on the rest: all from the last boundary on; bool [C].
 
     Args:
       codes: int32 [B, (characters)], code points of texts that end in white space.
       is_cut: bool [B].
       is_boundary: bool [C], characters before which every word ends, whatever follows them.
-
-    Returns:
-      bool [C].
     """
     places, rows = tf.range(tf.size(is_boundary, tf.int64)), codes.value_rowids()
     is_inside = places < tf.gather(codes.row_limits(), rows) - 1  # not the white space after the text
@@ -250,23 +225,227 @@ class PythonTokenizer(GraphEncoder):
             column.set_shape([None])
         return [tf.RaggedTensor.from_row_lengths(column, lengths, validate=False) for column in columns]
 
-    @tf.function(input_signature=[TEXTS], autograph=False)
     def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Split texts; see `GraphEncoder`."""
         return self._call(lambda text: [self._tokenizer.encode(text)], texts, 1)[0]
 
-    @tf.function(input_signature=[TEXTS], autograph=False)
     def encode_words(self, words: tf.Tensor) -> tf.RaggedTensor:
-        """Split words; see `GraphEncoder`."""
         return self._call(lambda word: [self._tokenizer.encode_word(word)], words, 1)[0]
 
-    @tf.function(input_signature=[TEXTS, NUMBER], autograph=False)
     def encode_beginnings(self, texts: tf.Tensor, num_wordpieces: tf.Tensor) -> tf.RaggedTensor:
-        """Split whole texts; see `GraphEncoder`."""
+        """Split whole texts."""
         del num_wordpieces
         return self.encode(texts)
 
-    @tf.function(input_signature=[TEXTS], autograph=False)
     def encode_with_offsets(self, texts: tf.Tensor) -> RaggedEncodingWithOffsets:
-        """Split texts with their offsets; see `Tokenizer.encode_with_offsets`."""
         return RaggedEncodingWithOffsets(*self._call(self._tokenizer.encode_with_offsets, texts, 3))
+
+
+class Parts(NamedTuple):
+    """A slice of a flat row of ids for each of R rows."""
+
+    ids: tf.Tensor  # int32, the flat row
+    starts: tf.Tensor  # int64 [R], offset of each slice
+    lengths: tf.Tensor  # int64 [R]
+
+
+def join_parts(
+    first: Parts,
+    second: Parts | None = None,
+    *,
+    specials: Specials,
+    has_second: tf.Tensor | bool = True,
+    is_real: tf.Tensor | bool = True,
+    length: int | None = None,
+) -> dict[str, tf.Tensor]:
+    """Lay out `[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]`, and pad to the longest, or to `length`.
+
+    Args:
+      has_second: bool [R], whether a row has a second part, possibly empty.
+      is_real: bool [R], whether a row exists; otherwise it is all padding.
+
+    Returns:
+      input_ids, input_mask and segment_ids, int32 [R, S].
+    """
+    with tf.device("CPU:0"):
+        if second is None:
+            nothing = tf.zeros_like(first.lengths)
+            second, has_second = Parts(first.ids[:0], nothing, nothing), False
+        # Everything before the second part belongs to the first segment.
+        end_first = first.lengths + tf.where(has_second, tf.constant(specials.num_before_second, tf.int64), 2)
+        end = end_first + tf.where(has_second, second.lengths + 1, 0)
+        end = tf.where(is_real, end, 0)
+        longest = tf.reduce_max(tf.concat([end, [_SMALLEST_LENGTH]], axis=0)) if length is None else length
+        positions = tf.range(longest, dtype=tf.int64)  # [S]
+        end_first, end = end_first[:, tf.newaxis], end[:, tf.newaxis]
+
+        # All positions gather from one flat row: the special tokens, then the first parts, then the second parts.
+        row_specials = [specials.pad_id, specials.cls_id, specials.sep_id]
+        ids = tf.concat([row_specials, first.ids, second.ids], axis=0)
+        first_places = (first.starts + 3)[:, tf.newaxis] + positions - 1
+        second_starts = second.starts + 3 + tf.size(first.ids, tf.int64)
+        second_places = second_starts[:, tf.newaxis] + positions - end_first
+        places = tf.where(positions < end_first, first_places, second_places)
+        places = tf.where(positions == 0, tf.constant(1, tf.int64), places)
+        is_sep = (positions > first.lengths[:, tf.newaxis]) & (positions < end_first) | (positions == end - 1)
+        places = tf.where(is_sep, tf.constant(2, tf.int64), places)
+        places = tf.where(positions < end, places, 0)  # [R, S]
+        return {
+            "input_ids": tf.gather(ids, places),
+            "input_mask": tf.cast(positions < end, tf.int32),
+            "segment_ids": tf.cast((positions >= end_first) & (positions < end), tf.int32) * specials.second_segment,
+        }
+
+
+def truncate_and_join(
+    first: tf.RaggedTensor,
+    second: tf.RaggedTensor | None = None,
+    *,
+    specials: Specials,
+    max_seq_length: int,
+) -> dict[str, tf.Tensor]:
+    """Truncate, join and pad texts or pairs of texts, int32 [B, (wordpieces)]; see `join_parts`."""
+    with tf.device("CPU:0"):
+        second, num_first, num_second, max_tokens = _sizes_of(first, second, specials, max_seq_length)
+        # As `sequences.truncate_pair`, without a loop: each text gets half, plus what the other leaves unused.
+        kept_first = tf.minimum(num_first, tf.maximum((max_tokens + 1) // 2, max_tokens - num_second))
+        kept_second = tf.minimum(num_second, tf.maximum(max_tokens // 2, max_tokens - num_first))
+    return join_parts(
+        Parts(first.flat_values, first.row_starts(), kept_first),
+        Parts(second.flat_values, second.row_starts(), kept_second),
+        specials=specials,
+        has_second=kept_second > 0,
+    )
+
+
+def _sizes_of(
+    first: tf.RaggedTensor, second: tf.RaggedTensor | None, specials: Specials, max_seq_length: int
+) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return the second texts, empty if there are none, the lengths of both, and the room for wordpieces; int64 [B]."""
+    if second is None:
+        second = tf.RaggedTensor.from_row_splits(first.flat_values[:0], tf.zeros_like(first.row_splits), validate=False)
+    num_first, num_second = first.row_lengths(), second.row_lengths()
+    of_pairs, of_texts = (tf.constant(specials.room(max_seq_length, is_pair=pair), tf.int64) for pair in (True, False))
+    return second, num_first, num_second, tf.where(num_second > 0, of_pairs, of_texts)
+
+
+class Windows(NamedTuple):
+    """Windows of all texts, ordered by text; every field is int64 [R]."""
+
+    text: tf.Tensor  # index of the text
+    number: tf.Tensor  # index of the window within the text
+    first: tf.Tensor  # index of the window's first wordpiece in the text
+    num_wordpieces: tf.Tensor  # number of the text's wordpieces in the window
+
+    def gather(self, places: tf.Tensor) -> "Windows":
+        return Windows(*(tf.gather(column, places) for column in self))
+
+    def parts(self, wordpieces: tf.RaggedTensor) -> Parts:
+        """Wordpieces of the texts in the windows, int32 [B, (wordpieces)]."""
+        return Parts(
+            wordpieces.flat_values, tf.gather(wordpieces.row_starts(), self.text) + self.first, self.num_wordpieces
+        )
+
+
+class SlidingWindows(NamedTuple):
+    """The windows of each text, see `sequences.SlidingWindow`; every field is int64 [B]."""
+
+    num_wordpieces: tf.Tensor
+    max_tokens: tf.Tensor
+    stride: tf.Tensor
+
+    @classmethod
+    def from_lengths(
+        cls, num_wordpieces: tf.Tensor, max_tokens: tf.Tensor | int, stride: int | None = None
+    ) -> "SlidingWindows":
+        max_tokens += tf.zeros_like(num_wordpieces)
+        return cls(
+            num_wordpieces, max_tokens, tf.minimum(tf.cast(stride or (max_tokens + 1) // 2, tf.int64), max_tokens)
+        )
+
+    @property
+    def num_windows(self) -> tf.Tensor:
+        """Number of windows; at least one per text."""
+        return 1 - tf.minimum(self.max_tokens - self.num_wordpieces, 0) // self.stride  # rounds up
+
+    def first(self, number: tf.Tensor) -> tf.Tensor:
+        return number * self.stride
+
+    def length(self, number: tf.Tensor) -> tf.Tensor:
+        return tf.minimum(self.max_tokens, self.num_wordpieces - self.first(number))
+
+    def gather(self, places: tf.Tensor) -> "SlidingWindows":
+        return SlidingWindows(*(tf.gather(column, places) for column in self))
+
+    def as_rows(self) -> "SlidingWindows":
+        """Return the same with shape int64 [B, 1], for window numbers and wordpieces of shape [B, N]."""
+        return SlidingWindows(*(column[:, tf.newaxis] for column in self))
+
+    def windows(self) -> Windows:
+        numbers = tf.ragged.range(self.num_windows)
+        text, number = numbers.value_rowids(), numbers.flat_values
+        own = self.gather(text)
+        return Windows(text, number, own.first(number), own.length(number))
+
+    def best_windows(self, wordpieces: tf.Tensor, length_weight: float = 0.0) -> tf.Tensor:
+        """Find the windows, int64 [B], with the most context around a wordpiece of each text, int64 [B].
+
+        Results for invalid wordpieces are arbitrary.
+        """
+        last = tf.minimum(wordpieces // self.stride, self.num_windows - 1)
+
+        def compare(distance: tf.Tensor, best: tf.Tensor, highest: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            number = last - distance
+            inside, length = wordpieces - self.first(number), self.length(number)
+            poorer_side = tf.minimum(inside, length - 1 - inside)
+            score = tf.cast(poorer_side, tf.float64) + length_weight * tf.cast(length, tf.float64)
+            is_better = (score >= highest) & (poorer_side >= 0) & (number >= 0)  # on ties the first window wins
+            return distance + 1, tf.where(is_better, number, best), tf.where(is_better, score, highest)
+
+        reach = tf.reduce_max((self.max_tokens - 1) // self.stride)  # windows further away do not contain the wordpiece
+        start = tf.zeros([], tf.int64), last, tf.zeros(tf.shape(last), tf.float64)
+        return tf.while_loop(lambda distance, *_: distance <= reach, compare, start)[1]
+
+
+def join_windows(
+    first: tf.RaggedTensor,
+    second: tf.RaggedTensor | None = None,
+    *,
+    specials: Specials,
+    max_seq_length: int,
+    max_windows: int,
+    doc_stride: int | None,
+) -> dict[str, tf.Tensor]:
+    """Split long texts or pairs of texts, int32 [B, (wordpieces)], into windows, as `sequences.split_windows` does.
+
+    Returns:
+      input_ids, input_mask and segment_ids, int32 [B, W * S], window after window; W is the largest number of windows.
+    """
+    with tf.device("CPU:0"):
+        second, num_first, num_second, max_tokens = _sizes_of(first, second, specials, max_seq_length)
+        is_first_cut = num_first > num_second
+        longer = tf.maximum(num_first, num_second)
+        whole = tf.minimum(tf.minimum(num_first, num_second), max_tokens // 2)  # the shorter text is in every window
+        cuts = SlidingWindows.from_lengths(longer, max_tokens - whole, doc_stride)
+        num_windows = tf.minimum(cuts.num_windows, max_windows)
+        numbers = tf.range(tf.reduce_max(tf.concat([num_windows, [1]], axis=0)))  # [W]
+        table = cuts.as_rows()
+        starts, lengths = table.first(numbers), tf.maximum(table.length(numbers), 0)  # [B, W]
+
+        def parts(text: tf.RaggedTensor, is_cut: tf.Tensor) -> Parts:
+            is_cut = is_cut[:, tf.newaxis]
+            part_starts = text.row_starts()[:, tf.newaxis] + tf.where(is_cut, starts, 0)
+            part_lengths = tf.where(is_cut, lengths, whole[:, tf.newaxis])
+            return Parts(text.flat_values, tf.reshape(part_starts, [-1]), tf.reshape(part_lengths, [-1]))
+
+        is_real = numbers < num_windows[:, tf.newaxis]  # [B, W]
+        second_parts = parts(second, ~is_first_cut)
+        windows = join_parts(
+            parts(first, is_first_cut),
+            second_parts,
+            specials=specials,
+            has_second=second_parts.lengths > 0,
+            is_real=tf.reshape(is_real, [-1]),
+            length=max_seq_length,
+        )
+        shape = tf.stack([tf.size(num_first), tf.size(numbers) * max_seq_length])
+        return {name: tf.reshape(values, shape) for name, values in windows.items()}

@@ -57,11 +57,10 @@ class GraphSentencePieceTokenizer(GraphEncoder):
         self._ends_at_spaces = not any(SPACE in piece[1:] for piece in tokenizer.vocab)
 
     def encode_cut(self, texts: tf.Tensor, is_cut: tf.Tensor) -> tf.RaggedTensor:
-        """Split texts; see `GraphEncoder`."""
         codes = tf.strings.unicode_decode(ended(texts), "UTF-8", errors="ignore")
         codes = tf.cond(tf.reduce_any(is_cut), lambda: self._blanked(codes, is_cut), lambda: codes)
-        ids = self._renumbered(self._op.tokenize(_encoded(self._text.prepare(codes).codes)))
-        return self._parts.split(ids) if self._parts else ids
+        ids = self._renumbered(self._op.tokenize(tf.strings.unicode_encode(self._text.prepare(codes).codes, "UTF-8")))
+        return self._parts.split(ids)[1] if self._parts else ids
 
     def _renumbered(self, pieces: tf.RaggedTensor) -> tf.RaggedTensor:
         """Map piece numbers of the model to ids, where they differ."""
@@ -75,15 +74,11 @@ class GraphSentencePieceTokenizer(GraphEncoder):
 
     @tf.function(input_signature=[TEXTS], autograph=False)
     def encode_with_offsets(self, texts: tf.Tensor) -> RaggedEncodingWithOffsets:
-        """Split texts into pieces with their offsets.
-
-        Args:
-          texts: string [B], UTF-8; undecodable bytes are dropped.
-        """
+        """Split texts, string [B], into pieces with their offsets; undecodable bytes are dropped."""
         with tf.device("CPU:0"):
             codes = tf.strings.unicode_decode(ended(texts), "UTF-8", errors="ignore")
             prepared = self._text.prepare(codes)
-            ids, begins, ends = self._op.tokenize_with_offsets(_encoded(prepared.codes))
+            ids, begins, ends = self._op.tokenize_with_offsets(tf.strings.unicode_encode(prepared.codes, "UTF-8"))
             ids = self._renumbered(ids)
             visible = _Visible(prepared.codes, self._text.is_blank(prepared.codes.flat_values))
             firsts, afters = visible.number_at(begins), visible.number_at(ends)  # [Q]
@@ -250,22 +245,18 @@ class _PartOps(tf.Module):
         self._begins = tf.constant([begin for piece in parts for begin in (0, *piece.ends[:-1])], tf.int64)
         self._ends = tf.constant([end for piece in parts for end in piece.ends], tf.int64)
 
-    def _places(self, ids: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    def split(self, ids: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """Return the rows of wordpieces' parts in the table, [Q, (parts)], and their ids, [B, (parts)]."""
         places = tf.ragged.range(tf.gather(self._starts, ids.flat_values), tf.gather(self._starts, ids.flat_values + 1))
         splits = tf.gather(places.row_splits, ids.row_splits)
         split = tf.RaggedTensor.from_row_splits(tf.gather(self._ids, places.flat_values), splits, validate=False)
         return places, split
 
-    def split(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Split pieces, int32 [B, (pieces)], into their parts."""
-        return self._places(ids)[1]
-
     def split_with_places(
         self, ids: tf.RaggedTensor, firsts: tf.Tensor, afters: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
         """Split pieces and their positions, [Q], among the visible characters."""
-        places, split = self._places(ids)
+        places, split = self.split(ids)
         owners = places.value_rowids()
         firsts, afters = tf.gather(firsts, owners), tf.gather(afters, owners)
         last_parts = tf.gather(places.flat_values, tf.gather(places.row_splits, owners + 1) - 1)
@@ -273,7 +264,3 @@ class _PartOps(tf.Module):
         is_known = tf.gather(self._ends, last_parts) == afters - firsts
         begins, ends = tf.gather(self._begins, places.flat_values), tf.gather(self._ends, places.flat_values)
         return split, tf.where(is_known, firsts + begins, firsts), tf.where(is_known, firsts + ends, afters)
-
-
-def _encoded(codes: tf.RaggedTensor) -> tf.Tensor:
-    return tf.strings.unicode_encode(codes, "UTF-8")

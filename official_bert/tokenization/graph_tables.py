@@ -1,8 +1,8 @@
 """The tokenizer's rules and vocabulary as integer arrays, for `graph_tokenizer`.
 
 Both tables use letters instead of code points: letter 0 separates words, letter 1 is any character that no wordpiece
-contains, the others are the vocabulary's characters. `CharacterTable` holds the result of `characters.rewrite` for
-every code point; `PieceTable` stores the vocabulary so that the longest wordpiece is found in few steps.
+contains, the others are the vocabulary's characters. A `CharacterRule` is the result of `characters.rewrite` for
+a code point; `PieceTable` stores the vocabulary so that the longest wordpiece is found in few steps.
 """
 
 import functools
@@ -66,24 +66,11 @@ class PagedTable(NamedTuple):
         return cls(np.array(page_of, np.int32), pages.reshape(-1, PAGE_SIZE))
 
 
-class CharacterTable(NamedTuple):
-    """The rule of every code point."""
-
-    rule_numbers: PagedTable  # for every code point, the index of its rule
-    rules: tuple[CharacterRule, ...]  # the distinct rules
-
-
-def make_character_table(
-    letters: dict[str, int], settings: TextSettings, *, marks_words: bool = False
-) -> CharacterTable:
-    """Build the table of all code points; this takes seconds, so recent results are cached."""
-    return _make_character_table(tuple(letters.items()), settings, marks_words)
-
-
 @functools.lru_cache(maxsize=4)
-def _make_character_table(
-    numbered_letters: tuple[tuple[str, int], ...], settings: TextSettings, marks_words: bool
-) -> CharacterTable:
+def make_character_table(
+    numbered_letters: tuple[tuple[str, int], ...], settings: TextSettings, *, marks_words: bool = False
+) -> tuple[PagedTable, tuple[CharacterRule, ...]]:
+    """Return the index of every code point's rule, and the distinct rules; this takes seconds, so it is cached."""
     letters = dict(numbered_letters)
     number_of_rule = {CharacterRule((UNKNOWN_LETTER,), are_of_words=(False,) * marks_words): 0}
     rule_of_code_point = np.zeros(NUM_CODE_POINTS, np.int32)
@@ -97,7 +84,7 @@ def _make_character_table(
         rule_of_code_point[ord(block[0]) : ord(block[-1]) + 1] = number(example)
     for character in itertools.chain(others, letters):
         rule_of_code_point[ord(character)] = number(character)
-    return CharacterTable(PagedTable.from_numbers(rule_of_code_point), tuple(number_of_rule))
+    return PagedTable.from_numbers(rule_of_code_point), tuple(number_of_rule)
 
 
 @functools.cache
@@ -123,15 +110,12 @@ def _rule(character: str, letters: dict[str, int], settings: TextSettings, marks
         is_sigma=settings.do_lower_case and character == CAPITAL_SIGMA,
         is_accent=is_accent,
         blocks_reordering=is_accent and characters.blocks_reordering(character),
-        are_of_words=tuple(_are_of_words(character, rewritten)) if marks_words else (),
-    )
-
-
-def _are_of_words(character: str, rewritten: str) -> Iterator[bool]:
-    for part in rewritten:
         # The spaces around punctuation, such as "_", are not in the text.
-        is_beside = part == " " and characters.is_punctuation(character)
-        yield is_of_word(character if is_beside else part)
+        are_of_words=tuple(
+            is_of_word(character if part == " " and characters.is_punctuation(character) else part)
+            for part in (rewritten if marks_words else "")
+        ),
+    )
 
 
 class PieceTable(NamedTuple):

@@ -72,7 +72,6 @@ class GraphTokenizer(GraphEncoder):
             self._wordpieces = _PieceOps(letters, tokenizer)
 
     def encode_cut(self, texts: tf.Tensor, is_cut: tf.Tensor) -> tf.RaggedTensor:
-        """Split texts; see `GraphEncoder`."""
         codes = tf.strings.unicode_decode(ended(texts), "UTF-8", errors="ignore")
         letters = self._characters.rewrite(codes, is_cut)
         wordpieces = self._wordpieces.split(letters.letters, letters.text_starts)
@@ -80,18 +79,13 @@ class GraphTokenizer(GraphEncoder):
         if not self._characters.most_pieces_of_token:
             return ids
         # The end of a cut text may be the beginning of an added token.
-        lengths = ids.row_lengths() - tf.where(is_cut, tf.constant(self._characters.most_pieces_of_token, tf.int64), 0)
-        return tf.ragged.boolean_mask(
-            ids, ids.with_flat_values(_places_in_rows(ids) < tf.gather(lengths, ids.value_rowids()))
-        )
+        num_uncertain = tf.where(is_cut, tf.constant(self._characters.most_pieces_of_token, tf.int64), 0)
+        places, ends = tf.range(tf.size(ids.flat_values, tf.int64)), ids.row_limits() - num_uncertain
+        return tf.ragged.boolean_mask(ids, ids.with_flat_values(places < tf.gather(ends, ids.value_rowids())))
 
     @tf.function(input_signature=[TEXTS], autograph=False)
     def encode_with_offsets(self, texts: tf.Tensor) -> RaggedEncodingWithOffsets:
-        """Split texts into wordpieces with their offsets.
-
-        Args:
-          texts: string [B], UTF-8; undecodable bytes are dropped.
-        """
+        """Split texts, string [B], into wordpieces with their offsets; undecodable bytes are dropped."""
         with tf.device("CPU:0"):
             codes = tf.strings.unicode_decode(ended(texts), "UTF-8", errors="ignore")
             letters = self._characters.rewrite(codes)
@@ -117,15 +111,16 @@ class _CharacterOps(tf.Module):
         self._raw = _RawTokens(tokenizer.raw_finder, added) if tokenizer.raw_finder.tokens else None
         self._normalized = _NormalizedTokens(tokenizer.finder, added, letters) if tokenizer.finder.tokens else None
         marks_words = self._normalized is not None and self._normalized.needs_words
-        table = graph_tables.make_character_table(letters, settings, marks_words=marks_words)
-        self._rule_numbers = CodePointLookup(table.rule_numbers)
-        self._num_rules = len(table.rules)
+        rule_numbers, table = graph_tables.make_character_table(
+            tuple(letters.items()), settings, marks_words=marks_words
+        )
+        self._rule_numbers, self._num_rules = CodePointLookup(rule_numbers), len(table)
         # Rules for the first character of each added token in the text, and for its others.
         first, is_of_word = graph_tables.FIRST_LETTER + len(letters), (False,) * (3 * marks_words)
         rules = [
             CharacterRule((SEPARATOR, first + index, SEPARATOR), are_of_words=is_of_word) for index in range(len(added))
         ]
-        rules = [*table.rules, *rules, CharacterRule((), SigmaContext.SKIPPED, is_accent=True)]
+        rules = [*table, *rules, CharacterRule((), SigmaContext.SKIPPED, is_accent=True)]
 
         lengths = [len(rule.letters) for rule in rules]
         longest = max(map(len, [*tokenizer.raw_finder.tokens, *tokenizer.finder.tokens]), default=0)
@@ -138,8 +133,8 @@ class _CharacterOps(tf.Module):
 
         # The two rules that depend on neighbours are omitted where they cannot matter.
         self._final_sigma = letters.get(FINAL_SIGMA, UNKNOWN_LETTER)
-        self._sigma_rule = next((number for number, rule in enumerate(table.rules) if rule.is_sigma), None)
-        if self._sigma_rule is not None and table.rules[self._sigma_rule].letters == (self._final_sigma,):
+        self._sigma_rule = next((number for number, rule in enumerate(table) if rule.is_sigma), None)
+        if self._sigma_rule is not None and table[self._sigma_rule].letters == (self._final_sigma,):
             self._sigma_rule = None
         self._sigma_contexts = tf.constant([rule.sigma_context for rule in rules], tf.int32)
         combining_classes = graph_tables.combining_classes(letters) + [0] * len(added)
@@ -148,11 +143,9 @@ class _CharacterOps(tf.Module):
         self._blocks_reordering = tf.constant([rule.blocks_reordering for rule in rules])
 
     def rewrite(self, codes: tf.RaggedTensor, is_cut: tf.Tensor | None = None) -> _Letters:
-        """Rewrite characters.
+        """Rewrite the code points, int32 [B, (characters)], of texts that end in white space.
 
-        Args:
-          codes: int32 [B, (characters)], code points of texts that end in white space.
-          is_cut: bool [B], which texts were truncated; characters that depend on the rest become white space.
+        Of texts that were truncated, bool [B], characters that depend on the rest become white space.
         """
         rules = self._rule_numbers(codes.flat_values)  # [C]
         if self._raw is not None:
@@ -246,12 +239,7 @@ class _PieceOps(tf.Module):
         self._keeps_long_words = tokenizer.wordpiece_tokenizer.keeps_long_words
 
     def split(self, letters: tf.Tensor, text_starts: tf.Tensor) -> _Pieces:
-        """Split words into wordpieces.
-
-        Args:
-          letters: int64 [M].
-          text_starts: int64 [B + 1].
-        """
+        """Split the words of letters, int64 [M], into wordpieces; `text_starts` are int64 [B + 1]."""
         is_letter = letters != SEPARATOR  # [M]; the last is a separator, which a roll moves before the first
         is_added = letters >= self._first_token  # such a letter is a word
         is_start = is_letter & (~shifted(is_letter, 1) | is_added | shifted(is_added, 1))
@@ -343,11 +331,7 @@ class _TokenMatches(tf.Module):
     def find(
         self, letters: tf.Tensor, are_of_words: tf.Tensor | None
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Find tokens from left to right.
-
-        Args:
-          letters: int64 [M]; no token has the last one.
-          are_of_words: bool [M], if `needs_words`.
+        """Find tokens from left to right in letters, int64 [M], the last of which is in no token.
 
         Returns:
           The first letter of each token and the one after its last, int64 [K]; its number among those of the finder and
@@ -451,11 +435,6 @@ def _is_between(starts: tf.Tensor, ends: tf.Tensor, size: tf.Tensor) -> tf.Tenso
     places = tf.concat([starts, ends], axis=0)
     steps = tf.concat([tf.ones_like(starts, tf.int32), -tf.ones_like(ends, tf.int32)], axis=0)
     return tf.cumsum(tf.math.unsorted_segment_sum(steps, places, size)) > 0
-
-
-def _places_in_rows(rows: tf.RaggedTensor) -> tf.Tensor:
-    """Return the index of each value in its row, int64."""
-    return tf.range(tf.size(rows.flat_values, tf.int64)) - tf.gather(rows.row_splits, rows.value_rowids())
 
 
 def _pair(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:

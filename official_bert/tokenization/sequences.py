@@ -1,7 +1,7 @@
 """Joins one or two texts into a model input, `[CLS] first [SEP] second [SEP]`, with segment ids.
 
 All joining of texts in Python is done here: for the records of all tasks, and for a `FullTokenizer` called with texts.
-`graph_sequences.py` does the same with TensorFlow operations.
+`graph_operations.py` does the same with TensorFlow operations.
 """
 
 import re

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from official_bert.tasks.classification.records import TextJoiner
 from official_bert.tokenization import FullTokenizer
-from official_bert.tokenization.graph_sequences import join_windows, truncate_and_join
+from official_bert.tokenization.graph_operations import join_windows, truncate_and_join
 from official_bert.tokenization.sequences import Specials
 
 SPECIALS = Specials(cls_id=2, sep_id=3)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.tokenization.graph_sequences import SlidingWindows
+from official_bert.tokenization.graph_operations import SlidingWindows
 from official_bert.tokenization.sequences import SlidingWindow, split_windows
 
 

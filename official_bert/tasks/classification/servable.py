@@ -19,8 +19,7 @@ from official_bert.tasks.classification.records import configured_dataset, reads
 from official_bert.tasks.classification.report import with_stored_thresholds
 from official_bert.tasks.classification.task import PROBLEMS
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.graph_operations import MOST_BYTES
-from official_bert.tokenization.graph_sequences import join_windows, truncate_and_join
+from official_bert.tokenization.graph_operations import MOST_BYTES, join_windows, truncate_and_join
 
 # Outputs of models with thresholds.
 PREDICTED, IS_PREDICTED = "predicted", "is_predicted"

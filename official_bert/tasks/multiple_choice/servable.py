@@ -16,7 +16,7 @@ from official_bert.serving.servable import Tensors, WindowedServable, check_tabl
 from official_bert.support.errors import UserError
 from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.graph_sequences import Parts, join_parts
+from official_bert.tokenization.graph_operations import Parts, join_parts
 
 CHOICES = "choices"  # the text input with one choice per line
 

@@ -16,7 +16,7 @@ from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.serving.servable import Servable, Tensors
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tokenization import Tokenizer, vocab
-from official_bert.tokenization.graph_sequences import Parts, join_parts
+from official_bert.tokenization.graph_operations import Parts, join_parts
 
 # The heads, by their scopes.
 MASKED_LM, NEXT_SENTENCE = "predictions", "seq_relationship"

@@ -21,8 +21,15 @@ from official_bert.tasks.question_answering.data import LENGTH_WEIGHT, WindowOpt
 from official_bert.tasks.question_answering.options import AnswerOptions, SquadConfig
 from official_bert.tasks.question_answering.task import LOGITS, MASKED_LOGIT
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.graph_operations import RaggedEncodingWithOffsets, cut_out, in_groups
-from official_bert.tokenization.graph_sequences import Parts, SlidingWindows, Windows, join_parts
+from official_bert.tokenization.graph_operations import (
+    Parts,
+    RaggedEncodingWithOffsets,
+    SlidingWindows,
+    Windows,
+    cut_out,
+    in_groups,
+    join_parts,
+)
 
 NUM_RANKED = 20  # reference value: number of answers that the probabilities are normalized over
 

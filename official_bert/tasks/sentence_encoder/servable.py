@@ -16,7 +16,7 @@ from official_bert.options.groups import BINARY, FLOAT32, INT8, check_vector_siz
 from official_bert.serving.servable import Servable, Tensors
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.graph_sequences import truncate_and_join
+from official_bert.tokenization.graph_operations import truncate_and_join
 
 VECTORS = "vectors"
 _LARGEST_INT8 = 127

@@ -28,8 +28,7 @@ from official_bert.support.errors import UserError
 from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.tasks.tagging.task import check_constrainable, decode_words, transitions_of
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.graph_operations import cut_out, in_groups
-from official_bert.tokenization.graph_sequences import SlidingWindows, join_parts
+from official_bert.tokenization.graph_operations import SlidingWindows, cut_out, in_groups, join_parts
 from official_bert.training.run_folder import LABELS_FILE, read_trained_labels
 
 _BLANKS = [

@@ -1,6 +1,13 @@
 """`extract_features`: compute the vectors of an encoder's layers for texts."""
 
 import functools
+import hashlib
+import itertools
+import json
+import os
+import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from absl import logging
@@ -10,11 +17,13 @@ from official_bert.config.sentence_modules import MODEL
 from official_bert.options.command import Command
 from official_bert.options.groups import DeviceOptions, ModelOptions
 from official_bert.options.option import MAX_AXIS, MAX_BATCH_SIZE, layer_numbers, option, options
-from official_bert.support import writing
+from official_bert.support import files, writing
 from official_bert.support.console import Progress
 from official_bert.support.errors import UserError
+from official_bert.support.manifest import Manifest
 
 if TYPE_CHECKING:
+    from official_bert.data.feature_files import Write
     from official_bert.inference.text_encoder import TextEncoder
 
 
@@ -113,7 +122,6 @@ def check(config: FeatureConfig) -> None:
 def run(config: FeatureConfig) -> None:
     """Write the features of all texts."""
     from official_bert.data.feature_files import FeatureLayout, feature_writer
-    from official_bert.inference.feature_shards import write_shards
     from official_bert.inference.text_encoder import VectorSettings, load_text_encoder
     from official_bert.training.model_files import read_model_files
 
@@ -142,15 +150,7 @@ def run(config: FeatureConfig) -> None:
             progress.update(num_texts, f"{encoder.num_texts / progress.seconds:,.0f} texts/s")
 
         if config.shard_size:
-            num_texts = write_shards(
-                config.output_file,
-                source,
-                encoder,
-                open_writer,
-                shard_size=config.shard_size,
-                provenance=_provenance(config, encoder),
-                report=report,
-            )
+            num_texts = _write_shards(config, encoder, open_writer, report)
         else:
             with open_writer(config.output_file) as write:
                 for num_texts, features in enumerate(encoder.features(source), start=1):
@@ -181,14 +181,61 @@ def _log_counts(config: FeatureConfig, encoder: "TextEncoder", num_texts: int, s
 
 def _check_output(config: FeatureConfig) -> None:
     from official_bert.data.text_inputs import STANDARD_STREAM
-    from official_bert.inference.feature_shards import shard_path
 
     if config.output_file == STANDARD_STREAM:
         return
-    path = shard_path(config.output_file, 0) if config.shard_size else config.output_file
+    path = _shard_path(config.output_file, 0) if config.shard_size else config.output_file
     writing.check_writable_folder(path, name="output_file")
     inputs = [] if config.input_file == STANDARD_STREAM else [config.input_file]
     writing.check_no_overwriting([path], inputs, name="output_file")
+
+
+def _shard_path(path: str, number: int) -> str:
+    """Return the path of a shard: shard 12 of `features.npz` is `features-00012.npz`."""
+    stem, ending = os.path.splitext(path)
+    return f"{stem}-{number:05d}{ending}"
+
+
+def _write_shards(
+    config: FeatureConfig,
+    encoder: "TextEncoder",
+    open_writer: "Callable[[str], AbstractContextManager[Write]]",
+    report: Callable[[int], None],
+) -> int:
+    """Write the files of `--shard_size` texts, each with a `Manifest` beside it; keep finished ones."""
+    texts, made_from = iter(config.source), _provenance(config, encoder)
+    num_texts = num_kept = num_shards = 0
+    while shard := list(itertools.islice(texts, config.shard_size)):
+        path = _shard_path(config.output_file, num_shards)
+        digest = hashlib.sha256(b"".join(json.dumps(text).encode() + b"\n" for text in shard)).hexdigest()
+        manifest, provenance = f"{path}.json", {**made_from, "texts": digest}
+        if Manifest.read_if_current(manifest, provenance, path):
+            num_kept += 1
+            num_texts += len(shard)
+            report(num_texts)
+        else:
+            writing.remove(manifest)
+            with open_writer(path) as write:
+                for features in encoder.features(shard, first_index=num_texts):
+                    write(features)
+                    report(features.index + 1)
+            num_texts += len(shard)
+            Manifest.write(manifest, provenance, [os.path.basename(path)])
+        num_shards += 1
+    logging.info("%s: %d shards, %d of them from an earlier run", config.output_file, num_shards, num_kept)
+    _warn_of_old_shards(config.output_file, num_shards)
+    return num_texts
+
+
+def _warn_of_old_shards(path: str, num_shards: int) -> None:
+    """Warn of shards left by a run over more texts, which a glob would mix with this run's."""
+    folder = os.path.dirname(path)
+    stem, ending = os.path.splitext(os.path.basename(path))
+    pattern = re.compile(rf"{re.escape(stem)}-(\d{{5,}}){re.escape(ending)}")
+    matches = [pattern.fullmatch(name) for name in files.list_folder(folder or ".")]
+    old = [match[0] for match in matches if match and int(match[1]) >= num_shards]
+    if old:
+        logging.warning("%d shards of an earlier run over more texts remain, from %s on; delete them", len(old), old[0])
 
 
 def _provenance(config: FeatureConfig, encoder: "TextEncoder") -> dict[str, Any]:

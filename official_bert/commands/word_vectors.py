@@ -15,7 +15,7 @@ from official_bert.support.errors import UserError, check_installed, require
 if TYPE_CHECKING:
     import numpy as np
 
-    from official_bert.inference.feature_shards import Occurrence
+    from official_bert.inference.mining import Occurrence
 
 
 @options(group="input")
@@ -52,7 +52,7 @@ def run(config: WordVectorConfig) -> None:
     """Print the cosine similarities between all occurrences of the word, and plot them."""
     import numpy as np
 
-    from official_bert.inference.feature_shards import find_occurrences
+    from official_bert.inference.mining import find_occurrences
     from official_bert.inference.sentence_index import read_sentences
     from official_bert.inference.text_encoder import VectorSettings, load_text_encoder
     from official_bert.metrics.retrieval import cosine_table, principal_components

@@ -4,13 +4,10 @@ import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
-import json
 import logging
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 _MOST_NAMES_LISTED = 20
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")  # except tab
@@ -89,20 +86,4 @@ def _not_installed(package: str, extra: str) -> UserError:
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs an extra from this package's origin: a checkout, a wheel, or an index."""
-    checkout = Path(__file__).resolve().parents[2]
-    if (checkout / "pyproject.toml").exists():
-        return f"pip install -e '{'.' if checkout == Path.cwd() else checkout}[{extra}]'"
-    return f"pip install '{_origin() or 'official-bert'}[{extra}]'"
-
-
-def _origin() -> str | None:
-    """Return the local file or folder that pip installed this package from; None for an index."""
-    try:
-        url = json.loads(importlib.metadata.distribution("official-bert").read_text("direct_url.json") or "{}").get(
-            "url"
-        )
-    except (importlib.metadata.PackageNotFoundError, ValueError):
-        return None
-    parts = urlsplit(url or "")
-    return unquote(parts.path) if parts.scheme == "file" else None
+    return f"pip install 'official-bert[{extra}]'"  # pip keeps the installed package, wherever it comes from

@@ -15,7 +15,7 @@ import re
 import signal
 import stat
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
 
 from official_bert.support.errors import UserError
@@ -24,19 +24,12 @@ _MAX_NAME_BYTES = 255  # maximum on all common file systems
 _BYTES_AT_ONCE = 1 << 20
 _MOST_NAMED = 3  # maximum number of files in a message
 _SECONDS_TO_ANSWER = 30.0  # TensorFlow itself keeps retrying a remote file system for many minutes
-_SPECIAL = (
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-    (stat.S_ISFIFO, "a pipe (FIFO)"),
-    (stat.S_ISSOCK, "a socket"),
-)
-# Files that this process already has open, such as the pipe of a shell's `--vocab_file=<(...)`.
 NO_LINKS = getattr(os, "O_NOFOLLOW", 0)  # a flag of `os.open`, missing on Windows
+# Files that this process already has open, such as the pipe of a shell's `--vocab_file=<(...)`.
 _OWN_DESCRIPTOR = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/\d+")
-
-_answering: set[str] = set()  # remote locations that have answered
 VARIABLE = "OFFICIAL_BERT_KILL_AT"
 
+_answering: set[str] = set()  # remote locations that have answered
 _passed: collections.Counter[str] = collections.Counter()
 
 
@@ -51,7 +44,6 @@ def is_own_descriptor(path: str) -> bool:
 
 
 def absolute_path(path: str) -> str:
-    """Return the absolute path, valid for processes in any folder."""
     return path if is_remote(path) else os.path.abspath(path)
 
 
@@ -102,7 +94,7 @@ def _wait_for_answer(gfile, path: str) -> None:
 
 
 def check_name(path: str) -> None:
-    """Raise if this is not a valid file name, or TensorFlow could not open it because it is not UTF-8."""
+    """Raise if this is no valid file name, or TensorFlow could not open it because it is not UTF-8."""
     if "\0" in path:
         raise UserError(f"{path!r}: a file name cannot contain the character NUL")
     try:
@@ -131,9 +123,8 @@ def check_regular(path: str) -> None:
         if isinstance(error, OSError) and error.errno == errno.ELOOP:
             raise UserError(f"{path} is a circular symbolic link; give a regular file") from error
         return  # opening the file will report the reason
-    for is_kind, kind in _SPECIAL:
-        if is_kind(mode):
-            raise UserError(f"{path} is {kind}, not a regular file; give a regular file")
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise UserError(f"{path} is a device, a pipe (FIFO) or a socket, not a regular file; give a regular file")
 
 
 @contextlib.contextmanager
@@ -180,45 +171,29 @@ def open_file(path: str, mode: str = "r", what: str = "") -> Iterator[IO[Any]]:
         yield file
 
 
-def exists(path: str) -> bool:
-    """Return True if a file or folder exists."""
+def _ask(path: str, local: Callable[[str], Any], name: str) -> Any:
+    """Call a local function with a path, or the method of `tf.io.gfile` with this name."""
     if not is_remote(path):
-        return os.path.exists(path)
+        return local(path)
     with remote_file_system(path) as gfile:
-        return gfile.exists(path)
+        return getattr(gfile, name)(path)
+
+
+def exists(path: str) -> bool:
+    return _ask(path, os.path.exists, "exists")
 
 
 def is_folder(path: str) -> bool:
-    """Return True if `path` is an existing folder."""
-    if not is_remote(path):
-        return os.path.isdir(path)
-    with remote_file_system(path) as gfile:
-        return gfile.isdir(path)
-
-
-def sha256(path: str) -> str:
-    """Return the SHA-256 of a file, in hexadecimal."""
-    digest = hashlib.sha256()
-    with open_file(path, "rb") as source:
-        while chunk := source.read(_BYTES_AT_ONCE):
-            digest.update(chunk)
-    return digest.hexdigest()
+    return _ask(path, os.path.isdir, "isdir")
 
 
 def list_folder(path: str) -> list[str]:
-    """Return the names of a folder's entries, sorted."""
-    if not is_remote(path):
-        return sorted(os.listdir(path))
-    with remote_file_system(path) as gfile:
-        return sorted(gfile.listdir(path))
+    return sorted(_ask(path, os.listdir, "listdir"))
 
 
 def size(path: str) -> int:
     """Return the length of a file in bytes."""
-    if not is_remote(path):
-        return os.path.getsize(path)
-    with remote_file_system(path) as gfile:
-        return gfile.stat(path).length
+    return _ask(path, os.stat, "stat").length if is_remote(path) else os.path.getsize(path)
 
 
 def modified_ns(path: str) -> int:
@@ -226,11 +201,12 @@ def modified_ns(path: str) -> int:
     return 0 if is_remote(path) else os.stat(path).st_mtime_ns
 
 
-def is_same(first: str, second: str) -> bool:
-    """Return True if two paths name the same existing file."""
-    if is_remote(first) or is_remote(second):
-        return first == second
-    return os.path.samefile(first, second)
+def sha256(path: str) -> str:
+    with open_file(path, "rb") as source:
+        digest = hashlib.sha256()
+        while chunk := source.read(_BYTES_AT_ONCE):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def find(patterns: str) -> list[str]:
@@ -242,8 +218,13 @@ def find(patterns: str) -> list[str]:
 
 
 def find_one(pattern: str, given: str | None = None) -> list[str]:
-    """Find the files matching a name or glob."""
-    matches = find_any(pattern)
+    """Find the files matching a name or glob, sorted."""
+    if is_remote(pattern):
+        matches = [path for path in _ask(pattern, str, "glob") if not os.path.basename(path).startswith(".")]
+    elif os.path.isfile(pattern):  # a literal name with [ or *
+        matches = [pattern]
+    else:
+        matches = [path for path in local_glob.glob(pattern) if os.path.isfile(path)]
     for path in matches or [pattern]:
         check_name(path)
     if not matches and pattern and is_folder(pattern):
@@ -252,7 +233,7 @@ def find_one(pattern: str, given: str | None = None) -> list[str]:
         check_regular(pattern)
         hint = "" if given is None else f" (given: {given!r})"
         raise UserError(f"no file matches {pattern!r}; check the path{hint}")
-    return matches
+    return sorted(matches)
 
 
 def files_below(folder: str) -> list[str]:
@@ -264,7 +245,7 @@ def files_below(folder: str) -> list[str]:
         with remote_file_system(folder) as gfile:
             entries = list(gfile.walk(folder))
         paths = [f"{path.rstrip('/')}/{name}" for path, _, names in entries for name in names]
-        return sorted(path for path in paths if not _is_hidden_below(path, folder))
+        return sorted(path for path in paths if "/." not in path.removeprefix(folder.rstrip("/")))
     found, visited = [], set()
     for path, folders, names in os.walk(folder, followlinks=True, onerror=_raise_unreadable):
         place = os.path.realpath(path)
@@ -277,28 +258,12 @@ def files_below(folder: str) -> list[str]:
     return sorted(path for path in found if os.path.isfile(path))
 
 
-def _is_hidden_below(path: str, folder: str) -> bool:
-    return any(name.startswith(".") for name in path.removeprefix(folder).split("/"))
-
-
 def _raise_unreadable(error: OSError) -> None:
     raise UserError(f"cannot read the folder {error.filename}: {error.strerror}") from error
 
 
-def find_any(pattern: str) -> list[str]:
-    """Return the sorted files matching a name or glob, possibly none."""
-    if is_remote(pattern):
-        with remote_file_system(pattern) as gfile:
-            paths = gfile.glob(pattern)
-        paths = [path for path in paths if not os.path.basename(path).startswith(".")]
-    elif os.path.isfile(pattern):  # a literal name with [ or *
-        paths = [pattern]
-    else:
-        paths = [path for path in local_glob.glob(pattern) if os.path.isfile(path)]
-    return sorted(paths)
-
-
 def fault_point(name: str) -> None:
+    """Kill the process here if a test wants it, or note that it came here."""
     wanted = os.environ.get(VARIABLE)
     if not wanted:
         return

@@ -11,7 +11,7 @@ import re
 import socket
 
 from official_bert.support import files
-from official_bert.support.errors import UserError
+from official_bert.support.errors import UserError, install_command
 
 SCHEME = "hf://"
 _NAME = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?/?")
@@ -44,7 +44,7 @@ def local_folder(path: str) -> str:
         import huggingface_hub
         from huggingface_hub import errors
     except ImportError as error:
-        raise UserError(f"{path} needs the client of the hub; run: pip install 'official-bert[hub]'") from error
+        raise UserError(f"{path} needs the client of the hub; run: {install_command('hub')}") from error
     name, revision = match.groups()
     try:
         for weights in _WEIGHTS:

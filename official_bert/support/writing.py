@@ -40,7 +40,12 @@ def exclusive_lock(folder: str, what: str) -> Iterator[None]:
         yield
         return
     path = os.path.join(folder, ".lock")
-    lock = _open_lock(path)
+    try:  # without writing to it; links are refused, since they might lead to another user's file
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINKS, 0o666)
+    except OSError as error:
+        raise UserError(
+            f"cannot open the lock file {path}: {error.strerror}; delete it or use another folder"
+        ) from error
     try:
         try:
             acquire(lock)
@@ -69,16 +74,6 @@ def acquire(descriptor: int) -> None:
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
     except PermissionError as error:
         raise BlockingIOError(error.errno, error.strerror) from error
-
-
-def _open_lock(path: str) -> int:
-    """Open a lock file, without writing to it; links are refused, since they might lead to another user's file."""
-    try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | NO_LINKS, 0o666)
-    except OSError as error:
-        raise UserError(
-            f"cannot open the lock file {path}: {error.strerror}; delete it or use another folder"
-        ) from error
 
 
 def make_folders(path: str) -> None:
@@ -186,7 +181,6 @@ def rename_folder(source: str, target: str) -> None:
 
 
 def remove_folder(path: str) -> None:
-    """Delete a folder and its contents; a missing folder is fine."""
     if not files.is_remote(path):
         shutil.rmtree(path, ignore_errors=True)
     elif files.exists(path):
@@ -227,9 +221,8 @@ def partial_name(path: str) -> str:
 
 
 def _partial_start(path: str) -> str:
-    """Return the common prefix of all names that `partial_name` returns."""
     files.check_name(path)
-    folder, name = os.path.split(path if files.is_remote(path) else os.path.realpath(path))
+    folder, name = os.path.split(_real_path(path))
     name = name.encode()[:_MAX_HIDDEN_BYTES].decode(errors="ignore")
     return os.path.join(folder, f".{name}.partial-")
 
@@ -296,7 +289,7 @@ def check_new_folder(path: str, name: str) -> None:
 def complete_folder(path: str, name: str) -> Iterator[str]:
     """Create a hidden folder that becomes `path`, flushed to disk, only if the block ends without an error."""
     check_new_folder(path, name)
-    target = path if files.is_remote(path) else os.path.realpath(path)
+    target = _real_path(path)
     make_folders(os.path.dirname(target))
     with new_folder(target) as partial:
         try:
@@ -310,10 +303,7 @@ def complete_folder(path: str, name: str) -> Iterator[str]:
 
 
 def _mark_in_use(descriptor: int) -> None:
-    """Lock a partial file or folder until it is closed; see `remove_abandoned`.
-
-    Without the lock, one of two concurrent writers would delete the other's file as abandoned.
-    """
+    """Lock a partial file or folder, which another writer of it would delete as abandoned otherwise."""
     with contextlib.suppress(OSError):  # without locks, no file is considered abandoned
         acquire(descriptor)
 
@@ -397,9 +387,14 @@ def check_disk_space(path: str, num_bytes: int, what: str) -> None:
 def check_no_overwriting(outputs: Sequence[str], inputs: Iterable[str], name: str) -> None:
     """Raise if writing an output would overwrite an input, or another output."""
     for output, source in itertools.product(outputs, inputs):
-        if files.exists(output) and files.exists(source) and files.is_same(output, source):
+        are_local = not (is_remote(output) or is_remote(source)) and os.path.exists(output) and os.path.exists(source)
+        if output == source or (are_local and os.path.samefile(output, source)):
             raise UserError(f"{name}: {output} is also an input; it would be overwritten")
-    places = [path if files.is_remote(path) else os.path.realpath(path) for path in outputs]
+    places = list(map(_real_path, outputs))
     for place in places:
         if places.count(place) > 1:
             raise UserError(f"{name} lists {place} twice")
+
+
+def _real_path(path: str) -> str:
+    return path if is_remote(path) else os.path.realpath(path)

@@ -213,7 +213,7 @@ def special(tmp_path):
 def test_special_files_are_not_replaced(special):
     kinds = [os.stat(path).st_mode for path in special]
     for path in special:
-        message = r"is (a device|a pipe \(FIFO\)|a socket), not a regular file; give a"
+        message = "is a device, a pipe .* or a socket, not a regular file; give a"
         with pytest.raises(UserError, match=message), writing.atomic_write(str(path)) as sink:
             sink.write("words")
         with pytest.raises(UserError, match=f"output_file={path} is a"):

@@ -73,7 +73,7 @@ def test_names_with_an_at_sign(folder):
         ("corpus/empty\n", r"list, line 1: there are no input files in the folder corpus/empty"),
         ("\n \n", r"the file list list is empty; write one path"),
         ("", r"the file list list is empty"),
-        ("corpus/pipe\n", r"list, line 1: corpus/pipe is a pipe"),
+        ("corpus/pipe\n", r"list, line 1: corpus/pipe is a device, a pipe"),
     ],
 )
 def test_mistakes_in_a_list_are_located(folder, text, message):
@@ -90,7 +90,7 @@ def test_mistakes_in_a_list_are_located(folder, text, message):
         ("@absent", "cannot read absent: No such file"),
         ("@", "'@' needs the name"),
         ("@corpus", "@corpus is a folder, not a list of files; leave out the @"),
-        ("@corpus/pipe", "corpus/pipe is a pipe"),
+        ("@corpus/pipe", "corpus/pipe is a device, a pipe"),
         ("corpus,", r"no file matches ''; check the path \(given: 'corpus,'\)"),
         ("corpus/b.txt,absent", "no file matches 'absent'"),
     ],

@@ -12,7 +12,6 @@ from official_bert.support.errors import UserError, require
 from official_bert.tokenization.hf_tokenizer import (
     BPE_FILE,
     BYTE_LEVEL,
-    SPECIALS,
     TOKENIZER_FILE,
     AddedToken,
     TokenizerJson,
@@ -97,8 +96,7 @@ class BpeVocabulary(Vocabulary):
         """Read a `tokenizer.json`, or a `vocab.json` with the `merges.txt` beside it."""
         values = text_files.read_json(vocab_file, "vocabulary", max_bytes=text_files.MAX_VOCAB_BYTES)
         folder = os.path.dirname(vocab_file)
-        names = {key: NAMES[name] for key, name in SPECIALS.items()}
-        check_class(folder, names, "RobertaTokenizer", "LongformerTokenizer", "BartTokenizer")
+        check_class(folder, NAMES, "RobertaTokenizer", "LongformerTokenizer", "BartTokenizer")
         is_tokenizer_json = isinstance(values.get("model"), dict)  # else the id of a token
         if is_tokenizer_json:
             text_files.check_json(values, TokenizerJson, vocab_file)

@@ -11,7 +11,7 @@ import enum
 import functools
 import itertools
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from official_bert.config.text_settings import TextSettings
 
@@ -27,16 +27,6 @@ _CJK_RANGES = (
 )
 _CJK_BOUNDARIES = [boundary for first, last in _CJK_RANGES for boundary in (first, last + 1)]
 _ASCII_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
-
-
-def is_whitespace(character: str) -> bool:
-    """Return True if the tokenizer replaces a character by a space."""
-    return character in " \t\n\r" or unicodedata.category(character) == "Zs"
-
-
-def is_control(character: str) -> bool:
-    """Return True if the tokenizer deletes a character as invisible."""
-    return character not in "\t\n\r" and unicodedata.category(character) in ("Cc", "Cf")
 
 
 def is_punctuation(character: str) -> bool:
@@ -57,16 +47,12 @@ def cjk_blocks() -> Iterator[str]:
 
 def clean(character: str, *, spaces_cjk: bool = True) -> str:
     """Apply the reference's first pass: delete the character, make it a space, or put spaces around a CJK one."""
-    if character in "\0\ufffd" or is_control(character):
-        return ""
-    if is_whitespace(character):
+    category = unicodedata.category(character)
+    if character in " \t\n\r" or category == "Zs":
         return " "
+    if character == "\ufffd" or category in ("Cc", "Cf"):
+        return ""
     return f" {character} " if spaces_cjk and is_cjk(character) else character
-
-
-def space_punctuation(text: str) -> str:
-    """Put spaces around every punctuation character."""
-    return "".join(f" {character} " if is_punctuation(character) else character for character in text)
 
 
 # Characters, each with the index of the source character in the text.
@@ -81,7 +67,11 @@ def _plain_rewrite(text: str, settings: TextSettings) -> _Traced:
         traced = _lower(traced)
     if settings.strips_accents:
         traced = _strip_accents(traced)
-    return [(part, index) for character, index in traced for part in space_punctuation(character)]
+    return [
+        (part, index)
+        for character, index in traced
+        for part in (f" {character} " if is_punctuation(character) else character)
+    ]
 
 
 def _lower(traced: _Traced) -> _Traced:
@@ -153,27 +143,29 @@ def blocks_reordering(character: str) -> bool:
     return any(not unicodedata.combining(part) for part in unicodedata.normalize("NFD", clean(character).lower()))
 
 
-class _RewriteTable(dict):
+class TranslationTable(dict):
     """A `str.translate` table that computes the entry of a code point on first use."""
 
-    def __init__(self, settings: TextSettings):
+    def __init__(self, replacement_of: Callable[[str], str]):
         super().__init__()
-        self._settings = settings
+        self._replacement_of = replacement_of
 
     def __missing__(self, code_point: int) -> str:
-        character = chr(code_point)
-        # Nine in ten, for which skipping the full rules is ten times faster.
-        if unicodedata.category(character) == "Lo" and is_kept(character):
-            replacement = clean(character, spaces_cjk=self._settings.tokenize_chinese_chars)
-        elif _needs_neighbours(character, self._settings):
-            replacement = _NEEDS_NEIGHBOURS
-        else:
-            replacement = _untraced(_plain_rewrite(character, self._settings))
-        self[code_point] = replacement
+        self[code_point] = replacement = self._replacement_of(chr(code_point))
         return replacement
 
 
-_table = functools.cache(_RewriteTable)
+@functools.cache
+def _table(settings: TextSettings) -> TranslationTable:
+    def replacement_of(character: str) -> str:
+        # Nine in ten, for which skipping the full rules is ten times faster.
+        if unicodedata.category(character) == "Lo" and is_kept(character):
+            return clean(character, spaces_cjk=settings.tokenize_chinese_chars)
+        if _needs_neighbours(character, settings):
+            return _NEEDS_NEIGHBOURS
+        return _untraced(_plain_rewrite(character, settings))
+
+    return TranslationTable(replacement_of)
 
 
 def rewrite(text: str, settings: TextSettings) -> str:

@@ -15,7 +15,6 @@ BYTE_LEVEL = {"type": ("ByteLevel",), "add_prefix_space": (True, False), "trim_o
 SPECIALS = {
     "pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]",
 }  # fmt: skip
-_CONFIG_FILE, _SPECIALS_FILE = "config.json", "special_tokens_map.json"
 ADDED_TOKENS_FILE = "added_tokens.json"
 _MOST_DIGITS_OF_AN_ID = 9
 WORDPIECE = "WordPiece"
@@ -91,30 +90,23 @@ class TokenizerJson(_Model, total=False):
     post_processor: dict[str, Any] | None
 
 
-class TokenizerConfig(TypedDict, total=False):
-    """A `tokenizer_config.json`."""
-
-    tokenizer_class: str | None
-    model_max_length: float | None
-    do_lower_case: bool | None
-    strip_accents: bool | None
-    do_basic_tokenize: bool | None
-    tokenize_chinese_chars: bool | None
-    keep_accents: bool | None
-    add_prefix_space: bool | None
-    never_split: list[str] | None
-    word_tokenizer_type: str | None
-    subword_tokenizer_type: str | None
-    pad_token: str | AddedToken | None
-    unk_token: str | AddedToken | None
-    cls_token: str | AddedToken | None
-    sep_token: str | AddedToken | None
-    mask_token: str | AddedToken | None
-    bos_token: str | AddedToken | None
-    eos_token: str | AddedToken | None
-    additional_special_tokens: list[str | AddedToken] | None
-    extra_special_tokens: list[str | AddedToken] | dict[str, str | AddedToken] | None
-    added_tokens_decoder: dict[str, AddedToken]
+_Special = str | AddedToken
+# A `tokenizer_config.json`.
+TokenizerConfig = TypedDict(
+    "TokenizerConfig",
+    {
+        **dict.fromkeys(("tokenizer_class", "word_tokenizer_type", "subword_tokenizer_type"), str | None),
+        **dict.fromkeys(("do_lower_case", "strip_accents", "do_basic_tokenize", "tokenize_chinese_chars"), bool | None),
+        **dict.fromkeys(("keep_accents", "add_prefix_space"), bool | None),
+        **dict.fromkeys((*SPECIALS, "bos_token", "eos_token"), _Special | None),
+        "model_max_length": float | None,
+        "never_split": list[str] | None,
+        "additional_special_tokens": list[_Special] | None,
+        "extra_special_tokens": list[_Special] | dict[str, _Special] | None,
+        "added_tokens_decoder": dict[str, AddedToken],
+    },
+    total=False,
+)
 
 
 def read_tokenizer_json(path: str) -> TokenizerJson:
@@ -127,14 +119,30 @@ def type_of(model: Mapping[str, Any]) -> Any:
     return model.get("type", WORDPIECE if is_wordpiece else None)
 
 
+def _read_settings_file(folder: str, name: str, what: str) -> TokenizerConfig:
+    path = os.path.join(folder, name)
+    return text_files.read_json_as(path, what, TokenizerConfig) if files.exists(path) else {}
+
+
 def read_tokenizer_config(folder: str) -> TokenizerConfig:
     """Read the `tokenizer_config.json` of a folder; empty if there is none."""
-    path = os.path.join(folder, TOKENIZER_CONFIG_FILE)
-    return text_files.read_json_as(path, "tokenizer config", TokenizerConfig) if files.exists(path) else {}
+    return _read_settings_file(folder, TOKENIZER_CONFIG_FILE, "tokenizer config")
+
+
+def read_specials_map(folder: str) -> TokenizerConfig:
+    """Read the `special_tokens_map.json` of a folder; empty if there is none."""
+    return _read_settings_file(folder, "special_tokens_map.json", "special tokens")
 
 
 class _ModelConfig(TypedDict, total=False):
     tokenizer_class: str | None
+
+
+def declared_class(folder: str) -> str | None:
+    """Return the `tokenizer_class` in a folder's files."""
+    path, kind = os.path.join(folder, "config.json"), read_tokenizer_config(folder).get("tokenizer_class")
+    is_in_config = kind is None and files.exists(path)
+    return text_files.read_json_as(path, "model config", _ModelConfig).get("tokenizer_class") if is_in_config else kind
 
 
 def content_of(token: str | AddedToken | None) -> str | None:
@@ -142,35 +150,23 @@ def content_of(token: str | AddedToken | None) -> str | None:
     return token["content"] if isinstance(token, dict) else token
 
 
-def declared_class(folder: str) -> str | None:
-    """Return the `tokenizer_class` in a folder's files."""
-    path, kind = os.path.join(folder, _CONFIG_FILE), read_tokenizer_config(folder).get("tokenizer_class")
-    is_in_config = kind is None and files.exists(path)
-    return text_files.read_json_as(path, "model config", _ModelConfig).get("tokenizer_class") if is_in_config else kind
-
-
-def read_specials_map(folder: str) -> TokenizerConfig:
-    """Read the `special_tokens_map.json` of a folder; empty if there is none."""
-    path = os.path.join(folder, _SPECIALS_FILE)
-    return text_files.read_json_as(path, "special tokens", TokenizerConfig) if files.exists(path) else {}
-
-
-def check_specials(folder: str, names: Mapping[str, str]) -> None:
-    """Raise UserError if a folder's files call a special token otherwise; `names` by key, as in `SPECIALS`."""
+def check_specials(folder: str, special_names: Mapping[str, str]) -> None:
+    """Raise UserError if a folder's files call special tokens otherwise; `special_names` has those not of BERT."""
     for values in (read_tokenizer_config(folder), read_specials_map(folder)):
-        for key, name in names.items():
+        for key, special in SPECIALS.items():
+            name = special_names.get(special, special)
             if (other := content_of(values.get(key))) not in (None, name):
                 raise UserError(f"{folder}: the {key} is {other!r:.80}; only {name} is supported")
 
 
-def check_class(folder: str, names: Mapping[str, str], *classes: str) -> None:
+def check_class(folder: str, special_names: Mapping[str, str], *classes: str) -> None:
     """Raise UserError if a folder's files declare another class of tokenizer, or other special tokens."""
     kind = declared_class(folder)
     if kind is not None and kind.removesuffix("Fast") not in {*classes, "PreTrainedTokenizer", "TokenizersBackend"}:
         raise UserError(
             f"{folder}: tokenizer_class is {kind!r:.80}; only {', '.join(classes)} can be read from its files"
         )
-    check_specials(folder, names)
+    check_specials(folder, special_names)
 
 
 def steps_of(values: TokenizerJson, part: str, path: str) -> list[tuple[str, dict[str, Any]]]:
@@ -293,8 +289,7 @@ def read_unigram(tokenizer_file: str) -> Unigram:
     pieces = model["vocab"]
     if not isinstance(pieces, list) or not all(_is_piece(piece) for piece in pieces):
         raise UserError(f"{tokenizer_file}: model.vocab must be a list of tokens with their scores")
-    names = [name for name, _ in pieces]
-    unknown = names.index(_UNKNOWN) if _UNKNOWN in names else None
+    unknown = next((index for index, (name, _) in enumerate(pieces) if name == _UNKNOWN), None)
     check_declared(model, {**_MODEL, "unk_id": (unknown,)}, tokenizer_file, "model")
     found: dict[str, Mapping[str, Any]] = {}
     for part in ("normalizer", "pre_tokenizer"):
@@ -302,10 +297,8 @@ def read_unigram(tokenizer_file: str) -> Unigram:
             kind = str(step.get("type"))
             if kind == "Replace":
                 kind = _SPACES if "Regex" in str(step.get("pattern")) else _QUOTES
-            known = (
-                {"type": ("Replace" if kind in (_QUOTES, _SPACES) else kind,), **_STEPS[kind]} if kind in _STEPS else {}
-            )
-            check_declared(step, known, tokenizer_file, place)
+            named = {"type": ("Replace" if kind in (_QUOTES, _SPACES) else kind,)}
+            check_declared(step, {**named, **_STEPS[kind]} if kind in _STEPS else {}, tokenizer_file, place)
             if any([*_STEPS].index(other) > [*_STEPS].index(kind) for other in found):
                 raise UserError(f"{tokenizer_file}: {place} ({kind}) comes too late for a SentencePiece model")
             found[kind] = step

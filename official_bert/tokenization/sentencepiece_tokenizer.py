@@ -20,8 +20,8 @@ import numpy as np
 
 from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError, folder_of_tensorflow_text, install_command, require
+from official_bert.tokenization.characters import TranslationTable
 from official_bert.tokenization.hf_tokenizer import (
-    SPECIALS,
     UNIGRAM,
     check_class,
     check_template,
@@ -68,49 +68,8 @@ def decompose(character: str) -> str:
     return "".join(part for part in unicodedata.normalize("NFKD", character) if not unicodedata.combining(part))
 
 
-class _DecompositionTable(dict):
-    """A `str.translate` table that computes the entry of a code point on first use.
-
-    Decomposition treats characters independently, except for the order of combining characters, which are dropped.
-    """
-
-    def __missing__(self, code_point: int) -> str:
-        self[code_point] = replacement = decompose(chr(code_point))
-        return replacement
-
-
-_DECOMPOSED = _DecompositionTable()
-
-
-def prepare(text: str, *, do_lower_case: bool) -> str:
-    """Normalize a text, which may be any string."""
-    text = " ".join(text.split())
-    if not text.isascii():
-        text = text.translate(_DECOMPOSED)
-    return text.lower() if do_lower_case else text
-
-
-def prepare_traced(text: str, *, do_lower_case: bool) -> TracedText:
-    """Normalize a text as `prepare` does, and map each character of the result to its source."""
-    characters: list[str] = []
-    starts: list[int] = []
-    ends: list[int] = []
-    first_of_last = 0  # index of the first result of the last kept character
-    for index, character in enumerate(text):
-        if character.isspace():
-            replacement = " " if index and not text[index - 1].isspace() else ""
-        elif not (replacement := _DECOMPOSED[ord(character)]):
-            ends[first_of_last:] = [index + 1] * (len(ends) - first_of_last)  # an accent
-            continue
-        first_of_last = len(characters)
-        characters += replacement
-        starts += [index] * len(replacement)
-        ends += [index + 1] * len(replacement)
-    if 0 < len(text.rstrip()) < len(text):  # the space after the last word
-        del characters[-1], starts[-1], ends[-1]
-    prepared = "".join(characters)
-    # Once decomposed, every character has one lowercase letter.
-    return TracedText(prepared.lower() if do_lower_case else prepared, starts, ends)
+# Characters are decomposed independently, except for the order of combining characters, which are dropped.
+_DECOMPOSED = TranslationTable(decompose)
 
 
 class SentencePieceVocabulary(Vocabulary):
@@ -178,7 +137,7 @@ class SentencePieceVocabulary(Vocabulary):
         content = unigram.to_sentencepiece(cls) if unigram else read_content(vocab_file, "SentencePiece model")
         made, folder = cls(content, vocab_file), os.path.dirname(vocab_file)
         made.declared = {} if unigram is None else {"do_lower_case": "Lowercase" in unigram.steps}
-        check_class(folder, {key: made.name_of(name) for key, name in SPECIALS.items()}, cls.their_class)
+        check_class(folder, cls.special_names, cls.their_class)
         names = made.names_of_specials
         for token in read_added_tokens(folder, unigram and unigram.content):
             name = token["content"]
@@ -290,7 +249,7 @@ class PieceParts(NamedTuple):
 class SentencePieceTokenizer(Tokenizer):
     """ALBERT's tokenizer: text to SentencePiece pieces, ids and model inputs, and back.
 
-    Text is normalized by `sentencepiece_text` and split by the model. A piece that ends in a digit and a comma is split
+    Text is normalized by `prepare` and split by the model. A piece that ends in a digit and a comma is split
     again, so that the comma is separate: `"▁2000,"` becomes `"▁2000"` and `","`.
     Source: google-research/albert, `tokenization.py`.
 
@@ -384,14 +343,6 @@ class SentencePieceTokenizer(Tokenizer):
     def _their_settings(self) -> dict[str, Any]:
         return {"do_lower_case": self.settings.do_lower_case, "keep_accents": False, "remove_space": True}
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state to pickle: the model file's content, without derived objects."""
-        return {"model": self.vocabulary.model, "source": self.vocabulary.source, "settings": self.settings}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vocabulary = self.vocabulary_class(state["model"], state["source"])
-        self.__init__(vocabulary, state["settings"].do_lower_case)
-
     def _split_pieces(self) -> Iterable[tuple[int, PieceParts]]:
         processor = self.vocabulary.processor
         for piece, index in self.vocabulary.token_to_id.items():
@@ -407,21 +358,40 @@ class SentencePieceTokenizer(Tokenizer):
 
     def prepare(self, text: str) -> str:
         """Return the normalized text that the model splits."""
-        return prepare(text, do_lower_case=self.settings.do_lower_case)
+        text = " ".join(text.split())
+        if not text.isascii():
+            text = text.translate(_DECOMPOSED)
+        return text.lower() if self.settings.do_lower_case else text
 
     def prepare_traced(self, text: str) -> TracedText:
         """Return the normalized text with the source of each character."""
-        return prepare_traced(text, do_lower_case=self.settings.do_lower_case)
+        characters: list[str] = []
+        starts: list[int] = []
+        ends: list[int] = []
+        first_of_last = 0  # index of the first result of the last kept character
+        for index, character in enumerate(text):
+            if character.isspace():
+                replacement = " " if index and not text[index - 1].isspace() else ""
+            elif not (replacement := _DECOMPOSED[ord(character)]):
+                ends[first_of_last:] = [index + 1] * (len(ends) - first_of_last)  # an accent
+                continue
+            first_of_last = len(characters)
+            characters += replacement
+            starts += [index] * len(replacement)
+            ends += [index + 1] * len(replacement)
+        if 0 < len(text.rstrip()) < len(text):  # the space after the last word
+            del characters[-1], starts[-1], ends[-1]
+        prepared = "".join(characters)
+        # Once decomposed, every character has one lowercase letter.
+        return TracedText(prepared.lower() if self.settings.do_lower_case else prepared, starts, ends)
 
     def encode(self, text: str | bytes) -> list[int]:
         """Split a text into pieces and return their ids, without [CLS] and [SEP]; see `Tokenizer.encode`."""
         ids = self.vocabulary.ids_of(self.vocabulary.processor.encode(self.prepare(to_unicode(text)), out_type=int))
         if self.parts_of_piece.keys().isdisjoint(ids):
             return ids
-        return [part for index in ids for part in self._parts(index)]
-
-    def _parts(self, index: int) -> tuple[int, ...]:
-        return self.parts_of_piece[index].ids if index in self.parts_of_piece else (index,)
+        parts = self.parts_of_piece
+        return [part for index in ids for part in (parts[index].ids if index in parts else (index,))]
 
     def encode_with_offsets(self, text: str | bytes) -> EncodingWithOffsets:
         """Split a text into pieces with their offsets in the text.

@@ -343,7 +343,7 @@ def _check_folder(folder: str, values: TokenizerJson | None, vocabulary: Vocabul
             f"{folder}: {what}; its tokenizer is not supported, only BERT's. For text that another program split into "
             "words, copy the vocab.txt alone to another folder and give basic_tokenize=false"
         )
-    check_specials(folder, SPECIALS)
+    check_specials(folder, vocabulary.special_names)
     if values is None:
         return
     path = os.path.join(folder, TOKENIZER_FILE)

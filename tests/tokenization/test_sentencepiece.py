@@ -14,7 +14,7 @@ from sentencepiece import sentencepiece_model_pb2
 from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer, SentencePieceTokenizer, load_tokenizer
 from official_bert.tokenization.graph_sentencepiece import GraphSentencePieceTokenizer
-from official_bert.tokenization.sentencepiece_tokenizer import SentencePieceVocabulary, decompose, prepare_traced
+from official_bert.tokenization.sentencepiece_tokenizer import SentencePieceVocabulary, decompose
 from tests.tokenization.sentencepiece_models import (
     SPACES,
     VARIANTS,
@@ -166,7 +166,7 @@ def test_decomposed_characters_have_one_lowercase_letter_and_no_other_space_than
 
 def test_lone_surrogates_are_dropped(tokenizer):
     assert tokenizer.encode("smi\ud800th") == tokenizer.encode("smith")
-    assert prepare_traced("a\ud800b", do_lower_case=True).text == "ab"
+    assert tokenizer.prepare_traced("a\ud800b").text == "ab"
 
 
 def test_a_folder_says_which_tokenizer_it_has(models, vocab_file, tmp_path):

@@ -11,7 +11,7 @@ import numpy as np
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
-from official_bert.commands.shared.demonstration import write_demo_data
+from official_bert.commands.demo import write_demo_data
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from official_bert.commands.shared.demonstration import write_demo_data
+from official_bert.commands.demo import write_demo_data
 from tests.conftest import ROOT, assert_fails, run_cold, run_script
 
 CORPUS = ROOT / "data" / "demo"

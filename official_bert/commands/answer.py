@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 @options(group="text")
 class AnswerConfig(AnswerOptions, ModelOptions, HeadOptions):
-    """Flags of `answer`."""
-
     doc_stride: int | None = option(
         None,
         "Number of wordpieces between the starts of windows of a long text; by default 128, less for short windows.",
@@ -38,7 +36,6 @@ class AnswerConfig(AnswerOptions, ModelOptions, HeadOptions):
 
 
 def check(config: AnswerConfig) -> None:
-    """Check the files before TensorFlow is imported."""
     check_file(config.context_file, "context_file")
     check_model(config)
 
@@ -127,7 +124,6 @@ def _write(question: str, answers: "Sequence[Answer]") -> None:
 
 
 COMMAND = Command(
-    name="answer",
     config_class=AnswerConfig,
     summary="Answers questions about a text with a model that run_squad trained.",
     usage=r"""

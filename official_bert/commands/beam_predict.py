@@ -20,8 +20,6 @@ RECORDS_FORMAT = "tfrecord"
 
 @options(group="input")
 class BeamPredictionConfig(BeamOptions):
-    """Flags of `beam_predict`."""
-
     model_dir: str | None = option(
         None,
         "Exported model, or output folder of a training run; with --pooling, such a folder or that of an encoder.",
@@ -105,14 +103,12 @@ class BeamPredictionConfig(BeamOptions):
 
 
 def check(config: BeamPredictionConfig) -> None:
-    """Check the files before TensorFlow is imported."""
     check_folder(config.model_dir, "model_dir")
     find_inputs(config.input_file, is_input=is_no_sidecar if config.reads_records else None)
     require("apache_beam", extra="beam")
 
 
 def run(config: BeamPredictionConfig) -> None:
-    """Predict all inputs."""
     from official_bert.data.feature_files import NPY, ids_path
     from official_bert.data.text_inputs import TextSource
     from official_bert.inference import finished_runs
@@ -164,7 +160,6 @@ def run(config: BeamPredictionConfig) -> None:
 
 
 COMMAND = Command(
-    name="beam_predict",
     config_class=BeamPredictionConfig,
     summary="Predicts large files with a trained model, on this machine or a cluster: an Apache Beam pipeline.",
     usage=r"""

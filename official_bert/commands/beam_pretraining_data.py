@@ -17,21 +17,17 @@ from official_bert.tasks.pretraining.options import RecordOptions
 
 @options(group="devices")
 class BeamPretrainingDataConfig(RecordOptions, BeamOptions):
-    """Flags of `beam_pretraining_data`."""
-
     def __post_init__(self):
         super().__post_init__()
         _ = self.beam_arguments
 
 
 def check(config: BeamPretrainingDataConfig) -> None:
-    """Check the files before TensorFlow is imported."""
     check_pretraining_data(config)
     require("apache_beam", extra="beam")
 
 
 def run(config: BeamPretrainingDataConfig) -> None:
-    """Create the records."""
     from official_bert.data.corpus_files import corpus_parts
     from official_bert.tasks.pretraining.data import CorpusCounts, RecordCounts, keeping_tokenizer
     from official_bert.tasks.pretraining.sharded import PART_BYTES
@@ -71,7 +67,6 @@ def run(config: BeamPretrainingDataConfig) -> None:
 
 
 COMMAND = Command(
-    name="beam_pretraining_data",
     config_class=BeamPretrainingDataConfig,
     summary="Makes TFRecord files for BERT pretraining on this machine or a cluster: an Apache Beam pipeline.",
     usage=r"""

@@ -12,8 +12,6 @@ from official_bert.support.manifest import find_inputs
 
 @options(group="output")
 class VocabConfig(CorpusOptions, TextOptions):
-    """Flags of `build_vocab`."""
-
     vocab_file: str | None = option(None, "Vocabulary file to write.", required=True, is_path=True)
     vocab_size: int = option(
         30000, "Maximum number of wordpieces, including special tokens and single characters.", minimum=10
@@ -25,7 +23,6 @@ class VocabConfig(CorpusOptions, TextOptions):
 
 
 def run(config: VocabConfig) -> None:
-    """Learn a vocabulary and write it."""
     from official_bert.data.vocab_learner import count_corpus_words, learn_vocab
 
     paths = find_inputs(config.input_file)
@@ -49,7 +46,6 @@ def run(config: VocabConfig) -> None:
 
 
 COMMAND = Command(
-    name="build_vocab",
     config_class=VocabConfig,
     summary="Learns a WordPiece vocabulary from text.",
     usage="""

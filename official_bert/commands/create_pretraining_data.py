@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 def run(config: PretrainingDataConfig) -> None:
-    """Create the records."""
     from official_bert.tasks.pretraining.data import keeping_tokenizer
 
     input_files, tokenizer = find_inputs_and_tokenizer(config)
@@ -64,7 +63,6 @@ def _write_sharded(config: PretrainingDataConfig, input_files: list[str], tokeni
 
 
 COMMAND = Command(
-    name="create_pretraining_data",
     config_class=PretrainingDataConfig,
     summary="Makes TFRecord files for BERT pretraining from text.",
     usage="""

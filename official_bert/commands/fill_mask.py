@@ -11,14 +11,11 @@ from official_bert.support.errors import UserError
 
 @options(group="output")
 class FillMaskConfig(ModelOptions):
-    """Flags of `fill_mask`."""
-
     text: str | None = option(None, "Text with one [MASK] for each masked wordpiece.", required=True)
     top_k: int = option(5, "Number of candidates to print for each mask.", minimum=1, maximum=MAX_AXIS)
 
 
 def run(config: FillMaskConfig) -> None:
-    """Print the most likely words for each mask."""
     from official_bert.inference.predictor import Predictor
     from official_bert.tasks.pretraining.servable import PretrainingServable, load_model
     from official_bert.tokenization import vocab
@@ -44,7 +41,6 @@ def run(config: FillMaskConfig) -> None:
 
 
 COMMAND = Command(
-    name="fill_mask",
     config_class=FillMaskConfig,
     summary="Fills in masked words with a pretrained checkpoint.",
     usage=r"""

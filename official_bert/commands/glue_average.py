@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 @options(group="output")
 class GlueAverageConfig(Options):
-    """Flags of `glue_average`."""
-
     output_dirs: str | None = option(
         None,
         "Output folders of run_classifier: comma-separated list of names and globs; averages the folders of a task.",
@@ -41,7 +39,6 @@ _DECIMALS = 2
 
 
 def run(config: GlueAverageConfig) -> None:
-    """Print the table."""
     from official_bert.tasks.classification.data import GLUE_NAMES
     from official_bert.training.run_folder import RESULTS_FILE
 
@@ -152,7 +149,6 @@ def _warn_of_differences(runs: list[_Run]) -> None:
 
 
 COMMAND = Command(
-    name="glue_average",
     config_class=GlueAverageConfig,
     summary="Prints the GLUE table from output folders of run_classifier.",
     usage="""

@@ -23,8 +23,6 @@ from official_bert.support.network import is_address
 
 @options(group="devices")
 class LaunchConfig(Options):
-    """Flags of `launch_workers`."""
-
     num_workers: int = option(2, "Number of workers to start on this machine.", minimum=1, maximum=64)
     hosts: str | None = option(
         None, "Instead of workers on this machine: comma-separated host:port of each worker; the first is the chief."
@@ -65,7 +63,6 @@ _SECONDS_BETWEEN_LOOKS = 0.2
 
 
 def run(config: LaunchConfig) -> None:
-    """Start local workers, or this machine's worker, or print TF_CONFIG for all workers."""
     hosts = config.addresses
     if hosts and config.worker_index is None:
         for index, host in enumerate(hosts):
@@ -177,7 +174,6 @@ def _explained(command: Sequence[str]) -> Iterator[None]:
 
 
 COMMAND = Command(
-    name="launch_workers",
     config_class=LaunchConfig,
     summary="Starts a training script as several workers, or prints the settings for each machine of a cluster.",
     usage="""

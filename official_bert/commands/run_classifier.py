@@ -8,7 +8,6 @@ from official_bert.tasks.classification.options import ClassifierConfig
 
 
 def check(config: ClassifierConfig) -> None:
-    """Check the files before TensorFlow is imported."""
     from official_bert.data.tables import Keys, check_table, format_of
     from official_bert.tasks.classification.data import CUSTOM, named_dataset, xnli
 
@@ -33,7 +32,6 @@ def check(config: ClassifierConfig) -> None:
 
 
 def run(config: ClassifierConfig) -> None:
-    """Train, evaluate, predict and export, depending on the flags."""
     from official_bert.tasks.classification.job import ClassificationJob
     from official_bert.training.finetuning import finetune
 
@@ -41,7 +39,6 @@ def run(config: ClassifierConfig) -> None:
 
 
 COMMAND = Command(
-    name="run_classifier",
     config_class=ClassifierConfig,
     summary="Fine-tunes BERT for classification of sentences or pairs, evaluates it, and predicts.",
     usage=r"""

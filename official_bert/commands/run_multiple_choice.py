@@ -6,7 +6,6 @@ from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
 
 
 def check(config: MultipleChoiceConfig) -> None:
-    """Check the files before TensorFlow is imported."""
     from official_bert.tasks.multiple_choice.data import find_files, layout_of_flags
 
     check_finetuning(config)
@@ -18,7 +17,6 @@ def check(config: MultipleChoiceConfig) -> None:
 
 
 def run(config: MultipleChoiceConfig) -> None:
-    """Train, evaluate, predict and export, depending on the flags."""
     from official_bert.tasks.multiple_choice.job import MultipleChoiceJob
     from official_bert.training.finetuning import finetune
 
@@ -26,7 +24,6 @@ def run(config: MultipleChoiceConfig) -> None:
 
 
 COMMAND = Command(
-    name="run_multiple_choice",
     config_class=MultipleChoiceConfig,
     summary="Fine-tunes BERT to choose one of several texts, such as endings or answers, evaluates it, and predicts.",
     usage=r"""

@@ -6,7 +6,6 @@ from official_bert.tasks.tagging.options import TaggingConfig
 
 
 def check(config: TaggingConfig) -> None:
-    """Check the files before TensorFlow is imported."""
     from official_bert.tasks.tagging.records import configured_file
 
     check_finetuning(config)
@@ -15,7 +14,6 @@ def check(config: TaggingConfig) -> None:
 
 
 def run(config: TaggingConfig) -> None:
-    """Train, evaluate, predict and export, depending on the flags."""
     from official_bert.tasks.tagging.job import TaggingJob
     from official_bert.training.finetuning import finetune
 
@@ -23,7 +21,6 @@ def run(config: TaggingConfig) -> None:
 
 
 COMMAND = Command(
-    name="run_ner",
     config_class=TaggingConfig,
     summary="Fine-tunes BERT for named entities and other tags of words, evaluates it, and tags texts.",
     usage=r"""

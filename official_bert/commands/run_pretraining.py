@@ -6,7 +6,6 @@ from official_bert.tasks.pretraining.options import PretrainingConfig
 
 
 def check(config: PretrainingConfig) -> None:
-    """Check the files before TensorFlow is imported."""
     from official_bert.checkpoints.state_file import find_checkpoint
     from official_bert.tasks.pretraining.data import read_inputs
     from official_bert.training.run_folder import check_has_checkpoint
@@ -20,14 +19,12 @@ def check(config: PretrainingConfig) -> None:
 
 
 def run(config: PretrainingConfig) -> None:
-    """Train, evaluate and export, depending on the flags."""
     from official_bert.tasks.pretraining.job import pretrain
 
     pretrain(config)
 
 
 COMMAND = Command(
-    name="run_pretraining",
     config_class=PretrainingConfig,
     summary="Pretrains BERT with masked language modeling and next sentence prediction, and evaluates it.",
     usage=r"""

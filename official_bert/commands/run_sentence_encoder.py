@@ -8,7 +8,6 @@ from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 
 
 def check(config: SentenceEncoderConfig) -> None:
-    """Check the files before TensorFlow is imported."""
     from official_bert.data.tables import find_table
     from official_bert.tasks.sentence_encoder.data import layout_of_flags
 
@@ -23,7 +22,6 @@ def check(config: SentenceEncoderConfig) -> None:
 
 
 def run(config: SentenceEncoderConfig) -> None:
-    """Train, evaluate, predict and export, depending on the flags."""
     from official_bert.tasks.sentence_encoder.job import SentenceEncoderJob
     from official_bert.training.finetuning import finetune
 
@@ -31,7 +29,6 @@ def run(config: SentenceEncoderConfig) -> None:
 
 
 COMMAND = Command(
-    name="run_sentence_encoder",
     config_class=SentenceEncoderConfig,
     summary="Trains a sentence encoder, which maps texts to vectors so that similar texts have similar vectors.",
     usage=r"""

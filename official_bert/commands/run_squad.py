@@ -23,7 +23,6 @@ def check(config: SquadConfig) -> None:
 
 
 def run(config: SquadConfig) -> None:
-    """Train, predict and export, depending on the flags."""
     from official_bert.tasks.question_answering.job import QuestionAnsweringJob
     from official_bert.training.finetuning import finetune
 
@@ -31,7 +30,6 @@ def run(config: SquadConfig) -> None:
 
 
 COMMAND = Command(
-    name="run_squad",
     config_class=SquadConfig,
     summary="Fine-tunes BERT for question answering, and answers questions.",
     usage=r"""

@@ -10,8 +10,6 @@ from official_bert.support.errors import UserError
 
 @options(group="input")
 class AnswerScoringConfig(Options):
-    """Flags of `score_answers`."""
-
     squad_file: str | None = option(
         None, "Questions with the correct answers, in SQuAD's JSON format.", required=True, is_path=True
     )
@@ -86,7 +84,6 @@ def _read(path: str, what: str, kind: type | tuple[type, ...], kind_name: str) -
 
 
 COMMAND = Command(
-    name="score_answers",
     config_class=AnswerScoringConfig,
     summary="Scores predicted answers as SQuAD's official scripts do: exact match and F1.",
     usage="""

@@ -34,8 +34,6 @@ _DIGITS = 6  # after the decimal point
 
 @options(group="output")
 class ScoreConfig(TextFileOptions, OutputTableOptions, SentenceBatchOptions):
-    """Flags of `score_sentences`."""
-
     score: str = option(
         _LIKELIHOOD,
         "pseudo_log_likelihood: the sum of the log probabilities of the wordpieces of a text, each masked in turn; "
@@ -56,7 +54,6 @@ class ScoreConfig(TextFileOptions, OutputTableOptions, SentenceBatchOptions):
 
 
 def check(config: ScoreConfig) -> None:
-    """Check the files before TensorFlow is imported."""
     source = config.source
     source.check()
     check_model(config)
@@ -66,7 +63,6 @@ def check(config: ScoreConfig) -> None:
 
 
 def run(config: ScoreConfig) -> None:
-    """Write the scores."""
     from official_bert.inference.text_scores import TextScorer
     from official_bert.training.model_files import read_model_files
 
@@ -125,7 +121,6 @@ def _sentences(config: ScoreConfig) -> "Iterator[Sentence]":
 
 
 COMMAND = Command(
-    name="score_sentences",
     config_class=ScoreConfig,
     summary="Scores texts by their likelihood in a masked model, or pairs as next sentences.",
     usage=r"""

@@ -33,8 +33,6 @@ _FOR_RANKING = ("query", "query_file", "top_k", "layers", "pooling", "index_dir"
 
 @options(group="input")
 class SimilarityConfig(ApproximateOptions):
-    """Flags of `sentence_similarity`."""
-
     candidates_file: str | None = option(None, "Sentences to rank, one per line.", is_path=True)
     query: str | None = option(None, "Sentence to compare with the candidates.")
     query_file: str | None = option(None, "Queries, one per line; - for standard input.", is_path=True)
@@ -71,7 +69,6 @@ class SimilarityConfig(ApproximateOptions):
 
 
 def check(config: SimilarityConfig) -> None:
-    """Check the files before TensorFlow is imported."""
     from official_bert.data.text_inputs import TextSource
 
     for name in ("candidates_file", "query_file", "sts_file"):
@@ -87,7 +84,6 @@ _STS_COLUMNS = ("layer", "pooling", "spearman", "pearson")
 
 
 def run(config: SimilarityConfig) -> None:
-    """Print the best candidates for each query, or the table of layers and poolings."""
     from official_bert.training.model_files import read_model_files
 
     bert_config, tokenizer = read_model_files(config)
@@ -184,7 +180,6 @@ def _compare_layers(config: SimilarityConfig, bert_config: BertConfig, tokenizer
 
 
 COMMAND = Command(
-    name="sentence_similarity",
     config_class=SimilarityConfig,
     summary="Ranks sentences by their similarity to queries, or shows which layer and pooling compares best.",
     usage=r"""

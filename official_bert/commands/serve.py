@@ -15,8 +15,6 @@ _MAX_PORT = 2**16 - 1
 
 @options(group="serving")
 class ServeConfig(Options):
-    """Flags of `serve`."""
-
     export_dir: str | None = option(
         None, "Folder of the exported versions of a model; the highest number is served.", required=True, is_path=True
     )
@@ -82,7 +80,6 @@ class ServeConfig(Options):
 
 
 def check(config: ServeConfig) -> None:
-    """Check the files before TensorFlow is imported."""
     check_folder(config.export_dir, "export_dir")
     check_installed("kserve", extra="serve")
     config.check_ports()
@@ -115,7 +112,6 @@ def run(config: ServeConfig) -> None:
 
 
 COMMAND = Command(
-    name="serve",
     config_class=ServeConfig,
     summary="Serves an exported model over REST, as TensorFlow Serving does, and over the open inference protocol.",
     usage=r"""

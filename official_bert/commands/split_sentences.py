@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 @options(group="input")
 class SplitSentencesConfig(CorpusOptions):
-    """Flags of `split_sentences`."""
-
     input_format: str = option(
         "auto",
         "text: paragraphs, blank lines between documents; lines: one document per line; jsonl, parquet: one document "
@@ -47,7 +45,6 @@ class SplitSentencesConfig(CorpusOptions):
 
 
 def run(config: SplitSentencesConfig) -> None:
-    """Split the text."""
     from official_bert.data import corpus_files
     from official_bert.data.corpus_files import corpus_parts
 
@@ -114,7 +111,6 @@ def _is_same_text(first: "CorpusPart | None", second: "CorpusPart") -> bool:
 
 
 COMMAND = Command(
-    name="split_sentences",
     config_class=SplitSentencesConfig,
     summary="Splits running text into sentences: the input of create_pretraining_data.",
     usage=r"""

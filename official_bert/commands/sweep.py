@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 @options(group="training")
 class SweepConfig(Options):
-    """Flags of `sweep`."""
-
     command: str | None = option(
         None,
         "Command of each run: run_classifier, run_multiple_choice or run_ner with its flags, as one quoted value; or "
@@ -241,7 +239,6 @@ def _best(combinations: Sequence[_Combination]) -> _Combination:
 
 
 COMMAND = Command(
-    name="sweep",
     config_class=SweepConfig,
     summary="Runs a fine-tuning command with every combination of some settings, and reports the best.",
     usage=r"""

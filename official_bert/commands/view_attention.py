@@ -16,8 +16,6 @@ from official_bert.support.errors import UserError, check_installed
 
 @options(group="output")
 class AttentionConfig(ModelOptions):
-    """Flags of `view_attention`."""
-
     text: str | None = option(None, "First text: a sentence, or a question.", required=True)
     text_b: str | None = option(None, "Second text: another sentence, or the context of the question.", group="input")
     output_file: str | None = option(None, "File to write.", required=True, is_path=True)
@@ -60,14 +58,12 @@ class AttentionConfig(ModelOptions):
 
 
 def check(config: AttentionConfig) -> None:
-    """Check the files before TensorFlow is imported."""
     check_model(_fitting(config)).check_head(config.layer or 0, config.head or 0, config.bert_config_file)
     if config.format == "png":
         check_installed("matplotlib", extra="plots")
 
 
 def run(config: AttentionConfig) -> None:
-    """Write the file."""
     from official_bert.inference import finished_runs
     from official_bert.inference.attention_reader import EXPLAINED, AttentionReader
     from official_bert.modeling.encoder_options import PLAIN
@@ -113,7 +109,6 @@ def _fitting(config: AttentionConfig) -> AttentionConfig:
 
 
 COMMAND = Command(
-    name="view_attention",
     config_class=AttentionConfig,
     summary="Shows what each attention head attends to in a text, as an HTML page, an image or JSON.",
     usage=r"""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 @options(group="input")
 class WordVectorConfig(SentenceOptions):
-    """Flags of `word_vectors`."""
-
     word: str | None = option(None, "Word to look for in the sentences.", required=True)
     input_file: str | None = option(None, "Sentences, one per line; - for standard input.", required=True, is_path=True)
     image_file: str | None = option(
@@ -38,7 +36,6 @@ class WordVectorConfig(SentenceOptions):
 
 
 def check(config: WordVectorConfig) -> None:
-    """Check the files before TensorFlow is imported."""
     from official_bert.data.text_inputs import TextSource
 
     TextSource(config.input_file).check()
@@ -49,7 +46,6 @@ def check(config: WordVectorConfig) -> None:
 
 
 def run(config: WordVectorConfig) -> None:
-    """Print the cosine similarities between all occurrences of the word, and plot them."""
     import numpy as np
 
     from official_bert.inference.mining import find_occurrences
@@ -98,7 +94,6 @@ def _write_table(occurrences: "list[Occurrence]", cosines: "np.ndarray") -> None
 
 
 COMMAND = Command(
-    name="word_vectors",
     config_class=WordVectorConfig,
     summary="Compares the vectors of a word in several sentences, as a table and an image.",
     usage=r"""

@@ -96,9 +96,8 @@ _NVIDIA_DEVICE = "/dev/nvidiactl"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """A subcommand of `official-bert`, or a script in the repository root."""
+    """A subcommand of `official-bert`, named like its module, or a script in the repository root."""
 
-    name: str  # the word after `official-bert`; the module has the same name
     config_class: type  # dataclass made with `option()`; its fields are the flags
     summary: str  # one line for the help text
     run: Callable[[Any], None]  # the function to call with the config; it imports heavy modules itself
@@ -109,10 +108,7 @@ class Command:
     check: Callable[[Any], None] | None = None
     # whether to import TensorFlow, quietly, before `run` is called; remote files always need it
     uses_tensorflow: bool = True
-
-    def help_text(self, command: str) -> str:
-        """Return the help text before the flags."""
-        return f"{self.summary}\n{self.usage.replace('{command}', command)}".rstrip() + "\n"
+    name: str = ""
 
 
 def split_command(command: str) -> list[str]:
@@ -144,7 +140,8 @@ def run_command(command: Command, complete: Complete | None = None) -> NoReturn:
         )
         handler.setFormatter(_Formatter("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S"))
         words = f"python {sys.argv[0]}" if sys.argv[0].endswith(".py") else sys.argv[0]
-        sys.modules["__main__"].__doc__ = command.help_text(words)  # absl builds --help from it
+        usage = command.usage.replace("{command}", words)
+        sys.modules["__main__"].__doc__ = f"{command.summary}\n{usage}".rstrip() + "\n"  # absl builds --help from it
 
         def main(_: Sequence[str]) -> None:
             if _CHECKPOINT in flags.FLAGS and files.is_remote(flags.FLAGS[_CHECKPOINT].value or ""):

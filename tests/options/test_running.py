@@ -39,7 +39,7 @@ def run(config):
     {run}
 
 sys.argv[0] = "bake.py"
-run_command(Command(name="bake", config_class=Config, summary="Bakes.", check=check, run=run,
+run_command(Command(config_class=Config, summary="Bakes.", check=check, run=run,
                     uses_tensorflow={uses_tensorflow}))
 """
 

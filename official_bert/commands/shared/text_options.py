@@ -4,25 +4,18 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from absl import logging
+
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.sentence_modules import MODEL
 from official_bert.data.tables import FORMATS
-from official_bert.options.groups import CorpusOptions, ModelOptions, check_export
+from official_bert.options.groups import CorpusOptions, ModelOptions, SentenceOptions, check_export
 from official_bert.options.option import Options, option, options
 from official_bert.options.training import FinetuningOptions
 from official_bert.support import files, writing
-from official_bert.support.errors import UserError
+from official_bert.support.errors import UserError, check_installed
 from official_bert.support.manifest import find_inputs
 from official_bert.tasks.pretraining.options import RecordOptions
-
-if TYPE_CHECKING:
-    from official_bert.data.text_inputs import TextSource
-from typing import TYPE_CHECKING
-
-from absl import logging
-
-from official_bert.config.sentence_modules import MODEL
-from official_bert.options.groups import SentenceOptions
-from official_bert.support.errors import check_installed
 
 if TYPE_CHECKING:
     from official_bert.data.text_inputs import TextSource
@@ -34,7 +27,6 @@ POOLINGS = ("cls", "mean", "mean_no_special", "max", "max_no_special", "bm25")
 
 
 def check_pretraining_data(config: RecordOptions) -> None:
-    """Check the files before TensorFlow is imported."""
     from official_bert.tokenization import read_tokenizer
 
     check_corpus(config)

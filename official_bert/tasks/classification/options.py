@@ -14,8 +14,6 @@ BALANCED = "balanced"  # a value of class_weights
 
 @options(group="input")
 class ClassifierConfig(HeadOptions, LabellingOptions):
-    """Flags of `run_classifier`."""
-
     task: ClassVar[str] = "classification"
 
     data_dir: str | None = option(

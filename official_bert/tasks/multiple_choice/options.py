@@ -11,8 +11,6 @@ TASK_NAMES = ("swag", "race", "arc-easy", "arc-challenge", "commonsenseqa", "cop
 
 @options(group="input")
 class MultipleChoiceConfig(LabellingOptions):
-    """Flags of `run_multiple_choice`."""
-
     task: ClassVar[str] = "multiple_choice"
 
     data_dir: str | None = option(

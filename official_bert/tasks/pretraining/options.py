@@ -128,8 +128,6 @@ class RecordOptions(CorpusOptions, TokenizerOptions):
 
 @options(group="rarely needed")
 class PretrainingDataConfig(RecordOptions):
-    """Flags of `create_pretraining_data`."""
-
     sampling: str = option(
         "serial",
         "serial: a single random stream, with the same records as the original BERT scripts; sharded: several "
@@ -161,8 +159,6 @@ def _dynamic(name: str) -> Any:
 
 @options(group="training")
 class PretrainingConfig(EvaluationOptions, TokenizerOptions, TrainingOptions):
-    """Flags of `run_pretraining`."""
-
     task: ClassVar[str] = "pretraining"
 
     input_file: str | None = option(

@@ -44,8 +44,6 @@ class AnswerOptions(Options):
 
 @options(group="evaluation")
 class SquadConfig(HeadOptions, FinetuningOptions, AnswerOptions):
-    """Flags of `run_squad`."""
-
     task: ClassVar[str] = "question_answering"
 
     train_file: str | None = option(

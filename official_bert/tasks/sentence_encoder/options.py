@@ -27,8 +27,6 @@ _NEED_SCORES = ("cosine", "cosent", "distillation")
 
 @options(group="training")
 class SentenceEncoderConfig(VectorOptions, EvaluationOptions, FinetuningOptions):
-    """Flags of `run_sentence_encoder`."""
-
     task: ClassVar[str] = "sentence_encoder"
     known_poolings: ClassVar[Sequence[str]] = (*POOLINGS, "bm25")
 

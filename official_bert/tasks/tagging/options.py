@@ -10,8 +10,6 @@ from official_bert.support.errors import UserError
 
 @options(group="input")
 class TaggingConfig(HeadOptions, LabellingOptions):
-    """Flags of `run_ner`."""
-
     task: ClassVar[str] = "tagging"
 
     data_dir: str | None = option(

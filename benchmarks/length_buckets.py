@@ -24,10 +24,10 @@ from common import compare
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.pipeline import evaluation_batches, training_batches
-from official_bert.data.record_files import RecordFile, write_split
+from official_bert.data.record_files import ExampleSplit, RecordFile, write_split
 from official_bert.data.schema import RecordSchema
 from official_bert.tasks.classification.data import DATASETS
-from official_bert.tasks.classification.records import LabelledTexts, TextJoiner
+from official_bert.tasks.classification.records import LabelledText, TextJoiner
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.loop import Trainer
@@ -120,7 +120,9 @@ def main() -> None:
         texts = [(example.text_a, example.text_b) for example in examples]
         labels = dataset.check_labels(examples) if split == "train" else [0] * len(texts)
         path = os.path.join(folder, f"{split}.tf_record")
-        num_records = write_split(RecordFile(path, task.schema), LabelledTexts(joiner, texts, labels))
+        num_records = write_split(
+            RecordFile(path, task.schema), ExampleSplit(joiner, list(map(LabelledText, texts, labels)))
+        )
         return Records(path, task.schema, num_records, {"buckets": joiner.padded_lengths(), "fixed": None})
 
     with tempfile.TemporaryDirectory() as folder:

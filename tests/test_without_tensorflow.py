@@ -27,8 +27,8 @@ except SystemExit as end:
 """
 _TASKS = """
 import sys
-from official_bert.data.record_files import RecordFile, write_split
-from official_bert.tasks.classification.records import LabelledTexts, TextJoiner, classification_schema
+from official_bert.data.record_files import ExampleSplit, RecordFile, write_split
+from official_bert.tasks.classification.records import LabelledText, TextJoiner, classification_schema
 from official_bert.tasks.question_answering.data import read_squad
 from official_bert.tasks.question_answering.data import PREDICTION_SCHEMA, TRAINING_SCHEMA, PredictionWindows
 from official_bert.tasks.question_answering.data import TokenizedSquad, TrainingWindows, WindowOptions
@@ -41,7 +41,7 @@ tokenizer = FullTokenizer(vocab_file)
 lengths = {"S": 32, "V": len(tokenizer), "T": 2}
 schema = classification_schema("single_label").sized(C=2, **lengths)
 joiner = TextJoiner(tokenizer, max_seq_length=32)
-examples = LabelledTexts(joiner, [("a text", None), ("one", "two")], [0, 1])
+examples = ExampleSplit(joiner, [LabelledText(("a text", None), 0), LabelledText(("one", "two"), 1)])
 assert write_split(RecordFile(folder + "/texts", schema), examples) == 2
 schema = tagging.TAGGING_SCHEMA.sized(N=3, **lengths)
 windows = lambda: make_windows([["a", "sentence"]], tokenizer, max_seq_length=32)

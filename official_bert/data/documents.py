@@ -12,8 +12,7 @@ import operator
 import os
 import struct
 from array import array
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
 import google_crc32c
@@ -24,7 +23,7 @@ from official_bert.data.corpus_files import CorpusPart, CorpusReader
 from official_bert.support import files, writing
 from official_bert.support.console import Progress
 from official_bert.support.errors import UserError
-from official_bert.support.processes import Workers, available_cores
+from official_bert.support.processes import Workers
 from official_bert.tokenization import Tokenizer
 
 _FOOTER = struct.Struct("<IQ8s")  # checksum, length of the table, magic
@@ -33,8 +32,6 @@ _READ_BYTES = 1 << 20
 KEY_BITS = 64
 _WRITTEN_TOGETHER = 1024  # records per write
 ADVICE = "lower num_processes or max_memory_gb, and run the same command again: it continues with what is finished"
-_TEXTS_WORTH_A_PROCESS = 30_000  # one process handles these in a second or two
-_EXAMPLES_IN_A_BATCH = 500
 
 
 class BlockWriter:
@@ -364,25 +361,3 @@ def read_documents(paths: list[str], rows: DocumentTable) -> Iterator[Document]:
             for _, file_number, position, offset, num_sentences, num_ids in documents:
                 numbers = file.read("numbers", offset, offset + num_sentences + num_ids)
                 yield Document(file_number, position, numbers[:num_sentences], numbers[num_sentences:])
-
-
-class EncodedBatch(NamedTuple):
-    records: list[bytes]
-    counts: Mapping[str, int]
-
-
-def encode_examples(
-    examples: Sequence[Any],
-    encode: Callable[..., EncodedBatch],
-    *settings: Any,
-    num_texts: int,
-    counts: Counter,
-    num_processes: int = 0,
-) -> Iterator[bytes]:
-    num_used = max(1, min(num_processes or available_cores(), num_texts // _TEXTS_WORTH_A_PROCESS))
-    starts = range(0, len(examples), _EXAMPLES_IN_A_BATCH)
-    batches = (examples[start : start + _EXAMPLES_IN_A_BATCH] for start in starts)
-    with Workers(num_used, *settings, name="tokenizes texts") as workers:
-        for batch in workers.map(encode, batches):
-            yield from batch.records
-            counts.update(batch.counts)

@@ -4,6 +4,7 @@ A record on disk is its length (uint64), the length's checksum, its bytes, and t
 with gzip as a whole, which is detected from its first bytes.
 """
 
+import abc
 import contextlib
 import gzip
 import itertools
@@ -13,6 +14,7 @@ import struct
 import tempfile
 import zlib
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import IO, Any, Literal, NamedTuple, Protocol
@@ -21,14 +23,21 @@ import numpy as np
 from absl import logging
 from google_crc32c import value as crc32c
 
+from official_bert.config.bert_config import FEATURES
 from official_bert.data.masking import shuffle
 from official_bert.data.schema import RecordSchema
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
-from official_bert.support.manifest import Manifest
+from official_bert.support.manifest import Manifest, fingerprint
+from official_bert.support.processes import Workers, available_cores
+from official_bert.tokenization import Tokenizer
+from official_bert.tokenization.full_tokenizer import warn_of_unknown
 
 GZIP = "gzip"
 FRAME_BYTES = 16  # per record on disk, in addition to its data
+
+_TEXTS_WORTH_A_PROCESS = 30_000  # one process handles these in a second or two
+_EXAMPLES_IN_A_BATCH = 500
 
 _LENGTH = struct.Struct("<Q")
 _HEADER = struct.Struct("<QI")
@@ -247,6 +256,76 @@ class Split(Protocol):
 
     def feature_records(self, schema: RecordSchema, features: Iterable[np.ndarray]) -> Iterable[bytes]:
         """Return the records of a frozen encoder's outputs; only for tasks whose encoder may be frozen."""
+
+
+class ExampleJoiner(abc.ABC):
+    """Converter from examples to the values of their records; other processes get a copy."""
+
+    def __init__(self, tokenizer: Tokenizer, **settings: int | None):
+        self.tokenizer = tokenizer
+        self._settings = settings
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Everything that determines the ids, as JSON values."""
+        return {**self.tokenizer.identity, **self._settings}
+
+    def fingerprints(self, examples: Sequence[Any]) -> dict[str, str]:
+        """Return everything about the examples that determines their records."""
+        return {"examples": fingerprint(examples)}
+
+    def num_texts(self, example: Any) -> int:
+        """Return the number of texts to tokenize, by which processes are started."""
+        del example
+        return 1
+
+    @abc.abstractmethod
+    def join(self, example: Any, counts: Counter) -> dict[str, Sequence[int]]:
+        """Return the model inputs; count what `report` tells, and `num_wordpieces` and `num_unknown` ones."""
+
+    @abc.abstractmethod
+    def labels(self, example: Any) -> dict[str, Sequence[int | float]]:
+        """Return the other values of a record."""
+
+    @abc.abstractmethod
+    def report(self, counts: Counter) -> None:
+        """Log what was truncated."""
+
+
+class ExampleSplit(NamedTuple):
+    """Examples that are joined by several processes; a `Split`."""
+
+    joiner: ExampleJoiner
+    examples: Sequence[Any]
+
+    def provenance(self, schema: RecordSchema) -> dict[str, Any]:
+        """See `Split`."""
+        return {**self.joiner.identity, "fields": schema.names, **self.joiner.fingerprints(self.examples)}
+
+    def records(self, file: RecordFile, *, num_processes: int = 0) -> Iterator[bytes]:
+        """See `Split`."""
+        joiner, examples, counts = self.joiner, self.examples, Counter()
+        worth_starting = sum(map(joiner.num_texts, examples)) // _TEXTS_WORTH_A_PROCESS
+        num_used = max(1, min(num_processes or available_cores(), worth_starting))
+        starts = range(0, len(examples), _EXAMPLES_IN_A_BATCH)
+        batches = (examples[start : start + _EXAMPLES_IN_A_BATCH] for start in starts)
+        with Workers(num_used, joiner, file.schema, name="tokenizes texts") as workers:
+            for records, counts_of_batch in workers.map(_joined_batch, batches):
+                yield from records
+                counts.update(counts_of_batch)
+        joiner.report(counts)
+        unknown = {name: counts[name] for name in ("num_unknown", "num_wordpieces")}
+        warn_of_unknown(file.path, joiner.tokenizer, **unknown)
+
+    def feature_records(self, schema: RecordSchema, features: Iterable[np.ndarray]) -> Iterator[bytes]:
+        """See `Split`."""
+        for row, example in zip(features, self.examples, strict=True):
+            yield schema.encode({FEATURES: row.ravel(), **self.joiner.labels(example)})
+
+
+def _joined_batch(examples: Sequence[Any], joiner: ExampleJoiner, schema: RecordSchema) -> tuple[list[bytes], Counter]:
+    counts = Counter()
+    return [schema.encode({**joiner.labels(example), **joiner.join(example, counts)}) for example in examples], counts
 
 
 def write_split(file: RecordFile, split: Split) -> int:

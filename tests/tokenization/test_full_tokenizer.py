@@ -3,6 +3,7 @@
 import json
 import pickle
 import random
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from official_bert.config.text_settings import TextSettings
 from official_bert.data.schema import ENCODER_FIELDS, RecordSchema
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
-from official_bert.tasks.classification.records import TextJoiner
+from official_bert.tasks.classification.records import LabelledText, TextJoiner
 from official_bert.tokenization import FullTokenizer, Vocabulary
 from official_bert.training.run_folder import write_run_config
 from tests.conftest import GOLDEN, golden_arrays
@@ -80,7 +81,7 @@ def test_batches_equal_the_records_of_training(tokenizer):
             pairs.append((first, rng.choice([None, "", " ", second, second])))
         joiner = TextJoiner(tokenizer, max_seq_length=max_seq_length)
         schema = RecordSchema(*ENCODER_FIELDS).sized(S=max_seq_length, V=tokenizer.vocabulary.size, T=2)
-        expected = schema.decode([schema.encode(joiner.join(*pair)) for pair in pairs])
+        expected = schema.decode([schema.encode(joiner.join(LabelledText(pair, 0), Counter())) for pair in pairs])
         batch = tokenizer(pairs, max_seq_length=max_seq_length, padding="max_length")
         assert batch.keys() == expected.keys()
         longest = tokenizer(pairs, max_seq_length=max_seq_length)

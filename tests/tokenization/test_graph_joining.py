@@ -1,12 +1,13 @@
 """Joining texts in the graph, compared with Python."""
 
 import random
+from collections import Counter
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.tasks.classification.records import TextJoiner
+from official_bert.tasks.classification.records import LabelledText, TextJoiner
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenization.graph_operations import join_windows, truncate_and_join
 from official_bert.tokenization.sequences import Specials
@@ -39,7 +40,7 @@ def doubling(vocab_file):
 def joined_by_python(tokenizer, pairs, max_seq_length):
     """Return the examples joined one by one, padded with zeros to the longest."""
     joiner = TextJoiner(tokenizer, max_seq_length=max_seq_length)
-    examples = [joiner.join(*pair) for pair in pairs]
+    examples = [joiner.join(LabelledText(pair, 0), Counter()) for pair in pairs]
     longest = max(len(example["input_ids"]) for example in examples)
     return {
         name: np.array([[*example[name], *[0] * (longest - len(example[name]))] for example in examples])
@@ -119,7 +120,7 @@ def test_no_examples():
 
 def assert_windows_are_those_of_python(tokenizer, pairs, max_seq_length, max_windows, doc_stride):
     joiner = TextJoiner(tokenizer, max_seq_length=max_seq_length, max_windows=max_windows, doc_stride=doc_stride)
-    examples = [joiner.join(*pair) for pair in pairs]
+    examples = [joiner.join(LabelledText(pair, 0), Counter()) for pair in pairs]
     longest = max(-(-len(example["input_ids"]) // max_seq_length) for example in examples) * max_seq_length
     expected = {
         name: np.array([[*example[name], *[0] * (longest - len(example[name]))] for example in examples])

@@ -10,6 +10,7 @@ from absl import logging
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
+from official_bert.data.record_files import ExampleSplit
 from official_bert.metrics.retrieval import RERANKING_METRICS, check_relevant, reranking_scores
 from official_bert.serving.exports import export_run
 from official_bert.serving.versions import check_export_dir
@@ -17,7 +18,7 @@ from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.classification.data import CUSTOM, Dataset, TextExample, split_suffix
 from official_bert.tasks.classification.options import BALANCED, ClassifierConfig
 from official_bert.tasks.classification.records import (
-    LabelledTexts,
+    LabelledText,
     TextJoiner,
     check_submission,
     class_score_names,
@@ -237,8 +238,8 @@ class ClassificationJob(FinetuningJob):
         title = f"{dataset.name}: {split.name}, {len(split.examples):,} examples"
         write_report(self.path(f"report{split.suffix}.html"), title, sections)
 
-    def _split_of(self, split: _LabelledSplit) -> LabelledTexts:
-        return LabelledTexts(self._joiner, split.texts, split.labels)
+    def _split_of(self, split: _LabelledSplit) -> ExampleSplit:
+        return ExampleSplit(self._joiner, list(map(LabelledText, split.texts, split.labels)))
 
     def _predictions(self, trainer: Trainer, split: _LabelledSplit, purpose: str) -> dict[str, np.ndarray]:
         """Return the predictions of a split; `purpose` is "eval" or "predict"."""

@@ -3,16 +3,15 @@
 import itertools
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from absl import logging
 
-from official_bert.config.bert_config import ENCODER_INPUTS, FEATURES
+from official_bert.config.bert_config import ENCODER_INPUTS
 from official_bert.data.batch_sizes import padded_lengths
-from official_bert.data.documents import EncodedBatch, encode_examples
-from official_bert.data.record_files import RecordFile
+from official_bert.data.record_files import ExampleJoiner
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.metrics.classification import class_counts, confusion_matrix
 from official_bert.support.console import write_rows
@@ -30,13 +29,10 @@ from official_bert.tasks.classification.data import (
 )
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.full_tokenizer import warn_of_unknown
 from official_bert.tokenization.sequences import join_texts, split_windows, truncate_pair
 from official_bert.training.run_folder import read_trained_labels
 
 Ids = list[int]
-Texts = Sequence[tuple[str, str | None]]
-Labels = Sequence[int | float | tuple[int, ...]]
 
 # S: positions per example, V: vocabulary size, T: number of segment types, C: number of labels.
 LABEL_FIELDS = {
@@ -87,8 +83,19 @@ def classification_schema(problem: str) -> RecordSchema:
     return RecordSchema(*ENCODER_FIELDS, LABEL_FIELDS[problem], IS_REAL_FIELD)
 
 
-class TextJoiner:
-    """Converter from a text or text pair to model inputs, which counts truncated examples and unknown wordpieces."""
+class LabelledText(NamedTuple):
+    """An example as it is recorded."""
+
+    texts: tuple[str, str | None]  # a text, or a pair
+    label: int | float | tuple[int, ...]  # its target, as returned by `Dataset.check_labels`
+
+
+class TextJoiner(ExampleJoiner):
+    """Converter from a text or text pair to model inputs; longer ones are truncated or, on request, cut into windows.
+
+    `doc_stride` is the number of wordpieces between the starts of windows, by default half of the room beside the other
+    text.
+    """
 
     def __init__(
         self,
@@ -98,33 +105,48 @@ class TextJoiner:
         max_windows: int = 1,
         doc_stride: int | None = None,
     ):
+        super().__init__(tokenizer, max_seq_length=max_seq_length, max_windows=max_windows, doc_stride=doc_stride)
         self.max_windows = max_windows  # maximum number of windows per example
         self.max_length = max_windows * max_seq_length  # maximum number of positions per example, over all windows
-        self.tokenizer = tokenizer  # converts texts to ids
         self._max_seq_length = max_seq_length
-        # wordpieces between the starts of windows; by default half of the room beside the other text
         self._doc_stride = doc_stride
         self._specials = tokenizer.specials
         self._unknown = tokenizer.unk_id
-        self.num_shortened = self.num_wordpieces = self.num_unknown = 0
 
-    def join(self, text_a: str, text_b: str | None) -> dict[str, Ids | bytes]:
-        """Convert the texts of an example."""
+    def fingerprints(self, examples: Sequence[LabelledText]) -> dict[str, str]:
+        """See `ExampleJoiner`."""
+        texts, labels = zip(*examples, strict=True)
+        return {"texts": fingerprint(list(texts)), "labels": fingerprint(list(labels))}
+
+    def labels(self, example: LabelledText) -> dict[str, Sequence[int | float]]:
+        """See `ExampleJoiner`."""
+        label = example.label if isinstance(example.label, tuple) else [example.label]
+        return {"label_ids": label, "is_real_example": [1]}
+
+    def report(self, counts: Counter) -> None:
+        """See `ExampleJoiner`."""
+        if num_shortened := counts["num_shortened"]:
+            total, length = counts["num_examples"], self.max_length
+            logging.info("%d of %d examples were truncated to %d wordpieces", num_shortened, total, length)
+
+    def join(self, example: LabelledText, counts: Counter) -> dict[str, Ids | bytes]:
+        """See `ExampleJoiner`."""
+        text_a, text_b = example.texts
         first = self.tokenizer.encode(text_a)
         second = self.tokenizer.encode(text_b) if text_b else []
-        self.num_wordpieces += len(first) + len(second)
-        self.num_unknown += first.count(self._unknown) + second.count(self._unknown)
+        counts["num_examples"] += 1
+        counts["num_wordpieces"] += len(first) + len(second)
+        counts["num_unknown"] += first.count(self._unknown) + second.count(self._unknown)
         max_tokens = self._specials.room(self._max_seq_length, is_pair=bool(second))
         if len(first) + len(second) <= max_tokens:
             parts = [(first, second)]
         elif self.max_windows == 1:
-            self.num_shortened += 1
+            counts["num_shortened"] += 1
             parts = [truncate_pair(first, second, max_tokens)]
         else:
             windows = split_windows(len(first), len(second), max_tokens, self._doc_stride)
             parts = [(first[a.start : a.stop], second[b.start : b.stop]) for a, b in windows]
-            if len(parts) > self.max_windows:
-                self.num_shortened += 1
+            counts["num_shortened"] += len(parts) > self.max_windows
         windows = [join_texts(*part, self._specials) for part in parts[: self.max_windows]]
         return {name: self._concatenated([getattr(window, name) for window in windows]) for name in ENCODER_INPUTS}
 
@@ -142,68 +164,6 @@ class TextJoiner:
         if self.max_windows > 1:
             return padded_lengths(self.max_length, unit=self._max_seq_length)
         return padded_lengths(self.max_length)
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Everything that determines the ids of a text or pair, as JSON values."""
-        return {
-            **self.tokenizer.identity,
-            "max_seq_length": self._max_seq_length,
-            "max_windows": self.max_windows,
-            "doc_stride": self._doc_stride,
-        }
-
-
-class LabelledTexts(NamedTuple):
-    """N labelled texts or text pairs, to be written as records; a `Split`."""
-
-    joiner: TextJoiner  # converts texts to ids
-    texts: Texts  # the texts or text pairs
-    labels: Labels  # their targets, as returned by `Dataset.check_labels`
-
-    def provenance(self, schema: RecordSchema) -> dict[str, Any]:
-        """Return everything that determines the records, as in a `Manifest`."""
-        examples = {"texts": fingerprint(self.texts), "labels": fingerprint(self.labels)}
-        return {**self.joiner.identity, "fields": schema.names, **examples}
-
-    def records(self, file: RecordFile, *, num_processes: int = 0) -> Iterator[bytes]:
-        """See `Split`."""
-        joiner, texts = self.joiner, self.texts
-        examples, counts = list(zip(texts, self.labels, strict=True)), Counter()
-        yield from encode_examples(
-            examples,
-            _encoded_batch,
-            joiner,
-            file.schema,
-            num_texts=len(texts),
-            counts=counts,
-            num_processes=num_processes,
-        )
-        if counts["num_shortened"]:
-            logging.info(
-                "%d of %d examples were truncated to %d wordpieces",
-                counts["num_shortened"],
-                len(texts),
-                joiner.max_length,
-            )
-        unknown = {name: counts[name] for name in ("num_unknown", "num_wordpieces")}
-        warn_of_unknown(file.path, joiner.tokenizer, **unknown)
-
-    def feature_records(self, schema: RecordSchema, features: Iterable[np.ndarray]) -> Iterator[bytes]:
-        """See `Split`; the features of a record are float32 [K, D]."""
-        for row, label in zip(features, self.labels, strict=True):
-            yield schema.encode({FEATURES: row.ravel(), **_label_values(label)})
-
-
-def _encoded_batch(examples: Sequence[tuple], joiner: TextJoiner, schema: RecordSchema) -> EncodedBatch:
-    joiner.num_shortened = joiner.num_wordpieces = joiner.num_unknown = 0
-    records = [schema.encode({**joiner.join(*texts), **_label_values(label)}) for texts, label in examples]
-    names = ("num_shortened", "num_wordpieces", "num_unknown")
-    return EncodedBatch(records, {name: getattr(joiner, name) for name in names})
-
-
-def _label_values(label: int | float | tuple[int, ...]) -> dict[str, Sequence[int | float]]:
-    return {"label_ids": label if isinstance(label, tuple) else [label], "is_real_example": [1]}
 
 
 def class_score_names(dataset: Dataset, suffix: str = "") -> list[tuple[str, ...]]:

@@ -3,22 +3,18 @@
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 from absl import logging
 
-from official_bert.config.bert_config import ENCODER_INPUTS, FEATURES, TEXT_LENGTHS
-from official_bert.data.documents import EncodedBatch, encode_examples
-from official_bert.data.record_files import RecordFile
+from official_bert.config.bert_config import ENCODER_INPUTS, TEXT_LENGTHS
+from official_bert.data.record_files import ExampleJoiner
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.data.tables import find_table, read_objects
 from official_bert.support import files
 from official_bert.support.errors import UserError, format_names
-from official_bert.support.manifest import fingerprint
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.full_tokenizer import warn_of_unknown
 from official_bert.tokenization.sequences import join_pair
 
 CUSTOM = "custom"
@@ -262,22 +258,37 @@ def choice_schema(num_choices: int, max_seq_length: int, *, vocab_size: int, num
     return fields.sized(S=num_choices * max_seq_length, V=vocab_size, T=num_segments)
 
 
-class ChoiceJoiner:
-    """Converter from examples to model inputs.
-
-    Attributes:
-      tokenizer: converts texts to ids.
-    """
+class ChoiceJoiner(ExampleJoiner):
+    """Converter from examples to model inputs."""
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int):
-        """Create the converter; a sequence has at most `max_seq_length` positions, including [CLS] and [SEP]."""
-        self.tokenizer, self._specials = tokenizer, tokenizer.specials
+        super().__init__(tokenizer, max_seq_length=max_seq_length)
+        self._specials = tokenizer.specials
         self._max_tokens = self._specials.room(max_seq_length, is_pair=True)
-        # everything that determines the ids, as JSON values
-        self.identity = {**tokenizer.identity, "max_seq_length": max_seq_length}
+
+    def fingerprints(self, examples: Sequence[Example]) -> dict[str, str]:
+        """See `ExampleJoiner`."""
+        return super().fingerprints([(example.context, example.second_texts, example.label) for example in examples])
+
+    def num_texts(self, example: Example) -> int:
+        """See `ExampleJoiner`."""
+        return len(example.choices)
+
+    def labels(self, example: Example) -> dict[str, Sequence[int]]:
+        """See `ExampleJoiner`; beside features only a length of 0 matters, that of a missing choice."""
+        return {TEXT_LENGTHS: [1] * len(example.choices), LABEL: [example.label]}
+
+    def report(self, counts: Counter) -> None:
+        """See `ExampleJoiner`."""
+        total, length = counts["sequences"], self.identity["max_seq_length"]
+        if num_cut := counts["contexts"]:
+            logging.info("%d of %d contexts were truncated to fit %d wordpieces", num_cut, total, length)
+        if num_cut := counts["choices"]:
+            message = "%d of %d choices are longer than max_seq_length=%d and were truncated, too; raise it"
+            logging.warning(message, num_cut, total, length)
 
     def join(self, example: Example, counts: Counter) -> dict[str, Sequence[int]]:
-        """Convert an example.
+        """See `ExampleJoiner`.
 
         A context that does not fit beside a choice is truncated at its end. A choice is truncated only if it is longer
         than a whole sequence.
@@ -296,47 +307,3 @@ class ChoiceJoiner:
             counts["num_wordpieces"] += len(first) + len(second)
             counts["num_unknown"] += (first + second).count(self.tokenizer.unk_id)
         return {**inputs, TEXT_LENGTHS: lengths}
-
-
-class ChoiceSplit(NamedTuple):
-    """Examples to be written as records; a `Split`."""
-
-    joiner: ChoiceJoiner  # converts the texts
-    examples: Sequence[Example]  # the examples
-
-    def provenance(self, schema: RecordSchema) -> dict[str, Any]:
-        """Return everything that determines the records, for a `Manifest`."""
-        texts = [(example.context, example.second_texts, example.label) for example in self.examples]
-        return {**self.joiner.identity, "fields": schema.names, "examples": fingerprint(texts)}
-
-    def records(self, file: RecordFile) -> Iterator[bytes]:
-        """See `Split`."""
-        counts, num_texts = Counter(), sum(len(example.choices) for example in self.examples)
-        yield from encode_examples(
-            self.examples, _encoded_batch, self.joiner, file.schema, num_texts=num_texts, counts=counts
-        )
-        total, length = counts["sequences"], self.joiner.identity["max_seq_length"]
-        if counts["contexts"]:
-            logging.info("%d of %d contexts were truncated to fit %d wordpieces", counts["contexts"], total, length)
-        if counts["choices"]:
-            logging.warning(
-                "%d of %d choices are longer than max_seq_length=%d and were truncated, too; raise it",
-                counts["choices"],
-                total,
-                length,
-            )
-        unknown = {name: counts[name] for name in ("num_unknown", "num_wordpieces")}
-        warn_of_unknown(file.path, self.joiner.tokenizer, **unknown)
-
-    def feature_records(self, schema: RecordSchema, features: Iterable[np.ndarray]) -> Iterator[bytes]:
-        """See `Split`; the features of a record are float32 [N, D]."""
-        for row, example in zip(features, self.examples, strict=True):
-            lengths = [1] * len(example.choices)  # only 0 matters
-            yield schema.encode({FEATURES: row.ravel(), TEXT_LENGTHS: lengths, LABEL: [example.label]})
-
-
-def _encoded_batch(examples: Sequence[Example], joiner: ChoiceJoiner, schema: RecordSchema) -> EncodedBatch:
-    counts = Counter()
-    return EncodedBatch(
-        [schema.encode({**joiner.join(example, counts), LABEL: [example.label]}) for example in examples], counts
-    )

@@ -9,12 +9,12 @@ from absl import logging
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.batch_sizes import padded_lengths
+from official_bert.data.record_files import ExampleSplit
 from official_bert.serving.exports import export_run
 from official_bert.serving.versions import check_export_dir
 from official_bert.support.console import write_rows
 from official_bert.tasks.multiple_choice.data import (
     ChoiceJoiner,
-    ChoiceSplit,
     Example,
     layout_of_flags,
     read_examples,
@@ -100,7 +100,7 @@ class _Split(NamedTuple):
     """A split: the name of its record file, its examples, and its task, whose records have room for their choices."""
 
     name: str
-    choices: ChoiceSplit
+    choices: ExampleSplit
     task: MultipleChoiceTask
     records: SplitRecords
 
@@ -145,7 +145,7 @@ class MultipleChoiceJob(FinetuningJob):
         logging.info("%s: %d examples with up to %d choices", name, len(examples), num_choices)
         task = self._task(config, self.bert_config, num_choices)
         records = SplitRecords(config, task, padded_lengths(num_choices * config.max_seq_length))
-        return _Split(name, ChoiceSplit(self._joiner, examples), task, records)
+        return _Split(name, ExampleSplit(self._joiner, examples), task, records)
 
     def _task(self, config: MultipleChoiceConfig, bert_config: BertConfig, num_choices: int) -> MultipleChoiceTask:
         return MultipleChoiceTask(

@@ -10,12 +10,10 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from official_bert.config.bert_config import TEXT_LENGTHS
-from official_bert.data.documents import EncodedBatch, encode_examples
-from official_bert.data.record_files import RecordFile
+from official_bert.data.record_files import ExampleJoiner
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.data.tables import find_table, parse_score, read_objects
 from official_bert.support.errors import UserError, format_names
-from official_bert.support.manifest import fingerprint
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import join_texts
 
@@ -185,20 +183,33 @@ def example_schema(
     return RecordSchema(*fields).sized(**sizes)
 
 
-class TextsToIds:
+class TextsJoiner(ExampleJoiner):
     """Converter from texts to model inputs."""
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int):
-        self._tokenizer, self._specials = tokenizer, tokenizer.specials
+        super().__init__(tokenizer, max_seq_length=max_seq_length)
+        self._specials = tokenizer.specials
         self._max_tokens = self._specials.room(max_seq_length, is_pair=False)
-        # everything that determines the ids, as JSON values
-        self.identity = {**tokenizer.identity, "max_seq_length": max_seq_length}
 
-    def __call__(self, texts: Sequence[str], counts: Counter) -> dict[str, Sequence[int]]:
-        """Convert the texts of an example; a missing text, "", gets no positions."""
+    def num_texts(self, example: Example) -> int:
+        """See `ExampleJoiner`."""
+        return len(example.texts)
+
+    def labels(self, example: Example) -> dict[str, Sequence[int | float]]:
+        """See `ExampleJoiner`."""
+        return {TEXT_NUMBERS: example.numbers, SCORES: example.scores, LABEL: [example.label]}
+
+    def report(self, counts: Counter) -> None:
+        """See `ExampleJoiner`."""
+        if counts["num_truncated"]:
+            logging.info("%d of %d texts were truncated", counts["num_truncated"], counts["num_texts"])
+
+    def join(self, example: Example, counts: Counter) -> dict[str, Sequence[int]]:
+        """See `ExampleJoiner`; a missing text, "", gets no positions."""
         input_ids, lengths = [], []
-        for text in texts:
-            ids = self._tokenizer.encode(text) if text else []
+        for text in example.texts:
+            counts["num_texts"] += 1
+            ids = self.tokenizer.encode(text) if text else []
             counts["num_truncated"] += len(ids) > self._max_tokens
             ids = join_texts(ids[: self._max_tokens], [], self._specials).input_ids if text else []
             input_ids += ids
@@ -208,32 +219,4 @@ class TextsToIds:
 
     def words(self, text: str) -> list[int]:
         """Return the ids of a text, truncated and without [CLS] and [SEP]."""
-        return self._tokenizer.encode(text)[: self._max_tokens]
-
-
-class SentenceSplit(NamedTuple):
-    """Examples to be written as records; a `Split`."""
-
-    converter: TextsToIds
-    examples: Sequence[Example]
-
-    def provenance(self, schema: RecordSchema) -> dict[str, Any]:
-        """See `Split`."""
-        return {**self.converter.identity, "fields": schema.names, "examples": fingerprint(self.examples)}
-
-    def records(self, file: RecordFile) -> Iterator[bytes]:
-        """See `Split`."""
-        num_texts, counts = sum(len(example.texts) for example in self.examples), Counter()
-        yield from encode_examples(
-            self.examples, _encoded_batch, self.converter, file.schema, num_texts=num_texts, counts=counts
-        )
-        if num_truncated := counts["num_truncated"]:
-            logging.info("%d of %d texts were truncated", num_truncated, num_texts)
-
-
-def _encoded_batch(examples: Sequence[Example], converter: TextsToIds, schema: RecordSchema) -> EncodedBatch:
-    records, counts = [], Counter()
-    for example in examples:
-        values = {TEXT_NUMBERS: example.numbers, SCORES: example.scores, LABEL: [example.label]}
-        records.append(schema.encode({**values, **converter(example.texts, counts)}))
-    return EncodedBatch(records, counts)
+        return self.tokenizer.encode(text)[: self._max_tokens]

@@ -11,6 +11,7 @@ from absl import logging
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.batch_sizes import padded_lengths
+from official_bert.data.record_files import ExampleSplit
 from official_bert.data.retrieval import BM25, Bm25Weights, read_beir
 from official_bert.data.schema import RecordSchema
 from official_bert.metrics.classification import accuracy, pearson, spearman
@@ -22,8 +23,7 @@ from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.data import (
     Example,
     ExampleReader,
-    SentenceSplit,
-    TextsToIds,
+    TextsJoiner,
     example_schema,
     layout_of_flags,
     paired_by_class,
@@ -176,7 +176,7 @@ class SentenceEncoderJob(FinetuningJob):
             tokenizer.check_prefix(prefix, config.max_seq_length)
         if config.do_export:
             check_export_dir(config.export_dir)
-        self._converter = TextsToIds(tokenizer, config.max_seq_length)
+        self._joiner = TextsJoiner(tokenizer, config.max_seq_length)
         self.task = self.create_task(config, bert_config)
         self.primary_metric = "eval_ndcg@10" if self._beir else ""
         if self._dev:
@@ -185,7 +185,7 @@ class SentenceEncoderJob(FinetuningJob):
         self.records = SplitRecords(config, self.task, padded_lengths(length * self._num_texts))
         self._text_records = SplitRecords(config, self.task, padded_lengths(length), schema=schema)
         if self._train:
-            self.training_split = SentenceSplit(self._converter, self._train)
+            self.training_split = ExampleSplit(self._joiner, self._train)
             self.num_training_examples = len(self._train)
 
     def _read_splits(self) -> tuple[list[Example] | None, list[Example] | None, list[Example] | None]:
@@ -259,7 +259,7 @@ class SentenceEncoderJob(FinetuningJob):
     def _bm25(self, vocab_size: int) -> dict[str, Any]:
         """Compute the values of `SentenceModel.bm25` from the distinct training texts."""
         texts = {text: None for example in self._train for text in example.texts if text}
-        weights = Bm25Weights.fit(map(self._converter.words, texts), vocab_size)
+        weights = Bm25Weights.fit(map(self._joiner.words, texts), vocab_size)
         weights.idf[[self.tokenizer.specials.cls_id, self.tokenizer.specials.sep_id]] = 0  # excluded from the mean
         return weights._asdict()
 
@@ -311,7 +311,7 @@ class SentenceEncoderJob(FinetuningJob):
 
     def _vectors(self, trainer: Trainer, purpose: str, texts: Sequence[str]) -> np.ndarray:
         """Compute the vectors of distinct texts, float32 [N, D]; `purpose` names the record file."""
-        split = SentenceSplit(self._converter, [Example((text,), (1,)) for text in texts])
+        split = ExampleSplit(self._joiner, [Example((text,), (1,)) for text in texts])
         is_scored = purpose != "predict"
         found = self._text_records.predictions(trainer, f"{purpose}_texts", split, is_scored=is_scored)
         return found["vectors"][:, 0]

@@ -2,14 +2,15 @@
 
 import json
 import re
+from collections import Counter
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.data import documents
-from official_bert.data.record_files import RecordFile, write_split
-from official_bert.tasks.classification.records import LabelledTexts, TextJoiner, classification_schema
+from official_bert.data import record_files
+from official_bert.data.record_files import ExampleSplit, RecordFile, write_split
+from official_bert.tasks.classification.records import LabelledText, TextJoiner, classification_schema
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import GOLDEN, golden_arrays
 
@@ -31,10 +32,18 @@ def test_records_are_those_of_the_reference(tokenizer, tmp_path):
     schema = classification_schema("single_label").sized(S=length, V=tokenizer.vocabulary.size, T=2, C=2)
     texts = [(text_a, text_b) for text_a, text_b, _ in case["examples"]]
     labels = [case["labels"].index(label) for _, _, label in case["examples"]]
-    assert write_split(RecordFile(str(tmp_path / "r"), schema), LabelledTexts(joiner, texts, labels)) == 5
+    assert write_split(RecordFile(str(tmp_path / "r"), schema), labelled(joiner, texts, labels)) == 5
     records = read(tmp_path / "r", schema)
     for name, expected in golden_arrays("classifier/classifier_pairs.npz").items():
         np.testing.assert_array_equal(records[name].reshape(expected.shape), expected, err_msg=name)
+
+
+def labelled(joiner, texts, labels):
+    return ExampleSplit(joiner, list(map(LabelledText, texts, labels)))
+
+
+def joined(joiner, *texts, counts=None):
+    return joiner.join(LabelledText(texts, 0), Counter() if counts is None else counts)
 
 
 def words(count, start=0):
@@ -62,33 +71,33 @@ def windows_of(joined, length):
 
 
 def test_windows_cover_a_long_text_and_overlap(word_tokenizer):
-    joiner = TextJoiner(word_tokenizer, max_seq_length=12, max_windows=20, doc_stride=4)
+    joiner, counts = TextJoiner(word_tokenizer, max_seq_length=12, max_windows=20, doc_stride=4), Counter()
     for count in (1, 9, 10, 11, 14, 15, 37):
-        windows = [window for window, _ in windows_of(joiner.join(words(count), None), 12)]
+        windows = [window for window, _ in windows_of(joined(joiner, words(count), None, counts=counts), 12)]
         assert all(window == list(range(window[0], window[0] + len(window))) for window in windows)
         assert [window[0] for window in windows] == list(range(0, 4 * len(windows), 4))
         assert windows[-1][-1] == count - 1
         assert len(windows) == 1 or windows[-2][-1] < count - 1  # no window is superfluous
-    assert joiner.num_shortened == 0
+    assert counts["num_shortened"] == 0
 
 
 def test_windows_of_a_pair_keep_the_shorter_text_whole(word_tokenizer):
     joiner = TextJoiner(word_tokenizer, max_seq_length=13, max_windows=20, doc_stride=3)
-    windows = list(windows_of(joiner.join(words(3), words(20, start=100)), 13))
+    windows = list(windows_of(joined(joiner, words(3), words(20, start=100)), 13))
     assert all(window[:3] == [0, 1, 2] for window, _ in windows)
     assert [window[3] for window, _ in windows] == list(range(100, 100 + 3 * len(windows), 3))
     assert windows[-1][0][-1] == 119
     assert all(segments == [0] * 5 + [1] * (len(window) - 3 + 1) for window, segments in windows)
-    windows = list(windows_of(joiner.join(words(20), words(9, start=100)), 13))
+    windows = list(windows_of(joined(joiner, words(20), words(9, start=100)), 13))
     assert all(window[-5:] == [100, 101, 102, 103, 104] for window, _ in windows)  # the half that fits
 
 
 def test_no_more_windows_than_allowed(word_tokenizer):
-    joiner = TextJoiner(word_tokenizer, max_seq_length=12, max_windows=2, doc_stride=10)
-    assert len(joiner.join(words(20), None)["input_ids"]) == 24
-    assert joiner.num_shortened == 0
-    assert len(joiner.join(words(21), None)["input_ids"]) == 24
-    assert joiner.num_shortened == 1
+    joiner, counts = TextJoiner(word_tokenizer, max_seq_length=12, max_windows=2, doc_stride=10), Counter()
+    assert len(joined(joiner, words(20), None, counts=counts)["input_ids"]) == 24
+    assert counts["num_shortened"] == 0
+    assert len(joined(joiner, words(21), None, counts=counts)["input_ids"]) == 24
+    assert counts["num_shortened"] == 1
     assert joiner.max_length == 24
     assert joiner.padded_lengths() == [12, 24]
 
@@ -98,10 +107,10 @@ def test_by_default_windows_overlap_by_half(word_tokenizer):
         return [window[first] for window, _ in windows_of(joined, 12)]
 
     joiner = TextJoiner(word_tokenizer, max_seq_length=12, max_windows=20)
-    assert starts(joiner.join(words(21), None), 0) == [0, 5, 10, 15]  # 10 words fit
-    assert starts(joiner.join(words(3), words(13, start=100)), 3) == [100, 103, 106, 109]  # 6 words fit beside the 3
+    assert starts(joined(joiner, words(21), None), 0) == [0, 5, 10, 15]  # 10 words fit
+    assert starts(joined(joiner, words(3), words(13, start=100)), 3) == [100, 103, 106, 109]  # 6 words fit beside the 3
     tiny = TextJoiner(word_tokenizer, max_seq_length=4, max_windows=20)
-    assert len(tiny.join(words(5), words(5, start=100))["input_ids"]) == 20  # one word per window
+    assert len(joined(tiny, words(5), words(5, start=100))["input_ids"]) == 20  # one word per window
 
 
 def test_many_unknown_wordpieces_are_warned_of(tokenizer, tmp_path, caplog):
@@ -109,7 +118,7 @@ def test_many_unknown_wordpieces_are_warned_of(tokenizer, tmp_path, caplog):
 
     def write(texts):
         caplog.clear()
-        write_split(RecordFile(str(tmp_path / "r"), schema), LabelledTexts(joiner, texts, [0] * len(texts)))
+        write_split(RecordFile(str(tmp_path / "r"), schema), labelled(joiner, texts, [0] * len(texts)))
         return caplog.text
 
     joiner = TextJoiner(tokenizer, max_seq_length=16)
@@ -128,7 +137,7 @@ def test_records_are_made_again_only_if_something_changed(tokenizer, tmp_path):
         schema = classification_schema(problem).sized(S=length, C=2)
         before = (tmp_path / "r").stat().st_mtime_ns if (tmp_path / "r").exists() else 0
         joiner = TextJoiner(other, max_seq_length=length)
-        write_split(RecordFile(path, schema), LabelledTexts(joiner, list(texts), list(labels)))
+        write_split(RecordFile(path, schema), labelled(joiner, list(texts), list(labels)))
         return (tmp_path / "r").stat().st_mtime_ns != before
 
     assert write()
@@ -152,8 +161,8 @@ def test_records_are_made_again_only_if_something_changed(tokenizer, tmp_path):
 
 
 def test_any_number_of_processes_writes_the_same(tokenizer, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(documents, "_TEXTS_WORTH_A_PROCESS", 1)
-    monkeypatch.setattr(documents, "_EXAMPLES_IN_A_BATCH", 7)
+    monkeypatch.setattr(record_files, "_TEXTS_WORTH_A_PROCESS", 1)
+    monkeypatch.setattr(record_files, "_EXAMPLES_IN_A_BATCH", 7)
     texts = [(words(number % 30), words(number % 4) if number % 3 else None) for number in range(100)]
     labels = [number % 2 for number in range(100)]
     schema = classification_schema("single_label").sized(S=16, V=tokenizer.vocabulary.size, T=2, C=2)
@@ -161,7 +170,7 @@ def test_any_number_of_processes_writes_the_same(tokenizer, tmp_path, monkeypatc
     written = []
     for num_processes in (1, 3):
         path, joiner = tmp_path / str(num_processes), TextJoiner(tokenizer, max_seq_length=16)
-        examples = LabelledTexts(joiner, texts, labels)
+        examples = labelled(joiner, texts, labels)
         written.append(list(examples.records(RecordFile(str(path), schema), num_processes=num_processes)))
         assert len(written[-1]) == 100
     assert written[0] == written[1]

@@ -1,43 +1,34 @@
-"""Whole runs with --unpad, --gradient_checkpointing and --use_xla give the same results as without."""
+"""Whole runs with options for memory, speed, precision and batches: hardly other results, and what is refused."""
 
 import json
-import random
+import re
+import shutil
+import sys
 
 import numpy as np
 import pytest
 
-from official_bert.commands import run_classifier
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.commands import extract_features, run_classifier, run_pretraining
+from official_bert.commands.extract_features import FeatureConfig
+from official_bert.data.record_files import compression_type
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
+from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.training.run_folder import read_results
-from tests.conftest import prints_error
-from tests.sentences import sentence
+from official_bert.training.run_setup import _of_cpu, _of_gpus, dtype_policy
+from tests.conftest import UNMASKED_RECORDS, assert_refused, prints_error
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory, one_layer_config_file, model_dir, vocab_file):
-    folder = tmp_path_factory.mktemp("data")
-    config = json.loads(open(one_layer_config_file).read())
+def settings(sst2, tmp_path_factory):
+    """Flags of a run without dropout in its encoder, which also evaluates."""
+    config = json.loads(open(sst2["bert_config_file"]).read())
     config.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    (folder / "bert_config.json").write_text(json.dumps(config))
-    rng = random.Random(1)
-    for split, count in (("train", 48), ("dev", 19)):
-        rows = [f"{sentence(rng, row % 2)} {'snow ' * rng.randrange(9)}\t{row % 2}\n" for row in range(count)]
-        (folder / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(rows))
-    return {
-        "task_name": "SST-2",
-        "data_dir": str(folder),
-        "bert_config_file": str(folder / "bert_config.json"),
-        "vocab_file": vocab_file,
-        "init_checkpoint": str(model_dir / "bert_model.ckpt"),
-        "max_seq_length": 24,
-        "train_batch_size": 8,
-        "num_train_epochs": 1.0,
-        "learning_rate": 1e-3,
-        "do_train": True,
-        "do_eval": True,
-    }
+    path = tmp_path_factory.mktemp("model") / "bert_config.json"
+    path.write_text(json.dumps(config))
+    return {**sst2, "bert_config_file": str(path), "do_train": True, "do_eval": True}
 
 
 def run(settings, folder, **more):
@@ -46,27 +37,27 @@ def run(settings, folder, **more):
 
 
 @pytest.fixture(scope="module")
-def plain_results(settings, tmp_path_factory):
-    return run(settings, tmp_path_factory.mktemp("plain"))
+def plain(settings, tmp_path_factory):
+    """The folder of a run with none of the options, and its results."""
+    folder = tmp_path_factory.mktemp("plain")
+    return folder, run(settings, folder)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "options",
+    ("options", "tolerance"),
     [
-        {"unpad": True, "gradient_checkpointing": True},
-        pytest.param({"unpad": True, "trainable_encoder": False}, marks=pytest.mark.endurance),
-        {"use_xla": True},
+        ({"unpad": True, "gradient_checkpointing": True}, 1e-3),
+        ({"use_xla": True}, 0.05),  # which draws other random numbers for the dropout of the head
+        ({"compression": "gzip"}, 0),
     ],
-    ids=lambda options: "-".join(options),
+    ids=lambda options: "-".join(options) if isinstance(options, dict) else "",
 )
-def test_results_are_those_of_a_plain_run(settings, plain_results, tmp_path, options):
-    expected = plain_results
-    if "trainable_encoder" in options:
-        expected = run(settings, tmp_path / "frozen", trainable_encoder=False)
-    results = run(settings, tmp_path / "out", **options)
-    # All runs have dropout in the head, for which XLA draws other random numbers.
-    assert results["eval_loss"] == pytest.approx(expected["eval_loss"], abs=0.05 if "use_xla" in options else 1e-3)
+def test_results_are_those_of_a_plain_run(settings, plain, tmp_path, options, tolerance):
+    results = run(settings, tmp_path, **options)
+    assert results["eval_loss"] == pytest.approx(plain[1]["eval_loss"], abs=tolerance)
+    for name in ("train.tf_record", "eval.tf_record"):
+        assert compression_type(str(tmp_path / name)) == ("GZIP" if "compression" in options else "")
 
 
 @pytest.mark.parametrize(
@@ -75,20 +66,26 @@ def test_results_are_those_of_a_plain_run(settings, plain_results, tmp_path, opt
         ({"unpad": True, "use_tpu": True}, "--unpad cannot be used with --use_tpu: a TPU needs batches of fixed shape"),
         ({"unpad": True, "use_xla": True}, "--unpad cannot be used with --use_xla: XLA needs batches of fixed shape"),
         ({"use_xla": True, "use_tpu": True}, "--use_xla is not needed: a TPU always compiles with XLA; leave it out"),
-        (
-            {"gradient_checkpointing": True, "do_train": False},
-            "--gradient_checkpointing needs --do_train",
-        ),
+        ({"gradient_checkpointing": True, "do_train": False}, "--gradient_checkpointing needs --do_train"),
         (
             {"gradient_checkpointing": True, "trainable_encoder": False},
             "--gradient_checkpointing cannot be used with --notrainable_encoder",
         ),
+        (
+            {"head": "bilstm", "feature_layers": "last"},
+            "--head=bilstm reads the last layer at every position; leave --feature_layers",
+        ),
+        (
+            {"head": "bilstm", "trainable_encoder": False},
+            "--head=bilstm and --notrainable_encoder exclude each other; choose one",
+        ),
+        ({"lstm_units": 3}, "--lstm_units needs --head=bilstm"),
     ],
 )
 def test_what_does_not_go_together_is_refused(settings, tmp_path, changes, message):
     with prints_error(message, ClassifierConfig):
         run(settings, tmp_path, **changes)
-    assert np.array_equal(list(tmp_path.iterdir()), [])
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
@@ -105,12 +102,181 @@ def test_a_bilstm_is_trained_evaluated_and_served(settings, tmp_path):
         run(settings, tmp_path / "out", do_train=False)
 
 
-def test_a_bilstm_reads_all_positions_of_a_trained_encoder(settings, tmp_path):
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["bfloat16", pytest.param("float16", marks=pytest.mark.endurance)])
+def test_a_checkpoint_goes_with_every_precision(settings, tmp_path, caplog, precision):
+    scores = run(settings, tmp_path, num_train_epochs=2.0, mixed_precision=precision)
+    reader = CheckpointReader(str(tmp_path / "model.ckpt-12"))
+    names = {name for name in reader.shapes if not name.startswith(("unlogged_steps/", "loss_scale/"))}
+    assert {reader.read(name).dtype for name in names} == {np.dtype("float32"), np.dtype("int64")}
+    assert ("loss_scale/scale" in reader.shapes) == (precision == "float16")
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert ("loss_scale" in lines[0]) == ("overflow_steps" in lines[0]) == (precision == "float16")
+    in_float32 = run(settings, tmp_path, do_train=False)
+    assert in_float32["eval_loss"] != scores["eval_loss"]
+    assert in_float32["eval_loss"] == pytest.approx(scores["eval_loss"], abs=0.02)
+    caplog.clear()
+    run(settings, tmp_path, num_train_epochs=2.5)
+    message = f"mixed_precision=none, but {tmp_path}/model.ckpt-12 was trained with mixed_precision={precision}"
+    assert message in caplog.text
+    assert CheckpointReader(str(tmp_path / "model.ckpt-15")).step == 15
+    text = "the bright town"
+    predictors = [Predictor(tmp_path, mixed_precision=name) for name in ("none", precision)]
+    exact, near = (predictor(text).probability for predictor in predictors)
+    assert exact != near
+    assert exact == pytest.approx(near, abs=0.02)
+    exact, near = (predictor.embed(text) for predictor in predictors)
+    assert 0 < np.abs(exact - near).max() < 0.1
+
+
+@pytest.mark.slow
+def test_features_of_another_precision_are_not_reused(settings, tmp_path):
+    losses, records = [], []
+    for precision in ("none", "bfloat16", "none"):
+        losses.append(run(settings, tmp_path, trainable_encoder=False, mixed_precision=precision)["eval_loss"])
+        records.append((tmp_path / "eval.features.tf_record").read_bytes())
+    assert records[0] == records[2] != records[1]
+    assert losses[0] == losses[2] != losses[1]
+    assert losses[1] == pytest.approx(losses[0], abs=0.02)
+
+
+def test_features_in_bfloat16(files_of_model, tmp_path):
+    (tmp_path / "texts.txt").write_text("the bright town\nsnow\n")
+    vectors = []
+    for precision in ("none", "bfloat16"):
+        output = tmp_path / f"{precision}.npy"
+        flags = {**files_of_model, "input_file": str(tmp_path / "texts.txt"), "output_file": str(output)}
+        options = {"layers": "-1", "pooling": "mean", "output_format": "npy", "max_seq_length": 16}
+        extract_features.run(FeatureConfig(**flags, **options, mixed_precision=precision))
+        vectors.append(np.load(output))
+    assert vectors[1].dtype == np.float32
+    assert 0 < np.abs(vectors[0] - vectors[1]).max() < 0.1
+
+
+def test_automatic_precision_follows_the_devices(tmp_path, caplog, monkeypatch):
+    def gpu(*capability):
+        return {"device_name": "G", "compute_capability": capability}
+
+    assert _of_gpus([gpu(9, 0)])[0] == "bfloat16"
+    assert _of_gpus([gpu(8, 0), gpu(7, 5)]) == ("float16", "G has compute capability 7.5")
+    assert _of_gpus([gpu(6, 1)])[0] == _of_gpus([{}])[0] == "none"
+    cpu_info = tmp_path / "cpuinfo"
+    assert _of_cpu(cpu_info, None)[0] == "none"
+    cpu_info.write_text("flags : fpu avx512f avx512_bf16x\n")
+    assert _of_cpu(cpu_info, None)[0] == "none"
+    cpu_info.write_text("flags : fpu avx512f avx512_bf16\n")
+    assert _of_cpu(cpu_info, None) == ("bfloat16", "this CPU supports avx512_bf16")
+    assert _of_cpu(cpu_info, "0")[0] == "none"
+    caplog.set_level("INFO", logger="absl")
+    assert dtype_policy("auto", use_tpu=True) == "mixed_bfloat16"
+    assert "mixed_precision=auto: bfloat16 (the native format of TPUs)" in caplog.text
+    monkeypatch.setattr(sys.modules[dtype_policy.__module__], "_CPU_INFO", cpu_info)
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
+    assert dtype_policy("auto") == "mixed_bfloat16"
+    with pytest.raises(UserError, match="mixed_precision=float16: a TPU computes in bfloat16; use that, or auto"):
+        dtype_policy("float16", use_tpu=True)
+    with pytest.raises(UserError, match="mixed_precision='half': choose one of none, bfloat16, float16, auto"):
+        Predictor(tmp_path, mixed_precision="half")
+
+
+def metrics(folder):
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [(line["step"], line["loss"], line["gradient_norm"]) for line in lines]
+
+
+def broken_off(whole, folder, step):
+    """Return a copy of a run in its state at a step."""
+    shutil.copytree(whole, folder)
+    for path in folder.glob("model.ckpt-*"):
+        if int(re.search(r"ckpt-(\d+)", path.name)[1]) > step:
+            path.unlink()
+    (folder / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-{step}"\n')
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batches", [{"train_batch_tokens": 1024}, {"train_batch_size": 32, "batch_ramp_up_steps": 14}])
+def test_pretraining_with_batches_of_different_sizes_resumes_exactly(
+    one_layer_config_file, unmasked_records_file, vocab_file, tmp_path, batches
+):
+    flags = {
+        "bert_config_file": one_layer_config_file, "input_file": unmasked_records_file, "do_train": True,
+        "dynamic_masking": True, "vocab_file": vocab_file, "max_seq_length": 64,
+        "max_predictions_per_seq": 10, **batches, "num_train_steps": 20, "num_warmup_steps": 2,
+        "save_checkpoints_steps": 1, "keep_checkpoint_max": 0, "log_steps": 4, "learning_rate": 1e-3,
+    }  # fmt: skip
+    whole = tmp_path / "whole"
+    run_pretraining.run(PretrainingConfig(**flags, output_dir=str(whole)))
+    counts = [CheckpointReader(f"{whole}/model.ckpt-{step}").read("num_examples") for step in range(21)]
+    sizes = np.diff(counts)
+    assert sizes.min() < sizes.max() and sizes.max() >= 16  # short records come in larger batches
+    if "batch_ramp_up_steps" in batches:
+        assert sizes.tolist() == [4] * 4 + [8] * 5 + [16] * 5 + [32] * 6
+    assert sizes.sum() > 2 * UNMASKED_RECORDS
+    resumed = broken_off(whole, tmp_path / "resumed", 9)
+    run_pretraining.run(PretrainingConfig(**flags, output_dir=str(resumed)))
+    expected, found = (CheckpointReader(f"{folder}/model.ckpt-20") for folder in (whole, resumed))
+    assert found.shapes == expected.shapes
+    for name in found.shapes:
+        np.testing.assert_array_equal(found.read(name), expected.read(name), err_msg=name)
+    assert metrics(resumed) == metrics(whole)
+
+
+BY_TOKENS = {"train_batch_tokens": 128, "do_eval": False}
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"train_batch_tokens": 23}, ["--train_batch_tokens=23 is too small: examples may have 24", "at least 24"]),
+        ({"train_batch_tokens": 47, "num_replicas": 2}, ["each of 2 device(s) takes at least one; give at least 48"]),
+        (
+            {"train_batch_tokens": 47, "gradient_accumulation_steps": 2},
+            ["takes at least one for each of --gradient_accumulation_steps=2; give at least 48"],
+        ),
+        ({"train_batch_size": 8}, ["--train_batch_size cannot be used with --train_batch_tokens; leave one of them"]),
+        ({"dynamic_padding": False}, ["needs batches of similar length; leave --nodynamic_padding out"]),
+        ({"trainable_encoder": False}, ["--train_batch_tokens cannot be used with a frozen encoder"]),
+        ({"use_tpu": True}, ["--train_batch_tokens makes batches of many shapes"]),
+        ({"use_xla": True}, ["--train_batch_tokens makes batches of many shapes"]),
+        (
+            {"train_batch_tokens": 10**6, "num_train_epochs": 0.5},
+            ["48 examples for --num_train_epochs=0.5 make less than one step of --train_batch_tokens=1000000"],
+        ),
+    ],
+)
+def test_batches_of_tokens_that_cannot_be_made_are_refused(settings, tmp_path, changes, parts):
+    flags = {name: value for name, value in settings.items() if name != "train_batch_size"}
+    flags |= {**BY_TOKENS, "output_dir": str(tmp_path / "out"), **changes}
+    assert_refused(run_classifier.run, ClassifierConfig, flags, *parts)
+
+
+@pytest.mark.slow
+def test_fine_tuning_with_batches_of_tokens_uses_each_example_once_and_resumes_in_the_same_order(settings, tmp_path):
+    flags = {name: value for name, value in settings.items() if name != "train_batch_size"} | BY_TOKENS
+    flags |= {"save_checkpoints_steps": 1, "keep_checkpoint_max": 0, "output_dir": str(tmp_path / "whole")}
+
+    def train(**changes):
+        run_classifier.run(ClassifierConfig(**{**flags, **changes}))
+
+    train()
+    last = CheckpointReader(flags["output_dir"])
+    assert last.read("num_examples") == 48
+    assert 48 * 10 / 128 < last.step < 48 * 24 / 128
+    folder = broken_off(tmp_path / "whole", tmp_path / "out", 3)
+    flags["output_dir"] = str(folder)
     for changes, message in (
-        ({"feature_layers": "last"}, "--head=bilstm reads the last layer at every position; leave --feature_layers"),
-        ({"trainable_encoder": False}, "--head=bilstm and --notrainable_encoder exclude each other; choose one"),
+        (
+            {"train_batch_tokens": 256},
+            "--train_batch_tokens=256, but .*ckpt-3 was trained with --train_batch_tokens=128",
+        ),
+        ({"num_replicas": 2}, r"shared by 2 device\(s\), but .*ckpt-3 was trained with 1: .*twice"),
+        ({"train_batch_tokens": 0, "num_train_epochs": 10.0}, "--train_batch_tokens=0, but"),
     ):
-        with pytest.raises(UserError, match=message):
-            run(settings, tmp_path / "out", head="bilstm", **changes)
-    with pytest.raises(UserError, match="--lstm_units needs --head=bilstm"):
-        run(settings, tmp_path / "out", lstm_units=3)
+        with prints_error(message, ClassifierConfig):
+            train(**changes)
+    train(train_batch_tokens=0, num_train_epochs=10.0, allow_inexact_resume=True)
+    assert json.loads((folder / "run_config.json").read_text())["flags"]["train_batch_tokens"] == 0
+    flags["output_dir"] = str(broken_off(folder, tmp_path / "other", 3))
+    with prints_error("--train_batch_tokens=128, .* did not count examples; leave it out", ClassifierConfig):
+        train()

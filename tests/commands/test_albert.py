@@ -72,34 +72,6 @@ def test_a_classifier_is_trained_predicts_and_is_exported(reviews_flags, tmp_pat
     assert isinstance(BertEncoder.from_checkpoint(out).config, AlbertConfig)
 
 
-@pytest.mark.slow
-@pytest.mark.endurance
-def test_a_resumed_run_equals_one_uninterrupted(reviews_flags, tmp_path):
-    flags = {**reviews_flags, "save_checkpoints_steps": 3, "do_train": True}
-    run_classifier.run(ClassifierConfig(**flags))
-    whole = CheckpointReader(str(tmp_path / "out" / "model.ckpt-6"))
-    resumed = tmp_path / "resumed"
-    resumed.mkdir()
-    for path in (tmp_path / "out").glob("model.ckpt-3*"):
-        shutil.copy(path, resumed)
-    (resumed / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
-    run_classifier.run(ClassifierConfig(**{**flags, "output_dir": str(resumed)}))
-    again = CheckpointReader(str(resumed / "model.ckpt-6"))
-    assert again.shapes == whole.shapes
-    for name in whole.shapes:
-        np.testing.assert_array_equal(again.read(name), whole.read(name), err_msg=name)
-
-
-@pytest.mark.slow
-@pytest.mark.endurance
-@pytest.mark.parametrize("changes", [{"trainable_encoder": False}, {"gradient_checkpointing": True}], ids=str)
-def test_other_ways_of_training(reviews_flags, tmp_path, albert, changes):
-    run_classifier.run(ClassifierConfig(**reviews_flags, **changes, do_train=True))
-    before, after = (CheckpointReader(path) for path in (albert["init_checkpoint"], str(tmp_path / "out")))
-    name = f"{LAYER}/attention_1/self/query/kernel"
-    assert np.array_equal(before.read(name), after.read(name)) == ("trainable_encoder" in changes)
-
-
 def test_the_error_names_the_other_models_config(reviews_flags, files_of_model, albert):
     flags = {**reviews_flags, "do_train": True}
     assert_refused(

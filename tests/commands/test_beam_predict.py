@@ -9,18 +9,16 @@ import pytest
 
 pytest.importorskip("apache_beam")
 
-from official_bert.commands import beam_predict, run_ner, run_squad
+from official_bert.commands import beam_predict, run_squad
 from official_bert.commands.beam_predict import BeamPredictionConfig
-from official_bert.data import beam_jobs
 from official_bert.data.beam_jobs import shard_paths
 from official_bert.data.feature_files import TextId, read_parts
 from official_bert.inference import beam_prediction
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError, install_command
 from official_bert.tasks.question_answering.options import SquadConfig
-from official_bert.tasks.tagging.options import TaggingConfig
-from tests.beam.cluster import TWO_PROCESSES, cluster
-from tests.conftest import GOLDEN, assert_fails, assert_refused, run_script
+from tests.beam.cluster import TWO_PROCESSES
+from tests.conftest import GOLDEN, assert_refused, run_script
 from tests.exports import TOLERANCE, assert_same, predicted_pairs
 
 pytestmark = pytest.mark.beam
@@ -150,22 +148,6 @@ def test_vectors_of_a_sentence_encoder_in_any_number_of_parts(one_layer_config_f
 
 
 @pytest.mark.slow
-@pytest.mark.endurance
-@pytest.mark.parametrize("mode", ["in_memory", "multi_threading"])
-def test_a_process_loads_the_model_once(reviews, texts, tmp_path, monkeypatch, mode):
-    counted = []
-    run_job = beam_jobs.run_job
-    monkeypatch.setattr(beam_jobs, "run_job", lambda *given: counted.append(run_job(*given)) or counted[-1])
-    names, pairs = texts
-    workers = 1 if mode == "in_memory" else 3
-    options = f"--direct_running_mode={mode} --direct_num_workers={workers}"
-    flags = flags_for(names, tmp_path, model_dir=reviews["export_dir"], beam_args=options)
-    beam_predict.run(BeamPredictionConfig(**flags))
-    assert len(pairs) > 3 * beam_prediction.BLOCK_SIZE
-    assert counted[0] == {beam_prediction.NUM_MODELS: 1, beam_prediction.NUM_INPUTS: len(pairs)}
-
-
-@pytest.mark.slow
 def test_mistakes_are_told_in_one_line(reviews, texts, tmp_path, monkeypatch):
     names, _ = texts
     flags = flags_for(names, tmp_path, model_dir=reviews["export_dir"])
@@ -225,27 +207,6 @@ def test_answers_to_questions(files_of_model, one_layer_config_file, tmp_path):
     assert {len(values) for row in scores for values in row.values()} == {64}
 
 
-@pytest.mark.slow
-@pytest.mark.endurance
-def test_tags_of_words(files_of_model, one_layer_config_file, tmp_path):
-    lines = "".join(f"{word} {tag}\n" for word, tag in (("harbour", "B-LOC"), ("the", "O"), ("x", "B-PER"))) + "\n"
-    (tmp_path / "train.txt").write_text(lines * 24)
-    flags = {
-        **files_of_model, "bert_config_file": one_layer_config_file, "data_dir": str(tmp_path),
-        "output_dir": str(tmp_path / "out"), "max_seq_length": 24,
-        "train_batch_size": 8, "num_train_epochs": 4.0, "learning_rate": 2e-3, "export_dir": str(tmp_path / "serving"),
-    }  # fmt: skip
-    run_ner.run(TaggingConfig(**flags, do_train=True, do_export=True))
-    texts = ["the harbour x", "x", "", "the town " * 50]
-    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
-    flags = {"model_dir": flags["export_dir"], "input_file": str(tmp_path / "texts.txt")}
-    beam_predict.run(BeamPredictionConfig(**flags, output_file=str(tmp_path / "found.jsonl")))
-    found = [row["prediction"] for row in lines_of(tmp_path / "found.jsonl")]
-    assert_same(found, beam_prediction.as_json(Predictor(flags["model_dir"])([text.strip() for text in texts])))
-    assert [len(row["words"]) for row in found] == [3, 1, 0, 100]
-    assert {"text", "type", "start", "end", "probability"} <= set(found[0]["entities"][0])
-
-
 @pytest.fixture
 def many_texts(reviews, tmp_path):
     """Flags with enough texts for two processes, and three shards."""
@@ -269,20 +230,4 @@ def test_two_processes_predict(many_texts, tmp_path):
     result = run_script("beam_predict", **flags)
     assert result.code == 0, result
     assert "the model was loaded 2 time(s)" in result.errors
-    assert_all_there(tmp_path, flags)
-
-
-@pytest.mark.slow
-@pytest.mark.endurance
-@pytest.mark.multi_process
-def test_a_cluster_tells_the_mistakes_that_its_pools_find_and_predicts(many_texts, tmp_path):
-    """The loss of a pool is tested in test_beam_pretraining_data.py."""
-    with cluster(tmp_path) as running:
-        flags = {**many_texts, "beam_args": running.beam_args}
-        result = run_script("beam_predict", **{**flags, "text_b_column": "nothing"})
-        assert_fails(result, "many.tsv", "no column 'nothing'; the columns are 'text', 'other'")
-        assert result.errors.count(": error: ") == 1 and "running" not in result.last_error_line
-        result = run_script("beam_predict", **flags)
-        assert result.code == 0, result
-        assert "the model was loaded 2 time(s)" in result.errors
     assert_all_there(tmp_path, flags)

@@ -2,10 +2,8 @@
 
 import gzip
 import json
-import os
 import pathlib
 import random
-import signal
 
 import pytest
 
@@ -23,7 +21,6 @@ from tests.beam.cluster import (
     kill_a_busy_worker,
     started,
     wait_until,
-    workers_of,
 )
 from tests.conftest import ROOT, assert_fails, assert_refused, run_script
 
@@ -157,22 +154,17 @@ def test_a_killed_process_of_two_ends_the_job(much_text, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.endurance
-def test_a_process_that_ends_before_it_computes_ends_the_job(flags, tmp_path):
-    with started(SCRIPT, tmp_path, **flags, beam_args=TWO_PROCESSES) as job:
-        wait_until(lambda: len(workers_of(job)) == 2)
-        os.kill(workers_of(job)[1], signal.SIGKILL)
-        assert_failed_for_a_lost_worker(job, tmp_path.glob("beam-*"))
-        wait_until(lambda: not job.children(), seconds=10)
-
-
-@pytest.mark.slow
-@pytest.mark.endurance
 @pytest.mark.multi_process
 def test_a_cluster_of_two_pools_loses_one(much_text, tmp_path):
     with cluster(tmp_path) as running, started(SCRIPT, tmp_path, **much_text, beam_args=running.beam_args) as job:
         running.kill_a_busy_pool()
         assert_failed_for_a_lost_worker(job, tmp_path.glob("beam-*"))
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(b"one\n\ntwo \xff\n")
     with cluster(tmp_path) as running:
+        refused = run_script(SCRIPT, **{**much_text, "input_file": bad}, beam_args=running.beam_args)
+        assert_fails(refused, "bad.txt, line 3", "not UTF-8")
+        assert refused.errors.count(": error: ") == 1
         result = run_script(SCRIPT, **less(much_text), beam_args=running.beam_args)
     assert result.code == 0, result
     assert contents(tmp_path / "beam") == made_locally(much_text, tmp_path)

@@ -142,17 +142,6 @@ def test_a_teacher_alone_makes_labels_irrelevant(student, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.endurance
-def test_a_teacher_without_weight_changes_nothing(student, tmp_path):
-    without_weight = trained_weights(student, tmp_path / "no_weight", soft_target_weight=0.0)
-    alone = trained_weights(student, tmp_path / "alone", teacher=None)
-    for name, values in alone.items():
-        assert values == pytest.approx(without_weight[name], abs=1e-6), name
-    taught = trained_weights(student, tmp_path / "taught", soft_target_weight=1.0)
-    assert not np.allclose(taught["output_bias"], alone["output_bias"], atol=1e-6)
-
-
-@pytest.mark.slow
 def test_teachers_that_do_not_fit_are_refused(student, teacher, tmp_path, files_of_model):
     def refuse(changes, *parts):
         assert_refused(run_classifier.run, ClassifierConfig, {**student, **changes}, *parts)

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from tests.conftest import assert_fails, run_cold, run_script
+from official_bert.commands import glue_average
+from official_bert.commands.glue_average import GlueAverageConfig
+from tests.conftest import assert_refused, run_cold
 
 LOSSES = {"global_step": 10, "loss": 0.5, "eval_loss": 0.5}
 MRPC = {"eval_accuracy_f1_mean": 0.85, "eval_accuracy": 0.8, "eval_f1": 0.9}
@@ -35,17 +37,28 @@ def folders(tmp_path):
     return tmp_path
 
 
-def table(result):
+@pytest.fixture
+def printed(capsys):
+    """Return a function that runs the command and returns its table."""
+
+    def run(output_dirs, **flags):
+        glue_average.run(GlueAverageConfig(output_dirs=str(output_dirs), **flags))
+        return capsys.readouterr().out
+
+    return run
+
+
+def table(text):
     """Return the rows of a TSV table by their first cells."""
-    assert result.code == 0, result
-    rows = [line.split("\t") for line in result.output.splitlines()]
+    rows = [line.split("\t") for line in text.splitlines()]
     return {row[0]: row[1:] for row in rows}
 
 
 def test_every_task_has_its_row_and_the_average_its_tasks(folders):
     result = run_cold("glue_average", output_dirs=f"{folders}/*", table_format="tsv")
     missing = ["0", "", "", "yes", ""]
-    assert table(result) == {
+    assert result.code == 0, result
+    assert table(result.output) == {
         "task": ["runs", "score", "std", "counts", "metrics"],
         "CoLA": ["1", "50.00", "", "yes", "matthews_correlation 50.00, accuracy 80.00"],
         "SST-2": missing,
@@ -62,65 +75,57 @@ def test_every_task_has_its_row_and_the_average_its_tasks(folders):
     assert result.errors == ""
 
 
-def test_wnli_can_be_included(folders):
-    result = run_script("glue_average", "--include_wnli", output_dirs=f"{folders}/*", table_format="tsv")
-    rows = table(result)
+def test_wnli_can_be_included_and_folders_count_once(folders, printed):
+    output_dirs = f"{folders}/mrpc1 , {folders}/mrpc*,{folders}/*"
+    rows = table(printed(output_dirs, include_wnli=True, table_format="tsv"))
+    assert rows["MRPC"][:2] == ["2", "86.00"]
     assert (rows["WNLI"][3], rows["AX"][3]) == ("yes", "no")
     assert rows["average"][1] == "69.00"  # (50 + 86 + 83.5 + 56.5) / 4
     assert rows["average"][4].startswith("4 of 9 tasks; missing: SST-2,")
 
 
-def test_folders_are_listed_by_name_and_glob_and_count_once(folders):
-    result = run_script("glue_average", output_dirs=f"{folders}/mrpc1 , {folders}/mrpc*", table_format="tsv")
-    assert table(result)["MRPC"][:2] == ["2", "86.00"]
-
-
-def test_without_a_task_that_counts_there_is_no_average(folders):
-    result = run_script("glue_average", output_dirs=folders / "ax", table_format="tsv")
-    average = table(result)["average"]
+def test_without_a_task_that_counts_there_is_no_average(folders, printed):
+    average = table(printed(folders / "ax", table_format="tsv"))["average"]
     assert (average[1], average[4]) == ("", "0 of 8 tasks; missing: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE")
 
 
-def test_the_table_is_aligned_by_default(folders):
-    lines = run_script("glue_average", output_dirs=folders / "cola").output.splitlines()
-    assert lines[:2] == [
+def test_the_table_is_aligned_by_default(folders, printed):
+    assert printed(folders / "cola").splitlines()[:2] == [
         "task     runs  score  std  counts  metrics",
         "CoLA        1  50.00       yes     matthews_correlation 50.00, accuracy 80.00",
     ]
-    result = run_script("glue_average", output_dirs=folders / "cola", table_format="markdown")
-    assert result.output.startswith("| task    | runs | score | std | counts | metrics ")
+    markdown = printed(folders / "cola", table_format="markdown")
+    assert markdown.startswith("| task    | runs | score | std | counts | metrics ")
 
 
-def test_averaging_runs_that_differ_in_more_than_their_seed_is_warned_of(folders):
+def test_averaging_runs_that_differ_in_more_than_their_seed_is_warned_of(folders, printed, caplog):
     write_run(folders / "mrpc2", "mrpc", MRPC, random_seed=2, learning_rate=2e-5)
-    result = run_script("glue_average", output_dirs=f"{folders}/mrpc*")
-    assert f"{folders}/mrpc1 and {folders}/mrpc2 are averaged but differ in --learning_rate" in result.errors
+    printed(f"{folders}/mrpc*")
+    assert f"{folders}/mrpc1 and {folders}/mrpc2 are averaged but differ in --learning_rate" in caplog.text
+
+
+def assert_no_table(output_dirs, *parts):
+    assert_refused(glue_average.run, GlueAverageConfig, {"output_dirs": output_dirs}, *parts)
 
 
 @pytest.mark.parametrize(
-    ("task_name", "results", "parts"),
+    ("task_name", "results", "part"),
     [
-        ("imdb", {"eval_accuracy": 0.5}, ["run: the task imdb is not one of GLUE's: cola, sst-2"]),
-        ("rte", {"eval_f1": 0.5, "eval_accuracy": 0.5}, ["eval_results.txt has the unknown key eval_f1"]),
-        ("mnli", {"eval_accuracy": 0.5}, ["eval_results.txt lacks eval_accuracy_mismatched"]),
-        ("rte", {"eval_accuracy": "high"}, ["eval_results.txt, line 4: 'eval_accuracy = high'"]),
+        ("imdb", {"eval_accuracy": 0.5}, "run: the task imdb is not one of GLUE's: cola, sst-2"),
+        ("rte", {"eval_f1": 0.5, "eval_accuracy": 0.5}, "eval_results.txt has the unknown key eval_f1"),
+        ("mnli", {"eval_accuracy": 0.5}, "eval_results.txt lacks eval_accuracy_mismatched"),
+        ("rte", {"eval_accuracy": "high"}, "eval_results.txt, line 4: 'eval_accuracy = high'"),
     ],
 )
-def test_results_of_another_program_are_an_error(tmp_path, task_name, results, parts):
-    folder = write_run(tmp_path / "run", task_name, results)
-    assert_fails(run_script("glue_average", output_dirs=folder), *parts)
+def test_results_of_another_program_are_an_error(tmp_path, task_name, results, part):
+    assert_no_table(write_run(tmp_path / "run", task_name, results), part)
 
 
-def test_a_folder_without_results_or_flags_is_a_mistake(folders):
+def test_a_folder_that_does_not_say_of_what_it_is_is_a_mistake(folders):
     (folders / "mrpc2" / "eval_results.txt").unlink()
-    result = run_script("glue_average", output_dirs=f"{folders}/mrpc1,{folders}/mrpc2")
-    assert_fails(result, "no file matches", "mrpc2/eval_results.txt")
+    assert_no_table(f"{folders}/mrpc1,{folders}/mrpc2", "no file matches", "mrpc2/eval_results.txt")
     (folders / "mrpc1" / "run_config.json").unlink()
-    assert_fails(run_script("glue_average", output_dirs=folders / "mrpc1"), "mrpc1 has no run_config.json")
-
-
-def test_a_folder_of_two_tasks_is_a_mistake(folders):
+    assert_no_table(folders / "mrpc1", "mrpc1 has no run_config.json")
     # AX evaluated with the model of MNLI, in the same folder: eval_results.txt belongs to one of them.
     write_run(folders / "mnli", "ax", {"eval_matthews_correlation": 0.3, "eval_accuracy": 0.4}, "eval")
-    result = run_script("glue_average", output_dirs=folders / "mnli")
-    assert_fails(result, "mnli has runs of ax and mnli; evaluate each in its own folder")
+    assert_no_table(folders / "mnli", "mnli has runs of ax and mnli; evaluate each in its own folder")

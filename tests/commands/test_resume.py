@@ -26,7 +26,6 @@ def given(tmp_path_factory, one_layer_config_file, vocab_file):
     for split in ("train", "dev"):
         lines = [f"{' '.join(rng.choices(WORDS, k=5))}\t{rng.randrange(2)}\n" for _ in range(40)]
         (folder / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(lines))
-    (folder / "test.tsv").write_text("index\tsentence\n0\tthe harbour\n1\tthe empty town\n")
     shutil.copy(one_layer_config_file, folder)
     shutil.copy(vocab_file, folder)
     return folder
@@ -35,7 +34,12 @@ def given(tmp_path_factory, one_layer_config_file, vocab_file):
 @pytest.fixture(scope="module")
 def settings(given, model_dir):
     return {
-        "task_name": "SST-2",
+        "task_name": "custom",
+        "text_a_column": "sentence",
+        "label_column": "label",
+        "train_file": "train.tsv",
+        "eval_file": "dev.tsv",
+        "predict_file": "dev.tsv",
         "data_dir": str(given),
         "bert_config_file": str(given / "bert_config.json"),
         "vocab_file": str(given / "vocab.txt"),
@@ -93,7 +97,8 @@ def test_refusals_leave_the_folder_as_it_was(resumed, tmp_path):
     before = contents(resumed["output_dir"])
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    shutil.copy(os.path.join(resumed["data_dir"], "dev.tsv"), elsewhere / "train.tsv")
+    for name in ("train.tsv", "dev.tsv"):
+        shutil.copy(os.path.join(resumed["data_dir"], "dev.tsv"), elsewhere / name)
     vocabulary = {"vocab_file": vocabulary_mismatch(resumed, tmp_path)}
     only = {"do_train": False}
     for changes, message in (
@@ -106,6 +111,16 @@ def test_refusals_leave_the_folder_as_it_was(resumed, tmp_path):
         ({**vocabulary, **only, "do_predict": True}, "other.txt is not the vocabulary"),
         ({**vocabulary, **only, "do_export": True, "export_dir": str(tmp_path / "export")}, "other.txt is not the voc"),
         ({"data_dir": str(elsewhere)}, "on examples with other texts, labels;"),
+        ({"max_seq_length": 24}, "was trained on examples with other --max_seq_length; use"),
+        ({"labels": "1,0", **only, "do_predict": True}, r"trained with '0', '1' \(labels.json\); use those"),
+        ({"labels": "0,1,2", **only, "do_eval": True}, "trained with '0', '1'"),
+        (
+            {"multi_label": True, **only, "do_predict": True},
+            "trained with --multi_label=False; use the same value",
+        ),
+        ({"feature_layers": "last", **only, "do_eval": True}, "trained with --feature_layers=None"),
+        ({"do_lower_case": False, **only, "do_predict": True}, "trained with --do_lower_case=True"),
+        ({"strip_accents": False, **only, "do_predict": True}, "trained with --strip_accents=True"),
         ({"train_batch_size": 4}, r"--train_batch_size=4, but .*ckpt-5 was trained with --train_batch_size=8: .*twice"),
         ({"dynamic_padding": False}, "--dynamic_padding=False, but"),
         (

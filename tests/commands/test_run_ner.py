@@ -308,22 +308,6 @@ def test_a_crf_is_trained_and_decoded_everywhere(settings, corpus, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.endurance
-def test_the_best_checkpoint_is_kept_and_training_stops_early(settings):
-    # The learning rate is so high that later evaluations are worse.
-    flags = {"num_train_epochs": 20.0, "eval_steps": 12, "early_stopping_patience": 2, "learning_rate": 3e-2}
-    run(settings, do_train=True, **flags)
-    history = json.loads(read(settings, "best/evaluations.json"))
-    scores = [score for _, score in history]
-    assert len(history) < 20, "did not stop early"
-    assert scores.index(max(scores)) == len(scores) - 3
-    best_step = history[scores.index(max(scores))][0]
-    run(settings, do_eval=True, use_best_checkpoint=True)
-    assert results(settings)["global_step"] == best_step
-    assert results(settings)["eval_f1"] == pytest.approx(max(scores), abs=1e-6)
-
-
-@pytest.mark.slow
 def test_document_context_fills_the_windows_of_a_document(trained, copied, corpus, caplog):
     run(copied, do_eval=True)
     assert "document_context" not in caplog.text
@@ -484,11 +468,6 @@ def test_a_trained_model_keeps_its_meaning(copied, corpus, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "parts"),
     [
-        ({"train_file": "absent.txt"}, ["--train_file: there is no file absent.txt; check the path"]),
-        (
-            {"data_dir": "absent"},
-            ["--data_dir=absent contains neither eng.train nor train.txt", "or give --train_file"],
-        ),
         ({"data_dir": None}, ["--do_train needs --train_file, or --data_dir"]),
         ({"train_file": "the O\n\nharbour X B-LOC\n"}, ["given.txt, line 3: 3 columns, but line 1 has 2"]),
         ({"train_file": ""}, ["given.txt has no sentences"]),
@@ -512,21 +491,12 @@ def test_a_trained_model_keeps_its_meaning(copied, corpus, tmp_path):
         ),
         ({"head": "crf", "teacher": "t"}, ["--teacher and --head=crf exclude each other"]),
         ({"head": "crf", "use_xla": True}, ["--use_xla and --head=crf exclude each other"]),
-        ({"max_seq_length": 65}, ["--max_seq_length=65 exceeds max_position_embeddings=64"]),
-        ({"train_batch_size": 1000, "num_train_epochs": 1.0}, ["96 examples for --num_train_epochs=1 make less than"]),
-        ({"do_train": False, "do_predict": True}, ["has no labels.json", "train first"]),
-        ({"trainable_encoder": False, "init_checkpoint": None}, ["needs --init_checkpoint"]),
-        (
-            {"primary_metric": "f2"},
-            ["--primary_metric=f2 is not one of the scores of this run: 'accuracy', 'precision'"],
-        ),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
 def test_mistakes(settings, tmp_path, changes, parts):
-    text = changes.get("train_file")
-    if text is not None and text != "absent.txt":
-        changes = {**changes, "train_file": file_of(tmp_path, text)}
+    if "train_file" in changes:
+        changes = {**changes, "train_file": file_of(tmp_path, changes["train_file"])}
     assert_refused(run_ner.run, TaggingConfig, {"do_train": True, **settings, **changes}, *parts)
     folder = settings["output_dir"]
     assert not os.path.exists(folder) or [name for name in os.listdir(folder) if not name.endswith(".lock")] == []
@@ -535,13 +505,8 @@ def test_mistakes(settings, tmp_path, changes, parts):
 def test_mistakes_end_the_script_before_anything_is_made(settings, tmp_path):
     ragged = file_of(tmp_path, "the O\n\nharbour\n")
     for arguments, changes, part in (
-        (["--do_train"], {"train_file": str(tmp_path / "absent")}, "--train_file: there is no file"),
-        (["--do_train"], {"train_file": ragged}, "given.txt, line 3: 1 column, but line 1 has 2"),
         (["--do_train", "--do_eval"], {"eval_file": ragged}, "given.txt, line 3: 1 column, but line 1 has 2"),
         (["--do_predict"], {}, "no labels.json, which names the tags of a trained model; train first"),
-        (["--do_train", "--lstm_units=4"], {}, "--lstm_units needs --head=bilstm"),
     ):
         assert_fails(run_script("run_ner.py", *arguments, **{**settings, **changes}), part)
         assert not os.path.exists(settings["output_dir"])
-    del settings["init_checkpoint"]
-    assert_fails(run_script("run_ner.py", "--do_eval", **settings), "no checkpoint in --output_dir")

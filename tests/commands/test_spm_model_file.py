@@ -1,7 +1,6 @@
 """`--spm_model_file` in the scripts: from records to exports, with a tiny ALBERT."""
 
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -15,7 +14,6 @@ from official_bert.commands import (
     convert_hf_checkpoint,
     create_pretraining_data,
     run_classifier,
-    run_ner,
     run_pretraining,
     run_squad,
 )
@@ -27,7 +25,6 @@ from official_bert.modeling.encoder import BertEncoder
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.pretraining.options import PretrainingConfig, PretrainingDataConfig
 from official_bert.tasks.question_answering.options import SquadConfig
-from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.tokenization import SentencePieceTokenizer, load_tokenizer
 from official_bert.training.run_folder import read_results
 from tests.conftest import assert_refused
@@ -67,23 +64,6 @@ def classifier(albert, tmp_path_factory):
     }  # fmt: skip
     run_classifier.run(ClassifierConfig(**flags, do_train=True, do_predict=True, do_export=True))
     return flags
-
-
-@pytest.mark.slow
-@pytest.mark.endurance
-def test_a_classifier_is_the_same_in_a_moved_folder_and_in_an_export(classifier, albert, tmp_path):
-    moved = shutil.copytree(classifier["output_dir"], tmp_path / "moved")
-    for folder in (moved, os.path.join(classifier["export_dir"], "1", "assets")):
-        copy = os.path.join(folder, "spiece.model")
-        assert open(copy, "rb").read() == open(albert["spm_model_file"], "rb").read()
-        assert not os.path.exists(os.path.join(folder, "vocab.txt"))
-    results = [Predictor(folder)([SENTENCES, SENTENCES[::-1]]) for folder in (str(moved), classifier["export_dir"])]
-    for ours, exported in zip(*results, strict=True):
-        for label, probability in ours.probabilities.items():
-            np.testing.assert_allclose(exported.probabilities[label], probability, atol=1e-5)
-    assert load_tokenizer(moved).encode(SENTENCES[1]) == SentencePieceTokenizer(albert["spm_model_file"]).encode(
-        SENTENCES[1]
-    )
 
 
 ASKS_IN_BOTH_WAYS = """
@@ -208,27 +188,6 @@ def test_answers_are_parts_of_the_context_in_the_script_and_in_the_export(albert
     for (_, identifier, context), answers, others in zip(questions, exported, ours, strict=True):
         assert answers[0].text == others[0].text == predictions[identifier] != ""
         assert context[answers[0].start : answers[0].end] == answers[0].text
-
-
-@pytest.mark.slow
-@pytest.mark.endurance
-def test_tags_are_the_same_in_the_export(albert, tmp_path):
-    words = (("Agnes", "B-PER"), ("Lindqvist", "I-PER"), ("has", "O"), ("2,000", "O"), ("irons", "O"), ("É", "B-LOC"))
-    sentence = "".join(f"{word} NN _ {tag}\n" for word, tag in words)
-    for name in ("eng.train", "eng.testa", "eng.testb"):
-        (tmp_path / name).write_text((sentence + "\n") * 8)
-    flags = {
-        **albert, "data_dir": str(tmp_path), "output_dir": str(tmp_path / "out"), "max_seq_length": 32,
-        "train_batch_size": 4, "num_train_epochs": 1.0, "export_dir": str(tmp_path / "export"),
-        "feature_layers": "concat_last_four",
-    }  # fmt: skip
-    run_ner.run(TaggingConfig(**flags, do_train=True, do_eval=True, do_predict=True, do_export=True))
-    assert (tmp_path / "out" / "predictions.conll").exists()
-    text = " ".join(word for word, _ in words)
-    ours, exported = (Predictor(str(tmp_path / name))(text) for name in ("out", "export"))
-    assert ours.words == exported.words == [word for word, _ in words]
-    assert ours.tags == exported.tags
-    np.testing.assert_allclose(ours.probabilities, exported.probabilities, atol=1e-5)
 
 
 def test_hugging_face_folders_keep_the_model_file(albert, tmp_path):

@@ -73,12 +73,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
             "max_seq_length": 64,
         },
         "word_vectors": {**files_of_model, "input_file": corpus_file, "word": "town", "max_seq_length": 64},
-        "score_sentences": {
-            **files_of_model,
-            "input_file": corpus_file,
-            "output_file": absent,
-            "max_seq_length": 64,
-        },
+        "score_sentences": {**files_of_model, "input_file": corpus_file, "output_file": absent, "max_seq_length": 64},
         "export_embeddings": {**files_of_model, "export_dir": absent, "max_seq_length": 64},
         "answer": {**files_of_model, **short, "context_file": corpus_file},
         "fill_mask": {**files_of_model, "text": "[MASK]"},

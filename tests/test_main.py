@@ -62,10 +62,7 @@ def test_the_version_comes_without_tensorflow():
         (["mine_paraphrases"], "mine_paraphrases is now mine_hard_negatives --paraphrases; "),
         (["bake"], "there is no script 'bake'; "),
         (["--task_name=mrpc"], "the first argument must be the name of a script, not '--task_name=mrpc'"),
-        (
-            ["score_answers", "--squad_file=a", "--predictions_file=b"],
-            "python -m official_bert score_answers: error: c",
-        ),
+        (["score_answers", "--squad_file=a", "--predictions_file=b"], "python -m official_bert score_answers: error"),
     ],
 )
 def test_mistakes(arguments, message):

@@ -20,10 +20,7 @@ $ python train.py
 
 
 def test_blocks_are_found_with_their_lines_languages_and_marks():
-    assert find_blocks(PAGE) == [
-        Block(4, "sh", "make demo", None),
-        Block(9, "", "$ python train.py", "needs a TPU"),
-    ]
+    assert find_blocks(PAGE) == [Block(4, "sh", "make demo", None), Block(9, "", "$ python train.py", "needs a TPU")]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.commands import all_commands, build_vocab
 from official_bert.commands.build_vocab import VocabConfig
 from tests.conftest import (
@@ -198,11 +197,6 @@ class TestExtractFeatures:
         assert "standard output: 2 texts" in result.errors
         assert all(line[2] == ":" for line in result.errors.splitlines()), result  # only our own log
 
-    def test_a_pipe_that_brings_nothing_is_a_mistake(self, flags):
-        result = run_script("extract_features.py", piped=b"", **flags)
-        assert_fails(result, "extract_features.py: error: /dev/stdin is empty; give one text per line")
-        assert result.output == ""
-
 
 class TestRunPretraining:
     """Training and evaluation runs; for their internals see tests/training."""
@@ -236,47 +230,25 @@ class TestRunPretraining:
         )
         assert result.code == 0, result
         assert "62 variables loaded, 0 newly initialized, 0 unused" in result.errors
-        for part in (
-            "step 4:",
-            "step 8:",
-            "step 12:",
-            "loss",
-            "rate",
-            "gradient norm",
-            "examples/s",
-            "tokens/s",
-            "left",
-        ):
+        for part in ("step 4:", "step 8:", "step 12:", "loss", "rate", "gradient norm", "tokens/s", "left"):
             assert part in result.errors
         names = set(os.listdir(out))
         assert {"checkpoint", "eval", "eval_results.txt", "metrics.jsonl", "run_config.json"} <= names
         assert {name for name in names if name.endswith(".index")} == {"model.ckpt-10.index", "model.ckpt-12.index"}
 
         results = dict(line.split(" = ") for line in (out / "eval_results.txt").read_text().splitlines())
-        assert list(results) == [
-            "global_step",
-            "loss",
-            "masked_lm_accuracy",
-            "masked_lm_loss",
-            "next_sentence_accuracy",
-            "next_sentence_loss",
-        ]
+        scores = ("masked_lm_accuracy", "masked_lm_loss", "next_sentence_accuracy", "next_sentence_loss")
+        assert list(results) == ["global_step", "loss", *scores]
         assert results["global_step"] == "12"
         assert all(np.isfinite(float(value)) for value in results.values())
 
         lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
         assert [(line["split"], line["step"]) for line in lines] == [
-            ("train", 4),
-            ("train", 8),
-            ("train", 12),
+            *(("train", step) for step in (4, 8, 12)),
             ("eval", 12),
         ]
         assert lines[-1]["masked_lm_loss"] == pytest.approx(float(results["masked_lm_loss"]), rel=1e-5)
-        for folder, step, tag in (
-            (out, 4, "loss"),
-            (out, 12, "learning_rate"),
-            (out / "eval", 12, "masked_lm_accuracy"),
-        ):
+        for folder, step, tag in ((out, 4, "loss"), (out, 12, "learning_rate"), (out / "eval", 12, scores[0])):
             assert event_value(folder, step, tag) == pytest.approx(
                 next(line[tag] for line in lines if line["step"] == step and tag in line), rel=1e-6, abs=1e-9
             )
@@ -325,12 +297,6 @@ def event_value(folder, step, tag):
 class TestTools:
     """The commands other than the scripts."""
 
-    def test_build_vocab_does_not_overwrite_its_input(self, tmp_path):
-        text = tmp_path / "text.txt"
-        text.write_text("the only copy of this text\n")
-        assert_refused(build_vocab.run, VocabConfig, {"input_file": text, "vocab_file": text}, "is also an input")
-        assert text.read_text() == "the only copy of this text\n"
-
     def test_build_vocab_writes_nothing_for_too_few_pieces(self, corpus_file, tmp_path):
         flags = {"input_file": corpus_file, "vocab_file": tmp_path / "v.txt", "vocab_size": 20}
         assert_refused(build_vocab.run, VocabConfig, flags, "--vocab_size=20 is too small")
@@ -351,45 +317,6 @@ class TestTools:
         assert lines[0] == "The [MASK] woke before the town."
         assert len(lines) == 4
         assert all(0 < float(line.split()[-1]) < 1 for line in lines[1:])
-
-    def test_view_attention_writes_a_page(self, model_dir, vocab_file, tmp_path):
-        result = run_script(
-            "view_attention",
-            bert_config_file=model_dir / "bert_config.json",
-            vocab_file=vocab_file,
-            init_checkpoint=model_dir / "trained_model.ckpt-12",
-            text="The harbour woke.",
-            output_file=tmp_path / "page.html",
-        )
-        assert result.code == 0, result
-        assert result.last_error_line.endswith("page.html: 6 wordpieces, 3 layers of 4 heads")
-        assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
-
-    def test_edit_checkpoint_leaves_the_weights_alone(self, model_dir, tmp_path):
-        source, target = str(model_dir / "trained_model.ckpt-12"), str(tmp_path / "bert_model.ckpt")
-        result = run_script("edit_checkpoint", init_checkpoint=source, output_dir=tmp_path)
-        assert result.code == 0, result
-        before, after = CheckpointReader(source), CheckpointReader(target)
-        assert len(after.shapes) == 62
-        assert not any("adam" in name or name == "global_step" for name in after.shapes)
-        for name in after.shapes:
-            np.testing.assert_array_equal(after.read(name), before.read(name))
-
-    def test_convert_hf_checkpoint_both_ways(self, model_dir, vocab_file, tmp_path):
-        result = run_script(
-            "convert_hf_checkpoint",
-            "--to_hf",
-            init_checkpoint=model_dir / "bert_model.ckpt",
-            bert_config_file=model_dir / "bert_config.json",
-            vocab_file=vocab_file,
-            output_dir=tmp_path / "hf",
-        )
-        assert result.code == 0, result
-        assert "a BertForPreTraining with 62 tensors" in result.errors
-        flags = {"hf_dir": tmp_path / "hf", "output_dir": tmp_path / "out"}
-        result = run_script("convert_hf_checkpoint", **flags)
-        assert result.code == 0, result
-        assert len(CheckpointReader(str(tmp_path / "out" / "bert_model.ckpt")).shapes) == 62
 
 
 class TestAnswer:
@@ -464,8 +391,3 @@ class TestAnswer:
             assert process.stdout.read() == ""
             assert process.wait() == 0
             watchdog.cancel()
-
-    def test_input_that_is_not_utf8_is_a_mistake(self, flags):
-        result = run_script("answer", piped=b"wh\xff\n", **flags)
-        assert_fails(result, "standard input, line 1: byte 0xff at byte 3 of the line is not UTF-8")
-        assert result.output == ""

@@ -97,8 +97,7 @@ def test_heads_of_fine_tuned_models_are_equal(tmp_path, class_name, options):
 
 
 @pytest.mark.parametrize(
-    "class_name",
-    ["AlbertModel", "AlbertForPreTraining", "AlbertForSequenceClassification", "AlbertForMaskedLM"],
+    "class_name", ["AlbertModel", "AlbertForPreTraining", "AlbertForSequenceClassification", "AlbertForMaskedLM"]
 )
 def test_there_and_back_every_tensor_is_the_same(tmp_path, class_name):
     model = make_model(class_name, num_hidden_groups=2, inner_group_num=2)

@@ -96,13 +96,11 @@ def test_windows_too_short_for_the_default_stride_get_a_shorter_one(flags, monke
     ("changes", "message"),
     [
         ({"context_file": str(ROOT)}, "cannot read .*: Is a directory"),
-        ({"context_file": "absent.txt"}, "cannot read absent.txt: No such file"),
         ({"question": " "}, "--question is empty"),
         ({"question": "\u200b"}, r"the question '\\u200b' contains no words"),
         ({"max_seq_length": 65}, "--max_seq_length=65 exceeds max_position_embeddings=64"),
         ({"doc_stride": 60}, "--doc_stride=60 must be from 1 to 59"),
         ({"top_k": 0}, "--top_k=0: must be at least 1"),
-        ({"init_checkpoint": "absent.ckpt"}, "--init_checkpoint absent.ckpt: no such checkpoint"),
     ],
 )
 def test_mistakes(flags, changes, message):
@@ -124,9 +122,16 @@ def test_texts_that_hold_no_answers_are_mistakes(flags, tmp_path, content, messa
         run(**flags, question="who?")
 
 
-def test_input_without_questions_is_a_mistake(flags, monkeypatch):
-    give_input(monkeypatch, b"\n \n")
-    with pytest.raises(UserError, match="no question: give --question, or questions on standard input"):
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (b"\n \n", "no question: give --question, or questions on standard input"),
+        (b"wh\xff\n", "standard input, line 1: byte 0xff at byte 3 of the line is not UTF-8"),
+    ],
+)
+def test_input_without_questions_is_a_mistake(flags, monkeypatch, given, message):
+    give_input(monkeypatch, given)
+    with pytest.raises(UserError, match=message):
         run(**flags)
 
 

@@ -199,10 +199,7 @@ def test_layers_are_learned_through_projections(student, teacher, tmp_path):
     assert answers[0] != answers[1]
 
     for changes, message in (
-        (
-            {"teacher_layers": "0,1"},
-            "--teacher_layers=0,1 lists 2 layers, but the student has 1; list one teacher layer",
-        ),
+        ({"teacher_layers": "0,1"}, "--teacher_layers=0,1 lists 2 layers, but the student has 1; list one teacher"),
         ({"teacher_layers": "7"}, "--teacher_layers=7: there is no layer 7; the teacher's are 0 to 2"),
     ):
         assert_refused(

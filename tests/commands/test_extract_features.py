@@ -228,7 +228,6 @@ class TestMistakes:
             ({"layers": "-4"}, ["there is no layer -4"]),
             ({"layers": "last"}, ["--layers=last: give whole numbers"]),
             ({"max_seq_length": 65}, ["--max_seq_length=65 exceeds max_position_embeddings=64"]),
-            ({"input_file": "absent"}, ["--input_file: there is no absent"]),
             ({"output_file": "absent/out"}, ["the folder absent does not exist"]),
             ({"output_format": "npy"}, ["--output_format=npy holds one vector per text"]),
             ({"output_file": "-", "output_format": "npz"}, ["standard output supports only a single jsonl file"]),
@@ -244,7 +243,7 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("content", "changes", "part"),
         [
-            (b"", {}, "in.tsv is empty"),
+            (b"", {}, "in.tsv is empty; give one text per line"),
             (b"fine\nna\xefve\n", {}, "in.tsv, line 2: byte 0xef"),
             (b"a\tb\n1\n", {"text_column": "b"}, "in.tsv, line 2: there is no column 1 (counted from 0), only 1"),
             (b"a\tb\n1\t2\n", {"text_column": "c"}, "in.tsv, line 1: no column 'c'; the columns are 'a', 'b'"),

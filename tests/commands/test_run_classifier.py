@@ -406,30 +406,18 @@ def test_features_of_other_layers_are_not_taken_for_these(settings, files_of_mod
         ),
         ({"task_name": "mrpc"}, "columns, but 5 are required"),
         ({"primary_metric": "f1"}, "--primary_metric=f1 is not one of the scores of this run: 'accuracy', 'macro_f1',"),
-        (
-            {"class_weights": "1,2,3"},
-            "--class_weights=1,2,3 has 3 weights for the 2 labels '0', '1'; give one for each",
-        ),
+        ({"class_weights": "1,2,3"}, "--class_weights=1,2,3 has 3 weights for the 2 labels '0', '1'; give one for"),
         ({"tune_thresholds": True}, "--tune_thresholds needs --do_eval"),
-        (
-            {"tune_thresholds": True, "do_train": False, "do_eval": True},
-            "--tune_thresholds needs a checkpoint in --output_dir",
-        ),
+        ({"tune_thresholds": True, "do_train": False, "do_eval": True}, "--tune_thresholds needs a checkpoint in"),
         ({"class_weights": "balanced", **CUSTOM, "labels": "0,1,2"}, "no training example has the label '2'; give"),
         ({"max_seq_length": 65}, "--max_seq_length=65 exceeds max_position_embeddings=64"),
-        (
-            {"train_batch_size": 1000, "num_train_epochs": 1.0},
-            "96 examples for --num_train_epochs=1 make less than one",
-        ),
+        ({"train_batch_size": 1000, "num_train_epochs": 1.0}, "96 examples for --num_train_epochs=1 make less than"),
         ({"use_best_checkpoint": True, "do_train": False, "do_eval": True}, "train with --eval_steps first"),
         ({**CUSTOM, "train_file": None}, "--task_name=custom needs --train_file"),
         ({"task_name": "custom"}, "--task_name=custom needs --text_a_column"),
         ({"trainable_encoder": False, "init_checkpoint": None}, "needs --init_checkpoint"),
         ({"early_stopping_patience": 2}, "--early_stopping_patience needs --eval_steps"),
-        (
-            {"glue_submission": True, "do_predict": True, "task_name": "nsmc"},
-            "--glue_submission: nsmc is not one of GLUE's data sets",
-        ),
+        ({"glue_submission": True, "do_predict": True, "task_name": "nsmc"}, "--glue_submission: nsmc is not one of"),
     ],
 )
 def test_mistakes(settings, changes, message):

@@ -478,10 +478,7 @@ def test_a_trained_model_keeps_its_meaning(copied, corpus, tmp_path):
         ({"word_column": 7}, ["eng.train, line 3: 4 columns, but --word_column=7 needs 8"]),
         ({"tag_column": -9}, ["eng.train, line 3: 4 columns, but --tag_column=-9 needs 9"]),
         ({"word_column": 2, "tag_column": 2}, ["--word_column=2 and --tag_column=2 are the same column"]),
-        (
-            {"feature_layers": "concat_last_four"},
-            ["--feature_layers=concat_last_four needs 4 layers, but the model has 1"],
-        ),
+        ({"feature_layers": "concat_last_four"}, ["--feature_layers=concat_last_four needs 4 layers, but the model"]),
         ({"lstm_units": 8}, ["--lstm_units", "--head=bilstm"]),
         ({"constrained_decoding": True, "tag_column": 1}, ["--constrained_decoding needs tags of entities"]),
         ({"constrained_decoding": True, "train_file": "a I-X\nb B-X\n"}, ["--constrained_decoding", "are in IOB1"]),

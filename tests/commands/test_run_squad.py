@@ -83,13 +83,7 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="module")
 def shared(files_of_model):
     """The flags required by every run."""
-    return {
-        **files_of_model,
-        "train_batch_size": 8,
-        "learning_rate": 1e-3,
-        "dynamic_padding": True,
-        **LENGTHS,
-    }
+    return {**files_of_model, "train_batch_size": 8, "learning_rate": 1e-3, "dynamic_padding": True, **LENGTHS}
 
 
 @pytest.fixture
@@ -334,11 +328,7 @@ def test_an_ensemble_takes_only_checkpoints_that_fit(golden_settings, trained, t
     for ensemble, more, message in (
         (f"{SPAN_CHECKPOINT},{tmp_path}/absent", {}, "--ensemble_checkpoints .*absent: no such checkpoint"),
         (f"{run_folder},{encoder}", {}, "--ensemble_checkpoints .*bert_model.ckpt lacks cls/squad/output_weights, "),
-        (
-            run_folder,
-            {"do_lower_case": False},
-            "trained with --do_lower_case=True; use the same value, or leave them out",
-        ),
+        (run_folder, {"do_lower_case": False}, "trained with --do_lower_case=True; use the same value, or leave them"),
     ):
         with prints_error(message, SquadConfig):
             run(settings, ensemble_checkpoints=ensemble, **more)
@@ -532,10 +522,7 @@ def test_mistakes_in_a_used_folder_change_nothing(trained, settings, data, tmp_p
         ({"do_predict": True, "do_lower_case": False}, "trained with --do_lower_case=True; use the same value"),
         ({"do_train": True, "do_lower_case": False}, "trained with --do_lower_case=True; use the same value"),
         ({"do_train": True, "max_seq_length": 32}, "was trained on examples with other --max_seq_length; use"),
-        (
-            {"do_train": True, "train_file": str(data / "dev.json")},
-            "with other contexts, questions;",
-        ),
+        ({"do_train": True, "train_file": str(data / "dev.json")}, "with other contexts, questions;"),
         ({"do_train": True, "train_file": str(tmp_path / "bad.json")}, "bad.json is not JSON"),
         ({"do_predict": True, "predict_file": str(tmp_path / "bad.json")}, "bad.json is not JSON"),
         ({"do_predict": True, "use_best_checkpoint": True}, "--use_best_checkpoint: no checkpoint in"),

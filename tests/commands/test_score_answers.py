@@ -82,11 +82,7 @@ MISTAKES = [
     ({"null_odds_file": "x"}, {}, "--null_odds_file needs --version_2_with_negative"),
     ({"null_odds_threshold": 0.0}, {}, "--null_odds_threshold needs --null_odds_file"),
     ({"version_2_with_negative": True}, {"odds": {"a": True}}, "question 'a' has True, which is not a number"),
-    (
-        {"version_2_with_negative": True},
-        {"odds": {"a": float("nan")}},
-        "odds.json is not JSON: NaN is",
-    ),
+    ({"version_2_with_negative": True}, {"odds": {"a": float("nan")}}, "odds.json is not JSON: NaN is"),
     ({"version_2_with_negative": True}, {"odds": {"a": -(10**400)}}, "odds.json is not JSON: -1000"),
     ({"version_2_with_negative": True}, {"odds": {"a": 1}}, "3 of the predicted questions have no null odds: 'b', 'c'"),
 ]

@@ -62,11 +62,7 @@ def cosine(first, second):
 
 
 @pytest.mark.parametrize(
-    ("pooling", "layers"),
-    [
-        ("mean", "-1"),
-        pytest.param("max_no_special", "-1,-3", marks=pytest.mark.slow),
-    ],
+    ("pooling", "layers"), [("mean", "-1"), pytest.param("max_no_special", "-1,-3", marks=pytest.mark.slow)]
 )
 def test_ranks_are_those_of_the_vectors_of_extract_features(rank, files_of_model, tmp_path, pooling, layers):
     query = "the crates woke"

@@ -236,8 +236,7 @@ def test_a_run_that_fails_ends_the_sweep(flags, tmp_path):
     flags = {**flags, "learning_rate": "1e-3,1e-2", "init_checkpoint": "absent.ckpt"}
     result = run_script("sweep", **swept({**flags, "output_dir": tmp_path}))
     assert_fails(
-        result,
-        "seed_1 ended with exit code 1; fix the error above and run the command again; finished runs are kept",
+        result, "seed_1 ended with exit code 1; fix the error above and run the command again; finished runs are kept"
     )
     assert "resumes" not in result.last_error_line
     assert (

@@ -67,18 +67,9 @@ def test_results_are_those_of_a_plain_run(settings, plain, tmp_path, options, to
         ({"unpad": True, "use_xla": True}, "--unpad cannot be used with --use_xla: XLA needs batches of fixed shape"),
         ({"use_xla": True, "use_tpu": True}, "--use_xla is not needed: a TPU always compiles with XLA; leave it out"),
         ({"gradient_checkpointing": True, "do_train": False}, "--gradient_checkpointing needs --do_train"),
-        (
-            {"gradient_checkpointing": True, "trainable_encoder": False},
-            "--gradient_checkpointing cannot be used with --notrainable_encoder",
-        ),
-        (
-            {"head": "bilstm", "feature_layers": "last"},
-            "--head=bilstm reads the last layer at every position; leave --feature_layers",
-        ),
-        (
-            {"head": "bilstm", "trainable_encoder": False},
-            "--head=bilstm and --notrainable_encoder exclude each other; choose one",
-        ),
+        ({"gradient_checkpointing": True, "trainable_encoder": False}, "--gradient_checkpointing cannot be used with"),
+        ({"head": "bilstm", "feature_layers": "last"}, "--head=bilstm reads the last layer at every position; leave"),
+        ({"head": "bilstm", "trainable_encoder": False}, "--head=bilstm and --notrainable_encoder exclude each other"),
         ({"lstm_units": 3}, "--lstm_units needs --head=bilstm"),
     ],
 )
@@ -230,19 +221,13 @@ BY_TOKENS = {"train_batch_tokens": 128, "do_eval": False}
     [
         ({"train_batch_tokens": 23}, ["--train_batch_tokens=23 is too small: examples may have 24", "at least 24"]),
         ({"train_batch_tokens": 47, "num_replicas": 2}, ["each of 2 device(s) takes at least one; give at least 48"]),
-        (
-            {"train_batch_tokens": 47, "gradient_accumulation_steps": 2},
-            ["takes at least one for each of --gradient_accumulation_steps=2; give at least 48"],
-        ),
+        ({"train_batch_tokens": 47, "gradient_accumulation_steps": 2}, ["takes at least one for each of --gradient_a"]),
         ({"train_batch_size": 8}, ["--train_batch_size cannot be used with --train_batch_tokens; leave one of them"]),
         ({"dynamic_padding": False}, ["needs batches of similar length; leave --nodynamic_padding out"]),
-        ({"trainable_encoder": False}, ["--train_batch_tokens cannot be used with a frozen encoder"]),
-        ({"use_tpu": True}, ["--train_batch_tokens makes batches of many shapes"]),
-        ({"use_xla": True}, ["--train_batch_tokens makes batches of many shapes"]),
-        (
-            {"train_batch_tokens": 10**6, "num_train_epochs": 0.5},
-            ["48 examples for --num_train_epochs=0.5 make less than one step of --train_batch_tokens=1000000"],
-        ),
+        ({"trainable_encoder": False}, ["--train_batch_tokens cannot be used with --notrainable_encoder"]),
+        ({"use_tpu": True}, ["--train_batch_tokens cannot be used with --use_tpu: a TPU needs batches of fixed shape"]),
+        ({"use_xla": True}, ["--train_batch_tokens cannot be used with --use_xla: XLA needs batches of fixed shape"]),
+        ({"train_batch_tokens": 10**6, "num_train_epochs": 0.5}, ["48 examples for --num_train_epochs=0.5 make less"]),
     ],
 )
 def test_batches_of_tokens_that_cannot_be_made_are_refused(settings, tmp_path, changes, parts):
@@ -266,10 +251,7 @@ def test_fine_tuning_with_batches_of_tokens_uses_each_example_once_and_resumes_i
     folder = broken_off(tmp_path / "whole", tmp_path / "out", 3)
     flags["output_dir"] = str(folder)
     for changes, message in (
-        (
-            {"train_batch_tokens": 256},
-            "--train_batch_tokens=256, but .*ckpt-3 was trained with --train_batch_tokens=128",
-        ),
+        ({"train_batch_tokens": 256}, "--train_batch_tokens=256, but .*ckpt-3 was trained with"),
         ({"num_replicas": 2}, r"shared by 2 device\(s\), but .*ckpt-3 was trained with 1: .*twice"),
         ({"train_batch_tokens": 0, "num_train_epochs": 10.0}, "--train_batch_tokens=0, but"),
     ):

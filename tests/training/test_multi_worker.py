@@ -52,10 +52,7 @@ def quiet_model(tmp_path_factory, model_dir):
     config = json.loads((model_dir / "bert_config.json").read_text())
     config.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_hidden_layers=1)
     (folder / "bert_config.json").write_text(json.dumps(config))
-    return {
-        "bert_config_file": str(folder / "bert_config.json"),
-        "init_checkpoint": str(model_dir / "bert_model.ckpt"),
-    }
+    return {"bert_config_file": str(folder / "bert_config.json"), "init_checkpoint": str(model_dir / "bert_model.ckpt")}
 
 
 @pytest.fixture(scope="module")

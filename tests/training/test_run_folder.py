@@ -80,11 +80,7 @@ def test_the_model_files_are_copied_byte_for_byte(folder, model_files):
         model_files[given] = copy
     times = {name: os.stat(path).st_mtime_ns for name, path in model_files.items()}
     # A run that uses the copies does not modify them.
-    write_model_files(
-        folder,
-        BertConfig.from_dict(MODEL),
-        types.SimpleNamespace(**model_files, spm_model_file=None),
-    )
+    write_model_files(folder, BertConfig.from_dict(MODEL), types.SimpleNamespace(**model_files, spm_model_file=None))
     assert {name: os.stat(path).st_mtime_ns for name, path in model_files.items()} == times
 
 

@@ -53,10 +53,7 @@ def test_an_evaluation_made_again_replaces_the_first(tmp_path):
     log.write("train", 10, {"loss": 1.0})
     for loss in (2.0, 3.0):
         log.replace("eval", 10, {"loss": loss})
-    assert lines(tmp_path) == [
-        {"split": "train", "step": 10, "loss": 1.0},
-        {"split": "eval", "step": 10, "loss": 3.0},
-    ]
+    assert lines(tmp_path) == [{"split": "train", "step": 10, "loss": 1.0}, {"split": "eval", "step": 10, "loss": 3.0}]
 
 
 @pytest.fixture(scope="module")

@@ -24,27 +24,18 @@ _NUMBER_OR_NOTHING = re.compile(r"(-?[\d.]+(e-?\d+)?)?")
 
 
 class Progress:
-    """Progress of a job; a job that ends before the first line is due shows nothing.
+    """Progress of a job, as in "writing records:  40% of 100 documents, 0:00:12 left, 9,120 records/s".
 
-    Examples:
-      >>> with Progress("writing records", total=100, unit="documents") as progress:
-      ...     progress.update(40, "9,120 records/s")
-      writing records:  40% of 100 documents, 0:00:12 left, 9,120 records/s
+    A job that ends before the first line is due shows nothing.
     """
 
     def __init__(
-        self,
-        label: str,
-        total: int | None,
-        unit: str,
-        *,
-        start: int = 0,
-        log_every_seconds: float = _SECONDS_BETWEEN_LOG_LINES,
+        self, label: str, total: int | None, unit: str, *, log_every_seconds: float = _SECONDS_BETWEEN_LOG_LINES
     ):
         self._label = label
         self._total = total
         self._unit = unit
-        self._done = start
+        self._done = 0
         self._log_every_seconds = log_every_seconds
         self._is_terminal = sys.stderr.isatty()
         self._began = self._last_shown = time.monotonic()
@@ -67,7 +58,6 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the job began."""
         return time.monotonic() - self._began
 
     def update(self, done: int, *details: str, log: bool = False) -> None:
@@ -98,7 +88,7 @@ class Progress:
             sys.stderr.flush()
 
     def _heads(self) -> list[str]:
-        """Candidate beginnings of the line, from the longest to the shortest."""
+        """Return candidates for the beginning of the line, from the longest to the shortest."""
         if self._total is None:
             return [f"{self._label}: {self._done:,} {self._unit}"]
         fraction = self._done / self._total if self._total else 1.0
@@ -108,11 +98,8 @@ class Progress:
         return [f"[{bar:{_BAR_WIDTH}}] {long}", long, short, f"{fraction:4.0%}"]
 
     def _parts(self, head: str) -> list[str]:
-        parts = [head]
         left = self._seconds_left()
-        if left is not None:
-            parts.append(f"{format_seconds(left)} left")
-        return parts + list(self._details)
+        return [head, *([] if left is None else [f"{format_seconds(left)} left"]), *self._details]
 
     def _seconds_left(self) -> float | None:
         """Return the estimated remaining time; None if not yet known."""
@@ -147,8 +134,9 @@ def _terminal_width() -> int:
 
 def _fitting(parts: list[str], width: int) -> list[str]:
     """Return the first parts, at least one, that fit into a line."""
-    count = next((count for count in range(len(parts), 1, -1) if len(", ".join(parts[:count])) <= width), 1)
-    return parts[:count]
+    while len(parts) > 1 and len(", ".join(parts)) > width:
+        parts = parts[:-1]
+    return parts
 
 
 def format_seconds(seconds: float) -> str:

@@ -53,7 +53,6 @@ def _listed(path: str, is_input: Callable[[str], bool] | None) -> list[str]:
 
 
 def _entries(path: str) -> Iterator[tuple[str, str]]:
-    """Yield the non-blank lines of a list, each with its location for messages."""
     for number, line in enumerate(LineReader(path), start=1):
         if name := line.removeprefix("\ufeff").strip():
             yield f"{path}, line {number}", name
@@ -75,12 +74,10 @@ class InputState:
     """The sizes and modification times of input files, to detect changes while they are read."""
 
     def __init__(self, paths: Iterable[str]):
-        """Record the state of files."""
         # path to size and time; pipes are omitted
         self.states = {path: _state(path) for path in paths if not files.is_own_descriptor(path)}
 
     def check_unchanged(self) -> None:
-        """Raise if a file has changed."""
         for path, before in self.states.items():
             after = _state(path) if files.exists(path) else (0, 0)
             if after != before:
@@ -133,7 +130,6 @@ class Manifest(NamedTuple):
         *,
         is_checked: bool = True,
     ) -> None:
-        """Write the manifest of complete files."""
         paths = {name: os.path.join(os.path.dirname(path), name) for name in names}
         num_bytes = {name: files.size(file) for name, file in paths.items()}
         checksums = {name: files.sha256(file) for name, file in paths.items()} if is_checked else {}

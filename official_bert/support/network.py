@@ -59,25 +59,11 @@ def local_folder(path: str) -> str:
         raise UserError(f"{path}: this model has no revision {revision!r}") from error
     except (OSError, ValueError, errors.HTTPError) as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        is_reachable = not isinstance(error, errors.LocalEntryNotFoundError)
-        missing = _missing_files(name, revision, [*_SETTINGS, *weights]) if is_reachable else ""
-        raise UserError(f"{path}{missing} cannot be downloaded, and is not in the cache: {reason:.200}") from error
+        raise UserError(f"{path} cannot be downloaded, and is not in the cache: {reason:.200}") from error
     for pattern in (*_SETTINGS, *weights):
         for file in sorted(glob.glob(pattern, root_dir=folder)):
             _check_content(path, file, os.path.realpath(os.path.join(folder, file)))
     return folder
-
-
-def _missing_files(name: str, revision: str | None, patterns: list[str]) -> str:
-    """Return the files of a model that are not in the cache, for messages; empty if the hub does not answer."""
-    from huggingface_hub import errors, snapshot_download
-
-    try:
-        wanted = snapshot_download(name, revision=revision, allow_patterns=patterns, dry_run=True)
-    except (OSError, ValueError, errors.HTTPError):
-        return ""
-    names = ", ".join(sorted(file.filename for file in wanted if not file.is_cached))
-    return f": {names}" if names else ""
 
 
 @functools.cache  # commands ask for one folder several times

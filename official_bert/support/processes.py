@@ -2,7 +2,6 @@
 
 import collections
 import contextlib
-import dataclasses
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.resource_tracker
@@ -15,7 +14,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from multiprocessing.pool import RemoteTraceback
-from typing import Any
+from typing import Any, NamedTuple
 
 from official_bert.support.errors import UserError
 
@@ -66,8 +65,8 @@ def restart_system_calls(number: int) -> None:
 
 
 @contextlib.contextmanager
-def blocked_interrupt() -> Iterator[None]:
-    """Defer Ctrl-C during the block, and in a process started there until `unblock_interrupt`."""
+def _blocked_interrupt() -> Iterator[None]:
+    """Defer Ctrl-C during the block, and in a process started there until it unblocks it."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT]) if _HAS_MASKS else None
     try:
         yield
@@ -76,14 +75,7 @@ def blocked_interrupt() -> Iterator[None]:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def unblock_interrupt() -> None:
-    """Stop deferring Ctrl-C in this process."""
-    if _HAS_MASKS:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-
-
 def available_cores() -> int:
-    """Return the number of processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -97,15 +89,9 @@ class Workers:
     Each process has its own pipe. In a `ProcessPoolExecutor` all processes share two, so nobody sees the end of one: if
     a process is killed while it sends a result, this one waits forever, and if this one is killed, the others survive,
     as "a signal to the first process" of `faults/test_record_making.py` shows.
-
-    Examples:
-      >>> with Workers(4, tokenizer, name="tokenizes") as workers:
-      ...     for ids in workers.map(encode, lines):   # calls encode(line, tokenizer)
-      ...         ...
     """
 
     def __init__(self, num_processes: int, *settings: Any, name: str, advice: str = "use fewer processes"):
-        """Initialize without starting any process."""
         self.num_processes = num_processes
         self._settings = settings
         self._name = name
@@ -119,12 +105,7 @@ class Workers:
         self._stop()
 
     def map(self, function: Callable[..., Any], items: Iterable[Any]) -> Iterator[Any]:
-        """Apply a function to items, reading only a few of them ahead.
-
-        Yields:
-          The results, in the order of the items. If several items fail, the first error is raised, as in a single
-          process.
-        """
+        """Yield `function(item, *settings)` in the order of the items, of which only a few are read ahead."""
         if self.num_processes == 1:
             for item in items:
                 yield function(item, *self._settings)
@@ -161,18 +142,21 @@ class Workers:
 
     def _start(self) -> "_Worker":
         """Start a process and send it the settings."""
-        # Otherwise it would start with the first process, and its start lets Ctrl-C through despite
-        # `blocked_interrupt`.
+        # Otherwise it would start with the first process, and its start lets Ctrl-C through despite the block.
         multiprocessing.resource_tracker.ensure_running()
-        with blocked_interrupt():  # "ctrl_c_while" of `support/test_processes.py` shows Python's traceback
-            worker = _start_worker()
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_work, args=(theirs,), daemon=True)
+        with _blocked_interrupt():  # "ctrl_c_while" of `support/test_processes.py` shows Python's traceback
+            process.start()
+        theirs.close()  # so that reading ends when the process does
+        worker = _Worker(process, ours, collections.deque())
         with self._reporting_lost(worker):
             worker.connection.send(self._settings)
         self._processes.append(worker)  # only now: without settings it is useless, and ends with its pipe
         return worker
 
     def _receive(self) -> None:
-        """Wait for at least one result."""
         busy = {worker.connection: worker for worker in self._processes if worker.tasks}
         for connection in multiprocessing.connection.wait(list(busy)):
             with self._reporting_lost(busy[connection]):
@@ -208,28 +192,17 @@ class Workers:
         self._processes.clear()
 
 
-@dataclasses.dataclass(frozen=True)
-class _Worker:
-    """A process, this end of its pipe, and its pending items in order."""
-
+class _Worker(NamedTuple):
     process: multiprocessing.process.BaseProcess
     connection: multiprocessing.connection.Connection
-    tasks: collections.deque[Future] = dataclasses.field(default_factory=collections.deque)
-
-
-def _start_worker() -> _Worker:
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_work, args=(theirs,), daemon=True)
-    process.start()
-    theirs.close()  # so that reading ends when the process does
-    return _Worker(process, ours)
+    tasks: collections.deque[Future]  # its pending items, in order
 
 
 def _work(connection: multiprocessing.connection.Connection) -> None:
     """Run a worker process: receive settings, then answer each item with its result or error, until killed."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches every process; only the main one reports it
-    unblock_interrupt()
+    if _HAS_MASKS:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     received: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive_all, args=(connection, received), daemon=True).start()
     settings = pickle.loads(received.get())

@@ -165,24 +165,15 @@ class LineReader:
     r"""The lines of a UTF-8 text file, as the reference reads them.
 
     Only `\n` ends a line (U+2028, form feed and so on are part of it). It is removed, as is every `\r`.
-    Iterating raises UserError, with the line number, if the file is missing, unreadable or not UTF-8, or if its lines
-    end in `\r` alone.
-
-    Attributes:
-      first: start of the first line returned, in bytes of text.
-      position: start of the line after the last one returned. Both count decompressed bytes.
     """
 
     def __init__(self, path: str, source: IO[bytes] | None = None, *, start: int = 0):
-        """Read the file at `path`, or an open one; then `path` is its name in messages.
-
-        Args:
-          start: byte offset; the first line returned is the one that begins there, or the next. Must be 0 for a
-            compressed file.
-        """
+        """Read the file at `path`, or an open one, from the first line that begins at a byte or later."""
         self.path = path
         self._source = source
-        self._start = self.first = self.position = start
+        self._start = start  # 0 for a compressed file
+        self.first = start  # start of the first line returned, in bytes of text
+        self.position = start  # start of the line after the last one returned, in bytes of text
         self._decompressed: _DecompressedStream | None = None
 
     @property
@@ -272,30 +263,24 @@ def _not_utf8(path: str, number: int, line: bytes, error: UnicodeDecodeError) ->
 def read_json(
     path: str, what: str, *, finite: bool = True, max_bytes: int | None = MAX_SETTINGS_BYTES
 ) -> dict[str, Any]:
-    """Read a JSON file that contains an object."""
-    values = _json_values(path, what, finite, max_bytes)
+    values = parse_json(read_text(path, what, max_bytes), path, finite=finite)
     if not isinstance(values, dict):
         raise UserError(f"{path} contains a JSON {type(values).__name__}; the {what} must be an object with keys")
     return values
 
 
 def read_json_as(path: str, what: str, schema: type[Schema], *, max_bytes: int = MAX_SETTINGS_BYTES) -> Schema:
-    """Read a JSON object written by another program, and check the types of the keys that are used.
-
-    Args:
-      schema: a `TypedDict` with the used keys; others may have any value. Its annotations are built of `str`, `int`,
-        `float`, `bool`, `None`, `Any`, `Literal`, `list[...]`, `dict[str, ...]`, other TypedDicts, and unions of these.
-    """
+    """Read a JSON object written by another program; `schema` is a `TypedDict` of the keys that are used."""
     values = read_json(path, what, max_bytes=max_bytes)
     check_json(values, schema, path)
     return values
 
 
 def check_json(value: Any, schema: Any, path: str, key: str = "") -> None:
-    """Raise UserError unless a JSON value has the types of a schema; see `read_json_as`.
+    """Raise UserError unless a JSON value, whose place is `key` (as in `model.merges[2]`), has the types of a schema.
 
-    Args:
-      key: the place of the value in the file: `model.merges[2]`.
+    Types are `str`, `int`, `float`, `bool`, `None`, `Any`, `Literal`, `list[...]`, `dict[str, ...]`, TypedDicts, and
+    unions of these.
     """
     if not _fits(value, schema):
         what = f"{path}: {key} is {value!r:.80}" if key else f"{path} is {value!r:.80}"
@@ -344,19 +329,13 @@ def _described(schema: Any) -> str:
 
 
 def read_json_list(path: str, what: str) -> list[Any]:
-    """Read a JSON file that contains a list; see `read_json`."""
-    values = _json_values(path, what, True, MAX_SETTINGS_BYTES)
+    values = parse_json(read_text(path, what, MAX_SETTINGS_BYTES), path)
     if not isinstance(values, list):
         raise UserError(f"{path} contains a JSON {type(values).__name__}; the {what} must be a list")
     return values
 
 
-def _json_values(path: str, what: str, finite: bool, max_bytes: int | None) -> Any:
-    return parse_json(read_text(path, what, max_bytes), path, finite=finite)
-
-
 def parse_json(text: str, path: str, *, finite: bool = True) -> Any:
-    """Return the value of a JSON text from a file; see `read_json`."""
     try:
         hooks = {"parse_constant": _finite, "parse_float": _finite} if finite else {}
         values = json.loads(text, parse_int=_bounded, **hooks)

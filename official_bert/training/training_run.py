@@ -237,7 +237,7 @@ class TrainingRun:
         except Terminated:
             return False  # the last checkpoint is of this step
         with Progress(
-            "training", self.plan.num_train_steps, "steps", start=start, log_every_seconds=_SECONDS_BETWEEN_LOG_LINES
+            "training", self.plan.num_train_steps, "steps", log_every_seconds=_SECONDS_BETWEEN_LOG_LINES
         ) as progress:
             self.model.stop_training = False
             self.callbacks.on_train_begin()

@@ -130,7 +130,7 @@ def test_a_private_model_needs_the_token(hub):
 def test_half_a_download_is_not_taken_for_a_model_and_neither_is_a_damaged_one(hub, tmp_path):
     hub.broken.add("config.json")
     (message,) = folders(hub, "hf://own/model")
-    assert message.startswith("hf://own/model: config.json cannot be downloaded, and is not in the cache: peer closed")
+    assert message.startswith("hf://own/model cannot be downloaded, and is not in the cache: peer closed")
     hub.broken.clear()
     assert folders(hub, "hf://own/model") == [f"config.json {WEIGHTS_FILE} vocab.txt"]
     hub.damaged.add(WEIGHTS_FILE)

@@ -151,7 +151,7 @@ def test_without_terminal_lines_are_logged_only_when_due(caplog):
 def test_work_of_an_earlier_run_does_not_count_for_the_time_left(monkeypatch, caplog):
     caplog.set_level("INFO", logger="absl")
     now = clock(monkeypatch)
-    progress = Progress("training", 100, "steps", start=50)
+    progress = Progress("training", 100, "steps")
     progress.update(50)
     now[0] += 10.0
     progress.update(60, log=True)

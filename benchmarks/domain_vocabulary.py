@@ -92,7 +92,7 @@ def main() -> None:
     }
     folder = f"{options.output_dir}/extended"
     log = run(
-        "edit_vocab",
+        "edit_checkpoint",
         f"--input_file={options.text}",
         f"--num_new_tokens={options.num_new_tokens}",
         f"--output_dir={folder}",

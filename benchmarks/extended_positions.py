@@ -4,7 +4,7 @@ r"""Masked-LM loss on books of a model with repeated position embeddings, before
 
 Each book is a text file (`.txt` or `.txt.gz`); the last tenth of each is held out. The model is trained on the rest in
 windows of 512 wordpieces, then for 200 more steps with the same number of wordpieces, in windows of 512, and, extended
-by `extend_positions`, of 1,024. It is evaluated on held-out windows of both lengths. Finished runs in the output folder
+by `edit_checkpoint`, of 1,024. It is evaluated on held-out windows of both lengths. Finished runs in the output folder
 are not repeated.
 """
 
@@ -116,7 +116,7 @@ def main() -> None:
     extended = f"{options.output_dir}/extended"
     if not os.path.exists(extended):
         run(
-            "extend_positions",
+            "edit_checkpoint",
             f"--init_checkpoint={start}",
             f"--vocab_file={options.init_checkpoint}/vocab.txt",
             f"--max_position_embeddings={LONG}",

@@ -80,10 +80,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         "view_attention": {**files_of_model, "text": "a", "output_file": absent},
         "convert_hf_checkpoint": {"output_dir": absent},
         "edit_checkpoint": {**files_of_model, "output_dir": absent, "num_layers": 2},
-        "convert_adapter": {**files_of_model, "output_dir": absent},
-        "extend_positions": {**files_of_model, "output_dir": absent, "max_position_embeddings": 100},
         "split_sentences": {"output_file": absent},
-        "edit_vocab": {**files_of_model, "input_file": corpus_file, "output_dir": absent, "prune": True},
         "build_vocab": {"vocab_file": absent},
     }
     for name in ("run_pretraining", "run_squad"):
@@ -186,22 +183,19 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
             f"--init_checkpoint {absent}: no such checkpoint",
         ),
         ("edit_checkpoint", {}, "nothing"),
-        ("convert_adapter", no_checkpoint, f"--init_checkpoint {absent}: no such checkpoint"),
-        ("convert_adapter", {}, "nothing"),
-        ("extend_positions", {"max_position_embeddings": 64}, "has 64 already; give more"),
-        ("extend_positions", no_checkpoint, f"--init_checkpoint {absent}: no such checkpoint"),
-        ("extend_positions", {}, "nothing"),
+        ("convert_hf_checkpoint", no_checkpoint, f"--init_checkpoint {absent}: no such checkpoint"),
+        ("convert_hf_checkpoint", files_of_model, "nothing"),
+        ("edit_checkpoint", {"max_position_embeddings": 64}, "has 64 already; give more"),
         ("split_sentences", {"input_file": absent}, "no file matches"),
-        ("edit_vocab", {"input_file": absent}, "no file matches"),
-        ("edit_vocab", no_checkpoint, "no such checkpoint"),
-        ("edit_vocab", {"bert_config_file": absent}, "cannot read the model config"),
+        ("edit_checkpoint", {"input_file": absent, "prune": True}, "no file matches"),
+        ("edit_checkpoint", {"bert_config_file": absent}, "cannot read the model config"),
         ("build_vocab", {"input_file": absent}, "no file matches"),
         ("build_vocab", {"input_file": table}, "no column 'text'; the columns are 'body'"),
     ]
     is_other = f"other.txt is not the vocabulary that --init_checkpoint={mixed['init_checkpoint']} was trained with"
     plain = (
         "answer fill_mask extract_features sentence_similarity mine_hard_negatives word_vectors "
-        "score_sentences view_attention edit_checkpoint edit_vocab"
+        "score_sentences view_attention edit_checkpoint"
     )
     readers = {
         "run_classifier": train,

@@ -16,7 +16,7 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints.bundle import CheckpointReader, is_whole, write_checkpoint
-from official_bert.checkpoints.state_file import (
+from official_bert.checkpoints.locate import (
     BEST_FOLDER,
     STATE_FILE,
     delete_checkpoints,

@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 from absl import logging
 
-from official_bert.checkpoints.stored_arrays import StoredArray, check_declared, find_layer_variable, to_ours
+from official_bert.checkpoints.bundle import StoredArray, Weights, check_declared, find_layer_variable, to_ours
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.model_formats import PRESET_TASK_FILE
 from official_bert.families.family import FAMILY_KEY, family_of_keys
@@ -146,7 +146,7 @@ def config_values(path: str) -> dict[str, Any]:
     return values
 
 
-def read_model(folder: str, config: BertConfig) -> dict[str, StoredArray | np.ndarray]:
+def read_model(folder: str, config: BertConfig) -> Weights:
     """List the weights of a preset under our names."""
     config_file = os.path.join(folder, _CONFIG_FILE)
     config_values(config_file)  # raises for another class
@@ -168,7 +168,7 @@ def read_model(folder: str, config: BertConfig) -> dict[str, StoredArray | np.nd
                 f"{_TASK_WEIGHTS_FILE} from a copy of the folder"
             )
         arrays |= _read_weights(head, _TASKS[task], config)
-    return arrays
+    return Weights(arrays)
 
 
 def text_settings(folder: str) -> tuple[dict[str, bool], str]:

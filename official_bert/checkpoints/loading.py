@@ -1,38 +1,105 @@
-"""Loads the arrays of a checkpoint into variables, and reports what was loaded."""
+"""Opens weights in any format, converted while reading, loads them into variables, and reports what was loaded."""
 
 import dataclasses
+import functools
+import os
 import re
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 
 import keras
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
-from official_bert.config.bert_config import LORA
-from official_bert.families.family import Family, all_families
+from official_bert.checkpoints.bundle import CheckpointReader, Weights, as_float32, is_training_state, write_checkpoint
+from official_bert.checkpoints.locate import Source, locate
+from official_bert.config import model_formats
+from official_bert.config.bert_config import LORA, LORA_SCALE, BertConfig, check_memory
+from official_bert.families.family import check_kind
+from official_bert.support import files, network, writing
 from official_bert.support.errors import UserError
 
+_CONFIG_FILE = "bert_config.json"
+_CHECKPOINT = "bert_model.ckpt"  # file name in the released archives
 _NAMES_SHOWN = 5
 
 # A model's variables, whose paths are their names in a checkpoint, or variables by name, such as the optimizer's.
 Variables = Iterable[keras.Variable] | Mapping[str, keras.Variable | tf.Variable]
 
 
-def check_kind(source: str, missing: Collection[str], there: Collection[str]) -> None:
-    """Raise if a checkpoint belongs to a different encoder family than the model."""
-    given, wanted = _family_of_names(there), _family_of_names(missing)
-    if given and wanted and given != wanted:
-        key = f" ({wanted.own_key})" if wanted.own_key else ""
-        raise UserError(
-            f"{source} has {given.layers}, but the config is {wanted.title}'s{key}; give the {given.config_file} that "
-            "belongs to the checkpoint"
-        )
+def merged(reader: CheckpointReader) -> CheckpointReader:
+    """Return a reader of the same model with the updates added to the kernels; the reader itself if it has none."""
+    return _MergingReader(reader) if LORA_SCALE in reader.shapes else reader
 
 
-def _family_of_names(names: Collection[str]) -> Family | None:
-    """Return the first family with matching layer names; None if there is none."""
-    return next((family for family in all_families() if any(f"/{family.layer_scope}" in name for name in names)), None)
+class _MergingReader(CheckpointReader):
+    """The arrays of a checkpoint, with its updates added to its kernels."""
+
+    def __init__(self, reader: CheckpointReader):
+        self.prefix, self.name, self._reader = reader.prefix, reader.name, reader
+        self.shapes = {name: shape for name, shape in reader.shapes.items() if LORA not in name and name != LORA_SCALE}
+
+    def read(self, name: str) -> np.ndarray:
+        """Return one array, float32 [in, out] for a kernel."""
+        array, layer = self._reader.read(name), name.removesuffix("/kernel")
+        first, second = (f"{layer}{LORA}{factor}" for factor in "ab")
+        if name == layer or first not in self._reader.shapes:
+            return array
+        scale = self._reader.read(LORA_SCALE)
+        with np.errstate(over="ignore", invalid="ignore"):
+            array = array + scale * (self._reader.read(first) @ self._reader.read(second))
+        return as_float32(array, name, self.prefix)
+
+
+def open_checkpoint(path: str | Source, what: str, bert_config: BertConfig | None = None) -> CheckpointReader:
+    """Open initial weights, found already or at a path; a model in another format is not read until needed."""
+    source = path if isinstance(path, Source) else locate(path, what)
+    if source.format is None:
+        return merged(CheckpointReader(source, what))
+    return _ConvertingReader(source, what, bert_config)
+
+
+class _ConvertingReader(CheckpointReader):
+    """The arrays of a model in another format, under our names; its files are opened when the first is needed."""
+
+    def __init__(self, source: Source, what: str, bert_config: BertConfig | None):
+        self.prefix, self.name = source.prefix, f"{what} {source.prefix}"
+        self._source, self._bert_config = source, bert_config
+
+    @functools.cached_property
+    def _weights(self) -> Weights:
+        config = self._bert_config
+        if config is None:
+            if self._source.config_file is None:
+                raise UserError(
+                    f"{self.name} has no config.json, so its architecture is unknown; download all its files"
+                )
+            config = BertConfig.from_json_file(self._source.config_file)
+        return model_formats.load_module(self._source.format).read_model(self.prefix, config)
+
+    @property
+    def new_names(self) -> frozenset[str]:
+        """Names of arrays that the model lacks, which are newly initialized."""
+        return self._weights.new
+
+    @property
+    def idle_names(self) -> frozenset[str]:
+        """The names among `new_names` that the model's own heads do not use."""
+        return self._weights.idle
+
+    @property
+    def lacking(self) -> str:
+        """A head that the model's own files promise and its weights lack, for messages."""
+        return self._weights.lacking
+
+    @functools.cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name to shape, for every array."""
+        return {name: array.shape for name, array in self._weights.arrays.items()}
+
+    def read(self, name: str) -> np.ndarray:
+        """Return one array."""
+        return np.asarray(self._weights.arrays[name])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,3 +219,50 @@ def _advice(missing: Sequence[str], names: Container[str], there: Collection[str
 def _some(names: Sequence[str]) -> str:
     shown = ", ".join(names[:_NAMES_SHOWN])
     return shown if len(names) <= _NAMES_SHOWN else f"{shown} and {len(names) - _NAMES_SHOWN} more"
+
+
+def open_pretrained(
+    path: str | os.PathLike[str],
+    bert_config: BertConfig | str | os.PathLike[str] | None = None,
+    *,
+    parameter: str = "path",
+) -> tuple[CheckpointReader, BertConfig]:
+    """Find the weights and the architecture of a model, without reading the weights."""
+    path = network.local_folder(os.fspath(path))
+    if path.endswith((".keras", ".h5")):
+        raise UserError(f"{path} is not a checkpoint; load it with keras.models.load_model, or with load_weights")
+    source = locate(path, parameter)
+    if isinstance(bert_config, BertConfig):
+        config, config_file = bert_config, "bert_config"
+    else:
+        config_file = source.config_file if bert_config is None else os.fspath(bert_config)
+        if config_file is None:
+            advice = f"give its path: bert_config='{_CONFIG_FILE}'" if parameter == "path" else "copy it there"
+            raise UserError(f"there is no {_CONFIG_FILE} beside {source.prefix}; {advice}")
+        config = BertConfig.from_json_file(config_file)
+    check_memory(config, config_file, for_training=False)
+    return open_checkpoint(source, parameter, config), config
+
+
+def save_pretrained(path: str | os.PathLike[str], variables: Mapping[str, keras.Variable], config: BertConfig) -> str:
+    """Write a checkpoint and `bert_config.json` beside it, readable by `open_pretrained`.
+
+    Args:
+      path: a folder, for a checkpoint named `bert_model.ckpt`, or a prefix whose last part contains `.ckpt`.
+        Missing folders are created.
+    """
+    path = os.fspath(path)
+    prefix = path if ".ckpt" in os.path.basename(path) else os.path.join(path, _CHECKPOINT)
+    folder = os.path.dirname(prefix)
+    config_file = os.path.join(folder, _CONFIG_FILE)
+    has_config = files.exists(config_file)
+    if has_config and BertConfig.from_json_file(config_file) != config:
+        raise UserError(f"{config_file} describes a different model; save this one in another folder")
+    writing.make_folders(folder or ".")
+    write_checkpoint(
+        prefix, {name: np.asarray(keras.ops.convert_to_numpy(variable)) for name, variable in variables.items()}
+    )
+    if not has_config:
+        with writing.atomic_write(config_file) as sink:
+            sink.write(config.to_json_string())
+    return prefix

@@ -1,27 +1,38 @@
-"""Object checkpoints of TensorFlow 2's Model Garden: BERT and ALBERT, alone or with a head.
+"""Object checkpoints of TensorFlow 2's Model Garden, alone or in a SavedModel of TensorFlow Hub: BERT and ALBERT.
 
 Arrays are keyed by object paths of the program that wrote them, `encoder/layer_with_weights-0/embeddings/...`. The
 object graph in the checkpoint also records each variable's original name, which is the same in all programs:
-`word_embeddings/embeddings`.
+`word_embeddings/embeddings`. A SavedModel, none of whose code is run, also has the casing among its variables, and the
+vocabulary as an asset.
 """
 
 import collections
 import functools
+import os
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from absl import logging
 from google.protobuf.message import DecodeError
-from tensorflow.core.protobuf import trackable_object_graph_pb2
+from tensorflow.core.protobuf import saved_model_pb2, trackable_object_graph_pb2
 
-from official_bert.checkpoints.bundle import OBJECT_GRAPH, CheckpointReader
-from official_bert.checkpoints.stored_arrays import LayerVariable, StoredArray, find_layer_variable, to_ours
+from official_bert.checkpoints.bundle import (
+    OBJECT_GRAPH,
+    CheckpointReader,
+    LayerVariable,
+    Weights,
+    find_layer_variable,
+    to_ours,
+)
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.model_formats import SAVED_MODEL
 from official_bert.families.family import FAMILY_KEY, all_families
+from official_bert.support import files
 from official_bert.support.errors import UserError
 
-KIND = "object checkpoint"
+_KIND = "object checkpoint"
+_LOWER_CASE = "do_lower_case/.ATTRIBUTES/VARIABLE_VALUE"
 _TABLES = [f"bert/embeddings/{name}_embeddings" for name in ("word", "position", "token_type")]
 _POOLER = "bert/pooler/dense/"
 # Suffixes of variable names, and our names.
@@ -71,9 +82,10 @@ class _Array(NamedTuple):
     shape: tuple[int, ...]
 
 
-def config_values(path: str, num_hidden_layers: int | None = None) -> dict[str, Any]:
-    """Derive the architecture from the shapes of the variables."""
-    found = _find_variables(path.removesuffix(".index"))
+def config_values(path: str) -> dict[str, Any]:
+    """Derive the architecture from the shapes of the variables, and the number of shared layers from the outputs."""
+    is_saved_model = os.path.basename(path) == SAVED_MODEL.sign
+    found = _find_variables(_variables(os.path.dirname(path)) if is_saved_model else path.removesuffix(".index"))
     numbers = {slot.number for slot in found if isinstance(slot, LayerVariable)}
     number = next(iter(numbers))
     wanted = [*_TABLES, *(LayerVariable(number, part, 0) for part in ("query", "intermediate"))]
@@ -93,7 +105,8 @@ def config_values(path: str, num_hidden_layers: int | None = None) -> dict[str, 
         "num_hidden_layers": len(numbers),
     }
     if number is None:
-        if num_hidden_layers is None:
+        num_hidden_layers = _num_outputs(path) - 1 if is_saved_model else 0  # the last one is there twice
+        if num_hidden_layers < 1:
             raise UserError(
                 "its layers share their weights, so their number cannot be derived; put the model's "
                 "albert_config.json beside it, or give it as bert_config_file"
@@ -104,14 +117,46 @@ def config_values(path: str, num_hidden_layers: int | None = None) -> dict[str, 
     return values
 
 
+def _num_outputs(path: str) -> int:
+    """Return the number of sequences that a SavedModel returns; models of the first years return only the last one."""
+    outputs = signatures(path)["serving_default"].outputs if "serving_default" in signatures(path) else {}
+    return sum(len(output.tensor_shape.dim) == 3 for output in outputs.values())
+
+
+def signatures(path: str) -> Mapping[str, Any]:
+    """Return the signatures of a SavedModel by name, given its `saved_model.pb`; without loading it."""
+    try:
+        with files.open_file(path, "rb") as source:
+            return saved_model_pb2.SavedModel.FromString(source.read()).meta_graphs[0].signature_def
+    except (OSError, DecodeError, IndexError) as error:
+        raise UserError(f"{path} cannot be read as a SavedModel; download the file again") from error
+
+
+def text_settings(folder: str) -> tuple[dict[str, bool], str]:
+    """Return the casing recorded in a model, and the file that records it."""
+    path = _variables(folder)
+    reader = CheckpointReader(path, _KIND, of_objects=True)
+    if _LOWER_CASE not in reader.shapes:
+        return {}, ""
+    return {"do_lower_case": bool(reader.read_stored(_LOWER_CASE))}, os.path.relpath(path + ".index", folder)
+
+
+def _variables(folder: str) -> str:
+    prefix = os.path.join(folder, "variables", "variables")
+    if not files.exists(prefix + ".index"):
+        raise UserError(f"{folder} has a {SAVED_MODEL.sign}, but no {prefix}.index; download the whole folder again")
+    return prefix
+
+
 @functools.cache
 def _log_once(level: int, text: str) -> None:
     logging.log(level, "%s", text)
 
 
-def read_model(prefix: str, config: BertConfig) -> dict[str, StoredArray]:
-    """List the weights under our names."""
-    found, reader = _find_variables(prefix), CheckpointReader(prefix, KIND, of_objects=True)
+def read_model(place: str, config: BertConfig) -> Weights:
+    """List the weights of a checkpoint or SavedModel under our names."""
+    prefix = _variables(place) if files.is_folder(place) else place
+    found, reader = _find_variables(prefix), CheckpointReader(prefix, _KIND, of_objects=True)
     numbers = config.layer_numbers
     layers = {slot.number for slot in found if isinstance(slot, LayerVariable)}
     if layers != ({None} if config.family.shares_layers else set(range(len(numbers)))):
@@ -121,12 +166,12 @@ def read_model(prefix: str, config: BertConfig) -> dict[str, StoredArray]:
     for slot, (key, _) in found.items():
         name, array = to_ours(slot, reader.stored_array(key), config)
         arrays[name] = array
-    return arrays
+    return Weights(arrays)
 
 
 def _find_variables(prefix: str) -> dict[str | LayerVariable, _Array]:
     """Find the variables of a model in a checkpoint, by our names."""
-    reader = CheckpointReader(prefix, KIND, of_objects=True)
+    reader = CheckpointReader(prefix, _KIND, of_objects=True)
     if OBJECT_GRAPH not in reader.shapes:
         raise UserError(f"{prefix} has no object graph, so it is not a TensorFlow 2 checkpoint; {_ADVICE}")
     try:

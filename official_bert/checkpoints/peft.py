@@ -8,8 +8,7 @@ from typing import Any, Literal, NamedTuple, TypedDict
 import numpy as np
 
 from official_bert.checkpoints import safetensors
-from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
-from official_bert.checkpoints.stored_arrays import as_float32
+from official_bert.checkpoints.bundle import CheckpointReader, as_float32, is_training_state
 from official_bert.config.bert_config import LORA, LORA_SCALE, BertConfig
 from official_bert.families.hugging_face import Rule
 from official_bert.support import text_files
@@ -143,7 +142,8 @@ def adapter_of(reader: CheckpointReader, config: BertConfig, base_model: str | N
     """Return the adapter of a checkpoint of a run with `lora_rank`, with the head and the pooler that it trained."""
     if LORA_SCALE not in reader.shapes:
         raise UserError(
-            f"{reader.name} has no low-rank updates (LoRA); give the output folder of a run that trained them"
+            f"{reader.name} has no low-rank updates (LoRA); give the output folder of a run that trained them, or to_hf"
+            " to convert the whole model"
         )
     theirs = config.family.hugging_face
     heads = [head for head in theirs.heads if any(rule.source in reader.shapes for rule in theirs.parts[head])]

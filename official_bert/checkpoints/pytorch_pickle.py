@@ -18,7 +18,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from official_bert.checkpoints.stored_arrays import MAX_ARRAYS, MAX_DECLARED_BYTES, read_part
+from official_bert.checkpoints.bundle import MAX_ARRAYS, MAX_DECLARED_BYTES, read_part
 from official_bert.support.errors import UserError
 
 _MAGIC = 0x1950A86A20F9469CFC6C  # the first pickle of a file of PyTorch before 1.6; later ones are zip files

@@ -17,11 +17,17 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints import pytorch_pickle
-from official_bert.checkpoints.bundle import is_training_state
-from official_bert.checkpoints.loading import check_kind
-from official_bert.checkpoints.stored_arrays import MAX_DECLARED_BYTES, StoredArray, check_declared, read_part
+from official_bert.checkpoints.bundle import (
+    MAX_DECLARED_BYTES,
+    StoredArray,
+    Weights,
+    check_declared,
+    is_training_state,
+    read_part,
+)
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.model_formats import HF_WEIGHTS
+from official_bert.families.family import check_kind
 from official_bert.families.hugging_face import HuggingFace, Rule
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
@@ -38,16 +44,6 @@ _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")  # constants
 _LFS_POINTER = b"version https://git-lfs"  # start of the placeholder of a file that was not downloaded
 _POOLER_SEED = 0
 NEED_POOLER = frozenset({"classifier", "multiple-choice head", "next-sentence head"})
-
-
-class Weights(NamedTuple):
-    """The arrays of a model."""
-
-    arrays: dict[str, np.ndarray | StoredArray]  # name to float32 array, some of which are read from a file when needed
-    parts: list[str]  # parts of the model, for the log: encoder, pooler, heads
-    new: frozenset[str] = frozenset()  # names of arrays that the model lacks; they are newly initialized
-    idle: frozenset[str] = frozenset()  # those of `new` that the model's own heads do not use
-    lacking: str = ""  # what the class in `config.json` has and the weights lack, for messages; usually empty
 
 
 class HfWeights(NamedTuple):

@@ -17,13 +17,18 @@ GROUPS = {
     "train": "run_pretraining run_classifier run_squad run_ner run_multiple_choice run_sentence_encoder sweep "
     "launch_workers demo",
     "data": "create_pretraining_data beam_pretraining_data build_vocab split_sentences mine_hard_negatives",
-    "models": "convert_hf_checkpoint convert_adapter edit_checkpoint edit_vocab extend_positions",
+    "models": "convert_hf_checkpoint edit_checkpoint",
     "use": "extract_features answer fill_mask sentence_similarity score_sentences view_attention word_vectors "
     "beam_predict glue_average score_answers",
     "serve": "export_embeddings serve",
 }
 # Commands that are part of another one now.
-RENAMED = {"mine_paraphrases": "mine_hard_negatives --paraphrases"}
+RENAMED = {
+    "convert_adapter": "convert_hf_checkpoint",
+    "edit_vocab": "edit_checkpoint --input_file",
+    "extend_positions": "edit_checkpoint --max_position_embeddings",
+    "mine_paraphrases": "mine_hard_negatives --paraphrases",
+}
 
 
 def load_command(name: str) -> Command:

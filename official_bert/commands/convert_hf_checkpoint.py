@@ -1,4 +1,4 @@
-"""`convert_hf_checkpoint`: convert a Hugging Face folder to this package's files, or the reverse."""
+"""`convert_hf_checkpoint`: convert models and LoRA adapters of Hugging Face to our files, or the reverse."""
 
 import json
 import os
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
+from official_bert.commands.shared.edited_model import EditedModel, read_edited_model
 from official_bert.config.bert_config import BertConfig, check_memory
 from official_bert.config.sentence_modules import encoder_folder, has_modules
 from official_bert.config.text_settings import TextSettings
@@ -17,18 +18,13 @@ from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from official_bert.training.run_folder import RunConfig
 
-    import numpy as np
-
-    from official_bert.commands.shared.model_card import SentenceFolder
-
-# Flags that other flags need.
-_TO_HF = {"to_hf": (True,)}
+_HF_CONFIG_FILE, _HF_TOKENIZER_FILE, _CARD_FILE = "config.json", "tokenizer_config.json", "README.md"
 
 
 def _text_option(name: str) -> Any:
-    return redeclared(TextOptions, name, circumstances="With --to_hf: ", only_with=_TO_HF)
+    return redeclared(TextOptions, name, circumstances="With --to_hf: ")
 
 
 @options(group="input")
@@ -39,31 +35,35 @@ class HfConversionConfig(TextOptions):
     hf_dir: str | None = option(
         None,
         "Hugging Face folder to read: config.json, model.safetensors, and vocab.txt or spiece.model.",
-        only_with={"to_hf": (False,)},
         is_path=True,
     )
     to_hf: bool = option(False, "Convert --init_checkpoint to a Hugging Face folder instead.")
-    init_checkpoint: str | None = option(None, "Checkpoint to read, with --to_hf.", only_with=_TO_HF, is_path=True)
+    adapter_dir: str | None = option(
+        None,
+        "Folder of PEFT to read, with adapter_config.json and adapter_model.safetensors; it is merged into "
+        "--init_checkpoint, its base model.",
+        is_path=True,
+    )
+    init_checkpoint: str | None = option(
+        None,
+        "Checkpoint to read, with --to_hf or --adapter_dir. Without either, the adapter of this run with --lora_rank "
+        "is written for PEFT.",
+        is_path=True,
+    )
     bert_config_file: str | None = option(
         None,
-        "Model configuration of the checkpoint, a bert_config.json, with --to_hf.",
+        "Model configuration of the checkpoint, a bert_config.json; by default the one beside it.",
         from_checkpoint=("to_hf",),
-        only_with=_TO_HF,
         is_path=True,
     )
     vocab_file: str | None = option(
         None,
-        "Vocabulary of the checkpoint, with --to_hf.",
+        "Vocabulary of the checkpoint; by default the one beside it.",
         from_checkpoint=("to_hf",),
-        only_with=_TO_HF,
-        not_with={"spm_model_file": "--vocab_file cannot be used with --spm_model_file"},
         is_path=True,
     )
     spm_model_file: str | None = option(
-        None,
-        "SentencePiece model of the checkpoint, with --to_hf, instead of --vocab_file.",
-        only_with=_TO_HF,
-        is_path=True,
+        None, "SentencePiece model of the checkpoint, with --to_hf, instead of --vocab_file.", is_path=True
     )
     do_lower_case: bool = _text_option("do_lower_case")
     strip_accents: bool = _text_option("strip_accents")
@@ -73,36 +73,53 @@ class HfConversionConfig(TextOptions):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("init_checkpoint", "bert_config_file", "vocab_file") if self.to_hf else ("hf_dir",):
+        if self.hf_dir is None and self.init_checkpoint is None:
+            raise UserError("give --hf_dir, or --init_checkpoint with --to_hf or --adapter_dir or of a run with LoRA")
+        if not self.to_hf:
+            self.refuse("spm_model_file", *TextSettings._fields, because="needs --to_hf")
+        if not self.init_checkpoint:
+            names = ("to_hf", "adapter_dir", "bert_config_file", "vocab_file")
+            self.refuse(*names, because="needs --init_checkpoint")
+        if self.hf_dir:
+            self.refuse("init_checkpoint", because="cannot be used with --hf_dir")
+        if self.to_hf:
+            self.refuse("adapter_dir", because="cannot be used with --to_hf")
+        if self.spm_model_file:
+            self.refuse("vocab_file", because="cannot be used with --spm_model_file")
+        for name in ("bert_config_file", "vocab_file") if self.to_hf else ():
             if getattr(self, name) is None and not (name == "vocab_file" and self.spm_model_file):
-                advice = ", unless the folder of --init_checkpoint has it" if name.endswith("_file") else ""
-                circumstances = "with" if self.to_hf else "without"
-                raise UserError(f"--{name} is missing; it is needed {circumstances} --to_hf{advice}")
+                raise UserError(
+                    f"--{name} is missing; it is needed with --to_hf, unless the folder of --init_checkpoint has it"
+                )
 
 
 def check(config: HfConversionConfig) -> None:
     """Check the files before TensorFlow is imported."""
-    from official_bert.checkpoints.state_file import find_checkpoint
+    from official_bert.checkpoints.locate import locate
     from official_bert.tokenization import read_tokenizer
     from official_bert.training.model_files import check_fits
 
-    if config.to_hf:
-        check_fits(read_tokenizer(config).vocabulary, BertConfig.from_json_file(config.bert_config_file), config)
-        find_checkpoint(config.init_checkpoint, "init_checkpoint")
-    else:
+    if config.hf_dir:
         BertConfig.from_json_file(os.path.join(encoder_folder(config.hf_dir), _HF_CONFIG_FILE))
-
-
-_HF_CONFIG_FILE, _HF_TOKENIZER_FILE, _CARD_FILE = "config.json", "tokenizer_config.json", "README.md"
+    elif config.to_hf:
+        bert_config = BertConfig.from_json_file(config.bert_config_file)
+        check_fits(read_tokenizer(config).vocabulary, bert_config, config.bert_config_file, config.init_checkpoint)
+        locate(config.init_checkpoint, "init_checkpoint")
+    else:
+        _read_base_model(config)
 
 
 def run(config: HfConversionConfig) -> None:
     """Convert in the direction that the flags select."""
     writing.check_new_folder(config.output_dir, "output_dir")
-    if config.to_hf:
-        _convert_to_hf(config)
-    else:
+    if config.hf_dir:
         _convert_from_hf(config)
+    elif config.to_hf:
+        _convert_to_hf(config)
+    elif config.adapter_dir:
+        _merge_adapter(config)
+    else:
+        _write_adapter(config)
 
 
 def _convert_from_hf(config: HfConversionConfig) -> None:
@@ -157,26 +174,35 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
 
 def _convert_to_hf(config: HfConversionConfig) -> None:
     from official_bert.checkpoints import safetensors
-    from official_bert.checkpoints.opening import open_checkpoint
-    from official_bert.commands.shared.model_card import SCOPE, model_card
+    from official_bert.checkpoints.loading import open_checkpoint
+    from official_bert.checkpoints.locate import locate
+    from official_bert.commands.shared.model_card import SCOPE, model_card, sentence_folder
+    from official_bert.options.option import config_from_saved
+    from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
     from official_bert.tokenization import read_tokenizer
     from official_bert.tokenization.hf_tokenizer import TOKENIZER_FILE
     from official_bert.training.model_files import check_fits
+    from official_bert.training.run_folder import read_run_config
 
     bert_config = BertConfig.from_json_file(config.bert_config_file)
     check_memory(bert_config, config.bert_config_file, for_training=False)
-    reader = open_checkpoint(config.init_checkpoint, "init_checkpoint")
-    arrays = {name: reader.read(name) for name in reader.shapes}
-    modules = _sentence_modules(config.init_checkpoint, arrays, bert_config.hidden_size)
+    source = locate(config.init_checkpoint, "init_checkpoint")
+    folder = source.folders[-1]
+    reader, trained = open_checkpoint(source, "init_checkpoint"), read_run_config(folder)
+    arrays, modules = {name: reader.read(name) for name in reader.shapes}, None
+    if trained and trained.task == SentenceEncoderConfig.task:
+        of_run = config_from_saved(SentenceEncoderConfig, trained.flags, trained.path)
+        modules = sentence_folder(of_run, arrays, bert_config.hidden_size)
     if modules:
         arrays = {name: array for name, array in arrays.items() if not name.startswith(SCOPE)}
     weights = safetensors.to_hf(arrays, bert_config, reader.prefix)
     tokenizer = read_tokenizer(config)
     vocabulary = tokenizer.vocabulary
-    check_fits(vocabulary, bert_config, config)
+    check_fits(vocabulary, bert_config, config.bert_config_file, config.init_checkpoint)
     tokenizer_config = tokenizer.to_hugging_face(bert_config.family, bert_config.max_length)
 
-    labels, training = _labels(config.init_checkpoint, weights.num_classes), _training(config.init_checkpoint)
+    labels = {} if weights.num_classes is None else _labels(folder, trained, weights.num_classes)
+    training = {"task": trained.task, "data set": trained.flags.get("task_name")} if trained else {}
     hf_config = bert_config.to_hugging_face(weights.architecture, weights.num_classes) | labels
     card = model_card(
         os.path.basename(files.absolute_path(config.output_dir)),
@@ -184,7 +210,7 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
         bert_config,
         tokenizer,
         labels=list(labels.get("label2id", ())),
-        training=training,
+        training={name: value for name, value in training.items() if value},
     )
     tokenizer_json = tokenizer.to_tokenizer_json()
     contents = {
@@ -216,35 +242,15 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
     logging.info("wrote %s: a %s with %d tensors", config.output_dir, weights.architecture, len(weights.arrays))
 
 
-def _sentence_modules(
-    init_checkpoint: str, arrays: "Mapping[str, np.ndarray]", hidden_size: int
-) -> "SentenceFolder | None":
-    """Return the modules of a trained sentence encoder; None for other models."""
-    from official_bert.checkpoints.state_file import model_folders
-    from official_bert.commands.shared.model_card import sentence_folder
-    from official_bert.options.option import config_from_saved
-    from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
-    from official_bert.training.run_folder import read_run_config
-
-    run = read_run_config(model_folders(init_checkpoint)[-1])
-    if run is None or run.task != SentenceEncoderConfig.task:
-        return None
-    return sentence_folder(config_from_saved(SentenceEncoderConfig, run.flags, run.path), arrays, hidden_size)
-
-
-def _labels(init_checkpoint: str, num_classes: int | None) -> dict[str, Any]:
+def _labels(folder: str, run: "RunConfig | None", num_classes: int) -> dict[str, Any]:
     """Return the `config.json` keys for the class names, if the model's folder has them."""
-    from official_bert.checkpoints.state_file import model_folders
-    from official_bert.training.run_folder import read_labels, read_run_config
+    from official_bert.training.run_folder import read_labels
 
-    if num_classes is None:
-        return {}
-    folder = model_folders(init_checkpoint)[-1]
-    labels, run = read_labels(folder), read_run_config(folder)
+    labels = read_labels(folder)
     if labels and len(labels) != num_classes:
         raise UserError(
-            f"{init_checkpoint} has {num_classes} classes, but {folder} names {len(labels)}: {format_names(labels)}; "
-            "correct its labels.json or config.json"
+            f"the model has {num_classes} classes, but {folder} names {len(labels)}: {format_names(labels)}; correct "
+            "its labels.json or config.json"
         )
     keys = label_keys(labels) if labels else {}
     hf_config_file = os.path.join(folder, _HF_CONFIG_FILE)
@@ -257,26 +263,52 @@ def _labels(init_checkpoint: str, num_classes: int | None) -> dict[str, Any]:
     return keys
 
 
-def _training(init_checkpoint: str) -> dict[str, str]:
-    """Return the task and data set of a checkpoint's training, if a run created it."""
-    from official_bert.checkpoints.state_file import model_folders
-    from official_bert.training.run_folder import read_run_config
-
-    run = read_run_config(model_folders(init_checkpoint)[-1])
-    if run is None:
-        return {}
-    found = {"task": run.task, "data set": run.flags.get("task_name")}
-    return {name: value for name, value in found.items() if value}
-
-
 def _json(values: Any) -> bytes:
     return (json.dumps(values, indent=2, sort_keys=True) + "\n").encode()
+
+
+def _read_base_model(config: HfConversionConfig) -> EditedModel:
+    model = read_edited_model(config, [config.init_checkpoint])
+    if model.bert_config is None:
+        raise UserError("give --bert_config_file, the model's configuration, since none is beside the checkpoint")
+    return model
+
+
+def _write_adapter(config: HfConversionConfig) -> None:
+    from official_bert.checkpoints import peft, safetensors
+    from official_bert.checkpoints.bundle import CheckpointReader
+    from official_bert.training.run_folder import read_run_config
+
+    model = _read_base_model(config)
+    (source,) = model.sources
+    trained = read_run_config(source.folders[-1])
+    base_model = trained and trained.flags.get("init_checkpoint")
+    adapter = peft.adapter_of(CheckpointReader(source, "init_checkpoint"), model.bert_config, base_model)
+    with writing.complete_folder(config.output_dir, "output_dir") as folder:
+        safetensors.write_file(os.path.join(folder, peft.WEIGHTS_FILE), adapter.arrays)
+        with writing.atomic_write(os.path.join(folder, peft.CONFIG_FILE), "wb") as sink:
+            sink.write(_json(adapter.values))
+    size = sum(array.nbytes for array in adapter.arrays.values())
+    logging.info("wrote %s: %d arrays, %.1f MB", config.output_dir, len(adapter.arrays), size / 1e6)
+
+
+def _merge_adapter(config: HfConversionConfig) -> None:
+    from official_bert.checkpoints import peft
+    from official_bert.checkpoints.editing import read_model
+    from official_bert.checkpoints.loading import open_checkpoint
+    from official_bert.training.model_folder import write_model
+
+    model, adapter = _read_base_model(config), peft.read_adapter(config.adapter_dir)
+    arrays = read_model(open_checkpoint(model.sources[0], "init_checkpoint"))
+    merged = peft.with_adapter(arrays, adapter, model.bert_config, config.adapter_dir)
+    prefix = write_model(config.output_dir, merged, model.bert_config, model.vocabulary)
+    logging.info("wrote %s with the adapter of %s", prefix, config.adapter_dir)
 
 
 COMMAND = Command(
     name="convert_hf_checkpoint",
     config_class=HfConversionConfig,
-    summary="Converts a Hugging Face BERT to a checkpoint, or the reverse.",
+    summary="Converts a Hugging Face BERT or LoRA adapter to a checkpoint, or the reverse.",
     usage=r"""
 Reads config.json, model.safetensors and vocab.txt; writes bert_model.ckpt, bert_config.json and vocab.txt:
 
@@ -286,6 +318,14 @@ Converts a checkpoint of these scripts or of Google's BERT to a Hugging Face BER
 
   {command} --to_hf --init_checkpoint=bert_model.ckpt \
       --bert_config_file=bert_config.json --vocab_file=vocab.txt --output_dir=hf
+
+Writes the LoRA adapter of a run for PEFT, adapter_model.safetensors and adapter_config.json, a few megabytes:
+
+  {command} --init_checkpoint=out/classifier --output_dir=adapter
+
+Merges an adapter that PEFT has trained into its base model:
+
+  {command} --adapter_dir=adapter --init_checkpoint=bert-base-uncased --output_dir=merged
 """,
     check=check,
     run=run,

@@ -88,9 +88,8 @@ def _servable(
     checkpoint: str,
     encoder_options: "EncoderOptions",
 ) -> "SentenceServable":
-    from official_bert.checkpoints.loading import load
-    from official_bert.checkpoints.opening import open_checkpoint
-    from official_bert.checkpoints.state_file import find_checkpoint, model_folders
+    from official_bert.checkpoints.loading import load, open_checkpoint
+    from official_bert.checkpoints.locate import locate, model_folders
     from official_bert.inference.sentence_head import find_head
     from official_bert.modeling.encoder import create_encoder, is_needed
     from official_bert.modeling.sentence import SentenceModel
@@ -104,7 +103,7 @@ def _servable(
         flags = {**run.flags, **config.changes_of_run, "bert_config_file": config.bert_config_file}
         of_run = config_from_saved(SentenceEncoderConfig, flags, run.path)
         return servable_of_run(
-            of_run, bert_config, tokenizer, find_checkpoint(checkpoint, "init_checkpoint"), encoder_options
+            of_run, bert_config, tokenizer, locate(checkpoint, "init_checkpoint").prefix, encoder_options
         )
     encoder = create_encoder(bert_config, encoder_options)
     load(open_checkpoint(checkpoint, "init_checkpoint"), encoder.weights, required=is_needed)

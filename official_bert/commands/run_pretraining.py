@@ -6,15 +6,15 @@ from official_bert.tasks.pretraining.options import PretrainingConfig
 
 
 def check(config: PretrainingConfig) -> None:
-    from official_bert.checkpoints.state_file import find_checkpoint
+    from official_bert.checkpoints.locate import locate
     from official_bert.tasks.pretraining.data import read_inputs
     from official_bert.training.run_folder import check_has_checkpoint
 
     config = read_inputs(config).config
     if config.init_checkpoint:
-        find_checkpoint(config.init_checkpoint, "init_checkpoint")
+        locate(config.init_checkpoint, "init_checkpoint")
     if config.teacher and not files.is_folder(config.teacher):  # may be a Hugging Face folder
-        find_checkpoint(config.teacher, "teacher")
+        locate(config.teacher, "teacher")
     check_has_checkpoint(config)
 
 

@@ -7,7 +7,7 @@ from official_bert.tasks.question_answering.options import SquadConfig
 
 def check(config: SquadConfig) -> None:
     """Check the files and the window overlap before TensorFlow is imported."""
-    from official_bert.checkpoints.state_file import find_checkpoint
+    from official_bert.checkpoints.locate import locate
     from official_bert.tasks.question_answering.data import WindowOptions
     from official_bert.training.model_files import read_model_files
 
@@ -17,7 +17,7 @@ def check(config: SquadConfig) -> None:
     else:
         read_model_files(config)
         for path in config.ensemble:
-            find_checkpoint(path, "ensemble_checkpoints")
+            locate(path, "ensemble_checkpoints")
     for name in config.required_files:
         check_file(getattr(config, name), name)
 

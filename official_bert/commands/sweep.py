@@ -209,7 +209,7 @@ class _Clock:
 
 def _record_progress(config: SweepConfig, combinations: Sequence[_Combination]) -> None:
     """Write `sweep.tsv`; on request, delete the checkpoints of combinations that can no longer win."""
-    from official_bert.checkpoints.state_file import delete_checkpoints
+    from official_bert.checkpoints.locate import delete_checkpoints
 
     with writing.atomic_write(os.path.join(config.output_dir, "sweep.tsv")) as sink:
         sink.write(format_table(_rows(combinations), "tsv"))

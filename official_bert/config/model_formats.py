@@ -1,7 +1,7 @@
 """The files by which model formats are identified, and the table of the formats of TensorFlow 2 with their modules.
 
 The modules need TensorFlow or h5py and are imported when a model is read. Each has these functions: `config_values`
-translates the format's config file to our keys; `read_model` reads the weights of a path from `find_checkpoint`; and
+translates the format's config file to our keys; `read_model` lists the weights of a prefix from `locate`; and
 `text_settings`, in formats that are folders, reads the casing.
 """
 
@@ -30,11 +30,11 @@ class Format(NamedTuple):
     module: str  # the module that reads the format
 
 
+HUGGING_FACE = Format("", "config.json", "", "official_bert.checkpoints.safetensors")  # `HF_WEIGHTS` identify it
 OBJECT_CHECKPOINT = Format(".index", ".index", "", "official_bert.checkpoints.model_garden")
-FOLDERS = (
-    Format("saved_model.pb", "saved_model.pb", "assets", "official_bert.checkpoints.hub_saved_model"),
-    Format("model.weights.h5", "config.json", "assets/tokenizer", "official_bert.checkpoints.keras_hub"),
-)
+SAVED_MODEL = Format("saved_model.pb", "saved_model.pb", "assets", "official_bert.checkpoints.model_garden")
+PRESET = Format("model.weights.h5", "config.json", "assets/tokenizer", "official_bert.checkpoints.keras_hub")
+FOLDERS = (SAVED_MODEL, PRESET)
 
 # The weights of a Hugging Face folder: one file or several with an index, as safetensors or as pickles.
 HF_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -52,11 +52,6 @@ def folder_format(path: str) -> Format | None:
     return next((row for row in FOLDERS if row.sign == os.path.basename(path) and files.exists(path)), None)
 
 
-def format_of(place: str) -> Format | None:
-    """Return the format of a path from `find_checkpoint`; None for name-based checkpoints and Hugging Face folders."""
-    return OBJECT_CHECKPOINT if is_object_checkpoint(place) else folder_format(place)
-
-
 def is_object_checkpoint(prefix: str) -> bool:
     """Return True if a prefix is that of an object-based checkpoint, as Keras writes."""
     path = prefix + OBJECT_CHECKPOINT.sign
@@ -69,11 +64,10 @@ def is_object_checkpoint(prefix: str) -> bool:
 
 def config_format(path: str) -> Format | None:
     """Return the format of a config file; None for our own and Hugging Face's."""
-    name = os.path.basename(path)
-    if name.endswith(OBJECT_CHECKPOINT.config) or name == FOLDERS[0].config:
-        return OBJECT_CHECKPOINT if name.endswith(OBJECT_CHECKPOINT.config) else FOLDERS[0]
-    is_keras = files.exists(path) and "class_name" in text_files.read_json(path, "model config")
-    return FOLDERS[1] if is_keras else None
+    for row in (OBJECT_CHECKPOINT, SAVED_MODEL):
+        if os.path.basename(path).endswith(row.config):
+            return row
+    return PRESET if files.exists(path) and "class_name" in text_files.read_json(path, "model config") else None
 
 
 def is_foreign_config(path: str) -> bool:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import importlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from official_bert.families.hugging_face import HuggingFace
@@ -87,3 +87,19 @@ def family_of_keys(values: Mapping[str, Any]) -> Family:
         return load_family(values[FAMILY_KEY], FAMILY_KEY)
     signs = {family.own_key: family.name for family in all_families()}
     return load_family(next((signs[key] for key in values if key in signs), BERT))
+
+
+def check_kind(source: str, missing: Collection[str], there: Collection[str]) -> None:
+    """Raise if a checkpoint belongs to a different encoder family than the model."""
+    given, wanted = _family_of_names(there), _family_of_names(missing)
+    if given and wanted and given != wanted:
+        key = f" ({wanted.own_key})" if wanted.own_key else ""
+        raise UserError(
+            f"{source} has {given.layers}, but the config is {wanted.title}'s{key}; give the {given.config_file} that "
+            "belongs to the checkpoint"
+        )
+
+
+def _family_of_names(names: Collection[str]) -> Family | None:
+    """Return the first family with matching layer names; None if there is none."""
+    return next((family for family in all_families() if any(f"/{family.layer_scope}" in name for name in names)), None)

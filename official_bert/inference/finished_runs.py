@@ -10,16 +10,16 @@ import numpy as np
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
-from official_bert.checkpoints.hub_saved_model import signatures
-from official_bert.checkpoints.opening import open_checkpoint
-from official_bert.checkpoints.safetensors import architecture_of
-from official_bert.checkpoints.state_file import (
+from official_bert.checkpoints.loading import open_checkpoint
+from official_bert.checkpoints.locate import (
     BEST_FOLDER,
-    find_checkpoint,
     find_config,
     hugging_face_folder,
     latest_checkpoint,
+    locate,
 )
+from official_bert.checkpoints.model_garden import signatures
+from official_bert.checkpoints.safetensors import architecture_of
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.model_formats import PRESET_TASK_FILE
 from official_bert.config.text_settings import TextSettings
@@ -129,7 +129,7 @@ def _read(
     folder = os.path.join(path, BEST_FOLDER) if use_best_checkpoint else path
     checkpoint = latest_checkpoint(folder) or hugging_face_folder(folder)
     if checkpoint is None and read_run_config(path) is None:
-        checkpoint = find_checkpoint(folder, "path")
+        checkpoint = locate(folder, "path").prefix
     if checkpoint is None:
         advice = "train with eval_steps first" if use_best_checkpoint else "train first"
         raise UserError(f"there is no checkpoint in {folder}; {advice}")

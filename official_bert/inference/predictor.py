@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from official_bert.checkpoints.state_file import BEST_FOLDER
+from official_bert.checkpoints.locate import BEST_FOLDER
 from official_bert.inference import finished_runs
 from official_bert.inference.sentence_head import find_head
 from official_bert.inference.text_encoder import TextEncoder

@@ -8,10 +8,9 @@ from typing import NamedTuple, TypedDict
 import keras
 import numpy as np
 
-from official_bert.checkpoints.loading import load
-from official_bert.checkpoints.opening import open_checkpoint
+from official_bert.checkpoints.loading import load, open_checkpoint
+from official_bert.checkpoints.locate import model_folders
 from official_bert.checkpoints.safetensors import read_tensors
-from official_bert.checkpoints.state_file import model_folders
 from official_bert.config.sentence_modules import Prompts, has_modules, longest_text, read_modules, read_prompts
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.sentence import SentenceModel

@@ -8,9 +8,8 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints.loading import load
-from official_bert.checkpoints.opening import open_checkpoint
-from official_bert.checkpoints.state_file import model_folders
+from official_bert.checkpoints.loading import load, open_checkpoint
+from official_bert.checkpoints.locate import model_folders
 from official_bert.config.bert_config import ENCODER_INPUTS, BertConfig
 from official_bert.config.sentence_modules import MODEL, MODULES_FILE, NO_PROMPTS, Prompts
 from official_bert.data.feature_files import TextFeatures

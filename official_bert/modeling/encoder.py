@@ -157,8 +157,10 @@ class BertEncoder(ConfigMixin, TokenModel):
           UserError: a file is missing or damaged, they do not match, or the model is too large for this
             machine.
         """
-        from official_bert.checkpoints.loading import load  # imports TensorFlow
-        from official_bert.checkpoints.opening import open_pretrained
+        from official_bert.checkpoints.loading import (
+            load,  # imports TensorFlow
+            open_pretrained,
+        )
 
         reader, config = open_pretrained(path, bert_config)
         encoder = cls(config, **options)

@@ -87,8 +87,10 @@ class EncoderModel(TokenModel):
         Raises:
           UserError: see `BertEncoder.from_checkpoint`.
         """
-        from official_bert.checkpoints.loading import load  # imports TensorFlow
-        from official_bert.checkpoints.opening import open_pretrained
+        from official_bert.checkpoints.loading import (
+            load,  # imports TensorFlow
+            open_pretrained,
+        )
 
         reader, config = open_pretrained(path, bert_config)
         model = cls(create_encoder(config, EncoderOptions(dtype=dtype)), **options)

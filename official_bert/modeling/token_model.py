@@ -114,7 +114,7 @@ class TokenModel(keras.Model):
         Raises:
           UserError: the `bert_config.json` of another model is in the same folder, or the files cannot be written.
         """
-        from official_bert.checkpoints.opening import save_pretrained  # imports TensorFlow
+        from official_bert.checkpoints.loading import save_pretrained  # imports TensorFlow
 
         return save_pretrained(path, self.checkpoint_variables(), self._architecture)
 

@@ -11,8 +11,8 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints.checkpoint_folder import BestCheckpoint
-from official_bert.checkpoints.opening import open_checkpoint
-from official_bert.checkpoints.state_file import latest_checkpoint, model_folders
+from official_bert.checkpoints.loading import open_checkpoint
+from official_bert.checkpoints.locate import latest_checkpoint, model_folders
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.batch_sizes import TokenBudget
 from official_bert.data.pipeline import batch_sizes, reporting_damaged_records, training_batches

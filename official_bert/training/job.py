@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from official_bert.checkpoints.state_file import latest_checkpoint
+from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.pipeline import reporting_damaged_records
 from official_bert.data.record_files import RecordFile, Split, write_cached, write_split

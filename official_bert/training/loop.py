@@ -9,8 +9,7 @@ from absl import logging
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
-from official_bert.checkpoints.loading import load
-from official_bert.checkpoints.opening import merged, open_checkpoint
+from official_bert.checkpoints.loading import load, merged, open_checkpoint
 from official_bert.data.pipeline import IS_REAL_EXAMPLE, RECORD_INDEX, evaluation_batches
 from official_bert.data.record_files import RecordFile
 from official_bert.modeling.encoder import is_needed

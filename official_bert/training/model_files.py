@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from absl import logging
 
-from official_bert.checkpoints.state_file import find_checkpoint, find_config, model_folders
+from official_bert.checkpoints.locate import find_config, locate, model_folders
 from official_bert.config.bert_config import BertConfig, check_memory
 from official_bert.config.sentence_modules import MODEL, MODULES_FILE, has_modules, longest_text, read_modules
 from official_bert.config.text_settings import TextSettings
@@ -25,16 +25,11 @@ from official_bert.training.run_folder import matches_vocabulary, read_run_confi
 SENTENCE_ENCODER = "sentence_encoder"  # the task whose runs compute one vector per text
 
 
-class CheckpointFlags(Protocol):
-    """Flags for a model's weights and architecture."""
+class ModelFlags(Protocol):
+    """Flags for all files of a model."""
 
     bert_config_file: str
     init_checkpoint: str | None
-
-
-class ModelFlags(CheckpointFlags, Protocol):
-    """Flags for all files of a model."""
-
     vocab_file: str | None
     spm_model_file: str | None
     text_settings: TextSettings
@@ -50,10 +45,11 @@ def read_model_files(
     if flags.max_seq_length is not None:
         bert_config.check_length(flags.max_seq_length, flags.bert_config_file)
     tokenizer = read_tokenizer(flags)
-    check_fits(tokenizer.vocabulary, bert_config, flags, is_trained=is_trained)
+    pretrained = None if is_trained else flags.init_checkpoint
+    check_fits(tokenizer.vocabulary, bert_config, flags.bert_config_file, pretrained)
     tokenizer.num_segments = bert_config.num_segments
-    if not is_trained and flags.init_checkpoint:
-        check_same_casing(flags.init_checkpoint, tokenizer, "init_checkpoint")
+    if pretrained:
+        check_same_casing(pretrained, tokenizer, "init_checkpoint")
     check_casing(tokenizer.vocabulary, tokenizer.settings, init_checkpoint=flags.init_checkpoint)
     return bert_config, tokenizer
 
@@ -61,22 +57,20 @@ def read_model_files(
 def read_fitting_vocabulary(flags: ModelFlags, bert_config: BertConfig) -> Vocabulary:
     """Read only the vocabulary, for a run that reads no texts."""
     vocabulary = read_vocabulary(flags)
-    check_fits(vocabulary, bert_config, flags)
+    check_fits(vocabulary, bert_config, flags.bert_config_file, flags.init_checkpoint)
     return vocabulary
 
 
-def check_fits(
-    vocabulary: Vocabulary, bert_config: BertConfig, flags: CheckpointFlags, *, is_trained: bool = False
-) -> None:
+def check_fits(vocabulary: Vocabulary, bert_config: BertConfig, config_file: str, init_checkpoint: str | None) -> None:
     """Raise if a vocabulary differs from the checkpoint's, or from the architecture's size."""
-    is_known = is_trained or flags.init_checkpoint is None
-    for folder in [] if is_known else model_folders(flags.init_checkpoint):
+    is_known = init_checkpoint is None
+    for folder in [] if is_known else model_folders(init_checkpoint):
         is_same = matches_vocabulary(folder, vocabulary)
         if is_same is False:
-            whose = f"init_checkpoint={flags.init_checkpoint} was trained with"
+            whose = f"init_checkpoint={init_checkpoint} was trained with"
             raise UserError(vocabulary_mismatch(vocabulary, folder, whose))
         is_known = is_known or is_same is True
-    bert_config.check_vocabulary(vocabulary, flags.bert_config_file, is_of_model=is_known)
+    bert_config.check_vocabulary(vocabulary, config_file, is_of_model=is_known)
 
 
 def check_same_casing(checkpoint: str, tokenizer: Tokenizer, parameter: str) -> None:
@@ -106,7 +100,7 @@ def complete_model_flags(config_class: type, values: Mapping[str, Any], given: C
     lacks_config = supplies_config and values["bert_config_file"] is None
     lacks_vocabulary = supplies_vocabulary and values["vocab_file"] is values.get("spm_model_file") is None
     if lacks_config or lacks_vocabulary:
-        find_checkpoint(checkpoint, "init_checkpoint")
+        locate(checkpoint, "init_checkpoint")
     found = {}
     if lacks_config and (path := find_config(checkpoint)) is not None:
         logging.info("bert_config_file=%s, from the folder of init_checkpoint", path)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from absl import logging
 
-from official_bert.checkpoints.state_file import BEST_FOLDER, latest_checkpoint, model_folders
+from official_bert.checkpoints.locate import BEST_FOLDER, latest_checkpoint, model_folders
 from official_bert.config import model_formats
 from official_bert.config.bert_config import DROPOUT_KEYS, BertConfig
 from official_bert.config.model_formats import config_format

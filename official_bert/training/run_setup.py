@@ -10,8 +10,7 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
-from official_bert.checkpoints.opening import open_checkpoint
-from official_bert.checkpoints.state_file import find_config, latest_checkpoint, step_of
+from official_bert.checkpoints.locate import latest_checkpoint, locate, step_of
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.batch_sizes import TokenBudget
 from official_bert.modeling.encoder_options import EncoderOptions, FlatLayout, LoraSettings, UnpaddedLayout
@@ -85,7 +84,7 @@ def _of_cpu(cpu_info: pathlib.Path, onednn: str | None) -> tuple[str, str]:
 
 def warn_of_other_direction(init_checkpoint: str, bert_config: BertConfig) -> None:
     """Warn if the `bert_config.json` beside an initial checkpoint has another attention direction."""
-    path = find_config(open_checkpoint(init_checkpoint, "init_checkpoint").prefix)
+    path = locate(init_checkpoint, "init_checkpoint").config_file
     if path is None:
         return
     pretrained = BertConfig.from_json_file(path).attention_direction

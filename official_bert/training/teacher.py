@@ -10,9 +10,8 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
-from official_bert.checkpoints.loading import load
-from official_bert.checkpoints.opening import open_pretrained
-from official_bert.checkpoints.state_file import model_folders
+from official_bert.checkpoints.loading import load, open_pretrained
+from official_bert.checkpoints.locate import model_folders
 from official_bert.config.bert_config import BertConfig
 from official_bert.data import record_files
 from official_bert.data.pipeline import reporting_damaged_records

@@ -1,6 +1,6 @@
 """Deleting the checkpoints of a run."""
 
-from official_bert.checkpoints.state_file import delete_checkpoints
+from official_bert.checkpoints.locate import delete_checkpoints
 
 
 def test_checkpoints_go_and_everything_else_stays(tmp_path):

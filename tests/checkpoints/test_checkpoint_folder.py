@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
-from official_bert.checkpoints.state_file import latest_checkpoint
+from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.support.errors import UserError
 from tests.recording import recorded
 

@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from official_bert.checkpoints.state_file import find_checkpoint, quoted, read_state, step_of
+from official_bert.checkpoints.locate import locate, quoted, read_state, step_of
 from official_bert.support.errors import UserError
 
 
@@ -44,9 +44,9 @@ def test_a_checkpoint_is_found_by_any_of_its_names(tmp_path):
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
     prefix = str(tmp_path / "model.ckpt-3")
     for path in (tmp_path, prefix, prefix + ".index", prefix + ".data-00000-of-00001", prefix + ".meta"):
-        assert find_checkpoint(str(path), "--init_checkpoint") == prefix
+        assert locate(str(path), "--init_checkpoint").prefix == prefix
     with pytest.raises(UserError, match="init_checkpoint .*absent: no such checkpoint"):
-        find_checkpoint(str(tmp_path / "absent"), "--init_checkpoint")
+        locate(str(tmp_path / "absent"), "--init_checkpoint")
 
 
 def test_the_step_is_in_the_name():

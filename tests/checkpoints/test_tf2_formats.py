@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from official_bert import load_tokenizer
 from official_bert.checkpoints.bundle import write_checkpoint
-from official_bert.checkpoints.opening import open_checkpoint
+from official_bert.checkpoints.loading import open_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder

@@ -1,4 +1,4 @@
-"""`convert_adapter` and runs with `--lora_rank`, from training to the merged model."""
+"""Adapters of `convert_hf_checkpoint` and runs with `--lora_rank`, from training to the merged model."""
 
 import json
 import shutil
@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.commands import convert_adapter, run_classifier
-from official_bert.commands.convert_adapter import AdapterConfig
+from official_bert.commands import convert_hf_checkpoint, run_classifier
+from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.tasks.classification.options import ClassifierConfig
 from tests.conftest import assert_refused, prints_error
@@ -82,18 +82,18 @@ def test_the_model_is_merged_for_prediction_and_for_its_adapter(settings, traine
 
     flags = {name: settings[name] for name in ("bert_config_file", "vocab_file")}
     adapter, merged = str(tmp_path / "adapter"), tmp_path / "merged"
-    convert_adapter.run(AdapterConfig(**flags, init_checkpoint=str(trained), output_dir=adapter))
+    convert_hf_checkpoint.run(HfConversionConfig(**flags, init_checkpoint=str(trained), output_dir=adapter))
     values = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
     assert (values["r"], values["lora_alpha"], values["modules_to_save"]) == (2, 6.0, ["classifier", "pooler"])
     assert values["base_model_name_or_path"] == settings["init_checkpoint"]
     given = {**flags, "init_checkpoint": settings["init_checkpoint"], "adapter_dir": adapter}
-    convert_adapter.run(AdapterConfig(**given, output_dir=str(merged)))
+    convert_hf_checkpoint.run(HfConversionConfig(**given, output_dir=str(merged)))
     shutil.copy(trained / "labels.json", merged)
     again = Predictor(merged, do_lower_case=True)(TEXTS)
     np.testing.assert_allclose(probabilities(again), expected, atol=1e-5)
     message = "adapter_config.json exists already; give another folder"
     config = {**flags, "init_checkpoint": str(trained), "output_dir": adapter}
-    assert_refused(convert_adapter.run, AdapterConfig, config, message)
+    assert_refused(convert_hf_checkpoint.run, HfConversionConfig, config, message)
 
 
 def test_mistakes_are_one_message(settings, files_of_model, tmp_path):
@@ -114,6 +114,9 @@ def test_mistakes_are_one_message(settings, files_of_model, tmp_path):
         ({"adapter_dir": str(tmp_path)}, "adapter_config.json"),
     ):
         assert_refused(
-            convert_adapter.run, AdapterConfig, {**base, "output_dir": str(tmp_path / "new"), **changes}, message
+            convert_hf_checkpoint.run,
+            HfConversionConfig,
+            {**base, "output_dir": str(tmp_path / "new"), **changes},
+            message,
         )
     assert not (tmp_path / "new").exists()

@@ -272,12 +272,12 @@ def test_damaged_json_files_end_in_a_message_or_a_model(checkpoint_flags, hf_dir
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({}, "--hf_dir is missing; it is needed without --to_hf"),
-        ({"hf_dir": "a", "init_checkpoint": "b"}, "--init_checkpoint needs --to_hf"),
+        ({}, "give --hf_dir, or --init_checkpoint with --to_hf"),
+        ({"hf_dir": "a", "init_checkpoint": "b"}, "--hf_dir cannot be used with --init_checkpoint"),
         ({"to_hf": True, "init_checkpoint": "b"}, "--bert_config_file is missing; it is needed with --to_hf"),
         (
             {"to_hf": True, "init_checkpoint": "b", "bert_config_file": "c", "vocab_file": "d", "hf_dir": "a"},
-            "--hf_dir cannot be used with --to_hf",
+            "--hf_dir cannot be used with --init_checkpoint",
         ),
     ],
 )

@@ -28,21 +28,21 @@ def flags_of(files_of_model, model_dir, corpus_file, tmp_path_factory):
     updates = {kernel.replace("kernel", "lora_kernel_a"): factor.T, kernel.replace("kernel", "lora_kernel_b"): factor}
     write_checkpoint(str(folder / "lora.ckpt"), {kernel: reader.read(kernel), **updates, LORA_SCALE: np.float32(0.5)})
     return {
-        "extend_positions": {**model, "max_position_embeddings": 80},
+        "edit_checkpoint of positions": {**model, "max_position_embeddings": 80},
         "edit_checkpoint": model,
-        "edit_vocab": {**model, "input_file": corpus_file, "prune": True},
-        "convert_adapter": {**files_of_model, "init_checkpoint": str(folder / "lora.ckpt")},
+        "edit_checkpoint of vocabulary": {**model, "input_file": corpus_file, "prune": True},
+        "convert_hf_checkpoint of an adapter": {**files_of_model, "init_checkpoint": str(folder / "lora.ckpt")},
         "convert_hf_checkpoint": {"hf_dir": hugging_face},
         "convert_hf_checkpoint --to_hf": {**model, "to_hf": True},
     }
 
 
 COMMANDS = (
-    "extend_positions",
+    "edit_checkpoint of positions",
     *(
         pytest.param(name, marks=pytest.mark.slow)
         for name in (
-            "edit_checkpoint", "edit_vocab", "convert_adapter", "convert_hf_checkpoint",
+            "edit_checkpoint", "edit_checkpoint of vocabulary", "convert_hf_checkpoint of an adapter", "convert_hf_checkpoint",
             "convert_hf_checkpoint --to_hf",
         )
     ),

@@ -13,7 +13,7 @@ import pytest
 
 from official_bert.checkpoints.bundle import is_whole
 from official_bert.checkpoints.checkpoint_folder import BestCheckpoint, CheckpointFolder
-from official_bert.checkpoints.state_file import latest_checkpoint, step_of
+from official_bert.checkpoints.locate import latest_checkpoint, step_of
 from tests.training.evaluated_runs import assert_same_end, train
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from official_bert.checkpoints.bundle import is_whole
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
-from official_bert.checkpoints.state_file import latest_checkpoint
+from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.support import writing
 from official_bert.support.errors import UserError
 from tests.conftest import ROOT

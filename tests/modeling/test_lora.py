@@ -9,8 +9,7 @@ from keras import ops
 from official_bert.checkpoints import peft
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
 from official_bert.checkpoints.editing import read_model
-from official_bert.checkpoints.loading import load
-from official_bert.checkpoints.opening import open_checkpoint
+from official_bert.checkpoints.loading import load, open_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import LoraSettings

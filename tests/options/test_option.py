@@ -167,8 +167,6 @@ SMALLEST = {
     "sentence_similarity": {"candidates_file": "a", "query": "b"},
     "mine_hard_negatives": {"pairs_file": "a", "corpus_file": "b"},
     "edit_checkpoint": {"num_layers": 1},
-    "extend_positions": {"max_position_embeddings": 2},
-    "edit_vocab": {"num_new_tokens": 1},
 }
 
 

@@ -1,6 +1,6 @@
 """Flags and file reading for commands that create a new model from an existing one."""
 
-import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from official_bert.config.bert_config import BertConfig
@@ -9,6 +9,7 @@ from official_bert.support import writing
 from official_bert.support.errors import UserError
 
 if TYPE_CHECKING:
+    from official_bert.checkpoints.locate import Source
     from official_bert.tokenization import Vocabulary
 
 
@@ -27,45 +28,42 @@ class EditedModelOptions(Options):
         None, "Folder to write bert_model.ckpt, bert_config.json and vocab.txt to.", required=True, is_path=True
     )
 
-    @property
-    def paths(self) -> list[str]:
-        """The checkpoints; possibly several, of one architecture."""
-        return [self.init_checkpoint]
-
 
 class EditedModel(NamedTuple):
     """The source model."""
 
-    prefixes: list[str]  # its checkpoints
+    sources: "list[Source]"  # its checkpoints; several are of one architecture
     config_file: str | None  # the architecture file; None if there is none
     bert_config: BertConfig | None  # the architecture
     vocabulary: "Vocabulary | None"  # the vocabulary, if known
 
 
-def read_edited_model(config: EditedModelOptions) -> EditedModel:
+def read_edited_model(config: EditedModelOptions, paths: Sequence[str]) -> EditedModel:
     """Find the checkpoints and read their files, without TensorFlow."""
-    from official_bert.checkpoints.state_file import find_checkpoint, find_config, model_folders
+    from official_bert.checkpoints.locate import locate, model_folders
     from official_bert.tokenization import read_vocabulary_file
     from official_bert.tokenization.tokenizer_files import try_find_vocabulary
     from official_bert.training.model_files import check_fits
-    from official_bert.training.run_folder import BERT_CONFIG_FILE
 
     writing.check_new_folder(config.output_dir, "output_dir")
-    prefixes = [find_checkpoint(path, "init_checkpoint") for path in config.paths]
-    twice = next((prefix for prefix in prefixes if prefixes.count(prefix) > 1), None)
-    if twice:
-        raise UserError(f"--init_checkpoint: {twice} is given twice; leave it out once")
-    known = {prefix: path for prefix in prefixes if (path := config.bert_config_file or find_config(prefix))}
+    found = {}
+    for path in paths:
+        source = locate(path, "init_checkpoint")
+        if source.prefix in found:
+            raise UserError(f"--init_checkpoint: {source.prefix} is given twice; leave it out once")
+        found[source.prefix] = source
+    known = {
+        prefix: path for prefix, source in found.items() if (path := config.bert_config_file or source.config_file)
+    }
     config_file = next(iter(known.values()), None)
     bert_config = BertConfig.from_json_file(config_file) if config_file else None
     for prefix, path in known.items():
         if BertConfig.from_json_file(path) != bert_config:
             raise UserError(
-                f"{next(iter(known))} and {prefix} are of different models, as the {BERT_CONFIG_FILE} beside them say"
+                f"{next(iter(known))} and {prefix} are of different models, as the bert_config.json beside them say"
             )
-    vocab_file = config.vocab_file or try_find_vocabulary(model_folders(config_file or prefixes[0])[0])
+    vocab_file = config.vocab_file or try_find_vocabulary(model_folders(config_file or next(iter(found)))[0])
     vocabulary = read_vocabulary_file(vocab_file) if vocab_file else None
     if config.vocab_file is not None and bert_config is not None:
-        flags = dataclasses.replace(config, init_checkpoint=prefixes[0], bert_config_file=config_file)
-        check_fits(vocabulary, bert_config, flags)
-    return EditedModel(prefixes, config_file, bert_config, vocabulary)
+        check_fits(vocabulary, bert_config, config_file, next(iter(found)))
+    return EditedModel(list(found.values()), config_file, bert_config, vocabulary)

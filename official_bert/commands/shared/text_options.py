@@ -35,11 +35,11 @@ def check_pretraining_data(config: RecordOptions) -> None:
 
 def check_model(config: ModelOptions) -> BertConfig:
     """Check the files of a model; return its architecture."""
-    from official_bert.checkpoints.state_file import find_checkpoint
+    from official_bert.checkpoints.locate import locate
     from official_bert.training.model_files import read_model_files
 
     bert_config, _ = read_model_files(config)
-    find_checkpoint(config.init_checkpoint, "init_checkpoint")
+    locate(config.init_checkpoint, "init_checkpoint")
     return bert_config
 
 
@@ -52,16 +52,16 @@ def check_corpus(config: CorpusOptions) -> None:
 
 def check_finetuning(config: FinetuningOptions) -> None:
     """Check the files of the model, the checkpoint and the teacher of a fine-tuning run."""
-    from official_bert.checkpoints.state_file import find_checkpoint
+    from official_bert.checkpoints.locate import locate
     from official_bert.training.model_files import read_model_files
     from official_bert.training.run_folder import check_has_checkpoint
 
     bert_config, _ = read_model_files(config)
     check_export(config, bert_config)
     if config.init_checkpoint:
-        find_checkpoint(config.init_checkpoint, "init_checkpoint")
+        locate(config.init_checkpoint, "init_checkpoint")
     if config.teacher:
-        find_checkpoint(config.teacher, "teacher")
+        locate(config.teacher, "teacher")
     check_has_checkpoint(config)
 
 

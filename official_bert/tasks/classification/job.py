@@ -8,7 +8,7 @@ import numpy as np
 from absl import logging
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP
-from official_bert.checkpoints.state_file import latest_checkpoint
+from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.record_files import ExampleSplit
 from official_bert.metrics.retrieval import RERANKING_METRICS, check_relevant, reranking_scores

@@ -10,7 +10,7 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP
-from official_bert.checkpoints.state_file import latest_checkpoint
+from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.batch_sizes import TokenBudget, padded_lengths
 from official_bert.data.graph_masking import GraphMasker

@@ -6,9 +6,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from official_bert.checkpoints.loading import load
-from official_bert.checkpoints.opening import open_pretrained
-from official_bert.checkpoints.state_file import model_folders
+from official_bert.checkpoints.loading import load, open_pretrained
+from official_bert.checkpoints.locate import model_folders
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions

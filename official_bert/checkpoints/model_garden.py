@@ -86,6 +86,7 @@ def config_values(path: str) -> dict[str, Any]:
     """Derive the architecture from the shapes of the variables, and the number of shared layers from the outputs."""
     is_saved_model = os.path.basename(path) == SAVED_MODEL.sign
     found = _find_variables(_variables(os.path.dirname(path)) if is_saved_model else path.removesuffix(".index"))
+    num_hidden_layers = _num_outputs(path) - 1 if is_saved_model else 0  # the last one is there twice
     numbers = {slot.number for slot in found if isinstance(slot, LayerVariable)}
     number = next(iter(numbers))
     wanted = [*_TABLES, *(LayerVariable(number, part, 0) for part in ("query", "intermediate"))]
@@ -105,7 +106,6 @@ def config_values(path: str) -> dict[str, Any]:
         "num_hidden_layers": len(numbers),
     }
     if number is None:
-        num_hidden_layers = _num_outputs(path) - 1 if is_saved_model else 0  # the last one is there twice
         if num_hidden_layers < 1:
             raise UserError(
                 "its layers share their weights, so their number cannot be derived; put the model's "

@@ -273,11 +273,11 @@ def test_damaged_json_files_end_in_a_message_or_a_model(checkpoint_flags, hf_dir
     ("flags", "message"),
     [
         ({}, "give --hf_dir, or --init_checkpoint with --to_hf"),
-        ({"hf_dir": "a", "init_checkpoint": "b"}, "--hf_dir cannot be used with --init_checkpoint"),
+        ({"hf_dir": "a", "init_checkpoint": "b"}, "--init_checkpoint cannot be used with --hf_dir"),
         ({"to_hf": True, "init_checkpoint": "b"}, "--bert_config_file is missing; it is needed with --to_hf"),
         (
             {"to_hf": True, "init_checkpoint": "b", "bert_config_file": "c", "vocab_file": "d", "hf_dir": "a"},
-            "--hf_dir cannot be used with --init_checkpoint",
+            "--init_checkpoint cannot be used with --hf_dir",
         ),
     ],
 )

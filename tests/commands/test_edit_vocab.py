@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.commands import edit_checkpoint
+from official_bert.commands.edit_checkpoint import EditCheckpointConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.tokenization import FullTokenizer, Vocabulary

@@ -42,8 +42,8 @@ COMMANDS = (
     *(
         pytest.param(name, marks=pytest.mark.slow)
         for name in (
-            "edit_checkpoint", "edit_checkpoint of vocabulary", "convert_hf_checkpoint of an adapter", "convert_hf_checkpoint",
-            "convert_hf_checkpoint --to_hf",
+            "edit_checkpoint", "edit_checkpoint of vocabulary", "convert_hf_checkpoint of an adapter",
+            "convert_hf_checkpoint", "convert_hf_checkpoint --to_hf",
         )
     ),
 )  # fmt: skip

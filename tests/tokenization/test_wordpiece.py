@@ -1,22 +1,33 @@
-"""The three tokenizers, compared with the reference's output and a plain implementation."""
+"""Words, wordpieces and their offsets, compared with the reference's output, a plain implementation and by hand."""
 
+import pickle
 import random
+import unicodedata
 
 import pytest
 
 from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
-from official_bert.tokenization import BasicTokenizer, FullTokenizer, WordpieceTokenizer, full_tokenizer
+from official_bert.tokenization import (
+    BasicTokenizer,
+    EncodingWithOffsets,
+    FullTokenizer,
+    WordpieceTokenizer,
+    full_tokenizer,
+)
 from tests.tokenization.hard_texts import (
     ALL_SETTINGS,
+    CASED,
     PRESPLIT,
+    SCRIPTS,
     SETTINGS,
+    SPACING_MARKS,
     TORTURE,
     UNCASED,
     random_text,
     write_vocabulary,
 )
-from tests.tokenization.plain_tokenizer import plain_pieces, plain_words
+from tests.tokenization.plain_tokenizer import plain_alignment, plain_pieces, plain_words
 
 
 @pytest.fixture(scope="module")
@@ -59,16 +70,11 @@ def test_every_single_character_gives_what_the_plain_rules_give(settings):
         assert tokenizer.tokenize(text) == plain_words(text, settings), hex(first)
 
 
-def test_a_capital_sigma_looks_at_its_neighbours():
+def test_rules_for_neighbours_by_hand():
     assert BasicTokenizer().tokenize("ΟΔΟΣ ΣΟΦΟΣ. ΟΔΟΣ.Α") == ["οδος", "σοφος", ".", "οδοσ", ".", "α"]
-
-
-def test_spacing_marks_are_sorted_by_combining_class():
     # U+1D16D has class 226, U+1D165 has class 216: decomposition puts the lower class first.
     assert BasicTokenizer().tokenize("a\U0001d16d\U0001d165") == ["a\U0001d165\U0001d16d"]
-
-
-def test_separators_that_are_control_characters_do_not_split():
+    # Separators that are control characters do not split.
     assert BasicTokenizer().tokenize("a\x0bb\x1cc\x85d e\u2028f") == ["abcd", "e", "f"]
 
 
@@ -114,10 +120,11 @@ def test_encode_forgets_nothing_when_its_memory_is_full(tokenizers, monkeypatch,
 
 
 def test_bytes_are_utf8_and_undecodable_ones_are_dropped(tokenizers):
-    assert tokenizers[UNCASED].tokenize("café".encode()) == tokenizers[UNCASED].tokenize("café")
-    assert tokenizers[UNCASED].tokenize(b"the\xff town") == tokenizers[UNCASED].tokenize("the town")
-    with pytest.raises(TypeError, match="str or bytes"):
-        tokenizers[UNCASED].tokenize(7)
+    tokenizer = tokenizers[UNCASED]
+    for function in (tokenizer.tokenize, tokenizer.encode_with_offsets):
+        assert function(b"the\xff caf\xc3\xa9 town") == function("the café town")
+        with pytest.raises(TypeError, match="str or bytes"):
+            function(7)
 
 
 def test_wordpiece_takes_the_longest_piece_from_the_left():
@@ -151,3 +158,180 @@ def test_a_vocabulary_without_special_pieces_is_refused(tmp_path):
     path.write_text("hello\nworld\n")
     with pytest.raises(UserError, match=r"lacks \[UNK\], \[CLS\], \[SEP\]; is this a BERT vocabulary"):
         FullTokenizer(str(path))
+
+
+# Offsets
+
+
+@pytest.fixture(scope="module")
+def texts():
+    rng = random.Random(20181011)
+    return [
+        *SCRIPTS,
+        *{case["text"]: None for case in TORTURE},
+        *(random_text(rng, number % 4) for number in range(1_500)),
+    ]
+
+
+@pytest.fixture(scope="module", params=SETTINGS.values(), ids=list(SETTINGS))
+def letter_tokenizer(request, texts, tmp_path_factory):
+    """A tokenizer whose pieces are single letters, except one letter in ten, whose words are unknown."""
+    letters = {letter for text in texts for word in plain_words(text, request.param) for letter in word}
+    rng = random.Random(1)
+    kept = [letter for letter in sorted(letters) if unicodedata.category(letter) != "Cs" and rng.random() < 0.9]
+    path = write_vocabulary(
+        tmp_path_factory.mktemp("letters") / "vocab.txt", [*kept, *(f"##{letter}" for letter in kept)]
+    )
+    return FullTokenizer(path, **request.param._asdict())
+
+
+def has_letters_that_move(text):
+    """Return True for combining characters that lowercasing keeps but may reorder."""
+    return not set(SPACING_MARKS).isdisjoint(unicodedata.normalize("NFD", text.lower()))
+
+
+def aligned_rows(text, tokenizer):
+    aligned = tokenizer.encode_with_offsets(text)
+    wordpieces = tokenizer.convert_ids_to_tokens(aligned.ids)
+    return list(zip(wordpieces, aligned.starts, aligned.ends, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "do_lower_case", "expected"),
+    [
+        ("The town.", True, [("the", 0, 3), ("town", 4, 8), (".", 8, 9)]),
+        ("Zoe\u0301's", True, [("z", 0, 1), ("o", 1, 2), ("e", 2, 4), ("'", 4, 5), ("s", 5, 6)]),
+        ("Zoe\u0301", False, [("Z", 0, 1), ("o", 1, 2), ("e", 2, 3), ("\u0301", 3, 4)]),
+        ("한국", True, [("ᄒ", 0, 1), ("ᅡ", 0, 1), ("ᆫ", 0, 1), ("ᄀ", 1, 2), ("ᅮ", 1, 2), ("ᆨ", 1, 2)]),
+        ("한국", False, [("한", 0, 1), ("국", 1, 2)]),
+        ("a中文b", True, [("a", 0, 1), ("中", 1, 2), ("文", 2, 3), ("b", 3, 4)]),
+        ("中\u0301 豈", True, [("中", 0, 2), ("豈", 3, 4)]),  # the last is U+F900, which decomposes to U+8C48
+        ("دٌ", True, [("د", 0, 2)]),
+        ("น้ำ", True, [("น", 0, 2), ("ำ", 2, 3)]),
+        ("x❤\ufe0f\u200d🔥", True, [("x", 0, 1), ("❤", 1, 3), ("🔥", 4, 5)]),  # the joiner belongs to neither
+        ("İi", True, [("i", 0, 1), ("i", 1, 2)]),
+        ("İ", False, [("İ", 0, 1)]),
+        ("ΑΣ ΣΑ", True, [("α", 0, 1), ("ς", 1, 2), ("σ", 3, 4), ("α", 4, 5)]),
+        ("ΐΣ'x", True, [("ι", 0, 1), ("σ", 1, 2), ("'", 2, 3), ("x", 3, 4)]),  # not a final sigma: a letter follows
+        ("ﬁß", True, [("ﬁ", 0, 1), ("ß", 1, 2)]),
+        ("Ａ！", True, [("ａ", 0, 1), ("！", 1, 2)]),
+        ("a≠b", True, [("a", 0, 1), ("=", 1, 2), ("b", 2, 3)]),
+        ("a≠b", False, [("a", 0, 1), ("≠", 1, 2), ("b", 2, 3)]),
+        ("\xada\u200b\u0301\u200d\x00b\ufeff \x0b", True, [("a", 1, 4), ("b", 6, 7)]),
+        ("a\x0bb\u2028\x85c", True, [("a", 0, 1), ("b", 2, 3), ("c", 5, 6)]),
+        ("\u0301a \u0301", True, [("a", 1, 2)]),  # accents without a base belong to no piece
+        ("", True, []),
+        # U+302E (class 224) moves before accents of class 230, which are dropped; U+1D165 (216) before U+1D16D (226).
+        ("a\u0301\u302e", True, [("a", 0, 2), ("\u302e", 2, 3)]),
+        ("a\u302e\u0301", True, [("a", 0, 1), ("\u302e", 1, 3)]),
+        (
+            "a\U0001d16d\U0001d165b",
+            True,
+            [("a", 0, 1), ("\U0001d165", 1, 3), ("\U0001d16d", 1, 3), ("b", 3, 4)],
+        ),
+        (
+            "a\U0001d16d\U0001d165b",
+            False,
+            [("a", 0, 1), ("\U0001d16d", 1, 2), ("\U0001d165", 2, 3), ("b", 3, 4)],
+        ),
+    ],
+)
+def test_places_by_hand(tmp_path, text, do_lower_case, expected):
+    wordpieces = dict.fromkeys(piece for piece, _, _ in expected)
+    path = write_vocabulary(tmp_path / "vocab.txt", [*wordpieces, *(f"##{piece}" for piece in wordpieces)])
+    rows = aligned_rows(text, FullTokenizer(path, do_lower_case=do_lower_case))
+    assert [(piece.removeprefix("##"), start, end) for piece, start, end in rows] == expected
+
+
+def test_an_unknown_piece_is_its_whole_word(tokenizers):
+    text = "x\u0302ȳz\u0303 the 한국! " + "e" * 201 + ", e\u0301\u200dё."
+    assert aligned_rows(text, tokenizers[UNCASED]) == [
+        ("[UNK]", 0, 5),
+        ("the", 6, 9),
+        ("[UNK]", 10, 12),
+        ("[UNK]", 12, 13),
+        ("[UNK]", 14, 215),
+        (",", 215, 216),
+        ("[UNK]", 217, 221),
+        (".", 221, 222),
+    ]
+
+
+def test_places_are_those_of_the_plain_rules(texts, tokenizers, letter_tokenizer):
+    for tokenizer in (tokenizers[letter_tokenizer.settings], letter_tokenizer):
+        for text in texts:
+            assert tokenizer.encode_with_offsets(text).ids == tokenizer.encode(text), ascii(text)
+            if not (tokenizer.settings.strips_accents and has_letters_that_move(text)):
+                expected = plain_alignment(text, tokenizer.vocab, tokenizer.settings)
+                assert aligned_rows(text, tokenizer) == expected, ascii(text)
+
+
+def test_places_ascend_and_hold_what_the_pieces_were_made_from(texts, letter_tokenizer):
+    def words(text):
+        return plain_words(text, letter_tokenizer.settings)
+
+    for text in texts:
+        rows = aligned_rows(text, letter_tokenizer)
+        starts, ends = ([row[column] for row in rows] for column in (1, 2))
+        assert starts == sorted(starts) and ends == sorted(ends), ascii(text)
+        assert all(0 <= start < end <= len(text) for _, start, end in rows), ascii(text)
+        covered = {index for _, start, end in rows for index in range(start, end)}
+        assert {index for index, character in enumerate(text) if words(character)} <= covered, ascii(text)
+        for piece, start, end in rows:
+            letters = "".join(words(text[start:end])).replace("ς", "σ")  # cut out of its word
+            assert letters, ascii(text)
+            assert piece == "[UNK]" or piece.removeprefix("##").replace("ς", "σ") in letters, ascii(text)
+
+
+@ALL_SETTINGS
+def test_pieces_of_a_range_are_those_that_overlap_it(texts, tokenizers, settings):
+    rng = random.Random(3)
+    for text in texts[:300]:
+        aligned = tokenizers[settings].encode_with_offsets(text)
+        for _ in range(10):
+            start, end = sorted(rng.choices(range(len(text) + 1), k=2))
+            overlapping = [
+                number
+                for number, (first, last) in enumerate(zip(aligned.starts, aligned.ends, strict=True))
+                if max(first, start) < min(last, end)
+            ]
+            expected = (overlapping[0], overlapping[-1]) if overlapping else None
+            assert aligned.in_range(start, end) == expected, (ascii(text), start, end)
+
+
+def test_pieces_of_ranges_by_hand():
+    aligned = EncodingWithOffsets(ids=[5, 6, 7, 8], starts=[0, 3, 3, 7], ends=[3, 4, 4, 9])
+    ranges = [(0, 9), (2, 3), (3, 4), (2, 8), (4, 7), (9, 12), (1, 1)]
+    expected = [(0, 3), (0, 0), (1, 2), (0, 3), None, None, None]
+    assert [aligned.in_range(*each) for each in ranges] == expected
+    assert EncodingWithOffsets([], [], []).in_range(0, 5) is None
+
+
+def test_each_tokenizer_keeps_its_own_words_and_few_of_them(vocab_file, tokenizers, monkeypatch):
+    monkeypatch.setattr(full_tokenizer, "MAX_ALIGNED_WORDS", 3)
+    text = "The harbour woke before the town did and the harbour slept" + "e" * 50
+    tokenizer = FullTokenizer(vocab_file)
+    expected = {settings: aligned_rows(text, tokenizers[settings]) for settings in SETTINGS.values()}
+    assert expected[UNCASED] != expected[CASED]
+    for _ in range(2):
+        assert aligned_rows(text, tokenizer) == expected[UNCASED]
+        assert aligned_rows(text, tokenizers[CASED]) == expected[CASED]
+        assert 0 < len(tokenizer._aligned_words) <= 3
+        assert max(map(len, tokenizer._aligned_words)) <= full_tokenizer.MAX_ALIGNED_LENGTH
+
+
+def test_another_process_gets_the_tokenizer_without_its_words(vocab_file):
+    tokenizer = FullTokenizer(vocab_file, do_lower_case=False)
+    new = pickle.dumps(tokenizer)
+    encoding = tokenizer.encode_with_offsets("The harbour woke before the town did")
+    tokenizer.encode("The harbour woke before the town did")
+    assert len(pickle.dumps(tokenizer)) == len(new)
+    assert pickle.loads(new).encode_with_offsets("The harbour woke before the town did") == encoding
+
+
+def test_aligning_again_does_not_change_what_was_returned(tokenizers):
+    first = tokenizers[UNCASED].encode_with_offsets("harbour harbour")
+    starts = list(first.starts)
+    tokenizers[UNCASED].encode_with_offsets("the harbour").starts.append(99)
+    assert first.starts == starts
+    assert tokenizers[UNCASED].encode_with_offsets("harbour harbour") == first

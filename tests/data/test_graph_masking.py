@@ -1,7 +1,5 @@
 """Masking in a graph, compared with the plain rules for the same random numbers, and with the records' masker."""
 
-import collections
-import math
 import random
 
 import numpy as np
@@ -9,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.data.graph_masking import GraphMasker, first_fit, uniform_numbers
-from official_bert.data.masking import Masker, Replacements
+from official_bert.data.masking import Replacements
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Vocabulary
 
@@ -161,63 +159,6 @@ def test_words_are_taken_in_order_as_long_as_they_fit():
         expected.append(taken)
     assert first_fit(tf.constant(rows), tf.constant(lengths_left)).numpy().tolist() == expected
     assert first_fit(tf.constant([[2, 4, 1, 1]]), tf.constant([4])).numpy().tolist() == [[True, False, True, True]]
-
-
-@pytest.mark.parametrize("share", [0.0, 0.05, 0.15, 0.3])
-def test_as_many_are_masked_as_in_records_with_masks_at_every_length(share):
-    rng = random.Random(6)
-    sequences = [sequence(rng, length, share_of_suffixes=0) for length in range(4, LENGTH + 1)]
-    found = masked(graph_masker(masked_lm_prob=share), sequences)["masked_lm_weights"].sum(axis=1)
-    masker = Masker(VOCABULARY, **options(masked_lm_prob=share))
-    assert found.tolist() == [len(masker.mask(ids, rng).positions) for ids in sequences]
-
-
-def test_80_10_10_and_the_positions():
-    rng = random.Random(7)
-    ids = sequence(rng, 50)
-    num_records, num_masked, num_candidates = 6000, 8, 47
-    found = masked(graph_masker(), [ids] * num_records)
-    positions, labels = found["masked_lm_positions"][:, :num_masked], found["masked_lm_ids"][:, :num_masked]
-    shown = np.take_along_axis(found["input_ids"], positions, axis=1)
-    total = num_records * num_masked
-    assert positions.size == int(found["masked_lm_weights"].sum()) == total
-    num_wordpieces = len(PIECES)  # a repeated piece counts once
-    for count, share in (
-        (np.sum(shown == MASK), 0.8 + 0.1 / num_wordpieces),
-        (np.sum(shown == labels), 0.1 + 0.1 / num_wordpieces),
-        (np.sum((shown != MASK) & (shown != labels)), 0.1 * (1 - 2 / num_wordpieces)),
-    ):
-        assert abs(count / total - share) < 3 * math.sqrt(share * (1 - share) / total)
-    others = collections.Counter(shown[(shown != MASK) & (shown != labels)].tolist())
-    assert set(others) <= set(TOKEN_TO_ID.values())
-    expected = 0.1 * total / num_wordpieces
-    # Any piece, including special ones and parts of words, except those in the record.
-    for index in set(TOKEN_TO_ID.values()) - set(ids) - {MASK}:
-        assert abs(others[index] - expected) < 4 * math.sqrt(expected), index
-    share = num_masked / num_candidates
-    counts = np.bincount(positions.reshape(-1), minlength=LENGTH) / num_records
-    is_kept = np.array([index in (CLS, SEP) for index in ids] + [True] * (LENGTH - len(ids)))
-    assert not counts[is_kept].any()
-    assert np.all(np.abs(counts[~is_kept] - share) < 4 * math.sqrt(share * (1 - share) / num_records))
-
-
-def test_words_are_chosen_as_often_as_in_records_with_masks():
-    ids = [CLS, 5, 6, 55, 7, 56, 57, SEP, 58, 8, 9, SEP]  # words of 1, 2, 4 (across [SEP]), 1 and 1 pieces
-    num_records = 4000
-    changes = options(whole_word=True, masked_lm_prob=0.35)  # up to four pieces
-    found = masked(graph_masker(**changes), [ids] * num_records)
-    counts = collections.Counter(
-        tuple(row[:used].tolist())
-        for row, used in zip(
-            found["masked_lm_positions"], found["masked_lm_weights"].sum(axis=1).astype(int), strict=True
-        )
-    )
-    rng, masker = random.Random(8), Masker(VOCABULARY, **changes)
-    expected = collections.Counter(tuple(masker.mask(ids, rng).positions) for _ in range(num_records))
-    assert set(counts) == set(expected)
-    assert (4, 5, 6, 8) in counts and len(counts) > 4
-    for positions, count in expected.items():
-        assert abs(counts[positions] - count) < 4 * math.sqrt(2 * count), positions  # both are random
 
 
 @pytest.mark.parametrize("whole_word", [False, True])

@@ -12,6 +12,7 @@ from official_bert.data.batch_sizes import TokenBudget, padded_lengths
 from official_bert.data.pipeline import evaluation_batches, training_batches
 from official_bert.data.record_files import RecordWriter, read_records
 from official_bert.data.schema import Field, RecordSchema
+from official_bert.tasks.pretraining.job import growing_batches
 
 SCHEMA = RecordSchema(Field("number", (), "int32"), Field("input_mask", (2,), "int32"))
 NUM_RECORDS = 23
@@ -337,18 +338,6 @@ def test_training_on_large_records_sees_each_once_an_epoch_and_resumes(vector_pa
         assert numbers(resumed, num_batches - steps) == [batch["number"].tolist() for batch in batches[steps:]]
 
 
-def test_records_too_large_to_pool_many_are_pooled_few(vector_paths, monkeypatch):
-    assert pipeline._fitting(64, 4, VECTOR_SCHEMA) == 64
-    monkeypatch.setattr(pipeline, "_MAX_BYTES", 100 * VECTOR_SCHEMA.num_bytes)
-    assert [pipeline._fitting(64, batch_size, VECTOR_SCHEMA) for batch_size in (1, 4, 30, 60, 1000)] == [
-        64,
-        25,
-        3,
-        1,
-        1,
-    ]
-
-
 def test_compressed_files_are_read_among_others(tmp_path, paths):
     compressed = [paths[0], str(tmp_path / "b.gz"), paths[2]]
     with RecordWriter([compressed[1]], "gzip") as writer:
@@ -360,3 +349,25 @@ def test_compressed_files_are_read_among_others(tmp_path, paths):
         return numbers(training, 12), numbers(evaluation_batches(paths, SCHEMA, batch_size=4), 99)
 
     assert read(compressed) == read(paths)
+
+
+def growing(start_record, count):
+    """Return batches of consecutive record numbers, from `start_record`."""
+
+    def make(batch_size, start):
+        return tf.data.Dataset.counter(start).batch(batch_size, drop_remainder=True)
+
+    batches = growing_batches(make, batch_size=16, num_steps=7, start_record=start_record)
+    return [batch.tolist() for batch in batches.take(count).as_numpy_iterator()]
+
+
+def test_each_record_comes_once_in_batches_that_double():
+    batches = growing(0, 10)
+    assert [len(batch) for batch in batches] == [2, 2, 4, 4, 8, 8, 8, 16, 16, 16]
+    assert [number for batch in batches for number in batch] == list(range(84))
+
+
+def test_a_later_start_gives_the_remaining_batches():
+    whole = growing(0, 10)
+    for number, batch in enumerate(whole):
+        assert growing(batch[0], 10 - number) == whole[number:]

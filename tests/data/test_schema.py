@@ -140,9 +140,3 @@ def test_vectors_of_another_width_are_refused():
     for record in (long, cut):
         with pytest.raises(tf.errors.InvalidArgumentError, match="vectors must have 3 values at each of up to 4 pos"):
             VECTORS.decode([record])
-
-
-def test_vectors_that_are_missing_are_refused():
-    without = RecordSchema(*VECTORS.fields[1:]).encode({"table": [0] * 4, "mask": [1]})
-    with pytest.raises(UserError, match="lacks the feature 'vectors'"):
-        VECTORS.check(without)

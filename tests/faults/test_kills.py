@@ -5,7 +5,6 @@ Each run is a process of the real script. After a kill the same command is resta
 
 import itertools
 import random
-import signal
 import zlib
 
 import pytest
@@ -149,17 +148,3 @@ def test_two_workers_killed_while_the_first_one_writes_end_as_whole_ones(runs, t
     result = start(broken)
     assert result.code == 0, result
     killing.assert_same_end(broken, whole)
-
-
-def test_without_the_variable_nothing_is_passed(monkeypatch):
-    from official_bert.support import files
-
-    killed = []
-    monkeypatch.setattr(files.os, "kill", lambda pid, number: killed.append(number))
-    for wanted, expected in (("", []), ("here", []), ("here:2", [signal.SIGKILL]), ("there:1", [])):
-        monkeypatch.setenv(files.VARIABLE, wanted)
-        monkeypatch.setattr(files, "_passed", type(files._passed)())
-        killed.clear()
-        for _ in range(3):
-            files.fault_point("here")
-        assert killed == expected, wanted

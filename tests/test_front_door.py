@@ -11,41 +11,13 @@ import official_bert
 from tests.conftest import ROOT, run_script, script_environment
 
 NAMES = {
-    "AdamWeightDecay",
-    "AlbertConfig",
-    "DistilBertConfig",
-    "ElectraConfig",
-    "AttentionReader",
-    "BertConfig",
-    "BertEncoder",
-    "ClassificationModel",
-    "CorpusReader",
-    "DatasetTokenizer",
-    "FullTokenizer",
-    "Predictor",
-    "Lamb",
-    "LinearWarmupThenConstant",
-    "LinearWarmupThenCosine",
-    "LinearWarmupThenDecay",
-    "MultipleChoiceModel",
-    "PretrainingModel",
-    "SentenceModel",
-    "SentencePieceTokenizer",
-    "SpanModel",
-    "TaggingModel",
-    "Task",
-    "Trainer",
-    "TrainingPlan",
-    "VectorIndex",
-    "WeightedSum",
-    "__version__",
-    "corpus_parts",
-    "export",
-    "load_export",
-    "load_tokenizer",
-    "retrieval_scores",
-    "save_model",
-}
+    "AdamWeightDecay", "AlbertConfig", "DistilBertConfig", "ElectraConfig", "AttentionReader", "BertConfig",
+    "BertEncoder", "ClassificationModel", "CorpusReader", "DatasetTokenizer", "FullTokenizer", "Predictor", "Lamb",
+    "LinearWarmupThenConstant", "LinearWarmupThenCosine", "LinearWarmupThenDecay", "MultipleChoiceModel",
+    "PretrainingModel", "SentenceModel", "SentencePieceTokenizer", "SpanModel", "TaggingModel", "Task", "Trainer",
+    "TrainingPlan", "VectorIndex", "WeightedSum", "__version__", "corpus_parts", "export", "load_export",
+    "load_tokenizer", "retrieval_scores", "save_model",
+}  # fmt: skip
 
 
 def run(program):

@@ -1,5 +1,6 @@
 """The recipes: each contains valid flags of its command, and runs for a few steps with a toy model."""
 
+import json
 import os
 import shlex
 import subprocess
@@ -114,15 +115,12 @@ def run(name, paths):
     "table", ["tasks", *(pytest.param(name, marks=pytest.mark.endurance) for name in ("masking", "size"))]
 )
 def test_ablations_resume_and_print_their_table(table, paths, tmp_path, forked_python):
+    config = json.loads((ROOT / "recipes" / "ablations" / "bert.json").read_text())
+    (tmp_path / "bert.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
     toys = {"CORPUS": paths["CORPUS"], "HELDOUT": paths["CORPUS"], "VOCAB": ROOT / "vocab" / "demo_uncased.txt"}
     toys |= {"TASK": "MRPC", "DATA": paths["folder"] / "mrpc", "OUTPUT": tmp_path, "STEPS": "2", "LENGTH": "32"}
-    environment = {
-        **os.environ,
-        "PATH": f"{forked_python.parent}:{os.environ['PATH']}",
-        **toys,
-        "BATCH": "8",
-        "EPOCHS": "0.5",
-    }
+    toys |= {"CONFIG": tmp_path / "bert.json", "BATCH": "8", "EPOCHS": "0.5"}
+    environment = {**os.environ, **toys, "PATH": f"{forked_python.parent}:{os.environ['PATH']}"}
     environment["SEEDS"] = "1" if table == "tasks" else "1 2"
     command = [ROOT / "recipes" / "ablations" / "run.sh", table]
     num_rows = {"tasks": 4, "masking": 6, "size": 4}[table]

@@ -26,33 +26,15 @@ GOLDEN = ROOT / "tests" / "golden"
 UNMASKED_RECORDS = 102  # number of records that `unmasked_records_file()` makes of the golden corpus
 PAGE_RUNS = "tests/test_docs.py::test_commands_print_what_the_page_shows["
 LONG_FILES = (  # the longest first
-
+    "test_scripts.py", "modeling/test_keras_contract.py", "commands/test_run_squad.py",
+    "commands/test_run_classifier.py", "commands/test_variants_of_training.py", "commands/test_run_ner.py",
+    "training/test_multi_worker.py", "tasks/pretraining/test_sharded.py", "tasks/question_answering/test_servable.py",
+    "serving/test_saved_model.py", "tasks/tagging/test_servable.py", "data/test_pipeline.py",
+    "inference/test_text_encoder.py", "optimization/test_adam_weight_decay.py", "tokenization/test_graph_tokenizer.py",
+    "tasks/pretraining/test_servable.py", "tasks/pretraining/test_dynamic_masking.py", "training/test_runs.py",
+    "training/test_step.py", "inference/test_predictor.py", "training/test_interruptions.py",
+    "serving/test_c_program.py", "inference/test_trained.py", "commands/test_resume.py", "test_demo.py",
 )  # fmt: skip
-    "test_scripts.py",
-    "modeling/test_keras_contract.py",
-    "commands/test_run_squad.py",
-    "commands/test_run_classifier.py",
-    "commands/test_variants_of_training.py",
-    "commands/test_run_ner.py",
-    "training/test_multi_worker.py",
-    "tasks/pretraining/test_sharded.py",
-    "tasks/question_answering/test_servable.py",
-    "serving/test_saved_model.py",
-    "tasks/tagging/test_servable.py",
-    "data/test_pipeline.py",
-    "inference/test_text_encoder.py",
-    "training/test_runs.py",
-    "optimization/test_adam_weight_decay.py",
-    "tokenization/test_graph_tokenizer.py",
-    "tasks/pretraining/test_servable.py",
-    "tasks/pretraining/test_dynamic_masking.py",
-    "training/test_step.py",
-    "inference/test_predictor.py",
-    "training/test_interruptions.py",
-    "serving/test_c_program.py",
-    "inference/test_trained.py",
-    "commands/test_resume.py",
-]  # the longest first
 
 
 def pytest_configure(config):
@@ -141,16 +123,7 @@ def script_environment():
 
 
 def run_script(script, *arguments, piped=None, **flags):
-    """Run a script in a separate process to its end; see `run_cold()` for its limits.
-
-    Args:
-      script: path of its file, possibly relative to the project's folder; or a command's name.
-      *arguments: strings that follow the flags.
-      piped: bytes for its standard input, through a pipe, at most 4096; None for the standard input of the tests.
-      **flags: name to value.
-    Returns:
-      A `Result`.
-    """
+    """Run a script or command with at most 4096 bytes through a pipe, if given, and flags: name to value."""
     command = [*script_command(script, flags), *arguments]
     with _input_of(piped) as stdin:
         process = warm_start.run(command, script_environment(), timeout=300, stdin=stdin)

@@ -39,12 +39,7 @@ def ask(export, requests, folder):
 
 
 def assert_same(found, expected):
-    """Assert equal JSON results, except the last digits of numbers, which depend on batching.
-
-    Args:
-      found: lists and dicts of strings and numbers.
-      expected: likewise.
-    """
+    """Assert equal JSON results, except the last digits of numbers, which depend on batching."""
     if isinstance(expected, dict):
         assert found.keys() == expected.keys()
         for name, value in expected.items():

@@ -52,11 +52,7 @@ class Step(NamedTuple):
 
 
 def find_blocks(page: str) -> list[Block]:
-    """Find the fenced blocks of a page.
-
-    Raises:
-      ValueError: the last fence is not closed, or a mark is not above a block.
-    """
+    """Find the fenced blocks of a page."""
     blocks, mark, lines = [], None, iter(enumerate(page.splitlines(), start=1))
     for number, line in lines:
         if match := NOT_RUN.fullmatch(line):
@@ -77,11 +73,7 @@ def find_blocks(page: str) -> list[Block]:
 
 
 def find_steps(block: Block) -> list[Step]:
-    """Split a block into steps to run, in order.
-
-    Raises:
-      ValueError: it cannot be run.
-    """
+    """Split a block into steps to run, in order."""
     lines = block.text.split("\n")
     if block.language == "python":
         shown = [] if any(line.startswith(">>> ") for line in lines) else None
@@ -118,11 +110,7 @@ def _is_whole(command: str) -> bool:
 
 
 def run_step(step: Step, folder: str, environment: dict[str, str], timeout: float) -> list[str]:
-    """Run a step in a folder and compare its output with the page.
-
-    Returns:
-      The differences, one per line; empty if there are none.
-    """
+    """Run a step in a folder and compare its output with the page."""
     if step.language == "sh":
         return _run_command(step, folder, environment, timeout)
     if step.shown is None:
@@ -170,13 +158,6 @@ def compare(shown: list[str], printed: list[str]) -> list[str]:
     """Compare lines: figures and times may differ, and a line `...` matches any number of lines.
 
     Within a line `...` matches anything.
-
-    Args:
-      shown: the output in the page.
-      printed: the output of the command.
-
-    Returns:
-      A diff of the shown lines, -, and the printed lines, +; empty if they match.
     """
     printed = [line for line in printed if not _CHANCE_LINES.search(line)]
     parts = [[]]

@@ -42,11 +42,7 @@ class Server:
     """The forking process, which lives as long as the test run."""
 
     def __init__(self, environment):
-        """Start the process; it costs little until the first request.
-
-        Args:
-          environment: environment of the scripts, at least the variables read by TensorFlow's import.
-        """
+        """Start the process; it costs little until the first request."""
         self._folder = tempfile.TemporaryDirectory(prefix="warm_start-")
         address = os.path.join(self._folder.name, "socket")
         with socket.socket(socket.AF_UNIX) as listener:
@@ -71,18 +67,7 @@ class Server:
 
 
 def run(command, environment, timeout, stdin=0):
-    """Run `[python, script, *arguments]` or `[python, "-m", module, *arguments]` in a forked child.
-
-    Args:
-      command: list of strings.
-      environment: dict of the variables.
-      timeout: seconds after which the child is killed.
-      stdin: descriptor of the child's standard input.
-    Returns:
-      A `subprocess.CompletedProcess` with text, or None if no server can run this.
-    Raises:
-      subprocess.TimeoutExpired: the child was killed.
-    """
+    """Run `[python, script, *arguments]` or `[python, "-m", module, *arguments]` in a forked child."""
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         connection = _request(command[1:], environment, [stdin, output.fileno(), errors.fileno()])
         if not connection:

@@ -34,15 +34,7 @@ def _texts(rng, count):
 
 
 def runs_of_all_tasks(data, model, records_file, vocab_file, head_dropout=0.1):
-    """Return a short run of each task, with training data in a folder: name to script and flags, except output_dir.
-
-    Args:
-      data: the folder.
-      model: flags for the architecture and the initial checkpoint.
-      records_file: records for pretraining.
-      vocab_file: the vocabulary.
-      head_dropout: value for the runs that have the flag.
-    """
+    """Return a short run of each task, with training data in a folder: name to script and flags, except output_dir."""
     rng = random.Random(1)
     for name, count in (("train", 50), ("dev", 21)):
         rows = [f"{text}\t{int('snow' in text)}\n" for text in _texts(rng, count)]

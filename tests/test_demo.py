@@ -8,8 +8,8 @@ import subprocess
 import sys
 
 import pytest
-from official_bert.commands.demo import write_demo_data
 
+from official_bert.commands.demo import write_demo_data
 from official_bert.metrics.tagging import find_entities, invalid_tags, scheme_of, score_tags
 from official_bert.tasks.tagging.data import read_tagged_file
 from tests.conftest import ROOT, assert_fails, run_cold, run_script

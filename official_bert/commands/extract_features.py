@@ -27,16 +27,13 @@ if TYPE_CHECKING:
     from official_bert.inference.text_encoder import TextEncoder
 
 
-@options(group="input")
+@options(group="output")
 class FeatureConfig(TextFileOptions, DeviceOptions, ModelOptions):
     output_file: str | None = option(
         None, "File to write; - for standard output, with --output_format=jsonl.", required=True, is_path=True
     )
     layers: str = option(
-        "-1,-2,-3,-4",
-        "Comma-separated list of layers: 0 is the first, -1 the last.",
-        group="output",
-        from_checkpoint=True,
+        "-1,-2,-3,-4", "Comma-separated list of layers: 0 is the first, -1 the last.", from_checkpoint=True
     )
     max_seq_length: int = option(
         128,
@@ -61,7 +58,6 @@ class FeatureConfig(TextFileOptions, DeviceOptions, ModelOptions):
     output_format: str = option(
         "jsonl",
         "jsonl: JSON Lines, as written by Google's BERT; npz, npy: NumPy files; tfrecord: one Example per text.",
-        group="output",
         choices=("jsonl", "npz", "tfrecord", "npy"),
     )
     pooling: str = option(
@@ -70,15 +66,11 @@ class FeatureConfig(TextFileOptions, DeviceOptions, ModelOptions):
         "maximum over the wordpieces, including [CLS] and [SEP]; mean_no_special and max_no_special exclude these. "
         "model: one vector per text, as specified by a sentence-transformers folder or a run of run_sentence_encoder, "
         "for which it is the default.",
-        group="output",
         choices=("none", "cls", "mean", "max", "mean_no_special", "max_no_special", MODEL),
         from_checkpoint=True,
     )
     dtype: str = option(
-        "float32",
-        "With --output_format=npz or npy: data type of the stored vectors.",
-        group="output",
-        choices=("float32", "float16"),
+        "float32", "With --output_format=npz or npy: data type of the stored vectors.", choices=("float32", "float16")
     )
     long_text: str = option(
         "truncate",
@@ -90,7 +82,6 @@ class FeatureConfig(TextFileOptions, DeviceOptions, ModelOptions):
         0,
         "Number of texts per output file: NAME-00000.npz, NAME-00001.npz, ... are written, and finished ones of an "
         "earlier run are kept; 0 for one file.",
-        group="output",
         minimum=0,
         maximum=10**6,
     )

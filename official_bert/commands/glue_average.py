@@ -63,7 +63,6 @@ class _Run(NamedTuple):
     def read(cls, folder: str) -> "_Run":
         # Training writes its flags to the folder, evaluation alone to its subfolder `eval`.
         from official_bert.tasks.classification.data import DATASETS, GLUE_NAMES
-        from official_bert.tasks.classification.records import class_score_names
         from official_bert.training.run_folder import RESULTS_FILE, RUN_CONFIG_FILE, read_results, read_run_config
 
         written = [read_run_config(part) for part in (folder, os.path.join(folder, "eval"))]
@@ -76,20 +75,11 @@ class _Run(NamedTuple):
         name = names.pop()
         if name not in GLUE_NAMES:
             raise UserError(f"{folder}: the task {name} is not one of GLUE's: {', '.join(GLUE_NAMES)}")
-        results = read_results(os.path.join(folder, RESULTS_FILE))
-        finished = cls(folder, written[0], DATASETS[name], results)
-        expected = {"global_step"} | {
-            f"{key}{suffix}"
-            for key in ("loss", "eval_loss", *(f"eval_{metric}" for metric in finished.dataset.metrics))
-            for suffix in finished.suffixes
-        }
-        # Runs of earlier versions lack per-class scores.
-        optional = {f"eval_macro_f1{suffix}" for suffix in finished.suffixes} | {
-            key for suffix in finished.suffixes for keys in class_score_names(finished.dataset, suffix) for key in keys
-        }
-        if wrong := sorted((results.keys() - optional) ^ expected):
-            state = "lacks" if wrong[0] in expected else "has the unknown key"
-            raise UserError(f"{os.path.join(folder, RESULTS_FILE)} {state} {wrong[0]}; evaluate {name} again")
+        finished = cls(folder, written[0], DATASETS[name], read_results(os.path.join(folder, RESULTS_FILE)))
+        for metric, suffix in itertools.product(finished.dataset.metrics, finished.suffixes):
+            if f"eval_{metric}{suffix}" not in finished.results:
+                path = os.path.join(folder, RESULTS_FILE)
+                raise UserError(f"{path} lacks eval_{metric}{suffix}; evaluate {name} again")
         return finished
 
     @property

@@ -94,11 +94,9 @@ def run(config: ServeConfig) -> None:
 
     tf.config.threading.set_intra_op_parallelism_threads(config.tensorflow_intra_op_parallelism)
     config.check_ports()
+    names = ("max_batch_size", "max_execution_batch_size", "batch_timeout_micros", "max_enqueued_batches")
     settings = BatchingSettings(
-        max_batch_size=config.max_batch_size,
-        max_execution_batch_size=config.max_execution_batch_size,
-        batch_timeout_micros=config.batch_timeout_micros,
-        max_enqueued_batches=config.max_enqueued_batches,
+        **{name: getattr(config, name) for name in names},
         num_batch_threads=config.num_batch_threads or os.cpu_count() or 1,
     )
     serve(

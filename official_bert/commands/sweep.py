@@ -67,13 +67,16 @@ def run(config: SweepConfig) -> None:
     logging.info("%d runs, %d of them finished already", len(trials), len(trials) - len(pending))
     writing.make_folders(config.output_dir)
     _record_progress(config, combinations)
-    clock = _Clock(sum(trial.config.num_train_epochs for trial in pending))
+    began, num_done, num_epochs = time.monotonic(), 0.0, sum(trial.config.num_train_epochs for trial in pending)
     for trial in pending:
-        name = os.path.basename(trial.config.output_dir)
-        logging.info("run %d of %d%s: %s", trials.index(trial) + 1, len(trials), clock.time_left(), name)
+        name, left = os.path.basename(trial.config.output_dir), ""
+        if num_done:  # the time of a run is proportional to its epochs
+            seconds = (time.monotonic() - began) / num_done * (num_epochs - num_done)
+            left = f", {format_seconds(seconds)} left"
+        logging.info("run %d of %d%s: %s", trials.index(trial) + 1, len(trials), left, name)
         trial.run(name)
         logging.info("%s = %.*f", trial.metric, _DECIMALS, trial.score)
-        clock.add(trial.config.num_train_epochs)
+        num_done += trial.config.num_train_epochs
         _record_progress(config, combinations)
     sys.stdout.write(format_table(_rows(combinations)))
     sys.stdout.write(f"best on dev: {_best(combinations).description}\n")
@@ -187,24 +190,6 @@ def _parse_list(config: SweepConfig, name: str, kind: Callable[[str], Any]) -> l
 
 def _show(value: float) -> str:
     return f"{value:g}"
-
-
-class _Clock:
-    """Estimator of the remaining time; assumes that a run's time is proportional to its epochs."""
-
-    def __init__(self, num_epochs: float):
-        self._num_epochs = num_epochs
-        self._num_done = 0.0
-        self._began = time.monotonic()
-
-    def add(self, num_epochs: float) -> None:
-        self._num_done += num_epochs
-
-    def time_left(self) -> str:
-        if not self._num_done:
-            return ""
-        seconds = (time.monotonic() - self._began) / self._num_done * (self._num_epochs - self._num_done)
-        return f", {format_seconds(seconds)} left"
 
 
 def _record_progress(config: SweepConfig, combinations: Sequence[_Combination]) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.shared.text_options import check_model
+from official_bert.commands.shared.text_options import check_model, note_long
 from official_bert.options.command import Command
 from official_bert.options.groups import SentenceOptions
 from official_bert.options.option import option, options
@@ -65,10 +65,7 @@ def run(config: WordVectorConfig) -> None:
     settings = VectorSettings(config.layer_indices, max_seq_length=config.max_seq_length)
     encoder = load_text_encoder(config, bert_config, tokenizer, settings)
     occurrences = list(find_occurrences(config.word, sentences, encoder))
-    if encoder.num_long:
-        logging.info(
-            "%d sentences have more than %d wordpieces and were truncated", encoder.num_long, config.max_seq_length
-        )
+    note_long(encoder.num_long, "sentences", config.max_seq_length)
     without = sorted({each.line for each in sentences} - {each.sentence.line for each in occurrences})
     if len(occurrences) < 2:
         raise UserError(

@@ -108,9 +108,9 @@ class TextFileOptions(Options):
 class OutputTableOptions(Options):
     """Flags of the commands that write a table."""
 
-    output_file: str | None = option(None, "File to write.", group="output", required=True, is_path=True)
+    output_file: str | None = option(None, "File to write.", required=True, is_path=True)
     output_format: str = option(
-        "tsv", "tsv: a table with a header; jsonl: one JSON object per row.", group="output", choices=("tsv", "jsonl")
+        "tsv", "tsv: a table with a header; jsonl: one JSON object per row.", choices=("tsv", "jsonl")
     )
 
 

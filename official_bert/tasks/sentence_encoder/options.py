@@ -25,64 +25,44 @@ TASK_NAMES = (*PUBLISHED, "custom")
 _NEED_SCORES = ("cosine", "cosent", "distillation")
 
 
-@options(group="training")
+@options(group="input")
 class SentenceEncoderConfig(VectorOptions, EvaluationOptions, FinetuningOptions):
     task: ClassVar[str] = "sentence_encoder"
     known_poolings: ClassVar[Sequence[str]] = (*POOLINGS, "bm25")
 
     data_dir: str | None = option(
-        None, "Folder with the files of the data set.", group="input", required=True, is_path=True, affects="data"
+        None, "Folder with the files of the data set.", required=True, is_path=True, affects="data"
     )
     task_name: str = option(
-        "custom",
-        f"Data set: {', '.join(TASK_NAMES[:-1])}, or custom.",
-        group="input",
-        choices=TASK_NAMES,
-        affects="data",
+        "custom", f"Data set: {', '.join(TASK_NAMES[:-1])}, or custom.", choices=TASK_NAMES, affects="data"
     )
-    train_file: str | None = option(
-        None, "Custom: training file in --data_dir.", group="input", is_path=True, affects="data"
-    )
-    eval_file: str | None = option(
-        None, "Custom: evaluation file in --data_dir.", group="input", is_path=True, affects="data"
-    )
+    train_file: str | None = option(None, "Custom: training file in --data_dir.", is_path=True, affects="data")
+    eval_file: str | None = option(None, "Custom: evaluation file in --data_dir.", is_path=True, affects="data")
     predict_file: str | None = option(
-        None,
-        "Custom: file in --data_dir with the texts to compute vectors of.",
-        group="input",
-        is_path=True,
-        affects="data",
+        None, "Custom: file in --data_dir with the texts to compute vectors of.", is_path=True, affects="data"
     )
     text_columns: str | None = option(
         None,
         "Custom: comma-separated names or numbers (from 0) of the text columns: one for texts with a class; two for "
         "an anchor and its positive or for scored pairs; three or more for an anchor, its positive and hard negatives.",
-        group="input",
         affects="data",
     )
     score_columns: str | None = option(
         None,
         "Custom: comma-separated score columns: one for pairs or, with --loss=distillation, one for each text after "
         "the anchor.",
-        group="input",
         affects="data",
     )
     label_column: str | None = option(
-        None,
-        "Custom: column of the class: that of each text or, with --loss=softmax, of each pair.",
-        group="input",
-        affects="data",
+        None, "Custom: column of the class: that of each text or, with --loss=softmax, of each pair.", affects="data"
     )
     max_score: float = option(
         1.0,
         "Custom: highest possible score; scores are divided by it to compare them with cosine similarities.",
-        group="input",
         minimum=1e-6,
         affects="data",
     )
-    has_header: bool = option(
-        True, "Custom: the first row of each TSV or CSV file names the columns.", group="input", affects="data"
-    )
+    has_header: bool = option(True, "Custom: the first row of each TSV or CSV file names the columns.", affects="data")
     query_prefix: str = option("", "Prefix of every anchor, such as 'query: '.", group="text", affects="model")
     passage_prefix: str = option("", "Prefix of all other texts, such as 'passage: '.", group="text", affects="model")
     max_seq_length: int = option(
@@ -115,6 +95,7 @@ class SentenceEncoderConfig(VectorOptions, EvaluationOptions, FinetuningOptions)
         "for more scores, softmax for pairs with classes, otherwise contrastive.",
         choices=tuple(LOSSES),
         affects="learning",
+        group="training",
     )
     temperature: float = option(
         0.05,
@@ -123,16 +104,21 @@ class SentenceEncoderConfig(VectorOptions, EvaluationOptions, FinetuningOptions)
         minimum=1e-4,
         maximum=1000,
         affects="learning",
+        group="training",
     )
     symmetric: bool = option(
-        False, "For --loss=contrastive: also pick the anchor of each positive from all anchors.", affects="learning"
+        False,
+        "For --loss=contrastive: also pick the anchor of each positive from all anchors.",
+        affects="learning",
+        group="training",
     )
-    margin: float = option(1.0, "Margin of --loss=triplet.", minimum=0, affects="learning")
+    margin: float = option(1.0, "Margin of --loss=triplet.", minimum=0, affects="learning", group="training")
     matryoshka_sizes: str | None = option(
         None,
         "Comma-separated vector sizes: the loss is also computed on vectors truncated to each size, so that "
         "the trained model's vectors can be truncated to them.",
         affects="learning",
+        group="training",
     )
     retrieval_dir: str | None = option(
         None,

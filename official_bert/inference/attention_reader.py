@@ -77,7 +77,6 @@ def attribute(servable: Servable, inputs: Inputs, word_starts: Sequence[int]) ->
 
 
 def _of_classifier(servable: ClassificationServable, inputs: Inputs, _: Sequence[int]) -> tuple[str, Score]:
-    """Return the predicted label or number, and its score."""
     outputs = servable.predict(inputs)
     if "scores" in outputs:
         return f"{outputs['scores'].numpy()[0]:.4g}", lambda outputs: outputs["scores"][0]
@@ -88,7 +87,6 @@ def _of_classifier(servable: ClassificationServable, inputs: Inputs, _: Sequence
 
 
 def _of_answer(servable: QuestionAnsweringServable, inputs: Inputs, _: Sequence[int]) -> tuple[str, Score]:
-    """Return the best span of the second text, and its score."""
     outputs = servable.predict(inputs)
     starts, ends = (outputs[name].numpy()[0] for name in ("start_logits", "end_logits"))
     is_context = inputs["segment_ids"][0] == inputs["segment_ids"].max()
@@ -250,7 +248,6 @@ class AttentionReader:
         return wordpieces
 
     def _predictions(self, inputs: dict[str, np.ndarray]) -> list[list[FilledMask] | None]:
-        """Mask each wordpiece in turn, int32 [1, S], and predict it."""
         ids = inputs["input_ids"][0]
         is_special = np.isin(ids, [self._tokenizer.cls_id, self._tokenizer.sep_id])
         positions = np.flatnonzero(~is_special)

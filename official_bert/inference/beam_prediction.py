@@ -31,8 +31,6 @@ NUM_INPUTS, NUM_MODELS = "inputs", "models"  # names of the counters
 
 
 class InputFile(NamedTuple):
-    """A file to read."""
-
     number: int  # its index among the inputs
     name: str  # its name in the results
     path: str  # the path that workers open
@@ -47,8 +45,6 @@ class TextFormat(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Consecutive texts or records of a file."""
-
     file_number: int  # number of the file
     file_name: str  # name of the file
     first: int  # index of the first text or record
@@ -56,8 +52,6 @@ class Block(NamedTuple):
 
 
 class PredictionSettings(NamedTuple):
-    """Settings for the predictions."""
-
     model_dir: str  # the model, see `Predictor`
     # pooling of the vectors, see `Predictor.embed`; None for predictions, or a sentence encoder's own vectors
     pooling: str | None
@@ -70,12 +64,10 @@ class Predict(beam.PTransform):
     """Root transform that predicts files and writes the results; returns the paths of the shards."""
 
     def __init__(self, inputs: Sequence[InputFile], settings: PredictionSettings, output_files: Sequence[str]):
-        """Store the arguments; nothing is read yet."""
         super().__init__()
         self._inputs, self._settings, self._output_files = list(inputs), settings, list(output_files)
 
     def expand(self, pipeline):
-        """Add the steps to the pipeline."""
         return (
             pipeline
             | "list the files" >> beam.Create(self._inputs, reshuffle=False)

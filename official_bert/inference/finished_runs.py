@@ -257,7 +257,6 @@ def _is_encoder(folder: str) -> bool:
 
 
 def load_exported(folder: str) -> tuple[Any, TaskRow, list[str]]:
-    """Load a version of an exported model."""
     export = load_version(folder)
     predict = export.signatures.get(TEXT)
     if predict:

@@ -32,8 +32,6 @@ class AnchoredPair(NamedTuple):
 
 
 class NegativeRule(NamedTuple):
-    """Rules for selecting negatives."""
-
     num_negatives: int = 1  # number of negatives per pair
     range_min: int = 0  # number of nearest passages to skip
     range_max: int = 100  # number of nearest passages to consider, including skipped ones
@@ -131,8 +129,6 @@ def _key(text: str) -> str:
 
 
 class ScoredPair(NamedTuple):
-    """Two sentences and their similarity score."""
-
     score: float  # higher for more similar sentences
     texts: tuple[TextOrPair, TextOrPair]  # the two sentences
 
@@ -229,8 +225,6 @@ def correlations(
 
 
 class Occurrence(NamedTuple):
-    """A word in a sentence."""
-
     sentence: Sentence  # the sentence
     vector: np.ndarray  # float32 [D], the mean over the word's wordpieces and the chosen layers
 

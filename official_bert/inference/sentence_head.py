@@ -31,12 +31,10 @@ class SentenceHead:
     """
 
     def __init__(self, folder: str, encoder: BertEncoder):
-        """Store the arguments; nothing is read yet."""
         self._folder, self._encoder = folder, encoder
 
     @functools.cached_property
     def model(self) -> SentenceModel:
-        """The encoder with this head."""
         poolings, folders = read_modules(self._folder)
         width, layers = self._encoder.config.hidden_size * len(poolings), []
         for folder in folders:
@@ -55,7 +53,6 @@ class SentenceHead:
 
     @functools.cached_property
     def prompts(self) -> Prompts:
-        """The prefixes of texts."""
         return read_prompts(self._folder)
 
     @property
@@ -72,7 +69,6 @@ class RunHead(SentenceHead):
     """The head of a run of `run_sentence_encoder`."""
 
     def __init__(self, checkpoint: str, run: RunConfig, encoder: BertEncoder):
-        """Store the arguments; nothing is read yet."""
         super().__init__(os.path.dirname(run.path), encoder)
         self._checkpoint, self._run = checkpoint, run
 
@@ -82,19 +78,16 @@ class RunHead(SentenceHead):
 
     @functools.cached_property
     def model(self) -> SentenceModel:
-        """See `SentenceHead`."""
         model = SentenceModel(self._encoder, **self._config.model_options)
         load(open_checkpoint(self._checkpoint, "init_checkpoint"), model.head_weights)
         return model
 
     @property
     def max_seq_length(self) -> int:
-        """See `SentenceHead`."""
         return self._config.max_seq_length
 
     @property
     def prompts(self) -> Prompts:
-        """See `SentenceHead`."""
         return Prompts(self._config.prompts, self._config.query_prefix)
 
 
@@ -108,8 +101,6 @@ def find_head(path: str, encoder: BertEncoder) -> SentenceHead | None:
 
 
 class _Dense(NamedTuple):
-    """A dense layer."""
-
     weight: np.ndarray  # float32 [out, in]
     bias: np.ndarray  # float32 [out]
     activation: str  # its name in Keras

@@ -43,14 +43,10 @@ class NeighbourGraph:
     """A graph over unit vectors; both may be memory-mapped."""
 
     def __init__(self, vectors: np.ndarray, graph: "Index"):
-        """Combine the vectors with their graph; see `neighbour_graph`."""
         self._vectors, self._graph = vectors, graph
 
     def nearest(self, queries: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Find nearly all of the vectors with the largest cosine similarity to each query.
-
-        Arguments and results are those of `metrics.retrieval.nearest`.
-        """
+        """Find nearly all of what `metrics.retrieval.nearest` finds."""
         from faiss import SearchParametersHNSW
 
         number = min(max(2 * top_k, _LEAST_CANDIDATES), len(self._vectors))
@@ -70,11 +66,7 @@ class NeighbourGraph:
 def neighbour_graph(
     folder: str, vectors: np.ndarray, provenance: Mapping[str, Any], report: Callable[[int], None]
 ) -> NeighbourGraph:
-    """Memory-map the graph of vectors; build it first if it is missing, damaged or was built from other vectors.
-
-    Args:
-      vectors: float32 [N, D], of length 1 up to rounding.
-    """
+    """Memory-map the graph of unit vectors; build it first if it is missing, damaged or was built from others."""
     require("faiss", extra="search")
     import faiss
 
@@ -100,8 +92,6 @@ def neighbour_graph(
 
 
 class Sentence(NamedTuple):
-    """A sentence of a file."""
-
     line: int  # its number in the file, from 1
     text: TextOrPair  # the sentence, or a pair of sentences
 
@@ -128,35 +118,22 @@ def sentence_ids(tokenizer: Tokenizer, text: TextOrPair, max_seq_length: int) ->
 
 
 def sentence_weights(texts: Iterable[TextOrPair], encoder: TextEncoder) -> Bm25Weights:
-    """Compute the BM25 weights of the wordpieces of sentences."""
     tokenizer, max_seq_length = encoder.tokenizer, encoder.settings.max_seq_length
     return Bm25Weights.fit((sentence_ids(tokenizer, text, max_seq_length) for text in texts), len(tokenizer))
 
 
 def sentence_vectors(texts: Iterable[TextOrPair], encoder: TextEncoder) -> Iterator[np.ndarray]:
-    """Compute one vector per sentence: the mean of its pooled vectors over the chosen layers.
-
-    Yields:
-      float32 [D], normalized to length 1; zeros for a text without wordpieces to pool.
-    """
+    """Yield one unit vector per sentence, the mean of its pooled vectors over the layers; zeros without wordpieces."""
     for features in encoder.features(texts):
         yield normalized(features.vectors.mean(axis=0, dtype=np.float64)).astype(np.float32)
 
 
 class SentenceIndex:
-    """A folder of vectors."""
-
     def __init__(self, folder: str, provenance: Mapping[str, Any]):
-        """Store the arguments; nothing is read yet.
-
-        Args:
-          provenance: everything that determines the vectors, for a `Manifest`.
-        """
-        self._folder, self._provenance = folder, provenance
+        self._folder, self._provenance = folder, provenance  # for a `Manifest`: everything that determines the vectors
         self._manifest_path = self.path(_MANIFEST)
 
     def path(self, name: str) -> str:
-        """Return the path of a file of the folder."""
         return os.path.join(self._folder, name)
 
     def open(self) -> np.ndarray | None:
@@ -177,11 +154,7 @@ class SentenceIndex:
         report: Callable[[int], None],
         more: Mapping[str, Callable[[], Mapping[str, Any]]],
     ) -> None:
-        """Write the vectors, float32 [D] each, then other arrays, then the manifest that marks all as complete.
-
-        Args:
-          more: functions that return the arrays of NPZ files, by file name.
-        """
+        """Write the vectors, float32 [D] each, then more NPZ files, then the manifest that marks all as complete."""
         writing.make_folders(self._folder)
         writing.remove(self._manifest_path)
         layout = FeatureLayout(layers=(0,), width=width, is_pooled=True)
@@ -206,7 +179,6 @@ class SentenceSearch:
         *,
         is_approximate: bool = False,
     ):
-        """Compute the vectors, unless the index has them."""
         # each sentence with its line numbers; duplicates share a vector and rank alike
         self.lines: dict[TextOrPair, list[int]] = {}
         for line, text in sentences:

@@ -125,8 +125,6 @@ def _batches(order: Sequence[int], sequences: Sequence[JoinedSequence], max_toke
 
 
 class VectorSettings(NamedTuple):
-    """Settings for the vectors of a text."""
-
     # the K layers; 0 is the first, -1 the last, and "embeddings" the input of the first
     layers: Sequence[int | str] = (-1,)
     # "none" for the vectors of all wordpieces. For one vector per layer: "cls", "mean", "max"; or without [CLS]
@@ -152,8 +150,6 @@ class VectorSettings(NamedTuple):
 
 
 class _EncodedText(NamedTuple):
-    """A text converted to model inputs."""
-
     input_ids: list[int]  # ids of the whole text
     windows: list[JoinedSequence]  # one sequence, or the windows of a long text
     positions: list[np.ndarray]  # for each window, the indices of its ids in `input_ids`
@@ -162,13 +158,7 @@ class _EncodedText(NamedTuple):
 class TextEncoder:
     """An encoder of texts, which keeps their order and one pool of them in memory.
 
-    Attributes:
-      encoder: the encoder.
-      tokenizer: the tokenizer.
-      settings: the settings of the vectors.
-      num_texts: number of texts encoded so far.
-      num_wordpieces: number of their wordpieces, including [CLS] and [SEP].
-      num_long: number of texts that were truncated or split into windows.
+    It counts the texts encoded so far, their wordpieces with [CLS] and [SEP], and those that were too long.
     """
 
     def __init__(
@@ -183,7 +173,6 @@ class TextEncoder:
         bm25: Bm25Weights | None = None,
         head: SentenceHead | None = None,
     ):
-        """Store the arguments; nothing is computed yet."""
         self.encoder, self.tokenizer, self.settings = encoder, tokenizer, settings or VectorSettings()
         self.head, self._poolings, self._prompt = head, self.settings.poolings, ""
         if self.settings.pooling == MODEL:
@@ -216,7 +205,6 @@ class TextEncoder:
 
     @property
     def width(self) -> int:
-        """D, the size of a vector."""
         return self.head.model.width if self.settings.pooling == MODEL else self.encoder.config.hidden_size
 
     @property
@@ -388,7 +376,6 @@ def load_text_encoder(
     *,
     use_one_hot_embeddings: bool = False,
 ) -> TextEncoder:
-    """Load the encoder onto its devices."""
     strategy = create_strategy(options, allows_workers=False)
     with strategy.scope():
         encoder = create_encoder(bert_config, inference_options(options, use_one_hot_embeddings=use_one_hot_embeddings))

@@ -20,22 +20,17 @@ _POOLED_BATCHES = 64  # number of batches whose sequences are read before those 
 
 
 class WordScore(NamedTuple):
-    """A word of a text with its score."""
-
     word: str  # the word as in the text
     num_wordpieces: int  # number of its wordpieces
     log_likelihood: float  # the sum of their log probabilities, each given the rest of the text
 
 
 class TextScore(NamedTuple):
-    """The scores of the words of a text."""
-
     sentence: Sentence  # the text
     words: list[WordScore]  # its words; of a pair, those of both texts
 
     @property
     def num_wordpieces(self) -> int:
-        """Number of wordpieces that were scored."""
         return sum(word.num_wordpieces for word in self.words)
 
     @property
@@ -78,7 +73,6 @@ class TextScorer:
         *,
         scores_pairs: bool = False,
     ):
-        """Load the model onto its devices."""
         self._tokenizer, self._specials, self._options = tokenizer, tokenizer.specials, options
         strategy = create_strategy(options, allows_workers=False)
         with strategy.scope():

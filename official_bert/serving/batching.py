@@ -129,7 +129,6 @@ class Batcher:
             yield {name: values[rows] for name, values in inputs.items()}, size, work, 0
 
     def _parts_by_positions(self, inputs: Arrays, lengths: np.ndarray) -> Iterator[tuple[Arrays, int, int, int]]:
-        """Divide rows that are sorted by length."""
         starts = [0]
         for row, length in enumerate(lengths.tolist()):
             if row > starts[-1] and (row + 1 - starts[-1]) * length > self._most_work:

@@ -76,15 +76,12 @@ class _UnknownModelError(_FieldError):
 
 
 class _Protocol(NamedTuple):
-    """The error responses of an API."""
-
     # HTTP status and error type for each class of exceptions; the first match is used
     statuses: Mapping[type[Exception], tuple[int, str]]
     # creates the response body from the exception, its message and its error type
     body: Callable[[Exception, str, str], dict[str, Any]]
 
     def refuse(self, error: Exception) -> Response:
-        """Return the response to a failed request."""
         message = error.detail if isinstance(error, HTTPException) else str(error)
         is_overload = isinstance(error, HTTPException) and error.status_code == 503
         shown = QueueFullError() if is_overload else error

@@ -34,11 +34,7 @@ class ServedLayout(UnpaddedLayout):
         return tf.gather(x, indices)
 
     def places_of_heads(self, num_projections: int) -> tf.Tensor:
-        """Locate the heads of several projections of each position, which are adjacent per token.
-
-        Returns:
-          int32 [projections, B, n, A], indices into the T * projections * n heads of all tokens.
-        """
+        """Locate the heads of each position among the T * projections * n of all: int32 [projections, B, n, A]."""
         num_heads = self.split.shape[1]
         heads = tf.reshape(tf.range(num_projections * num_heads), [num_projections, 1, num_heads, 1])
         tokens = self.tokens[:, tf.newaxis, : tf.shape(self.split)[2]]
@@ -70,14 +66,9 @@ class ExportStack:
 
     It holds copies of the weights, in four variables because each variable adds time to every request. With bfloat16
     weights, products are also in bfloat16, and sums in float32.
-
-    Attributes:
-      num_heads: n.
-      project: see `TransformerStack`.
     """
 
     def __init__(self, stack: TransformerStack, num_parts: int):
-        """Copy the weights."""
         self.num_heads, self.project = stack.num_heads // num_parts, stack.project
         self._num_parts = num_parts
         layers = list(dict.fromkeys(stack.layers))

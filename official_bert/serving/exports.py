@@ -77,7 +77,6 @@ _MOST_BYTES = 1 << 31  # of weights, the limit of protocol buffers
 
 
 def prediction_log(model_name: str, signature_name: str, inputs: Mapping[str, tf.Tensor]) -> bytes:
-    """Serialize a request."""
     specification = delimited(_FIRST, model_name.encode()) + delimited(_THIRD, signature_name.encode())
     entries = [
         delimited(_FIRST, name.encode()) + delimited(_SECOND, tf.make_tensor_proto(values.numpy()).SerializeToString())

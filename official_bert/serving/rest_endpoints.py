@@ -36,21 +36,21 @@ _BATCH_POSITIONS = Histogram(
 _OTHER, _WRONG_METHOD, _CLIENT_LEFT = "other", 405, 499
 
 
-class RequestLimits:
-    """ASGI middleware: reading more than `MOST_BYTES` of a request raises an HTTPException, 413.
+class _Requests:
+    """ASGI middleware that limits, counts and measures the requests of an application.
 
-    It raises 503 while too many large requests are held. Exceptions of the application are converted to responses.
+    Reading more than `MOST_BYTES` of a request raises an HTTPException, 413; while too many large requests are held,
+    503. Exceptions of the application are converted to responses.
     """
 
     def __init__(self, app: ASGIApp):
-        """Wrap an application."""
         self._app, self._num_held = app, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        num_bytes, has_begun = 0, False
+        num_bytes, status, start = 0, None, time.perf_counter()
 
         async def receive_some() -> Message:
             nonlocal num_bytes
@@ -64,23 +64,29 @@ class RequestLimits:
             return message
 
         async def send_some(message: Message) -> None:
-            nonlocal has_begun
-            has_begun = True
+            nonlocal status
+            status = message.get("status", status)
             await send(message)
 
         try:
             if max(map(len, scope["path"].split("/"))) > _MOST_IN_A_NAME:
-                await JSONResponse({"error": "there is nothing at this address"}, 404)(scope, receive, send)
+                await JSONResponse({"error": "there is nothing at this address"}, 404)(scope, receive, send_some)
             else:
                 await self._app(scope, receive_some, send_some)
         except ClientDisconnect:
             pass
         except Exception:
             logging.getLogger("absl").exception("a request could not be answered")
-            if not has_begun:
-                await JSONResponse({"error": "the server failed; its log says why"}, 500)(scope, receive, send)
+            if status is None:
+                await JSONResponse({"error": "the server failed; its log says why"}, 500)(scope, receive, send_some)
         finally:
             self._num_held -= _held(num_bytes)
+            status = status or _CLIENT_LEFT
+            # Clients must not be able to create labels with arbitrary paths or methods.
+            path = _template(scope) if "endpoint" in scope else _OTHER
+            method = scope["method"] if path != _OTHER and status != _WRONG_METHOD else _OTHER
+            _SECONDS.labels(method, path).observe(time.perf_counter() - start)
+            _REQUESTS.labels(method, path, status).inc()
 
 
 def _held(num_bytes: int) -> int:
@@ -89,43 +95,12 @@ def _held(num_bytes: int) -> int:
 
 
 class BatchMetrics(BatchObserver):
-    """Metrics of all batches of the process."""
-
     def wait(self, change: int) -> None:
-        """Update the number of waiting examples."""
         _QUEUE.inc(change)
 
     def compute(self, num_examples: int, num_positions: int) -> None:
         _BATCH_EXAMPLES.observe(num_examples)
         _BATCH_POSITIONS.observe(num_positions)
-
-
-class RequestMetrics:
-    """ASGI middleware that counts requests by status and measures their duration."""
-
-    def __init__(self, app: ASGIApp):
-        """Wrap an application."""
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        status, start = _CLIENT_LEFT, time.perf_counter()
-
-        async def send_some(message: Message) -> None:
-            nonlocal status
-            status = message.get("status", status)
-            await send(message)
-
-        try:
-            await self._app(scope, receive, send_some)
-        finally:
-            # Clients must not be able to create labels with arbitrary paths or methods.
-            path = _template(scope) if "endpoint" in scope else _OTHER
-            method = scope["method"] if path != _OTHER and status != _WRONG_METHOD else _OTHER
-            _SECONDS.labels(method, path).observe(time.perf_counter() - start)
-            _REQUESTS.labels(method, path, status).inc()
 
 
 def _template(scope: Scope) -> str:
@@ -139,20 +114,12 @@ def _template(scope: Scope) -> str:
     return "/".join(map(named, scope["path"].split("/")))
 
 
-def add_metrics(app: Starlette) -> None:
-    """Record metrics of an application's requests, and add the endpoint `/metrics`."""
-
-    async def metrics(request: Request) -> Response:
-        encode, content_type = exposition.choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(REGISTRY), headers={"content-type": content_type})
-
-    app.add_route("/metrics", metrics, methods=["GET"])
-    app.add_middleware(RequestMetrics)
+async def _metrics(request: Request) -> Response:
+    encode, content_type = exposition.choose_encoder(request.headers.get("accept", ""))
+    return Response(encode(REGISTRY), headers={"content-type": content_type})
 
 
 class RestModel(Protocol):
-    """A model behind these URLs."""
-
     name: str  # name of the model in URLs
     served: ServedModel  # the served versions
 
@@ -195,8 +162,8 @@ def add_endpoints(app: Starlette, served: Callable[[], RestModel]) -> None:
         app.add_route(path, status, methods=["GET"])
         app.add_route(f"{path}/metadata", metadata, methods=["GET"])
     add_embedding_endpoints(app, lambda: (served().name, served().served.version))
-    app.add_middleware(RequestLimits)
-    add_metrics(app)
+    app.add_route("/metrics", _metrics, methods=["GET"])
+    app.add_middleware(_Requests)
     app.add_exception_handler(HTTPException, _answer_http_error)
 
 

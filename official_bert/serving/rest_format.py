@@ -29,8 +29,6 @@ class NamesError(RequestError):
 
 
 class InputType(NamedTuple):
-    """Specification of an input of a signature."""
-
     dtype: np.dtype  # the type; object for strings
     rank: int  # number of dimensions
 
@@ -105,7 +103,6 @@ def quoted(value: str) -> str:
 
 
 def quoted_names(names: Iterable[str]) -> str:
-    """Format several values."""
     return format_names(name if len(name) <= _MOST_SHOWN else f"{name[:_MOST_SHOWN]}..." for name in sorted(names))
 
 
@@ -118,7 +115,6 @@ def check_size(name: str, rank: int, expected_rank: int, num_examples: int, most
 
 
 def check_names(inputs: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """Raise a RequestError unless the inputs have the signature's names."""
     if set(inputs) != set(expected):
         raise NamesError(
             f"the signature reads {format_names(sorted(expected))}, but the request has {quoted_names(inputs)}"
@@ -139,7 +135,6 @@ def answer_body(outputs: Mapping[str, np.ndarray], is_in_rows: bool) -> bytes:
 
 
 def as_integers(name: str, values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Convert integers to another type."""
     if values.size and values.dtype.kind not in "iu":
         raise _not_whole(name)
     limits = np.iinfo(dtype)
@@ -187,7 +182,6 @@ def _array(name: str, value: Any, input_type: InputType, most_examples: int) -> 
 
 
 def integer_array(name: str, values: Any, rank: int, dtype: np.dtype) -> np.ndarray:
-    """Create an array from nested lists of integers."""
     if not _are_whole(values, rank):  # NumPy would pad all strings to the longest
         raise _not_whole(name)
     try:

@@ -26,20 +26,11 @@ SERVING_DEFAULT, SERVING_INT64, EXAMPLES, TEXT, TOKENIZE = SIGNATURES
 
 
 class Servable(tf.Module):
-    """A trained model that reads texts; subclasses define the texts and predictions.
+    """A trained model that reads texts; subclasses define the texts and predictions."""
 
-    Attributes:
-      task: task name, a key of the task registry.
-      text_names: names of an example's texts, the inputs of the signatures `text` and `tokenize`.
-      takes_one_text: whether `Predictor` accepts only the first text of two.
-      max_seq_length: positions per sequence.
-      text_settings: text preprocessing settings.
-      vocabulary: the tokenizer's vocabulary.
-    """
-
-    task: str
-    text_names: tuple[str, ...]
-    takes_one_text = False
+    task: str  # a key of the task registry
+    text_names: tuple[str, ...]  # names of an example's texts, the inputs of the signatures `text` and `tokenize`
+    takes_one_text = False  # whether `Predictor` accepts only the first text of two
 
     def __init__(self, model: keras.Model, config: BertConfig, tokenizer: Tokenizer, *, max_seq_length: int, name: str):
         """Combine a model with its tokenizer.
@@ -47,13 +38,7 @@ class Servable(tf.Module):
         Args:
           model: its current weights are used when signatures are called or saved; after `use_export_stack`, its layers'
             weights are those at the time of that call.
-          config: the model's architecture.
-          tokenizer: the tokenizer that the model was trained with.
           max_seq_length: positions per sequence, also for the signature `examples`.
-          name: module name.
-
-        Raises:
-          UserError: the vocabulary lacks a special token, or is larger than the model's.
         """
         super().__init__(name=name)
         config.check_vocabulary(tokenizer.vocabulary, "the model")
@@ -83,7 +68,6 @@ class Servable(tf.Module):
 
     @property
     def encoder(self) -> BertEncoder:
-        """The model's encoder."""
         return self._encoder()
 
     @property
@@ -104,11 +88,7 @@ class Servable(tf.Module):
         return self._predict(self.tokenize(**texts))
 
     def use_export_stack(self, num_parts: int) -> None:
-        """Use an `ExportStack` in signatures created afterwards.
-
-        Args:
-          num_parts: number of parts per layer; see `parts.export_parts`.
-        """
+        """Use an `ExportStack` of so many parts per layer in signatures created afterwards."""
         encoder, run_model = self._encoder(), self._run_model
         stack = ExportStack(encoder.transformer, num_parts)
 
@@ -156,14 +136,7 @@ class Servable(tf.Module):
         return {name: value for name, value in self.predict(inputs).items() if value.dtype != tf.string}
 
     def numeric_signature(self, num_examples: int | None) -> tuple[Callable[..., Tensors], tf.Module]:
-        """Trace `numbers`.
-
-        Args:
-          num_examples: B of its inputs, int32 [B, S]; None for any.
-
-        Returns:
-          The concrete function, and an object that holds only the weights that it needs.
-        """
+        """Trace `numbers` for a B, or any; return the function, and an object that holds only the weights it needs."""
         ids = {name: tf.TensorSpec([num_examples, None], tf.int32, name=name) for name in IDS_SCHEMA.names}
         function = tf.function(lambda **inputs: self.numbers(inputs), autograph=False).get_concrete_function(**ids)
         weights = tf.Module()
@@ -211,7 +184,12 @@ class Servable(tf.Module):
             checks.append(
                 tf.debugging.Assert(
                     tf.reduce_all((values >= 0) & (values < limits[name].below)),
-                    [f"{name} must be from 0 to {limits[name].below - 1}, but is from", *_range(values)],
+                    [
+                        f"{name} must be from 0 to {limits[name].below - 1}, but is from",
+                        tf.reduce_min(values),
+                        "to",
+                        tf.reduce_max(values),
+                    ],
                 )
             )
             checks.append(
@@ -231,13 +209,9 @@ class WindowedServable(Servable):
         raise NotImplementedError
 
     def tokenize(self, **texts: tf.Tensor) -> Tensors:
-        """Convert texts to model inputs.
+        """Convert texts, string [B], to model inputs, int32 [B, maximum W, S], padded with 0.
 
-        Args:
-          **texts: string [B], UTF-8; the last ones have at most `MOST_BYTES` in total.
-
-        Returns:
-          input_ids, input_mask and segment_ids, int32 [B, maximum W, S], padded with 0.
+        The last texts have at most `MOST_BYTES` in total.
         """
         long = self.text_names[-1]
         num_examples = tf.size(texts[long], tf.int64)
@@ -287,10 +261,6 @@ def without_server_padding(inputs: Mapping[str, tf.Tensor], cls_id: int) -> Tens
     With `pad_variable_length_inputs`, it pads each tensor with the tensor's own first element: input_ids with [CLS],
     input_mask with 1. So `[CLS] a [SEP]` becomes `[CLS] a [SEP] [CLS] [CLS]`, all unmasked. No text ends in [CLS], so a
     trailing run of [CLS] is padding, except at a row's first position.
-
-    Args:
-      inputs: input_ids, input_mask and segment_ids, int32 [B, S].
-      cls_id: id of [CLS].
     """
     ids = inputs["input_ids"]
     is_cls = tf.cast(ids == cls_id, tf.int32)
@@ -317,10 +287,7 @@ def check_ranks(inputs: Tensors, *names: str) -> Tensors:
 
 
 def check_text_size(texts: tf.Tensor, name: str) -> tuple[tf.Tensor, tf.Tensor]:
-    """Fail for texts above the size limit.
-
-    Args:
-      texts: string [B], or the words of texts, string [B, words].
+    """Fail for texts, string [B], or their words, string [B, words], above the size limit.
 
     Returns:
       The texts, and their sizes in bytes, int32 [B].
@@ -343,12 +310,7 @@ def check_total_size(texts: tf.Tensor, name: str) -> tf.Tensor:
 
 
 def check_table_size(num_rows: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-    """Fail if padding rows of these lengths would create a table with too many cells.
-
-    Args:
-      num_rows: int64 [].
-      lengths: int64 [rows].
-    """
+    """Fail if padding rows of these lengths, int64 [rows], would create a table with too many cells."""
     longest = tf.reduce_max(tf.concat([lengths, [0]], axis=0))
     check = tf.debugging.Assert(
         num_rows * longest <= _MOST_CELLS,
@@ -360,7 +322,3 @@ def check_table_size(num_rows: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
     )
     with tf.control_dependencies([check]):
         return tf.identity(lengths)
-
-
-def _range(values: tf.Tensor) -> tuple[tf.Tensor, str, tf.Tensor]:
-    return tf.reduce_min(values), "to", tf.reduce_max(values)

@@ -26,8 +26,6 @@ from official_bert.serving.rest_format import (
     NamesError,
     RequestError,
     answer_body,
-    check_names,
-    check_size,
     quoted,
     read_request,
     request_arrays,
@@ -47,14 +45,9 @@ _OF_THE_GRAPH = ("Graph execution error", "Detected at node", "<stack traces", "
 
 
 class Signature:
-    """A signature of a loaded version.
-
-    Attributes:
-      name: the signature's name.
-    """
+    """A signature of a loaded version."""
 
     def __init__(self, name: str, function: Any):
-        """Wrap one of the `signatures` of the result of `tf.saved_model.load`."""
         self.name, self._function = name, function
         # the specification of each input
         self.inputs: dict[str, tf.TensorSpec] = dict(function.structured_input_signature[1])
@@ -72,35 +65,14 @@ class Signature:
         return all(None not in spec.shape[1:].as_list() for spec in self.outputs.values())
 
     def compute(self, inputs: Arrays) -> Arrays:
-        """Call the signature; blocks."""
         if self.name == EXAMPLES:
             _check_examples(inputs[EXAMPLES])
         outputs = self._function(**{name: tf.constant(values) for name, values in inputs.items()})
         return {name: outputs[name].numpy() for name in sorted(outputs)}  # a SavedModel does not preserve order
 
-    def check(self, inputs: Arrays, max_batch_size: int) -> None:
-        """Check a request as far as possible before it is joined with others."""
-        check_names(inputs, self.inputs)
-        sizes = set()
-        for name, spec in self.inputs.items():
-            values = inputs[name]
-            if values.dtype != spec.dtype.as_numpy_dtype:
-                raise RequestError(f"{name} must be of the type {spec.dtype.name}, but is {values.dtype.name}")
-            check_size(name, values.ndim, spec.shape.rank, len(values) if values.ndim else 0, max_batch_size)
-            sizes.add(len(values))
-        if len(sizes) > 1:
-            raise RequestError(f"{format_names(sorted(self.inputs))} must have the same number of examples")
-
 
 class ServedVersion:
-    """A loaded version.
-
-    Attributes:
-      number: the version's number.
-      folder: its folder.
-      settings: batching settings.
-      load_time: time of loading, in seconds since 1970.
-    """
+    """A loaded version, whose `load_time` is in seconds since 1970."""
 
     def __init__(
         self,
@@ -141,7 +113,6 @@ class ServedVersion:
                 self.signature(name).compute(inputs)
 
     def signature(self, name: str) -> Signature:
-        """Look up a signature."""
         if name not in self.signatures:
             raise RequestError(
                 f"there is no signature {quoted(name)}; the model has {format_names(sorted(self.signatures))}"
@@ -187,13 +158,13 @@ class ServedVersion:
         }
 
     async def predict(self, name: str, inputs: Arrays) -> Arrays:
-        """Handle a request to a signature."""
-        self.signature(name).check(inputs, self.settings.max_batch_size)
+        """Handle a request to a signature, with arrays of its names, types and ranks."""
+        if len(set(map(len, inputs.values()))) > 1:
+            raise RequestError(f"{format_names(sorted(inputs))} must have the same number of examples")
         return await self._computed(self._batchers[name], inputs)
 
     async def predict_ids(self, ids: Arrays) -> Arrays:
         """Compute ids that the signature `tokenize` returned, in batches filled by tokens."""
-        self.signature(SERVING_DEFAULT).check(ids, self.settings.max_batch_size)
         return await self._computed(self._ids_batcher, ids)
 
     async def _computed(self, batcher: Batcher, inputs: Arrays) -> Arrays:
@@ -213,7 +184,6 @@ class ServedModel:
         observer: BatchObserver = UNOBSERVED,
         poll_seconds: float = _POLL_SECONDS,
     ):
-        """Load the highest version."""
         self._export_dir, self._settings, self._observer = export_dir, settings, observer
         self._poll_seconds = poll_seconds
         self._executor = ThreadPoolExecutor(settings.num_batch_threads, thread_name_prefix="batch")
@@ -224,7 +194,6 @@ class ServedModel:
         self.version = self._load(highest_version(export_dir))  # the current version
 
     def start_watching(self) -> None:
-        """Start watching for other versions."""
         self._watcher.start()
 
     def close(self) -> None:

@@ -4,7 +4,6 @@ Texts are tokenized first, so that batches can be filled by tokens and the token
 """
 
 import asyncio
-import itertools
 import os
 import re
 import weakref
@@ -20,10 +19,11 @@ from official_bert.serving.servable import SERVING_DEFAULT, TOKENIZE
 from official_bert.serving.served_model import ServedVersion
 from official_bert.serving.versions import ASSETS_FOLDER, description
 from official_bert.tokenization import Tokenizer, load_tokenizer
+from official_bert.tokenization.sequences import join_texts
+from official_bert.tokenization.tokenizer import pad
 
 VECTORS = "vectors"
 _SCORES, _CLASSES = "scores", ("logits", "probabilities", "classes")
-_PROBE = "a " * (1 << 15)  # longer than the maximum of any model
 _PARTS = re.compile(r".{1,4000}\S{0,65536}", re.DOTALL)  # splits a text between words
 _SMALLEST_LENGTH = 1e-12  # avoids a division by zero when a vector is normalized
 _MOST_IDS = 1 << 31
@@ -46,24 +46,17 @@ class WrongModelError(RequestError):
 
 
 class Vectors(NamedTuple):
-    """The vectors of texts."""
-
     values: np.ndarray  # float32 [B, D]
     num_tokens: int  # total number of tokens that the model processed
 
 
 class ModelReading(NamedTuple):
-    """The input format of a served version."""
-
     text_names: Sequence[str]  # names of the text inputs of an example
     max_length: int  # maximum number of tokens of an example, including special tokens
-    before: Arrays  # arrays of the special tokens before a text, by input name
-    middle: Arrays  # value for each token of the text, by input name
-    after: Arrays  # arrays of the special tokens after the text, by input name
+    prefix: str  # the prefix of every text that comes without a prompt
+    prompts: Mapping[str, str]  # the prefixes that a request may choose, by name
     labels: Sequence[str]  # the classes of a classifier of pairs, in the order of its outputs; empty for others
-    tokenizer: Tokenizer | None  # a tokenizer that does not truncate; None if the version's files do not describe it
-    # the prefixes that a request may choose, by name, and by None the default; empty if unknown
-    prompts: Mapping[str | None, str]
+    tokenizer: Tokenizer  # a tokenizer that does not truncate
 
 
 _READINGS: weakref.WeakKeyDictionary[ServedVersion, ModelReading] = weakref.WeakKeyDictionary()
@@ -87,29 +80,24 @@ def _outputs(version: ServedVersion) -> dict[str, Any]:
 
 
 async def read_model(version: ServedVersion) -> ModelReading:
-    """Determine the input format of a version by tokenizing sample texts with it."""
     if version not in _READINGS:
         said = description(version.folder)
-        names = said.get("text_names") or sorted(version.signature(TOKENIZE).inputs)
-        ids = await _tokenize(version, names, [[text, *[""] * (len(names) - 1)] for text in ("", "a", _PROBE)])
-        empty, word, _ = (_of_row(ids, row) for row in range(3))
-        start = _common_length(empty["input_ids"], word["input_ids"])
+        if not said:
+            raise WrongModelError("the served model does not describe its texts; export it again")
         labels: Sequence[str] = ()
         if ranks_texts(version) and _SCORES not in _outputs(version):
-            outputs = await version.predict_ids({name: values[1:2] for name, values in ids.items()})
+            outputs = await version.predict_ids(await _tokenize(version, said["text_names"], [["a", ""]]))
             best_first = [name.decode() for name in outputs["classes"][0]]
             labels = best_first if outputs["probabilities"][0].argmax() == 0 else best_first[::-1]
         settings = {name: said[name] for name in TextSettings._fields if name in said}
         folder = os.path.join(version.folder, ASSETS_FOLDER)
         _READINGS[version] = ModelReading(
-            text_names=names,
-            max_length=ids["input_ids"].shape[1],
-            before={name: values[:start] for name, values in empty.items()},
-            middle={name: values[start] for name, values in word.items()},
-            after={name: values[start:] for name, values in empty.items()},
+            text_names=said["text_names"],
+            max_length=said["max_seq_length"],
+            prefix=said.get("prefix", ""),
+            prompts=said.get("prompts", {}),
             labels=labels,
-            tokenizer=await asyncio.to_thread(load_tokenizer, folder, **settings) if settings else None,
-            prompts={**said.get("prompts", {}), None: said["prefix"]} if "prefix" in said else {},
+            tokenizer=await asyncio.to_thread(load_tokenizer, folder, **settings),
         )
     return _READINGS[version]
 
@@ -124,7 +112,6 @@ async def embed(
     prompt_name: str | None = None,
     keeps_end: bool = False,
 ) -> Vectors:
-    """Compute the vectors of texts."""
     if vector_size(version) is None:
         raise WrongModelError("the served model has no vectors; it was not exported as a sentence encoder")
     _check_number(version, len(inputs))
@@ -134,7 +121,8 @@ async def embed(
     reading = await read_model(version)
     size = sum(map(len, inputs))
     if prompt_name is not None or keeps_end:
-        reading, inputs = await version.aside(size, lambda: _prompted(reading, inputs, prompt_name, keeps_end))
+        inputs = await version.aside(size, lambda: _prompted(reading, inputs, prompt_name, keeps_end))
+        reading = reading._replace(prefix="")
     if isinstance(inputs[0], str):
         ids = await _read_texts(version, reading, [[text] for text in inputs], truncate)
     else:
@@ -146,12 +134,10 @@ async def embed(
 
 
 async def relevance(version: ServedVersion, query: str, texts: Sequence[str], *, truncate: bool) -> np.ndarray:
-    """Compute the relevance of texts to a query.
+    """Compute the relevance of texts to a query, float32 [B].
 
-    Returns:
-      float32 [B]: the score of a model with one output; for a model with two classes, the difference of their logits,
-      whose sigmoid is the probability of the relevant class. That is the second class, unless the classes are named
-      "x" and "not_x".
+    It is the score of a model with one output; for a model with two classes, the difference of their logits, whose
+    sigmoid is the probability of the relevant class. That is the second class, unless they are named "x" and "not_x".
     """
     if not ranks_texts(version):
         raise WrongModelError(
@@ -180,23 +166,27 @@ async def _read_texts(
 ) -> Arrays:
     ids = await _tokenize(version, reading.text_names, rows)
     if not truncate:
-        num_added = len(reading.before["input_ids"]) + len(reading.after["input_ids"]) + len(rows[0]) - 1
+        room = _room(reading, is_pair=len(rows[0]) == 2)
         for number in np.flatnonzero(ids["input_mask"].sum(axis=1) >= reading.max_length).tolist():
-            texts, most = rows[number], reading.max_length - num_added
-            if await version.aside(sum(map(len, texts)), lambda t=texts, m=most: _are_longer(reading.tokenizer, t, m)):
+            texts = rows[number]
+            tokens = await version.aside(
+                sum(map(len, texts)), lambda texts=texts: [_tokens(reading.tokenizer, text, room) for text in texts]
+            )
+            if sum(map(len, tokens)) > room:
                 raise _too_long(number, reading.max_length)
     return ids
+
+
+def _room(reading: ModelReading, *, is_pair: bool = False) -> int:
+    """Return the number of tokens of texts that fit beside the special ones and the prefix."""
+    prefix = reading.tokenizer.encode(reading.prefix)
+    return max(reading.tokenizer.specials.room(reading.max_length, is_pair=is_pair) - len(prefix), 0)
 
 
 async def _tokenize(version: ServedVersion, names: Sequence[str], rows: Sequence[Sequence[str]]) -> Arrays:
     columns = zip(*([text.encode("utf-8", "ignore") for text in row] for row in rows), strict=True)
     inputs = {name: np.array(column, dtype=object) for name, column in zip(names, columns, strict=True)}
     return await version.predict(TOKENIZE, inputs)
-
-
-def _are_longer(tokenizer: Tokenizer | None, texts: Sequence[str], most: int) -> bool:
-    """Return True if the texts have more than `most` tokens in total."""
-    return tokenizer is None or sum(len(_tokens(tokenizer, text, most)) for text in texts) > most
 
 
 def _tokens(tokenizer: Tokenizer, text: str, most: int, keeps_end: bool = False) -> list[int]:
@@ -212,54 +202,35 @@ def _tokens(tokenizer: Tokenizer, text: str, most: int, keeps_end: bool = False)
 
 def _prompted(
     reading: ModelReading, inputs: Sequence[str] | Sequence[Sequence[int]], prompt_name: str | None, keeps_end: bool
-) -> tuple[ModelReading, list[list[int]]]:
-    """Return the token ids of inputs with their prompt, and an input format without the prompt."""
-    if reading.tokenizer is None or prompt_name not in reading.prompts:
-        if prompt_name is None:
-            raise RequestError("truncation_direction must be 'right', since this export does not record its prefix")
-        names = [name for name in reading.prompts if name is not None]
-        known = quoted_names(names) if names else "no prompts"
-        raise RequestError(f"the prompt_name {quoted(prompt_name)} is unknown; the model has {known}")
-    prompt, tokenizer = reading.prompts[prompt_name], reading.tokenizer
-    ids = [
+) -> list[list[int]]:
+    """Return the token ids of inputs with their prompt."""
+    prompt, tokenizer = reading.prefix, reading.tokenizer
+    if prompt_name is not None:
+        if prompt_name not in reading.prompts:
+            known = quoted_names(reading.prompts) if reading.prompts else "no prompts"
+            raise RequestError(f"the prompt_name {quoted(prompt_name)} is unknown; the model has {known}")
+        prompt = reading.prompts[prompt_name]
+    return [
         _tokens(tokenizer, prompt + text, reading.max_length, keeps_end)
         if isinstance(text, str)
         else [*tokenizer.encode(prompt), *text]
         for text in inputs
     ]
-    return reading._replace(before={name: values[:1] for name, values in reading.before.items()}), ids
 
 
 def _add_special_tokens(
     reading: ModelReading, inputs: Sequence[Sequence[int]], truncate: bool, keeps_end: bool
 ) -> Arrays:
-    most = reading.max_length - len(reading.before["input_ids"]) - len(reading.after["input_ids"])
-    rows = []
+    most, prefix, sequences = _room(reading), reading.tokenizer.encode(reading.prefix), []
     for number, tokens in enumerate(inputs):
         if len(tokens) > most and not truncate:
             raise _too_long(number, reading.max_length)
         if not all(0 <= token < _MOST_IDS for token in tokens):
             raise RequestError(f"the tokens of input {number} must be ids from 0")
-        rows.append(tokens[max(len(tokens) - most, 0) :] if keeps_end else tokens[:most])
-    length = max(map(len, rows)) + reading.max_length - most
-    ids = {name: np.zeros([len(rows), length], np.int32) for name in reading.before}
-    for name, values in ids.items():
-        for row, tokens in zip(values, rows, strict=True):
-            middle = tokens if name == "input_ids" else [reading.middle[name]] * len(tokens)
-            whole = [*reading.before[name], *middle, *reading.after[name]]
-            row[: len(whole)] = whole
-    return ids
+        kept = tokens[max(len(tokens) - most, 0) :] if keeps_end else tokens[:most]
+        sequences.append(join_texts([*prefix, *kept], [], reading.tokenizer.specials))
+    return pad(sequences, None)
 
 
 def _too_long(number: int, max_length: int) -> TooLongError:
     return TooLongError(f"this model's maximum context length is {max_length} tokens; input {number} has more")
-
-
-def _of_row(ids: Arrays, row: int) -> Arrays:
-    return {name: values[row][ids["input_mask"][row] == 1] for name, values in ids.items()}
-
-
-def _common_length(first: np.ndarray, second: np.ndarray) -> int:
-    """Return the length of the common prefix of two arrays."""
-    pairs = zip(first.tolist(), second.tolist(), strict=False)
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))

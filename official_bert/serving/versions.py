@@ -64,7 +64,6 @@ def complete_versions(export_dir: str) -> list[int]:
 
 
 def highest_version(export_dir: str) -> int:
-    """Return the number of the version to serve."""
     _check_is_no_version(export_dir)
     if numbers := complete_versions(export_dir):
         return numbers[-1]
@@ -83,7 +82,6 @@ def check_reads_texts(path: str) -> None:
 
 
 def load_version(folder: str) -> Any:
-    """Load a version of an exported model."""
     check_whole(folder)
     kinds = (kind.vocabulary_class for kind in tokenizer_kinds().values())
     models = [kind.file_name for kind in kinds if kind.flag == "spm_model_file"]
@@ -106,7 +104,6 @@ def write_version(
     save: Callable[[str], None],
     add: Callable[[str], None] = lambda folder: None,
 ) -> str:
-    """Write the next version of a model."""
     check_export_dir(export_dir)
     vocabulary = servable.vocabulary
     files.check_regular(vocabulary.source)
@@ -173,22 +170,13 @@ def description(folder: str) -> dict[str, Any]:
 
 def _write_checksums(folder: str) -> None:
     """Write the SHA-256 of every file in the folder, by relative path."""
-    checksums = {name: files.sha256(os.path.join(folder, name)) for name in _files_below(folder)}
+    checksums = {os.path.relpath(path, folder): files.sha256(path) for path in files.files_below(folder)}
     _write_json(os.path.join(folder, CHECKSUMS_FILE), checksums)
 
 
 def _write_json(path: str, content: dict[str, Any]) -> None:
     with files.open_file(path, "w") as sink:
         sink.write(json.dumps(content, indent=2) + "\n")
-
-
-def _files_below(folder: str, prefix: str = "") -> Iterator[str]:
-    for entry in files.list_folder(os.path.join(folder, prefix)):
-        name = prefix + entry.rstrip("/")  # remote folders end in a slash
-        if files.is_folder(os.path.join(folder, name)):
-            yield from _files_below(folder, f"{name}/")
-        else:
-            yield name
 
 
 def path_with_parents(folder: str, *names: str) -> str:

@@ -1,14 +1,18 @@
 """The interface of a task for the Trainer, and `TrainingPlan`, the settings of a training."""
 
 import dataclasses
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import keras
 import tensorflow as tf
 from typing_extensions import Self
 
+from official_bert.config.bert_config import BertConfig
 from official_bert.data.schema import RecordSchema
+from official_bert.modeling.encoder import create_encoder
+from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
 from official_bert.options.training import TrainingOptions
 
 
@@ -112,6 +116,32 @@ class RecordTask(Task, Protocol):
 
     schema: RecordSchema
     """The record schema on disk, also passed to the step."""
+
+
+class EncoderTask:
+    """The model of a task: an encoder, which may be frozen, with a head whose outputs are logits."""
+
+    def __init__(
+        self,
+        model_class: Callable[..., keras.Model],
+        config: BertConfig,
+        *,
+        trainable_encoder: bool = True,
+        encoder_options: EncoderOptions = PLAIN,
+        **model_options,
+    ):
+        self._config, self._encoder_options = config, encoder_options
+        self._is_trainable = trainable_encoder
+        self._make_model = functools.partial(model_class, **model_options)
+
+    def build_model(self) -> keras.Model:
+        encoder = create_encoder(self._config, self._encoder_options)
+        if not self._is_trainable:
+            encoder.trainable = False
+        return self._make_model(encoder)
+
+    def logits(self, outputs: Any) -> tf.Tensor:
+        return outputs
 
 
 def compares_examples(task: Task) -> bool:

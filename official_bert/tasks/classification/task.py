@@ -4,21 +4,18 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from official_bert.config.bert_config import FEATURES, BertConfig
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.metrics.classification import METRICS
-from official_bert.modeling.encoder import create_encoder
-from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
 from official_bert.modeling.heads import ClassificationModel
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.classification.data import decide
 from official_bert.tasks.classification.records import IS_REAL_FIELD, LABEL_FIELDS, classification_schema
 from official_bert.training.distillation import TEACHER_LOGITS, soft_binary_cross_entropy, soft_cross_entropy
-from official_bert.training.task import WeightedSum
+from official_bert.training.task import EncoderTask, WeightedSum
 
 _LEAST_DOUBT = 1e-7  # of 1 - p; below 1, a power of 0 has an infinite slope
 
@@ -93,7 +90,7 @@ PROBLEMS = {
 }
 
 
-class ClassificationTask:
+class ClassificationTask(EncoderTask):
     """Classification or regression of a text or text pair.
 
     Source: BERT paper, section 4.1.
@@ -109,29 +106,17 @@ class ClassificationTask:
         max_length: int,
         eval_batch_size: int,
         training_loss: ClassLoss | None = None,
-        trainable_encoder: bool = True,
-        encoder_options: EncoderOptions = PLAIN,
-        **model_options,
+        **options,
     ):
-        self._config = config
+        super().__init__(ClassificationModel, config, num_outputs=num_labels, **options)
         self._problem_name, self._problem = problem, PROBLEMS[problem]
-        self._num_labels = num_labels
         self._metric_names = metric_names
         self._eval_batch_size = eval_batch_size
         self._training_loss = training_loss
-        self._trainable_encoder = trainable_encoder
-        self._encoder_options = encoder_options
-        self._model_options = model_options
         sizes = {"S": max_length, "V": config.vocab_size, "T": config.num_segments, "C": num_labels}
         self.schema = classification_schema(problem).sized(**sizes)  # the record schema, with lengths and limits
         self.teacher_field = Field(TEACHER_LOGITS, (num_labels,), "float32")  # the teacher's logits in a record
         self._label_fields = RecordSchema(LABEL_FIELDS[problem], IS_REAL_FIELD).sized(**sizes).fields
-
-    def build_model(self) -> keras.Model:
-        encoder = create_encoder(self._config, self._encoder_options)
-        if not self._trainable_encoder:
-            encoder.trainable = False
-        return ClassificationModel(encoder, num_outputs=self._num_labels, **self._model_options)
 
     def feature_schema(self, model: ClassificationModel) -> RecordSchema:
         return RecordSchema(Field(FEATURES, (int(np.prod(model.feature_shape)),), "float32"), *self._label_fields)
@@ -141,9 +126,6 @@ class ClassificationTask:
             return {"classification": _of_real_examples(self._problem.loss(batch["label_ids"], outputs), batch)}
         losses, weights = self._training_loss(batch["label_ids"], outputs)
         return {"classification": _of_real_examples(losses, batch, weights)}
-
-    def logits(self, outputs: tf.Tensor) -> tf.Tensor:
-        return outputs
 
     def soft_target_loss(
         self, outputs: tf.Tensor, teacher_logits: tf.Tensor, batch: Mapping[str, tf.Tensor], temperature: float

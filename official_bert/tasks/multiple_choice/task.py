@@ -9,17 +9,15 @@ import tensorflow as tf
 from official_bert.config.bert_config import FEATURES, BertConfig
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.metrics.classification import accuracy
-from official_bert.modeling.encoder import create_encoder
-from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
 from official_bert.modeling.multiple_choice import MultipleChoiceModel
 from official_bert.tasks.multiple_choice.data import LABEL, choice_schema, label_fields
 from official_bert.training.distillation import TEACHER_LOGITS, soft_cross_entropy
-from official_bert.training.task import WeightedSum, mean_loss
+from official_bert.training.task import EncoderTask, WeightedSum, mean_loss
 
 # B: examples, N: choices per example.
 
 
-class MultipleChoiceTask:
+class MultipleChoiceTask(EncoderTask):
     """The task of choosing one of several texts for a context.
 
     Source: BERT paper, section 4.4.
@@ -32,13 +30,10 @@ class MultipleChoiceTask:
         num_choices: int,
         max_seq_length: int,
         is_padded_to_longest: bool = True,
-        trainable_encoder: bool = True,
-        encoder_options: EncoderOptions = PLAIN,
-        **model_options,
+        **options,
     ):
-        self._config, self._encoder_options = config, encoder_options
-        self._trainable_encoder = trainable_encoder
-        self._model_options = {**model_options, "max_seq_length": None if is_padded_to_longest else max_seq_length}
+        fixed_length = None if is_padded_to_longest else max_seq_length
+        super().__init__(MultipleChoiceModel, config, max_seq_length=fixed_length, **options)
         # the record schema, with lengths and limits
         self.schema = choice_schema(
             num_choices, max_seq_length, vocab_size=config.vocab_size, num_segments=config.num_segments
@@ -47,21 +42,12 @@ class MultipleChoiceTask:
         features = Field(FEATURES, (num_choices * config.hidden_size,), "float32")
         self._feature_schema = RecordSchema(features, *label_fields(num_choices, max_seq_length))
 
-    def build_model(self) -> keras.Model:
-        encoder = create_encoder(self._config, self._encoder_options)
-        if not self._trainable_encoder:
-            encoder.trainable = False
-        return MultipleChoiceModel(encoder, **self._model_options)
-
     def feature_schema(self, model: keras.Model) -> RecordSchema:
         del model
         return self._feature_schema
 
     def losses(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
         return {"multiple_choice": mean_loss(_losses(outputs, batch))}
-
-    def logits(self, outputs: tf.Tensor) -> tf.Tensor:
-        return outputs
 
     def soft_target_loss(
         self, outputs: tf.Tensor, teacher_logits: tf.Tensor, batch: Mapping[str, tf.Tensor], temperature: float

@@ -52,7 +52,7 @@ class MakeRecords(beam.PTransform):
         num_groups = (
             documents
             | "measure" >> beam.Map(_size)
-            | "add up" >> beam.CombineGlobally(_Sums())
+            | "add up" >> beam.CombineGlobally(beam.combiners.TupleCombineFn(sum, sum))
             | "count the groups" >> beam.Map(_num_groups, paths)
         )
         write = functools.partial(write_records, compression=self._settings.compression)
@@ -85,23 +85,6 @@ class _Tokenize(beam.DoFn):
 def _count(counts: CorpusCounts | RecordCounts) -> None:
     for name, count in vars(counts).items():
         beam_jobs.counter(name).inc(count)
-
-
-class _Sums(beam.CombineFn):
-    """Combiner that sums pairs of numbers."""
-
-    def create_accumulator(self):
-        return 0, 0
-
-    def add_input(self, accumulator, pair):
-        return accumulator[0] + pair[0], accumulator[1] + pair[1]
-
-    def merge_accumulators(self, accumulators):
-        first, second = zip(*accumulators, strict=True)
-        return sum(first), sum(second)
-
-    def extract_output(self, accumulator):
-        return accumulator
 
 
 def _size(document: _Packed) -> tuple[int, int]:

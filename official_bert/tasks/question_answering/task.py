@@ -9,14 +9,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.schema import Field, RecordSchema
-from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions, UnpaddedLayout
 from official_bert.modeling.heads import SpanModel
 from official_bert.support import writing
@@ -24,7 +22,7 @@ from official_bert.support.console import Progress
 from official_bert.tasks.question_answering.data import TokenizedSquad, Window, split_words
 from official_bert.tokenization import BasicTokenizer
 from official_bert.training.distillation import TEACHER_LOGITS, soft_cross_entropy
-from official_bert.training.task import WeightedSum, mean_loss
+from official_bert.training.task import EncoderTask, WeightedSum, mean_loss
 
 LOGITS = ("start_logits", "end_logits")
 
@@ -32,7 +30,7 @@ _LOW = -1e4  # never chosen, but small enough for finite differences
 MASKED_LOGIT = np.finfo(np.float32).min  # logit of positions beyond the padded batch length
 
 
-class QuestionAnsweringTask:
+class QuestionAnsweringTask(EncoderTask):
     """Prediction of the start and end of an answer in a window.
 
     Source: BERT paper, section 4.2.
@@ -46,19 +44,17 @@ class QuestionAnsweringTask:
         max_seq_length: int,
         is_padding_scored: bool,
         encoder_options: EncoderOptions = PLAIN,
-        **model_options,
+        **options,
     ):
         """Define the task.
 
         If `is_padding_scored`, padding positions take part in the softmax, as in the reference, so the loss depends on
         the padded batch length. Ignored if the encoder removes padding.
         """
-        self._config = config
+        super().__init__(SpanModel, config, encoder_options=encoder_options, **options)
         self._max_seq_length = max_seq_length
         self._is_padding_scored = is_padding_scored
         self._is_padding_computed = encoder_options.layout is not UnpaddedLayout
-        self._encoder_options = encoder_options
-        self._model_options = model_options
         self.schema = self.sized(schema)  # the training record schema, with lengths and limits
         # the teacher's start and end logits at each position of a record
         self.teacher_field = Field(
@@ -68,9 +64,6 @@ class QuestionAnsweringTask:
     def sized(self, schema: RecordSchema) -> RecordSchema:
         """Return a schema with this task's lengths and limits."""
         return schema.sized(S=self._max_seq_length, V=self._config.vocab_size, T=self._config.num_segments)
-
-    def build_model(self) -> keras.Model:
-        return SpanModel(create_encoder(self._config, self._encoder_options), **self._model_options)
 
     def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
         """Return the mean of the start and end losses; as in the reference, padding is included, if it is computed."""

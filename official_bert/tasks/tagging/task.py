@@ -9,15 +9,13 @@ import tensorflow as tf
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.metrics.tagging import allowed_pairs, has_entities, scheme_of
-from official_bert.modeling.encoder import create_encoder
-from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
 from official_bert.modeling.heads import CRF
 from official_bert.modeling.tagging import TaggingModel, Transitions, log_partition, marginals, path_scores, viterbi
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.tasks.tagging.records import FEATURE_SCHEMA, LABELS, TAGGING_SCHEMA
 from official_bert.training.distillation import TEACHER_LOGITS, soft_cross_entropy
-from official_bert.training.task import WeightedSum
+from official_bert.training.task import EncoderTask, WeightedSum
 
 # Outputs per record.
 TAG_NUMBERS, TAG_SCORES, LOSS_SUM, NUM_LABELLED = "tag_numbers", "tag_scores", "loss_sum", "num_labelled"
@@ -26,7 +24,7 @@ _FORBIDDEN = -1e4  # not infinite: if every sequence is forbidden, the one with 
 # B: sentences, W: words of all sentences, C: tags.
 
 
-class TaggingTask:
+class TaggingTask(EncoderTask):
     """Prediction of the tag of each word, at its first wordpiece.
 
     Source: BERT paper, section 4.3.
@@ -39,17 +37,13 @@ class TaggingTask:
         num_tags: int,
         max_seq_length: int,
         decodes_sequences: bool = False,
-        trainable_encoder: bool = True,
-        encoder_options: EncoderOptions = PLAIN,
-        **model_options,
+        **options,
     ):
-        self._config = config
+        super().__init__(TaggingModel, config, num_outputs=num_tags, **options)
+        self._has_crf = options.get("head") == CRF
         self._num_tags = num_tags
         self._max_seq_length = max_seq_length
         self._decodes_sequences = decodes_sequences
-        self._trainable_encoder = trainable_encoder
-        self._encoder_options = encoder_options
-        self._model_options = model_options
         self.schema = self._sized(TAGGING_SCHEMA)  # the record schema, with lengths and limits
         # the teacher's logits at each position of a record
         self.teacher_field = Field(
@@ -57,11 +51,7 @@ class TaggingTask:
         )
 
     def build_model(self) -> keras.Model:
-        encoder = create_encoder(self._config, self._encoder_options)
-        if not self._trainable_encoder:
-            encoder.trainable = False
-        # The losses of a CRF need its variables.
-        self._model = TaggingModel(encoder, num_outputs=self._num_tags, **self._model_options)
+        self._model = super().build_model()  # the losses of a CRF need its variables
         return self._model
 
     def feature_schema(self, model: TaggingModel) -> RecordSchema:
@@ -70,9 +60,6 @@ class TaggingTask:
     def losses(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
         losses, weights = self._losses(outputs, batch)
         return {"tagging": WeightedSum(tf.reduce_sum(losses), tf.reduce_sum(weights))}
-
-    def logits(self, outputs: tf.Tensor) -> tf.Tensor:
-        return outputs
 
     def soft_target_loss(
         self, outputs: tf.Tensor, teacher_logits: tf.Tensor, batch: Mapping[str, tf.Tensor], temperature: float
@@ -102,7 +89,7 @@ class TaggingTask:
     def _losses(self, logits: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         """Return losses, float32 [B, S] or [B, 1], and the weight at each position; both 0 where no word is tagged."""
         labels, weights = batch[LABELS.name], _weights(batch)
-        if self._model_options.get("head") != CRF:
+        if not self._has_crf:
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels - 1, 0), logits)
             return losses * weights, weights
         words_first = tf.argsort(tf.cast(labels == 0, tf.int32), axis=1, stable=True)  # [B, S]

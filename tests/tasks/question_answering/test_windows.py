@@ -330,7 +330,6 @@ def test_records_are_made_again_when_anything_changes(tokenizer, tmp_path):
         ((40, -5, 8), ["doc_stride=-5"]),
         ((40, 36, 8), ["doc_stride=36 must be from 1 to 35", "at most 36 wordpieces", "must overlap"]),
         ((128, 128, 64), ["must be from 1 to 123", "give doc_stride=30, half of what fits beside a long question"]),
-        ((40, 10, 8, "nearby"), ["answer_alignment=nearby", "reference, offsets"]),
     ],
 )
 def test_options_that_do_not_fit_are_refused(lengths, parts):

@@ -8,11 +8,12 @@ import functools
 import io
 import math
 import operator
+import pickle
 import pickletools
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,16 @@ from official_bert.support.errors import UserError
 
 _MAGIC = 0x1950A86A20F9469CFC6C  # the first pickle of a file of PyTorch before 1.6; later ones are zip files
 _MAX_ARGUMENTS = 8
+# The operations that weights need; none takes more memory than its own bytes.
+_OPERATIONS = (
+    pickle.PROTO, pickle.FRAME, pickle.STOP, pickle.MARK, pickle.NONE, pickle.NEWTRUE, pickle.NEWFALSE, pickle.INT,
+    pickle.BININT, pickle.BININT1, pickle.BININT2, pickle.LONG, pickle.LONG1, pickle.BINFLOAT, pickle.UNICODE,
+    pickle.BINUNICODE, pickle.SHORT_BINUNICODE, pickle.STRING, pickle.BINSTRING, pickle.SHORT_BINSTRING,
+    pickle.EMPTY_TUPLE, pickle.EMPTY_LIST, pickle.EMPTY_DICT, pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3,
+    pickle.APPEND, pickle.APPENDS, pickle.SETITEM, pickle.SETITEMS, pickle.GLOBAL, pickle.STACK_GLOBAL, pickle.REDUCE,
+    pickle.BUILD, pickle.BINPERSID, pickle.PUT, pickle.BINPUT, pickle.LONG_BINPUT, pickle.MEMOIZE, pickle.GET,
+    pickle.BINGET, pickle.LONG_BINGET,
+)  # fmt: skip
 _DTYPES = {
     "torch DoubleStorage": np.dtype(np.float64),
     "torch FloatStorage": np.dtype(np.float32),
@@ -58,17 +69,8 @@ class _Tensor(NamedTuple):
     strides: tuple[int, ...]
 
 
-class DeclaredTensor(NamedTuple):
-    """A tensor, and a function that reads its elements."""
-
-    name: str
-    dtype: np.dtype
-    shape: tuple[int, ...]
-    read: Callable[[], np.ndarray]
-
-
-def list_tensors(path: str, source: IO[bytes], num_bytes: int) -> list[DeclaredTensor]:
-    """List the dict of tensors in a file of `num_bytes` written by `torch.save`."""
+def list_tensors(path: str, source: IO[bytes], num_bytes: int) -> list[tuple[Any, ...]]:
+    """List the tensors that `torch.save` wrote: name, dtype, shape, and a function that reads the elements."""
     try:
         open_kind = _open_zip if zipfile.is_zipfile(source) else _open_legacy
         source.seek(0)
@@ -116,7 +118,9 @@ def _open_zip(path: str, source: IO[bytes], num_bytes: int) -> tuple[Any, Callab
 
 def _open_legacy(path: str, source: IO[bytes], num_bytes: int) -> tuple[Any, Callable[[_Storage], bytes]]:
     """Like `_open_zip`, for files from before PyTorch 1.6: pickles, followed by the storages."""
-    stream = io.BytesIO(source.read(4 * MAX_DECLARED_BYTES))
+    stream = io.BytesIO(source.read(MAX_DECLARED_BYTES))
+    if stream.getvalue().startswith(b"PK"):
+        raise _PickleError("is a zip file that is damaged or truncated; get it again")
     magic, _, _ = (_unpickle(stream) for _ in ("magic number", "version", "properties of the machine"))
     if magic != _MAGIC:
         raise _PickleError("is not a PyTorch file")
@@ -133,83 +137,64 @@ def _open_legacy(path: str, source: IO[bytes], num_bytes: int) -> tuple[Any, Cal
     return tensors, lambda item: read_part(path, starts[item.key], item.size * item.dtype.itemsize)
 
 
-def _unpickle(stream: io.BytesIO) -> Any:
-    """Return the value of one pickle; time and memory are proportional to its length."""
-    start, stack, marks, memo = stream.tell(), [], [], {}
+class _Operations(dict[int, Callable[[Any], None]]):
+    """The operations of a pickle by their codes."""
 
-    def pop_from(place: int) -> list[Any]:
-        items = stack[place:]
-        del stack[place:]
-        return items
+    def __missing__(self, code: int) -> None:
+        name = pickletools.code2op[chr(code)].name
+        raise _PickleError(f"has the pickle operation {name}, which weights do not need")
 
-    for operation, argument, position in pickletools.genops(stream):
-        if position - start > MAX_DECLARED_BYTES:
-            raise _PickleError("has a pickle that is too large for weights")
-        match operation.name:
-            case "PROTO" | "FRAME":
-                pass
-            case "STOP":
-                return stack.pop()
-            case "MARK":
-                marks.append(len(stack))
-            case "NONE" | "NEWTRUE" | "NEWFALSE":
-                stack.append({"NONE": None, "NEWTRUE": True, "NEWFALSE": False}[operation.name])
-            case "INT" | "BININT" | "BININT1" | "BININT2" | "LONG" | "LONG1" | "BINFLOAT":
-                stack.append(argument)
-            case "UNICODE" | "BINUNICODE" | "SHORT_BINUNICODE" | "STRING" | "BINSTRING" | "SHORT_BINSTRING":
-                stack.append(argument)
-            case "EMPTY_TUPLE" | "EMPTY_LIST" | "EMPTY_DICT":
-                stack.append({"EMPTY_TUPLE": (), "EMPTY_LIST": [], "EMPTY_DICT": {}}[operation.name])
-            case "TUPLE":
-                stack.append(tuple(pop_from(marks.pop())))
-            case "TUPLE1" | "TUPLE2" | "TUPLE3":
-                stack.append(tuple(pop_from(-int(operation.name[-1]))))
-            case "APPEND":
-                _only(list, stack[-2]).append(stack.pop())
-            case "APPENDS":
-                items = pop_from(marks.pop())
-                _only(list, stack[-1]).extend(items)
-            case "SETITEM" | "SETITEMS":
-                items = pop_from(-2 if operation.name == "SETITEM" else marks.pop())
-                _set_items(_only(dict, stack[-1]), zip(items[::2], items[1::2], strict=True))
-            case "GLOBAL" | "INST":
-                stack.append(_named(argument))
-            case "STACK_GLOBAL":
-                stack.append(_named("{} {}".format(*(_only(str, part) for part in pop_from(-2)))))
-            case "REDUCE":
-                function, arguments = pop_from(-2)
-                if len(arguments) > _MAX_ARGUMENTS or not callable(function):
-                    raise _PickleError("calls what is not a function of tensors")
-                stack.append(function(*arguments))
-            case "BUILD":  # attributes of the dict of tensors, which PyTorch adds
-                pop_from(-1)
-                _only(dict, stack[-1])
-            case "BINPERSID":
-                stack.append(_storage(*_only(tuple, stack.pop())[:6]))
-            case "PUT" | "BINPUT" | "LONG_BINPUT":
-                memo[argument] = stack[-1]
-            case "MEMOIZE":
-                memo[len(memo)] = stack[-1]
-            case "GET" | "BINGET" | "LONG_BINGET":
-                stack.append(memo[argument])
-            case name:
-                raise _PickleError(f"has the pickle operation {name}, which weights do not need")
-    raise _PickleError("is damaged: its pickle has no end")
+
+class _Unpickler(pickle._Unpickler):  # the one in Python, whose operations can be chosen and whose memo is a dict
+    """Runs a pickle in time and memory that are proportional to its length."""
+
+    dispatch = _Operations({code[0]: pickle._Unpickler.dispatch[code[0]] for code in _OPERATIONS})
+
+    def find_class(self, module: str, name: str) -> Any:
+        if f"{module} {name}" not in _NAMES:
+            raise _PickleError(
+                f"asks for {f'{module}.{name}':.200}, which weights do not need; it was not run, and the file may be "
+                "malicious: get the model's model.safetensors, or the file from its author"
+            )
+        return _NAMES[f"{module} {name}"]
+
+    def persistent_load(self, pid: Any) -> _Storage:
+        return _storage(*_only(tuple, pid)[:6])
+
+    def _set_item(self) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        _only(dict, self.stack[-1])[_only(str, key)] = value  # hashing another key may take forever
+
+    def _set_items(self) -> None:
+        items = self.pop_mark()
+        _set_items(_only(dict, self.stack[-1]), zip(items[::2], items[1::2], strict=True))
+
+    def _reduce(self) -> None:
+        arguments, function = self.stack.pop(), self.stack.pop()
+        if len(arguments) > _MAX_ARGUMENTS or not callable(function):
+            raise _PickleError("calls what is not a function of tensors")
+        self.stack.append(function(*arguments))
+
+    def _build(self) -> None:
+        self.stack.pop()  # attributes of the dict of tensors, which PyTorch adds
+        _only(dict, self.stack[-1])
+
+    dispatch |= {
+        pickle.SETITEM[0]: _set_item,
+        pickle.SETITEMS[0]: _set_items,
+        pickle.REDUCE[0]: _reduce,
+        pickle.BUILD[0]: _build,
+    }
+
+
+def _unpickle(stream: IO[bytes]) -> Any:
+    return _Unpickler(stream, encoding="latin1").load()
 
 
 def _only(kind: type, value: Any) -> Any:
     if not isinstance(value, kind):
         raise _PickleError(f"has {_shown(value)} where weights have a {kind.__name__}")
     return value
-
-
-def _named(name: str) -> Any:
-    if name not in _NAMES:
-        raise _PickleError(
-            f"asks for {name.replace(' ', '.'):.200}, which weights do not need; it was not run, and the file may be "
-            "malicious: get the model's model.safetensors, or the file from its author"
-        )
-    return _NAMES[name]
 
 
 def _storage(kind: Any, dtype: Any, key: Any, _: Any, size: Any, view: Any = None) -> _Storage:
@@ -229,10 +214,6 @@ def _rebuild_tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any
     return _Tensor(storage, operator.index(offset), shape, strides)
 
 
-def _rebuild_parameter(tensor: Any, *_: Any) -> _Tensor:
-    return _only(_Tensor, tensor)
-
-
 def _ordered_dict(items: Any = ()) -> dict[str, Any]:
     made = {}
     if items:  # as Python 2 writes it; the list is emptied, so that it cannot become many dicts
@@ -241,7 +222,7 @@ def _ordered_dict(items: Any = ()) -> dict[str, Any]:
     return made
 
 
-def _set_items(made: dict[str, Any], items: Sequence[Any]) -> None:
+def _set_items(made: dict[str, Any], items: Iterable[Any]) -> None:
     for key, value in items:
         made[_only(str, key)] = value
 
@@ -249,7 +230,7 @@ def _set_items(made: dict[str, Any], items: Sequence[Any]) -> None:
 _NAMES = {
     **_DTYPES,
     "torch._utils _rebuild_tensor_v2": _rebuild_tensor,
-    "torch._utils _rebuild_parameter": _rebuild_parameter,
+    "torch._utils _rebuild_parameter": lambda tensor, *_: tensor,
     "collections OrderedDict": _ordered_dict,
 }
 
@@ -258,7 +239,7 @@ def _shown(value: Any) -> str:
     return f"{value!r:.80}" if isinstance(value, str) else f"a {type(value).__name__}"  # its repr may be endless
 
 
-def _declared(name: str, tensor: Any, read_storage: Callable[[_Storage], bytes]) -> DeclaredTensor:
+def _declared(name: str, tensor: Any, read_storage: Callable[[_Storage], bytes]) -> tuple[Any, ...]:
     if not isinstance(tensor, _Tensor):
         raise _PickleError(f"has no tensor named {_shown(name)}; only dicts of tensors can be read")
     storage, offset, shape, strides = tensor
@@ -272,4 +253,4 @@ def _declared(name: str, tensor: Any, read_storage: Callable[[_Storage], bytes])
         steps = [stride * storage.dtype.itemsize for stride in strides]
         return np.lib.stride_tricks.as_strided(numbers, shape, steps, writeable=False)
 
-    return DeclaredTensor(name, storage.dtype, shape, read)
+    return name, storage.dtype, shape, read

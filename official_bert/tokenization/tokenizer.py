@@ -16,9 +16,8 @@ from official_bert.config.text_settings import TextSettings
 from official_bert.families.family import Family, all_families, load_class
 from official_bert.support import network
 from official_bert.support.errors import UserError
-from official_bert.tokenization import tokenizer_files
 from official_bert.tokenization.sequences import JoinedSequence, Specials, truncate_and_join
-from official_bert.tokenization.tokenizer_files import check_casing, kind_of_file, try_find_vocabulary
+from official_bert.tokenization.tokenizer_files import check_casing, find_settings, find_vocabulary, kind_of_file
 from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabulary
 
 Text = str | bytes
@@ -154,7 +153,7 @@ class Tokenizer(abc.ABC):
         tokenize_chinese_chars: bool | None = None,
         strip_accents_only: bool | None = None,
     ) -> Self:
-        """Load the tokenizer of a model; if its kind is not known, use `load_tokenizer`.
+        """Load the tokenizer of a model; UserError if it is of another kind; see `load_tokenizer`.
 
         Args:
           folder: folder of a released checkpoint, output folder of a run, or a Hugging Face folder; it contains
@@ -172,12 +171,16 @@ class Tokenizer(abc.ABC):
             vocabulary, or the settings contradict each other.
         """
         folder = encoder_folder(network.local_folder(os.fspath(folder)))
-        vocabulary = tokenizer_files.read_vocabulary(folder, cls)
+        path = find_vocabulary(folder)
+        kind = kind_of_file(path)
+        if not issubclass(kind, cls):
+            raise UserError(f"{path} is not the vocabulary of a {cls.__name__}; use official_bert.load_tokenizer")
+        vocabulary = kind.vocabulary_class.from_file(path)
         values = (do_lower_case, strip_accents, basic_tokenize, tokenize_chinese_chars, strip_accents_only)
         given = {name: value for name, value in zip(TextSettings._fields, values, strict=True) if value is not None}
-        settings = tokenizer_files.find_settings(folder, vocabulary, given)
+        settings = find_settings(folder, vocabulary, given)
         check_casing(vocabulary, settings, init_checkpoint=None)
-        return cls.with_settings(vocabulary, settings)
+        return kind.with_settings(vocabulary, settings)
 
     @classmethod
     @abc.abstractmethod
@@ -426,5 +429,4 @@ def load_tokenizer(folder: str | os.PathLike[str], **settings: bool) -> Tokenize
     Raises:
       UserError: the folder or its vocabulary is missing or damaged, or the settings do not fit them.
     """
-    folder = encoder_folder(network.local_folder(os.fspath(folder)))
-    return kind_of_file(try_find_vocabulary(folder) or "").from_folder(folder, **settings)
+    return Tokenizer.from_folder(folder, **settings)

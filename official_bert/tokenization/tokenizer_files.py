@@ -64,8 +64,8 @@ def check_casing(vocabulary: Vocabulary, settings: TextSettings, *, init_checkpo
         named_cased = released.removeprefix("wwm_").startswith(("cased_L-", "multi_cased_L-"))
         if (named_uncased and not do_lower_case) or (named_cased and do_lower_case):
             raise UserError(
-                f"do_lower_case={_written(do_lower_case)}, but init_checkpoint={init_checkpoint} is "
-                f"{'an uncased' if named_uncased else 'a cased'} model; give do_lower_case={_written(named_uncased)}"
+                f"do_lower_case={str(do_lower_case).lower()}, but init_checkpoint={init_checkpoint} is "
+                f"{'an uncased' if named_uncased else 'a cased'} model; give do_lower_case={str(named_uncased).lower()}"
             )
     num_upper, num_with_letters = _count_upper(vocabulary)
     if do_lower_case and is_cased(vocabulary):
@@ -90,10 +90,6 @@ def _count_upper(vocabulary: Vocabulary) -> tuple[int, int]:
     words = map(vocabulary.characters_of, vocabulary.token_to_id)
     words = [word for word in words if word.isascii() and word.isalpha()]
     return sum(word != word.lower() for word in words), len(words)
-
-
-def _written(value: bool) -> str:
-    return str(value).lower()
 
 
 def tokenizer_kinds() -> dict[str, Any]:
@@ -177,20 +173,12 @@ def name_of_copy(path: str, flag: str | None = None) -> str:
     return kind.file_name
 
 
-def read_vocabulary(folder: str, kind: Any) -> Vocabulary:
-    """Read the vocabulary in a folder for a tokenizer class."""
+def find_vocabulary(folder: str) -> str:
+    """Return the path of the vocabulary file in a model's folder."""
     if not files.exists(folder):
         raise UserError(f"there is no folder {folder}; write a model of the Hugging Face Hub as hf://owner/name")
     if not files.is_folder(folder):
         raise UserError(f"{folder} is a file; give its folder, or read a vocab.txt with FullTokenizer(vocab_file)")
-    path = find_vocabulary(folder)
-    if kind_of_file(path) is not kind:
-        raise UserError(f"{path} is not the vocabulary of a {kind.__name__}; read it with official_bert.load_tokenizer")
-    return kind.vocabulary_class.from_file(path)
-
-
-def find_vocabulary(folder: str) -> str:
-    """Return the path of the vocabulary file in a model's folder."""
     path = try_find_vocabulary(folder)
     if path is None:
         names = [*_vocabulary_files(folder), *model_formats.vocabulary_folders(folder)]

@@ -230,27 +230,6 @@ def test_the_output_folder_of_a_run_is_such_a_folder(tmp_path):
     assert FullTokenizer.from_folder(folder).basic_tokenizer.do_lower_case is False
 
 
-@pytest.mark.parametrize(
-    ("json_files", "given", "settings"),
-    [
-        ({"tokenizer_config": {"strip_accents": False}}, {}, ACCENTED),
-        ({"tokenizer_config": {"do_lower_case": True, "strip_accents": False}}, {}, ACCENTED),
-        ({"tokenizer_config": {"do_lower_case": False, "strip_accents": False}}, {}, CASED),
-        ({"tokenizer_config": {"strip_accents": False}}, {"do_lower_case": False}, CASED),
-        ({"tokenizer_config": {"do_lower_case": True, "do_basic_tokenize": False}}, {}, PRESPLIT),
-        ({"run_config": {"flags": {"do_lower_case": True, "strip_accents": False}}}, {}, ACCENTED),
-        ({"run_config": {"flags": {"do_lower_case": False, "basic_tokenize": False}}}, {}, PRESPLIT),
-        ({"run_config": {"flags": {"do_lower_case": False, "basic_tokenize": False}}}, {"basic_tokenize": True}, CASED),
-        ({}, {"basic_tokenize": False}, PRESPLIT),
-        ({"run_config": {"flags": {"do_lower_case": True}}}, {"basic_tokenize": False}, PRESPLIT),
-        ({}, {"strip_accents": False}, ACCENTED),
-    ],
-)
-def test_a_folder_says_what_is_done_to_text(tmp_path, json_files, given, settings):
-    folder = write_folder(tmp_path / "model", LOWER, **json_files)
-    assert FullTokenizer.from_folder(folder, **given).settings == settings
-
-
 def test_settings_that_contradict_each_other_are_refused(tmp_path):
     folder = write_folder(tmp_path / "model", LOWER, tokenizer_config={"do_basic_tokenize": False})
     as_they_are = "basic_tokenize=false takes words as they are and lowercases nothing; give do_lower_case=false"
@@ -276,12 +255,6 @@ def test_each_tokenizer_keeps_its_own_words_and_takes_its_settings_to_other_proc
                 assert copy.tokenize("É.") == expected[settings]
                 assert copy.encode_with_offsets("É.").ids == copy.encode("É.")
                 assert copy.settings == settings
-
-
-def test_arguments_take_precedence_over_the_folder(tmp_path):
-    folder = write_folder(tmp_path / "model", LOWER, tokenizer_config={"do_lower_case": True})
-    assert FullTokenizer.from_folder(str(folder), do_lower_case=False).tokenize("the The") == ["the", "[UNK]"]
-    assert FullTokenizer.from_folder(folder).tokenize("the The") == ["the", "the"]
 
 
 def test_lowercasing_for_a_cased_vocabulary_is_refused(tmp_path):

@@ -100,26 +100,25 @@ def write_folder(folder, tokens=("a", "##s"), **json_files):
     return folder
 
 
+def bert_json(**normalizer):
+    return {"tokenizer": {**BERT_STEPS, "normalizer": {"type": "BertNormalizer", **normalizer}}}
+
+
+def config(**values):
+    return {"tokenizer_config": values}
+
+
+def run(**flags):
+    return {"run_config": {"flags": flags}}
+
+
 @pytest.mark.parametrize(
-    ("json_files", "settings"),
+    ("json_files", "given", "settings"),
     [
-        (
-            {
-                "tokenizer": {
-                    **BERT_STEPS,
-                    "normalizer": {"type": "BertNormalizer", "lowercase": lower, "strip_accents": strip},
-                }
-            },
-            settings,
-        )
-        for lower, strip, settings in [
-            (True, None, UNCASED),
-            (True, False, ACCENTED),
-            (False, None, CASED),
-            (False, True, STRIPPED),
-        ]
-    ]
-    + [
+        (bert_json(lowercase=True), {}, UNCASED),
+        (bert_json(lowercase=True, strip_accents=False), {}, ACCENTED),
+        (bert_json(lowercase=False), {}, CASED),
+        (bert_json(lowercase=False, strip_accents=True), {}, STRIPPED),
         (
             {
                 "tokenizer": {
@@ -127,27 +126,40 @@ def write_folder(folder, tokens=("a", "##s"), **json_files):
                     "pre_tokenizer": {"type": "Sequence", "pretokenizers": [BERT_STEPS["pre_tokenizer"]]},
                 }
             },
+            {},
             WHOLE,
         ),
-        ({"tokenizer": {"normalizer": None, "pre_tokenizer": {"type": "WhitespaceSplit"}}}, PRESPLIT),
-        ({"tokenizer": BERT_STEPS, "tokenizer_config": {"do_lower_case": True, "never_split": ["[SEP]"]}}, UNCASED),
-        ({"tokenizer_config": {"do_lower_case": False, "strip_accents": True}}, STRIPPED),
-        ({"tokenizer_config": {"tokenizer_class": "BertTokenizerFast", "tokenize_chinese_chars": False}}, WHOLE),
-        ({"tokenizer_config": {"do_lower_case": False}, "sentence_bert_config": {"do_lower_case": True}}, ACCENTED),
+        ({"tokenizer": {"normalizer": None, "pre_tokenizer": {"type": "WhitespaceSplit"}}}, {}, PRESPLIT),
+        ({"tokenizer": BERT_STEPS, **config(do_lower_case=True, never_split=["[SEP]"])}, {}, UNCASED),
+        (config(strip_accents=False), {}, ACCENTED),
+        (config(do_lower_case=True, strip_accents=False), {}, ACCENTED),
+        (config(do_lower_case=False, strip_accents=False), {}, CASED),
+        (config(do_lower_case=False, strip_accents=True), {}, STRIPPED),
+        (config(tokenizer_class="BertTokenizerFast", tokenize_chinese_chars=False), {}, WHOLE),
+        (config(do_lower_case=True, do_basic_tokenize=False), {}, PRESPLIT),
+        (config(strip_accents=False), {"do_lower_case": False}, CASED),
+        (config(do_lower_case=True), {"do_lower_case": False}, CASED),
+        ({**config(do_lower_case=False), "sentence_bert_config": {"do_lower_case": True}}, {}, ACCENTED),
+        (run(do_lower_case=True, strip_accents=False), {}, ACCENTED),
+        (run(do_lower_case=False, basic_tokenize=False), {}, PRESPLIT),
+        (run(do_lower_case=False, basic_tokenize=False), {"basic_tokenize": True}, CASED),
+        (run(do_lower_case=True), {"basic_tokenize": False}, PRESPLIT),
+        ({}, {"basic_tokenize": False}, PRESPLIT),
+        ({}, {"strip_accents": False}, ACCENTED),
     ],
 )
-def test_folders_say_how_text_is_normalized(tmp_path, json_files, settings):
-    assert load_tokenizer(write_folder(tmp_path, **json_files)).settings == settings
+def test_folders_say_how_text_is_normalized(tmp_path, json_files, given, settings):
+    assert load_tokenizer(write_folder(tmp_path, **json_files), **given).settings == settings
 
 
 @pytest.mark.parametrize(
-    ("config", "tokens"),
+    ("values", "tokens"),
     [({}, ["<x>", "<y>"]), ({"extra_special_tokens": ["s"], "added_tokens_decoder": {}}, ["s"])],
 )
-def test_special_tokens_that_a_folder_names_are_added(tmp_path, config, tokens):
+def test_special_tokens_that_a_folder_names_are_added(tmp_path, values, tokens):
     specials = {"eos_token": {"content": "<y>"}, "additional_special_tokens": ["<x>"], "cls_token": "[CLS]"}
     write_folder(
-        tmp_path, ("<x>", "s", "<y>"), special_tokens_map=specials, tokenizer_config=config | {"do_lower_case": True}
+        tmp_path, ("<x>", "s", "<y>"), special_tokens_map=specials, tokenizer_config=values | {"do_lower_case": True}
     )
     tokenizer = load_tokenizer(tmp_path)
     assert sorted(token["content"] for token in tokenizer.vocabulary.added) == tokens
@@ -168,21 +180,21 @@ def test_the_model_of_released_tokenizers_has_no_type(tmp_path, has_vocab):
     ("json_files", "message"),
     [
         (
-            {"tokenizer_config": {"tokenizer_class": "BertJapaneseTokenizer"}},
+            config(tokenizer_class="BertJapaneseTokenizer"),
             "tokenizer_class is 'BertJapaneseTokenizer'",
         ),
         ({"config": {"tokenizer_class": "KoBertTokenizer"}}, "tokenizer_class is 'KoBertTokenizer'"),
-        ({"tokenizer_config": {"subword_tokenizer_type": "character"}}, "subword_tokenizer_type is 'character'"),
-        ({"tokenizer_config": {"cls_token": {"content": "<s>"}}}, "the cls_token is '<s>'"),
+        (config(subword_tokenizer_type="character"), "subword_tokenizer_type is 'character'"),
+        (config(cls_token={"content": "<s>"}), "the cls_token is '<s>'"),
         ({"special_tokens_map": {"unk_token": "<unk>"}}, "the unk_token is '<unk>'"),
-        ({"tokenizer_config": {"never_split": ["C++"]}}, "never_split has 'C[+][+]'"),
+        (config(never_split=["C++"]), "never_split has 'C[+][+]'"),
         (
             {"tokenizer": {"normalizer": {"type": "NFKC"}, "pre_tokenizer": {"type": "BertPreTokenizer"}}},
             "normalizer is NFKC",
         ),
         ({"tokenizer": {**BERT_STEPS, "normalizer": None}}, "the normalizer is null"),
         (
-            {"tokenizer": {**BERT_STEPS, "normalizer": {"type": "BertNormalizer", "clean_text": False}}},
+            bert_json(clean_text=False),
             "clean_text is False",
         ),
         ({"tokenizer": {**BERT_STEPS, "pre_tokenizer": {"type": "Whitespace"}}}, "the pre_tokenizer is Whitespace"),
@@ -204,7 +216,7 @@ def test_the_model_of_released_tokenizers_has_no_type(tmp_path, has_vocab):
         ({"added_tokens": {"a": 7}}, "'a' has the id 7; it must have 5, as in the vocabulary"),
         ({"added_tokens": {" b": 7}}, "' b' is empty, or begins or ends with white space"),
         ({"added_tokens": {"<E1>": 7, "<e1>": 8}}, "'<E1>' and '<e1>' are the same with do_lower_case=true"),
-        ({"tokenizer_config": {"additional_special_tokens": ["<x>"]}}, "'<x>' has no id"),
+        (config(additional_special_tokens=["<x>"]), "'<x>' has no id"),
     ],
 )
 def test_other_tokenizers_are_refused_by_name(tmp_path, json_files, message):

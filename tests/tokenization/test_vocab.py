@@ -1,9 +1,11 @@
-"""Reading vocabulary files."""
+"""Vocabulary files, and checks of `do_lower_case` against vocabulary and checkpoint."""
 
 import pytest
 
+from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
-from official_bert.tokenization import load_vocab
+from official_bert.tokenization import Vocabulary, load_vocab
+from official_bert.tokenization.tokenizer_files import check_casing
 
 
 def write(tmp_path, data):
@@ -42,3 +44,60 @@ def test_bad_files_are_refused(tmp_path, data, message):
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"cannot read .*absent\.txt: No such file"):
         load_vocab(str(tmp_path / "absent.txt"))
+
+
+def vocabulary(*words):
+    return Vocabulary({word: index for index, word in enumerate(words)}, "vocab.txt")
+
+
+LOWER = vocabulary("the", "##ing", "ß", "한")
+CASED = vocabulary("the", "The", "##ing")
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "is_lower"),
+    [
+        ("a/uncased_L-12_H-768_A-12/bert_model.ckpt", True),
+        ("wwm_uncased_L-24_H-1024_A-16/bert_model.ckpt", True),
+        ("/multilingual_L-12_H-768_A-12/bert_model.ckpt", True),
+        ("a/chinese_L-12_H-768_A-12/bert_model.ckpt", True),
+        ("a/cased_L-12_H-768_A-12/bert_model.ckpt", False),
+        ("multi_cased_L-12_H-768_A-12/bert_model.ckpt", False),
+    ],
+)
+def test_released_checkpoints_are_known_by_name(checkpoint, is_lower):
+    words = LOWER if is_lower else CASED
+    check_casing(words, TextSettings(is_lower), init_checkpoint=checkpoint)
+    with pytest.raises(UserError, match=f"give do_lower_case={str(is_lower).lower()}"):
+        check_casing(vocabulary(), TextSettings(not is_lower), init_checkpoint=checkpoint)
+    check_casing(vocabulary(), TextSettings(not is_lower), init_checkpoint=checkpoint.replace("bert_", "my_"))
+
+
+def test_a_cased_vocabulary_is_not_for_lowercased_text():
+    check_casing(CASED, TextSettings(False), init_checkpoint=None)
+    with pytest.raises(
+        UserError, match=r"vocab.txt is cased \(1 wordpieces have capital letters.* give do_lower_case=false"
+    ):
+        check_casing(CASED, TextSettings(), init_checkpoint=None)
+    many = vocabulary(*(f"word{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(300)), "PLACEHOLDER")
+    check_casing(many, TextSettings(), init_checkpoint=None)
+
+
+def test_words_that_are_taken_as_they_are_may_be_lowercased_already(caplog):
+    presplit = TextSettings(do_lower_case=False, basic_tokenize=False)
+    check_casing(CASED, presplit, init_checkpoint="a/uncased_L-12_H-768_A-12/bert_model.ckpt")
+    assert not caplog.text
+    check_casing(LOWER, presplit, init_checkpoint="a/uncased_L-12_H-768_A-12/bert_model.ckpt")
+    assert "do_lower_case=false, basic_tokenize=false, but vocab.txt has no capital letters" in caplog.text
+    with pytest.raises(UserError, match="is an uncased model; give do_lower_case=true"):
+        check_casing(LOWER, TextSettings(False), init_checkpoint="a/uncased_L-12_H-768_A-12/bert_model.ckpt")
+
+
+def test_capital_letters_without_a_vocabulary_for_them_are_warned_of(caplog):
+    check_casing(LOWER, TextSettings(False), init_checkpoint=None)
+    assert "vocab.txt has no capital letters" in caplog.text
+    caplog.clear()
+    check_casing(CASED, TextSettings(False), init_checkpoint=None)
+    check_casing(LOWER, TextSettings(), init_checkpoint=None)
+    check_casing(vocabulary("한", "##국"), TextSettings(False), init_checkpoint=None)
+    assert not caplog.text

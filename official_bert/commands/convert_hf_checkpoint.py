@@ -306,7 +306,6 @@ def _merge_adapter(config: HfConversionConfig) -> None:
 
 
 COMMAND = Command(
-    name="convert_hf_checkpoint",
     config_class=HfConversionConfig,
     summary="Converts a Hugging Face BERT or LoRA adapter to a checkpoint, or the reverse.",
     usage=r"""

@@ -295,7 +295,6 @@ def _extended(
 
 
 COMMAND = Command(
-    name="edit_checkpoint",
     config_class=EditCheckpointConfig,
     summary="Averages checkpoints, changes layers, positions or vocabulary, or removes the optimizer state.",
     usage=r"""

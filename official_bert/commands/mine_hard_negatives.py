@@ -238,7 +238,6 @@ def _paraphrases(config: MiningConfig, bert_config: BertConfig, tokenizer: "Toke
 
 
 COMMAND = Command(
-    name="mine_hard_negatives",
     config_class=MiningConfig,
     summary="Adds hard negatives to pairs of queries and answers, or finds paraphrases, to train a sentence encoder.",
     usage=r"""

@@ -108,7 +108,6 @@ class Command:
     check: Callable[[Any], None] | None = None
     # whether to import TensorFlow, quietly, before `run` is called; remote files always need it
     uses_tensorflow: bool = True
-    name: str = ""
 
 
 def split_command(command: str) -> list[str]:

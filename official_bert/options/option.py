@@ -81,8 +81,6 @@ def option(
     is_path: bool = False,
     minimum: float | None = None,
     maximum: float = MAX_NUMBER,
-    only_with: Any = None,
-    not_with: Any = None,
 ) -> Any:
     """Declare a config field, which becomes a flag of the same name.
 
@@ -123,13 +121,6 @@ class Options:
         self._check_required()
         for field in fields:
             _check_limits(field.name, getattr(self, field.name), field.metadata)
-            if field.metadata["only_with"] and self.is_given(field.name):
-                for other, meaningful in field.metadata["only_with"].items():
-                    _check_meaning(field.name, other, getattr(self, other), meaningful)
-            if field.metadata["not_with"] and self.is_given(field.name):
-                for other, message in field.metadata["not_with"].items():
-                    if getattr(self, other):
-                        raise UserError(message)
 
     def refuse(self, *names: str, because: str) -> None:
         """Raise an error if one of these flags is given, which would be ignored or contradicts others."""
@@ -187,27 +178,6 @@ def _check_limits(name: str, value: Any, limits: Mapping[str, Any]) -> None:
         raise UserError(f"{given}: must be at least {limits['minimum']}")
     if value > limits["maximum"]:
         raise UserError(f"{given}: must be at most {limits['maximum']}")
-
-
-def _check_meaning(name: str, other: str, value: Any, meaningful: Sequence[Any]) -> None:
-    """Raise `UserError` if the given flag `name` would be ignored because `other` has this value."""
-    if (value.lower() if isinstance(value, str) else value) in meaningful:
-        return
-    if isinstance(value, bool) or meaningful is GIVEN:
-        reason = f"cannot be used with --{other}" if value else f"needs --{other}"
-    else:
-        reason = f"needs --{other}={' or '.join(meaningful)}"
-    raise UserError(f"--{name} {reason}")
-
-
-class _Given:
-    """Container of every truthy value, which is any value of a flag that was given."""
-
-    def __contains__(self, value: Any) -> bool:
-        return bool(value)
-
-
-GIVEN = _Given()  # a value of `only_with`
 
 
 def layer_numbers(layers: str, name: str = "layers") -> list[int]:

@@ -16,8 +16,8 @@ from official_bert.inference.sentence_index import VectorIndex as VectorIndex
 from official_bert.metrics.retrieval import retrieval_scores as retrieval_scores
 from official_bert.modeling.encoder import BertEncoder as BertEncoder
 from official_bert.modeling.heads import ClassificationModel as ClassificationModel
+from official_bert.modeling.heads import MultipleChoiceModel as MultipleChoiceModel
 from official_bert.modeling.heads import SpanModel as SpanModel
-from official_bert.modeling.multiple_choice import MultipleChoiceModel as MultipleChoiceModel
 from official_bert.modeling.pretraining import PretrainingModel as PretrainingModel
 from official_bert.modeling.sentence import SentenceModel as SentenceModel
 from official_bert.modeling.tagging import TaggingModel as TaggingModel

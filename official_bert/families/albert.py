@@ -1,6 +1,6 @@
 """ALBERT: layers that share weights, and embeddings that are narrower than the layers.
 
-The layers are in `modeling/variants.py`. Variables are named as in the checkpoints of google-research/albert.
+The layers are in `modeling/transformer.py`. Variables are named as in the checkpoints of google-research/albert.
 """
 
 import dataclasses
@@ -99,7 +99,7 @@ ALBERT_FAMILY = Family(
         "num_memory_blocks": 0,
     },
     tokenizer="official_bert.tokenization.sentencepiece_tokenizer.SentencePieceTokenizer",
-    parts={"stack": "official_bert.modeling.variants.SharedStack"},
+    parts={"stack": "official_bert.modeling.transformer.SharedStack"},
     layers="ALBERT's shared layers",
     layer_scope="encoder/transformer/group_0/",
     layer_keys=("num_hidden_groups", "inner_group_num"),

@@ -241,7 +241,7 @@ def _family(title: str, config_class: type, classes: str, tokenizer: str, vocab_
         title=title,
         config_class=config_class,
         tokenizer=tokenizer,
-        parts={"embeddings": "official_bert.modeling.variants.RobertaEmbeddings"},
+        parts={"embeddings": "official_bert.modeling.encoder.RobertaEmbeddings"},
         masked_lm_activation="gelu_erf",
         hugging_face=HuggingFace(
             defaults={"vocab_size": vocab_size, "type_vocab_size": 2, "hidden_act": "gelu"},

@@ -27,8 +27,7 @@ from official_bert.inference.sentence_head import find_head
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import EncoderOptions
-from official_bert.modeling.heads import ClassificationModel, EncoderModel
-from official_bert.modeling.multiple_choice import MultipleChoiceModel
+from official_bert.modeling.heads import ClassificationModel, EncoderModel, MultipleChoiceModel
 from official_bert.options.option import config_from_saved
 from official_bert.serving.exports import export_run
 from official_bert.serving.servable import EXAMPLES, TEXT, Servable

@@ -7,11 +7,9 @@ from typing import Any
 
 import keras
 from keras import ops
-from typing_extensions import Self
 
 from official_bert.config.bert_config import BertConfig
 
-LAYER_NORM_EPSILON = 1e-12  # reference value; Keras's default of 1e-3 misses the golden activations
 LAYER_NORM_NAME = "LayerNorm"
 NARROW_TYPES = ("bfloat16", "float16")
 
@@ -40,25 +38,17 @@ ACTIVATIONS = {
 }
 
 
-class ConfigMixin:
-    """Mixin for layers and models that are constructed, and restored by Keras, from a `BertConfig`.
-
-    Attributes:
-      config: the architecture.
-    """
+class EncoderLayer(keras.layers.Layer):
+    """Base class of an encoder's layers; they are saved and restored by the encoder that contains them."""
 
     def __init__(self, config: BertConfig, **kwargs: Any):
         super().__init__(**kwargs)
         self.config = config
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor arguments in a JSON-serializable form; see `keras.layers.Layer.get_config`."""
-        return {**super().get_config(), "config": self.config.to_dict()}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Create the layer from the result of `get_config`."""
-        return cls(**{**config, "config": BertConfig.from_dict(config["config"])})
+    @property
+    def output_shape(self):
+        """The shape shown by `summary()`."""
+        return (None, None, self.config.hidden_size)
 
 
 def initializer(initializer_range: float) -> keras.Initializer:
@@ -98,15 +88,13 @@ def normalize(x, gamma, beta, epsilon: float):
     return centered * ops.rsqrt(variance + epsilon) * gamma + beta
 
 
-@keras.saving.register_keras_serializable(package="official_bert")
 class LayerNorm(keras.layers.Layer):
     """Layer normalization, computed in float32 under every dtype policy; see `normalize`."""
 
-    def __init__(self, *, epsilon: float = LAYER_NORM_EPSILON, name: str = LAYER_NORM_NAME, **kwargs):
+    def __init__(self, *, epsilon: float, name: str = LAYER_NORM_NAME, **kwargs):
         """Initialize; checkpoints and weight decay depend on the default name."""
         super().__init__(name=name, **kwargs)
         self.epsilon = epsilon
-        self.supports_masking = True  # positions are independent
 
     def build(self, input_shape):
         """Create the variables for vectors of this shape."""
@@ -116,19 +104,11 @@ class LayerNorm(keras.layers.Layer):
         # variable [D], the shift
         self.beta = self.add_weight(name="beta", shape=width, initializer="zeros", autocast=False)
 
-    def compute_output_shape(self, input_shape):
-        return tuple(input_shape)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor arguments."""
-        return {**super().get_config(), "epsilon": self.epsilon}
-
     def call(self, x):
         """Normalize float [..., D]."""
         return ops.cast(normalize(x, self.gamma, self.beta, self.epsilon), self.compute_dtype)
 
 
-@keras.saving.register_keras_serializable(package="official_bert")
 class Dropout(keras.layers.Dropout):
     """Keras's dropout, with an accurate rate in narrow dtypes too.
 
@@ -147,58 +127,24 @@ class Dropout(keras.layers.Dropout):
         return ops.where(bits >= round(self.rate * 2**16) - 2**15, inputs * (1 / (1 - self.rate)), 0)
 
 
-@keras.saving.register_keras_serializable(package="official_bert")
-class ResidualOutput(keras.layers.Layer):
+class ResidualOutput(EncoderLayer):
     """Projects back to the hidden width, applies dropout, adds the residual and normalizes."""
 
     def __init__(
-        self,
-        input_width: int,
-        hidden_size: int,
-        *,
-        initializer_range: float,
-        dropout: float,
-        norm_name: str = LAYER_NORM_NAME,
-        epsilon: float = LAYER_NORM_EPSILON,
-        name: str = "output",
-        **kwargs,
+        self, config: BertConfig, input_width: int, *, norm_name: str = LAYER_NORM_NAME, name: str = "output", **kwargs
     ):
         """Create the parts."""
-        super().__init__(name=name, **kwargs)
-        self._arguments = {
-            "input_width": input_width,
-            "hidden_size": hidden_size,
-            "initializer_range": initializer_range,
-            "dropout": dropout,
-            "norm_name": norm_name,
-            "epsilon": epsilon,
-        }
-        self._input_width, self._hidden_size = input_width, hidden_size
-        self.dense = dense(hidden_size, initializer_range, dtype=self.dtype_policy)
-        self.dropout = Dropout(dropout, dtype=self.dtype_policy)
-        self.layer_norm = LayerNorm(epsilon=epsilon, dtype=self.dtype_policy, name=norm_name)
+        super().__init__(config, name=name, **kwargs)
+        self._input_width = input_width
+        self.dense = dense(config.hidden_size, config.initializer_range, dtype=self.dtype_policy)
+        self.dropout = Dropout(config.hidden_dropout_prob, dtype=self.dtype_policy)
+        self.layer_norm = LayerNorm(epsilon=config.layer_norm_eps, dtype=self.dtype_policy, name=norm_name)
 
     def build(self, input_shape=None):
         """Create the variables; their shapes do not depend on the input."""
         self.dense.build((None, self._input_width))
-        self.layer_norm.build((None, self._hidden_size))
-
-    def compute_output_shape(self, input_shape):
-        """Return the shape of x with last dimension D."""
-        return (*input_shape[:-1], self._hidden_size)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor arguments."""
-        return {**super().get_config(), **self._arguments}
+        self.layer_norm.build((None, self.config.hidden_size))
 
     def call(self, x, residual, training=False):
-        """Compute the output of a block.
-
-        Args:
-          x: float [..., input_width].
-          residual: float [..., D], the input of the block.
-
-        Returns:
-          float [..., D].
-        """
+        """Map x, float [..., input_width], and the block's input, float [..., D], to its output, float [..., D]."""
         return self.layer_norm(residual + self.dropout(self.dense(x), training=training))

@@ -29,9 +29,9 @@ from keras import ops
 
 from official_bert.config.bert_config import LORA, BertConfig
 from official_bert.families.family import load_class
-from official_bert.modeling.blocks import ACTIVATIONS, ConfigMixin, Dropout, LayerNorm, dense, initializer
+from official_bert.modeling.blocks import ACTIVATIONS, Dropout, EncoderLayer, LayerNorm, dense, initializer
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions, FlatLayout, LoraSettings, add_lora
-from official_bert.modeling.token_model import TokenModel, check_not_in_sequential, complete_inputs, symbolic_inputs
+from official_bert.modeling.token_model import TokenModel, complete_inputs
 from official_bert.modeling.transformer import TransformerStack
 from official_bert.support.errors import UserError
 
@@ -49,7 +49,7 @@ def create_encoder(config: BertConfig, options: EncoderOptions = PLAIN) -> "Bert
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
-class BertEncoder(ConfigMixin, TokenModel):
+class BertEncoder(TokenModel):
     """Embeddings, transformer layers and pooler, of the family that the config belongs to.
 
     Examples:
@@ -86,7 +86,8 @@ class BertEncoder(ConfigMixin, TokenModel):
           trainable: whether training changes the variables.
           **kwargs: see `keras.Model`: dtype.
         """
-        super().__init__(config, name=name, **kwargs)
+        super().__init__(name=name, **kwargs)
+        self.config = config
         self._use_one_hot_embeddings, self.layout = use_one_hot_embeddings, layout
         parts = {"embeddings": Embeddings, "stack": TransformerStack, "pooler": Pooler}
         parts |= {part: load_class(path) for part, path in config.family.parts.items()}
@@ -169,18 +170,13 @@ class BertEncoder(ConfigMixin, TokenModel):
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor arguments, except those that affect only speed and memory."""
-        return {**super().get_config(), "use_one_hot_embeddings": self._use_one_hot_embeddings}
+        own = {"config": self.config.to_dict(), "use_one_hot_embeddings": self._use_one_hot_embeddings}
+        return {**super().get_config(), **own}
 
-    def compute_output_spec(
-        self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False
-    ) -> dict[str, Any]:
-        """Symbolic outputs; see `call`."""
-        check_not_in_sequential(self)
-        shape = symbolic_inputs(input_ids, input_mask, segment_ids).input_ids.shape
-        self.embeddings.compute_output_shape(shape)  # raises for a shape that does not fit
-        embedded = keras.KerasTensor((*shape, self.config.hidden_size), self.compute_dtype)
-        layers = self.transformer.compute_output_spec(embedded)
-        return self._outputs(embedded, layers, keras.KerasTensor((shape[0], embedded.shape[2]), self.compute_dtype))
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "BertEncoder":
+        """Create the encoder from the result of `get_config`."""
+        return cls(**{**config, "config": BertConfig.from_dict(config["config"])})
 
     def call(
         self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False
@@ -208,19 +204,13 @@ class BertEncoder(ConfigMixin, TokenModel):
         inputs = complete_inputs(input_ids, input_mask, segment_ids)
         embedding_output, bias, layout = self._begin(inputs, training)
         layers = self.transformer(layout.pack(embedding_output), bias, layout=layout, training=training)
-        layers = [layer._replace(context=layout.unpack(layer.context)) for layer in layers]  # [B, S, D]
-        last = layers[-1].context
+        contexts = [layout.unpack(layer.context) for layer in layers]  # [B, S, D]
+        last = contexts[-1]
         # The pooled position, which can attend to all others.
         pooled = last_token_vector(last, inputs.input_mask) if self.config.is_left_to_right else last[:, 0]
-        return self._outputs(embedding_output, layers, self.pooler(pooled))
-
-    @staticmethod
-    def _outputs(embedding_output, layers, pooled_output) -> dict[str, Any]:
-        """Return the results, tensors or symbolic, by name."""
-        contexts = [layer.context for layer in layers]
         return {
-            "sequence_output": contexts[-1],
-            "pooled_output": pooled_output,
+            "sequence_output": last,
+            "pooled_output": self.pooler(pooled),
             "encoder_layers": contexts,
             "embedding_output": embedding_output,
             "attention_probabilities": [layer.probabilities for layer in layers],
@@ -249,8 +239,7 @@ class BertEncoder(ConfigMixin, TokenModel):
         return self.transformer.project(embedded), bias, layout
 
 
-@keras.saving.register_keras_serializable(package="official_bert")
-class Embeddings(ConfigMixin, keras.layers.Layer):
+class Embeddings(EncoderLayer):
     """The three embedding tables, layer normalization and dropout.
 
     Source: BERT paper, figure 2.
@@ -259,14 +248,12 @@ class Embeddings(ConfigMixin, keras.layers.Layer):
     def __init__(
         self, config: BertConfig, *, use_one_hot_embeddings: bool = False, name: str = "embeddings", **kwargs: Any
     ):
-        """Create the sublayers."""
         super().__init__(config, name=name, **kwargs)
         self._use_one_hot_embeddings = use_one_hot_embeddings
         self.layer_norm = LayerNorm(epsilon=config.layer_norm_eps, dtype=self.dtype_policy)
         self.dropout = Dropout(config.hidden_dropout_prob, dtype=self.dtype_policy)
 
     def build(self, input_shape: Any = None) -> None:
-        """Create the tables."""
         config = self.config
         # variable [V, E]; the masked-LM head shares it. E equals D except in families that project it
         self.word_embeddings = self._table("word_embeddings", config.vocab_size)
@@ -285,14 +272,9 @@ class Embeddings(ConfigMixin, keras.layers.Layer):
             autocast=False,  # gradients of common words sum thousands of terms, too many for bfloat16
         )
 
-    def compute_output_shape(self, input_shape):
-        """Return (B, S, E) for (B, S); raises like `call`."""
-        self._check_shape(input_shape)
-        return (*input_shape, self.config.embedding_width)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor arguments."""
-        return {**super().get_config(), "use_one_hot_embeddings": self._use_one_hot_embeddings}
+    @property
+    def output_shape(self):
+        return (None, None, self.config.embedding_width)
 
     def call(self, input_ids, segment_ids, training=False):
         """Look up and add the embeddings.
@@ -316,7 +298,10 @@ class Embeddings(ConfigMixin, keras.layers.Layer):
 
     def _positions(self, input_ids):
         """Look up the embeddings of positions, float [S, E]."""
-        return self.position_embeddings[: ops.shape(input_ids)[1]]
+        length = ops.shape(input_ids)[1]
+        if keras.backend.backend() == "jax":  # it cannot bound a slice by the unknown length of a `keras.Input`
+            return ops.take(self.position_embeddings, ops.arange(length), axis=0)
+        return self.position_embeddings[:length]
 
     def _segments(self, segment_ids, training):
         """Look up the embeddings of segments, float [B, S, E]; None for a model without them."""
@@ -331,7 +316,7 @@ class Embeddings(ConfigMixin, keras.layers.Layer):
         if len(shape) != 2:
             raise UserError(f"input_ids has the shape {tuple(shape)}; it must be [batch, positions]")
         limit = self.config.max_length
-        if shape[1] is not None and shape[1] > limit:
+        if isinstance(shape[1], int) and shape[1] > limit:
             raise UserError(
                 f"input_ids has {shape[1]} positions, but the model has max_position_embeddings="
                 f"{self.config.max_position_embeddings}; truncate the sequences to {limit} positions"
@@ -340,6 +325,25 @@ class Embeddings(ConfigMixin, keras.layers.Layer):
 
 def _one_hot_lookup(table, ids):
     return ops.matmul(ops.one_hot(ids, table.shape[0], dtype=table.dtype), table)  # [B, S, E]
+
+
+class RobertaEmbeddings(Embeddings):
+    """BERT's three tables, with positions counted from 2 over non-padding tokens; padding has position 1.
+
+    Source: transformers, `create_position_ids_from_input_ids`, after fairseq's `make_positions`.
+    """
+
+    def _positions(self, input_ids):
+        """Look up the embeddings of positions, float [B, S, E]."""
+        pad_id = self.config.first_position - 1
+        is_real = ops.cast(input_ids != pad_id, "int32")
+        positions = ops.cumsum(is_real, axis=1) * is_real + pad_id
+        return ops.take(self.position_embeddings, positions, axis=0)
+
+    def _segments(self, segment_ids, training):
+        if self.config.type_vocab_size == 1:  # pairs from BERT's tokenizer have two segments
+            segment_ids = ops.zeros_like(segment_ids)
+        return super()._segments(segment_ids, training)
 
 
 MASKED_SCORE = -10000.0  # reference value; far below any score, and finite
@@ -370,12 +374,10 @@ def last_token_vector(x, input_mask):
     return ops.take_along_axis(x, positions[:, None, None], axis=1)[:, 0]
 
 
-@keras.saving.register_keras_serializable(package="official_bert")
-class Pooler(ConfigMixin, keras.layers.Layer):
+class Pooler(EncoderLayer):
     """A vector for the whole sequence: a projection of one of its vectors, usually at [CLS] and with tanh."""
 
     def __init__(self, config: BertConfig, *, name: str = "pooler", **kwargs: Any):
-        """Create the projection; for `**kwargs` see `keras.layers.Layer`."""
         super().__init__(config, name=name, **kwargs)
         self.dense = dense(
             config.hidden_size,
@@ -385,12 +387,11 @@ class Pooler(ConfigMixin, keras.layers.Layer):
         )
 
     def build(self, input_shape: Any = None) -> None:
-        """Create the variables."""
         self.dense.build((None, self.config.hidden_size))
 
-    def compute_output_shape(self, input_shape):
-        """Return the input's shape, (B, D)."""
-        return tuple(input_shape)
+    @property
+    def output_shape(self):
+        return (None, self.config.hidden_size)
 
     def call(self, first):
         """Map one vector per sequence, float [B, D], to float [B, D]."""

@@ -1,4 +1,4 @@
-"""The base class of models with a head, and the heads for classes and answers."""
+"""The base class of models with a head, and the models that score classes, answers and choices."""
 
 import os
 from collections.abc import Mapping
@@ -9,12 +9,12 @@ import numpy as np
 from keras import ops
 from typing_extensions import Self
 
-from official_bert.config.bert_config import FEATURES, BertConfig
+from official_bert.config.bert_config import FEATURES, TEXT_LENGTHS, BertConfig
 from official_bert.modeling.blocks import Dropout, initializer
 from official_bert.modeling.encoder import BertEncoder, create_encoder, is_needed
 from official_bert.modeling.encoder_options import EncoderOptions
 from official_bert.modeling.pooling import WEIGHTED_SUM, num_vectors, sequence_features
-from official_bert.modeling.token_model import EncoderInputs, TokenModel, complete_inputs, symbolic_inputs
+from official_bert.modeling.token_model import EncoderInputs, TokenModel, complete_inputs, unjoined_texts
 from official_bert.support.errors import UserError
 
 LINEAR, BILSTM, CRF = "linear", "bilstm", "crf"  # choices of `head`; the last one of taggers only
@@ -98,7 +98,6 @@ class EncoderModel(TokenModel):
         return model
 
 
-@keras.saving.register_keras_serializable(package="official_bert")
 class OutputProjection(keras.layers.Layer):
     """A linear layer that computes float32 logits; its kernel is transposed, as in the reference.
 
@@ -113,16 +112,10 @@ class OutputProjection(keras.layers.Layer):
         *,
         initializer_range: float = 0.02,
         name: str = "output_projection",
-        trainable: bool = True,
     ):
         """Create the variables."""
-        super().__init__(name=name, trainable=trainable, dtype="float32")
+        super().__init__(name=name, dtype="float32")
         self.supports_masking = True  # positions are independent
-        self._arguments = {
-            "input_width": input_width,
-            "num_outputs": num_outputs,
-            "initializer_range": initializer_range,
-        }
         self._num_outputs = num_outputs
         # variable [C, D]
         self.output_weights = self._variable("output_weights", (num_outputs, input_width), initializer_range)
@@ -138,14 +131,7 @@ class OutputProjection(keras.layers.Layer):
         """Do nothing; the variables exist already."""
 
     def compute_output_shape(self, input_shape):
-        """Return the shape of x with last dimension C."""
-        return (*input_shape[:-1], self._num_outputs)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor arguments."""
-        config = super().get_config()
-        del config["dtype"]  # not a constructor argument
-        return {**config, **self._arguments}
+        return (*input_shape[:-1], self._num_outputs)  # shown by `summary()`
 
     def call(self, x):
         """Map float [..., D] to logits, float32 [..., C]."""
@@ -236,10 +222,16 @@ class ClassificationModel(EncoderModel):
         if head != LINEAR and feature_layers is not None:
             raise UserError(f"head={head} reads the last layer at every position; leave feature_layers out")
         super().__init__(encoder, name=name, **kwargs)
-        self._num_outputs = num_outputs
-        self._window_length, self._window_pooling = window_length, window_pooling
-        self._feature_layers = feature_layers
-        self._head_options = {"head": head, "lstm_units": lstm_units, "head_dropout": head_dropout}
+        self._options = {
+            "num_outputs": num_outputs,
+            "window_length": window_length,
+            "window_pooling": window_pooling,
+            "feature_layers": feature_layers,
+            "head": head,
+            "lstm_units": lstm_units,
+            "head_dropout": head_dropout,
+        }
+        self._window_length, self._feature_layers = window_length, feature_layers
         config = encoder.config
         self.feature_shape = (num_vectors(feature_layers, config.num_layers), config.hidden_size)
         self.dropout = Dropout(head_dropout, dtype=self.dtype_policy)
@@ -259,25 +251,7 @@ class ClassificationModel(EncoderModel):
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor arguments in a JSON-serializable form."""
-        return {
-            **super().get_config(),
-            "num_outputs": self._num_outputs,
-            "window_length": self._window_length,
-            "window_pooling": self._window_pooling,
-            "feature_layers": self._feature_layers,
-            **self._head_options,
-        }
-
-    def compute_output_spec(
-        self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False
-    ) -> Any:
-        """Symbolic outputs; see `call`."""
-        if holds_features(input_ids):
-            return keras.KerasTensor((input_ids[FEATURES].shape[0], self._num_outputs), "float32")
-        inputs = symbolic_inputs(input_ids, input_mask, segment_ids)
-        if self._window_length is None:
-            self.encoder.compute_output_spec(inputs)  # checks the length
-        return keras.KerasTensor((inputs.input_ids.shape[0], self._num_outputs), "float32")
+        return {**super().get_config(), **self._options}
 
     def call(self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False) -> Any:
         """Score examples.
@@ -310,7 +284,7 @@ class ClassificationModel(EncoderModel):
         is_real = ops.concatenate(
             [ops.ones_like(is_real[:, :1]), is_real[:, 1:]], axis=1
         )  # each example has at least one window
-        if self._window_pooling == "max":
+        if self._options["window_pooling"] == "max":
             return ops.max(ops.where(is_real, logits, -np.inf), axis=1)
         return ops.sum(ops.where(is_real, logits, 0), axis=1) / ops.sum(ops.cast(is_real, logits.dtype), axis=1)
 
@@ -403,14 +377,6 @@ class SpanModel(EncoderModel):
         """Return the constructor arguments in a JSON-serializable form."""
         return {**super().get_config(), **self._options}
 
-    def compute_output_spec(
-        self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False
-    ) -> Any:
-        """Symbolic outputs; see `call`."""
-        inputs = symbolic_inputs(input_ids, input_mask, segment_ids)
-        shape = self.encoder.compute_output_spec(inputs)["sequence_output"].shape[:2]
-        return {name: keras.KerasTensor(shape, "float32") for name in ("start_logits", "end_logits")}
-
     def call(self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False) -> Any:
         """Score positions.
 
@@ -436,3 +402,95 @@ class SpanModel(EncoderModel):
             x = layer(x, mask=ops.cast(inputs["input_mask"], "bool"), training=training)
         logits = self.head(x)  # [B, S, 2]
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+
+
+NO_CHOICE = -1e9  # score of a sequence that is all padding; its probability is 0
+
+
+@keras.saving.register_keras_serializable(package="official_bert")
+class MultipleChoiceModel(EncoderModel):
+    """Encoder and scores of sequences, each a context with one of its choices.
+
+    The probabilities of the choices are the softmax over their scores. An encoder whose `trainable` is False is frozen:
+    training changes only the head.
+
+    Source: BERT paper, section 4.4. As in `transformers`, the vector of [CLS] is the pooled output, and the score has
+    a bias, which does not affect the probabilities.
+    """
+
+    def __init__(
+        self,
+        encoder: BertEncoder,
+        *,
+        max_seq_length: int | None = None,
+        head_dropout: float = HEAD_DROPOUT,
+        name: str = "multiple_choice",
+        **kwargs: Any,
+    ):
+        """Create the head.
+
+        Args:
+          encoder: the encoder.
+          max_seq_length: length that the sequences of a record are padded to; None for the longest of the batch.
+          head_dropout: dropout rate before the head, independent of the encoder's.
+          name: name of the model.
+          **kwargs: see `keras.Model`: dtype, trainable.
+        """
+        super().__init__(encoder, name=name, **kwargs)
+        self._options = {"max_seq_length": max_seq_length, "head_dropout": head_dropout}
+        width = encoder.config.hidden_size
+        self.dropout = Dropout(head_dropout, dtype=self.dtype_policy)
+        self.dropout.build((None, width))
+        with keras.name_scope("multiple_choice"):
+            self.head = OutputProjection(width, 1, initializer_range=HEAD_INITIALIZER_RANGE)
+        self.build_for_any_length()
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor arguments in a JSON-serializable form."""
+        return {**super().get_config(), **self._options}
+
+    def call(self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False) -> Any:
+        """Score sequences.
+
+        Args:
+          input_ids: int32 [B, N, S], for each example N sequences of the context and a choice; or [B, S], sequences of
+            any choices. Or all three inputs, as a dict by name. Or the fields of records: a dict of the inputs,
+            int32 [B, S], in which the sequences of an example follow one another, or of their `features`,
+            float [B, N * D], and of `text_lengths`, int32 [B, N], with 0 for a missing choice.
+          input_mask: as input_ids, 1 for a real position and 0 for padding; default: all real.
+          segment_ids: as input_ids; default: all 0.
+          training: whether to apply dropout.
+
+        Returns:
+          float32 [B, N], or [B]; `NO_CHOICE` for a missing choice, a sequence that is all padding.
+
+        Raises:
+          UserError: see `BertEncoder.call`.
+        """
+        if holds_features(input_ids):
+            shape = (*ops.shape(input_ids[TEXT_LENGTHS]), self.encoder.config.hidden_size)
+            features = ops.reshape(input_ids[FEATURES], shape)  # [B, N, D]
+            return self._scores(features, input_ids[TEXT_LENGTHS] > 0, training)
+        inputs = self._sequences(input_ids, input_mask, segment_ids)
+        return self._scores(self._pooled(inputs, training), ops.any(inputs.input_mask == 1, axis=-1), training)
+
+    def features(self, inputs: Any, training: bool = False) -> Any:
+        """Compute the head's input, float [B, N, D]; for the arguments see `call`; a frozen encoder has no dropout."""
+        return self._pooled(self._sequences(inputs), training)
+
+    def _sequences(self, first, *others) -> EncoderInputs:
+        """Return the inputs of separate sequences, int32 [..., S]."""
+        if isinstance(first, Mapping) and TEXT_LENGTHS in first:
+            return EncoderInputs(**unjoined_texts(first, self._options["max_seq_length"]))
+        return complete_inputs(first, *others)
+
+    def _pooled(self, inputs: EncoderInputs, training):
+        """Return the pooled output of each sequence: [..., S] to [..., D]."""
+        shape = ops.shape(inputs.input_ids)
+        flat = EncoderInputs(*(ops.reshape(tensor, (-1, shape[-1])) for tensor in inputs))
+        pooled = self.encoder.pool(flat, training=training and self.encoder.trainable)
+        return ops.reshape(pooled, (*shape[:-1], self.encoder.config.hidden_size))
+
+    def _scores(self, features, is_real, training):
+        scores = self.head(self.dropout(features, training=training))[..., 0]
+        return ops.where(is_real, scores, NO_CHOICE)

@@ -6,11 +6,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from official_bert.config.bert_config import ENCODER_INPUTS
-from official_bert.modeling.blocks import ACTIVATIONS, LAYER_NORM_EPSILON, LayerNorm, dense
+from official_bert.config.bert_config import ENCODER_INPUTS, BertConfig
+from official_bert.modeling.blocks import ACTIVATIONS, EncoderLayer, LayerNorm, dense
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import EncoderModel, OutputProjection
-from official_bert.modeling.token_model import complete_inputs, named_inputs, symbolic_inputs
+from official_bert.modeling.token_model import complete_inputs, named_inputs
 from official_bert.support.errors import UserError
 
 
@@ -33,16 +33,7 @@ class PretrainingModel(EncoderModel):
         """
         super().__init__(encoder, name=name, **kwargs)
         config = encoder.config
-        vocab_size, embedding_size = encoder.word_embeddings.shape
-        self.masked_lm = MaskedLmHead(
-            config.hidden_size,
-            vocab_size,
-            embedding_size=embedding_size,
-            hidden_act=config.family.masked_lm_activation or config.hidden_act,
-            initializer_range=config.initializer_range,
-            epsilon=config.layer_norm_eps,
-            dtype=self.dtype_policy,
-        )
+        self.masked_lm = MaskedLmHead(config, *encoder.word_embeddings.shape, dtype=self.dtype_policy)
         with keras.name_scope("cls"):
             self.masked_lm.build((None, None, config.hidden_size))
             with keras.name_scope("seq_relationship"):
@@ -50,24 +41,6 @@ class PretrainingModel(EncoderModel):
                     config.hidden_size, 2, initializer_range=config.initializer_range, name="next_sentence"
                 )
         self.build_for_any_length()
-
-    def compute_output_spec(
-        self,
-        input_ids: Any,
-        input_mask: Any = None,
-        segment_ids: Any = None,
-        masked_lm_positions: Any = None,
-        training: bool = False,
-    ) -> dict[str, Any]:
-        """Symbolic outputs; see `call`."""
-        inputs = self._named(input_ids, input_mask, segment_ids, masked_lm_positions)
-        encoded = self.encoder.compute_output_spec(symbolic_inputs(inputs))
-        return {
-            "masked_lm_logits": self.masked_lm.compute_output_spec(
-                encoded["sequence_output"], inputs["masked_lm_positions"], self.encoder.word_embeddings
-            ),
-            "next_sentence_logits": self.next_sentence.compute_output_spec(encoded["pooled_output"]),
-        }
 
     def call(
         self,
@@ -112,46 +85,24 @@ class PretrainingModel(EncoderModel):
         return named
 
 
-@keras.saving.register_keras_serializable(package="official_bert")
-class MaskedLmHead(keras.layers.Layer):
+class MaskedLmHead(EncoderLayer):
     """Scores every wordpiece of the vocabulary at the masked positions.
 
     Source: BERT paper, section 3.1, task 1; the output weights are the word embeddings.
     """
 
     def __init__(
-        self,
-        hidden_size: int,
-        vocab_size: int,
-        *,
-        embedding_size: int | None = None,
-        hidden_act: str = "gelu",
-        initializer_range: float = 0.02,
-        epsilon: float = LAYER_NORM_EPSILON,
-        name: str = "predictions",
-        **kwargs: Any,
+        self, config: BertConfig, vocab_size: int, embedding_size: int, *, name: str = "predictions", **kwargs: Any
     ):
-        """Create the sublayers."""
-        super().__init__(name=name, **kwargs)
-        embedding_size = embedding_size or hidden_size
-        self._arguments = {
-            "hidden_size": hidden_size,
-            "vocab_size": vocab_size,
-            "embedding_size": embedding_size,
-            "hidden_act": hidden_act,
-            "initializer_range": initializer_range,
-            "epsilon": epsilon,
-        }
-        self._hidden_size, self._vocab_size, self._embedding_size = hidden_size, vocab_size, embedding_size
-        self.dense = dense(
-            embedding_size, initializer_range, dtype=self.dtype_policy, activation=ACTIVATIONS[hidden_act]
-        )
-        self.layer_norm = LayerNorm(epsilon=epsilon, dtype=self.dtype_policy)
+        super().__init__(config, name=name, **kwargs)
+        self._vocab_size, self._embedding_size = vocab_size, embedding_size
+        activation = ACTIVATIONS[config.family.masked_lm_activation or config.hidden_act]
+        self.dense = dense(embedding_size, config.initializer_range, dtype=self.dtype_policy, activation=activation)
+        self.layer_norm = LayerNorm(epsilon=config.layer_norm_eps, dtype=self.dtype_policy)
 
     def build(self, input_shape=None):
-        """Create the variables of the dense layer, its normalization, and the output bias."""
         with keras.name_scope("transform"):
-            self.dense.build((None, self._hidden_size))
+            self.dense.build((None, self.config.hidden_size))
             self.layer_norm.build((None, self._embedding_size))
         self.output_bias = self.add_weight(
             name="output_bias", shape=(self._vocab_size,), initializer="zeros", dtype="float32", autocast=False
@@ -159,16 +110,7 @@ class MaskedLmHead(keras.layers.Layer):
 
     @property
     def output_shape(self):
-        """The shape of the logits, shown by `summary()`."""
         return (None, None, self._vocab_size)
-
-    def compute_output_spec(self, sequence_output, positions, word_embeddings):
-        """Symbolic logits; see `call`."""
-        return keras.KerasTensor((*positions.shape, self._vocab_size), "float32")
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor arguments."""
-        return {**super().get_config(), **self._arguments}
 
     def call(self, sequence_output, positions, word_embeddings):
         """Score the vocabulary.

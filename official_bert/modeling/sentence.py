@@ -10,7 +10,7 @@ from official_bert.config.bert_config import TEXT_LENGTHS
 from official_bert.modeling import pooling as layer_pooling
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import EncoderModel, OutputProjection
-from official_bert.modeling.token_model import complete_inputs, symbolic_inputs, unjoined_texts
+from official_bert.modeling.token_model import complete_inputs, unjoined_texts
 from official_bert.support.errors import UserError
 
 BM25 = "bm25"
@@ -94,14 +94,6 @@ class SentenceModel(EncoderModel):
     def get_config(self) -> dict[str, Any]:
         """Return the constructor arguments in a JSON-serializable form."""
         return {**super().get_config(), "poolings": self.poolings, "layers_after": self._layers_after}
-
-    def compute_output_spec(
-        self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False
-    ) -> Any:
-        """Return symbolic outputs; see `call`."""
-        inputs = symbolic_inputs(input_ids, input_mask, segment_ids)
-        self.encoder.compute_output_spec(inputs)  # checks the length
-        return keras.KerasTensor((inputs.input_ids.shape[0], self.width), "float32")
 
     def call(self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False) -> Any:
         """Compute the vectors of texts.

@@ -21,7 +21,7 @@ from official_bert.modeling.heads import (
     width_after,
 )
 from official_bert.modeling.pooling import LAST, is_weighted, num_vectors, position_features
-from official_bert.modeling.token_model import complete_inputs, symbolic_inputs
+from official_bert.modeling.token_model import complete_inputs
 
 # Of the variables. An Adam step changes a variable by about the learning rate, so that without a factor the scores of
 # transitions would stay near 0 in a fine-tuning run.
@@ -221,17 +221,6 @@ class TaggingModel(EncoderModel):
             return None
         variables = (self.start_transitions, self.between_transitions, self.end_transitions)
         return Transitions(*(TRANSITION_SCALE * ops.convert_to_tensor(variable) for variable in variables))
-
-    def compute_output_spec(
-        self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False
-    ) -> Any:
-        """Symbolic outputs; see `call`."""
-        if holds_features(input_ids):
-            shape = input_ids["input_mask"].shape
-        else:
-            inputs = symbolic_inputs(input_ids, input_mask, segment_ids)
-            shape = self.encoder.compute_output_spec(inputs)["sequence_output"].shape[:2]
-        return keras.KerasTensor((*shape, self._options["num_outputs"]), "float32")
 
     def call(self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False) -> Any:
         """Score the tags.

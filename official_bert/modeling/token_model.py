@@ -4,7 +4,6 @@ Inputs may be a dict of named tensors, a list of tensors in order, or separate a
 """
 
 import hashlib
-import inspect
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -164,34 +163,6 @@ def complete_inputs(first: Any, *others: Any) -> EncoderInputs:
         ops.ones_like(ids) if mask is None else _int32(mask),
         ops.zeros_like(ids) if segments is None else _int32(segments),
     )
-
-
-def symbolic_inputs(first: Any, *others: Any) -> EncoderInputs:
-    """Return the symbolic inputs of an encoder; missing ones are like input_ids. See `complete_inputs`."""
-    if isinstance(first, EncoderInputs):
-        return first
-    ids, *others = named_inputs(ENCODER_INPUTS, first, *(others or (None, None))).values()
-    return EncoderInputs(ids, *(ids if other is None else other for other in others))
-
-
-def check_not_in_sequential(encoder: keras.Model) -> None:
-    """Raise if `keras.Sequential` is about to pass all results of an encoder to a layer that takes one tensor.
-
-    The layer's own message would list nine unnamed tensors. Keras does not give a layer access to the model that
-    contains it, so this inspects the call stack; it is only called for symbolic calls, which are rare.
-    """
-    frame = inspect.currentframe()
-    while frame := frame.f_back:
-        model = frame.f_locals.get("self")
-        if isinstance(model, keras.Sequential) and encoder in model.layers[:-1]:
-            follower = model.layers[model.layers.index(encoder) + 1]
-            if follower.input_spec is not None:
-                name = type(follower).__name__
-                raise UserError(
-                    f"keras.Sequential passes {name} the encoder's dict of outputs, but it takes one tensor; write "
-                    f'{name}(...)(encoder(input_ids)["pooled_output"]) in a keras.Model(inputs, outputs), or use '
-                    "official_bert.ClassificationModel(encoder, num_outputs=...)"
-                )
 
 
 def _rank(value: Any) -> int:

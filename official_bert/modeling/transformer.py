@@ -1,4 +1,7 @@
-"""The transformer layers, from the stack down to attention, and the layout of vectors between them."""
+"""The transformer layers, from the stack down to attention; then the variants of other families.
+
+`encoder_options` has the layouts of the vectors between them.
+"""
 
 import math
 from typing import Any, NamedTuple
@@ -8,49 +11,7 @@ import numpy as np
 from keras import ops
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.blocks import ACTIVATIONS, LAYER_NORM_NAME, ConfigMixin, Dropout, ResidualOutput, dense
-
-
-class PaddedLayout:
-    """Layout of a batch's vectors outside attention, where positions are independent.
-
-    Here it is float [B, S, D], D = N * H; `encoder_options` has other layouts with the same methods.
-    """
-
-    @staticmethod
-    def from_mask(input_mask, num_heads: int) -> "PaddedLayout":
-        """Return the layout of sequences with this mask, int32 [B, S], and N heads."""
-        del input_mask, num_heads
-        return PADDED
-
-    def attended(self, input_mask):
-        """Return the mask of the positions in attention."""
-        return input_mask
-
-    def pack(self, sequences):
-        """Convert padded sequences, float [B, S, D], to the layout."""
-        return sequences
-
-    def unpack(self, x):
-        """Convert back to padded sequences, float [B, S, D]."""
-        return x
-
-    def first(self, x):
-        """Select the first vector of each sequence: B vectors and their layout."""
-        return x[:, :1], self
-
-    def split_heads(self, x, num_heads):
-        """Split vectors into heads, float [B, N, S, H]."""
-        heads = ops.reshape(x, (*ops.shape(x)[:2], num_heads, x.shape[-1] // num_heads))  # [B, S, N, H]
-        return ops.transpose(heads, (0, 2, 1, 3))
-
-    def join_heads(self, heads):
-        """Join heads, float [B, N, S, H], into vectors in the layout."""
-        joined = ops.transpose(heads, (0, 2, 1, 3))  # [B, S, N, H]
-        return ops.reshape(joined, (*ops.shape(joined)[:2], heads.shape[1] * heads.shape[3]))
-
-
-PADDED = PaddedLayout()
+from official_bert.modeling.blocks import ACTIVATIONS, LAYER_NORM_NAME, Dropout, EncoderLayer, ResidualOutput, dense
 
 
 class AttentionOutput(NamedTuple):
@@ -59,20 +20,8 @@ class AttentionOutput(NamedTuple):
     context: Any  # float [..., D], one vector per query
     probabilities: Any  # float32 [B, N, F, T], before dropout; each row sums to 1
 
-    @classmethod
-    def shapes(cls, attending, attended, config: BertConfig) -> "AttentionOutput":
-        """Return the output shapes for queries of shape (B, F, D) and keys of shape (B, T, D)."""
-        batch_size, from_length, _ = attending
-        probabilities = (batch_size, config.num_attention_heads, from_length, attended[1])
-        return cls((batch_size, from_length, config.hidden_size), probabilities)
 
-    def specs(self, dtype: str) -> "AttentionOutput":
-        """Return symbolic tensors of these shapes; the probabilities are always float32."""
-        return AttentionOutput(keras.KerasTensor(self.context, dtype), keras.KerasTensor(self.probabilities, "float32"))
-
-
-@keras.saving.register_keras_serializable(package="official_bert")
-class TransformerStack(ConfigMixin, keras.layers.Layer):
+class TransformerStack(EncoderLayer):
     """All layers in sequence, preceded by a projection of narrower embeddings."""
 
     def __init__(self, config: BertConfig, *, recompute_layers: bool = False, name: str = "encoder", **kwargs):
@@ -96,7 +45,6 @@ class TransformerStack(ConfigMixin, keras.layers.Layer):
         ]
 
     def build(self, input_shape=None):
-        """Create the variables of the projection and the layers."""
         if self.embedding_hidden_mapping_in is not None:
             self.embedding_hidden_mapping_in.build((None, self.config.embedding_width))
         self._build_layers()
@@ -114,20 +62,7 @@ class TransformerStack(ConfigMixin, keras.layers.Layer):
         """Number of attention heads in a layout."""
         return self.config.num_attention_heads
 
-    @property
-    def output_shape(self):
-        """The shape of the last layer's output, shown by `summary()`."""
-        return (None, None, self.config.hidden_size)
-
-    def compute_output_spec(self, x, bias=None, *, first_only=False, **options):
-        """Symbolic outputs; see `call`."""
-        *lower, last = self.layers
-        return [
-            *(layer.compute_output_spec(x) for layer in lower),
-            last.compute_output_spec(x, first_only=first_only),
-        ]
-
-    def call(self, x, bias=None, *, layout=PADDED, first_only=False, training=False):
+    def call(self, x, bias, *, layout, first_only=False, training=False):
         """Transform sequences.
 
         Args:
@@ -173,88 +108,44 @@ def call_recomputed(layer: keras.layers.Layer, x, *arguments, **options):
     return ops.reshape(output, ops.shape(output))
 
 
-@keras.saving.register_keras_serializable(package="official_bert")
-class TransformerLayer(ConfigMixin, keras.layers.Layer):
+class TransformerLayer(EncoderLayer):
     """Attention and feed-forward, each followed by residual and normalization."""
 
     NORM_NAME = LAYER_NORM_NAME  # name of the last layer normalization
 
     def __init__(self, config: BertConfig, *, name: str = "layer_0", **kwargs):
-        """Create the parts; for `**kwargs` see `keras.layers.Layer`."""
         super().__init__(config, name=name, **kwargs)
         self.attention = AttentionBlock(config, dtype=self.dtype_policy)
         self.intermediate = Intermediate(config, dtype=self.dtype_policy)
         self.residual_output = ResidualOutput(
-            config.intermediate_size,
-            config.hidden_size,
-            initializer_range=config.initializer_range,
-            dropout=config.hidden_dropout_prob,
-            norm_name=self.NORM_NAME,
-            epsilon=config.layer_norm_eps,
-            dtype=self.dtype_policy,
+            config, config.intermediate_size, norm_name=self.NORM_NAME, dtype=self.dtype_policy
         )
 
     def build(self, input_shape=None):
-        """Create the variables of the sublayers."""
-        hidden = (None, None, self.config.hidden_size)
-        self.attention.build(hidden)
-        self.intermediate.build(hidden)
-        self.residual_output.build((None, None, self.config.intermediate_size))
+        self.attention.build()
+        self.intermediate.build()
+        self.residual_output.build()
 
-    @property
-    def output_shape(self):
-        """The shape of the context, shown by `summary()`."""
-        return (None, None, self.config.hidden_size)
-
-    def compute_output_spec(self, x, bias=None, *, first_only=False, **options):
-        """Symbolic outputs; see `call`."""
-        return self.attention.compute_output_spec(x, bias, first_only=first_only)
-
-    def call(self, x, bias=None, *, layout=PADDED, first_only=False, training=False):
-        """Transform sequences.
-
-        Args:
-          x: float [..., D].
-        """
+    def call(self, x, bias, *, layout, first_only=False, training=False):
+        """Transform sequences: float [..., D], in a layout; the attention bias is that of `SelfAttention`."""
         attended, probabilities = self.attention(x, bias, layout=layout, first_only=first_only, training=training)
         output = self.residual_output(self.intermediate(attended), attended, training=training)
         return AttentionOutput(output, probabilities)
 
 
-@keras.saving.register_keras_serializable(package="official_bert")
-class AttentionBlock(ConfigMixin, keras.layers.Layer):
+class AttentionBlock(EncoderLayer):
     """Self-attention with output projection and residual."""
 
     def __init__(self, config: BertConfig, *, name: str = "attention", **kwargs):
-        """Create the parts; for `**kwargs` see `keras.layers.Layer`."""
         super().__init__(config, name=name, **kwargs)
         self.self_attention = SelfAttention(config, dtype=self.dtype_policy)
-        self.residual_output = ResidualOutput(
-            config.hidden_size,
-            config.hidden_size,
-            initializer_range=config.initializer_range,
-            dropout=config.hidden_dropout_prob,
-            epsilon=config.layer_norm_eps,
-            dtype=self.dtype_policy,
-        )
+        self.residual_output = ResidualOutput(config, config.hidden_size, dtype=self.dtype_policy)
 
     def build(self, input_shape=None):
-        """Create the variables of the sublayers."""
-        hidden = (None, None, self.config.hidden_size)
-        self.self_attention.build(hidden)
-        self.residual_output.build(hidden)
+        self.self_attention.build()
+        self.residual_output.build()
 
-    def compute_output_spec(self, x, bias=None, *, first_only=False, **options):
-        """Symbolic outputs; see `call`."""
-        attending = (x.shape[0], 1, x.shape[2]) if first_only else x.shape
-        return AttentionOutput.shapes(attending, x.shape, self.config).specs(self.compute_dtype)
-
-    def call(self, x, bias=None, *, layout=PADDED, first_only=False, training=False):
-        """Apply attention and add the residual.
-
-        Args:
-          x: float [..., D].
-        """
+    def call(self, x, bias, *, layout, first_only=False, training=False):
         attending, attending_layout = layout.first(x) if first_only else (x, layout)
         context, probabilities = self.self_attention(
             attending, x, bias, attending_layout=attending_layout, layout=layout, training=training
@@ -262,15 +153,13 @@ class AttentionBlock(ConfigMixin, keras.layers.Layer):
         return AttentionOutput(self.residual_output(context, attending, training=training), probabilities)
 
 
-@keras.saving.register_keras_serializable(package="official_bert")
-class SelfAttention(ConfigMixin, keras.layers.Layer):
+class SelfAttention(EncoderLayer):
     """Scaled dot-product self-attention.
 
     Source: "Attention Is All You Need", section 3.2.
     """
 
     def __init__(self, config: BertConfig, *, name: str = "self", **kwargs):
-        """Create the parts; for `**kwargs` see `keras.layers.Layer`."""
         super().__init__(config, name=name, **kwargs)
         self.query, self.key, self.value = (
             dense(config.hidden_size, config.initializer_range, dtype=self.dtype_policy, name=projection)
@@ -279,21 +168,16 @@ class SelfAttention(ConfigMixin, keras.layers.Layer):
         self.dropout = Dropout(config.attention_probs_dropout_prob, dtype=self.dtype_policy)
 
     def build(self, input_shape=None):
-        """Create the projections of vectors of this shape; by default they have the model's width."""
         for projection in (self.query, self.key, self.value):
-            projection.build((None, input_shape[-1] if input_shape else self.config.hidden_size))
+            projection.build((None, self.config.hidden_size))
 
-    def compute_output_spec(self, attending, x, bias=None, **options):
-        """Symbolic outputs; see `call`."""
-        return AttentionOutput.shapes(attending.shape, x.shape, self.config).specs(self.compute_dtype)
-
-    def call(self, attending, x, bias=None, *, attending_layout=PADDED, layout=PADDED, training=False):
+    def call(self, attending, x, bias=None, *, attending_layout, layout, training=False):
         """Apply attention.
 
         Args:
           attending: float [..., D], the vectors that attend (queries).
           x: float [..., D], the vectors attended to (keys and values).
-          bias: float, added to the scores [B, N, F, T]; see `encoder.attention_bias`. None adds nothing.
+          bias: float, added to the scores [B, N, F, T]; see `encoder.attention_bias`.
         """
         num_heads = self.config.num_attention_heads
         query = attending_layout.split_heads(self.query(attending), num_heads)  # [B, N, F, H]
@@ -310,24 +194,22 @@ def attend(query, key, value, bias, drop_out=lambda probabilities: probabilities
       query: float [B, N, F, H].
       key: float [B, N, T, H].
       value: float [B, N, T, H].
-      bias: float, added to the scores [B, N, F, T]; see `encoder.attention_bias`. None adds nothing.
+      bias: float, added to the scores [B, N, F, T]; see `encoder.attention_bias`.
 
     Returns:
       float [B, N, F, H]; and the probabilities before `drop_out`, float32 [B, N, F, T].
     """
     scale = 1 / math.sqrt(query.shape[-1])
     scores = ops.cast(ops.einsum("bnfh,bnth->bnft", query, key), "float32") * scale  # [B, N, F, T]
-    probabilities = ops.softmax(scores if bias is None else scores + ops.cast(bias, "float32"))
+    probabilities = ops.softmax(scores + ops.cast(bias, "float32"))
     weights = ops.cast(drop_out(probabilities), value.dtype)
     return ops.einsum("bnft,bnth->bnfh", weights, value), probabilities
 
 
-@keras.saving.register_keras_serializable(package="official_bert")
-class Intermediate(ConfigMixin, keras.layers.Layer):
+class Intermediate(EncoderLayer):
     """The first, widening layer of the feed-forward block."""
 
     def __init__(self, config: BertConfig, *, name: str = "intermediate", **kwargs):
-        """Create the projection; for `**kwargs` see `keras.layers.Layer`."""
         super().__init__(config, name=name, **kwargs)
         self.dense = dense(
             config.intermediate_size,
@@ -337,13 +219,60 @@ class Intermediate(ConfigMixin, keras.layers.Layer):
         )
 
     def build(self, input_shape=None):
-        """Create the variables for vectors of this shape; by default they have the model's width."""
-        self.dense.build((None, input_shape[-1] if input_shape else self.config.hidden_size))
-
-    def compute_output_shape(self, input_shape):
-        """Return the shape of x with last dimension I."""
-        return (*input_shape[:-1], self.config.intermediate_size)
+        self.dense.build((None, self.config.hidden_size))
 
     def call(self, x):
         """Map float [..., D] to float [..., I]."""
         return self.dense(x)
+
+
+class SharedLayer(TransformerLayer):
+    """BERT's transformer layer with the variable names of google-research/albert's checkpoints."""
+
+    NORM_NAME = "LayerNorm_1"
+
+    def build(self, input_shape=None):
+        width, inner_width = (None, self.config.hidden_size), (None, self.config.intermediate_size)
+        attention, attention_output, output = self.attention, self.attention.residual_output, self.residual_output
+        with keras.name_scope("attention_1"):
+            attention.self_attention.build(width)
+            with keras.name_scope("output"):
+                attention_output.dense.build(width)
+        attention_output.layer_norm.build(width)
+        with keras.name_scope("ffn_1"), keras.name_scope("intermediate"):
+            self.intermediate.dense.build(width)
+            with keras.name_scope("output"):
+                output.dense.build(inner_width)
+        output.layer_norm.build(width)
+        for part in (attention, attention_output, self.intermediate, output):
+            part.built = True  # otherwise it would create its variables again, under BERT's names
+
+
+class SharedStack(TransformerStack):
+    """All layers in sequence; the layers of a group share their weights.
+
+    With 12 layers in 3 groups, layers 0 to 3 share their weights, as do 4 to 7 and 8 to 11. If a group has several
+    inner layers, each of the 12 layers applies all of them. Source: ALBERT paper, section 3.1; google-research/albert
+    for the inner layers.
+    """
+
+    def _make_layers(self) -> list[TransformerLayer]:
+        config = self.config
+        self._groups = [
+            [
+                SharedLayer(config, name=f"inner_group_{number}", dtype=self.dtype_policy)
+                for number in range(config.inner_group_num)
+            ]
+            for _ in range(config.num_hidden_groups)
+        ]
+        groups = [
+            index * config.num_hidden_groups // config.num_hidden_layers for index in range(config.num_hidden_layers)
+        ]
+        return [layer for group in groups for layer in self._groups[group]]
+
+    def _build_layers(self) -> None:
+        with keras.name_scope("transformer"):
+            for number, group in enumerate(self._groups):
+                with keras.name_scope(f"group_{number}"):
+                    for layer in group:
+                        layer.build((None, None, self.config.hidden_size))

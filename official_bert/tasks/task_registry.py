@@ -17,8 +17,7 @@ import numpy as np
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
-from official_bert.modeling.heads import ClassificationModel, SpanModel
-from official_bert.modeling.multiple_choice import MultipleChoiceModel
+from official_bert.modeling.heads import ClassificationModel, MultipleChoiceModel, SpanModel
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.sentence import SentenceModel
 from official_bert.modeling.tagging import TaggingModel

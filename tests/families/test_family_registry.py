@@ -15,7 +15,7 @@ from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.config.bert_config import BertConfig
 from official_bert.families import bert, family
 from official_bert.families.family import Family
-from official_bert.modeling.blocks import ConfigMixin
+from official_bert.modeling.blocks import EncoderLayer
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.support.errors import UserError
 
@@ -30,8 +30,7 @@ class ToyConfig(BertConfig):
     toys: int = 3
 
 
-@keras.saving.register_keras_serializable(package="toy")
-class FirstVector(ConfigMixin, keras.layers.Layer):
+class FirstVector(EncoderLayer):
     """A pooler without variables."""
 
     def call(self, first):

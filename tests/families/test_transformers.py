@@ -15,8 +15,7 @@ from official_bert.checkpoints.safetensors import read_folder, read_model, to_hf
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.family import canonical_name
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.heads import ClassificationModel, SpanModel
-from official_bert.modeling.multiple_choice import MultipleChoiceModel
+from official_bert.modeling.heads import ClassificationModel, MultipleChoiceModel, SpanModel
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.support.errors import UserError

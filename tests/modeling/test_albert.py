@@ -11,7 +11,7 @@ import tensorflow as tf
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.albert import AlbertConfig
 from official_bert.modeling.encoder import BertEncoder, create_encoder
-from official_bert.modeling.encoder_options import EncoderOptions, UnpaddedLayout
+from official_bert.modeling.encoder_options import EncoderOptions, FlatLayout, UnpaddedLayout
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.transformer import TransformerStack
 from official_bert.serving.export_stack import ExportStack
@@ -135,13 +135,14 @@ def test_it_computes_what_a_bert_of_the_same_weights_does(num_layers, num_groups
     outputs = encoder(*INPUTS)
     assert config.num_layers == len(expected) == len(outputs["encoder_layers"])
     bias = (1.0 - MASK[:, None, None, :]) * -10000.0
+    layout = FlatLayout.from_mask(MASK, config.num_attention_heads)
     for layer, found, probabilities in zip(
-        stack(outputs["embedding_output"], bias),
+        stack(layout.pack(outputs["embedding_output"]), bias, layout=layout),
         outputs["encoder_layers"],
         outputs["attention_probabilities"],
         strict=True,
     ):
-        np.testing.assert_allclose(found, layer.context, atol=1e-5)
+        np.testing.assert_allclose(found, layout.unpack(layer.context), atol=1e-5)
         np.testing.assert_allclose(probabilities, layer.probabilities, atol=1e-5)
 
 

@@ -79,9 +79,3 @@ def test_other_ways_of_computing_give_the_same_numbers(encoded, num_parts):
     np.testing.assert_allclose(pooled, encoded["pooled_output"], atol=1e-5)
     for layer, expected in zip(found["encoder_layers"], encoded["encoder_layers"], strict=True):
         np.testing.assert_allclose(layer[MASK == 1], expected[MASK == 1], atol=1e-5)
-
-
-def test_symbolic_shapes_are_those_of_what_is_computed(encoder, encoded):
-    spec = encoder.compute_output_spec(IDS, MASK)
-    for name in ("sequence_output", "pooled_output"):
-        assert spec[name].shape == encoded[name].shape

@@ -6,8 +6,8 @@ import pytest
 from official_bert.config.bert_config import ENCODER_INPUTS, FEATURES, TEXT_LENGTHS
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
-from official_bert.modeling.multiple_choice import NO_CHOICE, MultipleChoiceModel
-from tests.modeling.layer_cases import CONFIG
+from official_bert.modeling.heads import NO_CHOICE, MultipleChoiceModel
+from tests.modeling.model_cases import CONFIG
 
 LENGTHS = np.array([[3, 5, 4], [2, 6, 0]], np.int32)  # positions of each sequence; the second example has two choices
 

@@ -10,7 +10,7 @@ from official_bert.checkpoints.loading import load, open_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
-from official_bert.modeling.multiple_choice import NO_CHOICE, MultipleChoiceModel
+from official_bert.modeling.heads import NO_CHOICE, MultipleChoiceModel
 from official_bert.serving.servable import Tensors, WindowedServable, check_table_size, check_total_size
 from official_bert.support.errors import UserError
 from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig

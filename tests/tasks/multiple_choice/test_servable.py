@@ -9,7 +9,7 @@ import tensorflow as tf
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.multiple_choice import MultipleChoiceModel
+from official_bert.modeling.heads import MultipleChoiceModel
 from official_bert.support.errors import UserError
 from official_bert.tasks.multiple_choice.data import LABEL, ChoiceJoiner, Example, choice_schema
 from official_bert.tasks.multiple_choice.servable import MultipleChoiceServable

@@ -72,8 +72,7 @@ def check(config: EmbeddingExportConfig) -> None:
 
 
 def run(config: EmbeddingExportConfig) -> None:
-    from official_bert.serving.exports import export_run
-    from official_bert.serving.versions import check_export_dir
+    from official_bert.serving.exports import check_export_dir, export_run
     from official_bert.training.model_files import read_model_files
 
     check_export_dir(config.export_dir)

@@ -29,16 +29,16 @@ from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import EncoderOptions
 from official_bert.modeling.heads import ClassificationModel, EncoderModel, MultipleChoiceModel
 from official_bert.options.option import config_from_saved
-from official_bert.serving.exports import export_run
-from official_bert.serving.servable import EXAMPLES, TEXT, Servable
-from official_bert.serving.versions import (
+from official_bert.serving.exports import (
     DESCRIPTION_FILE,
     SAVED_MODEL_FILE,
     check_reads_texts,
     complete_versions,
     description,
+    export_run,
     load_version,
 )
+from official_bert.serving.servable import EXAMPLES, TEXT, Servable
 from official_bert.support import files, network, text_files, writing
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.task_registry import TASKS, TaskRow, task_of_export, task_of_run

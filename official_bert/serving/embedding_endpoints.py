@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse, Response
 
 import official_bert
 from official_bert.serving.batching import QueueFullError
+from official_bert.serving.exports import description
 from official_bert.serving.rest_format import RequestError, quoted, quoted_names, read_object
 from official_bert.serving.served_model import ServedVersion
 from official_bert.serving.text_answers import (
@@ -31,7 +32,6 @@ from official_bert.serving.text_answers import (
     relevance,
     vector_size,
 )
-from official_bert.serving.versions import description
 
 _REQUIRED = object()
 _ANY = object

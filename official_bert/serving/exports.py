@@ -1,7 +1,13 @@
-"""Writes exports: SavedModels with warm-up requests, and models for LiteRT and ONNX."""
+"""Exports of models: numbered versions that appear only when complete, their checks, and how they are written.
 
+An export is a SavedModel with warm-up requests, or a model for LiteRT or ONNX.
+"""
+
+import contextlib
 import dataclasses
 import importlib
+import json
+import logging as standard_logging
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,8 +21,11 @@ from google.protobuf import message
 from tensorflow.core.framework import tensor_pb2
 
 from official_bert.config.batching_settings import BatchingSettings
+from official_bert.config.bert_config import BertConfig
 from official_bert.data.record_files import read_records
 from official_bert.data.schema import delimited, fields
+from official_bert.modeling.encoder_options import PLAIN, UNPADDED
+from official_bert.options.groups import VersionOptions, export_parts
 from official_bert.serving.servable import (
     EXAMPLES,
     IDS_SCHEMA,
@@ -27,24 +36,25 @@ from official_bert.serving.servable import (
     Servable,
     Tensors,
 )
-from official_bert.serving.versions import (
-    LITE_FILE,
-    ONNX_FILE,
-    logging_errors_only,
-    path_with_parents,
-    write_model_file,
-    write_version,
-)
-from official_bert.support import files, writing
+from official_bert.support import files, text_files, writing
 from official_bert.support.console import filtered_stderr
-from official_bert.support.errors import UserError, require
+from official_bert.support.errors import UserError, folder_of_tensorflow_text, plain_message, require
+from official_bert.support.files import fault_point
+from official_bert.tokenization import Tokenizer
+from official_bert.tokenization.tokenizer_files import content_of_copy, tokenizer_kinds
 
 if TYPE_CHECKING:
     import onnx
-from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.encoder_options import PLAIN, UNPADDED
-from official_bert.options.groups import VersionOptions, export_parts
-from official_bert.tokenization import Tokenizer
+
+SAVED_MODEL_FILE, LITE_FILE, ONNX_FILE = "saved_model.pb", "model.tflite", "model.onnx"
+ASSETS_FOLDER = "assets"
+DESCRIPTION_FILE, CHECKSUMS_FILE = "official_bert.json", "checksums.json"
+
+# The programs that read the models without a tokenizer.
+_READERS_OF_IDS = {LITE_FILE: "LiteRT", ONNX_FILE: "ONNX Runtime"}
+
+# Exceptions of `tf.saved_model.load` for corrupt exports without checksums.
+_LOADING_ERRORS = (OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, tf.errors.OpError)
 
 # PredictionLog{6: PredictLog{1: PredictRequest}}; PredictRequest: {1: ModelSpec, 2: map<string, TensorProto>}; map
 # entry: {1: key, 2: value}; ModelSpec: {1: name, 3: signature name}.
@@ -74,6 +84,185 @@ model_config_list {
 _OPSET = 17  # the first with LayerNormalization; both programs have read it for years
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _MOST_BYTES = 1 << 31  # of weights, the limit of protocol buffers
+
+
+def check_export_dir(export_dir: str) -> None:
+    """Check the version folder before any long computation; it need not exist yet."""
+    files.check_name(export_dir)
+    _check_is_no_version(export_dir)
+    if files.is_remote(export_dir):
+        return
+    folder = os.path.abspath(export_dir)
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    if not os.path.isdir(folder):
+        raise UserError(f"export_dir={export_dir}: {folder} is a file, not a folder")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UserError(f"export_dir={export_dir}: the folder {folder} is not writable")
+
+
+def _check_is_no_version(export_dir: str) -> None:
+    if any(files.exists(os.path.join(export_dir, name)) for name in (SAVED_MODEL_FILE, *_READERS_OF_IDS)):
+        raise UserError(f"export_dir={export_dir} is itself an exported version; give its parent folder")
+
+
+def versions(export_dir: str) -> list[int]:
+    """Return the version numbers in a folder, in ascending order."""
+    names = [entry.rstrip("/") for entry in files.list_folder(export_dir)]  # remote folders end in a slash
+    return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
+
+
+def complete_versions(export_dir: str) -> list[int]:
+    """Return the numbers of versions with a model, in ascending order."""
+    return [
+        number
+        for number in versions(export_dir)
+        if files.exists(os.path.join(export_dir, str(number), SAVED_MODEL_FILE))
+    ]
+
+
+def highest_version(export_dir: str) -> int:
+    _check_is_no_version(export_dir)
+    if numbers := complete_versions(export_dir):
+        return numbers[-1]
+    check_reads_texts(export_dir)
+    raise UserError(f"export_dir={export_dir} contains no exported version (a folder named by a number, such as 1)")
+
+
+def check_reads_texts(path: str) -> None:
+    """Check that a folder, or its highest version, is not an export that only LiteRT or ONNX Runtime can read."""
+    for folder in (path, *(os.path.join(path, str(number)) for number in versions(path)[-1:])):
+        for name, reader in _READERS_OF_IDS.items():
+            if files.exists(os.path.join(folder, name)):
+                raise UserError(
+                    f"{folder} is for {reader} and reads ids, not texts; export with export_format=saved_model"
+                )
+
+
+def load_version(folder: str) -> Any:
+    check_whole(folder)
+    kinds = (kind.vocabulary_class for kind in tokenizer_kinds().values())
+    models = [kind.file_name for kind in kinds if kind.flag == "spm_model_file"]
+    if any(files.exists(os.path.join(folder, ASSETS_FOLDER, name)) for name in models):
+        folder_of_tensorflow_text("a SentencePiece model in a SavedModel")
+        importlib.import_module("tensorflow_text")  # registers the tokenization operation
+    try:
+        return tf.saved_model.load(folder)
+    except tf.errors.ResourceExhaustedError:
+        raise
+    except _LOADING_ERRORS as error:
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise UserError(f"{folder} cannot be loaded ({reason}); is it damaged? Export the model again") from error
+
+
+def _write_version(
+    export_dir: str,
+    servable: Servable,
+    *,
+    save: Callable[[str], None],
+    add: Callable[[str], None] = lambda folder: None,
+) -> str:
+    check_export_dir(export_dir)
+    vocabulary = servable.vocabulary
+    files.check_regular(vocabulary.source)
+    writing.make_folders(export_dir)
+    try:
+        with writing.new_folder(os.path.join(export_dir, "version")) as partial:
+            save(partial)
+            fault_point("describe")
+            description = {
+                "task": servable.task,
+                "max_seq_length": servable.max_seq_length,
+                "text_names": servable.text_names,
+                **servable.text_settings._asdict(),
+                **servable.details,
+            }
+            _write_json(os.path.join(partial, DESCRIPTION_FILE), description)
+            with files.open_file(_path_with_parents(partial, ASSETS_FOLDER, vocabulary.file_name), "wb") as sink:
+                sink.write(content_of_copy(vocabulary.source))
+            _write_checksums(partial)
+            fault_point("complete")
+            add(partial)
+            return _publish(partial, export_dir)
+    except tf.errors.OpError as error:
+        raise UserError(f"cannot write to export_dir={export_dir}: {plain_message(error)}") from error
+
+
+def _write_model_file(export_dir: str, servable: Servable, name: str, content: bytes) -> str:
+    """Write the next version of a model that is one file; see `_write_version`."""
+
+    def save(folder: str) -> None:
+        with files.open_file(os.path.join(folder, name), "wb") as sink:
+            sink.write(content)
+
+    path = _write_version(export_dir, servable, save=save)
+    logging.info("exported %s, %.1f MB", os.path.join(path, name), len(content) / 1e6)
+    return path
+
+
+def check_whole(folder: str) -> None:
+    """Verify the checksums of the files of a version.
+
+    TensorFlow itself does not detect all corruption, and some of it crashes the process. Versions without a checksum
+    file, as written by other programs, are not checked.
+    """
+    path = os.path.join(folder, CHECKSUMS_FILE)
+    if not files.exists(path):
+        return
+    for name, checksum in text_files.read_json(path, "file of checksums").items():
+        part = os.path.join(folder, name)
+        if not files.exists(part):
+            raise UserError(f"{folder} is damaged: {name} is missing; export the model again, or copy it once more")
+        if files.sha256(part) != checksum:
+            raise UserError(
+                f"{folder} is damaged: {name} does not match its checksum in {CHECKSUMS_FILE}; export the model "
+                "again, or copy it once more"
+            )
+
+
+def description(folder: str) -> dict[str, Any]:
+    """Read a version's description; empty if another program or an earlier version of this package wrote it."""
+    path = os.path.join(folder, DESCRIPTION_FILE)
+    return text_files.read_json(path, "description of the export") if files.exists(path) else {}
+
+
+def _write_checksums(folder: str) -> None:
+    """Write the SHA-256 of every file in the folder, by relative path."""
+    checksums = {os.path.relpath(path, folder): files.sha256(path) for path in files.files_below(folder)}
+    _write_json(os.path.join(folder, CHECKSUMS_FILE), checksums)
+
+
+def _write_json(path: str, content: dict[str, Any]) -> None:
+    with files.open_file(path, "w") as sink:
+        sink.write(json.dumps(content, indent=2) + "\n")
+
+
+def _path_with_parents(folder: str, *names: str) -> str:
+    """Return a path below a folder, creating parent folders."""
+    path = os.path.join(folder, *names)
+    writing.make_folders(os.path.dirname(path))
+    return path
+
+
+def _publish(partial: str, export_dir: str) -> str:
+    """Rename a complete version to the next free number."""
+    while True:
+        path = os.path.join(export_dir, str(max(versions(export_dir), default=0) + 1))
+        try:
+            writing.rename_folder(partial, path)
+        except FileExistsError:  # another process took this number
+            continue
+        return path
+
+
+@contextlib.contextmanager
+def _logging_errors_only() -> Iterator[None]:
+    """Suppress the log lines of TensorFlow and converters while saving a model."""
+    standard_logging.disable(standard_logging.WARNING)
+    try:
+        yield
+    finally:
+        standard_logging.disable(standard_logging.NOTSET)
 
 
 def prediction_log(model_name: str, signature_name: str, inputs: Mapping[str, tf.Tensor]) -> bytes:
@@ -124,21 +313,21 @@ def write_export(export_dir: str, servable: Servable) -> str:
             "%s: the export reads ids and no texts, since its byte-level BPE has no TensorFlow operations", export_dir
         )
 
-    def add_warmup(folder: str) -> None:
-        records = (
-            prediction_log(name, signature, inputs) for signature, inputs in warmup_requests(servable, signatures)
-        )
-        write_warmup(path_with_parents(folder, "assets.extra", WARMUP_FILE), records)
+    def save(folder: str) -> None:
+        with _logging_errors_only():  # harmless warnings about lookup tables and captured inputs
+            tf.saved_model.save(servable, folder, signatures)
 
-    path = write_version(export_dir, servable, save=lambda folder: _save(servable, signatures, folder), add=add_warmup)
+    def add_warmup(folder: str) -> None:
+        records = (prediction_log(name, *request) for request in warmup_requests(servable))
+        write_warmup(_path_with_parents(folder, "assets.extra", WARMUP_FILE), records)
+
+    path = _write_version(export_dir, servable, save=save, add=add_warmup)
     _write_settings(export_dir, name)
     logging.info("exported %s, with the signatures %s", path, ", ".join(signatures))
     return path
 
 
-def warmup_requests(
-    servable: Servable, signatures: dict[str, Callable[..., Tensors]]
-) -> Iterator[tuple[str, dict[str, tf.Tensor]]]:
+def warmup_requests(servable: Servable) -> Iterator[tuple[str, Tensors]]:
     """Return requests of several lengths and batch sizes for every signature: name and inputs."""
     lengths = [length for length in (16, 64, 256) if length < servable.max_seq_length] + [servable.max_seq_length]
     for length in lengths:
@@ -152,17 +341,9 @@ def warmup_requests(
                 yield from servable.more_warmup_requests(texts)
             yield SERVING_DEFAULT, ids
             yield SERVING_INT64, {name: tf.cast(values, tf.int64) for name, values in ids.items()}
-            yield EXAMPLES, {"examples": tf.constant(_examples(servable, ids))}
-
-
-def _examples(servable: Servable, ids: Tensors) -> list[bytes]:
-    rows = zip(*(values.numpy().tolist() for values in ids.values()), strict=True)
-    return [servable.example_schema.encode(dict(zip(ids, row, strict=True))) for row in rows]
-
-
-def _save(servable: Servable, signatures: dict[str, Callable[..., Tensors]], path: str) -> None:
-    with logging_errors_only():  # harmless warnings about lookup tables and captured inputs
-        tf.saved_model.save(servable, path, signatures)
+            rows = zip(*(values.numpy().tolist() for values in ids.values()), strict=True)
+            examples = [servable.example_schema.encode(dict(zip(ids, row, strict=True))) for row in rows]
+            yield EXAMPLES, {"examples": tf.constant(examples)}
 
 
 def _write_settings(export_dir: str, name: str) -> None:
@@ -202,9 +383,9 @@ def write_lite(export_dir: str, servable: Servable, precision: str = "float32") 
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
     if precision == "float16":
         converter.target_spec.supported_types = [tf.float16]
-    with logging_errors_only(), filtered_stderr(lambda line: line.startswith(("I0000 ", "W0000 "))):
+    with _logging_errors_only(), filtered_stderr(lambda line: line.startswith(("I0000 ", "W0000 "))):
         model = converter.convert()
-    return write_model_file(export_dir, servable, LITE_FILE, model)
+    return _write_model_file(export_dir, servable, LITE_FILE, model)
 
 
 def write_onnx(export_dir: str, servable: Servable, precision: str = "float32") -> str:
@@ -217,11 +398,11 @@ def write_onnx(export_dir: str, servable: Servable, precision: str = "float32") 
     function, weights = servable.numeric_signature(None)
     if sum(4 * variable.shape.num_elements() for variable in weights.variables_in_use) >= _MOST_BYTES:
         raise UserError(f"an ONNX file holds at most 2 GB, and {export_dir} would be larger; export a saved_model")
-    with logging_errors_only(), filtered_stderr(lambda line: line.startswith(("I0000 ", "W0000 ", "E0000 "))):
+    with _logging_errors_only(), filtered_stderr(lambda line: line.startswith(("I0000 ", "W0000 ", "E0000 "))):
         model = _converted(function)
         if precision == "int8":
             model = _quantized(model)
-    return write_model_file(export_dir, servable, ONNX_FILE, model.SerializeToString())
+    return _write_model_file(export_dir, servable, ONNX_FILE, model.SerializeToString())
 
 
 def _converted(function: Any) -> "onnx.ModelProto":

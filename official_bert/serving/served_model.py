@@ -19,7 +19,14 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from official_bert.config.batching_settings import BatchingSettings
 from official_bert.serving.batching import UNOBSERVED, Arrays, Batcher, BatchObserver
-from official_bert.serving.exports import WARMUP_FILE, read_warmup
+from official_bert.serving.exports import (
+    SAVED_MODEL_FILE,
+    WARMUP_FILE,
+    complete_versions,
+    highest_version,
+    load_version,
+    read_warmup,
+)
 from official_bert.serving.rest_format import (
     InputType,
     JsonRequest,
@@ -31,7 +38,6 @@ from official_bert.serving.rest_format import (
     request_arrays,
 )
 from official_bert.serving.servable import EXAMPLES, SERVING_DEFAULT, TEXT
-from official_bert.serving.versions import SAVED_MODEL_FILE, complete_versions, highest_version, load_version
 from official_bert.support import files
 from official_bert.support.errors import UserError, format_names, plain_message
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from official_bert.config.text_settings import TextSettings
 from official_bert.serving.batching import Arrays
+from official_bert.serving.exports import ASSETS_FOLDER, description
 from official_bert.serving.rest_format import RequestError, quoted, quoted_names
 from official_bert.serving.servable import SERVING_DEFAULT, TOKENIZE
 from official_bert.serving.served_model import ServedVersion
-from official_bert.serving.versions import ASSETS_FOLDER, description
 from official_bert.tokenization import Tokenizer, load_tokenizer
 from official_bert.tokenization.sequences import join_texts
 from official_bert.tokenization.tokenizer import pad

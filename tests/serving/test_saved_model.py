@@ -23,7 +23,7 @@ from tensorflow_serving.config import model_server_config_pb2
 from official_bert.commands import run_classifier, run_pretraining
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.predictor import Predictor
-from official_bert.serving import exports, versions
+from official_bert.serving import exports
 from official_bert.serving.servable import IDS_SCHEMA, SIGNATURES, without_server_padding
 from official_bert.support import writing
 from official_bert.support.errors import UserError
@@ -328,7 +328,7 @@ def test_a_version_that_is_there_is_left_alone(reviews, tmp_path):
     (target / "7").mkdir()
     (target / "\u0663").mkdir()  # a digit, but not to the server
     exported(reviews, export_dir=str(target))
-    assert versions.versions(str(target)) == [1, 7, 8]
+    assert exports.versions(str(target)) == [1, 7, 8]
     assert (target / "1" / "saved_model.pb").read_bytes() == before
     assert (target / "batching_parameters.txt").read_text() == "max_batch_size { value: 7 }\n"
     assert not [path for path in target.iterdir() if path.name.startswith(".")]
@@ -349,7 +349,7 @@ def test_a_failed_write_is_reported_without_operation_names(reviews, tmp_path, m
     def fail(*_):
         tf.io.read_file(str(tmp_path / "absent"))
 
-    monkeypatch.setattr(exports, "_save", fail)
+    monkeypatch.setattr(tf.saved_model, "save", fail)
     with pytest.raises(UserError) as caught:
         exported(reviews, export_dir=str(tmp_path / "models"))
     message = str(caught.value)
@@ -372,8 +372,8 @@ def test_a_race_for_a_number_is_settled(tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model").touch()
     seen = iter([[], [1], [1]])
-    monkeypatch.setattr(versions, "versions", lambda _: next(seen))
-    assert versions._publish(str(tmp_path / ".version.partial"), str(tmp_path)) == str(tmp_path / "2")
+    monkeypatch.setattr(exports, "versions", lambda _: next(seen))
+    assert exports._publish(str(tmp_path / ".version.partial"), str(tmp_path)) == str(tmp_path / "2")
     with pytest.raises(FileExistsError):
         writing.rename_folder(str(tmp_path / "2"), str(tmp_path / "1"))
 

@@ -12,8 +12,7 @@ from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.record_files import ExampleSplit
 from official_bert.metrics.retrieval import RERANKING_METRICS, check_relevant, reranking_scores
-from official_bert.serving.exports import export_run
-from official_bert.serving.versions import check_export_dir
+from official_bert.serving.exports import check_export_dir, export_run
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.classification.data import CUSTOM, Dataset, TextExample, split_suffix
 from official_bert.tasks.classification.options import BALANCED, ClassifierConfig

@@ -10,8 +10,7 @@ from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.batch_sizes import padded_lengths
 from official_bert.data.record_files import ExampleSplit
-from official_bert.serving.exports import export_run
-from official_bert.serving.versions import check_export_dir
+from official_bert.serving.exports import check_export_dir, export_run
 from official_bert.support.console import write_rows
 from official_bert.tasks.multiple_choice.data import (
     ChoiceJoiner,

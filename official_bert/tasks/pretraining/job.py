@@ -18,8 +18,7 @@ from official_bert.data.masking import BERT_REPLACEMENTS, Replacements
 from official_bert.data.pipeline import RECORD_INDEX, evaluation_batches, reporting_damaged_records, training_batches
 from official_bert.data.record_files import check_first_record, count_records
 from official_bert.data.schema import RecordSchema
-from official_bert.serving.exports import export_run
-from official_bert.serving.versions import check_export_dir
+from official_bert.serving.exports import check_export_dir, export_run
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.data import UNMASKED_SCHEMA, PretrainingInputs, read_inputs
 from official_bert.tasks.pretraining.options import NUM_STAGES, SMALLEST, PretrainingConfig

@@ -24,8 +24,7 @@ from official_bert.metrics.answer_scores import (
     score_answers,
     score_answers_with_null,
 )
-from official_bert.serving.exports import export_run
-from official_bert.serving.versions import check_export_dir
+from official_bert.serving.exports import check_export_dir, export_run
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering.data import (

@@ -16,8 +16,7 @@ from official_bert.data.retrieval import BM25, Bm25Weights, read_beir
 from official_bert.data.schema import RecordSchema
 from official_bert.metrics.classification import accuracy, pearson, spearman
 from official_bert.metrics.retrieval import nearest, normalized, retrieval_scores, triplet_accuracy
-from official_bert.serving.exports import export_run
-from official_bert.serving.versions import check_export_dir
+from official_bert.serving.exports import check_export_dir, export_run
 from official_bert.support import writing
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.data import (

@@ -27,8 +27,7 @@ from official_bert.metrics.tagging import (
 )
 from official_bert.modeling.pooling import num_vectors
 from official_bert.modeling.tagging import Transitions
-from official_bert.serving.exports import export_run
-from official_bert.serving.versions import check_export_dir
+from official_bert.serving.exports import check_export_dir, export_run
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError, format_names, pluralize
 from official_bert.support.manifest import fingerprint

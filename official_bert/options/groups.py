@@ -27,24 +27,19 @@ _PRECISIONS = {
 }
 
 
-@options(group="text")
+@options(group="text", affects="model")
 class TextOptions(Options):
     """Text normalization flags of every command that reads text."""
 
-    do_lower_case: bool = option(
-        True, "Lowercase the text and strip accents; true for uncased models.", affects="model"
-    )
-    strip_accents: bool = option(
-        True, "With --do_lower_case: strip accents; this also decomposes Hangul syllables.", affects="model"
-    )
+    do_lower_case: bool = option(True, "Lowercase the text and strip accents; true for uncased models.")
+    strip_accents: bool = option(True, "With --do_lower_case: strip accents; this also decomposes Hangul syllables.")
     basic_tokenize: bool = option(
         True,
         "Clean the text and split it at punctuation and Chinese characters; otherwise split it at white space only and "
         "look the words up unchanged.",
-        affects="model",
     )
-    tokenize_chinese_chars: bool = option(True, "Make each Chinese character a word.", affects="model")
-    strip_accents_only: bool = option(False, "Strip accents but keep capital letters.", affects="model")
+    tokenize_chinese_chars: bool = option(True, "Make each Chinese character a word.")
+    strip_accents_only: bool = option(False, "Strip accents but keep capital letters.")
 
     def __post_init__(self):
         super().__post_init__()
@@ -56,23 +51,15 @@ class TextOptions(Options):
         return TextSettings(*(getattr(self, name) for name in TextSettings._fields))
 
 
-@options(group="model")
+@options(group="model", affects="data")
 class TokenizerOptions(TextOptions):
     """Tokenizer flags of every command that converts text to ids."""
 
     vocab_file: str | None = option(
-        None,
-        "Vocabulary file, one wordpiece per line.",
-        required="spm_model_file",
-        from_checkpoint=True,
-        is_path=True,
-        affects="data",
+        None, "Vocabulary file, one wordpiece per line.", required="spm_model_file", from_checkpoint=True, is_path=True
     )
     spm_model_file: str | None = option(
-        None,
-        "SentencePiece model, such as that of a released ALBERT, instead of --vocab_file.",
-        is_path=True,
-        affects="data",
+        None, "SentencePiece model, such as that of a released ALBERT, instead of --vocab_file.", is_path=True
     )
 
     def __post_init__(self):
@@ -108,7 +95,7 @@ class ModelOptions(TokenizerOptions, ArchitectureOptions):
     init_checkpoint: str | None = option(None, "Checkpoint with the weights of the model.", required=True, is_path=True)
 
 
-@options(group="model")
+@options(group="model", affects="head")
 class HeadOptions(Options):
     """Flags of commands with a choice of heads."""
 
@@ -116,14 +103,12 @@ class HeadOptions(Options):
         "linear",
         "Head on the encoder. linear: one linear layer; bilstm: two bidirectional LSTM layers, then a linear layer.",
         choices=("linear", "bilstm"),
-        affects="head",
     )
     lstm_units: int | None = option(
         None,
         "With --head=bilstm: number of units per direction; by default the hidden size of the encoder.",
         minimum=1,
         maximum=MAX_AXIS,
-        affects="head",
     )
 
     def __post_init__(self):
@@ -181,26 +166,16 @@ class BeamOptions(Options):
             raise UserError(f"--beam_args={self.beam_args}: {error}") from error
 
 
-@options(group="devices")
+@options(group="devices", affects="nothing")
 class DeviceOptions(Options):
     """Flags of every command that runs a model."""
 
     use_tpu: bool = option(False, "Train on a TPU.", affects="learning")
-    tpu_name: str | None = option(
-        None, "Name or grpc:// address of the TPU, with --use_tpu.", group="rarely needed", affects="nothing"
-    )
-    tpu_zone: str | None = option(
-        None, "Google Cloud zone of the TPU, with --use_tpu.", group="rarely needed", affects="nothing"
-    )
-    gcp_project: str | None = option(
-        None, "Google Cloud project of the TPU, with --use_tpu.", group="rarely needed", affects="nothing"
-    )
-    master: str | None = option(
-        None, "Address of the TPU, if --tpu_name is not given.", group="rarely needed", affects="nothing"
-    )
-    num_tpu_cores: int = option(
-        8, "Required number of TPU cores, with --use_tpu.", group="rarely needed", minimum=1, affects="nothing"
-    )
+    tpu_name: str | None = option(None, "Name or grpc:// address of the TPU, with --use_tpu.", group="rarely needed")
+    tpu_zone: str | None = option(None, "Google Cloud zone of the TPU, with --use_tpu.", group="rarely needed")
+    gcp_project: str | None = option(None, "Google Cloud project of the TPU, with --use_tpu.", group="rarely needed")
+    master: str | None = option(None, "Address of the TPU, if --tpu_name is not given.", group="rarely needed")
+    num_tpu_cores: int = option(8, "Required number of TPU cores, with --use_tpu.", group="rarely needed", minimum=1)
 
     distribution: str = option(
         "auto",
@@ -208,14 +183,12 @@ class DeviceOptions(Options):
         "several machines (multi_worker) or a TPU. auto means tpu with --use_tpu, multi_worker if TF_CONFIG "
         "names several workers, mirrored if --num_replicas is not 1, and one_device otherwise.",
         choices=("auto", "one_device", "mirrored", "multi_worker", "tpu"),
-        affects="nothing",
     )
     num_replicas: int = option(
         1,
         "Number of devices to use: GPUs, or virtual CPU devices if there are no GPUs; 0 for all GPUs.",
         minimum=0,
         maximum=MAX_PARTS,
-        affects="nothing",
     )
     mixed_precision: str = option(
         "none",
@@ -273,7 +246,7 @@ def pooling_help(poolings: Sequence[str]) -> str:
     )
 
 
-@options(group="model")
+@options(group="model", affects="nothing")
 class VectorOptions(Options):
     """Flags for the vector of a text, and for its export."""
 
@@ -289,21 +262,18 @@ class VectorOptions(Options):
         group="export",
         minimum=0,
         maximum=MAX_AXIS,
-        affects="nothing",
     )
     vector_types: str = option(
         FLOAT32,
         "Comma-separated types of the vectors that the export returns: float32, which is always included; int8, scaled "
         "by the largest component of each vector; binary, one bit per component.",
         group="export",
-        affects="nothing",
     )
     prefix: str | None = option(
         None,
         'Prefix that the export adds to every text, such as "query: "; empty for none. Default: --query_prefix of a '
         "run of run_sentence_encoder, or the default prompt of a sentence-transformers folder.",
         group="export",
-        affects="nothing",
     )
 
     def __post_init__(self):
@@ -334,7 +304,21 @@ def _check_listed(name: str, values: Sequence[str], known: Sequence[str]) -> Non
         raise UserError(f"--{name} lists a value twice")
 
 
-@options(group="export")
+@options(group="evaluation")
+class EvaluationOptions(Options):
+    """Flags of every command that evaluates after training."""
+
+    do_eval: bool = option(False, "Run evaluation on the dev set.", affects="run")
+    eval_batch_size: int = option(
+        8,
+        "Number of examples per evaluation batch, over all devices.",
+        minimum=1,
+        maximum=MAX_BATCH_SIZE,
+        affects="nothing",
+    )
+
+
+@options(group="export", affects="nothing")
 class VersionOptions(Options):
     """Flags for the next version of an exported model."""
 
@@ -346,7 +330,6 @@ class VersionOptions(Options):
         "saved_model for servers, with raw text as input; with ids as input, tflite for LiteRT on phones and onnx for "
         "ONNX Runtime and OpenVINO.",
         choices=tuple(_PRECISIONS),
-        affects="nothing",
     )
     export_precision: str = option(
         "float32",
@@ -354,7 +337,6 @@ class VersionOptions(Options):
         "bfloat16 is for saved_model, and fast on CPUs with AVX512-BF16 or AMX; float16 is for tflite, int8 for tflite "
         "and onnx.",
         choices=("float32", "bfloat16", "float16", "int8"),
-        affects="nothing",
     )
     export_parallelism: int = option(
         0,
@@ -363,7 +345,6 @@ class VersionOptions(Options):
         "them. 1 is best for GPUs.",
         minimum=0,
         maximum=MAX_PARTS,
-        affects="nothing",
     )
 
     def __post_init__(self):

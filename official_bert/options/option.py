@@ -56,14 +56,19 @@ Config = TypeVar("Config")
 
 
 @typing_extensions.dataclass_transform(kw_only_default=True, frozen_default=True)
-def options(*, group: str) -> Callable[[type], type]:
-    """Turn a class whose fields are declared by `option()` into a frozen dataclass."""
+def options(*, group: str, affects: str | None = None) -> Callable[[type], type]:
+    """Turn a class whose fields are declared by `option()` into a frozen dataclass.
+
+    `group` and `affects` hold for all flags of the class that do not say otherwise.
+    """
 
     def to_dataclass(config_class: type) -> type:
         config_class = dataclasses.dataclass(frozen=True, kw_only=True)(config_class)
+        own = inspect.get_annotations(config_class)
         for field in dataclasses.fields(config_class):
-            if field.metadata["group"] is None and field.name in inspect.get_annotations(config_class):
-                field.metadata = types.MappingProxyType({**field.metadata, "group": group})
+            if field.name in own:
+                said = {name: value for name, value in field.metadata.items() if value is not None}
+                field.metadata = types.MappingProxyType({**field.metadata, "group": group, "affects": affects, **said})
         return config_class
 
     return to_dataclass

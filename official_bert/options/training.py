@@ -5,13 +5,18 @@ import re
 from typing import Any, ClassVar
 
 from official_bert.config.bert_config import ATTENTION_DIRECTIONS
-from official_bert.options.groups import ArchitectureOptions, DeviceOptions, TokenizerOptions, VersionOptions
+from official_bert.options.groups import (
+    ArchitectureOptions,
+    DeviceOptions,
+    EvaluationOptions,
+    TokenizerOptions,
+    VersionOptions,
+)
 from official_bert.options.option import (
     MAX_AXIS,
     MAX_BATCH_SIZE,
     MAX_PARTS,
     MAX_SEED,
-    Options,
     layer_numbers,
     option,
     options,
@@ -19,15 +24,15 @@ from official_bert.options.option import (
 )
 from official_bert.support.errors import UserError
 
-# Flags of an optimizer, with the names of its arguments.
-_ARGUMENTS = {
-    "layer_wise_lr_decay": "layer_wise_lr_decay",
-    "adam_bias_correction": "bias_correction",
-    "adam_beta_1": "beta_1",
-    "adam_beta_2": "beta_2",
-    "adam_epsilon": "epsilon",
-    "weight_decay_rate": "weight_decay_rate",
-}
+# Flags whose names are those of an optimizer's arguments, without `adam_`.
+_ADAM = (
+    "layer_wise_lr_decay",
+    "adam_bias_correction",
+    "adam_beta_1",
+    "adam_beta_2",
+    "adam_epsilon",
+    "weight_decay_rate",
+)
 _LAST = re.compile(r"last:([1-9][0-9]{0,3})")
 
 
@@ -35,7 +40,7 @@ def _with_do_export(name: str, **changes: Any) -> Any:
     return redeclared(VersionOptions, name, circumstances="With --do_export: ", **changes)
 
 
-@options(group="training")
+@options(group="training", affects="learning")
 class TrainingOptions(VersionOptions, DeviceOptions, ArchitectureOptions):
     """Flags of every command that trains."""
 
@@ -74,7 +79,6 @@ class TrainingOptions(VersionOptions, DeviceOptions, ArchitectureOptions):
         "for the random numbers of dropout.",
         minimum=1,
         maximum=MAX_PARTS,
-        affects="learning",
     )
     random_seed: int = option(
         12345,
@@ -90,64 +94,51 @@ class TrainingOptions(VersionOptions, DeviceOptions, ArchitectureOptions):
         group="rarely needed",
         affects="nothing",
     )
-    learning_rate: float = option(5e-5, "Peak learning rate.", minimum=0, affects="learning")
+    learning_rate: float = option(5e-5, "Peak learning rate.", minimum=0)
     optimizer: str = option(
         "adam",
         "adam: Google's BERT optimizer, Adam with weight decay; lamb: for batches of thousands of examples.",
         choices=("adam", "lamb"),
-        affects="learning",
     )
     lr_schedule: str = option(
         "linear",
         "Learning rate after warm-up: linear and cosine fall to --end_learning_rate, constant stays at the peak, "
         "budget falls linearly with the time used of --max_train_seconds, which then ends training.",
         choices=("linear", "cosine", "constant", "budget"),
-        affects="learning",
     )
-    end_learning_rate: float = option(
-        0.0, "Learning rate of the last step, at most --learning_rate.", minimum=0, affects="learning"
-    )
+    end_learning_rate: float = option(0.0, "Learning rate of the last step, at most --learning_rate.", minimum=0)
     layer_wise_lr_decay: float = option(
         1.0,
         "Ratio of each encoder layer's learning rate to that of the layer above it; 1 for the same rate in all layers.",
         minimum=0,
         maximum=1,
-        affects="learning",
     )
     adam_bias_correction: bool = option(
         False,
         "Apply Adam's bias correction, as PyTorch does and Google's BERT does not; use a higher learning rate with it. "
         "As in Keras, epsilon acts as sqrt(1 / (1 - beta_2)) times PyTorch's in the first step, by default 32 times.",
-        affects="learning",
     )
-    adam_beta_1: float = option(
-        0.9, "Decay of the moving average of the gradients.", minimum=0, maximum=0.999999, affects="learning"
-    )
+    adam_beta_1: float = option(0.9, "Decay of the moving average of the gradients.", minimum=0, maximum=0.999999)
     adam_beta_2: float = option(
-        0.999, "Decay of the moving average of the squared gradients.", minimum=0, maximum=0.999999, affects="learning"
+        0.999, "Decay of the moving average of the squared gradients.", minimum=0, maximum=0.999999
     )
-    adam_epsilon: float = option(
-        1e-6, "Number added to the root of the averaged squares.", minimum=1e-20, maximum=1, affects="learning"
-    )
+    adam_epsilon: float = option(1e-6, "Number added to the root of the averaged squares.", minimum=1e-20, maximum=1)
     weight_decay_rate: float = option(
         0.01,
         "Fraction of each weight, except biases and layer normalization, that a step subtracts, times the learning "
         "rate.",
         minimum=0,
-        affects="learning",
     )
     train_layers: str | None = option(
         None,
         "last:N: train only the last N layers of the encoder, its pooler and the head; the embeddings and the other "
         "layers are frozen. By default everything is trained.",
-        affects="learning",
     )
     train_only: str | None = option(
         None,
         "bias: train only the biases of the encoder, including those of layer normalization, and the head (BitFit); "
         "use a higher learning rate. By default everything is trained.",
         choices=("bias",),
-        affects="learning",
     )
     lora_rank: int = option(
         0,
@@ -155,18 +146,13 @@ class TrainingOptions(VersionOptions, DeviceOptions, ArchitectureOptions):
         "instead of the encoder's weights; use a higher learning rate. 0 for none.",
         minimum=0,
         maximum=MAX_AXIS,
-        affects="learning",
     )
     lora_alpha: float | None = option(
-        None,
-        "Factor of the updates, divided by --lora_rank; by default --lora_rank, a factor of 1.",
-        minimum=0.001,
-        affects="learning",
+        None, "Factor of the updates, divided by --lora_rank; by default --lora_rank, a factor of 1.", minimum=0.001
     )
     lora_layers: str = option(
         "query,value",
         "Comma-separated list of the dense layers with updates: query, key, value; dense for all others of a layer.",
-        affects="learning",
     )
     do_export: bool = option(
         False,
@@ -199,7 +185,6 @@ class TrainingOptions(VersionOptions, DeviceOptions, ArchitectureOptions):
         "Skip padding in the computation, in training and evaluation, on CPU and GPU: faster for texts of different "
         "lengths.",
         group="devices",
-        affects="learning",
     )
     use_xla: bool = option(
         False,
@@ -230,7 +215,6 @@ class TrainingOptions(VersionOptions, DeviceOptions, ArchitectureOptions):
         "update; rollback: restore the weights of the last checkpoint and continue with the next batch.",
         group="rarely needed",
         choices=("stop", "skip", "rollback"),
-        affects="learning",
     )
     fallback: bool = option(
         True,
@@ -248,7 +232,6 @@ class TrainingOptions(VersionOptions, DeviceOptions, ArchitectureOptions):
         "from the labels.",
         is_path=True,
         group="distillation",
-        affects="learning",
     )
     distillation_temperature: float = option(
         2.0,
@@ -257,7 +240,6 @@ class TrainingOptions(VersionOptions, DeviceOptions, ArchitectureOptions):
         minimum=0.01,
         maximum=1000,
         group="distillation",
-        affects="learning",
     )
     soft_target_weight: float = option(
         0.5,
@@ -265,7 +247,6 @@ class TrainingOptions(VersionOptions, DeviceOptions, ArchitectureOptions):
         minimum=0,
         maximum=1,
         group="distillation",
-        affects="learning",
     )
 
     def __post_init__(self):
@@ -277,16 +258,13 @@ class TrainingOptions(VersionOptions, DeviceOptions, ArchitectureOptions):
 
     def _check_what_is_done(self) -> None:
         if not self.do_train:
-            self.refuse(
-                *("gradient_checkpointing", "max_train_seconds", "nan_policy", "fallback", "teacher"),
-                because="needs --do_train",
-            )
+            names = ("gradient_checkpointing", "max_train_seconds", "nan_policy", "fallback", "teacher")
+            self.refuse(*names, because="needs --do_train")
         if not self.teacher:
             self.refuse("distillation_temperature", "soft_target_weight", because="needs --teacher")
         if not self.do_export:
-            self.refuse(
-                *("export_dir", "export_format", "export_precision", "export_parallelism"), because="needs --do_export"
-            )
+            names = ("export_dir", "export_format", "export_precision", "export_parallelism")
+            self.refuse(*names, because="needs --do_export")
         elif not self.export_dir:
             raise UserError("--do_export needs --export_dir, the folder for the versions of the model")
         names = [field.name for field in dataclasses.fields(self)]
@@ -303,17 +281,13 @@ class TrainingOptions(VersionOptions, DeviceOptions, ArchitectureOptions):
         if self.train_layers is not None and not _LAST.fullmatch(self.train_layers):
             raise UserError(f"--train_layers={self.train_layers:.80}: write last:N, as in last:4")
         if self.lora_rank:
-            self.refuse(
-                *("train_layers", "train_only", "teacher"),
-                because="cannot be used with --lora_rank; leave one of them out",
-            )
+            because = "cannot be used with --lora_rank; leave one of them out"
+            self.refuse("train_layers", "train_only", "teacher", because=because)
         else:
             self.refuse("lora_alpha", "lora_layers", because="needs --lora_rank")
         if self.do_train and not self.init_checkpoint:
-            self.refuse(
-                *("train_layers", "train_only", "lora_rank"),
-                because="needs --init_checkpoint: the frozen weights would stay random",
-            )
+            because = "needs --init_checkpoint: the frozen weights would stay random"
+            self.refuse("train_layers", "train_only", "lora_rank", because=because)
 
     def _check_optimizer(self) -> None:
         if self.optimizer != "adam":
@@ -335,9 +309,7 @@ class TrainingOptions(VersionOptions, DeviceOptions, ArchitectureOptions):
             self.refuse("train_batch_size", because="cannot be used with --train_batch_tokens; leave one of them out")
         for compiler, name in (("use_tpu", "a TPU"), ("use_xla", "XLA")):
             if getattr(self, compiler):
-                because = (
-                    f"cannot be used with --{compiler}: {name} needs batches of fixed shape; leave one of them out"
-                )
+                because = f"cannot be used with --{compiler}: {name} needs batches of fixed shape; leave one out"
                 self.refuse("unpad", "train_batch_tokens", because=because)
         if self.use_tpu:
             self.refuse("use_xla", because="is not needed: a TPU always compiles with XLA; leave it out")
@@ -345,7 +317,7 @@ class TrainingOptions(VersionOptions, DeviceOptions, ArchitectureOptions):
     @property
     def optimizer_options(self) -> dict[str, Any]:
         """Keyword arguments of the optimizer; those with default values are left out."""
-        return {argument: getattr(self, flag) for flag, argument in _ARGUMENTS.items() if self.is_given(flag)}
+        return {name.removeprefix("adam_"): getattr(self, name) for name in _OF_OPTIMIZER if self.is_given(name)}
 
     @property
     def num_trained_layers(self) -> int | None:
@@ -364,21 +336,7 @@ class TrainingOptions(VersionOptions, DeviceOptions, ArchitectureOptions):
         return (self.lora_rank, alpha, self.lora_layers.split(",")) if self.lora_rank else None
 
 
-@options(group="evaluation")
-class EvaluationOptions(Options):
-    """Flags of every command that evaluates after training."""
-
-    do_eval: bool = option(False, "Run evaluation on the dev set.", affects="run")
-    eval_batch_size: int = option(
-        8,
-        "Number of examples per evaluation batch, over all devices.",
-        minimum=1,
-        maximum=MAX_BATCH_SIZE,
-        affects="nothing",
-    )
-
-
-@options(group="training")
+@options(group="training", affects="learning")
 class FinetuningOptions(TokenizerOptions, TrainingOptions):
     """Flags of every command that fine-tunes.
 
@@ -398,14 +356,12 @@ class FinetuningOptions(TokenizerOptions, TrainingOptions):
         "the student's projected to the teacher's size; the teacher then reads every batch again. 0 for none.",
         minimum=0,
         group="distillation",
-        affects="learning",
     )
     teacher_layers: str | None = option(
         None,
         "With --hidden_state_weight: comma-separated list of teacher layers, one for each layer of the student; 0 is "
         "the first, -1 the last; by default evenly spaced, up to the last.",
         group="distillation",
-        affects="learning",
     )
     do_predict: bool = option(False, "Run prediction on the test set.", group="evaluation", affects="run")
     predict_batch_size: int = option(
@@ -422,9 +378,9 @@ class FinetuningOptions(TokenizerOptions, TrainingOptions):
         group="devices",
         affects="order",
     )
-    num_train_epochs: float = option(3.0, "Number of training epochs.", minimum=0, affects="learning")
+    num_train_epochs: float = option(3.0, "Number of training epochs.", minimum=0)
     warmup_proportion: float = option(
-        0.1, "Fraction of the training steps used for learning-rate warm-up.", minimum=0, maximum=1, affects="learning"
+        0.1, "Fraction of the training steps used for learning-rate warm-up.", minimum=0, maximum=1
     )
     eval_steps: int = option(
         0,
@@ -432,13 +388,9 @@ class FinetuningOptions(TokenizerOptions, TrainingOptions):
         "none.",
         group="evaluation",
         minimum=0,
-        affects="learning",
     )
     early_stopping_patience: int = option(
-        0,
-        "Number of evaluations without improvement after which training stops; 0 disables early stopping.",
-        minimum=0,
-        affects="learning",
+        0, "Number of evaluations without improvement after which training stops; 0 disables early stopping.", minimum=0
     )
     use_best_checkpoint: bool = option(
         False,
@@ -500,7 +452,7 @@ class FinetuningOptions(TokenizerOptions, TrainingOptions):
         return {name: flag for name, flag in required_by.items() if flag}
 
 
-@options(group="evaluation")
+@options(group="evaluation", affects="learning")
 class LabellingOptions(EvaluationOptions, FinetuningOptions):
     """Flags of commands that label texts or words."""
 
@@ -511,7 +463,6 @@ class LabellingOptions(EvaluationOptions, FinetuningOptions):
         group="text",
         minimum=4,
         maximum=MAX_AXIS,
-        affects="learning",
     )
     trainable_encoder: bool = option(
         True,
@@ -532,7 +483,6 @@ class LabellingOptions(EvaluationOptions, FinetuningOptions):
         minimum=0,
         maximum=0.99,
         group="training",
-        affects="learning",
     )
 
     def __post_init__(self):

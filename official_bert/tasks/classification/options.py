@@ -12,33 +12,25 @@ from official_bert.tasks.classification.data import TASK_NAMES, check_task_name
 BALANCED = "balanced"  # a value of class_weights
 
 
-@options(group="input")
+@options(group="input", affects="data")
 class ClassifierConfig(HeadOptions, LabellingOptions):
     task: ClassVar[str] = "classification"
 
-    data_dir: str | None = option(
-        None, "Folder with the files of the data set.", required=True, is_path=True, affects="data"
-    )
+    data_dir: str | None = option(None, "Folder with the files of the data set.", required=True, is_path=True)
     task_name: str | None = option(
         None, f"Data set: {', '.join(TASK_NAMES[:-1])}, or {TASK_NAMES[-1]}.", required=True, affects="task"
     )
-    train_file: str | None = option(
-        None, "With --task_name=custom or xnli: training file in --data_dir.", is_path=True, affects="data"
-    )
-    eval_file: str | None = option(
-        None, "With --task_name=custom: evaluation file in --data_dir.", is_path=True, affects="data"
-    )
+    train_file: str | None = option(None, "With --task_name=custom or xnli: training file in --data_dir.", is_path=True)
+    eval_file: str | None = option(None, "With --task_name=custom: evaluation file in --data_dir.", is_path=True)
     predict_file: str | None = option(
-        None, "With --task_name=custom: file in --data_dir with the texts to predict.", is_path=True, affects="data"
+        None, "With --task_name=custom: file in --data_dir with the texts to predict.", is_path=True
     )
     text_a_column: str | None = option(None, "Custom: name or number (from 0) of the text column.", affects="task")
     text_b_column: str | None = option(
         None, "Custom: name or number of the column of the second text, for pairs.", affects="task"
     )
-    label_column: str | None = option(None, "Custom: name or number of the label column.", affects="data")
-    labels: str | None = option(
-        None, "Custom: comma-separated list of labels; by default those of the training file.", affects="data"
-    )
+    label_column: str | None = option(None, "Custom: name or number of the label column.")
+    labels: str | None = option(None, "Custom: comma-separated list of labels; by default those of the training file.")
     multi_label: bool = option(
         False, "Custom: an example has any number of labels, separated by commas.", affects="model"
     )
@@ -49,10 +41,8 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
         "probability of the second of two labels: MRR and nDCG of the first 10.",
         affects="nothing",
     )
-    has_header: bool = option(True, "Custom: the first row of a TSV or CSV file names its columns.", affects="data")
-    xnli_language: str = option(
-        "zh", "With --task_name=xnli: language code, as in its files: ar, de, en, ...", affects="data"
-    )
+    has_header: bool = option(True, "Custom: the first row of a TSV or CSV file names its columns.")
+    xnli_language: str = option("zh", "With --task_name=xnli: language code, as in its files: ar, de, en, ...")
     long_text: str = option(
         "truncate",
         "How to handle texts longer than --max_seq_length.",
@@ -66,7 +56,6 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
         group="text",
         minimum=1,
         maximum=MAX_AXIS,
-        affects="data",
     )
     max_windows: int = option(
         8,

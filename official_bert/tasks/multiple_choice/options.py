@@ -9,31 +9,20 @@ from official_bert.support.errors import UserError
 TASK_NAMES = ("swag", "race", "arc-easy", "arc-challenge", "commonsenseqa", "copa", "custom")
 
 
-@options(group="input")
+@options(group="input", affects="data")
 class MultipleChoiceConfig(LabellingOptions):
     task: ClassVar[str] = "multiple_choice"
 
-    data_dir: str | None = option(
-        None, "Folder with the files of the data set.", required=True, is_path=True, affects="data"
-    )
+    data_dir: str | None = option(None, "Folder with the files of the data set.", required=True, is_path=True)
     task_name: str = option(
         "custom", f"Data set: {', '.join(TASK_NAMES[:-1])}, or custom.", choices=TASK_NAMES, affects="task"
     )
-    train_file: str | None = option(
-        None, "Training file in --data_dir, if not the data set's own.", is_path=True, affects="data"
-    )
-    eval_file: str | None = option(
-        None, "Evaluation file in --data_dir, if not the data set's own.", is_path=True, affects="data"
-    )
+    train_file: str | None = option(None, "Training file in --data_dir, if not the data set's own.", is_path=True)
+    eval_file: str | None = option(None, "Evaluation file in --data_dir, if not the data set's own.", is_path=True)
     predict_file: str | None = option(
-        None,
-        "File in --data_dir with the examples to predict, if not the data set's own.",
-        is_path=True,
-        affects="data",
+        None, "File in --data_dir with the examples to predict, if not the data set's own.", is_path=True
     )
-    context_column: str | None = option(
-        None, "Custom: name or number (from 0) of the column of the context.", affects="data"
-    )
+    context_column: str | None = option(None, "Custom: name or number (from 0) of the column of the context.")
     question_column: str | None = option(
         None,
         "Custom: column of a text before each choice, such as a question or the beginning of a sentence.",
@@ -43,12 +32,11 @@ class MultipleChoiceConfig(LabellingOptions):
         None,
         "Custom: comma-separated columns of the choices; the last ones may be empty. In JSON Lines and Parquet, a "
         "column may hold a list of choices.",
-        affects="data",
     )
     label_column: str | None = option(
-        None, "Custom: column of the right choice: its number from 0, or its letter from A.", affects="data"
+        None, "Custom: column of the right choice: its number from 0, or its letter from A."
     )
-    has_header: bool = option(True, "Custom: the first row of a TSV or CSV file names its columns.", affects="data")
+    has_header: bool = option(True, "Custom: the first row of a TSV or CSV file names its columns.")
 
     def __post_init__(self):
         super().__post_init__()

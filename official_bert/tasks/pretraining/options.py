@@ -2,9 +2,9 @@
 
 from typing import Any, ClassVar
 
-from official_bert.options.groups import CorpusOptions, TokenizerOptions
+from official_bert.options.groups import CorpusOptions, EvaluationOptions, TokenizerOptions
 from official_bert.options.option import MAX_AXIS, MAX_NUMBER, MAX_PARTS, UNLIMITED, option, options, redeclared
-from official_bert.options.training import EvaluationOptions, FinetuningOptions, TrainingOptions
+from official_bert.options.training import FinetuningOptions, TrainingOptions
 from official_bert.support.errors import UserError
 
 _MAX_NGRAM_LENGTH = 100
@@ -157,7 +157,7 @@ def _dynamic(name: str) -> Any:
     return redeclared(RecordOptions, name, circumstances="With --dynamic_masking: ", affects="learning")
 
 
-@options(group="training")
+@options(group="training", affects="learning")
 class PretrainingConfig(EvaluationOptions, TokenizerOptions, TrainingOptions):
     task: ClassVar[str] = "pretraining"
 
@@ -167,15 +167,9 @@ class PretrainingConfig(EvaluationOptions, TokenizerOptions, TrainingOptions):
         "vocabularies) and @list.txt (a file with one of these per line).",
         required="do_export",
         is_path=True,
-        affects="learning",
     )
     max_seq_length: int = option(
-        128,
-        "Number of positions per record; must match the records.",
-        group="input",
-        minimum=1,
-        maximum=MAX_AXIS,
-        affects="learning",
+        128, "Number of positions per record; must match the records.", group="input", minimum=1, maximum=MAX_AXIS
     )
     max_predictions_per_seq: int = option(
         20,
@@ -183,11 +177,10 @@ class PretrainingConfig(EvaluationOptions, TokenizerOptions, TrainingOptions):
         group="input",
         minimum=1,
         maximum=MAX_AXIS,
-        affects="learning",
     )
     do_eval: bool = redeclared(EvaluationOptions, "do_eval", help="Run evaluation on the same records.")
-    num_train_steps: int = option(100000, "Number of training steps.", minimum=1, affects="learning")
-    num_warmup_steps: int = option(10000, "Number of learning-rate warm-up steps.", minimum=0, affects="learning")
+    num_train_steps: int = option(100000, "Number of training steps.", minimum=1)
+    num_warmup_steps: int = option(10000, "Number of learning-rate warm-up steps.", minimum=0)
     batch_ramp_up_steps: int = option(
         0,
         "Number of first steps with smaller batches: an eighth of --train_batch_size, a quarter and half of it, a "
@@ -204,7 +197,6 @@ class PretrainingConfig(EvaluationOptions, TokenizerOptions, TrainingOptions):
         "Draw new masks each time a record is used in training; create the records with create_pretraining_data "
         "--masking=none.",
         group="masks and pairs",
-        affects="learning",
     )
     masked_lm_prob: float = _dynamic("masked_lm_prob")
     do_whole_word_mask: bool = _dynamic("do_whole_word_mask")
@@ -214,14 +206,12 @@ class PretrainingConfig(EvaluationOptions, TokenizerOptions, TrainingOptions):
         True,
         "Train and evaluate the next-sentence task; otherwise only masked words are learned.",
         group="masks and pairs",
-        affects="learning",
     )
     sentence_order: bool = option(
         False,
         "The records were created with create_pretraining_data --sentence_order: the pair scores are named "
         "sentence_order_accuracy and sentence_order_loss.",
         group="masks and pairs",
-        affects="learning",
     )
 
     teacher: str | None = redeclared(
@@ -238,14 +228,13 @@ class PretrainingConfig(EvaluationOptions, TokenizerOptions, TrainingOptions):
         maximum=MAX_NUMBER,
     )
     masked_lm_weight: float = option(
-        2.0, "With --teacher: weight of the masked-LM loss.", group="distillation", minimum=0, affects="learning"
+        2.0, "With --teacher: weight of the masked-LM loss.", group="distillation", minimum=0
     )
     cosine_weight: float = option(
         1.0,
         "With --teacher: weight of the cosine loss between the last layers of both models; 0 if they differ in size.",
         group="distillation",
         minimum=0,
-        affects="learning",
     )
 
     vocab_file: str | None = option(

@@ -9,7 +9,7 @@ from official_bert.options.training import FinetuningOptions
 from official_bert.support.errors import UserError
 
 
-@options(group="text")
+@options(group="text", affects="data")
 class AnswerOptions(Options):
     """Flags of every command that answers questions."""
 
@@ -21,40 +21,27 @@ class AnswerOptions(Options):
         affects="learning",
     )
     doc_stride: int = option(
-        128,
-        "Number of wordpieces between the starts of windows of a long text.",
-        minimum=1,
-        maximum=MAX_AXIS,
-        affects="data",
+        128, "Number of wordpieces between the starts of windows of a long text.", minimum=1, maximum=MAX_AXIS
     )
     max_query_length: int = option(
-        64,
-        "Maximum number of wordpieces per question; longer questions are truncated.",
-        minimum=1,
-        maximum=MAX_AXIS,
-        affects="data",
+        64, "Maximum number of wordpieces per question; longer questions are truncated.", minimum=1, maximum=MAX_AXIS
     )
     max_answer_length: int = option(
         30, "Maximum number of wordpieces per answer.", group="output", minimum=1, maximum=MAX_AXIS, affects="nothing"
     )
-    version_2_with_negative: bool = option(
-        False, "Questions may have no answer, as in SQuAD 2.0.", group="input", affects="data"
-    )
+    version_2_with_negative: bool = option(False, "Questions may have no answer, as in SQuAD 2.0.", group="input")
 
 
-@options(group="evaluation")
+@options(group="evaluation", affects="data")
 class SquadConfig(HeadOptions, FinetuningOptions, AnswerOptions):
     task: ClassVar[str] = "question_answering"
 
-    train_file: str | None = option(
-        None, "Questions to train on, in SQuAD's JSON format.", group="input", is_path=True, affects="data"
-    )
+    train_file: str | None = option(None, "Questions to train on, in SQuAD's JSON format.", group="input", is_path=True)
     predict_file: str | None = option(
         None,
         "Questions to answer, in SQuAD's JSON format; scored if the file has the answers.",
         group="input",
         is_path=True,
-        affects="data",
     )
     do_predict: bool = redeclared(FinetuningOptions, "do_predict", help="Answer the questions of --predict_file.")
     n_best_size: int = option(
@@ -83,7 +70,6 @@ class SquadConfig(HeadOptions, FinetuningOptions, AnswerOptions):
         False,
         "Leave windows without the answer out of training, or, in version 2.0, train them as having no answer.",
         group="training",
-        affects="data",
     )
     answer_alignment: str = option(
         "reference",

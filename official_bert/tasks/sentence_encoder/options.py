@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from official_bert.options.groups import POOLINGS, VectorOptions, pooling_help
+from official_bert.options.groups import POOLINGS, EvaluationOptions, VectorOptions, pooling_help
 from official_bert.options.option import MAX_AXIS, option, options, redeclared
-from official_bert.options.training import EvaluationOptions, FinetuningOptions
+from official_bert.options.training import FinetuningOptions
 from official_bert.support.errors import UserError
 
 _LOSS_OPTIONS = ("temperature", "symmetric", "margin")
@@ -25,44 +25,37 @@ TASK_NAMES = (*PUBLISHED, "custom")
 _NEED_SCORES = ("cosine", "cosent", "distillation")
 
 
-@options(group="input")
+@options(group="input", affects="data")
 class SentenceEncoderConfig(VectorOptions, EvaluationOptions, FinetuningOptions):
     task: ClassVar[str] = "sentence_encoder"
     known_poolings: ClassVar[Sequence[str]] = (*POOLINGS, "bm25")
 
-    data_dir: str | None = option(
-        None, "Folder with the files of the data set.", required=True, is_path=True, affects="data"
-    )
-    task_name: str = option(
-        "custom", f"Data set: {', '.join(TASK_NAMES[:-1])}, or custom.", choices=TASK_NAMES, affects="data"
-    )
-    train_file: str | None = option(None, "Custom: training file in --data_dir.", is_path=True, affects="data")
-    eval_file: str | None = option(None, "Custom: evaluation file in --data_dir.", is_path=True, affects="data")
+    data_dir: str | None = option(None, "Folder with the files of the data set.", required=True, is_path=True)
+    task_name: str = option("custom", f"Data set: {', '.join(TASK_NAMES[:-1])}, or custom.", choices=TASK_NAMES)
+    train_file: str | None = option(None, "Custom: training file in --data_dir.", is_path=True)
+    eval_file: str | None = option(None, "Custom: evaluation file in --data_dir.", is_path=True)
     predict_file: str | None = option(
-        None, "Custom: file in --data_dir with the texts to compute vectors of.", is_path=True, affects="data"
+        None, "Custom: file in --data_dir with the texts to compute vectors of.", is_path=True
     )
     text_columns: str | None = option(
         None,
         "Custom: comma-separated names or numbers (from 0) of the text columns: one for texts with a class; two for "
         "an anchor and its positive or for scored pairs; three or more for an anchor, its positive and hard negatives.",
-        affects="data",
     )
     score_columns: str | None = option(
         None,
         "Custom: comma-separated score columns: one for pairs or, with --loss=distillation, one for each text after "
         "the anchor.",
-        affects="data",
     )
     label_column: str | None = option(
-        None, "Custom: column of the class: that of each text or, with --loss=softmax, of each pair.", affects="data"
+        None, "Custom: column of the class: that of each text or, with --loss=softmax, of each pair."
     )
     max_score: float = option(
         1.0,
         "Custom: highest possible score; scores are divided by it to compare them with cosine similarities.",
         minimum=1e-6,
-        affects="data",
     )
-    has_header: bool = option(True, "Custom: the first row of each TSV or CSV file names the columns.", affects="data")
+    has_header: bool = option(True, "Custom: the first row of each TSV or CSV file names the columns.")
     query_prefix: str = option("", "Prefix of every anchor, such as 'query: '.", group="text", affects="model")
     passage_prefix: str = option("", "Prefix of all other texts, such as 'passage: '.", group="text", affects="model")
     max_seq_length: int = option(

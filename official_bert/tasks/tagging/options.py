@@ -8,7 +8,7 @@ from official_bert.options.training import LabellingOptions
 from official_bert.support.errors import UserError
 
 
-@options(group="input")
+@options(group="input", affects="data")
 class TaggingConfig(HeadOptions, LabellingOptions):
     task: ClassVar[str] = "tagging"
 
@@ -17,16 +17,11 @@ class TaggingConfig(HeadOptions, LabellingOptions):
         "Folder with the files of the data set: eng.train, eng.testa and eng.testb, as CoNLL-2003 names them, or "
         "train.txt, dev.txt (or valid.txt) and test.txt.",
         is_path=True,
-        affects="data",
     )
-    train_file: str | None = option(
-        None, "File to train on, instead of that in --data_dir.", is_path=True, affects="data"
-    )
-    eval_file: str | None = option(
-        None, "File to evaluate, instead of that in --data_dir.", is_path=True, affects="data"
-    )
+    train_file: str | None = option(None, "File to train on, instead of that in --data_dir.", is_path=True)
+    eval_file: str | None = option(None, "File to evaluate, instead of that in --data_dir.", is_path=True)
     predict_file: str | None = option(
-        None, "File to predict, instead of that in --data_dir; scored if it has the tags.", is_path=True, affects="data"
+        None, "File to predict, instead of that in --data_dir; scored if it has the tags.", is_path=True
     )
     file_layout: str = option(
         "auto",
@@ -34,27 +29,17 @@ class TaggingConfig(HeadOptions, LabellingOptions):
         "tab, and its tags; jsonl: one object per sentence, with the keys tokens and ner_tags; auto: recognized by the "
         "name or the content.",
         choices=("auto", "columns", "sentences", "jsonl"),
-        affects="data",
     )
     word_column: int = option(
-        0,
-        "Number of the column of the word: 0 is the first, -1 the last.",
-        minimum=-MAX_AXIS,
-        maximum=MAX_AXIS,
-        affects="data",
+        0, "Number of the column of the word: 0 is the first, -1 the last.", minimum=-MAX_AXIS, maximum=MAX_AXIS
     )
     tag_column: int = option(
-        -1,
-        "Number of the column of the tag: 0 is the first, -1 the last.",
-        minimum=-MAX_AXIS,
-        maximum=MAX_AXIS,
-        affects="data",
+        -1, "Number of the column of the tag: 0 is the first, -1 the last.", minimum=-MAX_AXIS, maximum=MAX_AXIS
     )
     document_context: bool = option(
         False,
         "Fill the window with the neighbouring sentences of the same document; only the words of the sentence itself "
         "are tagged.",
-        affects="data",
     )
     constrained_decoding: bool = option(
         False,

@@ -24,14 +24,10 @@ from official_bert.options.option import (
 )
 from official_bert.support.errors import UserError
 
-# Flags whose names are those of an optimizer's arguments, without `adam_`.
-_ADAM = (
-    "layer_wise_lr_decay",
-    "adam_bias_correction",
-    "adam_beta_1",
-    "adam_beta_2",
-    "adam_epsilon",
-    "weight_decay_rate",
+# Flags whose names without `adam_` are those of an optimizer's arguments.
+_OF_OPTIMIZER = (
+    *("layer_wise_lr_decay", "weight_decay_rate"),
+    *("adam_bias_correction", "adam_beta_1", "adam_beta_2", "adam_epsilon"),
 )
 _LAST = re.compile(r"last:([1-9][0-9]{0,3})")
 

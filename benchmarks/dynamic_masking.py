@@ -100,7 +100,7 @@ def main() -> None:
                 vocabulary,
                 type_vocab_size=2,
                 masked_lm_prob=0.15,
-                do_whole_word_mask=do_whole_word_mask,
+                whole_word=do_whole_word_mask,
                 random_seed=SEED,
                 **LENGTHS,
             )

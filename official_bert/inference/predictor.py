@@ -20,8 +20,7 @@ from official_bert.support.errors import UserError, format_names, plain_message
 from official_bert.tasks.multiple_choice.servable import CHOICES, joined_choices
 from official_bert.tasks.sentence_encoder.servable import VECTORS
 from official_bert.tasks.task_registry import TASKS
-from official_bert.training.devices import require_tensorflow_backend
-from official_bert.training.run_setup import AUTO, NONE, dtype_policy
+from official_bert.training.devices import AUTO, NONE, dtype_policy, require_tensorflow_backend
 
 _BATCH_SIZE = 32
 _NO_TASK = (

@@ -25,9 +25,8 @@ from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import JoinedSequence, join_texts, split_windows, truncate_pair
 from official_bert.tokenization.tokenizer import Text, check_max_seq_length, pad, paired_texts
-from official_bert.training.devices import create_strategy
+from official_bert.training.devices import create_strategy, dtype_policy
 from official_bert.training.run_folder import read_run_config
-from official_bert.training.run_setup import dtype_policy
 
 _TYPICAL_LENGTH = 64  # wordpieces
 

@@ -3,7 +3,6 @@
 A `FinetuningJob` defines the task-specific parts: examples, records and the use of predictions.
 """
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,37 +16,35 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.data.batch_sizes import TokenBudget
 from official_bert.data.pipeline import batch_sizes, reporting_damaged_records, training_batches
 from official_bert.data.record_files import RecordFile, manifest_path
-from official_bert.options.option import flags_affecting, layer_numbers
 from official_bert.options.training import FinetuningOptions
 from official_bert.support.errors import UserError
 from official_bert.support.manifest import Manifest
 from official_bert.training.devices import Cluster, create_strategy
-from official_bert.training.distillation import DistilledTask, HiddenStateTask, matched_layers
 from official_bert.training.job import FinetuningJob
-from official_bert.training.loop import Trainer, check_divisible
-from official_bert.training.model_files import check_same_casing, read_model_files
+from official_bert.training.loop import Trainer, check_divisible, training_batch_size, warn_of_other_direction
+from official_bert.training.model_files import read_model_files
 from official_bert.training.run_folder import (
     check_has_checkpoint,
     check_model_files_replaceable,
-    check_same_model,
-    checkpoint_folder,
-    matches_vocabulary,
-    read_run_config,
-    teacher_label_order,
-    vocabulary_mismatch,
-    write_labels,
-)
-from official_bert.training.run_setup import (
     check_resumed_flags,
-    encoder_options,
-    training_batch_size,
+    check_same_model,
+    check_trained_flags,
+    checkpoint_folder,
+    read_run_config,
     training_folder,
-    warn_of_other_direction,
     write_evaluation_flags,
+    write_labels,
     write_run_files,
 )
 from official_bert.training.task import TrainingPlan, compares_examples
-from official_bert.training.teacher import Teacher, find_teacher, load_teacher, teacher_file, write_teacher_records
+from official_bert.training.teacher import (
+    Teacher,
+    checked_teacher,
+    distilled_task,
+    load_teacher,
+    teacher_file,
+    write_teacher_records,
+)
 
 _TRAINING = "train"  # the training split's record files
 
@@ -63,7 +60,7 @@ def finetune(job_class: type[FinetuningJob], config: FinetuningOptions) -> None:
     else:
         check_has_checkpoint(config)
         _check_initial_checkpoint(config, job.bert_config)
-    teacher = _checked_teacher(job) if config.teacher else None
+    teacher = checked_teacher(job) if config.teacher else None
     strategy = create_strategy(config)  # before any other access to a device
     for name, batch_size in config.batch_sizes.items():
         num_parts = config.gradient_accumulation_steps if name == "train_batch_size" else 1
@@ -75,7 +72,7 @@ def finetune(job_class: type[FinetuningJob], config: FinetuningOptions) -> None:
         job.check_output_folder()
         if not job.ensemble:
             _check_same_run(job)
-        task = _distilled(job, teacher) if teacher else job.task
+        task = distilled_task(job, teacher) if teacher else job.task
         trainer = Trainer(task, strategy, seed=config.random_seed, use_xla=config.use_xla)
         if config.do_train and not _train(job, trainer, strategy, teacher):
             return  # stopped by SIGTERM
@@ -85,45 +82,6 @@ def finetune(job_class: type[FinetuningJob], config: FinetuningOptions) -> None:
             job.predict(trainer, 0 if job.ensemble else _loaded_step(job, trainer, "do_predict"))
         if config.do_export and cluster.is_chief:
             job.export(_checkpoint_to_export(config))
-
-
-def _checked_teacher(job: FinetuningJob) -> Teacher:
-    """Find the teacher of a run and check that it matches the task."""
-    teacher, vocabulary = find_teacher(job.config), job.tokenizer.vocabulary
-    if matches_vocabulary(teacher.folder, vocabulary) is False:
-        raise UserError(vocabulary_mismatch(vocabulary, teacher.folder, f"teacher={teacher.folder} was trained with"))
-    teacher.bert_config.check_vocabulary(vocabulary, f"teacher={teacher.folder}")
-    if not teacher.is_run:
-        check_same_casing(teacher.folder, job.tokenizer, "teacher")
-    _check_flags_of(teacher.folder, job, "use the same value, or another teacher", has_same_head=False)
-    if job.labels is not None:
-        order = teacher_label_order(teacher.folder, job.labels, noun=job.label_noun, is_run=teacher.is_run)
-        teacher = teacher._replace(label_order=order)
-    if job.config.hidden_state_weight:
-        _teacher_layers(job, teacher)  # raises if they do not fit
-    return teacher
-
-
-def _distilled(job: FinetuningJob, teacher: Teacher) -> DistilledTask | HiddenStateTask:
-    config = job.config
-    task = DistilledTask(
-        job.task, soft_target_weight=config.soft_target_weight, temperature=config.distillation_temperature
-    )
-    if not config.hidden_state_weight:
-        return task
-    return HiddenStateTask(
-        task,
-        teacher=teacher.reader,
-        teacher_config=teacher.bert_config,
-        teacher_layers=_teacher_layers(job, teacher),
-        weight=config.hidden_state_weight,
-        dtype=encoder_options(config).dtype,
-    )
-
-
-def _teacher_layers(job: FinetuningJob, teacher: Teacher) -> list[int]:
-    given = job.config.teacher_layers and layer_numbers(job.config.teacher_layers, "teacher_layers")
-    return matched_layers(given, job.bert_config.num_layers, teacher.bert_config.num_layers)
 
 
 def _train(job: FinetuningJob, trainer: Trainer, strategy: tf.distribute.Strategy, teacher: Teacher | None) -> bool:
@@ -212,7 +170,7 @@ def _check_same_run(job: FinetuningJob) -> None:
     """
     config = job.config
     if latest_checkpoint(checkpoint_folder(config)):
-        _check_flags_of(config.output_dir, job, "use the same value, or another output_dir")
+        check_trained_flags(config.output_dir, config, "use the same value, or another output_dir")
         check_same_model(config.output_dir, job.bert_config, job.tokenizer.vocabulary)
     elif config.do_train:
         check_model_files_replaceable(config.output_dir, config)
@@ -222,36 +180,8 @@ def _check_ensemble(job: FinetuningJob) -> None:
     """Check the checkpoints of an ensemble before any long computation: all must match the flags' model."""
     for path in job.ensemble:
         folder = model_folders(open_checkpoint(path, "ensemble_checkpoints").prefix)[-1]
-        _check_flags_of(folder, job, "use the same value, or leave them out of ensemble_checkpoints")
+        check_trained_flags(folder, job.config, "use the same value, or leave them out of ensemble_checkpoints")
         check_same_model(folder, job.bert_config, job.tokenizer.vocabulary)
-
-
-def _check_flags_of(folder: str, job: FinetuningJob, advice: str, *, has_same_head: bool = True) -> None:
-    """Raise if the model in a folder was trained with incompatible flags.
-
-    A checkpoint may be evaluated on another data set (`ax` uses models of `mnli`), but its export is tied to one.
-    """
-    kinds = ("model", *(("head", "frozen") if has_same_head else ()), *(("task",) if job.config.do_export else ()))
-    run = read_run_config(folder)
-    if not run:
-        return
-    defaults = {field.name: field.default for field in dataclasses.fields(job.config)}
-    here, there = [], []
-    for name in flags_affecting(job.config, *kinds):
-        given = getattr(job.config, name)
-        # Runs of earlier versions lack newer flags and used their default behaviour.
-        trained = run.flags.get(name, given if defaults[name] is None else defaults[name])
-        if _plain(trained) != _plain(given):
-            here.append(f"{name}={given}")
-            there.append(f"{name}={trained}")
-    if here:
-        raise UserError(
-            f"{', '.join(here)}, but the checkpoints in {folder} were trained with {', '.join(there)}; {advice}"
-        )
-
-
-def _plain(value: object) -> object:
-    return value.lower() if isinstance(value, str) else value  # task_name=MRPC means mrpc
 
 
 def _check_same_examples(config: FinetuningOptions, path: str, provenance: Mapping[str, Any]) -> None:

@@ -10,10 +10,14 @@ from absl import logging
 from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.loading import load, merged, open_checkpoint
+from official_bert.checkpoints.locate import locate
+from official_bert.config.bert_config import BertConfig
+from official_bert.data.batch_sizes import TokenBudget
 from official_bert.data.pipeline import IS_REAL_EXAMPLE, RECORD_INDEX, evaluation_batches
 from official_bert.data.record_files import RecordFile
 from official_bert.modeling.encoder import is_needed
 from official_bert.modeling.encoder_options import lora_scale
+from official_bert.options.training import TrainingOptions
 from official_bert.support import writing
 from official_bert.support.console import Progress
 from official_bert.support.errors import UserError
@@ -280,6 +284,37 @@ def check_divisible(batch_size: int, strategy: tf.distribute.Strategy, parameter
         parts = f"gradient_accumulation_steps={num_parts}" if num_parts > 1 else ""
         raise UserError(
             f"{parameter}={batch_size} is not a multiple of {' times '.join(filter(None, (devices, parts)))}"
+        )
+
+
+def training_batch_size(config: TrainingOptions, num_replicas: int, longest: int) -> int | TokenBudget:
+    """Return the batch size in the form that `training_batches` takes."""
+    if not config.train_batch_tokens:
+        return config.train_batch_size
+    num_parts = config.gradient_accumulation_steps
+    budget = TokenBudget(config.train_batch_tokens, multiple=num_replicas * num_parts)
+    if budget.num_tokens < budget.minimum(longest):
+        raise UserError(
+            f"train_batch_tokens={budget.num_tokens} is too small: examples may have {longest} positions, and each of "
+            f"{num_replicas} device(s) takes at least one"
+            + (f" for each of gradient_accumulation_steps={num_parts}" if num_parts > 1 else "")
+            + f"; give at least {budget.minimum(longest)}"
+        )
+    return budget
+
+
+def warn_of_other_direction(init_checkpoint: str, bert_config: BertConfig) -> None:
+    """Warn if the `bert_config.json` beside an initial checkpoint has another attention direction."""
+    path = locate(init_checkpoint, "init_checkpoint").config_file
+    if path is None:
+        return
+    pretrained = BertConfig.from_json_file(path).attention_direction
+    if pretrained != bert_config.attention_direction:
+        logging.warning(
+            "%s was trained with attention_direction=%s, but this run uses %s",
+            init_checkpoint,
+            pretrained,
+            bert_config.attention_direction,
         )
 
 

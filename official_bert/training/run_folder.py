@@ -4,17 +4,18 @@
 `vocab.txt`, the folder can be moved, evaluated, served and resumed without any other file. Needs no TensorFlow.
 """
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import json
 import os
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from absl import logging
 
-from official_bert.checkpoints.locate import BEST_FOLDER, latest_checkpoint, model_folders
+from official_bert.checkpoints.locate import BEST_FOLDER, latest_checkpoint, model_folders, step_of
 from official_bert.config import model_formats
 from official_bert.config.bert_config import DROPOUT_KEYS, BertConfig
 from official_bert.config.model_formats import config_format
@@ -44,6 +45,10 @@ _HF_CONFIG_FILE = "config.json"
 RESULTS_FILE = "eval_results.txt"
 
 
+# Flags that select the weights to train, and so determine the optimizer's slots.
+_TRAINED_WEIGHTS = ("train_layers", "train_only", "lora_rank", "lora_alpha", "lora_layers")
+
+
 class RunConfig(NamedTuple):
     """Settings that a run was started with."""
 
@@ -53,6 +58,10 @@ class RunConfig(NamedTuple):
     vocabulary: str | None  # `Vocabulary.fingerprint` of its vocabulary; None if unknown
     # number of devices that shared each batch; None in folders of earlier versions and without training
     num_devices: int | None
+
+    def flags_with_defaults(self, config: TrainingOptions) -> dict[str, Any]:
+        """Return the flags with the defaults of those that did not exist when the run was started."""
+        return {**{field.name: field.default for field in dataclasses.fields(config)}, **self.flags}
 
 
 def read_run_config(folder: str) -> RunConfig | None:
@@ -316,3 +325,118 @@ def selecting_metric(given: str | None, default: str, names: Iterable[str]) -> s
     if given and given not in names:
         raise UserError(f"primary_metric={given} is not one of the scores of this run: {format_names(names)}")
     return f"eval_{given or default}"
+
+
+@contextlib.contextmanager
+def training_folder(config: TrainingOptions, *, is_written: bool) -> Iterator[None]:
+    """Create and lock the output folder of a run: only one run may train into it at a time.
+
+    With `fallback`, training resumes from the last intact checkpoint.
+    """
+    from official_bert.checkpoints.checkpoint_folder import CheckpointFolder  # needs TensorFlow
+
+    if is_written:
+        writing.make_folders(config.output_dir)
+    if not (config.do_train and is_written):
+        yield
+        return
+    with writing.exclusive_lock(config.output_dir, "trains into"):
+        if config.fallback:  # all workers continue from the state that the chief finds
+            CheckpointFolder(config.output_dir, keep_max=config.keep_checkpoint_max).drop_damaged()
+        yield
+
+
+def write_run_files(
+    config: TrainingOptions, bert_config: BertConfig, vocabulary: Vocabulary | None, num_devices: int
+) -> None:
+    """Write the model files and flags of a training run, once all flags and files have been validated."""
+    write_run_config(config.output_dir, config, vocabulary, num_devices)
+    write_model_files(config.output_dir, bert_config, config)
+
+
+def write_evaluation_flags(config: TrainingOptions, vocabulary: Vocabulary | None) -> None:
+    """Write the flags of an evaluation-only run; the training flags beside the checkpoints are kept."""
+    if not config.do_train:
+        write_run_config(settings_folder(config), config, vocabulary)
+
+
+def check_trained_flags(folder: str, config: FinetuningOptions, advice: str, *, has_same_head: bool = True) -> None:
+    """Raise if the model in a folder was trained with incompatible flags.
+
+    A checkpoint may be evaluated on another data set (`ax` uses models of `mnli`), but its export is tied to one.
+    """
+    kinds = ("model", *(("head", "frozen") if has_same_head else ()), *(("task",) if config.do_export else ()))
+    run = read_run_config(folder)
+    if not run:
+        return
+    trained = run.flags_with_defaults(config)
+    changed = {
+        name: (given, trained[name])
+        for name in flags_affecting(config, *kinds)
+        # Without a default, the behaviour of runs of earlier versions is unknown.
+        if (name in run.flags or trained[name] is not None)
+        and _plain(trained[name]) != _plain(given := getattr(config, name))
+    }
+    if changed:
+        here, there = ([f"{name}={values[side]}" for name, values in changed.items()] for side in (0, 1))
+        raise UserError(
+            f"{', '.join(here)}, but the checkpoints in {folder} were trained with {', '.join(there)}; {advice}"
+        )
+
+
+def _plain(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value  # task_name=MRPC means mrpc
+
+
+def check_resumed_flags(config: TrainingOptions, num_train_steps: int, num_devices: int) -> None:
+    """Compare the flags of a resumed run with the original ones; warn about changes that affect it."""
+    latest, run = latest_checkpoint(config.output_dir), read_run_config(config.output_dir)
+    if not latest or not run:
+        return
+    flags = run.flags_with_defaults(config)
+    changes = {
+        name: f"{name}={getattr(config, name)}, but {latest} was trained with {name}={flags[name]}"
+        for name in flags_affecting(config, "selection", "order", "learning", "frozen")
+        if flags[name] != getattr(config, name)
+    }
+    for name in filter(changes.get, _TRAINED_WEIGHTS):  # even without a step between, it could not be read
+        raise UserError(
+            f"{changes[name]}, and its checkpoint holds optimizer slots of the weights trained then; use the same "
+            "value, or another output_dir"
+        )
+    step = step_of(latest)
+    if step == 0 or (step is not None and step >= num_train_steps):
+        return
+    selection, order_flags = flags_affecting(config, "selection"), set(flags_affecting(config, "order"))
+    if config.train_batch_tokens:  # variable batch sizes also depend on the number of devices and accumulation steps
+        order_flags.add("gradient_accumulation_steps")
+    if config.train_batch_tokens or flags["train_batch_tokens"]:
+        changes.pop("train_batch_size", None)  # not in use
+    has_best = bool(selection) and flags["eval_steps"] and config.eval_steps
+    for name, change in changes.items():
+        if name in selection:
+            if has_best:
+                raise UserError(
+                    f"{change}: the best checkpoint so far was chosen by another evaluation, whose scores cannot be "
+                    "compared; use the same value, or another output_dir"
+                )
+        elif name in ("train_batch_tokens", "batch_ramp_up_steps") and not flags[name]:
+            raise UserError(f"{change}, which did not count examples; leave it out, or use another output_dir")
+        elif name == "optimizer":
+            raise UserError(
+                f"{change}, and its checkpoint holds that optimizer's slots; use the same one, or another output_dir"
+            )
+        else:
+            _refuse_or_warn(config, change, changes_order=name in order_flags)
+    if run.num_devices not in (None, num_devices):
+        change = f"each batch is shared by {num_devices} device(s), but {latest} was trained with {run.num_devices}"
+        _refuse_or_warn(config, change, changes_order=config.train_batch_tokens > 0)
+
+
+def _refuse_or_warn(config: TrainingOptions, change: str, *, changes_order: bool) -> None:
+    if changes_order and not config.allow_inexact_resume:
+        raise UserError(
+            f"{change}: with another value, the resumed run would see some examples of this epoch twice and others not "
+            "at all; use the old value, allow_inexact_resume or another output_dir"
+        )
+    logging.warning("%s: the resumed run differs from an uninterrupted one", change)

@@ -17,14 +17,28 @@ from official_bert.data import record_files
 from official_bert.data.pipeline import reporting_damaged_records
 from official_bert.data.record_files import RecordFile, manifest_path, write_cached
 from official_bert.data.schema import RecordSchema
-from official_bert.options.option import flags_affecting
+from official_bert.options.option import flags_affecting, layer_numbers
 from official_bert.options.training import FinetuningOptions
 from official_bert.support.errors import UserError
 from official_bert.support.manifest import Manifest
-from official_bert.training.distillation import TEACHER_LOGITS, DistillableTask
+from official_bert.training.devices import encoder_options
+from official_bert.training.distillation import (
+    TEACHER_LOGITS,
+    DistillableTask,
+    DistilledTask,
+    HiddenStateTask,
+    matched_layers,
+)
 from official_bert.training.job import FinetuningJob
 from official_bert.training.loop import Trainer, batches_of
-from official_bert.training.run_folder import read_run_config
+from official_bert.training.model_files import check_same_casing
+from official_bert.training.run_folder import (
+    check_trained_flags,
+    matches_vocabulary,
+    read_run_config,
+    teacher_label_order,
+    vocabulary_mismatch,
+)
 
 
 class Teacher(NamedTuple):
@@ -39,7 +53,47 @@ class Teacher(NamedTuple):
     label_order: list[int] | None = None
 
 
-def find_teacher(config: FinetuningOptions) -> Teacher:
+def checked_teacher(job: FinetuningJob) -> Teacher:
+    """Find the teacher of a run and check that it matches the task."""
+    teacher, vocabulary = _find_teacher(job.config), job.tokenizer.vocabulary
+    if matches_vocabulary(teacher.folder, vocabulary) is False:
+        raise UserError(vocabulary_mismatch(vocabulary, teacher.folder, f"teacher={teacher.folder} was trained with"))
+    teacher.bert_config.check_vocabulary(vocabulary, f"teacher={teacher.folder}")
+    if not teacher.is_run:
+        check_same_casing(teacher.folder, job.tokenizer, "teacher")
+    check_trained_flags(teacher.folder, job.config, "use the same value, or another teacher", has_same_head=False)
+    if job.labels is not None:
+        order = teacher_label_order(teacher.folder, job.labels, noun=job.label_noun, is_run=teacher.is_run)
+        teacher = teacher._replace(label_order=order)
+    if job.config.hidden_state_weight:
+        _teacher_layers(job, teacher)  # raises if they do not fit
+    return teacher
+
+
+def distilled_task(job: FinetuningJob, teacher: Teacher) -> DistilledTask | HiddenStateTask:
+    """Return the task of a job, which also learns from the teacher."""
+    config = job.config
+    task = DistilledTask(
+        job.task, soft_target_weight=config.soft_target_weight, temperature=config.distillation_temperature
+    )
+    if not config.hidden_state_weight:
+        return task
+    return HiddenStateTask(
+        task,
+        teacher=teacher.reader,
+        teacher_config=teacher.bert_config,
+        teacher_layers=_teacher_layers(job, teacher),
+        weight=config.hidden_state_weight,
+        dtype=encoder_options(config).dtype,
+    )
+
+
+def _teacher_layers(job: FinetuningJob, teacher: Teacher) -> list[int]:
+    given = job.config.teacher_layers and layer_numbers(job.config.teacher_layers, "teacher_layers")
+    return matched_layers(given, job.bert_config.num_layers, teacher.bert_config.num_layers)
+
+
+def _find_teacher(config: FinetuningOptions) -> Teacher:
     """Find the teacher given by the flags; check that it was trained on the same task."""
     path = config.teacher
     reader, bert_config = open_pretrained(path, parameter="teacher")

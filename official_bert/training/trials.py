@@ -38,8 +38,7 @@ class Trial(NamedTuple):
         run = read_run_config(settings_folder(self.config))
         if run is None and self.score is None:
             return
-        defaults = {field.name: field.default for field in dataclasses.fields(self.config)}
-        found = {**defaults, **run.flags} if run else {}  # a flag that did not exist when the run was started
+        found = run.flags_with_defaults(self.config) if run else {}
         names = differing_flags(found, flags, ignored=("output_dir",))
         if names:
             values = [flags_there.get(names[0]) for flags_there in (found, flags)]

@@ -16,8 +16,8 @@ from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.pretraining.options import PretrainingConfig
+from official_bert.training.devices import _of_cpu, _of_gpus, dtype_policy
 from official_bert.training.run_folder import read_results
-from official_bert.training.run_setup import _of_cpu, _of_gpus, dtype_policy
 from tests.conftest import UNMASKED_RECORDS, assert_refused, prints_error
 
 

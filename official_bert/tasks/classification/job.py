@@ -40,11 +40,11 @@ from official_bert.tasks.classification.report import (
 from official_bert.tasks.classification.servable import servable_of_run
 from official_bert.tasks.classification.task import ClassificationTask, ClassLoss, balanced_weights
 from official_bert.tokenization import Tokenizer
+from official_bert.training.devices import encoder_options
 from official_bert.training.job import FinetuningJob, SplitRecords
 from official_bert.training.loop import Trainer
 from official_bert.training.monitoring import write_results
 from official_bert.training.run_folder import RESULTS_FILE, checkpoint_folder, selecting_metric
-from official_bert.training.run_setup import encoder_options
 from official_bert.visualization.report_page import write_report
 
 _MOST_LABELS_OF_A_LOG = 20  # with more labels, per-class scores are written but not logged

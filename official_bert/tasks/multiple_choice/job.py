@@ -22,6 +22,7 @@ from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
 from official_bert.tasks.multiple_choice.servable import servable_of_run
 from official_bert.tasks.multiple_choice.task import MultipleChoiceTask
 from official_bert.tokenization import Tokenizer
+from official_bert.training.devices import encoder_options
 from official_bert.training.job import (
     FinetuningJob,
     SplitRecords,
@@ -32,7 +33,6 @@ from official_bert.training.job import (
 from official_bert.training.loop import Trainer
 from official_bert.training.monitoring import write_results
 from official_bert.training.run_folder import RESULTS_FILE, selecting_metric
-from official_bert.training.run_setup import encoder_options
 from official_bert.visualization.report_page import (
     NUM_MISTAKES,
     REPORT_FILE,

@@ -14,7 +14,7 @@ from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.batch_sizes import TokenBudget, padded_lengths
 from official_bert.data.graph_masking import GraphMasker
-from official_bert.data.masking import BERT_REPLACEMENTS, Replacements
+from official_bert.data.masking import Replacements
 from official_bert.data.pipeline import RECORD_INDEX, evaluation_batches, reporting_damaged_records, training_batches
 from official_bert.data.record_files import check_first_record, count_records
 from official_bert.data.schema import RecordSchema
@@ -25,21 +25,16 @@ from official_bert.tasks.pretraining.options import NUM_STAGES, SMALLEST, Pretra
 from official_bert.tasks.pretraining.servable import servable_of_run
 from official_bert.tasks.pretraining.task import DistilledPretrainingTask, PretrainingTask, check_teacher_vocabulary
 from official_bert.tokenization import Vocabulary, vocab
-from official_bert.training.devices import Cluster, create_strategy
-from official_bert.training.loop import Trainer, check_divisible
+from official_bert.training.devices import Cluster, create_strategy, encoder_options
+from official_bert.training.loop import Trainer, check_divisible, training_batch_size, warn_of_other_direction
 from official_bert.training.monitoring import ScalarLog, write_results
 from official_bert.training.run_folder import (
     RESULTS_FILE,
     check_has_checkpoint,
     check_model_files_replaceable,
-    check_same_model,
-)
-from official_bert.training.run_setup import (
     check_resumed_flags,
-    encoder_options,
-    training_batch_size,
+    check_same_model,
     training_folder,
-    warn_of_other_direction,
     write_evaluation_flags,
     write_run_files,
 )
@@ -49,38 +44,14 @@ from official_bert.training.task import TrainingPlan
 class DynamicMasking:
     """Masking of records with new masks each time they are read."""
 
-    def __init__(
-        self,
-        vocabulary: Vocabulary,
-        *,
-        max_seq_length: int,
-        max_predictions_per_seq: int,
-        type_vocab_size: int,
-        masked_lm_prob: float,
-        do_whole_word_mask: bool,
-        random_seed: int,
-        replacements: Replacements = BERT_REPLACEMENTS,
-    ):
-        """Configure masking from the flags of `run_pretraining.py` and the number of segment types.
-
-        `replacements` are `mask_replace_prob` and `random_replace_prob`.
-        """
+    def __init__(self, vocabulary: Vocabulary, *, type_vocab_size: int, **settings: Any):
+        """Create the maskers; `settings` are those of `GraphMasker`, except its purpose."""
         # the record schema, with lengths and limits
-        self.schema = UNMASKED_SCHEMA.sized(S=max_seq_length, V=vocabulary.size, T=type_vocab_size)
+        self.schema = UNMASKED_SCHEMA.sized(S=settings["max_seq_length"], V=vocabulary.size, T=type_vocab_size)
         self._vocabulary = vocabulary
-        self._random_seed = random_seed
+        self._random_seed = settings["random_seed"]
         self._maskers = {
-            purpose: GraphMasker(
-                vocabulary,
-                masked_lm_prob=masked_lm_prob,
-                max_seq_length=max_seq_length,
-                max_predictions_per_seq=max_predictions_per_seq,
-                whole_word=do_whole_word_mask,
-                random_seed=random_seed,
-                purpose=purpose,
-                replacements=replacements,
-            )
-            for purpose in ("training", "evaluation")
+            purpose: GraphMasker(vocabulary, purpose=purpose, **settings) for purpose in ("training", "evaluation")
         }
 
     def check_vocabulary(self, path: str) -> None:
@@ -253,7 +224,7 @@ def _records(inputs: PretrainingInputs, task: PretrainingTask) -> _Records:
             max_predictions_per_seq=config.max_predictions_per_seq,
             type_vocab_size=inputs.bert_config.num_segments,
             masked_lm_prob=config.masked_lm_prob,
-            do_whole_word_mask=config.do_whole_word_mask,
+            whole_word=config.do_whole_word_mask,
             random_seed=config.random_seed,
             replacements=Replacements(config.mask_replace_prob, config.random_replace_prob),
         )

@@ -31,11 +31,11 @@ from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from official_bert.tasks.sentence_encoder.servable import servable_of_run
 from official_bert.tasks.sentence_encoder.task import SentenceEncoderTask
 from official_bert.tokenization import Tokenizer
+from official_bert.training.devices import encoder_options
 from official_bert.training.job import FinetuningJob, SplitRecords
 from official_bert.training.loop import Trainer
 from official_bert.training.monitoring import write_results
 from official_bert.training.run_folder import RESULTS_FILE, read_trained_labels
-from official_bert.training.run_setup import encoder_options
 
 _DEPTH = 10  # ranks
 

@@ -27,7 +27,7 @@ def make(vocabulary):
     """Return a function that creates a `DynamicMasking` with changed settings."""
 
     def make(**changes):
-        settings = {"type_vocab_size": 2, "masked_lm_prob": 0.15, "do_whole_word_mask": False, "random_seed": 3}
+        settings = {"type_vocab_size": 2, "masked_lm_prob": 0.15, "whole_word": False, "random_seed": 3}
         return DynamicMasking(vocabulary, **LENGTHS, **{**settings, **changes})
 
     return make
@@ -70,11 +70,11 @@ def unmasked(batch):
 
 @pytest.mark.parametrize("whole_word", [False, True])
 def test_only_the_masks_differ_from_what_is_on_the_disk(make, training, unmasked_records_file, whole_word):
-    masking = make(do_whole_word_mask=whole_word)
+    masking = make(whole_word=whole_word)
     stored = training_batches(
         [unmasked_records_file], masking.schema, batch_size=BATCH_SIZE, num_records=NUM_RECORDS, seed=3
     )
-    found = training(30, do_whole_word_mask=whole_word)
+    found = training(30, whole_word=whole_word)
     assert_equal([unmasked(batch) for batch in found], list(stored.take(30).as_numpy_iterator()))
     assert all(np.all(batch["masked_lm_weights"].sum(axis=1) > 0) for batch in found)
 
@@ -105,7 +105,7 @@ def test_the_masks_of_a_visit_are_those_of_its_number_in_batches_of_any_size(tra
 @pytest.mark.slow
 @pytest.mark.parametrize("whole_word", [True, False])
 def test_shorter_batches_within_a_budget_have_the_masks_of_whole_ones(make, unmasked_records_file, whole_word):
-    masking = make(do_whole_word_mask=whole_word)
+    masking = make(whole_word=whole_word)
     selection = {"num_records": NUM_RECORDS, "lengths": [32, 48, 64]}
     budget = TokenBudget(256)
 
@@ -184,7 +184,7 @@ def test_another_vocabulary_is_refused(make, unmasked_records_file, vocab_file):
     make().check_vocabulary(unmasked_records_file)
     token_to_id = load_vocab(vocab_file)
     token_to_id["[CLS]"], token_to_id["[SEP]"] = token_to_id["[SEP]"], token_to_id["[CLS]"]
-    settings = {"type_vocab_size": 2, "masked_lm_prob": 0.15, "do_whole_word_mask": False, "random_seed": 3}
+    settings = {"type_vocab_size": 2, "masked_lm_prob": 0.15, "whole_word": False, "random_seed": 3}
     other = DynamicMasking(Vocabulary(token_to_id, "other.txt"), **LENGTHS, **settings)
     message = (
         r"record 0 .* begins with the id \d+, but \[CLS\] is \d+ in other.txt; give the vocabulary that the records"

@@ -23,6 +23,7 @@ def train(folder, *, during_tracing=lambda: None, during_evaluation=lambda step:
     os.makedirs(folder, exist_ok=True)
     config = FinetuningOptions(
         output_dir=str(folder),
+        do_train=True,
         eval_steps=PLAN.eval_steps,
         early_stopping_patience=1,
         **dict.fromkeys(("bert_config_file", "vocab_file"), "not read here"),

@@ -91,6 +91,13 @@ def _set_up_tensorflow():
     gc.freeze()
 
 
+@pytest.fixture(autouse=True)
+def _default_sigterm():
+    """Undo what a run left that was stopped in this process: later processes would inherit an ignored SIGTERM."""
+    yield
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def golden_arrays(name):
     """Return the arrays of an NPZ file under tests/golden."""
     with np.load(GOLDEN / name) as arrays:

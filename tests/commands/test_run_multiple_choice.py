@@ -64,7 +64,7 @@ def results(settings):
 
 @pytest.fixture
 def stops_once(monkeypatch):
-    yield from sigterm_after_first_evaluation(MultipleChoiceJob, monkeypatch)
+    sigterm_after_first_evaluation(MultipleChoiceJob, monkeypatch)
 
 
 @pytest.mark.slow

@@ -78,7 +78,7 @@ def results(settings):
 
 @pytest.fixture
 def stops_once(monkeypatch):
-    yield from sigterm_after_first_evaluation(SentenceEncoderJob, monkeypatch)
+    sigterm_after_first_evaluation(SentenceEncoderJob, monkeypatch)
 
 
 def sentence_encoder_of_run(folder, *, prompt=None, **flags):

@@ -42,13 +42,6 @@ def whole(tmp_path_factory):
     return whole, states
 
 
-@pytest.fixture
-def restored_handler():
-    previous = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, previous)
-
-
 def test_a_checkpoint_between_two_log_lines_keeps_what_is_not_logged_yet(whole):
     reader = CheckpointReader(str(whole[0] / "model.ckpt-3"))
     kept = {name: reader.read(name) for name in reader.shapes if name.startswith("unlogged_steps/")}
@@ -79,7 +72,7 @@ def test_the_step_is_traced_once_before_the_first_one(tmp_path):
 
 
 @pytest.mark.parametrize("stopped_in", [pytest.param(4, marks=pytest.mark.slow), 6])
-def test_sigterm_stops_an_evaluation_which_the_next_start_makes(whole, tmp_path, restored_handler, caplog, stopped_in):
+def test_sigterm_stops_an_evaluation_which_the_next_start_makes(whole, tmp_path, caplog, stopped_in):
     caplog.set_level("INFO", logger="absl")
 
     def stop(step):
@@ -94,7 +87,7 @@ def test_sigterm_stops_an_evaluation_which_the_next_start_makes(whole, tmp_path,
 
 
 @pytest.mark.slow
-def test_sigterm_before_the_first_step_and_again_while_saving(whole, tmp_path, restored_handler, caplog, monkeypatch):
+def test_sigterm_before_the_first_step_and_again_while_saving(whole, tmp_path, caplog, monkeypatch):
     caplog.set_level("INFO", logger="absl")
 
     def stop(*_):
@@ -119,7 +112,7 @@ def test_sigterm_before_the_first_step_and_again_while_saving(whole, tmp_path, r
         assert_same_end(folder, whole[0])
 
 
-def test_sigterm_that_native_code_made_an_error_of_is_no_error(restored_handler):
+def test_sigterm_that_native_code_made_an_error_of_is_no_error():
     with RunRequests() as requests, pytest.raises(Terminated), requests.raise_on_stop():
         try:
             os.kill(os.getpid(), signal.SIGTERM)

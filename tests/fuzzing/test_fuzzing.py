@@ -53,9 +53,7 @@ NUMBERS = st.one_of(
 )
 ODD_WORDS = ["", " ", ",", ",,", "a,,b", "true", "no", "None", "\0", "\n", "--", "-", "~", "*", "[", "../..", "@x"]
 WORDS = st.one_of(
-    st.sampled_from(
-        ["", " ", ",", ",,", "a,,b", "true", "no", "None", "\0", "\n", "--", "-", "~", "*", "[", "../..", "@x"]
-    ),
+    st.sampled_from(ODD_WORDS),
     st.text(max_size=20),
     st.sampled_from(["s3://b/x", "gs://b/x", "https://x/y", "file:///x", "x" * 5000, "é" * 300, "\ud800"]),
 )
@@ -102,24 +100,9 @@ JSON = st.recursive(
 )
 SQUAD_KEYS = ["version", "data", "title", "paragraphs", "context", "qas", "id", "question", "answers", "text"]
 SQUAD_KEYS += ["answer_start", "is_impossible", "plausible_answers"]
-ODD_CELLS = [
-    "a",
-    "B-PER",
-    "I-PER",
-    "O",
-    "0",
-    "1",
-    "good",
-    '"',
-    '""',
-    "",
-    "\u2028",
-    "-DOCSTART-",
-    "é",
-    "\ufeff",
-    "x" * 99,
-]
-CELLS = st.sampled_from(ODD_CELLS)
+CELLS = st.sampled_from(
+    [*["a", "B-PER", "I-PER", "O", "0", "1", "good", '"', '""'], "", "\u2028", "-DOCSTART-", "é", "\ufeff", "x" * 99]
+)
 LINES = st.lists(st.lists(CELLS, max_size=4).map("\t".join) | st.lists(CELLS, max_size=4).map(" ".join), max_size=8)
 FILES = st.one_of(
     st.binary(max_size=200),
@@ -137,42 +120,31 @@ def squad_like(leaves):
     )
 
 
-WELL_FORMED_SQUAD = st.lists(
-    st.fixed_dictionaries(
-        {"context": st.text(max_size=30)},
-        optional={
-            "qas": st.lists(
-                st.fixed_dictionaries(
-                    {"id": st.text(max_size=3) | st.integers(), "question": st.text(max_size=9)},
-                    optional={
-                        "answers": st.lists(
-                            st.fixed_dictionaries({"text": st.text(max_size=4), "answer_start": st.integers(-3, 40)}),
-                            max_size=2,
-                        ),
-                        "is_impossible": st.booleans() | st.integers(0, 1),
-                    },
-                ),
-                max_size=2,
-            )
-        },
-    ),
-    max_size=2,
-).map(lambda paragraphs: {"version": "1", "data": [{"title": "t", "paragraphs": paragraphs}]})
+ANSWERS = st.fixed_dictionaries({"text": st.text(max_size=4), "answer_start": st.integers(-3, 40)})
+QUESTIONS = st.fixed_dictionaries(
+    {"id": st.text(max_size=3) | st.integers(), "question": st.text(max_size=9)},
+    optional={"answers": st.lists(ANSWERS, max_size=2), "is_impossible": st.booleans() | st.integers(0, 1)},
+)
+PARAGRAPHS = st.fixed_dictionaries({"context": st.text(max_size=30)}, optional={"qas": st.lists(QUESTIONS, max_size=2)})
+WELL_FORMED_SQUAD = st.lists(PARAGRAPHS, max_size=2).map(
+    lambda paragraphs: {"version": "1", "data": [{"title": "t", "paragraphs": paragraphs}]}
+)
+
+
+def read_corpus(path, file_format):
+    return [list(CorpusReader(part)) for part in corpus_parts([path], file_format=file_format, text_field="text")]
+
 
 READERS = {
-    "vocabulary": lambda path: Vocabulary.from_file(path),
-    "config": lambda path: BertConfig.from_json_file(path),
+    "vocabulary": Vocabulary.from_file,
+    "config": BertConfig.from_json_file,
     "tsv": lambda path: list(read_tsv(path)),
     "csv": lambda path: list(read_csv(path)),
     "jsonl": lambda path: list(read_jsonl(path, Keys(["a"], "good", ","))),
     "nsmc": lambda path: list(read_nsmc(path)),
-    "corpus": lambda path: [
-        list(CorpusReader(part)) for part in corpus_parts([path], file_format="auto", text_field="text")
-    ],
-    "corpus of JSON lines": lambda path: [
-        list(CorpusReader(part)) for part in corpus_parts([path], file_format="jsonl", text_field="text")
-    ],
-    "tags": lambda path: read_tagged_file(path),
+    "corpus": lambda path: read_corpus(path, "auto"),
+    "corpus of JSON lines": lambda path: read_corpus(path, "jsonl"),
+    "tags": read_tagged_file,
     "questions": lambda path: read_squad(path, for_training=True, version_2=True),
 }
 

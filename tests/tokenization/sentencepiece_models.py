@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 import sentencepiece
+import tensorflow as tf
 
 SPECIALS = {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1, "control_symbols": ["[CLS]", "[SEP]", "[MASK]"]}
 ACROSS_SCRIPTS = {"split_by_number": False, "split_by_unicode_script": False}  # for pieces such as "2000,"
@@ -83,3 +84,16 @@ def normalizer_of(model, *steps):
     charsmap = base64.b64encode(model.normalizer_spec.precompiled_charsmap).decode()
     rules = [{"type": "Precompiled", "precompiled_charsmap": charsmap}, SPACES]
     return {"type": "Sequence", "normalizers": [*({"type": step} for step in steps), *rules]}
+
+
+def assert_graph_is_the_same(tokenizer, texts):
+    """Assert that a tokenizer in the graph gives Python's ids and offsets; return the ids of the texts' beginnings."""
+    graph, batch = tokenizer.in_graph(), tf.constant([text.encode() for text in texts])
+    ids, placed = graph.encode(batch).to_list(), [field.to_list() for field in graph.encode_with_offsets(batch)]
+    beginnings = graph.encode_beginnings(tf.strings.join([batch] * 3, " "), 2).to_list()
+    for text, row, beginning, *encoding in zip(texts, ids, beginnings, *placed, strict=True):
+        assert tuple(encoding) == tokenizer.encode_with_offsets(text), text
+        assert row == encoding[0], text
+        whole = tokenizer.encode(" ".join([text] * 3))
+        assert beginning == whole[: len(beginning)] and len(beginning) >= min(2, len(whole)), text
+    return beginnings

@@ -1,21 +1,21 @@
 """Tokenized documents and sorted records on disk, for corpora larger than memory.
 
-They are block files: arrays that are written once, block by block, then read in any order. A file consists of its
-blocks' bytes, a JSON table of them, the CRC-32C of both, and the table's length. It gets its name only when complete.
+They are block files: uncompressed ZIP files of arrays, called blocks, that are written once and read in any order. A
+file gets its name only when it is complete.
 """
 
+import bisect
 import contextlib
 import itertools
 import json
-import mmap
 import operator
 import os
 import struct
+import zipfile
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
-import google_crc32c
 import numpy as np
 
 from official_bert.data import record_files
@@ -26,94 +26,39 @@ from official_bert.support.errors import UserError
 from official_bert.support.processes import Workers
 from official_bert.tokenization import Tokenizer
 
-_FOOTER = struct.Struct("<IQ8s")  # checksum, length of the table, magic
-_MAGIC = b"blocks 2"
-_READ_BYTES = 1 << 20
 KEY_BITS = 64
+_DTYPES = {  # of blocks, by name
+    "numbers": np.dtype("int32"),
+    "documents": np.dtype("int64"),
+    "keys": np.dtype("uint64"),
+    "ends": np.dtype("int64"),
+    "records": np.dtype("uint8"),
+}
 _WRITTEN_TOGETHER = 1024  # records per write
 ADVICE = "lower num_processes or max_memory_gb, and run the same command again: it continues with what is finished"
 
 
-class BlockWriter:
-    def __init__(self, sink: IO[bytes]):
-        self._sink = sink
-        self._checksum = 0
-        self._blocks: dict[str, tuple[str, int, int]] = {}
-        self.metadata: dict[str, Any] = {}  # JSON values to store with the blocks
-
-    def append(self, name: str, array: Any) -> None:
-        """Append an array to the current block, or start a new block with this name."""
-        array = np.ascontiguousarray(array)
-        start = self._sink.tell()
-        if name not in self._blocks:
-            start += self._write(bytes(-start % 8))  # aligned for `BlockFile.mapped`
-            self._blocks[name] = (array.dtype.str, start, start)
-        dtype, first, end = self._blocks[name]
-        if end != start or dtype != array.dtype.str:
-            raise ValueError(f"block {name!r} is no longer the last one, or of another type")
-        self._write(array.tobytes())
-        self._blocks[name] = (dtype, first, self._sink.tell())
-
-    def close(self) -> None:
-        table = json.dumps({"blocks": self._blocks, "metadata": self.metadata}).encode()
-        self._write(table)
-        self._sink.write(_FOOTER.pack(self._checksum, len(table), _MAGIC))
-
-    def _write(self, data: bytes) -> int:
-        self._checksum = google_crc32c.extend(self._checksum, data)
-        return self._sink.write(data)
-
-
-@contextlib.contextmanager
-def block_writer(path: str) -> Iterator[BlockWriter]:
-    """Open a local block file for writing; it gets its name when the `with` block ends without an error."""
-    with writing.atomic_write(path, "wb") as sink:
-        writer = BlockWriter(sink)
-        yield writer
-        writer.close()
-
-
 def is_intact(path: str) -> bool:
-    """Read a whole local file; return True if it is a complete block file with a correct checksum."""
-    with open(path, "rb") as source:
-        left = os.fstat(source.fileno()).st_size - _FOOTER.size
-        checksum = 0
-        while left > 0 and (data := source.read(min(left, _READ_BYTES))):
-            checksum = google_crc32c.extend(checksum, data)
-            left -= len(data)
-        footer = source.read()
-    if left or len(footer) != _FOOTER.size:
+    """Read a whole local file; return True if it is a complete block file with correct checksums."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip() is None
+    except Exception:  # zipfile raises many kinds of exceptions for damaged files
         return False
-    expected, _, magic = _FOOTER.unpack(footer)
-    return magic == _MAGIC and expected == checksum
 
 
 class BlockFile:
-    """Reader of the blocks of a file; a context manager.
-
-    Attributes:
-      metadata: the JSON values stored with the blocks.
-    """
+    """Reader of the blocks of a local file; a context manager."""
 
     def __init__(self, path: str):
         self._file = open(path, "rb")  # noqa: SIM115  closed by __exit__
         try:
-            self.metadata, self._blocks = self._read_table(path)
-        except BaseException:
+            with zipfile.ZipFile(self._file) as archive:
+                self.metadata = json.loads(archive.read("metadata"))  # the JSON values stored with the blocks
+                self._blocks = {info.filename: (self._start(info), info.file_size) for info in archive.infolist()}
+        except Exception as error:  # zipfile raises many kinds of exceptions for damaged files
             self._file.close()
-            raise
-
-    def _read_table(self, path: str) -> tuple[dict[str, Any], Mapping[str, tuple[np.dtype, int, int]]]:
-        size = os.fstat(self._file.fileno()).st_size
-        try:
-            _, length, magic = _FOOTER.unpack(self._pread(size - _FOOTER.size, _FOOTER.size))
-            if magic != _MAGIC:
-                raise ValueError
-            table = json.loads(self._pread(size - _FOOTER.size - length, length))
-        except (OSError, ValueError, RecursionError, struct.error) as error:
             raise UserError(f"{path} is damaged; delete it and run the command again") from error
-        blocks = {name: (np.dtype(dtype), start, stop) for name, (dtype, start, stop) in table["blocks"].items()}
-        return table["metadata"], blocks
 
     def __enter__(self) -> "BlockFile":
         return self
@@ -121,29 +66,36 @@ class BlockFile:
     def __exit__(self, *_) -> None:
         self._file.close()
 
-    def _pread(self, position: int, length: int) -> bytes:
-        return os.pread(self._file.fileno(), length, position)
+    def _start(self, info: zipfile.ZipInfo) -> int:
+        """Return the position of a block, which follows a header with two fields of variable length."""
+        lengths = struct.unpack("<HH", os.pread(self._file.fileno(), 4, info.header_offset + 26))
+        return info.header_offset + 30 + sum(lengths)
+
+    def length(self, name: str) -> int:
+        """Return the number of elements of a block."""
+        return self._blocks[name][1] // _DTYPES[name].itemsize
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Read elements `start` to `stop` of a block; a block that was never written is empty."""
-        if name not in self._blocks:
-            return np.empty(0)
-        dtype, first, end = self._blocks[name]
-        first += start * dtype.itemsize
-        length = end - first if stop is None else (stop - start) * dtype.itemsize
-        return np.frombuffer(self._pread(first, length), dtype)
+        """Read elements `start` to `stop` of a block, all if there is no `stop`."""
+        dtype, position = _DTYPES[name], self._blocks[name][0]
+        count = (self.length(name) if stop is None else stop) - start
+        data = os.pread(self._file.fileno(), count * dtype.itemsize, position + start * dtype.itemsize)
+        return np.frombuffer(data, dtype)
 
-    @contextlib.contextmanager
-    def mapped(self, name: str) -> Iterator[np.ndarray]:
-        """Memory-map a block, for random access to a few of its elements."""
-        if name not in self._blocks:
-            yield np.empty(0)
-            return
-        dtype, start, stop = self._blocks[name]
-        with mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-            array = np.frombuffer(view, dtype, (stop - start) // dtype.itemsize, start)
-            yield array
-            del array  # otherwise the view cannot be closed
+
+@contextlib.contextmanager
+def _block_writer(path: str) -> Iterator[zipfile.ZipFile]:
+    """Open a local block file for writing; it gets its name when the `with` block ends without an error."""
+    with writing.atomic_write(path, "wb") as sink, zipfile.ZipFile(sink, "w") as archive:
+        yield archive
+
+
+def _new_block(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
+    return archive.open(zipfile.ZipInfo(name), "w", force_zip64=True)
+
+
+def _write_block(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
+    archive.writestr(zipfile.ZipInfo(name), data)  # ZipInfo has a fixed date
 
 
 def shard_of(key: int, num_shards: int) -> int:
@@ -154,13 +106,14 @@ def shard_of(key: int, num_shards: int) -> int:
 def write_run(path: str, records: Iterable[tuple[int, bytes]], metadata: dict[str, Any]) -> None:
     """Write records, all held in memory, as a sorted run."""
     ordered = sorted((key, record_files.frame(record)) for key, record in records)
-    with block_writer(path) as writer:
-        writer.append("keys", np.array([key for key, _ in ordered], np.uint64))
-        writer.append("ends", np.cumsum([0, *(len(framed) for _, framed in ordered)], dtype=np.int64))
-        for start in range(0, len(ordered), _WRITTEN_TOGETHER):
-            together = b"".join([framed for _, framed in ordered[start : start + _WRITTEN_TOGETHER]])
-            writer.append("records", np.frombuffer(together, np.uint8))
-        writer.metadata.update(metadata)
+    ends = np.cumsum([0, *(len(framed) for _, framed in ordered)], dtype=_DTYPES["ends"])
+    with _block_writer(path) as archive:
+        _write_block(archive, "keys", np.array([key for key, _ in ordered], _DTYPES["keys"]).tobytes())
+        _write_block(archive, "ends", ends.tobytes())
+        with _new_block(archive, "records") as block:
+            for start in range(0, len(ordered), _WRITTEN_TOGETHER):
+                block.write(b"".join([framed for _, framed in ordered[start : start + _WRITTEN_TOGETHER]]))
+        _write_block(archive, "metadata", json.dumps(metadata).encode())
 
 
 class _KeyRange(NamedTuple):
@@ -243,11 +196,8 @@ def _merged(key_range: _KeyRange, runs: list[str], compression: str) -> bytes:
     keys, lengths, data = [], [], []
     for path in runs:
         with BlockFile(path) as run:
-            with run.mapped("keys") as all_keys:
-                first = _place(all_keys, key_range.start)
-                last = _place(all_keys, key_range.stop)
-                keys.append(all_keys[first:last].copy())
-                del all_keys
+            first, last = _num_smaller(run, key_range.start), _num_smaller(run, key_range.stop)
+            keys.append(run.read("keys", first, last))
             ends = run.read("ends", first, last + 1)
             lengths.append(np.diff(ends))
             data.append(run.read("records", ends[0], ends[-1]))
@@ -260,9 +210,10 @@ def _merged(key_range: _KeyRange, runs: list[str], compression: str) -> bytes:
     return record_files.compressed(merged) if merged and compression == record_files.GZIP else merged
 
 
-def _place(keys: np.ndarray, key: int) -> int:
-    """Count the keys smaller than a key."""
-    return len(keys) if key >> KEY_BITS else int(np.searchsorted(keys, np.uint64(key)))
+def _num_smaller(run: BlockFile, key: int) -> int:
+    """Count the keys of a run that are smaller than a key, without reading them all."""
+    places = range(run.length("keys"))
+    return bisect.bisect_left(places, key, key=lambda place: int(run.read("keys", place, place + 1)[0]))
 
 
 class Document(NamedTuple):
@@ -318,16 +269,17 @@ def write_documents(path: str, part: CorpusPart, tokenizer: Tokenizer) -> None:
     """Tokenize a part of a corpus to a file; see `CorpusReader` for errors."""
     table = array("q")
     offset = num_unknown = 0
-    with block_writer(path) as writer:
-        for document in tokenized_documents(CorpusReader(part), tokenizer, part.file_number):
-            num_sentences, num_ids = len(document.sentence_lengths), len(document.ids)
-            table.extend((document.file_number, document.position, offset, num_sentences, num_ids))
-            writer.append("numbers", document.sentence_lengths)
-            writer.append("numbers", document.ids)
-            offset += num_sentences + num_ids
-            num_unknown += np.count_nonzero(document.ids == tokenizer.unk_id)
-        writer.append("documents", np.frombuffer(table, np.int64))
-        writer.metadata.update(num_documents=len(table) // 5, num_unknown=int(num_unknown))
+    with _block_writer(path) as archive:
+        with _new_block(archive, "numbers") as block:
+            for document in tokenized_documents(CorpusReader(part), tokenizer, part.file_number):
+                num_sentences, num_ids = len(document.sentence_lengths), len(document.ids)
+                table.extend((document.file_number, document.position, offset, num_sentences, num_ids))
+                block.write(document.sentence_lengths.tobytes() + document.ids.tobytes())
+                offset += num_sentences + num_ids
+                num_unknown += np.count_nonzero(document.ids == tokenizer.unk_id)
+        _write_block(archive, "documents", table.tobytes())
+        metadata = {"num_documents": len(table) // 5, "num_unknown": int(num_unknown)}
+        _write_block(archive, "metadata", json.dumps(metadata).encode())
 
 
 class DocumentSpools:

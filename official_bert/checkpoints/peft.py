@@ -10,7 +10,7 @@ import numpy as np
 from official_bert.checkpoints import safetensors
 from official_bert.checkpoints.bundle import CheckpointReader, as_float32, is_training_state
 from official_bert.config.bert_config import LORA, LORA_SCALE, BertConfig
-from official_bert.families.hugging_face import Rule
+from official_bert.families.family import Rule
 from official_bert.support import text_files
 from official_bert.support.errors import UserError, format_names
 

@@ -27,8 +27,7 @@ from official_bert.checkpoints.bundle import (
 )
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.model_formats import HF_WEIGHTS
-from official_bert.families.family import check_kind
-from official_bert.families.hugging_face import HuggingFace, Rule
+from official_bert.families.family import HuggingFace, Rule, check_kind
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
 from official_bert.support.text_files import check_json

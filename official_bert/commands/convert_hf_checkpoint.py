@@ -10,7 +10,7 @@ from official_bert.commands.shared.edited_model import EditedModel, read_edited_
 from official_bert.config.bert_config import BertConfig, check_memory
 from official_bert.config.sentence_modules import encoder_folder, has_modules
 from official_bert.config.text_settings import TextSettings
-from official_bert.families.hugging_face import label_keys
+from official_bert.families.family import label_keys
 from official_bert.options.command import Command
 from official_bert.options.groups import TextOptions
 from official_bert.options.option import option, options, redeclared
@@ -72,11 +72,11 @@ class HfConversionConfig(TextOptions):
     strip_accents_only: bool = _text_option("strip_accents_only")
 
     def __post_init__(self):
+        if not self.to_hf:
+            self.refuse("spm_model_file", *TextSettings._fields, because="needs --to_hf")
         super().__post_init__()
         if self.hf_dir is None and self.init_checkpoint is None:
             raise UserError("give --hf_dir, or --init_checkpoint with --to_hf or --adapter_dir or of a run with LoRA")
-        if not self.to_hf:
-            self.refuse("spm_model_file", *TextSettings._fields, because="needs --to_hf")
         if not self.init_checkpoint:
             names = ("to_hf", "adapter_dir", "bert_config_file", "vocab_file")
             self.refuse(*names, because="needs --init_checkpoint")

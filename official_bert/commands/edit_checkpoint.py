@@ -89,6 +89,9 @@ class EditCheckpointConfig(EditedModelOptions, CorpusOptions, TextOptions):
     )
 
     def __post_init__(self):
+        if not self.input_file:
+            names = ("num_new_tokens", "prune", "input_format", "text_field", *TextSettings._fields)
+            self.refuse(*names, because="needs --input_file")
         super().__post_init__()
         if "" in self.paths:
             raise UserError(f"--init_checkpoint={self.init_checkpoint}: must be a comma-separated list of checkpoints")
@@ -100,9 +103,6 @@ class EditCheckpointConfig(EditedModelOptions, CorpusOptions, TextOptions):
             self.refuse("use_unused", "min_frequency", "max_characters", because="needs --num_new_tokens")
         if not self.prune:
             self.refuse("min_count", "keep_characters", because="needs --prune")
-        if not self.input_file:
-            names = ("num_new_tokens", "prune", "input_format", "text_field", *TextSettings._fields)
-            self.refuse(*names, because="needs --input_file")
         if self.input_file and bool(self.num_new_tokens) == self.prune:
             raise UserError("give either --num_new_tokens, to add wordpieces, or --prune, to remove some")
 

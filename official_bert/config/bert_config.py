@@ -12,8 +12,17 @@ from typing import Any, ClassVar, Protocol
 from absl import logging
 
 from official_bert.config import model_formats
-from official_bert.families import hugging_face
-from official_bert.families.family import BERT, FAMILY_KEY, Family, all_families, family_of_keys, load_family
+from official_bert.families.family import (
+    BERT,
+    FAMILY_KEY,
+    MODEL_TYPE,
+    Family,
+    all_families,
+    family_of_keys,
+    is_config,
+    label_keys,
+    load_family,
+)
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 
@@ -169,9 +178,9 @@ class BertConfig:
         """
         row = model_formats.config_format(path)
         values = {} if row else text_files.read_json(path, "model config")
-        is_theirs = row is None and hugging_face.is_config(values, path)
-        if is_theirs and hugging_face.MODEL_TYPE not in values:
-            logging.info("%s has no %s; reading it as %s", path, hugging_face.MODEL_TYPE, family_of_keys(values).title)
+        is_theirs = row is None and is_config(values, path)
+        if is_theirs and MODEL_TYPE not in values:
+            logging.info("%s has no %s; reading it as %s", path, MODEL_TYPE, family_of_keys(values).title)
         try:
             if row is not None:
                 values = model_formats.load_module(row).config_values(path)
@@ -258,10 +267,10 @@ class BertConfig:
         """
         values = {name: value for name, value in self.to_dict().items() if name != FAMILY_KEY}
         values["layer_norm_eps"] = self.layer_norm_eps
-        made = {"architectures": [architecture], hugging_face.MODEL_TYPE: self.family_name}
+        made = {"architectures": [architecture], MODEL_TYPE: self.family_name}
         made |= self.family.hugging_face.from_bert_config(values)
         if num_classes is not None:
-            made |= hugging_face.label_keys([f"LABEL_{index}" for index in range(num_classes)])
+            made |= label_keys([f"LABEL_{index}" for index in range(num_classes)])
         return made
 
     def check_length(self, max_seq_length: int, config_file: str) -> None:
@@ -387,7 +396,7 @@ def _made(family: Family, values: Mapping[str, Any]) -> BertConfig:
 
 def _of_hugging_face(values: Mapping[str, Any]) -> BertConfig:
     """Build the config from a Hugging Face `config.json`; early ones have no `model_type`."""
-    name = values.get(hugging_face.MODEL_TYPE)
+    name = values.get(MODEL_TYPE)
     family = family_of_keys(values) if name is None else load_family(name)
     return _made(family, family.hugging_face.to_bert_config(values, _keys(family)))
 

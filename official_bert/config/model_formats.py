@@ -10,7 +10,7 @@ import os
 from types import ModuleType
 from typing import NamedTuple
 
-from official_bert.families.hugging_face import is_config
+from official_bert.families.family import is_config
 from official_bert.support import files, text_files
 
 _GRAPH_NAME = b"_CHECKPOINTABLE_OBJECT_GRAPH"  # first key of an object checkpoint's index, so uncompressed

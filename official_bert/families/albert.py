@@ -8,8 +8,18 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from official_bert.config.bert_config import LARGEST_SIZE, MOST_LAYERS, BertConfig
-from official_bert.families.family import Family
-from official_bert.families.hugging_face import Constants, HuggingFace, Rule, dense, layer_norm, output
+from official_bert.families.family import (
+    Constants,
+    Family,
+    HuggingFace,
+    Rule,
+    architectures,
+    dense,
+    layer_norm,
+    masked_lm_head,
+    output,
+    task_heads,
+)
 from official_bert.support.errors import UserError
 
 
@@ -125,30 +135,15 @@ ALBERT_FAMILY = Family(
                 *layer_norm(f"{_LAYER}/LayerNorm_1", f"{_HF_LAYER}.full_layer_layer_norm"),
             ),
             "pooler": dense("bert/pooler/dense", "albert.pooler", "DD"),
-            "masked-LM head": (
-                *dense("cls/predictions/transform/dense", "predictions.dense", "DE"),
-                *layer_norm("cls/predictions/transform/LayerNorm", "predictions.LayerNorm", "E"),
-                Rule("cls/predictions/output_bias", "predictions.bias", "V"),
-            ),
+            "masked-LM head": masked_lm_head("predictions.dense", "predictions.LayerNorm", "predictions.bias", "E"),
             "next-sentence head": output("cls/seq_relationship/", "sop_classifier.classifier", "2"),
-            "classifier": output("", "classifier", "C"),
-            "tagger": output("tagging/", "classifier", "C"),
-            "multiple-choice head": output("multiple_choice/", "classifier", "1"),
-            "span head": output("cls/squad/", "qa_outputs", "2"),
+            **task_heads(),
         },
         tied={
             "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
             "predictions.decoder.bias": "predictions.bias",
         },
-        architectures={
-            (): "AlbertModel",
-            ("masked-LM head", "next-sentence head"): "AlbertForPreTraining",
-            ("masked-LM head",): "AlbertForMaskedLM",
-            ("classifier",): "AlbertForSequenceClassification",
-            ("tagger",): "AlbertForTokenClassification",
-            ("multiple-choice head",): "AlbertForMultipleChoice",
-            ("span head",): "AlbertForQuestionAnswering",
-        },
+        architectures=architectures("Albert", ForPreTraining=("masked-LM head", "next-sentence head")),
         constants=_identity,
     ),
 )

@@ -5,8 +5,20 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from official_bert.config.bert_config import LARGEST_SIZE, BertConfig
-from official_bert.families.family import BERT, Family
-from official_bert.families.hugging_face import FIXED, HuggingFace, Rule, dense, encoder_rules, layer_norm, output
+from official_bert.families.family import (
+    BERT,
+    FIXED,
+    Family,
+    HuggingFace,
+    Rule,
+    architectures,
+    dense,
+    encoder_rules,
+    layer_norm,
+    masked_lm_head,
+    output,
+    task_heads,
+)
 
 BERT_FAMILY = Family(
     name=BERT,
@@ -19,31 +31,21 @@ BERT_FAMILY = Family(
         parts={
             "encoder": encoder_rules("bert"),
             "pooler": dense("bert/pooler/dense", "bert.pooler.dense", "DD"),
-            "masked-LM head": (
-                *dense("cls/predictions/transform/dense", "cls.predictions.transform.dense", "DD"),
-                *layer_norm("cls/predictions/transform/LayerNorm", "cls.predictions.transform.LayerNorm"),
-                Rule("cls/predictions/output_bias", "cls.predictions.bias", "V"),
+            "masked-LM head": masked_lm_head(
+                "cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias"
             ),
             "next-sentence head": output("cls/seq_relationship/", "cls.seq_relationship", "2"),
-            "classifier": output("", "classifier", "C"),
-            "tagger": output("tagging/", "classifier", "C"),
-            "multiple-choice head": output("multiple_choice/", "classifier", "1"),
-            "span head": output("cls/squad/", "qa_outputs", "2"),
+            **task_heads(),
         },
         tied={
             "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
             "cls.predictions.decoder.bias": "cls.predictions.bias",
         },
-        architectures={
-            (): "BertModel",
-            ("masked-LM head", "next-sentence head"): "BertForPreTraining",
-            ("masked-LM head",): "BertForMaskedLM",
-            ("next-sentence head",): "BertForNextSentencePrediction",
-            ("classifier",): "BertForSequenceClassification",
-            ("tagger",): "BertForTokenClassification",
-            ("multiple-choice head",): "BertForMultipleChoice",
-            ("span head",): "BertForQuestionAnswering",
-        },
+        architectures=architectures(
+            "Bert",
+            ForPreTraining=("masked-LM head", "next-sentence head"),
+            ForNextSentencePrediction=("next-sentence head",),
+        ),
     ),
 )
 
@@ -100,29 +102,15 @@ DISTILBERT_FAMILY = Family(
                 *dense(f"{_LAYER}/output/dense", f"{_HF_LAYER}.ffn.lin2", "ID"),
                 *layer_norm(f"{_LAYER}/output/LayerNorm", f"{_HF_LAYER}.output_layer_norm"),
             ),
-            "masked-LM head": (
-                *dense("cls/predictions/transform/dense", "vocab_transform", "DD"),
-                *layer_norm("cls/predictions/transform/LayerNorm", "vocab_layer_norm"),
-                Rule("cls/predictions/output_bias", "vocab_projector.bias", "V"),
-            ),
-            "classifier": output("", "classifier", "C"),
-            "tagger": output("tagging/", "classifier", "C"),
-            "multiple-choice head": output("multiple_choice/", "classifier", "1"),
-            "span head": output("cls/squad/", "qa_outputs", "2"),
+            "masked-LM head": masked_lm_head("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
+            **task_heads(),
         },
         poolers=dict.fromkeys(
             ("classifier", "multiple-choice head"), dense("bert/pooler/dense", "pre_classifier", "DD")
         ),
         left_out=("bert/pooler/", "cls/seq_relationship/"),
         tied={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
-        architectures={
-            (): "DistilBertModel",
-            ("masked-LM head",): "DistilBertForMaskedLM",
-            ("classifier",): "DistilBertForSequenceClassification",
-            ("tagger",): "DistilBertForTokenClassification",
-            ("multiple-choice head",): "DistilBertForMultipleChoice",
-            ("span head",): "DistilBertForQuestionAnswering",
-        },
+        architectures=architectures("DistilBert"),
     ),
 )
 
@@ -171,19 +159,14 @@ ELECTRA_FAMILY = Family(
                 *encoder_rules("electra"),
                 *(rule._replace(is_projection=True) for rule in dense(_PROJECTION, "electra.embeddings_project", "ED")),
             ),
-            "masked-LM head": (
-                *dense("cls/predictions/transform/dense", "generator_predictions.dense", "DE"),
-                *layer_norm("cls/predictions/transform/LayerNorm", "generator_predictions.LayerNorm", "E"),
-                Rule("cls/predictions/output_bias", "generator_lm_head.bias", "V"),
+            "masked-LM head": masked_lm_head(
+                "generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias", "E"
             ),
             "discriminator's head": (
                 *dense("discriminator_predictions/dense", "discriminator_predictions.dense", "DD"),
                 *dense("discriminator_predictions/dense_1", "discriminator_predictions.dense_prediction", "D1"),
             ),
-            "classifier": output("", "classifier.out_proj", "C"),
-            "tagger": output("tagging/", "classifier", "C"),
-            "multiple-choice head": output("multiple_choice/", "classifier", "1"),
-            "span head": output("cls/squad/", "qa_outputs", "2"),
+            **task_heads("classifier.out_proj"),
         },
         poolers={
             "classifier": dense("bert/pooler/dense", "classifier.dense", "DD"),
@@ -191,15 +174,7 @@ ELECTRA_FAMILY = Family(
         },
         left_out=("bert/pooler/", "cls/seq_relationship/", "generator/", "generator_predictions/"),
         tied={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
-        architectures={
-            (): "ElectraModel",
-            ("masked-LM head",): "ElectraForMaskedLM",
-            ("discriminator's head",): "ElectraForPreTraining",
-            ("classifier",): "ElectraForSequenceClassification",
-            ("tagger",): "ElectraForTokenClassification",
-            ("multiple-choice head",): "ElectraForMultipleChoice",
-            ("span head",): "ElectraForQuestionAnswering",
-        },
+        architectures=architectures("Electra", ForPreTraining=("discriminator's head",)),
     ),
 )
 
@@ -251,15 +226,8 @@ def _family(title: str, config_class: type, classes: str, tokenizer: str, vocab_
             parts={
                 "encoder": encoder_rules("roberta"),
                 "pooler": dense("bert/pooler/dense", "roberta.pooler.dense", "DD"),
-                "masked-LM head": (
-                    *dense("cls/predictions/transform/dense", "lm_head.dense", "DD"),
-                    *layer_norm("cls/predictions/transform/LayerNorm", "lm_head.layer_norm"),
-                    Rule("cls/predictions/output_bias", "lm_head.bias", "V"),
-                ),
-                "classifier": output("", "classifier.out_proj", "C"),
-                "tagger": output("tagging/", "classifier", "C"),
-                "multiple-choice head": output("multiple_choice/", "classifier", "1"),
-                "span head": output("cls/squad/", "qa_outputs", "2"),
+                "masked-LM head": masked_lm_head("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
+                **task_heads("classifier.out_proj"),
             },
             poolers={"classifier": dense("bert/pooler/dense", "classifier.dense", "DD")},
             left_out=("cls/seq_relationship/",),
@@ -267,14 +235,7 @@ def _family(title: str, config_class: type, classes: str, tokenizer: str, vocab_
                 "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
                 "lm_head.decoder.bias": "lm_head.bias",
             },
-            architectures={
-                (): f"{classes}Model",
-                ("masked-LM head",): f"{classes}ForMaskedLM",
-                ("classifier",): f"{classes}ForSequenceClassification",
-                ("tagger",): f"{classes}ForTokenClassification",
-                ("multiple-choice head",): f"{classes}ForMultipleChoice",
-                ("span head",): f"{classes}ForQuestionAnswering",
-            },
+            architectures=architectures(classes),
         ),
     )
 

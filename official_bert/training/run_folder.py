@@ -19,7 +19,7 @@ from official_bert.checkpoints.locate import BEST_FOLDER, latest_checkpoint, mod
 from official_bert.config import model_formats
 from official_bert.config.bert_config import DROPOUT_KEYS, BertConfig
 from official_bert.config.model_formats import config_format
-from official_bert.families.hugging_face import label_names
+from official_bert.families.family import label_names
 from official_bert.options.option import flags_affecting
 from official_bert.options.training import FinetuningOptions, LabellingOptions, TrainingOptions
 from official_bert.support import files, text_files, writing

@@ -1,16 +1,12 @@
 """Every data set in its published layout, custom data sets, and every kind of bad row."""
 
-import subprocess
-import sys
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from official_bert.metrics.classification import METRICS
 from official_bert.support.errors import UserError
-from official_bert.tasks.classification.data import DATASETS, Dataset, Split, TextExample, custom_dataset, xnli
-from tests.compressing import COMPRESS
+from official_bert.tasks.classification.data import DATASETS, TextExample, custom_dataset, xnli
 
 MNLI_COLUMNS = ("index", "promptID", "pairID", "genre", "p1", "p2", "p3", "p4", "sentence1", "sentence2")
 XNLI_COLUMNS = ("language", "gold_label", "b1", "b2", "p1", "p2", "sentence1", "sentence2", "promptID", "pairID")
@@ -251,15 +247,9 @@ def test_splits_to_evaluate_and_to_predict():
     assert DATASETS["imdb"].eval_splits == DATASETS["imdb"].test_splits == ("test",)  # labelled, no dev split
 
 
-def test_a_new_data_set_is_one_row(tmp_path):
-    row = Dataset("boats", {"dev": Split(("boats.tsv",), "text", label="kind")}, ("sail", "steam"))
-    (tmp_path / "boats.tsv").write_text("kind\ttext\nsteam\tIt smokes.\n")
-    examples = row.examples(str(tmp_path), "dev")
-    assert examples == [TextExample("dev-1", "It smokes.", None, "steam", f"{tmp_path}/boats.tsv, line 2")]
-    assert row.check_labels(examples) == [1]
-
-
 def test_the_names_of_a_file_are_tried_in_order(tmp_path):
+    with pytest.raises(UserError, match=r"there is no .*/diagnostic\.tsv and no .*/AX\.tsv; check the path"):
+        DATASETS["ax"].examples(str(tmp_path), "test")
     write_files(tmp_path, {"AX.tsv": "index\tsentence1\tsentence2\n0\tA.\tB.\n"})
     assert DATASETS["ax"].examples(str(tmp_path), "test")[0].text_a == "A."
     write_files(tmp_path, {"diagnostic.tsv": "index\tsentence1\tsentence2\n0\tC.\tD.\n"})
@@ -319,11 +309,6 @@ def test_bad_files_are_refused_with_file_and_line(tmp_path, name, content, messa
         DATASETS[name].examples(str(tmp_path), "dev")
 
 
-def test_a_missing_file_is_reported_with_all_names_tried(tmp_path):
-    with pytest.raises(UserError, match=r"there is no .*/diagnostic\.tsv and no .*/AX\.tsv; check the path"):
-        DATASETS["ax"].examples(str(tmp_path), "test")
-
-
 def test_a_missing_folder_and_a_missing_part_are_refused(tmp_path):
     with pytest.raises(UserError, match="there is no folder .*/absent with the files of cola"):
         DATASETS["cola"].examples(str(tmp_path / "absent"), "train")
@@ -354,12 +339,6 @@ def test_bad_labels_are_refused_with_what_is_allowed(name, labels, message):
     with pytest.raises(UserError) as error:
         DATASETS[name].check_labels(labelled(*labels))
     assert str(error.value) == message
-
-
-def test_very_many_labels_are_not_all_listed():
-    dataset = Dataset("many", {}, tuple(f"label {n}" for n in range(500)))
-    with pytest.raises(UserError, match=r"is not one of 'label 0', .* 'label 19' and 480 more$"):
-        dataset.parse_label(labelled("x")[0])
 
 
 # Custom data sets.
@@ -420,19 +399,6 @@ def test_own_data_in_each_format_by_name_and_by_number(boats, extension, columns
     assert [(example.guid, example.id) for example in examples] == [("train-0", "7"), ("train-1", "")]
     assert [example.label for example in dataset.examples(None, "test")] == [None, None]
     assert (list(dataset.splits), dataset.eval_splits, dataset.metrics) == (["train", "test"], (), ("accuracy", "f1"))
-
-
-@pytest.mark.parametrize("ending", COMPRESS)
-def test_own_data_that_is_compressed(boats, ending):
-    expected = None
-    for path in (boats[".tsv"], boats[".csv"], boats[".jsonl"]):
-        with open(path, "rb") as source, open(path + ending, "wb") as sink:
-            sink.write(COMPRESS[ending](source.read()))
-        dataset = custom_dataset(text_a_column="text", label_column="kind", train_file=path + ending)
-        examples = [example[1:4] for example in dataset.examples(None, "train")]
-        expected = expected or examples
-        assert examples == expected
-        assert len(examples) == 2
 
 
 def test_labels_of_parquet_are_strings_numbers_and_lists(tmp_path):
@@ -519,7 +485,7 @@ def test_numbers_to_predict(tmp_path):
     dataset = custom_dataset(text_a_column="t", label_column="y", train_file=path, problem="regression")
     assert dataset.check_labels(dataset.examples(None, "train")) == [-1500.0, 7.0]
     assert (dataset.labels, dataset.primary_metric) == ((), "pearson_spearman_mean")
-    for bad in ("inf", "nan", "", "1,5"):
+    for bad in ("inf", "nan", "", "1,5", "1e300"):
         with pytest.raises(UserError, match=f"line 1: label '{bad}' is not a finite number$"):
             dataset.parse_label(labelled(bad)[0])
 
@@ -566,12 +532,6 @@ def test_labels_to_be_found_must_be_two_and_none_empty(tmp_path):
     dataset = custom_dataset(text_a_column="text", label_column="kind", train_file=path)
     with pytest.raises(UserError, match="line 3: label '' is not one of 'sail', 'steam'"):
         dataset.check_labels(dataset.examples(None, "train"))
-
-
-def test_data_sets_need_no_tensorflow():
-    module = "official_bert.tasks.classification.records"
-    program = f"import sys, {module}; assert not {{'tensorflow', 'keras'}} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_a_row_with_more_columns_than_the_header_is_refused(tmp_path):
@@ -640,24 +600,3 @@ def test_a_header_with_another_separator_is_hinted_at(tmp_path, name, content, p
     write(tmp_path / "two.csv", "text;,label\na,good\nb,bad\n")
     with pytest.raises(UserError, match="the columns are 'text;', 'label'$"):
         custom_dataset(text_a_column="text", label_column="label", train_file=str(tmp_path / "two.csv"))
-
-
-def test_an_empty_text_is_warned_of_once(tmp_path, caplog):
-    path = write(tmp_path / "reviews.tsv", "text\tlabel\na\tgood\n\tbad\n")
-    dataset = custom_dataset(text_a_column="text", label_column="label", train_file=path)
-    dataset.examples(None, "train")
-    assert caplog.text.count("1 of 2 examples have an empty text") == 1
-
-
-@pytest.mark.parametrize("line", ['{"t": "\\ud800", "y": "1"}', '{"t": "a", "y": ' + "1" * 5000 + "}", "[" * 100_000])
-def test_json_that_python_cannot_use_is_located(tmp_path, line):
-    path = write(tmp_path / "texts.jsonl", '{"t": "a", "y": "0"}\n' + line + "\n")
-    with pytest.raises(UserError, match=r"texts\.jsonl, line 2: "):
-        custom_dataset(text_a_column="t", label_column="y", train_file=path)
-
-
-def test_numbers_beyond_float32_are_refused(tmp_path):
-    path = write(tmp_path / "texts.tsv", "t\ty\na\t1e300\n")
-    dataset = custom_dataset(text_a_column="t", label_column="y", train_file=path, problem="regression")
-    with pytest.raises(UserError, match="label '1e300' is not a finite number"):
-        dataset.check_labels(dataset.examples(None, "train"))

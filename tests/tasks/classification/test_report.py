@@ -146,18 +146,3 @@ def test_of_ten_thousand_labels_those_with_the_most_mistakes_are_shown():
     assert cell == 7
     assert len(found["By label"]["rows"]) == 50
     assert {"label4000", "label9000"} < {row[0] for row in found["By label"]["rows"]}
-
-
-def test_20000_examples_with_long_texts_give_a_small_page():
-    rng = np.random.default_rng(6)
-    probabilities = rng.random([20_000, 2]).astype(np.float32)
-    examples = [TextExample(str(i), "마을 " * 20_000, "항구" * 20_000, None, "") for i in range(40)] * 500
-    for problem, labels in (("single_label", rng.integers(0, 2, 20_000)), ("regression", rng.random(20_000))):
-        made = report_sections(
-            Dataset("made", {}, ("0", "1"), problem),
-            examples,
-            {"label_ids": labels, "probabilities": probabilities},
-            scores={},
-            lengths=rng.integers(0, 500, 20_000).tolist(),
-        )
-        assert 100_000 < len(report_page("made", made).encode()) < 3_000_000

@@ -110,9 +110,21 @@ def make_run(tmp_path, vocab_file, text, **flags):
 SENTENCES = ("the harbour woke before the town did .", "the town did not wake .", "gulls argued over the boats .")
 
 
-def test_a_single_document_is_warned_of(tmp_path, vocab_file, caplog):
-    make_run(tmp_path, vocab_file, "\n".join(SENTENCES))
-    assert "the input is a single document" in caplog.text
+@pytest.mark.parametrize(
+    ("text", "flags", "is_warned"),
+    [
+        ("\n".join(SENTENCES), {}, True),
+        ("\n".join(SENTENCES), {"sentence_order": True}, False),
+        ("\n".join(SENTENCES), {"use_next_sentence": False}, False),
+        ("\n".join(SENTENCES) + "\n\n" + "\n".join(SENTENCES), {}, False),
+    ],
+)
+def test_a_single_document_is_warned_of_if_random_pairs_need_others(
+    tmp_path, vocab_file, caplog, text, flags, is_warned
+):
+    make_run(tmp_path, vocab_file, text, **flags)
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert ["the input is a single document" in warning for warning in warnings] == [True] * is_warned
 
 
 def test_a_blank_line_after_each_sentence_is_warned_of(tmp_path, vocab_file, caplog):
@@ -139,15 +151,11 @@ def test_a_wrong_vocabulary_is_warned_of(tmp_path, vocab_file, caplog):
     )
 
 
-def test_good_text_is_not_warned_of(tmp_path, vocab_file, caplog):
-    make_run(tmp_path, vocab_file, "\n".join(SENTENCES) + "\n\n" + "\n".join(SENTENCES))
-    assert not [record for record in caplog.records if record.levelname == "WARNING"]
-
-
+@pytest.mark.parametrize("sampling", ["serial", "sharded"])
 @pytest.mark.parametrize("text", ["", "\n\n \n", "\u200b\n"])
-def test_input_without_text_is_refused(tmp_path, vocab_file, text):
+def test_input_without_text_is_refused(tmp_path, vocab_file, text, sampling):
     with pytest.raises(UserError, match="no text in"):
-        make_run(tmp_path, vocab_file, text)
+        make_run(tmp_path, vocab_file, text, sampling=sampling)
     assert not (tmp_path / "out").exists()
 
 
@@ -268,11 +276,6 @@ def test_records_of_the_order_of_sentences(tmp_path, corpus_file, vocab_file, ca
             assert places[0] < places[1]
 
 
-def test_a_corpus_of_one_document_is_no_problem_in_order(tmp_path, vocab_file, caplog):
-    make_run(tmp_path, vocab_file, "\n".join(SENTENCES), sentence_order=True)
-    assert not [record for record in caplog.records if record.levelname == "WARNING"]
-
-
 @pytest.mark.parametrize("sampling", ["serial", pytest.param("sharded", marks=pytest.mark.slow)])
 def test_ngrams_are_masked_in_records(tmp_path, corpus_file, vocab_file, sampling):
     lengths = {}
@@ -286,8 +289,3 @@ def test_ngrams_are_masked_in_records(tmp_path, corpus_file, vocab_file, samplin
         follows = np.diff(records["masked_lm_positions"], axis=1) == 1
         lengths[max_ngram_length] = (follows & used[:, 1:]).sum() / used.sum()
     assert lengths[3] > 1.5 * lengths[1]
-
-
-def test_one_document_is_no_problem_without_pairs(tmp_path, vocab_file, caplog):
-    make_run(tmp_path, vocab_file, "\n".join(SENTENCES), use_next_sentence=False)
-    assert not [record for record in caplog.records if record.levelname == "WARNING"]

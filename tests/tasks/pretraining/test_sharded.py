@@ -2,55 +2,21 @@
 
 import collections
 import itertools
-import os
 import random
 import re
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
 
 from official_bert.commands import create_pretraining_data
-from official_bert.data import documents
 from official_bert.data.record_files import read_records as read_raw
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining import sharded
 from official_bert.tasks.pretraining.options import PretrainingDataConfig
 from official_bert.tasks.pretraining.sharded import Resources, count_groups, document_keys, group_numbers
-from tests.conftest import ROOT, script_environment
 from tests.record_files import read_records
 
-WORDS = [
-    "the",
-    "harbour",
-    "woke",
-    "before",
-    "town",
-    "did",
-    "gulls",
-    "argued",
-    "over",
-    "boats",
-    "and",
-    "slept",
-    "again",
-    "old",
-    "sea",
-    "stones",
-]
-
-
-_WITH_SMALL_GROUPS = """
-if __name__ == "__main__":
-    import runpy
-    from official_bert.tasks.pretraining import sharded
-
-    sharded.PART_BYTES, sharded.GROUP_IDS = 200_000, 20_000
-    runpy.run_path("create_pretraining_data.py", run_name="__main__")
-"""
+WORDS = ("the", "harbour", "woke", "before", "town", "did", "gulls", "argued", "over", "boats", "and", "slept", "again")
 
 
 def make_corpus(path, num_documents, seed=1):
@@ -171,16 +137,6 @@ def test_the_number_of_groups_follows_from_the_corpus():
     assert count_groups(100, 50 * sharded.GROUP_IDS) == 3  # long documents: a group still has several
 
 
-def test_a_record_has_its_place_in_every_number_of_shards():
-    for num_shards in (1, 3, 7, 1000):
-        ranges = list(documents._key_ranges(num_shards, 4))
-        assert [key_range.start for key_range in ranges[1:]] == [key_range.stop for key_range in ranges[:-1]]
-        assert (ranges[0].start, ranges[-1].stop) == (0, 2**64)
-        for key_range in ranges:
-            assert documents.shard_of(key_range.start, num_shards) == key_range.shard
-            assert documents.shard_of(key_range.stop - 1, num_shards) == key_range.shard
-
-
 def test_memory_decides_how_much_is_done_at_a_time(caplog):
     assert Resources.divide(4, 0).process_bytes == 500_000_000
     assert Resources.divide(4, 1) == (4, 250_000_000)
@@ -203,13 +159,6 @@ def test_a_mistake_in_the_text_is_located_in_its_file(make, corpus, many_parts, 
     open(path, "wb").write(b"\n".join(lines))
     with pytest.raises(UserError, match=rf"{path}, line 151: byte 0xe9 at byte 4"):
         make(corpus, num_processes=num_processes)
-
-
-def test_text_without_words_is_a_mistake(make, tmp_path):
-    (tmp_path / "empty").write_text("\n\n")
-    with pytest.raises(UserError, match="no text in .*/empty"):
-        make(tmp_path / "empty", num_processes=1)
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_file_without_records_is_a_mistake(make, tmp_path):
@@ -282,94 +231,3 @@ def test_an_input_that_grows_while_it_is_read_is_a_mistake(make, tmp_path, sampl
     with pytest.raises(UserError, match=r"text.txt changed while it was read: [\d,]+ bytes at first, [\d,]+ at"):
         make(text, sampling=sampling, num_processes=1 if sampling == "sharded" else 0)
     assert (tmp_path / "out").read_text() == "good"
-
-
-class TestInterrupted:
-    """Separate processes that are killed."""
-
-    @pytest.fixture
-    def start(self, tmp_path, vocab_file):
-        corpus = make_corpus(tmp_path / "corpus.txt", 6_000)
-        (tmp_path / "main.py").write_text(_WITH_SMALL_GROUPS)
-
-        def start(**flags):
-            flags = {"sampling": "sharded", "num_processes": 2, "dupe_factor": 2, "max_seq_length": 48, **flags}
-            flags |= {"input_file": corpus, "output_file": tmp_path / "out", "vocab_file": vocab_file}
-            return subprocess.Popen(
-                [sys.executable, tmp_path / "main.py", *(f"--{name}={value}" for name, value in flags.items())],
-                stderr=subprocess.PIPE,
-                text=True,
-                cwd=ROOT,
-                env=script_environment(),
-                start_new_session=True,
-            )
-
-        return start
-
-    def wait_for_runs(self, tmp_path, process, count):
-        for _ in range(600):
-            if len(list(tmp_path.glob("out.work/records-*"))) >= count:
-                return
-            assert process.poll() is None, process.stderr.read()
-            time.sleep(0.05)
-        pytest.fail("no run was written")
-
-    def finish(self, process):
-        errors = process.communicate(timeout=120)[1]
-        assert process.returncode == 0, errors
-        return errors
-
-    @pytest.mark.slow
-    def test_a_killed_run_continues(self, start, tmp_path):
-        self.finish(start())
-        expected = (tmp_path / "out").read_bytes()
-        (tmp_path / "out").write_bytes(b"good")
-        process = start()
-        self.wait_for_runs(tmp_path, process, 3)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        assert (tmp_path / "out").read_bytes() == b"good"
-        errors = self.finish(start())
-        assert re.search(r"out.work: (\d+) of \1 parts of the text were tokenized already", errors)
-        assert int(re.search(r"out.work: (\d+) of \d+ groups of records already existed", errors)[1]) >= 3
-        assert (tmp_path / "out").read_bytes() == expected
-        assert not (tmp_path / "out.work").exists()
-
-    @pytest.mark.slow
-    def test_a_process_killed_by_the_system_is_reported(self, start, tmp_path):
-        process = start()
-        self.wait_for_runs(tmp_path, process, 2)
-        children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
-        workers = [child for child in children if b"spawn_main" in open(f"/proc/{child}/cmdline", "rb").read()]
-        os.kill(int(workers[0]), signal.SIGKILL)
-        errors = process.communicate(timeout=60)[1]
-        assert process.returncode == 1
-        assert "Traceback" not in errors
-        assert "error: the system ended a process that makes records, probably because memory ran out; lower" in errors
-        assert "num_processes or max_memory_gb, and run the same command again" in errors
-        assert not (tmp_path / "out").exists()
-        errors = self.finish(start(random_seed=5))
-        assert "out.work was built with different random_seed; rebuilding it" in errors
-
-    @pytest.mark.slow
-    def test_no_process_outlives_the_first_one(self, start, tmp_path):
-        process = start(dupe_factor=50)
-        self.wait_for_runs(tmp_path, process, 1)
-        process.kill()
-        process.communicate()
-        for _ in range(100):
-            left = subprocess.run(["pgrep", "-g", str(process.pid)], capture_output=True, text=True).stdout.split()
-            if not left:
-                return
-            time.sleep(0.1)
-        pytest.fail(f"still running: {left}")
-
-    @pytest.mark.slow
-    def test_ctrl_c_ends_it_with_one_line(self, start, tmp_path):
-        process = start(dupe_factor=50)
-        self.wait_for_runs(tmp_path, process, 1)
-        os.killpg(process.pid, signal.SIGINT)
-        errors = process.communicate(timeout=30)[1]
-        assert process.returncode == 130
-        assert "Traceback" not in errors
-        assert errors.endswith("error: interrupted\n")

@@ -284,30 +284,6 @@ def test_answers_in_text_that_keeps_its_characters(script, composed_tokenizer):
         assert gold in from_gold_positions(whole, alignment, context, gold).text
 
 
-def test_answers_in_analysed_text():
-    """Morphemes with tags: `reference` and `offsets` both return words of the pretokenized text."""
-    wordpieces = [
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "서울/NNP",
-        "에서/JKB",
-        "태어나",
-        "##/VV",
-        "##았/EP",
-        "그/NP",
-        "는/JX",
-        "다/EF",
-    ]
-    vocabulary = Vocabulary({piece: index for index, piece in enumerate(wordpieces)})
-    tokenizer = FullTokenizer(vocabulary, **PRESPLIT._asdict())
-    context = "그/NP 는/JX 서울/NNP 에서/JKB 태어나/VV 았/EP 다/EF ./SF"
-    for gold in ("서울/NNP", "서울/NNP 에서/JKB", "태어나/VV", "./SF"):
-        for alignment in ("offsets", "reference"):
-            assert from_gold_positions(tokenizer, alignment, context, gold).text == gold
-    assert from_gold_positions(tokenizer, "offsets", context, "서울").text == "서울/NNP"
-
-
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_the_reference_alignment_equals_the_reference(script, spelling_tokenizer, tokenizer):
     context, gold, spelt, unknown = SCRIPTS[script]

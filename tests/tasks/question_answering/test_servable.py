@@ -19,7 +19,6 @@ from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.heads import SpanModel
 from official_bert.serving import servable as servable_module
 from official_bert.serving.servable import IDS_SCHEMA
-from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering.data import Question, SquadSet, TokenizedSquad, WindowOptions
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
 from official_bert.tasks.question_answering.task import MASKED_LOGIT, find_answers
@@ -297,15 +296,6 @@ def test_no_answer_is_always_among_the_results_where_there_may_be_none(chooser, 
     assert (null.text, null.start, null.end) == ("", 0, 0)
 
 
-@pytest.mark.slow
-@pytest.mark.endurance
-def test_probabilities_do_not_depend_on_how_many_answers_are_wanted(model, config, tokenizer, servable):
-    pair = "who?", CONTEXTS[0]
-    three, forty = (answerer(model, config, tokenizer, **LENGTHS, top_k=top_k)(pair) for top_k in (3, 40))
-    assert three == Predictor.from_servable(servable)(pair)[:3]
-    assert len(forty) == 40
-
-
 def test_where_there_is_nothing_to_read_nothing_is_found(servable, program, chooser_servable):
     of_version_2 = chooser_servable.signature("text")
     nothing = tf.constant([], tf.string)
@@ -348,11 +338,3 @@ def test_many_long_contexts_are_read_some_at_a_time_and_longer_ones_refused(choo
 def test_texts_in_unequal_numbers_are_refused(program):
     with pytest.raises(tf.errors.InvalidArgumentError, match="as many questions as contexts"):
         program(question=tf.constant(["who?"]), context=tf.constant(["a", "b"]))
-
-
-def test_a_vocabulary_that_does_not_fit_is_refused(model, config, vocab_file, tmp_path):
-    larger = tmp_path / "vocab.txt"
-    with open(vocab_file, encoding="utf-8") as source:
-        larger.write_text(source.read().rstrip("\n") + "\nmores\n")
-    with pytest.raises(UserError, match="has 1183 wordpieces, the model a vocab_size of 1182"):
-        answerer(model, config, FullTokenizer(str(larger)), **LENGTHS)

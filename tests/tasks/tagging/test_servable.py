@@ -358,14 +358,6 @@ def test_many_long_sentences_are_read_some_at_a_time_and_answers_are_bounded(con
             functions[name](**{key: tf.constant(values) for key, values in inputs.items()})
 
 
-def test_odd_characters_are_words_as_in_files(signatures_for):
-    words = ["\x00", "a\x00", "\x0e", "x\x1by", "\u2060", "\u200b", "\ufeff", "\u0084"]
-    (row,) = rows_of(signatures_for(5)["text"](text=tf.constant([" ".join(words)])))
-    texts, tags = trimmed(row, "words", "tags")
-    assert [text.decode() for text in texts] == words
-    assert len(tags) == len(words)
-
-
 def test_sentences_that_are_split_get_the_same_tags(signatures_for):
     rng = random.Random(8)
     functions = signatures_for(5)

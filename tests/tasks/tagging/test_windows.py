@@ -17,6 +17,25 @@ def tokenizer(vocab_file, request):
     return FullTokenizer(vocab_file, do_lower_case=request.param)
 
 
+def plain_windows(tokenizer, words, max_tokens):
+    """Return the windows of a sentence by the rules: ids, and the words that they tag, with their positions."""
+    ids, firsts = pieces_of(tokenizer, words)
+    starts = [0]
+    while starts[-1] + max_tokens < len(ids):
+        starts.append(starts[-1] + (max_tokens + 1) // 2)
+    windows = [(ids[start : start + max_tokens], []) for start in starts]
+    for word, first in enumerate(firsts):
+        poorer = {
+            number: min(first - start, start + len(windows[number][0]) - 1 - first)
+            for number, start in enumerate(starts)
+        }
+        best = min(
+            number for number, context in poorer.items() if context == max(poorer.values())
+        )  # the first of equals
+        windows[best][1].append((word, first - starts[best]))
+    return windows
+
+
 def pieces_of(tokenizer, words):
     """Return the wordpieces of a sentence, and the start of each word among them."""
     by_word = [tokenizer.encode(word) or [tokenizer.unk_id] for word in words]
@@ -36,59 +55,18 @@ def random_documents(rng, count):
     return list(itertools.accumulate(rng.choice((0, 0, 0, 1, 2)) for _ in range(count)))
 
 
-@pytest.mark.parametrize("with_documents", [False, True])
-def test_every_word_is_tagged_once_at_its_first_wordpiece(tokenizer, with_documents):
+def test_each_word_is_tagged_once_in_the_window_with_most_context(tokenizer):
     rng = random.Random(1)
-    for max_seq_length in LENGTHS:
-        sentences = random_sentences(rng, 25)
-        documents = random_documents(rng, len(sentences)) if with_documents else None
-        for words, windows in zip(sentences, windows_of(sentences, tokenizer, max_seq_length, documents), strict=True):
-            assert [word for window in windows for word in window.words] == list(range(len(words)))
-            for window in windows:
-                assert 1 <= len(window.ids) <= max_seq_length - 2
-                assert len(window.words) == len(window.positions)
-                for word, position in zip(window.words, window.positions, strict=True):
-                    assert window.ids[position] == (tokenizer.encode(words[word]) or [tokenizer.unk_id])[0]
-
-
-def test_the_windows_of_a_sentence_hold_all_its_wordpieces(tokenizer):
-    rng = random.Random(2)
     num_lost = num_long = 0
     for max_seq_length in LENGTHS:
-        max_tokens = max_seq_length - 2
         sentences = random_sentences(rng, 25)
         for words, windows in zip(sentences, windows_of(sentences, tokenizer, max_seq_length), strict=True):
-            ids, _ = pieces_of(tokenizer, words)
-            if all(map(tokenizer.encode, words)):
-                assert ids == tokenizer.encode(" ".join(words))
-            else:
-                num_lost += 1
-            starts = [0]
-            while starts[-1] + max_tokens < len(ids):
-                starts.append(starts[-1] + (max_tokens + 1) // 2)
-            assert [window.ids for window in windows] == [ids[start : start + max_tokens] for start in starts]
-            num_long += len(starts) > 2
+            found = [(window.ids, list(zip(window.words, window.positions, strict=True))) for window in windows]
+            assert found == plain_windows(tokenizer, words, max_seq_length - 2)
+            assert sorted(word for _, tagged in found for word, _ in tagged) == list(range(len(words)))
+            num_lost += not all(map(tokenizer.encode, words))
+            num_long += len(windows) > 2
     assert num_lost > 10 and num_long > 10
-
-
-def test_each_word_is_tagged_in_the_window_with_most_context(tokenizer):
-    rng = random.Random(3)
-    for max_seq_length in LENGTHS:
-        max_tokens = max_seq_length - 2
-        sentences = random_sentences(rng, 15)
-        for words, windows in zip(sentences, windows_of(sentences, tokenizer, max_seq_length), strict=True):
-            _, firsts = pieces_of(tokenizer, words)
-            starts = [number * ((max_tokens + 1) // 2) for number in range(len(windows))]
-            for number, window in enumerate(windows):
-                for word, position in zip(window.words, window.positions, strict=True):
-                    assert starts[number] + position == firsts[word]
-                    poorer = {}
-                    for other, start in enumerate(starts):
-                        before, after = firsts[word] - start, start + len(windows[other].ids) - 1 - firsts[word]
-                        if before >= 0 and after >= 0:
-                            poorer[other] = min(before, after)
-                    # Ties go to the first window.
-                    assert number == min(other for other, value in poorer.items() if value == max(poorer.values()))
 
 
 def test_context_is_the_balanced_neighbourhood_in_the_document(tokenizer):
@@ -128,28 +106,6 @@ def test_context_is_the_balanced_neighbourhood_in_the_document(tokenizer):
     assert min(num_long, num_full, num_whole) > 10
 
 
-# In the golden vocabulary, the letters are words of one wordpiece.
-@pytest.mark.parametrize(
-    ("words", "max_seq_length", "expected"),
-    [
-        ("a", 4, [("a", "a")]),
-        ("a b", 4, [("a b", "a b")]),
-        ("a b c", 4, [("a b", "a b"), ("b c", "c")]),
-        ("a b c d", 5, [("a b c", "a b c"), ("c d", "d")]),
-        ("a b c", 3, [("a", "a"), ("b", "b"), ("c", "c")]),
-        ("a b c d e f g", 6, [("a b c d", "a b c"), ("c d e f", "d e"), ("e f g", "f g")]),
-    ],
-)
-def test_small_sentences(vocab_file, words, max_seq_length, expected):
-    tokenizer = FullTokenizer(vocab_file)
-    found = []
-    for window in make_windows([words.split()], tokenizer, max_seq_length=max_seq_length):
-        tagged = " ".join(words.split()[word] for word in window.words)
-        assert [window.ids[position] for position in window.positions] == tokenizer.encode(tagged)
-        found.append((" ".join(tokenizer.convert_ids_to_tokens(window.ids)), tagged))
-    assert found == expected
-
-
 @pytest.mark.parametrize(
     ("documents", "max_seq_length", "expected"),
     [
@@ -170,14 +126,6 @@ def test_small_documents(vocab_file, documents, max_seq_length, expected):
     for window, words in zip(windows, sentences, strict=True):
         tagged = [window.ids[position] for position in window.positions]
         assert tokenizer.convert_ids_to_tokens(tagged) == words
-
-
-def test_a_sentence_longer_than_the_window_is_context_for_its_neighbours_but_has_none(vocab_file):
-    tokenizer = FullTokenizer(vocab_file)
-    sentences = [["a"], ["b", "c", "d", "e", "f"], ["g"]]
-    windows = list(make_windows(sentences, tokenizer, max_seq_length=6, documents=[0, 0, 0]))
-    found = [("".join(tokenizer.convert_ids_to_tokens(window.ids)), window.sentence) for window in windows]
-    assert found == [("abcd", 0), ("bcde", 1), ("def", 1), ("defg", 2)]
 
 
 def test_no_sentences_have_no_windows(vocab_file):

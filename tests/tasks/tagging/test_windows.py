@@ -29,9 +29,7 @@ def plain_windows(tokenizer, words, max_tokens):
             number: min(first - start, start + len(windows[number][0]) - 1 - first)
             for number, start in enumerate(starts)
         }
-        best = min(
-            number for number, context in poorer.items() if context == max(poorer.values())
-        )  # the first of equals
+        best = max(poorer, key=poorer.get)  # the first of equals
         windows[best][1].append((word, first - starts[best]))
     return windows
 

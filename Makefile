@@ -38,7 +38,7 @@ test-endurance: install
 # Kills, signals, damaged files and minutes of load: the long tests of docs/reliability.md.
 faults: install
 	$(BIN)/python -m pytest -m "slow or not slow" tests/faults tests/fuzzing tests/training/test_interruptions.py \
-	  tests/training/test_save_and_stop.py tests/training/test_runs.py tests/serving/test_server.py
+	  tests/training/test_save_and_stop.py tests/serving/test_server.py
 
 lint: install
 	$(BIN)/ruff check .

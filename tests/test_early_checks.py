@@ -38,15 +38,11 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
     (tmp_path / "questions.json").write_text("{}")
     table = str(tmp_path / "table.parquet")
     pq.write_table(pa.table({"body": ["a"]}), table)
-    custom = {
-        "task_name": "custom",
-        "data_dir": str(tmp_path),
-        "train_file": "table.parquet",
-        "text_a_column": "body",
-        "label_column": "label",
-    }
+    custom = {"task_name": "custom", "data_dir": str(tmp_path), "train_file": "table.parquet"}
+    custom |= {"text_a_column": "body", "label_column": "label"}
     absent, short = str(tmp_path / "absent"), {"max_seq_length": 64, "max_query_length": 16, "doc_stride": 16}
     folders = {"output_dir": str(tmp_path / "out"), "data_dir": str(tmp_path / "sst-2")}
+    texts = {"input_file": corpus_file, "output_file": absent, "max_seq_length": 64}
     base = {
         "create_pretraining_data": {"input_file": corpus_file, "output_file": absent, "vocab_file": vocab_file},
         "beam_pretraining_data": {"input_file": corpus_file, "output_file": absent, "vocab_file": vocab_file},
@@ -58,13 +54,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         "run_squad": {**files_of_model, **short, "predict_file": str(tmp_path / "questions.json")},
         "run_sentence_encoder": {**files_of_model, **folders, "text_columns": "a,b", "max_seq_length": 16},
         "run_multiple_choice": {**files_of_model, **folders, "task_name": "race", "max_seq_length": 16},
-        "extract_features": {
-            **files_of_model,
-            "input_file": corpus_file,
-            "output_file": absent,
-            "layers": "-1",
-            "max_seq_length": 64,
-        },
+        "extract_features": {**files_of_model, **texts, "layers": "-1"},
         "sentence_similarity": {**files_of_model, "candidates_file": corpus_file, "query": "a", "max_seq_length": 64},
         "mine_hard_negatives": {
             **files_of_model,
@@ -73,7 +63,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
             "max_seq_length": 64,
         },
         "word_vectors": {**files_of_model, "input_file": corpus_file, "word": "town", "max_seq_length": 64},
-        "score_sentences": {**files_of_model, "input_file": corpus_file, "output_file": absent, "max_seq_length": 64},
+        "score_sentences": {**files_of_model, **texts},
         "export_embeddings": {**files_of_model, "export_dir": absent, "max_seq_length": 64},
         "answer": {**files_of_model, **short, "context_file": corpus_file},
         "fill_mask": {**files_of_model, "text": "[MASK]"},
@@ -104,10 +94,8 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
     no_checkpoint, bare = {"init_checkpoint": absent}, {"init_checkpoint": None}
     cases = [
         ("create_pretraining_data", {"input_file": absent}, "no file matches"),
-        ("create_pretraining_data", {"input_file": f"@{absent}"}, "cannot read"),
         ("create_pretraining_data", {"input_file": table}, "no column 'text'; the columns are 'body'"),
         ("create_pretraining_data", {"text_field": "body"}, "--text_field=body cannot be used with plain text"),
-        ("create_pretraining_data", {"vocab_file": absent}, "cannot read"),
         ("beam_pretraining_data", {"input_file": absent}, "no file matches"),
         ("beam_predict", {"model_dir": absent}, "--model_dir: there is no folder"),
         ("serve", {"export_dir": absent}, "--export_dir: there is no folder"),
@@ -116,7 +104,6 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("run_pretraining", {**train, "dynamic_masking": True, "vocab_file": absent}, "cannot read"),
         ("run_pretraining", {**train, **no_checkpoint}, "no such checkpoint"),
         ("run_pretraining", {**train, "teacher": absent}, f"teacher {absent}: no such checkpoint"),
-        ("run_classifier", {**train, "teacher": absent}, f"teacher {absent}: no such checkpoint"),
         ("run_pretraining", {**train, "max_seq_length": 65}, "exceeds max_position_embeddings"),
         ("run_pretraining", evaluate, "no checkpoint in --output_dir"),
         ("run_classifier", {**train, **no_checkpoint}, "no such checkpoint"),
@@ -127,53 +114,40 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("run_classifier", train, "sst-2/train.tsv"),
         ("run_classifier", {**train, "data_dir": absent}, "there is no folder"),
         ("run_classifier", {**train, **custom}, "table.parquet: no column 'label'; the columns are 'body'"),
-        ("run_ner", {**train, "train_file": absent}, "--train_file: there is no"),
         ("run_ner", train, "contains neither eng.train nor train.txt; check the folder, or give --train_file"),
-        ("run_ner", {**evaluate, **bare}, "no checkpoint in --output_dir"),
         ("run_squad", {**train, "train_file": absent}, "--train_file: there is no"),
         ("run_squad", {**train, "train_file": corpus_file, "doc_stride": 128}, "--doc_stride=128 must be from 1 to 59"),
         ("run_squad", {**predict, **bare}, "no checkpoint in --output_dir"),
-        ("run_squad", {**predict, "ensemble_checkpoints": absent}, "no such checkpoint"),
         ("run_squad", predict, "nothing"),
         ("run_sentence_encoder", {**train, "train_file": "absent.tsv"}, "sst-2/absent.tsv: there is no file"),
-        ("run_sentence_encoder", {**train, "train_file": "absent.doc"}, "must end in one of .tsv"),
         ("run_sentence_encoder", {**evaluate, "eval_file": "a.tsv", **bare}, "no checkpoint in --output_dir"),
         ("run_multiple_choice", train, "train.jsonl: there is no file"),
         ("extract_features", {"input_file": absent}, "--input_file: there is no"),
         ("extract_features", {"input_file": table, "text_column": "t"}, "no column 't'; the columns are 'body'"),
         ("extract_features", {"layers": "0,3"}, "--layers=0,3: there is no layer 3"),
-        ("extract_features", no_checkpoint, "no such checkpoint"),
         ("extract_features", {"input_file": "-"}, "nothing"),
         ("sentence_similarity", {"candidates_file": absent}, "--candidates_file: there is no"),
         ("sentence_similarity", {"query": None, "query_file": absent}, "--query_file: there is no"),
         ("sentence_similarity", {"layers": "0,3"}, "--layers=0,3: there is no layer 3"),
-        ("sentence_similarity", no_checkpoint, "no such checkpoint"),
-        ("sentence_similarity", {"max_seq_length": 65}, "exceeds max_position_embeddings"),
         ("sentence_similarity", {}, "nothing"),
         ("mine_hard_negatives", {"pairs_file": absent}, "--pairs_file: there is no"),
-        ("mine_hard_negatives", {"corpus_file": absent}, "--corpus_file: there is no"),
         ("mine_hard_negatives", {"output_file": f"{absent}/a.tsv"}, "does not exist"),
         ("mine_hard_negatives", {"layers": "0,3"}, "--layers=0,3: there is no layer 3"),
         ("mine_hard_negatives", {"pairs_file": None, "corpus_file": corpus_file, "paraphrases": True}, "nothing"),
         ("word_vectors", {"input_file": absent}, "--input_file: there is no"),
         ("word_vectors", {"layers": "-4"}, "--layers=-4: there is no layer -4"),
-        ("word_vectors", {"image_file": f"{absent}/a.png"}, "does not exist"),
         ("word_vectors", {}, "nothing"),
         ("score_sentences", {"input_file": absent}, "--input_file: there is no"),
-        ("score_sentences", {"output_file": f"{absent}/a.tsv"}, "does not exist"),
         ("score_sentences", {}, "nothing"),
         ("export_embeddings", no_checkpoint, "no such checkpoint"),
-        ("export_embeddings", {"max_seq_length": 2}, "max_seq_length=2"),
         ("export_embeddings", {"export_parallelism": 3}, "--export_parallelism=3"),
         ("export_embeddings", {}, "nothing"),
         ("answer", {"context_file": absent}, "--context_file: there is no"),
-        ("answer", no_checkpoint, "no such checkpoint"),
         ("answer", {}, "nothing"),
         ("fill_mask", {"vocab_file": absent}, "cannot read"),
         ("fill_mask", {}, "nothing"),
         ("view_attention", no_checkpoint, "no such checkpoint"),
         ("view_attention", {"layer": 3, "head": 0}, "--layer=3: there is no layer 3 in a model of 3 layers"),
-        ("view_attention", {"text": "the " * 100}, "nothing"),
         ("convert_hf_checkpoint", {"hf_dir": absent}, "config.json"),
         ("edit_checkpoint", {"num_layers": None, "layers": "0,3"}, "--layers=0,3: there is no layer 3"),
         ("edit_checkpoint", no_checkpoint, f"--init_checkpoint {absent}: no such checkpoint"),
@@ -190,7 +164,6 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("edit_checkpoint", {"input_file": absent, "prune": True}, "no file matches"),
         ("edit_checkpoint", {"bert_config_file": absent}, "cannot read the model config"),
         ("build_vocab", {"input_file": absent}, "no file matches"),
-        ("build_vocab", {"input_file": table}, "no column 'text'; the columns are 'body'"),
     ]
     is_other = f"other.txt is not the vocabulary that --init_checkpoint={mixed['init_checkpoint']} was trained with"
     plain = (

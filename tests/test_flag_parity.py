@@ -34,22 +34,13 @@ REQUIRED = {
     "create_pretraining_data": ("--input_file=a", "--output_file=b", "--vocab_file=c"),
     "run_pretraining": ("--input_file=a", "--output_dir=b", "--bert_config_file=c", "--do_train"),
     "run_classifier": (
-        "--data_dir=a",
-        "--output_dir=b",
-        "--bert_config_file=c",
-        "--vocab_file=d",
-        "--task_name=cola",
-        "--do_train",
+        "--data_dir=a", "--output_dir=b", "--bert_config_file=c", "--vocab_file=d", "--task_name=cola", "--do_train",
     ),
     "extract_features": (
-        "--input_file=a",
-        "--output_file=b",
-        "--bert_config_file=c",
-        "--vocab_file=d",
-        "--init_checkpoint=e",
+        "--input_file=a", "--output_file=b", "--bert_config_file=c", "--vocab_file=d", "--init_checkpoint=e",
     ),
     "run_squad": ("--output_dir=b", "--bert_config_file=c", "--vocab_file=d", "--do_train", "--train_file=a"),
-}
+}  # fmt: skip
 
 
 def test_every_script_of_the_reference_is_there():
@@ -92,14 +83,8 @@ def test_a_config_becomes_the_command_line_that_gives_it():
         input_file="a b", output_file="c=d", vocab_file="v", do_lower_case=False, do_whole_word_mask=True, dupe_factor=5
     )
     arguments = to_arguments(config)
-    assert arguments == [
-        "--nodo_lower_case",
-        "--vocab_file=v",
-        "--input_file=a b",
-        "--output_file=c=d",
-        "--do_whole_word_mask",
-        "--dupe_factor=5",
-    ]
+    files = ["--vocab_file=v", "--input_file=a b", "--output_file=c=d"]
+    assert arguments == ["--nodo_lower_case", *files, "--do_whole_word_mask", "--dupe_factor=5"]
     assert from_flags(PretrainingDataConfig, flag_values(PretrainingDataConfig, *arguments)) == config
 
 

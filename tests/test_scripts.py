@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -30,6 +29,7 @@ from tests.conftest import (
     script_environment,
 )
 from tests.record_files import read_records
+from tests.training.short_runs import pretraining_flags
 
 # A script at the root, or the name of a command.
 FILES = [f"{name}.py" if (ROOT / f"{name}.py").exists() else name for name in all_commands()]
@@ -165,20 +165,6 @@ class TestCreatePretrainingData:
         assert out.read_bytes() == b"good"
         assert os.listdir(tmp_path) == ["out.tfrecord"]
 
-    @pytest.mark.slow
-    def test_a_killed_run_leaves_nothing_that_looks_complete(self, flags, tmp_path, corpus_file):
-        flags.update(dupe_factor=100_000)
-        command = [sys.executable, str(ROOT / "create_pretraining_data.py")]
-        command += [f"--{name}={value}" for name, value in flags.items()]
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=script_environment()) as process:
-            has_begun = any("INFO    example: [CLS]" in line for line in process.stderr)  # stops at that line
-            time.sleep(1)
-            assert process.poll() is None
-            process.kill()
-        assert has_begun
-        (left,) = os.listdir(tmp_path)
-        assert left.startswith(".out.tfrecord.partial-")
-
 
 class TestExtractFeatures:
     """Pipes, which need a process; for the features see tests/commands and tests/inference."""
@@ -203,31 +189,15 @@ class TestRunPretraining:
 
     @pytest.fixture
     def flags(self, records_file, model_dir, tmp_path):
-        return {
-            "input_file": records_file,
-            "output_dir": tmp_path / "out",
-            "bert_config_file": model_dir / "bert_config.json",
-            "max_seq_length": 64,
-            "max_predictions_per_seq": 10,
-            "train_batch_size": 8,
-            "num_train_steps": 12,
-            "num_warmup_steps": 4,
-            "learning_rate": 1e-3,
-            "log_steps": 4,
-        }
+        flags = pretraining_flags(records_file, model_dir, num_train_steps=12, log_steps=4, output_dir=tmp_path / "out")
+        del flags["do_train"]
+        return flags
 
     def test_train_and_evaluate(self, flags, tmp_path, model_dir):
         out = tmp_path / "out"
-        result = run_script(
-            "run_pretraining.py",
-            "--do_train",
-            "--do_eval",
-            **flags,
-            init_checkpoint=model_dir / "bert_model.ckpt",
-            save_checkpoints_steps=5,
-            keep_checkpoint_max=2,
-            max_eval_steps=3,
-        )
+        flags |= {"save_checkpoints_steps": 5, "keep_checkpoint_max": 2, "max_eval_steps": 3}
+        flags["init_checkpoint"] = model_dir / "bert_model.ckpt"
+        result = run_script("run_pretraining.py", "--do_train", "--do_eval", **flags)
         assert result.code == 0, result
         assert "62 variables loaded, 0 newly initialized, 0 unused" in result.errors
         for part in ("step 4:", "step 8:", "step 12:", "loss", "rate", "gradient norm", "tokens/s", "left"):
@@ -306,12 +276,8 @@ class TestTools:
         for path in (*model_dir.glob("trained_model.ckpt-12.*"), model_dir / "bert_config.json"):
             shutil.copy(path, tmp_path)
         shutil.copy(vocab_file, tmp_path / "vocab.txt")
-        result = run_script(
-            "fill_mask",
-            init_checkpoint=tmp_path,  # the folder has everything else
-            text="The [MASK] woke before the town.",
-            top_k=3,
-        )
+        # The folder has everything else.
+        result = run_script("fill_mask", init_checkpoint=tmp_path, text="The [MASK] woke before the town.", top_k=3)
         assert result.code == 0, result
         lines = result.output.splitlines()
         assert lines[0] == "The [MASK] woke before the town."
@@ -328,26 +294,15 @@ class TestAnswer:
         context = tmp_path / "context.txt"
         context.write_text(content["data"][1]["paragraphs"][0]["context"])
         return {
-            "bert_config_file": one_layer_config_file,
-            "vocab_file": vocab_file,
-            "init_checkpoint": GOLDEN / "squad" / "model.ckpt",
-            "context_file": context,
-            "max_seq_length": 64,
-            "max_query_length": 16,
+            "bert_config_file": one_layer_config_file, "vocab_file": vocab_file, "context_file": context,
+            "init_checkpoint": GOLDEN / "squad" / "model.ckpt", "max_seq_length": 64, "max_query_length": 16,
             "doc_stride": 24,
-        }
+        }  # fmt: skip
 
     def test_answers_to_lines_of_input_are_those_of_run_squad(self, flags, tmp_path):
         shared = {name: value for name, value in flags.items() if name != "context_file"}
-        result = run_script(
-            "run_squad.py",
-            "--do_predict",
-            "--dynamic_padding",
-            **shared,
-            predict_file=GOLDEN / "inputs" / "squad_v1.json",
-            output_dir=tmp_path / "out",
-            answer_alignment="offsets",
-        )
+        shared |= {"predict_file": GOLDEN / "inputs" / "squad_v1.json", "answer_alignment": "offsets"}
+        result = run_script("run_squad.py", "--do_predict", "--dynamic_padding", **shared, output_dir=tmp_path / "out")
         assert result.code == 0, result
         expected = json.loads((tmp_path / "out" / "nbest_predictions.json").read_text())
         content = json.loads((GOLDEN / "inputs" / "squad_v1.json").read_text())
@@ -371,13 +326,9 @@ class TestAnswer:
     @pytest.mark.slow
     def test_a_question_is_answered_before_the_next_one_comes(self, flags):
         environment = {name: value for name, value in script_environment().items() if name != "PYTHONUNBUFFERED"}
-        with subprocess.Popen(
-            script_command("answer", {**flags, "top_k": 1, "version_2_with_negative": True}),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        ) as process:
+        command = script_command("answer", {**flags, "top_k": 1, "version_2_with_negative": True})
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with subprocess.Popen(command, **pipes, env=environment) as process:
             watchdog = threading.Timer(300, process.kill)  # instead of waiting forever for an answer
             watchdog.start()
             for question in ("When did the bridge open?", "Who glued the sensors?"):

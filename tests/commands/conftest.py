@@ -12,13 +12,19 @@ def write_rows(path, header, rows):
 
 
 @pytest.fixture(scope="session")
-def sst2(tmp_path_factory, one_layer_config_file, files_of_model):
+def one_layer_model(files_of_model, one_layer_config_file):
+    """The flags for the files of the golden model reduced to one layer."""
+    return {**files_of_model, "bert_config_file": one_layer_config_file}
+
+
+@pytest.fixture(scope="session")
+def sst2(tmp_path_factory, one_layer_model):
     """Flags of a run of `run_classifier`, except what it does, on texts of different lengths with a learnable rule."""
     folder, rng = tmp_path_factory.mktemp("sst2"), random.Random(1)
     for split, count in (("train", 48), ("dev", 19)):
         rows = [(f"{sentence(rng, row % 2)} {'snow ' * rng.randrange(9)}", row % 2) for row in range(count)]
         write_rows(folder / f"{split}.tsv", ("sentence", "label"), rows)
     return {
-        **files_of_model, "bert_config_file": one_layer_config_file, "task_name": "SST-2", "data_dir": str(folder),
-        "max_seq_length": 24, "train_batch_size": 8, "num_train_epochs": 1.0, "learning_rate": 1e-3,
+        **one_layer_model, "task_name": "SST-2", "data_dir": str(folder), "max_seq_length": 24, "train_batch_size": 8,
+        "num_train_epochs": 1.0, "learning_rate": 1e-3,
     }  # fmt: skip

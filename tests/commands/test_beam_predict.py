@@ -9,16 +9,15 @@ import pytest
 
 pytest.importorskip("apache_beam")
 
-from official_bert.commands import beam_predict, run_squad
+from official_bert.commands import beam_predict
 from official_bert.commands.beam_predict import BeamPredictionConfig
 from official_bert.data.beam_jobs import shard_paths
 from official_bert.data.feature_files import TextId, read_parts
 from official_bert.inference import beam_prediction
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError, install_command
-from official_bert.tasks.question_answering.options import SquadConfig
 from tests.beam.cluster import TWO_PROCESSES
-from tests.conftest import GOLDEN, assert_refused, run_script
+from tests.conftest import assert_refused, run_script
 from tests.exports import TOLERANCE, assert_same, predicted_pairs
 
 pytestmark = pytest.mark.beam
@@ -180,31 +179,6 @@ def test_mistakes_are_told_in_one_line(reviews, texts, tmp_path, monkeypatch):
         assert not list(tmp_path.glob("found*"))
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     assert_refused(beam_predict.run, BeamPredictionConfig, flags, install_command("beam"))
-
-
-@pytest.mark.slow
-@pytest.mark.endurance
-def test_answers_to_questions(files_of_model, one_layer_config_file, tmp_path):
-    flags = {
-        **files_of_model, "bert_config_file": one_layer_config_file,
-        "init_checkpoint": str(GOLDEN / "squad" / "model.ckpt"), "output_dir": str(tmp_path / "out"),
-        "export_dir": str(tmp_path / "serving"), "max_seq_length": 64, "doc_stride": 24, "max_query_length": 16,
-        "predict_file": str(GOLDEN / "inputs" / "squad_v1.json"),
-    }  # fmt: skip
-    run_squad.run(SquadConfig(**flags, do_predict=True, do_export=True, export_top_k=3))
-    texts = [("who keeps bees ?", "in spring the baker keeps bees . " * 40), ("where ?", "the town")]
-    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"q": q, "c": c}) + "\n" for q, c in texts))
-    changes = {"model_dir": flags["export_dir"], "text_column": "q", "text_b_column": "c"}
-    beam_predict.run(BeamPredictionConfig(**flags_for([str(tmp_path / "texts.jsonl")], tmp_path, **changes)))
-    found = [row["prediction"] for row in lines_of(tmp_path / "found.jsonl")]
-    assert_same(found, beam_prediction.as_json(Predictor(flags["export_dir"])(texts)))
-
-    records = str(tmp_path / "out" / "eval.tf_record")
-    flags = {"model_dir": flags["export_dir"], "input_file": records, "input_format": "tfrecord"}
-    beam_predict.run(BeamPredictionConfig(**flags, output_file=str(tmp_path / "scores.jsonl")))
-    scores = [row["prediction"] for row in lines_of(tmp_path / "scores.jsonl")]
-    assert scores and all(set(row) == {"start_logits", "end_logits"} for row in scores)
-    assert {len(values) for row in scores for values in row.values()} == {64}
 
 
 @pytest.fixture

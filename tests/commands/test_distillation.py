@@ -10,7 +10,12 @@ import safetensors.numpy
 import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.commands import convert_hf_checkpoint, run_classifier, run_ner, run_pretraining, run_squad
+from official_bert.commands import (
+    convert_hf_checkpoint,
+    load_command,
+    run_classifier,
+    run_pretraining,
+)
 from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.pipeline import training_batches
@@ -21,12 +26,9 @@ from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tasks.pretraining.task import DistilledPretrainingTask, PretrainingTask
-from official_bert.tasks.question_answering.options import SquadConfig
-from official_bert.tasks.tagging.options import TaggingConfig
 from tests.conftest import GOLDEN, assert_refused, prints_error, run_script
 from tests.sentences import sentence
-
-WORDS = ("the", "rain", "snow", "warm", "broken", "harbour", "bridge")
+from tests.training.short_runs import runs_of_all_tasks
 
 
 def without_dropout(config_file, folder, **changes):
@@ -105,6 +107,10 @@ def test_each_record_contains_the_teachers_logits(base, student, teacher, tmp_pa
     run_classifier.run(ClassifierConfig(**{**more, "teacher": other, "num_train_epochs": 4.0}))
     others, _ = stored_logits(f"{student['output_dir']}/train.teacher.tf_record")
     assert others.shape == logits.shape and not np.allclose(others, logits)  # another teacher is evaluated again
+
+
+def first_losses(folder):
+    return json.loads(open(f"{folder}/metrics.jsonl").readline())
 
 
 def trained_weights(student, folder, **changes):
@@ -215,54 +221,31 @@ def test_layers_are_learned_through_projections(student, teacher, tmp_path):
             ClassifierConfig(**{**student, **changes})
 
 
-def made_squad(path):
-    rng, paragraphs = random.Random(1), []
-    for number in range(12):
-        words = [rng.choice(WORDS) for _ in range(rng.randrange(4, 20))]
-        place = rng.randrange(len(words))
-        answer = {"text": words[place], "answer_start": len(" ".join([*words[:place], ""])) if place else 0}
-        question = {"id": str(number), "question": "what was it", "answers": [answer]}
-        paragraphs.append({"context": " ".join(words), "qas": [question]})
-    path.write_text(json.dumps({"version": "made", "data": [{"title": "made", "paragraphs": paragraphs}]}))
-    return str(path)
-
-
-def made_sentences(path):
-    rng = random.Random(1)
-    sentences = [[rng.choice(WORDS) for _ in range(rng.randrange(2, 9))] for _ in range(16)]
-    path.write_text("\n".join("".join(f"{word} {'B-X' if word[0] == 'b' else 'O'}\n" for word in s) for s in sentences))
-    return str(path)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("script", ["squad", pytest.param("ner", marks=pytest.mark.endurance)])
+@pytest.mark.parametrize("task", ["question answering", pytest.param("tagging", marks=pytest.mark.endurance)])
 def test_a_copy_of_the_teacher_begins_without_anything_to_learn_from_it(
-    script, tmp_path, files_of_model, one_layer_config_file
+    task, tmp_path, files_of_model, one_layer_config_file, vocab_file
 ):
-    flags = {
-        **files_of_model, "bert_config_file": without_dropout(one_layer_config_file, tmp_path),
-        "max_seq_length": 32, "train_batch_size": 4, "learning_rate": 1e-3, "num_train_epochs": 1.0, "do_train": True,
-        "log_steps": 1,
-    }  # fmt: skip
-    if script == "squad":
-        run, config_class = run_squad.run, SquadConfig
-        flags.update(train_file=made_squad(tmp_path / "train.json"), doc_stride=8, max_query_length=6)
-    else:
-        run, config_class = run_ner.run, TaggingConfig
-        made_sentences(tmp_path / "train.conll")
-        flags.update(data_dir=str(tmp_path), train_file=str(tmp_path / "train.conll"))
-    folders = {name: str(tmp_path / name) for name in ("teacher", "copy", "other")}
-    run(config_class(**flags, output_dir=folders["teacher"]))
-    for name, start in (("copy", folders["teacher"]), ("other", files_of_model["init_checkpoint"])):
-        more = {"teacher": folders["teacher"], "init_checkpoint": start, "output_dir": folders[name]}
-        run(config_class(**{**flags, **more}))
-    first = {
-        name: json.loads(open(f"{folders[name]}/metrics.jsonl").readline())["soft_target_loss"]
-        for name in ("copy", "other")
+    model = {
+        "bert_config_file": without_dropout(one_layer_config_file, tmp_path),
+        "init_checkpoint": files_of_model["init_checkpoint"],
     }
-    # The tagger's dropout of 10% before its last layer is the only difference between a teacher and its copy.
-    assert first["copy"] < (1e-6 if script == "squad" else 0.2 * first["other"])
-    assert first["other"] > 1e-4
+    name, flags = runs_of_all_tasks(tmp_path, model, None, vocab_file, head_dropout=0.0)[task]
+    command = load_command(name)
+
+    flags |= dict.fromkeys(flags.keys() & {"do_eval", "do_predict"}, False)
+    flags.pop("eval_steps", None)
+
+    def train(folder, **more):
+        command.run(command.config_class(**{**flags, **more, "output_dir": str(tmp_path / folder)}))
+
+    train("teacher")
+    losses = {}
+    for folder, start in (("copy", str(tmp_path / "teacher")), ("other", model["init_checkpoint"])):
+        train(folder, teacher=str(tmp_path / "teacher"), init_checkpoint=start)
+        losses[folder] = first_losses(tmp_path / folder)["soft_target_loss"]
+    assert losses["copy"] < 1e-6
+    assert losses["other"] > 1e-4
 
 
 @pytest.fixture
@@ -275,10 +258,6 @@ def pretraining(records_file, model_dir, tmp_path):
         "max_predictions_per_seq": 10, "train_batch_size": 8, "num_train_steps": 3, "num_warmup_steps": 1,
         "do_train": True, "learning_rate": 1e-3,
     }  # fmt: skip
-
-
-def first_losses(folder):
-    return json.loads(open(f"{folder}/metrics.jsonl").readline())
 
 
 @pytest.mark.slow

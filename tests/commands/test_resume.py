@@ -34,20 +34,12 @@ def given(tmp_path_factory, one_layer_config_file, vocab_file):
 @pytest.fixture(scope="module")
 def settings(given, model_dir):
     return {
-        "task_name": "custom",
-        "text_a_column": "sentence",
-        "label_column": "label",
-        "train_file": "train.tsv",
-        "eval_file": "dev.tsv",
-        "predict_file": "dev.tsv",
-        "data_dir": str(given),
-        "bert_config_file": str(given / "bert_config.json"),
-        "vocab_file": str(given / "vocab.txt"),
-        "init_checkpoint": str(model_dir / "bert_model.ckpt"),
-        "max_seq_length": 16,
-        "train_batch_size": 8,
+        "task_name": "custom", "text_a_column": "sentence", "label_column": "label", "train_file": "train.tsv",
+        "eval_file": "dev.tsv", "predict_file": "dev.tsv", "data_dir": str(given),
+        "bert_config_file": str(given / "bert_config.json"), "vocab_file": str(given / "vocab.txt"),
+        "init_checkpoint": str(model_dir / "bert_model.ckpt"), "max_seq_length": 16, "train_batch_size": 8,
         "num_train_epochs": 1.0,
-    }
+    }  # fmt: skip
 
 
 def run(settings, **changes):
@@ -61,6 +53,11 @@ def half_done(settings, tmp_path_factory):
     run(settings, output_dir=str(folder), do_train=True)
     config = json.loads((folder / "run_config.json").read_text())
     config["flags"]["num_train_epochs"] = 2.0
+    for name in (
+        "strip_accents",
+        "feature_layers",
+    ):  # newer than the run, which did as by default
+        del config["flags"][name]
     (folder / "run_config.json").write_text(json.dumps(config))
     return folder
 

@@ -18,6 +18,7 @@ from official_bert.support.errors import UserError
 from official_bert.tasks.classification.data import DATASETS
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tokenization import FullTokenizer
+from tests.commands.conftest import write_rows
 from tests.conftest import assert_fails, prints_error, run_script
 from tests.exports import TOLERANCE, ask
 from tests.reports import scores_of, sections_of
@@ -25,10 +26,6 @@ from tests.sentences import BAD, GOOD, NOUNS, sentence
 from tests.tokenization.hard_texts import PRESPLIT, write_vocabulary
 
 CUSTOM = {"task_name": "custom", "text_a_column": "sentence", "label_column": "label", "train_file": "train.tsv"}
-
-
-def write_rows(path, header, rows):
-    path.write_text("".join("\t".join(map(str, row)) + "\n" for row in [*([header] if header else []), *rows]))
 
 
 @pytest.fixture(scope="module")
@@ -52,19 +49,11 @@ def data_dir(tmp_path_factory):
 
 
 @pytest.fixture
-def settings(data_dir, one_layer_config_file, model_dir, vocab_file, tmp_path):
+def settings(data_dir, one_layer_model, tmp_path):
     """The flags required by every run; tests add to them."""
-    return {
-        "task_name": "SST-2",
-        "data_dir": str(data_dir),
-        "bert_config_file": one_layer_config_file,
-        "vocab_file": vocab_file,
-        "output_dir": str(tmp_path / "out"),
-        "init_checkpoint": str(model_dir / "bert_model.ckpt"),
-        "max_seq_length": 32,
-        "train_batch_size": 8,
-        "learning_rate": 1e-3,
-    }
+    folders = {"data_dir": str(data_dir), "output_dir": str(tmp_path / "out")}
+    sizes = {"max_seq_length": 32, "train_batch_size": 8, "learning_rate": 1e-3}
+    return {**one_layer_model, **folders, **sizes, "task_name": "SST-2"}
 
 
 def run(settings, **more):
@@ -307,21 +296,6 @@ def test_tuned_thresholds_are_used_by_evaluation_prediction_and_exports(settings
 
     run({**settings, "num_train_epochs": 2.0}, do_train=True, do_eval=True)
     assert "thresholds.json is of step 12 and is not used with" in caplog.text
-
-
-@pytest.mark.slow
-def test_a_run_of_an_earlier_version_lacks_newer_flags(settings, tmp_path):
-    """The run behaved like their defaults."""
-    run(settings, do_train=True, num_train_epochs=1.0)
-    path = tmp_path / "out" / "run_config.json"
-    content = json.loads(path.read_text())
-    del content["flags"]["strip_accents"], content["flags"]["basic_tokenize"], content["flags"]["feature_layers"]
-    path.write_text(json.dumps(content))
-    message = "--strip_accents=False, --head=bilstm, but the checkpoints in .* with --strip_accents=True, --head=linear"
-    with prints_error(message, ClassifierConfig):
-        run(settings, do_predict=True, strip_accents=False, head="bilstm")
-    run(settings, do_predict=True)
-    assert Predictor(tmp_path / "out")("the bright harbour").label in "01"
 
 
 @pytest.mark.slow

@@ -34,23 +34,12 @@ def data_dir(tmp_path_factory, vocab_file):
 
 
 @pytest.fixture
-def settings(data_dir, one_layer_config_file, vocab_file, tmp_path, model_dir):
+def settings(data_dir, one_layer_model, tmp_path):
     return {
-        "data_dir": str(data_dir),
-        "train_file": "train.jsonl",
-        "eval_file": "dev.jsonl",
-        "context_column": "c",
-        "choice_columns": "o",
-        "label_column": "l",
-        "bert_config_file": one_layer_config_file,
-        "vocab_file": vocab_file,
-        "init_checkpoint": str(model_dir / "bert_model.ckpt"),
-        "output_dir": str(tmp_path / "out"),
-        "max_seq_length": 16,
-        "train_batch_size": 16,
-        "learning_rate": 1e-3,
-        "do_train": True,
-    }
+        **one_layer_model, "data_dir": str(data_dir), "train_file": "train.jsonl", "eval_file": "dev.jsonl",
+        "context_column": "c", "choice_columns": "o", "label_column": "l", "output_dir": str(tmp_path / "out"),
+        "max_seq_length": 16, "train_batch_size": 16, "learning_rate": 1e-3, "do_train": True,
+    }  # fmt: skip
 
 
 def run(settings, **more):

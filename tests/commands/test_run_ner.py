@@ -75,11 +75,11 @@ def data_dir(tmp_path_factory, corpus):
 
 
 @pytest.fixture(scope="module")
-def base(data_dir, files_of_model, one_layer_config_file):
+def base(data_dir, one_layer_model):
     """The flags required by every run."""
     return {
-        **files_of_model, "bert_config_file": one_layer_config_file, "data_dir": str(data_dir), "max_seq_length": 16,
-        "train_batch_size": 8, "learning_rate": 2e-3, "num_train_epochs": 5.0,
+        **one_layer_model, "data_dir": str(data_dir), "max_seq_length": 16, "train_batch_size": 8,
+        "learning_rate": 2e-3, "num_train_epochs": 5.0,
     }  # fmt: skip
 
 

@@ -21,14 +21,10 @@ from tests.conftest import assert_refused, prints_error
 @pytest.fixture
 def flags(records_file, model_dir, tmp_path):
     return {
-        "input_file": records_file,
-        "output_dir": str(tmp_path / "out"),
-        "bert_config_file": str(model_dir / "bert_config.json"),
-        "max_seq_length": 64,
-        "max_predictions_per_seq": 10,
-        "train_batch_size": 8,
-        "num_train_steps": 12,
-    }
+        "input_file": records_file, "output_dir": str(tmp_path / "out"),
+        "bert_config_file": str(model_dir / "bert_config.json"), "max_seq_length": 64, "max_predictions_per_seq": 10,
+        "train_batch_size": 8, "num_train_steps": 12,
+    }  # fmt: skip
 
 
 @pytest.fixture

@@ -50,17 +50,9 @@ def data_dir(tmp_path_factory, vocab_file):
 
 
 @pytest.fixture
-def settings(data_dir, one_layer_config_file, vocab_file, tmp_path, model_dir):
-    return {
-        "data_dir": str(data_dir),
-        "bert_config_file": one_layer_config_file,
-        "vocab_file": vocab_file,
-        "init_checkpoint": str(model_dir / "bert_model.ckpt"),
-        "output_dir": str(tmp_path / "out"),
-        "max_seq_length": 16,
-        "train_batch_size": 16,
-        "learning_rate": 1e-3,
-    }
+def settings(data_dir, one_layer_model, tmp_path):
+    folders = {"data_dir": str(data_dir), "output_dir": str(tmp_path / "out")}
+    return {**one_layer_model, **folders, "max_seq_length": 16, "train_batch_size": 16, "learning_rate": 1e-3}
 
 
 def files(name):

@@ -15,7 +15,6 @@ from official_bert.commands import (
     create_pretraining_data,
     run_classifier,
     run_pretraining,
-    run_squad,
 )
 from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.config.bert_config import BertConfig
@@ -24,7 +23,6 @@ from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.pretraining.options import PretrainingConfig, PretrainingDataConfig
-from official_bert.tasks.question_answering.options import SquadConfig
 from official_bert.tokenization import SentencePieceTokenizer, load_tokenizer
 from official_bert.training.run_folder import read_results
 from tests.conftest import assert_refused
@@ -147,47 +145,6 @@ def test_pretraining_draws_whole_words_learns_the_order_of_sentences_and_is_expo
     for mine, others in zip(ours, exported, strict=True):
         probabilities = [[candidate.probability for candidate in candidates] for candidates in (mine, others)]
         np.testing.assert_allclose(*probabilities, atol=1e-6)
-
-
-def squad_file(path):
-    rng = random.Random(0)
-    paragraphs = []
-    for number in range(6):
-        name, count = rng.choice(["fernhill", "Zoë Lindqvist’s", "Straße"]), f"{rng.randrange(9)},{rng.randrange(999)}"
-        context = f"The smith of {name} has {count}, irons  in the Fire. The mayor ordered a lantern, É was black."
-        questions = [
-            {
-                "id": f"{kind}{number}",
-                "question": kind,
-                "answers": [{"text": text, "answer_start": context.index(text)}],
-            }
-            for kind, text in (("Who?", name), ("How many?", count))
-        ]
-        paragraphs.append({"context": context, "qas": questions})
-    path.write_text(json.dumps({"version": "1.1", "data": [{"title": "smiths", "paragraphs": paragraphs}]}))
-    return [
-        (each["question"], each["id"], paragraph["context"]) for paragraph in paragraphs for each in paragraph["qas"]
-    ]
-
-
-@pytest.mark.slow
-@pytest.mark.endurance
-def test_answers_are_parts_of_the_context_in_the_script_and_in_the_export(albert, tmp_path):
-    questions = squad_file(tmp_path / "squad.json")
-    flags = {
-        **albert, "train_file": str(tmp_path / "squad.json"), "predict_file": str(tmp_path / "squad.json"),
-        "output_dir": str(tmp_path / "out"), "max_seq_length": 40, "max_query_length": 8, "doc_stride": 12,
-        "train_batch_size": 8, "num_train_epochs": 1.0, "export_dir": str(tmp_path / "export"),
-    }  # fmt: skip
-    run_squad.run(SquadConfig(**flags, do_train=True, do_predict=True, do_export=True))
-    predictions = json.loads((tmp_path / "out" / "predictions.json").read_text())
-    ours, exported = (
-        Predictor(str(tmp_path / name))([(question, context) for question, _, context in questions])
-        for name in ("out", "export")
-    )
-    for (_, identifier, context), answers, others in zip(questions, exported, ours, strict=True):
-        assert answers[0].text == others[0].text == predictions[identifier] != ""
-        assert context[answers[0].start : answers[0].end] == answers[0].text
 
 
 def test_hugging_face_folders_keep_the_model_file(albert, tmp_path):

@@ -48,41 +48,25 @@ def test_predictions_keep_the_order_and_the_number_of_records_on_any_devices(mod
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("limit", "records_at_once"),
-    [("_RECORDS_AT_ONCE", 8), pytest.param("_BYTES_AT_ONCE", 10, marks=pytest.mark.endurance)],
-)
-def test_streamed_results_are_in_record_order(
-    model_dir, records_file, two_devices, monkeypatch, limit, records_at_once
-):
-    bytes_per_record = 1 if limit == "_RECORDS_AT_ONCE" else 100
-    monkeypatch.setattr(loop, limit, bytes_per_record * records_at_once)
-    num_records = 21  # a last chunk of one or five, and a padded last batch
-    strategy = two_devices if records_at_once == 10 else None
-    task, trainer = make_trainer(model_dir, strategy=strategy)
+def test_streamed_results_are_in_record_order(model_dir, records_file, two_devices, monkeypatch):
+    monkeypatch.setattr(loop, "_BYTES_AT_ONCE", 1000)
+    num_records = 21  # a last chunk of one, and a padded last batch
+    task, trainer = make_trainer(model_dir, strategy=two_devices)
     trainer.load_initial(str(model_dir / "bert_model.ckpt"))
     asked = []
 
     def batches(numbers):
         asked.append(numbers)
-        return evaluation_batches(
-            [records_file],
-            task.schema,
-            batch_size=4,
-            lengths=[24, 40, 64],
-            num_replicas=trainer.num_replicas,
-            numbers=numbers,
-        )
+        sizes = {"batch_size": 4, "lengths": [24, 40, 64], "num_replicas": trainer.num_replicas}
+        return evaluation_batches([records_file], task.schema, **sizes, numbers=numbers)
 
     def vectors(batch):
         return trainer.model.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"])["sequence_output"]
 
-    found = list(
-        trainer.compute_by_record(vectors, batches, num_records, bytes_per_record=bytes_per_record, label="encoding")
-    )
+    found = list(trainer.compute_by_record(vectors, batches, num_records, bytes_per_record=100, label="encoding"))
     assert len(found) == num_records
     assert [number for numbers in asked for number in numbers] == list(range(num_records))
-    assert {len(numbers) for numbers in asked[:-1]} <= {records_at_once}
+    assert {len(numbers) for numbers in asked[:-1]} == {10}
     records = list(tf.data.TFRecordDataset([records_file]).take(num_records))
     whole = task.schema.decode(tf.stack(records))
     expected = vectors(whole).numpy()
@@ -116,51 +100,41 @@ def test_calls_grow_to_a_second_but_not_beyond_the_limit():
     assert StepsPerCall(limit=1000, is_cut_short=False).num_steps == 1000
 
 
+def window_of(batch_size, *parts):
+    """Return a window of calls, each its seconds and its reports: name to list of numbers."""
+    window = StepWindow(batch_size=batch_size)
+    for seconds, part in parts:
+        window.add({name: np.array(values) for name, values in part.items()}, seconds=seconds)
+    return window
+
+
+def test_a_window_averages_over_all_its_steps_but_takes_no_speed_from_the_compiling_call():
+    part = {"loss": [1.0, 3.0], "gradient_norm": [2.0, 2.0], "learning_rate": [0.1, 0.2], "tokens": [10.0, 30.0]}
+    first = {name: values[:1] for name, values in part.items()}
+    speeds = {"examples_per_second": 6.0, "tokens_per_second": 25.0}
+    expected = {"loss": pytest.approx(5 / 3), "gradient_norm": 2.0, "learning_rate": 0.1, **speeds}
+    assert window_of(4, (1.0, part), (1.0, first)).scalars() == expected
+    compiling = window_of(4, (1.0, part), (1.0, first), (None, first))
+    assert compiling.scalars() == {**expected, "loss": pytest.approx(6 / 4)}
+    # Precomputed features have no tokens.
+    features = window_of(4, (1.0, {**part, "tokens": [0, 0], "positions": [0, 0]})).scalars()
+    assert features["examples_per_second"] == 8.0
+    assert not {"tokens_per_second", "padding"} & features.keys()
+
+
 def test_the_speed_counts_the_examples_of_batches_that_differ():
-    window = StepWindow(batch_size=None)
     part = {"loss": [1.0, 3.0], "learning_rate": [0.1, 0.2], "tokens": [10.0, 30.0], "examples": [4.0, 14.0]}
-    window.add({name: np.array(values) for name, values in part.items()}, seconds=None)
-    assert window.scalars() == {"loss": 2.0, "learning_rate": 0.2}
-    window.add({name: np.array(values) for name, values in part.items()}, seconds=2.0)
+    assert window_of(None, (None, part)).scalars() == {"loss": 2.0, "learning_rate": 0.2}
+    window = window_of(None, (None, part), (2.0, part))
     expected = {"loss": 2.0, "learning_rate": 0.2, "examples_per_second": 9.0, "tokens_per_second": 20.0}
     assert window.scalars() == expected
     assert window.arrays()["unlogged_steps/examples"].tolist() == [4.0, 14.0, 4.0, 14.0]  # a resumed run logs the same
 
 
-def test_a_window_averages_over_all_its_steps():
-    window = StepWindow(batch_size=4)
-    part = {"loss": [1.0, 3.0], "gradient_norm": [2.0, 2.0], "learning_rate": [0.1, 0.2], "tokens": [10.0, 30.0]}
-    window.add({name: np.array(values) for name, values in part.items()}, seconds=1.0)
-    window.add({name: np.array(values[:1]) for name, values in part.items()}, seconds=1.0)
-    expected = {
-        "loss": pytest.approx(5 / 3),
-        "gradient_norm": 2.0,
-        "learning_rate": 0.1,
-        "examples_per_second": 6.0,
-        "tokens_per_second": 25.0,
-    }
-    assert window.scalars() == expected
-    # The compiling call counts for means, but not for speed.
-    window.add({name: np.array(values[:1]) for name, values in part.items()}, seconds=None)
-    assert window.scalars() == {**expected, "loss": pytest.approx(6 / 4)}
-
-
 def test_padding_is_a_share_of_all_positions_that_were_counted():
-    window = StepWindow(batch_size=4)
-    counted = {"tokens": np.array([10.0, 30.0]), "positions": np.array([20.0, 80.0])}
-    window.add({"loss": np.zeros(2), "learning_rate": np.zeros(2), **counted}, seconds=1.0)
-    assert window.scalars()["padding"] == pytest.approx(0.6)
+    part = {"loss": [0, 0], "learning_rate": [0, 0], "tokens": [10.0, 30.0], "positions": [20.0, 80.0]}
+    assert window_of(4, (1.0, part)).scalars()["padding"] == pytest.approx(0.6)
     # Checkpoints of earlier versions have no positions.
-    resumed = StepWindow(batch_size=4)
-    resumed.add({"loss": np.zeros(1), "learning_rate": np.zeros(1), "tokens": np.array([7.0])}, seconds=None)
-    assert "padding" not in resumed.scalars()
-    resumed.add({"loss": np.zeros(2), "learning_rate": np.zeros(2), **counted}, seconds=1.0)
-    assert resumed.scalars()["padding"] == pytest.approx(0.6)
-
-
-def test_precomputed_features_have_no_token_speed():
-    window = StepWindow(batch_size=4)
-    names = ("loss", "gradient_norm", "learning_rate", "tokens", "positions")
-    window.add({name: np.zeros(2) for name in names}, seconds=1.0)
-    assert window.scalars()["examples_per_second"] == 8.0
-    assert not {"tokens_per_second", "padding"} & window.scalars().keys()
+    old = {"loss": [0], "learning_rate": [0], "tokens": [7.0]}
+    assert "padding" not in window_of(4, (None, old)).scalars()
+    assert window_of(4, (None, old), (1.0, part)).scalars()["padding"] == pytest.approx(0.6)

@@ -1,21 +1,30 @@
-"""Settings and model files that a run keeps in its output folder."""
+"""Settings, model files, labels and scores that a run keeps in its output folder."""
 
 import json
 import os
 import types
 
+import numpy as np
 import pytest
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tokenization import Vocabulary
+from official_bert.training.monitoring import write_results
 from official_bert.training.run_folder import (
+    LABELS_FILE,
+    check_label_order,
     check_model_files_replaceable,
+    check_same_labels,
     check_same_model,
     differing_flags,
     matches_vocabulary,
+    read_labels,
+    read_results,
     read_run_config,
+    read_trained_labels,
+    write_labels,
     write_model_files,
     write_run_config,
 )
@@ -39,13 +48,15 @@ def model_files(tmp_path):
     return {"bert_config_file": str(tmp_path / "given.json"), "vocab_file": str(tmp_path / "given.txt")}
 
 
+def flags_of(model_files):
+    return types.SimpleNamespace(**model_files, spm_model_file=None)
+
+
 @pytest.fixture
 def folder(tmp_path, vocabulary, model_files):
     """The output folder of a run."""
     write_run_config(str(tmp_path / "out"), CONFIG, vocabulary)
-    write_model_files(
-        str(tmp_path / "out"), BertConfig.from_dict(MODEL), types.SimpleNamespace(**model_files, spm_model_file=None)
-    )
+    write_model_files(str(tmp_path / "out"), BertConfig.from_dict(MODEL), flags_of(model_files))
     return str(tmp_path / "out")
 
 
@@ -80,7 +91,7 @@ def test_the_model_files_are_copied_byte_for_byte(folder, model_files):
         model_files[given] = copy
     times = {name: os.stat(path).st_mtime_ns for name, path in model_files.items()}
     # A run that uses the copies does not modify them.
-    write_model_files(folder, BertConfig.from_dict(MODEL), types.SimpleNamespace(**model_files, spm_model_file=None))
+    write_model_files(folder, BertConfig.from_dict(MODEL), flags_of(model_files))
     assert {name: os.stat(path).st_mtime_ns for name, path in model_files.items()} == times
 
 
@@ -92,23 +103,21 @@ def test_the_files_of_hugging_face_are_copied_as_those_of_bert(tmp_path, vocabul
     )
     config = BertConfig.from_json_file(sources["bert_config_file"])
     (tmp_path / "out").mkdir()
-    write_model_files(str(tmp_path / "out"), config, types.SimpleNamespace(**sources, spm_model_file=None))
+    write_model_files(str(tmp_path / "out"), config, flags_of(sources))
     assert (tmp_path / "out" / "vocab.txt").read_bytes() == b"[PAD]\na\nb\n"
     assert json.loads((tmp_path / "out" / "bert_config.json").read_text())["hidden_act"] == "gelu_erf"
     assert BertConfig.from_json_file(str(tmp_path / "out" / "bert_config.json")) == config
 
 
 def test_a_foreign_file_under_the_name_of_a_copy_is_not_overwritten(tmp_path, model_files):
-    check_model_files_replaceable(str(tmp_path / "absent"), types.SimpleNamespace(**model_files, spm_model_file=None))
+    check_model_files_replaceable(str(tmp_path / "absent"), flags_of(model_files))
     (tmp_path / "vocab.txt").write_bytes(b"[PAD]\na\r\nb")
-    check_model_files_replaceable(
-        str(tmp_path), types.SimpleNamespace(**model_files, spm_model_file=None)
-    )  # the same content
+    check_model_files_replaceable(str(tmp_path), flags_of(model_files))  # the same content
     (tmp_path / "vocab.txt").write_text("precious")
     with pytest.raises(UserError, match=r"vocab.txt differs from .*given.txt, which the run would copy"):
-        check_model_files_replaceable(str(tmp_path), types.SimpleNamespace(**model_files, spm_model_file=None))
+        check_model_files_replaceable(str(tmp_path), flags_of(model_files))
     write_run_config(str(tmp_path), CONFIG)  # files of an earlier run may be replaced
-    check_model_files_replaceable(str(tmp_path), types.SimpleNamespace(**model_files, spm_model_file=None))
+    check_model_files_replaceable(str(tmp_path), flags_of(model_files))
 
 
 def test_another_vocabulary_of_the_same_length_is_refused(folder, vocabulary, tmp_path):
@@ -173,3 +182,63 @@ def test_an_albert_is_another_architecture(folder, vocabulary):
 def test_another_dropout_is_warned_of(folder, vocabulary, caplog):
     check_same_model(folder, BertConfig.from_dict({**MODEL, "hidden_dropout_prob": 0.0}), vocabulary)
     assert "hidden_dropout_prob is 0.0, but the checkpoints in" in caplog.text
+
+
+def test_labels_come_back_in_order(tmp_path):
+    labels = ("O", "B-위치", 'I-"quoted"', "B-PER")
+    write_labels(str(tmp_path), labels)
+    assert read_labels(str(tmp_path)) == list(labels)
+    text = (tmp_path / LABELS_FILE).read_text(encoding="utf-8")
+    assert json.loads(text) == list(labels)
+    assert "위치" in text
+
+
+def test_a_folder_without_labels_has_none(tmp_path):
+    assert read_labels(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [('["O", 1]', "damaged"), ('{"O": 0}', "must be a list"), ('["O"', "not JSON")]
+)
+def test_damaged_labels_are_refused(tmp_path, text, message):
+    (tmp_path / LABELS_FILE).write_text(text)
+    with pytest.raises(UserError, match=message) as error:
+        read_labels(str(tmp_path))
+    assert LABELS_FILE in str(error.value)
+
+
+def test_other_labels_than_those_of_the_checkpoints_are_refused(tmp_path):
+    check_same_labels(str(tmp_path), ["O", "B-PER"])  # the labels are unknown
+    write_labels(str(tmp_path), ["O", "B-PER"])
+    check_same_labels(str(tmp_path), ("O", "B-PER"))
+    for other in (["B-PER", "O"], ["O"]):
+        with pytest.raises(UserError, match="the tags are .* checkpoints in .* were trained with 'O', 'B-PER'"):
+            check_same_labels(str(tmp_path), other, noun="tags")
+
+
+def test_weights_that_are_not_trained_further_keep_their_labels(tmp_path):
+    output_dir, init_checkpoint = str(tmp_path / "out"), str(tmp_path / "other" / "model.ckpt-3")
+    assert read_trained_labels(output_dir, None) is None
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.json").write_text('{"id2label": {"1": "b", "0": "a"}}')  # from Hugging Face
+    assert read_trained_labels(output_dir, init_checkpoint) == ["a", "b"]
+    check_label_order(init_checkpoint, ["a", "b"])
+    check_label_order(init_checkpoint, ["yes", "no"])  # either other names or other labels
+    with pytest.raises(UserError, match=r"the labels are 'b', 'a', but .* the order 'a', 'b'; give them in that order"):
+        check_label_order(init_checkpoint, ["b", "a"])
+    (tmp_path / "out").mkdir()
+    write_labels(output_dir, ["c"])
+    assert read_trained_labels(output_dir, init_checkpoint) == ["c"]
+
+
+def test_results_are_read_as_they_were_written(tmp_path):
+    results = {"loss": np.float32(0.25), "global_step": 12, "eval_accuracy": 1e-7}
+    write_results(str(tmp_path / "eval_results.txt"), results)
+    assert read_results(str(tmp_path / "eval_results.txt")) == results
+
+
+@pytest.mark.parametrize("line", ["eval_accuracy 0.5", "eval_accuracy = high", "0.5", ""])
+def test_a_line_that_is_no_result_is_located(tmp_path, line):
+    (tmp_path / "eval_results.txt").write_text(f"loss = 0.5\n{line}\n")
+    with pytest.raises(UserError, match="eval_results.txt, line 2:"):
+        read_results(str(tmp_path / "eval_results.txt"))

@@ -1,15 +1,23 @@
-"""Unscheduled saves, stops and repairs of training: clocks, SIGUSR1, and non-finite numbers."""
+"""Saves, stops and repairs of training: clocks, time budgets, signals, callbacks and non-finite numbers."""
 
+import csv
 import json
 import os
+import re
 import shutil
 import signal
+import subprocess
+import time
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_bert.checkpoints.bundle import TRAIN_SECONDS, CheckpointReader
 from official_bert.support.errors import UserError
+from tests.conftest import script_command, script_environment
+from tests.training.short_runs import arrays_of, pretraining_flags
 from tests.training.sum_runs import assert_same, saved_steps, train, weights_of
 from tests.training.sum_task import PLAN, batches
 
@@ -125,3 +133,103 @@ def test_a_run_that_only_fails_ends(tmp_path, policy):
 
     with pytest.raises(UserError, match=r"gradient norm \w+ at step 2\d, for the 2\dth time in a row; the last good"):
         train(tmp_path, nothing_but_bad, nan_policy=policy, num_train_steps=200)
+
+
+def test_callbacks_see_the_lines_of_the_log_and_the_optimizer(tmp_path):
+    events = []
+    recorder = keras.callbacks.LambdaCallback(
+        on_train_begin=lambda logs: events.append("begin"),
+        on_epoch_begin=lambda epoch, logs: events.append(epoch),
+        on_train_batch_end=lambda batch, logs: events.append(("step", batch + 1)),
+        on_train_end=lambda logs: events.append(recorder.model.optimizer.get_config()["beta_2"]),
+    )
+    assert train(tmp_path, callbacks=[keras.callbacks.CSVLogger(tmp_path / "log.csv"), recorder], num_train_steps=10)
+    logged = lines(tmp_path)
+    assert [line["step"] for line in logged] == [4, 8, 10]
+    with open(tmp_path / "log.csv") as source:
+        rows = list(csv.DictReader(source))
+    assert [int(row["epoch"]) for row in rows] == [0, 1, 2]
+    for row, line in zip(rows, logged, strict=True):
+        assert {name: float(row[name]) for name in ("loss", "learning_rate")} == {
+            name: line[name] for name in ("loss", "learning_rate")
+        }
+    assert events == ["begin", 0, ("step", 4), 1, ("step", 8), 2, ("step", 10), 3, 0.999]
+
+
+def test_a_callback_ends_training_with_a_checkpoint(tmp_path):
+    stopping = keras.callbacks.EarlyStopping(monitor="loss", mode="max", patience=1)  # the loss falls
+    assert train(tmp_path, callbacks=[stopping])
+    assert saved_steps(tmp_path)[-1] == 8
+    assert train(tmp_path)  # without it, training continues
+    assert saved_steps(tmp_path)[-1] == 14
+
+
+SECONDS, PEAK = 6.0, 0.01  # compilation counts, and takes seconds on a busy machine
+BUDGET = {"lr_schedule": "budget", "max_train_seconds": SECONDS, "learning_rate": PEAK, "num_warmup_steps": 0}
+BUDGET |= {"num_train_steps": 1000, "iterations_per_loop": 1, "log_steps": 1, "save_checkpoints_steps": 1000}
+
+
+def each_step(function):
+    """Return callbacks that wait 0.3 s and call a function after each step."""
+    waiting = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: time.sleep(0.3))
+    return [waiting, keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: function(epoch + 1))]
+
+
+def rates(folder):
+    return [line["learning_rate"] for line in lines(folder)]
+
+
+def used_seconds(folder):
+    return float(CheckpointReader(f"{folder}/model.ckpt-{saved_steps(folder)[-1]}").read(TRAIN_SECONDS))
+
+
+def test_a_stopped_run_continues_with_the_time_left(tmp_path, caplog, restored_handler):
+    def terminate(step):
+        if step == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    assert not train(tmp_path, callbacks=each_step(terminate), **BUDGET)
+    before, used = rates(tmp_path), used_seconds(tmp_path)
+    assert saved_steps(tmp_path) == [0, 5] and before[0] == pytest.approx(PEAK) and 0.5 <= used < SECONDS
+    assert before == sorted(before, reverse=True) and before[-1] < 0.85 * PEAK
+
+    evaluated, began = [], time.monotonic()
+
+    def evaluate(step):
+        evaluated.append(step)
+        return False
+
+    assert train(tmp_path, callbacks=each_step(lambda step: None), evaluate=evaluate, eval_steps=10_000, **BUDGET)
+    assert time.monotonic() - began >= SECONDS - used
+    after, last = rates(tmp_path)[5:], saved_steps(tmp_path)[-1]
+    assert after[0] == pytest.approx(PEAK * (1 - used / SECONDS), rel=0.2)
+    assert after == sorted(after, reverse=True) and after[-1] < 0.3 * PEAK
+    assert evaluated == [last] and last < 40 and used_seconds(tmp_path) >= SECONDS
+
+    assert train(tmp_path, **BUDGET)
+    assert f"{tmp_path}/model.ckpt-{last} exists already: nothing left to train in max_train_seconds=6" in caplog.text
+
+
+def test_steps_that_end_before_the_time_give_a_warning(tmp_path, caplog):
+    assert train(tmp_path, **BUDGET | {"num_train_steps": 3, "max_train_seconds": 600.0})
+    assert saved_steps(tmp_path)[-1] == 3
+    message = r"all 3 steps took \d of max_train_seconds=600: the learning rate did not reach its end"
+    assert re.search(message, caplog.text)
+
+
+@pytest.mark.slow
+def test_a_process_saves_at_sigterm_and_exits_cleanly(records_file, model_dir, tmp_path):
+    flags = pretraining_flags(records_file, model_dir, num_train_steps=100_000, save_checkpoints_steps=50_000)
+    command = script_command("run_pretraining.py", {**flags, "log_steps": 10, "do_eval": True, "output_dir": tmp_path})
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=script_environment()) as process:
+        log = []
+        for line in process.stderr:
+            log.append(line)
+            if any(text in line for text in ("step 10:", "saved", "SIGTERM:")):  # again while it saves, and as it exits
+                process.send_signal(signal.SIGTERM)
+        assert process.wait() == 0
+    log = "".join(log)
+    assert "Traceback" not in log
+    step = int(re.search(r"SIGTERM: stopped; the same command resumes from .*model\.ckpt-(\d+)$", log, re.M)[1])
+    assert arrays_of(tmp_path, step)["global_step"] == step
+    assert not (tmp_path / "eval_results.txt").exists()

@@ -1,16 +1,16 @@
-"""The compiled step compared with the reference's trajectory."""
+"""The compiled step compared with the reference's trajectory, in float32 and in mixed precision."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.loading import load
-from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.encoder_options import EncoderOptions
 from official_bert.optimization import replicas
-from official_bert.tasks.pretraining.task import PretrainingTask
-from official_bert.training.step import TrainingSteps
-from official_bert.training.task import TrainingPlan
+from official_bert.training.step import INITIAL_SCALE, MIN_SCALE, STEPS_TO_DOUBLE, LossScale, TrainingSteps
 from tests.training.trajectory import NOISE, NUM_STEPS, golden_batches, golden_plan, golden_task, golden_trajectory
 
 
@@ -19,18 +19,13 @@ def golden():
     return golden_trajectory()
 
 
-def make_steps(model_dir, golden, *, strategy=None, dropout=0.0, seed=1, num_parts=1, bias_correction=False):
+def make_steps(model_dir, golden, *, dtype=None, strategy=None, dropout=0.0, num_parts=1, **plan):
     strategy = strategy or tf.distribute.get_strategy()
-    task = golden_task(model_dir, dropout=dropout)
+    task = golden_task(model_dir, dropout=dropout, encoder_options=EncoderOptions(dtype=dtype))
     with strategy.scope():
         model = task.build_model()
     load(CheckpointReader(str(model_dir / "bert_model.ckpt")), model.trainable_variables)
-    plan = golden_plan(
-        golden,
-        random_seed=seed,
-        gradient_accumulation_steps=num_parts,
-        optimizer_options={"bias_correction": bias_correction},
-    )
+    plan = golden_plan(golden, **{"random_seed": 1, "gradient_accumulation_steps": num_parts, **plan})
     return model, TrainingSteps(task, model, strategy, plan)
 
 
@@ -62,7 +57,7 @@ def test_twelve_steps_follow_the_reference(twelve_steps, model_dir, golden):
 def test_bias_correction_shortens_the_first_step(model_dir, golden):
     changes = []
     for bias_correction in (False, True):
-        model, steps = make_steps(model_dir, golden, bias_correction=bias_correction)
+        model, steps = make_steps(model_dir, golden, optimizer_options={"bias_correction": bias_correction})
         bias = model.masked_lm.output_bias  # not decayed
         before = np.asarray(bias).copy()
         steps.take(iter(golden_batches(golden)), 1)
@@ -82,18 +77,21 @@ def test_reported_scalars_belong_together(twelve_steps, golden):
 
 
 @pytest.mark.slow
-def test_a_loss_that_is_not_finite_ends_the_call(model_dir, golden):
-    model, steps = make_steps(model_dir, golden)
+@pytest.mark.parametrize(("dtype", "overflows"), [(None, []), ("mixed_float16", [1, 1])])
+def test_a_loss_that_is_not_finite_ends_the_call(model_dir, golden, dtype, overflows):
+    """In float16, once the scale is the smallest."""
+    model, steps = make_steps(model_dir, golden, dtype=dtype)
     bad = np.array(model.encoder.word_embeddings)
     bad[5] = np.nan  # [MASK], which every batch contains
-    batches = golden_batches(golden)
-    iterator = iter(batches)
-    steps.take(iterator, 3)
     model.encoder.word_embeddings.assign(bad)
-    history = steps.take(iterator, 9)
-    assert len(history["loss"]) == 1
-    assert np.isnan(history["loss"][0])
-    assert steps.step.numpy() == 4
+    for scale in steps.loss_scale_state.values():
+        scale.assign(4 * MIN_SCALE if scale.dtype == tf.float32 else 0)
+    history = steps.take(iter(golden_batches(golden)), 12)
+    assert len(history["loss"]) == len(overflows) + 1
+    assert np.isnan(history["loss"][-1])
+    if dtype:
+        assert history["overflow_steps"].tolist() == [*overflows, 0]
+    assert steps.step.numpy() == len(overflows) + 1
 
 
 def seeds(steps, part):
@@ -108,7 +106,7 @@ def test_every_layer_and_every_part_of_a_step_drops_out_by_itself(model_dir, gol
     assert len(drawn) == 5 * 2 * (1 + 3 * 3)  # the embeddings' dropout, and three in each of three layers
     assert len(set(drawn)) == len(drawn)
     assert seeds(steps, 3) == seeds(steps, 3)
-    _, other = make_steps(model_dir, golden, dropout=0.1, seed=2)
+    _, other = make_steps(model_dir, golden, dropout=0.1, random_seed=2)
     assert not set(seeds(other, 1)) & set(seeds(steps, 1))
 
 
@@ -118,7 +116,7 @@ def test_dropout_changes_from_step_to_step_and_repeats_with_the_seed(model_dir, 
 
     def losses(seed):
         # A learning rate of 0: the weights are constant, so that only dropout can change the loss.
-        _, steps = make_steps(model_dir, {**golden, "learning_rate": 0.0}, dropout=0.1, seed=seed)
+        _, steps = make_steps(model_dir, {**golden, "learning_rate": 0.0}, dropout=0.1, random_seed=seed)
         return steps.take(iter(first_batch), 3)["loss"].tolist()
 
     first, again, other = losses(1), losses(1), losses(2)
@@ -172,13 +170,69 @@ def test_parts_of_a_batch_give_its_gradient(model_dir, golden):
 
 
 @pytest.mark.slow
-@pytest.mark.endurance
-def test_parts_of_a_model_whose_sums_are_large():
-    """TensorFlow's graph optimizer rewrites large sums, which once failed inside two loops."""
-    config = BertConfig(30522, hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024)
-    task = PretrainingTask(config, max_seq_length=128, max_predictions_per_seq=20, eval_batch_size=8)
-    plan = TrainingPlan(train_batch_size=32, num_train_steps=10, gradient_accumulation_steps=4)
-    steps = TrainingSteps(task, task.build_model(), tf.distribute.get_strategy(), plan)
-    batch = {field.name: np.ones([32, *field.shape], field.dtype) for field in task.schema.fields}
-    iterator = iter(tf.data.Dataset.from_tensors(batch).repeat())
-    assert [len(steps.take(iterator, count)["loss"]) for count in (1, 2)] == [1, 2]
+@pytest.mark.parametrize(("dtype", "num_parts"), [("mixed_bfloat16", 1), ("mixed_float16", 3)])
+def test_steps_stay_near_the_reference(model_dir, golden, dtype, num_parts):
+    model, steps = make_steps(model_dir, golden, dtype=dtype, num_parts=num_parts)
+    history = steps.take(iter(golden_batches(golden)), 5)
+    np.testing.assert_allclose(history["loss"], golden["loss"][:5], rtol=5e-3)
+    np.testing.assert_allclose(history["gradient_norm"][0], golden["grad_global_norm"][0], rtol=2e-2)
+    assert model.compute_dtype == dtype.removeprefix("mixed_")
+    assert {variable.dtype for variable in [*model.trainable_variables, *steps.slots.values()]} == {"float32"}
+    assert set(steps.loss_scale_state) == (
+        {"loss_scale/scale", "loss_scale/good_steps"} if dtype == "mixed_float16" else set()
+    )
+
+
+@pytest.mark.slow
+def test_a_step_that_overflows_changes_only_the_scale_and_the_count(model_dir, golden, two_devices):
+    model, steps = make_steps(
+        model_dir, {**golden, "num_train_steps": 1000}, dtype="mixed_float16", strategy=two_devices
+    )
+    scale = steps.loss_scale_state["loss_scale/scale"]
+    too_large = 2.0**30
+    scale.assign(too_large)
+    variables = [*model.trainable_variables, *steps.slots.values()]
+    before = [np.array(variable) for variable in variables]
+    iterator = iter(two_devices.experimental_distribute_dataset(golden_batches(golden).take(1).repeat()))
+    history = steps.take(iterator, 2)
+    assert history["overflow_steps"].tolist() == [1, 1]
+    assert history["loss_scale"].tolist() == [too_large, too_large / 2]
+    assert scale.numpy() == too_large / 4
+    assert steps.step.numpy() == 2  # their batches are consumed
+    for variable, value in zip(variables, before, strict=True):
+        np.testing.assert_array_equal(variable, value)
+    while scale.numpy() > INITIAL_SCALE:
+        history = steps.take(iterator, 1)
+        if not history["overflow_steps"][0]:
+            break
+    assert not history["overflow_steps"][0]
+    assert history["gradient_norm"][0] == pytest.approx(golden["grad_global_norm"][0], rel=2e-2)
+    for variable, value in zip(model.trainable_variables, before, strict=False):
+        assert np.any(np.array(variable) != value) or variable.path.endswith("key/bias"), variable.path
+
+
+def test_the_scale_doubles_after_many_good_steps():
+    loss_scale = LossScale()
+    loss_scale.state["loss_scale/good_steps"].assign(STEPS_TO_DOUBLE - 2)
+    found = []
+    for is_finite in (True, True, True, False, True):
+        loss_scale.update(tf.constant(is_finite))
+        found.append((loss_scale.scale.numpy() / INITIAL_SCALE, loss_scale.state["loss_scale/good_steps"].numpy()))
+    assert found == [(1, STEPS_TO_DOUBLE - 1), (2, 0), (2, 1), (1, 0), (1, 1)]
+
+
+def test_a_checkpoint_of_one_precision_goes_with_another(model_dir, golden, tmp_path):
+    model, steps = make_steps(model_dir, golden, dtype="mixed_float16")
+    steps.loss_scale_state["loss_scale/scale"].assign(64.0)
+    weights = {variable.path: variable for variable in model.weights}
+    path = CheckpointFolder(str(tmp_path), keep_max=1).save(1, {**weights, **steps.slots, **steps.loss_scale_state})
+    other, other_steps = make_steps(model_dir, golden)
+    for variable in other.trainable_variables:
+        variable.assign(keras.ops.zeros_like(variable))
+    load(CheckpointReader(path), other.weights, other_steps.slots)
+    load(CheckpointReader(path), other_steps.loss_scale_state, required=lambda name: False)
+    for variable in other.trainable_variables:
+        np.testing.assert_array_equal(variable, weights[variable.path])
+    _, third = make_steps(model_dir, golden, dtype="mixed_float16")
+    load(CheckpointReader(path), third.loss_scale_state, required=lambda name: False)
+    assert third.loss_scale_state["loss_scale/scale"].numpy() == 64.0

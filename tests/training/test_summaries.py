@@ -5,7 +5,6 @@ import time
 
 import pytest
 import tensorflow as tf
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, struct_pb2
 
 from official_bert.training.monitoring import ScalarLog, parse_line, write_results
 
@@ -56,41 +55,13 @@ def test_an_evaluation_made_again_replaces_the_first(tmp_path):
     assert lines(tmp_path) == [{"split": "train", "step": 10, "loss": 1.0}, {"split": "eval", "step": 10, "loss": 3.0}]
 
 
-@pytest.fixture(scope="module")
-def plugin_data():
-    """Return the messages of TensorBoard's plugin_data.proto that start a session."""
-    file = descriptor_pb2.FileDescriptorProto(name="plugin_data.proto", package="hparams", syntax="proto3")
-    file.dependency.append(struct_pb2.DESCRIPTOR.name)
-    session = file.message_type.add(name="SessionStartInfo")
-    kinds = descriptor_pb2.FieldDescriptorProto
-    entry = session.nested_type.add(name="HparamsEntry", options={"map_entry": True})
-    entry.field.add(name="key", number=1, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
-    value = ".google.protobuf.Value"
-    entry.field.add(name="value", number=2, type=kinds.TYPE_MESSAGE, type_name=value, label=kinds.LABEL_OPTIONAL)
-    entry_name = ".hparams.SessionStartInfo.HparamsEntry"
-    session.field.add(
-        name="hparams", number=1, type=kinds.TYPE_MESSAGE, type_name=entry_name, label=kinds.LABEL_REPEATED
-    )
-    session.field.add(name="start_time_secs", number=5, type=kinds.TYPE_DOUBLE, label=kinds.LABEL_OPTIONAL)
-    data = file.message_type.add(name="HParamsPluginData")
-    data.field.add(
-        name="session_start_info",
-        number=3,
-        type=kinds.TYPE_MESSAGE,
-        type_name=".hparams.SessionStartInfo",
-        label=kinds.LABEL_OPTIONAL,
-    )
-    pool = descriptor_pool.Default()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("hparams.HParamsPluginData"))
-
-
 def events(folder):
     (path,) = folder.glob("events*")
     return [event for event in tf.compat.v1.train.summary_iterator(str(path)) if event.summary.value]
 
 
-def test_the_events_of_training_begin_with_the_settings(tmp_path, plugin_data):
+def test_the_events_of_training_begin_with_the_settings(tmp_path):
+    plugin = pytest.importorskip("tensorboard.plugins.hparams.plugin_data_pb2", reason="tensorboard is not installed")
     flags = {"learning_rate": 5e-5, "train_batch_size": 32, "use_xla": False, "optimizer": "adam", "tpu_name": None}
     (tmp_path / "run_config.json").write_text(json.dumps({"flags": {**flags, "output_dir": str(tmp_path)}}))
     log = ScalarLog(str(tmp_path))
@@ -101,7 +72,7 @@ def test_the_events_of_training_begin_with_the_settings(tmp_path, plugin_data):
     (value,) = first.summary.value
     assert (first.step, value.tag) == (0, "_hparams_/session_start_info")
     assert value.metadata.plugin_data.plugin_name == "hparams"
-    found = plugin_data.FromString(value.metadata.plugin_data.content)
+    found = plugin.HParamsPluginData.FromString(value.metadata.plugin_data.content)
     settings = {
         name: getattr(value, value.WhichOneof("kind")) for name, value in found.session_start_info.hparams.items()
     }

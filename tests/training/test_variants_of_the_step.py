@@ -1,16 +1,24 @@
-"""Options that save time or memory do not change results: no padding, recomputed layers, XLA."""
+"""Steps that save time or memory: without padding, with recomputed layers, XLA, or training a part of the weights."""
+
+import functools
+import re
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.modeling.encoder_options import PLAIN, UNPADDED, EncoderOptions
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.commands import run_classifier, run_pretraining
+from official_bert.modeling.encoder_options import PLAIN, UNPADDED, EncoderOptions, LoraSettings
 from official_bert.support.errors import UserError
+from official_bert.tasks.classification.options import ClassifierConfig
+from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tasks.question_answering.task import QuestionAnsweringTask
 from official_bert.training.loop import Trainer
 from official_bert.training.step import TrainingSteps
 from official_bert.training.task import TrainingPlan
+from tests.conftest import assert_refused, prints_error
 from tests.training.task_batches import TASKS, batch_of
 
 # Tasks and heads whose graphs together contain everything in the other graphs.
@@ -79,24 +87,6 @@ def test_recomputed_layers_change_neither_losses_nor_gradients(name, options):
         np.testing.assert_allclose(found[path], value, atol=1e-6 * max(np.abs(value).max(), 1.0), err_msg=path)
 
 
-@pytest.mark.slow
-@pytest.mark.endurance
-def test_recomputed_layers_and_parts_of_a_batch_go_together(two_devices):
-    batch = batch_of("pretraining")
-    trajectories = []
-    for recompute_layers in (False, True):
-        keras.utils.set_random_seed(1)
-        task = TASKS["pretraining"](EncoderOptions(recompute_layers=recompute_layers))
-        with two_devices.scope():
-            model = task.build_model()
-        plan = TrainingPlan(train_batch_size=4, num_train_steps=100, learning_rate=1e-2, gradient_accumulation_steps=2)
-        steps = TrainingSteps(task, model, two_devices, plan)
-        dataset = tf.data.Dataset.from_tensor_slices(batch).batch(4).repeat()
-        trajectories.append(steps.take(iter(two_devices.experimental_distribute_dataset(dataset)), 3)["loss"])
-    np.testing.assert_allclose(*trajectories, rtol=1e-5)
-    assert trajectories[0][2] < trajectories[0][0]
-
-
 # A stand-in for a TPU, which compiles everything for fixed shapes: the same compiler on the CPU.
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -132,3 +122,133 @@ def test_xla_compiles_for_one_device(two_devices):
     task = TASKS["classification"](PLAIN)
     with pytest.raises(UserError, match="use_xla compiles for one device alone"):
         Trainer(task, two_devices, seed=1, use_xla=True)
+
+
+# Selected weights, as an expression for their paths; the models have two layers.
+SELECTIONS = {
+    "last:1": ({"num_trained_layers": 1}, r"^(?!bert/)|^bert/(encoder/layer_1|pooler)/"),
+    "last:2": ({"num_trained_layers": 2}, r"^(?!bert/)|^bert/(encoder|pooler)/"),
+    "bias": ({"train_only": "bias"}, r"^(?!bert/)|/(bias|beta)$"),
+    "bias of last:1": (
+        {"num_trained_layers": 1, "train_only": "bias"},
+        r"^(?!bert/)|^bert/(encoder/layer_1|pooler)/.*/(bias|beta)$",
+    ),
+}
+
+
+def gradients_of(task_name, options=PLAIN, **selection):
+    """Return the gradients of all trained weights in the first step, and the steps."""
+    keras.utils.set_random_seed(1)
+    task = TASKS[task_name](options)
+    model = task.build_model()
+    plan = TrainingPlan(train_batch_size=4, num_train_steps=2, **selection)
+    steps = TrainingSteps(task, model, tf.distribute.get_strategy(), plan)
+    gradients, _ = steps._gradients(batch_of(task_name), tf.constant(1, tf.int64))
+    paths = [variable.path for variable in model.trainable_variables]
+    return {path: tf.convert_to_tensor(value) for path, value in zip(paths, gradients, strict=True)}, steps
+
+
+@functools.cache
+def all_gradients(task_name):
+    return gradients_of(task_name)[0]
+
+
+@pytest.mark.parametrize(
+    ("task_name", "options", "name"),
+    [
+        ("classification", PLAIN, "bias of last:1"),
+        *(pytest.param("classification", PLAIN, name, marks=pytest.mark.slow) for name in list(SELECTIONS)[:-1]),
+        pytest.param("pretraining", EncoderOptions(recompute_layers=True), "last:1", marks=pytest.mark.slow),
+        pytest.param("pretraining", EncoderOptions(recompute_layers=True), "bias", marks=pytest.mark.slow),
+    ],
+)
+def test_only_the_selected_weights_have_gradients_and_slots(task_name, options, name):
+    everything, (selection, expression) = all_gradients(task_name), SELECTIONS[name]
+    gradients, steps = gradients_of(task_name, options, **selection)
+    expected = [path for path in everything if re.search(expression, path)]
+    assert list(gradients) == expected
+    assert 0 < len(expected) < len(everything)
+    assert {name.rsplit("/", 1)[0] for name in steps.slots} == set(expected)
+    for path, gradient in gradients.items():
+        np.testing.assert_allclose(gradient, everything[path], atol=1e-6, err_msg=path)
+
+
+@pytest.mark.slow
+def test_updates_have_the_same_gradients_when_layers_are_recomputed():
+    settings = LoraSettings(2, 6.0, ("value", "dense"))
+    plain, steps = gradients_of("pretraining", EncoderOptions(lora=settings))
+    recomputed, _ = gradients_of("pretraining", EncoderOptions(lora=settings, recompute_layers=True))
+    assert sum("/lora_kernel_" in path for path in plain) == 2 * 4 * 2  # layers, places and factors
+    assert all("/lora_kernel_" in path or path.startswith(("cls/", "bert/pooler/")) for path in plain)
+    assert {name.rsplit("/", 1)[0] for name in steps.slots} == set(plain)
+    assert list(recomputed) == list(plain)
+    for path, gradient in recomputed.items():
+        np.testing.assert_allclose(gradient, plain[path], atol=1e-6, err_msg=path)
+    assert np.any(plain["bert/encoder/layer_0/output/dense/lora_kernel_b"])
+
+
+def test_the_encoder_must_have_that_many_layers():
+    with pytest.raises(UserError, match="train_layers=last:3: the model has only 2 layers"):
+        gradients_of("classification", num_trained_layers=3)
+
+
+@pytest.fixture
+def flags(files_of_model, tmp_path):
+    rows = "".join(f"the {word} town\t{number % 2}\n" for number, word in enumerate(["empty", "bright"] * 8))
+    (tmp_path / "train.tsv").write_text("sentence\tlabel\n" + rows)
+    return {
+        **files_of_model, "task_name": "sst-2", "data_dir": str(tmp_path), "output_dir": str(tmp_path / "out"),
+        "do_train": True, "max_seq_length": 16, "train_batch_size": 8,
+    }  # fmt: skip
+
+
+def test_mistakes_are_one_message(flags):
+    for changes, message in (
+        ({"train_layers": "4"}, "--train_layers=4: write last:N, as in last:4"),
+        ({"train_layers": "last:0"}, "--train_layers=last:0: write last:N"),
+        ({"train_only": "kernel"}, "--train_only=kernel: must be one of bias"),
+        ({"train_only": "bias", "init_checkpoint": None}, "--train_only needs --init_checkpoint"),
+        ({"train_layers": "last:1", "trainable_encoder": False}, "--train_layers cannot be used with --notrainable"),
+    ):
+        assert_refused(run_classifier.run, ClassifierConfig, {**flags, **changes}, message)
+
+
+@pytest.mark.slow
+def test_frozen_weights_stay_and_a_run_resumes_with_the_same_selection(flags, tmp_path):
+    flags |= {"train_layers": "last:1", "train_only": "bias", "learning_rate": 1e-2, "lr_schedule": "constant"}
+    flags["warmup_proportion"] = 0.0
+    run_classifier.run(ClassifierConfig(**flags, num_train_epochs=2.0))
+    whole, released = (CheckpointReader(path) for path in (f"{tmp_path}/out/model.ckpt-4", flags["init_checkpoint"]))
+    encoder = [
+        name for name in released.shapes if name.startswith("bert/") and not name.endswith(("/adam_m", "/adam_v"))
+    ]
+    changed = {name for name in encoder if not np.array_equal(whole.read(name), released.read(name))}
+    expected = re.compile(r"^bert/(encoder/layer_2|pooler)/.*/(bias|beta)$")
+    assert changed == {name for name in encoder if expected.search(name)}
+    slots = {name.removesuffix("/adam_m") for name in whole.shapes if name.endswith("/adam_m")}
+    assert slots == {*changed, "output_weights", "output_bias"}
+
+    flags |= {"output_dir": str(tmp_path / "again")}
+    run_classifier.run(ClassifierConfig(**flags, num_train_epochs=1.0))
+    flags["num_train_epochs"] = 2.0
+    for changes in ({"train_layers": "last:2"}, {"train_only": None}, {"train_layers": None}):
+        with prints_error("its checkpoint holds optimizer slots of the weights trained then", ClassifierConfig):
+            run_classifier.run(ClassifierConfig(**{**flags, **changes}))
+    run_classifier.run(ClassifierConfig(**flags))
+    resumed = CheckpointReader(f"{tmp_path}/again/model.ckpt-4")
+    for name in whole.shapes:
+        assert np.array_equal(whole.read(name), resumed.read(name)), name
+
+
+@pytest.mark.slow
+def test_pretraining_continues_with_the_last_layers_alone(files_of_model, records_file, tmp_path):
+    config = PretrainingConfig(
+        **files_of_model, input_file=records_file, output_dir=str(tmp_path), do_train=True, max_seq_length=64,
+        max_predictions_per_seq=10, train_batch_size=4, num_train_steps=2, num_warmup_steps=0, train_layers="last:1",
+    )  # fmt: skip
+    run_pretraining.run(config)
+    after, before = (CheckpointReader(path) for path in (f"{tmp_path}/model.ckpt-2", files_of_model["init_checkpoint"]))
+    changed = {name for name in before.shapes if not np.array_equal(before.read(name), after.read(name))}
+    assert changed == {
+        name for name in before.shapes if name.startswith(("bert/encoder/layer_2/", "bert/pooler/", "cls/"))
+    }

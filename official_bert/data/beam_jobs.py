@@ -72,19 +72,17 @@ class WriteShards(beam.PTransform):
             (items, every_shard)
             | "add empty shards" >> beam.Flatten()
             | "gather the shards" >> beam.GroupByKey()
-            | "write the shards" >> beam.ParDo(_WriteShard(self._paths, self._write))
+            | "write the shards" >> beam.Map(_write_shard, self._paths, self._write)
         )
 
 
-class _WriteShard(beam.DoFn):
-    def __init__(self, paths: Sequence[str], write: Callable[[str, Iterable[Any]], None]):
-        self._paths, self._write = paths, write
-
-    def process(self, shard: tuple[int, Iterable[Items]]) -> Iterator[str]:
-        number, parts = shard
-        items = sorted((item for part in parts for item in part), key=lambda item: item[0])
-        self._write(self._paths[number], (content for _, content in items))
-        yield self._paths[number]
+def _write_shard(
+    shard: tuple[int, Iterable[Items]], paths: Sequence[str], write: Callable[[str, Iterable[Any]], None]
+) -> str:
+    number, parts = shard
+    items = sorted((item for part in parts for item in part), key=lambda item: item[0])
+    write(paths[number], (content for _, content in items))
+    return paths[number]
 
 
 def shard_paths(path: str, num_shards: int) -> list[str]:
@@ -132,7 +130,8 @@ def remove_earlier(outputs: Sequence[str]) -> None:
 
 
 def run_job(steps: beam.PTransform, options: PipelineOptions) -> collections.Counter[str]:
-    is_local = _is_local(options)
+    runner = options.view_as(StandardOptions).runner
+    is_local = runner is None or runner.lower() in _LOCAL_RUNNERS
     try:
         pipeline = beam.Pipeline(runner=_local_runner(options) if is_local else None, options=options)
     except (ValueError, ImportError) as error:  # unknown runner, or its packages are not installed
@@ -159,12 +158,10 @@ def run_job(steps: beam.PTransform, options: PipelineOptions) -> collections.Cou
             raise UserError(message or f"the job failed: {_last_line(str(error))}; {advice}") from error
     if state != beam.runners.runner.PipelineState.DONE:
         raise UserError(f"the job ended in the state {state}; see the logs of the runner")
-    return _counted(result)
-
-
-def _is_local(options: PipelineOptions) -> bool:
-    runner = options.view_as(StandardOptions).runner
-    return runner is None or runner.lower() in _LOCAL_RUNNERS
+    found = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(_NAMESPACE))
+    # Runners report committed or attempted values, or both; 0 may mean neither, and zero counters may be missing.
+    values = {metric.key.metric.name: metric.committed or metric.attempted or 0 for metric in found["counters"]}
+    return collections.Counter(values)
 
 
 def _local_runner(options: PipelineOptions) -> FnApiRunner:
@@ -247,10 +244,3 @@ def _quiet_beam() -> Iterator[None]:
         logger.setLevel(level)
         root.removeFilter(is_other)
         threading.excepthook = show
-
-
-def _counted(result: beam.runners.runner.PipelineResult) -> collections.Counter[str]:
-    found = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(_NAMESPACE))
-    # Runners report committed or attempted values, or both; 0 may mean neither, and zero counters may be missing.
-    values = {metric.key.metric.name: metric.committed or metric.attempted or 0 for metric in found["counters"]}
-    return collections.Counter(values)

@@ -8,7 +8,6 @@ import abc
 import contextlib
 import gzip
 import itertools
-import mmap
 import os
 import struct
 import tempfile
@@ -119,13 +118,6 @@ class DamagedRecordError(UserError):
 
 def empty(path: str) -> UserError:
     return UserError(f"{path} is empty; was it written completely?")
-
-
-def length_on_disk(data: Any, position: int) -> int:
-    """Return the on-disk size of the record at a position, from its length field; 0 if truncated."""
-    if position + _HEADER.size > len(data):
-        return 0
-    return _LENGTH.unpack_from(data, position)[0] + FRAME_BYTES
 
 
 def _read_record(read: Callable[[int], bytes]) -> bytes | None:
@@ -341,12 +333,13 @@ def count_records(path: str) -> int:
     if total == 0:
         raise empty(path)
     num_records = position = 0
-    with open(path, "rb") as source, mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with open(path, "rb") as source:
         while position < total:
-            length = length_on_disk(data, position)
-            position += length
-            if not length or position > total:
+            header = source.read(_HEADER.size)
+            position += FRAME_BYTES + (_LENGTH.unpack_from(header)[0] if len(header) == _HEADER.size else total)
+            if position > total:
                 raise DamagedRecordError(path, num_records)
+            source.seek(position)
             num_records += 1
     return num_records
 

@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from absl import logging
@@ -53,7 +53,8 @@ class Keys(NamedTuple):
         if self.label is not None:
             cells.append(_json_label(values[self.label], self.label_delimiter))
         if self.optional is not None:
-            cells.append(_optional_cell(values.get(self.optional)))
+            value = values.get(self.optional, "")  # such as an id
+            cells.append(value if isinstance(value, str) else "" if value is None else json.dumps(value, default=str))
         return cells
 
     def cells_of_json(self, line: str) -> list[str]:
@@ -121,9 +122,9 @@ def check_table(path: str, table_format: str | None, keys: Keys) -> None:
 
 def read_table(path: str, table_format: str, keys: Keys) -> Iterator[Row]:
     """Read a table: all columns, with the header as the first row; for `KEYED_FORMATS`, only the columns in `keys`."""
-    if table_format in KEYED_FORMATS:
-        return {"jsonl": read_jsonl, "parquet": read_parquet}[table_format](path, keys)
-    return {"tsv": read_tsv, "csv": read_csv}[table_format](path)
+    keyed = {"jsonl": read_jsonl, "parquet": read_parquet}
+    plain = {"tsv": read_tsv, "csv": read_csv}
+    return keyed[table_format](path, keys) if table_format in keyed else plain[table_format](path)
 
 
 def read_objects(
@@ -249,12 +250,7 @@ def read_csv(path: str) -> Iterator[Row]:
 
 def read_jsonl(path: str, keys: Keys) -> Iterator[Row]:
     for number, line in enumerate(_lines(path)):
-        cells, mistake = [], None
-        try:
-            cells = keys.cells_of_json(line)
-        except UserError as error:
-            mistake = str(error)
-        yield Row(number, f"{path}, line {number + 1}", cells, mistake)
+        yield _row(number, f"{path}, line {number + 1}", keys.cells_of_json, line)
 
 
 def read_parquet(path: str, keys: Keys) -> Iterator[Row]:
@@ -262,12 +258,14 @@ def read_parquet(path: str, keys: Keys) -> Iterator[Row]:
         table.check_columns(keys.texts, keys.label)
         names = keys.required + [keys.optional] * (table.column_names.count(keys.optional) == 1)
         for number, values in table.rows(names):
-            cells, mistake = [], None
-            try:
-                cells = keys.cells(dict(zip(names, values, strict=True)))
-            except UserError as error:
-                mistake = str(error)
-            yield Row(number, f"{path}, row {number}", cells, mistake)
+            yield _row(number, f"{path}, row {number}", keys.cells, dict(zip(names, values, strict=True)))
+
+
+def _row(number: int, where: str, cells_of: Callable[[Any], list[str]], values: Any) -> Row:
+    try:
+        return Row(number, where, cells_of(values))
+    except UserError as error:
+        return Row(number, where, [], str(error))
 
 
 def read_review_folders(path: str) -> Iterator[Row]:
@@ -306,12 +304,6 @@ def _lines(path: str) -> Iterator[str]:
     """Yield the lines of a text file, without the byte-order mark."""
     for number, line in enumerate(text_files.LineReader(path)):
         yield line if number else line.removeprefix("\ufeff")
-
-
-def _optional_cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _json_label(label: Any, delimiter: str | None) -> str:
@@ -355,7 +347,7 @@ class ParquetReader:
         import pyarrow as pa
 
         schema = self._file.schema_arrow
-        for name in [*text_columns, *([] if label_column is None else [label_column])]:
+        for name in text_columns if label_column is None else [*text_columns, label_column]:
             count = schema.names.count(name)
             if not count:
                 raise UserError(f"{self.path}: no column {name!r}; the columns are {format_names(schema.names)}")

@@ -6,7 +6,7 @@ import numbers
 import os
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from typing_extensions import Self
@@ -19,6 +19,9 @@ from official_bert.support.errors import UserError
 from official_bert.tokenization.sequences import JoinedSequence, Specials, truncate_and_join
 from official_bert.tokenization.tokenizer_files import check_casing, find_settings, find_vocabulary, kind_of_file
 from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabulary
+
+if TYPE_CHECKING:
+    from official_bert.options.groups import TokenizerOptions
 
 Text = str | bytes
 TextOrPair = Text | tuple[Text, Text | None]
@@ -161,10 +164,8 @@ class Tokenizer(abc.ABC):
           do_lower_case: whether to lowercase text and strip accents; None for the value in the folder's
             `tokenizer_config.json`, else `run_config.json`, else by the vocabulary, which is cased if it has capital
             letters. The source is logged.
-          strip_accents: whether lowercasing strips accents; None for the value in these files, else true.
-          basic_tokenize: whether to clean and split text; None for the value in these files, else true.
-          tokenize_chinese_chars: whether each CJK character is a word; None likewise.
-          strip_accents_only: whether to strip accents without lowercasing; None for these files' value, else false.
+          strip_accents, basic_tokenize, tokenize_chinese_chars, strip_accents_only: see `FullTokenizer`; None for the
+            values in these files, else the defaults.
 
         Raises:
           UserError: the folder or its vocabulary is missing or damaged, text would be lowercased for a cased
@@ -384,16 +385,8 @@ class Tokenizer(abc.ABC):
         return self.vocabulary.joined(tokens)
 
 
-class TokenizerFlags(Protocol):
-    """Flags that select a tokenizer; one of the two files is None."""
-
-    vocab_file: str | None
-    spm_model_file: str | None
-    text_settings: TextSettings
-
-
-def read_vocabulary(flags: TokenizerFlags) -> Vocabulary:
-    kind, path = _named(flags)
+def read_vocabulary(flags: "TokenizerOptions") -> Vocabulary:
+    kind, path = _kind_and_file(flags)
     return kind.vocabulary_class.from_file(path)
 
 
@@ -402,15 +395,14 @@ def read_vocabulary_file(path: str) -> Vocabulary:
     return kind_of_file(path).vocabulary_class.from_file(path)
 
 
-def read_tokenizer(flags: TokenizerFlags) -> Tokenizer:
-    kind, path = _named(flags)
+def read_tokenizer(flags: "TokenizerOptions") -> Tokenizer:
+    kind, path = _kind_and_file(flags)
     return kind.with_settings(path, flags.text_settings)
 
 
-def _named(flags: TokenizerFlags) -> tuple[type[Tokenizer], str]:
-    """Return the tokenizer class for the vocabulary given by flags, and the vocabulary's file."""
-    given = {flag: getattr(flags, flag) for flag in ("vocab_file", "spm_model_file")}
-    flag, path = next((flag, path) for flag, path in given.items() if path is not None)
+def _kind_and_file(flags: "TokenizerOptions") -> tuple[type[Tokenizer], str]:
+    flag = "vocab_file" if flags.spm_model_file is None else "spm_model_file"
+    path = getattr(flags, flag)
     return kind_of_file(path, flag), path
 
 

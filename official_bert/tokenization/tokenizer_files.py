@@ -101,26 +101,23 @@ def tokenizer_kinds() -> dict[str, Any]:
 def kind_of_file(vocab_file: str, flag: str | None = None) -> Any:
     """Return the tokenizer class of a vocabulary file, judging by its name or content.
 
-    Args:
-      flag: the flag that gave it, `vocab_file` or `spm_model_file`, if any; a model given by its flag may have any
-        name.
+    A model given by its flag, `vocab_file` or `spm_model_file`, may have any name.
     """
     kinds = tokenizer_kinds()
     if vocab_file.endswith(".json") and files.exists(vocab_file):
         return kinds[_kind_of_json(vocab_file)]
-    named = next((kind for name, kind in kinds.items() if vocab_file.endswith(name)), None)
-    if named is not None and flag in (None, named.vocabulary_class.flag):
-        # If several kinds use this file name in a Hugging Face folder, the model's class decides.
-        theirs = [
-            kind for kind in kinds.values() if kind.vocabulary_class.their_file_name == os.path.basename(vocab_file)
-        ]
-        family = _family_beside(vocab_file) if theirs else None
-        return family if family in theirs else named
-    is_sentencepiece = vocab_file.endswith((".model", ".spm"))  # names that other programs give such a model
-    flag = flag or ("spm_model_file" if is_sentencepiece else Vocabulary.flag)
-    of_flag = [kind for kind in kinds.values() if kind.vocabulary_class.flag == flag]
-    family = _family_beside(vocab_file) if flag != Vocabulary.flag else None
-    return family if family in of_flag else of_flag[0]
+    fitting = [kind for name, kind in kinds.items() if vocab_file.endswith(name)][:1]
+    if fitting and flag in (None, fitting[0].vocabulary_class.flag):
+        name = os.path.basename(vocab_file)
+        fitting += [kind for kind in kinds.values() if kind.vocabulary_class.their_file_name == name]
+    else:
+        is_sentencepiece = vocab_file.endswith((".model", ".spm"))  # names that other programs give such a model
+        flag = flag or ("spm_model_file" if is_sentencepiece else Vocabulary.flag)
+        fitting = [kind for kind in kinds.values() if kind.vocabulary_class.flag == flag]
+        fitting = fitting[:1] if flag == Vocabulary.flag else fitting
+    # If several kinds use this file name in a Hugging Face folder, the model's class decides.
+    family = _family_beside(vocab_file) if len(fitting) > 1 else None
+    return family if family in fitting else fitting[0]
 
 
 def _kind_of_json(vocab_file: str) -> str:
@@ -128,15 +125,15 @@ def _kind_of_json(vocab_file: str) -> str:
     model = text_files.read_json(vocab_file, "tokenizer", max_bytes=text_files.MAX_VOCAB_BYTES).get("model", {})
     if isinstance(model, int):  # a token of a vocab.json
         return BPE_FILE
-    kind = (
-        type_of(model) or (UNIGRAM if isinstance(model.get("vocab"), list) else BPE) if isinstance(model, dict) else ""
-    )
+    if not isinstance(model, dict):
+        return Vocabulary.file_name
+    kind = type_of(model) or (UNIGRAM if isinstance(model.get("vocab"), list) else BPE)
     if kind == UNIGRAM:
         unigram, kinds = read_unigram(vocab_file), [kind.vocabulary_class for kind in tokenizer_kinds().values()]
-        fitting = [kind for kind in kinds if kind.flag == "spm_model_file" and unigram.is_of(kind)]
-        if not fitting:
+        fitting = (kind.file_name for kind in kinds if kind.flag == "spm_model_file" and unigram.is_of(kind))
+        if (file_name := next(fitting, None)) is None:
             raise not_supported(vocab_file)
-        return fitting[0].file_name
+        return file_name
     return BPE_FILE if kind == BPE else Vocabulary.file_name
 
 
@@ -285,19 +282,19 @@ def _settings_of_json(folder: str) -> dict[str, bool]:
     path, values = os.path.join(folder, TOKENIZER_FILE), read_wordpiece_json(folder)
     if values is None or type_of(values["model"]) != WORDPIECE or not {"normalizer", "pre_tokenizer"} & values.keys():
         return {}
-    normalizers, splits = steps_of(values, "normalizer", path), steps_of(values, "pre_tokenizer", path)
-    split = [step for _, step in splits]
-    if not normalizers and split in _SPLITS_AT_WHITE_SPACE:
+    normalizers, splits = (
+        [step for _, step in steps_of(values, part, path)] for part in ("normalizer", "pre_tokenizer")
+    )
+    if not normalizers and splits in _SPLITS_AT_WHITE_SPACE:
         return {"do_lower_case": False, "basic_tokenize": False}
-    steps = {"pre_tokenizer": split, "normalizer": [step for _, step in normalizers]}
-    part = "normalizer" if split in _SPLITS_AT_PUNCTUATION else "pre_tokenizer"
-    kinds = [str(step.get("type"))[:40] for step in steps[part]]
+    part, steps = ("normalizer", normalizers) if splits in _SPLITS_AT_PUNCTUATION else ("pre_tokenizer", splits)
+    kinds = [str(step.get("type"))[:40] for step in steps]
     if part == "pre_tokenizer" or kinds != ["BertNormalizer"]:
         raise UserError(
             f"{path}: the {part} is {' and '.join(kinds) or 'null'}, which is not supported here; a WordPiece model "
             "needs BertNormalizer with BertPreTokenizer, or WhitespaceSplit without a normalizer"
         )
-    ((place, normalizer),) = normalizers
+    ((place, normalizer),) = steps_of(values, "normalizer", path)
     flags = ("handle_chinese_chars", "lowercase")
     known = {"type": None, "clean_text": (True,), "strip_accents": (True, False, None)}
     check_declared(normalizer, known | dict.fromkeys(flags, (True, False)), path, place)

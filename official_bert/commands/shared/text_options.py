@@ -96,6 +96,11 @@ class TextFileOptions(Options):
     )
     has_header: bool = option(True, "With --text_column: the first row of TSV and CSV names the columns.")
 
+    def __post_init__(self):
+        super().__post_init__()
+        if self.text_column is None:
+            self.refuse("text_b_column", "input_format", "has_header", because="needs --text_column")
+
     @property
     def source(self) -> "TextSource":
         from official_bert.data.text_inputs import TextSource

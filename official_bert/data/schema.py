@@ -16,22 +16,16 @@ import numpy as np
 from official_bert.support.errors import UserError
 
 
-def _varint(number: int) -> bytes:
-    if number < 0:
-        number += 1 << 64  # two's complement, as protocol buffers write a negative int64
-    parts = []  # seven bits each; the eighth marks continuation
-    while number > 0x7F:
-        parts.append(number & 0x7F | 0x80)
-        number >>= 7
-    parts.append(number)
-    return bytes(parts)
-
-
 class _VarintTable(dict):
     """Cache of varints; wordpiece ids repeat often."""
 
     def __missing__(self, number: int) -> bytes:
-        encoded = self[number] = _varint(number)
+        rest = number + (1 << 64) if number < 0 else number  # two's complement, as in protocol buffers
+        parts = []  # seven bits each; the eighth marks continuation
+        while rest > 0x7F:
+            parts.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        encoded = self[number] = bytes([*parts, rest])
         return encoded
 
 
@@ -256,15 +250,10 @@ class _EntryPrefixes(dict):
         self._name, self._dtype = name, dtype
 
     def __missing__(self, num_bytes: int) -> bytes:
-        entry = _feature_entry(self._name, self._dtype, bytes(num_bytes))
+        feature = delimited(b"\x12" if self._dtype == "float32" else b"\x1a", delimited(b"\x0a", bytes(num_bytes)))
+        entry = delimited(b"\x0a", delimited(b"\x0a", self._name.encode()) + delimited(b"\x12", feature))
         prefix = self[num_bytes] = entry[: len(entry) - num_bytes]
         return prefix
 
     def __reduce__(self) -> tuple:
         return _EntryPrefixes, (self._name, self._dtype)
-
-
-def _feature_entry(name: str, dtype: str, values: bytes) -> bytes:
-    kind = b"\x12" if dtype == "float32" else b"\x1a"
-    feature = delimited(kind, delimited(b"\x0a", values))
-    return delimited(b"\x0a", delimited(b"\x0a", name.encode()) + delimited(b"\x12", feature))

@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib
-import importlib.metadata
 import importlib.util
 import logging
 import re

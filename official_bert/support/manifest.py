@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypedDict
 
 from absl import logging
@@ -40,7 +40,10 @@ def _listed(path: str, is_input: Callable[[str], bool] | None) -> list[str]:
         raise UserError(f"{_LIST_SIGN}{path} is a folder, not a list of files; leave out the {_LIST_SIGN}")
     files.check_regular(path)  # a pipe cannot be read twice
     found = []
-    for where, name in _entries(path):
+    for number, line in enumerate(LineReader(path), start=1):
+        name, where = line.removeprefix("\ufeff").strip(), f"{path}, line {number}"
+        if not name:
+            continue
         if name.startswith(_LIST_SIGN):
             raise UserError(f"{where}: {name!r} is a list within a list; use only files, globs and folders")
         try:
@@ -50,12 +53,6 @@ def _listed(path: str, is_input: Callable[[str], bool] | None) -> list[str]:
     if not found:
         raise UserError(f"the file list {path} is empty; write one path, glob or folder per line")
     return found
-
-
-def _entries(path: str) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(LineReader(path), start=1):
-        if name := line.removeprefix("\ufeff").strip():
-            yield f"{path}, line {number}", name
 
 
 def _found(name: str, given: str | None, is_input: Callable[[str], bool] | None) -> list[str]:

@@ -156,7 +156,8 @@ def _read_command(config: SweepConfig, settings: Mapping[str, float]) -> "tuple[
 
 
 def _classifier_metric(config: "ClassifierConfig") -> str:
-    from official_bert.tasks.classification.data import CUSTOM, custom_metrics, named_dataset
+    from official_bert.tasks.classification.data import CUSTOM, named_dataset
+    from official_bert.tasks.classification.records import custom_metrics
 
     if config.task_name.lower() == CUSTOM:
         return custom_metrics(config.problem, config.ranking)[0]

@@ -7,7 +7,8 @@ import pytest
 from official_bert.data import tables
 from official_bert.data.text_inputs import TextSource
 from official_bert.support.errors import UserError
-from official_bert.tasks.classification.data import custom_dataset, named_dataset
+from official_bert.tasks.classification.data import named_dataset
+from official_bert.tasks.classification.records import custom_dataset
 from official_bert.tasks.multiple_choice import data as choices
 from official_bert.tasks.sentence_encoder import data as sentences
 
@@ -150,7 +151,7 @@ def test_a_file_that_is_not_utf8_is_refused(tmp_path, read):
 
 
 def classified(path, text, label):
-    custom_dataset(text_a_column=text, label_column=label, predict_file=path, labels=["p", "q"]).examples(None, "test")
+    custom_dataset({"test": path}, [text], label, labels=["p", "q"]).examples(None, "test")
 
 
 def chosen(path, text, label):

@@ -1,4 +1,4 @@
-"""Data sets of classification: the published ones, a row of `DATASETS` each, and those described by flags."""
+"""Data sets of classification: the layouts of their files, and a row of `DATASETS` for each published one."""
 
 import collections
 import dataclasses
@@ -12,16 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from absl import logging
 
 from official_bert.data.tables import (
-    ENDINGS,
-    KEYED_FORMATS,
-    Keys,
     Row,
     column_number,
-    format_of,
     log_header,
     read_nsmc,
     read_review_folders,
-    read_table,
     read_tsv,
     separator_hint,
     without_trailing_blank_rows,
@@ -33,6 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 ID_COLUMN = "id"
+LABEL_DELIMITER = ","  # between the labels of an example
 Column = int | str  # a 0-based number (negative: from the end), or a name in the header
 _T = TypeVar("_T")
 Problem = Literal["single_label", "multi_label", "regression"]
@@ -195,7 +191,6 @@ class Dataset:
     # "single_label", "multi_label" (any number of classes per example) or "regression"
     problem: Problem = "single_label"
     label_range: tuple[float, float] = (-math.inf, math.inf)  # minimum and maximum regression target
-    label_delimiter: str = ","  # separator between the labels of a multi-label example
     # names in `metrics.classification.METRICS`, or of `RERANKING_METRICS`, to report; the first is the primary
     # metric
     metrics: tuple[str, ...] = ("accuracy",)
@@ -282,7 +277,7 @@ class Dataset:
     def _names(self, example: TextExample) -> list[str]:
         if self.problem == "single_label":
             return [example.label]
-        return [name.strip() for name in example.label.split(self.label_delimiter) if name.strip()]
+        return [name.strip() for name in example.label.split(LABEL_DELIMITER) if name.strip()]
 
     def _number(self, example: TextExample) -> float:
         least, greatest = self.label_range
@@ -312,115 +307,10 @@ def decide(problem: Problem, probabilities: "np.ndarray", thresholds: Sequence[f
 
 
 CUSTOM = "custom"  # the task name of a custom data set
-_METRICS: Mapping[Problem, tuple[str, ...]] = {
-    "single_label": ("accuracy",),
-    "multi_label": ("micro_f1", "macro_f1"),
-    "regression": CORRELATIONS,
-}
 _INFERENCE = ("contradiction", "entailment", "neutral")  # the reference's order
 _ENTAILMENT = ("entailment", "not_entailment")
 _BINARY = ("0", "1")
-
-
-def custom_metrics(problem: Problem, is_ranking: bool) -> tuple[str, ...]:
-    """Return the names of the metrics of a custom data set, the primary one first; binary classification adds F1."""
-    if not is_ranking:
-        return _METRICS[problem]
-    from official_bert.metrics.retrieval import RERANKING_METRICS  # imports NumPy, which would slow --help down
-
-    return (*RERANKING_METRICS, *_METRICS[problem])
-
-
-def custom_dataset(
-    *,
-    text_a_column: Column,
-    text_b_column: Column | None = None,
-    label_column: Column | None = None,
-    train_file: str | None = None,
-    eval_file: str | None = None,
-    predict_file: str | None = None,
-    labels: Sequence[str] | None = None,
-    problem: Problem = "single_label",
-    label_delimiter: str = ",",
-    has_header: bool = True,
-    is_ranking: bool = False,
-) -> Dataset:
-    paths = {"train": train_file, "dev": eval_file, "test": predict_file}
-    if label_column is None and (train_file or eval_file):
-        raise UserError("training and evaluation need labels; give label_column")
-    splits = {
-        split: _custom_split(
-            path,
-            [column for column in (text_a_column, text_b_column) if column is not None],
-            None if split == "test" else label_column,
-            label_delimiter if problem == "multi_label" else None,
-            has_header,
-        )
-        for split, path in paths.items()
-        if path
-    }
-    dataset = Dataset(
-        CUSTOM,
-        splits,
-        tuple(labels or ()),
-        problem,
-        label_delimiter=label_delimiter,
-        metrics=custom_metrics(problem, is_ranking),
-    )
-    if problem == "regression":
-        return dataset
-    if labels is None:
-        if not train_file:
-            raise UserError("the labels are unknown; give labels=... or train_file")
-        # Not `dataset.examples`, which warns while reading the training texts.
-        dataset = dataset.with_labels_of(splits["train"].examples(splits["train"].find(None), "train"))
-    if len(set(dataset.labels)) < len(dataset.labels):
-        raise UserError(f"the labels {format_names(dataset.labels)} name a class twice")
-    if is_ranking and len(dataset.labels) != 2:
-        raise UserError(
-            f"ranking=True needs regression=True, or two labels of which the second is that of a relevant text; "
-            f"the labels are {format_names(dataset.labels)}"
-        )
-    if problem == "single_label" and len(dataset.labels) == 2:
-        return dataclasses.replace(dataset, metrics=(*dataset.metrics, "f1"))
-    return dataset
-
-
-def _custom_split(
-    path: str, text_columns: list[Column], label_column: Column | None, label_delimiter: str | None, has_header: bool
-) -> Split:
-    table_format = format_of(path)
-    if table_format is None:
-        raise UserError(f"{path}: the file name must end in one of {', '.join(ENDINGS)}")
-    # Do not keep a column twice.
-    id_column = None if ID_COLUMN in (*text_columns, label_column) else ID_COLUMN
-    label_key = None if label_column is None else str(label_column)
-    keys = Keys([str(column) for column in text_columns], label_key, label_delimiter, id_column)
-    read = functools.partial(read_table, table_format=table_format, keys=keys)
-    if table_format in KEYED_FORMATS:
-        label = None if label_key is None else len(keys.texts)
-        last = None if id_column is None else len(keys.required)
-        return Split((path,), *range(len(keys.texts)), label=label, read=read, has_header=False, id_column=last)
-    numbers = [_column(column, has_header) for column in text_columns]
-    return Split(
-        (path,),
-        *numbers,
-        label=None if label_column is None else _column(label_column, has_header),
-        read=read,
-        has_header=has_header,
-        is_header_counted=False,
-        id_column=id_column if has_header else None,
-        most_columns=len(numbers) if has_header else None,  # the header determines the width
-    )
-
-
-def _column(column: Column, has_header: bool) -> Column:
-    """Parse a column flag: digits are a column number."""
-    if str(column).isdecimal():
-        return int(column)
-    if isinstance(column, int) or not has_header:
-        raise UserError(f"column {column!r}: give its number, counted from 0, or with a header its name")
-    return column
+_REVIEWS = {"read": read_review_folders, "has_header": False}
 
 
 def _glue_splits(text_a: Column, text_b: Column | None = None, label: Column = "label", **layout) -> dict[str, Split]:
@@ -508,14 +398,7 @@ DATASETS = {
         Dataset(
             "imdb",
             {
-                split: Split(
-                    (split, f"aclImdb/{split}"),
-                    text_a=1,
-                    label=2,
-                    read=read_review_folders,
-                    has_header=False,
-                    guid_column=0,
-                )
+                split: Split((split, f"aclImdb/{split}"), 1, label=2, guid_column=0, **_REVIEWS)
                 for split in ("train", "test")
             },
             ("neg", "pos"),

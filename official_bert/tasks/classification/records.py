@@ -1,5 +1,7 @@
 """Records of classification and regression, and the files of predictions."""
 
+import dataclasses
+import functools
 import itertools
 import os
 from collections import Counter
@@ -13,17 +15,22 @@ from official_bert.config.bert_config import ENCODER_INPUTS
 from official_bert.data.batch_sizes import padded_lengths
 from official_bert.data.record_files import ExampleJoiner
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
+from official_bert.data.tables import ENDINGS, KEYED_FORMATS, Keys, format_of, read_table
 from official_bert.metrics.classification import class_counts, confusion_matrix
 from official_bert.support.console import write_rows
-from official_bert.support.errors import UserError
+from official_bert.support.errors import UserError, format_names
 from official_bert.support.manifest import fingerprint
 from official_bert.tasks.classification.data import (
+    CORRELATIONS,
     CUSTOM,
     GLUE_NAMES,
     ID_COLUMN,
+    LABEL_DELIMITER,
+    Column,
     Dataset,
+    Problem,
+    Split,
     TextExample,
-    custom_dataset,
     named_dataset,
     xnli,
 )
@@ -47,30 +54,121 @@ _MOST_LABELS_OF_A_MATRIX = 1000
 _CLASS_SCORES = ("precision", "recall", "f1", "count")
 
 
+_SPLITS = {"train_file": "train", "eval_file": "dev", "predict_file": "test"}
+_METRICS: Mapping[Problem, tuple[str, ...]] = {
+    "single_label": ("accuracy",),
+    "multi_label": ("micro_f1", "macro_f1"),
+    "regression": CORRELATIONS,
+}
+
+
 def configured_dataset(config: ClassifierConfig) -> Dataset:
     """Return the selected data set; custom labels come from the flags, an earlier run or the training file."""
     name = config.task_name.lower()
-    if name == CUSTOM:
-        return _custom_dataset(config)
     if name == "xnli":
         return xnli(config.xnli_language, config.train_file)
-    return named_dataset(name)
-
-
-def _custom_dataset(config: ClassifierConfig) -> Dataset:
-    paths = {flag: os.path.join(config.data_dir, getattr(config, flag)) for flag in config.required_files}
-    initial = None if config.do_train else config.init_checkpoint
-    labels = config.label_names if config.labels else read_trained_labels(config.output_dir, initial)
+    if name != CUSTOM:
+        return named_dataset(name)
+    labels = config.label_names if config.labels else None
+    if not (labels or config.regression):
+        labels = read_trained_labels(config.output_dir, None if config.do_train else config.init_checkpoint)
     return custom_dataset(
-        **paths,
-        text_a_column=config.text_a_column,
-        text_b_column=config.text_b_column,
-        label_column=config.label_column,
-        labels=None if config.regression else labels,
+        {
+            _SPLITS[flag]: os.path.join(config.data_dir, getattr(config, flag))
+            for flag in _SPLITS
+            if flag in config.required_files
+        },
+        [column for column in (config.text_a_column, config.text_b_column) if column is not None],
+        config.label_column,
+        labels=labels,
         problem=config.problem,
         has_header=config.has_header,
         is_ranking=config.ranking,
     )
+
+
+def custom_metrics(problem: Problem, is_ranking: bool) -> tuple[str, ...]:
+    """Return the names of the metrics of a custom data set, the primary one first; binary classification adds F1."""
+    if not is_ranking:
+        return _METRICS[problem]
+    from official_bert.metrics.retrieval import RERANKING_METRICS  # imports NumPy, which would slow --help down
+
+    return (*RERANKING_METRICS, *_METRICS[problem])
+
+
+def custom_dataset(
+    paths: Mapping[str, str],
+    text_columns: Sequence[Column],
+    label_column: Column | None = None,
+    *,
+    labels: Sequence[str] | None = None,
+    problem: Problem = "single_label",
+    has_header: bool = True,
+    is_ranking: bool = False,
+) -> Dataset:
+    """Define a data set of tables, whose paths are by split; unknown labels are those of the training file."""
+    if label_column is None and paths.keys() - {"test"}:
+        raise UserError("training and evaluation need labels; give label_column")
+    splits = {
+        split: _custom_split(path, text_columns, None if split == "test" else label_column, problem, has_header)
+        for split, path in paths.items()
+    }
+    dataset = Dataset(CUSTOM, splits, tuple(labels or ()), problem, metrics=custom_metrics(problem, is_ranking))
+    if problem == "regression":
+        return dataset
+    if labels is None:
+        if "train" not in splits:
+            raise UserError("the labels are unknown; give labels=... or train_file")
+        # Not `dataset.examples`, which warns while reading the training texts.
+        dataset = dataset.with_labels_of(splits["train"].examples(splits["train"].find(None), "train"))
+    if len(set(dataset.labels)) < len(dataset.labels):
+        raise UserError(f"the labels {format_names(dataset.labels)} name a class twice")
+    if is_ranking and len(dataset.labels) != 2:
+        raise UserError(
+            f"ranking=True needs regression=True, or two labels of which the second is that of a relevant text; "
+            f"the labels are {format_names(dataset.labels)}"
+        )
+    if problem == "single_label" and len(dataset.labels) == 2:
+        return dataclasses.replace(dataset, metrics=(*dataset.metrics, "f1"))
+    return dataset
+
+
+def _custom_split(
+    path: str, text_columns: Sequence[Column], label_column: Column | None, problem: Problem, has_header: bool
+) -> Split:
+    table_format = format_of(path)
+    if table_format is None:
+        raise UserError(f"{path}: the file name must end in one of {', '.join(ENDINGS)}")
+    # Do not keep a column twice.
+    id_column = None if ID_COLUMN in (*text_columns, label_column) else ID_COLUMN
+    label_key = None if label_column is None else str(label_column)
+    delimiter = LABEL_DELIMITER if problem == "multi_label" else None
+    keys = Keys([str(column) for column in text_columns], label_key, delimiter, id_column)
+    read = functools.partial(read_table, table_format=table_format, keys=keys)
+    if table_format in KEYED_FORMATS:
+        label = None if label_key is None else len(keys.texts)
+        last = None if id_column is None else len(keys.required)
+        return Split((path,), *range(len(keys.texts)), label=label, read=read, has_header=False, id_column=last)
+    numbers = [_column(column, has_header) for column in text_columns]
+    return Split(
+        (path,),
+        *numbers,
+        label=None if label_column is None else _column(label_column, has_header),
+        read=read,
+        has_header=has_header,
+        is_header_counted=False,
+        id_column=id_column if has_header else None,
+        most_columns=len(numbers) if has_header else None,  # the header determines the width
+    )
+
+
+def _column(column: Column, has_header: bool) -> Column:
+    """Parse a column flag: digits are a column number."""
+    if str(column).isdecimal():
+        return int(column)
+    if isinstance(column, int) or not has_header:
+        raise UserError(f"column {column!r}: give its number, counted from 0, or with a header its name")
+    return column
 
 
 def reads_pairs(config: ClassifierConfig, dataset: Dataset) -> bool:
@@ -256,7 +354,7 @@ def predicted_label(dataset: Dataset, probabilities: np.ndarray) -> str:
         return f"{np.clip(probabilities[0], least, greatest):.3f}"
     (decided,) = dataset.decide(probabilities[np.newaxis])
     if dataset.problem == "multi_label":
-        return dataset.label_delimiter.join(itertools.compress(dataset.labels, decided))
+        return LABEL_DELIMITER.join(itertools.compress(dataset.labels, decided))
     return dataset.labels[decided]
 
 

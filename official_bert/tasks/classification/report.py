@@ -14,7 +14,7 @@ from official_bert.checkpoints.locate import locate, model_folders, step_of
 from official_bert.metrics.classification import best_threshold, class_counts
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
-from official_bert.tasks.classification.data import Dataset, TextExample
+from official_bert.tasks.classification.data import LABEL_DELIMITER, Dataset, TextExample
 from official_bert.training.job import accuracy_by_length, mistakes_section, reliability_section
 from official_bert.visualization.report_page import (
     NUM_MISTAKES,
@@ -171,7 +171,7 @@ def _of_multi_label(
     order = rows[np.argsort(-wrong[rows, worst[rows]], kind="stable")][:NUM_MISTAKES]
 
     def names(chosen: np.ndarray) -> str:
-        return dataset.label_delimiter.join(np.array(dataset.labels, object)[chosen]) or "(none)"
+        return LABEL_DELIMITER.join(np.array(dataset.labels, object)[chosen]) or "(none)"
 
     mistakes = [
         Mistake(

@@ -6,7 +6,8 @@ import pytest
 
 from official_bert.metrics.classification import METRICS
 from official_bert.support.errors import UserError
-from official_bert.tasks.classification.data import DATASETS, TextExample, custom_dataset, xnli
+from official_bert.tasks.classification import records
+from official_bert.tasks.classification.data import DATASETS, TextExample, xnli
 
 MNLI_COLUMNS = ("index", "promptID", "pairID", "genre", "p1", "p2", "p3", "p4", "sentence1", "sentence2")
 XNLI_COLUMNS = ("language", "gold_label", "b1", "b2", "p1", "p2", "sentence1", "sentence2", "promptID", "pairID")
@@ -344,6 +345,12 @@ def test_bad_labels_are_refused_with_what_is_allowed(name, labels, message):
 # Custom data sets.
 
 
+def custom_dataset(*, text_a_column, text_b_column=None, train_file=None, eval_file=None, predict_file=None, **options):
+    paths = {"train": train_file, "dev": eval_file, "test": predict_file}
+    columns = [column for column in (text_a_column, text_b_column) if column is not None]
+    return records.custom_dataset({split: path for split, path in paths.items() if path}, columns, **options)
+
+
 def write(path, content):
     path.write_text(content, encoding="utf-8", newline="")
     return str(path)
@@ -463,12 +470,12 @@ def test_given_labels_keep_their_order_and_are_the_only_ones(boats):
 
 
 def test_several_labels_per_example(tmp_path):
-    table_file = write(tmp_path / "boats.tsv", "text\tkinds\nA.\tsteam;fast\nB.\t\nC.\t sail ; fast;\n")
+    table_file = write(tmp_path / "boats.tsv", "text\tkinds\nA.\tsteam,fast\nB.\t\nC.\t sail , fast,\n")
     json_file = write(
         tmp_path / "boats.json",
-        '{"t": "A.", "k": ["steam", "fast"]}\n{"t": "B.", "k": []}\n{"t": "C.", "k": "sail;fast"}\n',
+        '{"t": "A.", "k": ["steam", "fast"]}\n{"t": "B.", "k": []}\n{"t": "C.", "k": "sail,fast"}\n',
     )
-    options = {"problem": "multi_label", "label_delimiter": ";"}
+    options = {"problem": "multi_label"}
     for dataset in (
         custom_dataset(text_a_column="text", label_column="kinds", train_file=table_file, **options),
         custom_dataset(text_a_column="t", label_column="k", train_file=json_file, **options),
@@ -477,7 +484,7 @@ def test_several_labels_per_example(tmp_path):
         assert dataset.check_labels(dataset.examples(None, "train")) == [(1, 0, 1), (0, 0, 0), (1, 1, 0)]
         assert dataset.primary_metric == "micro_f1"
         with pytest.raises(UserError, match="line 1: label 'slow' is not one of 'fast', 'sail', 'steam'"):
-            dataset.parse_label(labelled("fast;slow")[0])
+            dataset.parse_label(labelled("fast,slow")[0])
 
 
 def test_numbers_to_predict(tmp_path):

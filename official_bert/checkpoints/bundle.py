@@ -170,9 +170,7 @@ class Weights(NamedTuple):
 class CheckpointReader:
     """The arrays of one checkpoint."""
 
-    new_names: frozenset[str] = frozenset()  # names among them that the model itself lacks
-    idle_names: frozenset[str] = frozenset()  # those of `new_names` that the model's own heads do not use
-    lacking: str = ""  # the head that its own files promise and its weights lack, for messages
+    weights = Weights({})  # of a model in another format, with what it lacks
 
     def __init__(self, path: str | Source, what: str = _RESUMED, *, of_objects: bool = False):
         source = path if isinstance(path, Source) else locate(path, what)

@@ -21,7 +21,7 @@ def read_model(reader: CheckpointReader) -> dict[str, np.ndarray]:
 
 
 def _names(reader: CheckpointReader) -> list[str]:
-    names = sorted(reader.shapes.keys() - reader.new_names)
+    names = sorted(reader.shapes.keys() - reader.weights.new)
     return [name for name in names if not is_training_state(name, reader.shapes)]
 
 
@@ -37,9 +37,10 @@ def averaged(readers: Sequence[CheckpointReader]) -> dict[str, np.ndarray]:
         other = {name: reader.shapes[name] for name in _names(reader)}
         if other != shapes:
             name = min(name for name in other.keys() | shapes.keys() if other.get(name) != shapes.get(name))
+            first_shape, second_shape = (str(list(of[name])) if name in of else "missing" for of in (shapes, other))
             raise UserError(
-                f"{first.prefix} and {reader.prefix} are of different models: {name} is {_shown(shapes.get(name))} in "
-                f"the first and {_shown(other.get(name))} in the second"
+                f"{first.prefix} and {reader.prefix} are of different models: {name} is {first_shape} in the first and "
+                f"{second_shape} in the second"
             )
         for name in sums:
             sums[name] += reader.read(name)
@@ -61,13 +62,14 @@ def with_layers(arrays: Mapping[str, np.ndarray], layers: Sequence[int]) -> dict
     made = {name: array for name, array in arrays.items() if not _LAYER.fullmatch(name)}
     for name, array in arrays.items():
         if match := _LAYER.fullmatch(name):
-            for place in _places(layers, int(match[2])):
-                made[f"{match[1]}{place}{match[3]}"] = array
+            for place, chosen in enumerate(layers):
+                if chosen == int(match[2]):
+                    made[f"{match[1]}{place}{match[3]}"] = array
     return made
 
 
 def with_vocabulary(arrays: Mapping[str, np.ndarray], sources: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
-    """Build a model for another vocabulary."""
+    """Build a model for another vocabulary; each new row is the mean of the old rows `sources`."""
     made = dict(arrays)
     for name in _BY_TOKEN:
         if name in arrays:
@@ -90,11 +92,3 @@ def with_positions(arrays: Mapping[str, np.ndarray], old: BertConfig, num_positi
         )
     repeated = np.arange(num_positions - first) % (len(table) - first) + first
     return {**arrays, _POSITIONS: table[[*range(first), *repeated]]}
-
-
-def _places(layers: Iterable[int], layer: int) -> list[int]:
-    return [place for place, chosen in enumerate(layers) if chosen == layer]
-
-
-def _shown(shape: tuple[int, ...] | None) -> str:
-    return "missing" if shape is None else str(list(shape))

@@ -67,7 +67,7 @@ class _ConvertingReader(CheckpointReader):
         self._source, self._bert_config = source, bert_config
 
     @functools.cached_property
-    def _weights(self) -> Weights:
+    def weights(self) -> Weights:
         config = self._bert_config
         if config is None:
             if self._source.config_file is None:
@@ -77,29 +77,12 @@ class _ConvertingReader(CheckpointReader):
             config = BertConfig.from_json_file(self._source.config_file)
         return model_formats.load_module(self._source.format).read_model(self.prefix, config)
 
-    @property
-    def new_names(self) -> frozenset[str]:
-        """Names of arrays that the model lacks, which are newly initialized."""
-        return self._weights.new
-
-    @property
-    def idle_names(self) -> frozenset[str]:
-        """The names among `new_names` that the model's own heads do not use."""
-        return self._weights.idle
-
-    @property
-    def lacking(self) -> str:
-        """A head that the model's own files promise and its weights lack, for messages."""
-        return self._weights.lacking
-
     @functools.cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name to shape, for every array."""
-        return {name: array.shape for name, array in self._weights.arrays.items()}
+        return {name: array.shape for name, array in self.weights.arrays.items()}
 
     def read(self, name: str) -> np.ndarray:
-        """Return one array."""
-        return np.asarray(self._weights.arrays[name])
+        return np.asarray(self.weights.arrays[name])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +131,7 @@ def load(
     """Set variables to the arrays of the same name; see `check_fits` for arguments and errors."""
     named = _by_name(groups)
     report = check_fits(reader, named, required=required, makes_new_head=makes_new_head)
-    for name in (*report.matched, *reader.new_names.intersection(named)):
+    for name in (*report.matched, *reader.weights.new.intersection(named)):
         named[name].assign(reader.read(name))
     return report
 
@@ -166,7 +149,7 @@ def check_fits(
     if required_missing:
         check_kind(reader.name, required_missing, shapes)
         advice = _advice(required_missing, named, shapes)
-        raise UserError(f"{reader.name} lacks {_some(required_missing)}: {reader.lacking or advice}")
+        raise UserError(f"{reader.name} lacks {_some(required_missing)}: {reader.weights.lacking or advice}")
     for part, (what, head) in _PARTS_OF_HEADS.items():
         if required is None and any(part in name for name in shapes) and not any(part in name for name in named):
             raise UserError(f"{reader.name} has {what}; give head={head}, as in training")
@@ -183,10 +166,10 @@ def check_fits(
         logging.warning("%s: its head has another size, so a new one is initialized: %s", reader.name, sizes)
         missing = [name for name in named if name in missing or name in wrong]
         matched = [name for name in matched if name not in wrong]
-    missing += [name for name in matched if name in reader.new_names]
-    matched = [name for name in matched if name not in reader.new_names]
+    missing += [name for name in matched if name in reader.weights.new]
+    matched = [name for name in matched if name not in reader.weights.new]
     unused = sorted(name for name in set(shapes) - set(named) if not is_training_state(name, shapes))
-    return LoadReport(reader.prefix, matched, missing, unused, reader.idle_names)
+    return LoadReport(reader.prefix, matched, missing, unused, reader.weights.idle)
 
 
 def _by_name(groups: Iterable[Variables]) -> dict[str, keras.Variable | tf.Variable]:

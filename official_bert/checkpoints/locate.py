@@ -20,8 +20,8 @@ from official_bert.config.model_formats import (
     SAVED_MODEL,
     UNSUPPORTED,
     Format,
+    encoder_folder,
 )
-from official_bert.config.sentence_modules import encoder_folder
 from official_bert.families.family import all_families
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names

@@ -153,7 +153,11 @@ def adapter_of(reader: CheckpointReader, config: BertConfig, base_model: str | N
         if not (name in known or name.startswith("bert/") or is_training_state(name, reader.shapes)):
             raise UserError(f"{reader.name} has {name}, which no class of transformers has; it has no adapter of PEFT")
     trained_parts = {*heads, *(["pooler"] if safetensors.NEED_POOLER.intersection(heads) else [])}
-    trained = {rule.source for part in trained_parts for rule in _rules_of(theirs.parts_with(heads)[part], config)}
+    trained = {
+        rule.source
+        for part in trained_parts
+        for rule in safetensors.rules_of_layers(theirs.parts_with(heads)[part], config)
+    }
     prefix = theirs.prefix if not heads else ""  # a bare encoder has none
     arrays, targets, rank = {}, set(), 0
     for rule in rules:
@@ -193,8 +197,5 @@ def _without_number(layer: str) -> str:
 
 def _rules(config: BertConfig, heads: Sequence[str]) -> list[Rule]:
     """Return the rules of the encoder and of some heads."""
-    return [rule for part in config.family.hugging_face.parts_with(heads).values() for rule in _rules_of(part, config)]
-
-
-def _rules_of(part: Sequence[Rule], config: BertConfig) -> list[Rule]:
-    return [rule for pattern in part for rule in pattern.expand_layers(config.layer_numbers)]
+    parts = config.family.hugging_face.parts_with(heads).values()
+    return [rule for part in parts for rule in safetensors.rules_of_layers(part, config)]

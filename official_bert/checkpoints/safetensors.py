@@ -101,7 +101,7 @@ def to_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -> 
     """
     arrays = {name: array for name, array in arrays.items() if not is_training_state(name, arrays)}
     theirs = config.family.hugging_face
-    check_kind(source, [rule.source for rule in _rules_of_layers(theirs.parts["encoder"], config)], arrays)
+    check_kind(source, [rule.source for rule in rules_of_layers(theirs.parts["encoder"], config)], arrays)
     heads = tuple(head for head in theirs.heads if any(rule.source in arrays for rule in theirs.parts[head]))
     parts = theirs.parts_with(heads)
     arrays = _without_homeless(arrays, heads, config, source) | theirs.constants(config).arrays
@@ -123,7 +123,7 @@ def _without_homeless(
 ) -> dict[str, np.ndarray]:
     """Drop arrays that the class with these heads lacks, and a pooler that is as initialized by `from_hf`."""
     theirs = config.family.hugging_face
-    named = {rule.source for rules in theirs.parts_with(heads).values() for rule in _rules_of_layers(rules, config)}
+    named = {rule.source for rules in theirs.parts_with(heads).values() for rule in rules_of_layers(rules, config)}
     homeless = [name for name in arrays if name.startswith(theirs.left_out) and name not in named]
     if homeless:
         logging.info("%s: dropped %s, which transformers has no place for", source, format_names(sorted(homeless)))
@@ -136,7 +136,7 @@ def _without_homeless(
 def _renamed(
     arrays: Mapping[str, np.ndarray | StoredArray], rules: Mapping[str, Sequence[Rule]], config: BertConfig, source: str
 ) -> Weights:
-    rules_of_parts = {part: _rules_of_layers(patterns, config) for part, patterns in rules.items()}
+    rules_of_parts = {part: rules_of_layers(patterns, config) for part, patterns in rules.items()}
     unknown = sorted(set(arrays) - {rule.source for part in rules_of_parts.values() for rule in part})
     if unknown:
         raise UserError(
@@ -167,7 +167,7 @@ def _renamed(
     return weights
 
 
-def _rules_of_layers(patterns: Sequence[Rule], config: BertConfig) -> list[Rule]:
+def rules_of_layers(patterns: Sequence[Rule], config: BertConfig) -> list[Rule]:
     projects = config.embedding_width != config.hidden_size
     needed = [pattern for pattern in patterns if projects or not pattern.is_projection]
     return [rule for pattern in needed for rule in pattern.expand_layers(config.layer_numbers)]

@@ -8,7 +8,7 @@ from absl import logging
 
 from official_bert.commands.shared.edited_model import EditedModel, read_edited_model
 from official_bert.config.bert_config import BertConfig, check_memory
-from official_bert.config.sentence_modules import encoder_folder, has_modules
+from official_bert.config.model_formats import encoder_folder, has_modules
 from official_bert.config.text_settings import TextSettings
 from official_bert.families.family import label_keys
 from official_bert.options.command import Command

@@ -150,7 +150,7 @@ def run(config: EditCheckpointConfig) -> None:
     bert_config, vocabulary = model.bert_config, model.vocabulary
     readers = [open_checkpoint(source, "init_checkpoint") for source in model.sources]
     arrays = averaged(readers) if len(readers) > 1 else read_model(readers[0])
-    num_left_out = len(readers[0].shapes) - len(readers[0].new_names) - len(arrays)
+    num_left_out = len(readers[0].shapes) - len(readers[0].weights.new) - len(arrays)
     if len(readers) > 1:
         logging.info("averaged %d checkpoints", len(readers))
     if layers is not None:
@@ -168,7 +168,11 @@ def run(config: EditCheckpointConfig) -> None:
 def _chosen_layers(config: EditCheckpointConfig, model: EditedModel) -> list[int] | None:
     if config.num_layers is None and config.layers is None:
         return None
-    model.bert_config.check_has_own_layers(model.config_file)
+    if model.bert_config.family.shares_layers:
+        raise UserError(
+            f"{model.config_file} is of {model.bert_config.family.title}, whose layers share their weights; for "
+            "another number of layers change num_hidden_layers there, and use the same checkpoint"
+        )
     count = model.bert_config.num_hidden_layers
     if config.layers is not None:
         layers = layer_numbers(config.layers)

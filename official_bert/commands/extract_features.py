@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from absl import logging
 
 from official_bert.commands.shared.text_options import TextFileOptions, check_model
-from official_bert.config.sentence_modules import MODEL
+from official_bert.config.model_formats import MODEL
 from official_bert.options.command import Command
 from official_bert.options.groups import DeviceOptions, ModelOptions
 from official_bert.options.option import MAX_AXIS, MAX_BATCH_SIZE, layer_numbers, option, options

@@ -157,11 +157,7 @@ class BertConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "BertConfig":
-        """Build a config from the content of a config file; its keys determine the family.
-
-        Raises:
-          UserError: a key is unknown, `vocab_size` is missing, or a check of the class fails.
-        """
+        """Build a config from the content of a config file; its keys determine the family."""
         family = family_of_keys(values)
         return _made(family, {name: value for name, value in values.items() if name != FAMILY_KEY})
 
@@ -256,15 +252,7 @@ class BertConfig:
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
     def to_hugging_face(self, architecture: str, num_classes: int | None) -> dict[str, Any]:
-        """Return the content of a Hugging Face `config.json`.
-
-        Args:
-          architecture: class of the model in `transformers`.
-          num_classes: number of classes of a classifier; None for other models.
-
-        Raises:
-          UserError: `transformers` has no equivalent of this config.
-        """
+        """Return a Hugging Face `config.json` for a class of `transformers`; `num_classes` are its classifier's."""
         values = {name: value for name, value in self.to_dict().items() if name != FAMILY_KEY}
         values["layer_norm_eps"] = self.layer_norm_eps
         made = {"architectures": [architecture], MODEL_TYPE: self.family_name}
@@ -274,11 +262,7 @@ class BertConfig:
         return made
 
     def check_length(self, max_seq_length: int, config_file: str) -> None:
-        """Check that there are enough position embeddings.
-
-        Raises:
-          UserError: `max_seq_length` exceeds `max_position_embeddings`; the message states both.
-        """
+        """Raise if there are too few position embeddings; `config_file` is this config, for the message."""
         if max_seq_length > self.max_length:
             less = f", less {self.first_position}," if self.first_position else ""
             raise UserError(
@@ -287,44 +271,15 @@ class BertConfig:
             )
 
     def check_layers(self, layers: Sequence[int], config_file: str) -> None:
-        """Check that the model has these layers.
-
-        Args:
-          layers: indices, 0 for the first layer, or -1 for the last.
-          config_file: this config, for messages.
-
-        Raises:
-          UserError: an index is out of range; the message states the range.
-        """
+        """Raise unless the model has these layers: 0 is the first, -1 the last."""
         count = self.num_layers
         wrong = [layer for layer in layers if not -count <= layer < count]
         if wrong:
             given = ",".join(map(str, layers))
             raise UserError(f"layers={given}: {_no_such('layer', wrong[0], count, config_file)}")
 
-    def check_has_own_layers(self, config_file: str) -> None:
-        """Check that layers can be removed from the model.
-
-        Raises:
-          UserError: the layers share their weights, as in ALBERT; the message says what to do instead.
-        """
-        if self.family.shares_layers:
-            raise UserError(
-                f"{config_file} is of {self.family.title}, whose layers share their weights; for another number of "
-                "layers change num_hidden_layers there, and use the same checkpoint"
-            )
-
     def check_head(self, layer: int, head: int, config_file: str) -> None:
-        """Check that the model has this attention head.
-
-        Args:
-          layer: index of the layer, 0 for the first, or -1 for the last.
-          head: index of the head in the layer, likewise.
-          config_file: this config, for messages.
-
-        Raises:
-          UserError: an index is out of range; the message states the range.
-        """
+        """Raise unless the model has this attention head, with the layer; 0 is the first, -1 the last."""
         counts = {"layer": (layer, self.num_layers), "head": (head, self.num_attention_heads)}
         for name, (index, count) in counts.items():
             if not -count <= index < count:
@@ -333,17 +288,8 @@ class BertConfig:
     def check_vocabulary(self, vocabulary: _Vocabulary, config_file: str, *, is_of_model: bool = True) -> None:
         """Check that the size of a vocabulary fits the embedding table, and that the model knows its padding.
 
-        Some unused rows are normal: tables are padded, or reserve rows for new words.
-
-        Args:
-          vocabulary: the vocabulary.
-          config_file: this config or its model, for messages.
-          is_of_model: whether the vocabulary is known to belong to the model; many unused rows then only give a
-            warning.
-
-        Raises:
-          UserError: the vocabulary is empty, larger than `vocab_size`, far smaller, or has another id for padding; the
-            message states both numbers.
+        Some unused rows are normal: tables are padded, or reserve rows for new words. Many are only a warning if
+        `is_of_model`: the vocabulary is known to belong to the model.
         """
         num_tokens = vocabulary.size
         sizes = f"{vocabulary.source} has {num_tokens} wordpieces, {config_file} a vocab_size of {self.vocab_size}"

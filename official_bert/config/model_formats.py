@@ -1,17 +1,19 @@
-"""The files by which model formats are identified, and the table of the formats of TensorFlow 2 with their modules.
+"""The files of a model's folder by which its format is known, and the modules of a sentence-transformers folder.
 
-The modules need TensorFlow or h5py and are imported when a model is read. Each has these functions: `config_values`
-translates the format's config file to our keys; `read_model` lists the weights of a prefix from `locate`; and
-`text_settings`, in formats that are folders, reads the casing.
+The formats of TensorFlow 2 are read by modules that need TensorFlow or h5py and are imported when a model is read. Each
+has these functions: `config_values` translates the format's config file to our keys; `read_model` lists the weights of
+a prefix from `locate`; and `text_settings`, in formats that are folders, reads the casing.
 """
 
 import importlib
 import os
+from collections.abc import Mapping
 from types import ModuleType
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from official_bert.families.family import is_config
 from official_bert.support import files, text_files
+from official_bert.support.errors import UserError
 
 _GRAPH_NAME = b"_CHECKPOINTABLE_OBJECT_GRAPH"  # first key of an object checkpoint's index, so uncompressed
 PRESET_PIECES_FILE, MERGES_FILE = "vocabulary.json", "merges.txt"  # the tokens of a byte-level BPE in a preset
@@ -109,3 +111,160 @@ def text_settings(folder: str) -> tuple[dict[str, bool], str]:
     """Return the casing settings in a folder and the name of their file; empty for other folders."""
     row = folder_format(folder) if files.is_folder(folder) else None
     return load_module(row).text_settings(folder) if row else ({}, "")
+
+
+MODEL = "model"  # value of `pooling`: use the modules of the folder
+MODULES_FILE = "modules.json"
+_POOLINGS = ("cls", "max", "mean")  # in the order in which several are concatenated with the older keys
+_OLDER_KEYS = {f"pooling_mode_{name}{'_token' if name == 'cls' else '_tokens'}": name for name in _POOLINGS} | {
+    f"pooling_mode_{name}": name for name in ("mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
+}
+_ENCODERS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta")
+_NO_LENGTH = 10**6  # `model_max_length` is astronomical in tokenizers without a limit
+
+
+_MAX_MODULES = 32
+
+
+class _Module(TypedDict):
+    type: str
+    path: str
+
+
+_Pooling = TypedDict(
+    "_Pooling",
+    {"pooling_mode": str | list[str], "include_prompt": bool, **dict.fromkeys(_OLDER_KEYS, bool)},
+    total=False,
+)
+
+
+class _Length(TypedDict, total=False):
+    model_max_length: float | None
+
+
+class _Prompts(TypedDict, total=False):
+    default_prompt_name: str | None
+    prompts: dict[str, str] | None
+
+
+class EncoderSettings(TypedDict, total=False):
+    """The text settings of sentence-transformers."""
+
+    max_seq_length: float | None
+    do_lower_case: bool | None
+
+
+class SentenceModules(NamedTuple):
+    """The computation of a text's vector from the encoder's outputs."""
+
+    poolings: tuple[str, ...]  # "cls", "max" or "mean" of the last layer; several are concatenated in this order
+    # each further module: the folder of a dense layer, or None for normalization to length 1
+    after: tuple[str | None, ...]
+
+
+def has_modules(folder: str) -> bool:
+    """Return True if a folder is a sentence-transformers model."""
+    return files.exists(os.path.join(folder, MODULES_FILE))
+
+
+def encoder_folder(folder: str) -> str:
+    """Return the folder of the encoder and tokenizer; for most models it is the model's folder itself."""
+    named = (path for kind, path in _modules(folder) if kind == "Transformer") if has_modules(folder) else ()
+    return next(iter(named), folder)
+
+
+def read_modules(folder: str) -> SentenceModules:
+    """Read the modules after the encoder."""
+    (first, *_), *others = _modules(folder)
+    if first != "Transformer" or not others or others[0][0] != "Pooling":
+        raise _unsupported(folder, "does not begin with a Transformer and a Pooling")
+    after = []
+    for kind, path in others[1:]:
+        if kind not in ("Dense", "Normalize"):
+            raise _unsupported(folder, f"has a {kind:.80}")
+        after.append(path if kind == "Dense" else None)
+    return SentenceModules(_poolings(others[0][1]), tuple(after))
+
+
+def longest_text(folder: str) -> int | None:
+    """Return the number of wordpieces to which the model truncates texts; None if its files do not specify it."""
+    folder = encoder_folder(folder)
+    tokenizer_file = os.path.join(folder, "tokenizer_config.json")
+    length = read_encoder_settings(folder).get("max_seq_length")
+    if length is None and files.exists(tokenizer_file):
+        length = text_files.read_json_as(tokenizer_file, "tokenizer config", _Length).get("model_max_length")
+    if length is not None and length < 1:
+        raise UserError(f"{folder}: the maximum number of wordpieces is {length!r:.80}; it must be a positive number")
+    return int(length) if length is not None and length <= _NO_LENGTH else None
+
+
+class Prompts(NamedTuple):
+    """Prefixes of texts."""
+
+    by_name: Mapping[str, str]  # prefixes that a user may choose
+    default: str  # prefix of every text without a choice; "" for none
+
+
+NO_PROMPTS = Prompts({}, "")
+
+
+def read_prompts(folder: str) -> Prompts:
+    file = os.path.join(folder, "config_sentence_transformers.json")
+    kind = "settings of sentence-transformers"
+    settings = text_files.read_json_as(file, kind, _Prompts) if files.exists(file) else {}
+    name, prompts = settings.get("default_prompt_name"), settings.get("prompts") or {}
+    default = "" if name is None else prompts.get(name)
+    if default is None:
+        raise UserError(f"{file}: the default_prompt_name is {name!r:.80}, which is not one of its prompts")
+    pooling = next((path for kind, path in _modules(folder) if kind == "Pooling"), None)
+    if pooling is None:
+        raise _unsupported(folder, "has no Pooling")
+    if not any(prompts.values()) or _read_pooling(pooling).get("include_prompt", True):
+        return Prompts(prompts, default)
+    if default:
+        raise _unsupported(pooling, "leaves the prompt out of the vectors (include_prompt)")
+    return NO_PROMPTS
+
+
+def read_encoder_settings(folder: str) -> "EncoderSettings":
+    """Read `sentence_bert_config.json`, the text settings of sentence-transformers; empty if there is no such file."""
+    paths = (os.path.join(folder, f"sentence_{name}_config.json") for name in _ENCODERS)
+    found = next(filter(files.exists, paths), None)
+    kind = "settings of sentence-transformers"
+    return {} if found is None else text_files.read_json_as(found, kind, EncoderSettings)
+
+
+def _modules(folder: str) -> list[tuple[str, str]]:
+    """Return the type and folder of each module, in order."""
+    file = os.path.join(folder, MODULES_FILE)
+    modules = text_files.read_json_list(file, "list of modules")
+    if not 0 < len(modules) <= _MAX_MODULES:
+        raise UserError(f"{file} names {len(modules):,} modules; it must name 1 to {_MAX_MODULES}")
+    text_files.check_json(modules, list[_Module], file)
+    found = []
+    for module in modules:
+        kind, path = module["type"], module["path"]
+        if os.path.isabs(path) or ".." in path.replace("\\", "/").split("/") or not (path + "x").isprintable():
+            raise UserError(f"{file} names the path {path!r:.80}; only folders within this one are read")
+        found.append((kind.rpartition(".")[2], os.path.join(folder, path) if path.strip("./") else folder))
+    return found
+
+
+def _read_pooling(folder: str) -> "_Pooling":
+    return text_files.read_json_as(os.path.join(folder, "config.json"), "settings of the pooling", _Pooling)
+
+
+def _poolings(folder: str) -> tuple[str, ...]:
+    values = _read_pooling(folder)
+    chosen = values.get("pooling_mode", [name for key, name in _OLDER_KEYS.items() if values.get(key)] or "mean")
+    chosen = [chosen] if isinstance(chosen, str) else chosen
+    if not 0 < len(chosen) <= len(_POOLINGS):
+        raise UserError(f"{folder}: the pooling is {chosen!r:.80}; it must be 1 to {len(_POOLINGS)} names")
+    for name in chosen:
+        if name not in _POOLINGS:
+            raise _unsupported(folder, f"has the pooling {name!r:.80}")
+    return tuple(chosen)
+
+
+def _unsupported(source: str, what: str) -> UserError:
+    return UserError(f"{source} {what}, which is not supported; use another pooling, such as pooling=mean")

@@ -11,7 +11,7 @@ import numpy as np
 from official_bert.checkpoints.loading import load, open_checkpoint
 from official_bert.checkpoints.locate import model_folders
 from official_bert.checkpoints.safetensors import read_tensors
-from official_bert.config.sentence_modules import Prompts, has_modules, longest_text, read_modules, read_prompts
+from official_bert.config.model_formats import Prompts, has_modules, longest_text, read_modules, read_prompts
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.sentence import SentenceModel
 from official_bert.options.option import config_from_saved

@@ -11,7 +11,7 @@ from absl import logging
 from official_bert.checkpoints.loading import load, open_checkpoint
 from official_bert.checkpoints.locate import model_folders
 from official_bert.config.bert_config import ENCODER_INPUTS, BertConfig
-from official_bert.config.sentence_modules import MODEL, MODULES_FILE, NO_PROMPTS, Prompts
+from official_bert.config.model_formats import MODEL, MODULES_FILE, NO_PROMPTS, Prompts
 from official_bert.data.feature_files import TextFeatures
 from official_bert.data.retrieval import BM25, Bm25Weights
 from official_bert.data.text_inputs import TextOrPair

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from typing_extensions import Self
 
-from official_bert.config.sentence_modules import encoder_folder
+from official_bert.config.model_formats import encoder_folder
 from official_bert.config.text_settings import TextSettings
 from official_bert.families.family import Family, all_families, load_class
 from official_bert.support import network

@@ -10,7 +10,7 @@ from typing import Any
 from absl import logging
 
 from official_bert.config import model_formats
-from official_bert.config.sentence_modules import read_encoder_settings
+from official_bert.config.model_formats import read_encoder_settings
 from official_bert.config.text_settings import TextSettings
 from official_bert.families.family import FAMILIES, FAMILY_KEY, MODEL_TYPE, all_families, load_class, load_family
 from official_bert.support import files, text_files

@@ -9,7 +9,7 @@ from absl import logging
 
 from official_bert.checkpoints.locate import find_config, locate, model_folders
 from official_bert.config.bert_config import BertConfig, check_memory
-from official_bert.config.sentence_modules import MODEL, MODULES_FILE, has_modules, longest_text, read_modules
+from official_bert.config.model_formats import MODEL, MODULES_FILE, has_modules, longest_text, read_modules
 from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer, Vocabulary, read_tokenizer, read_vocabulary, read_vocabulary_file

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
+from official_bert.checkpoints.bundle import CheckpointReader, Weights, write_checkpoint
 from official_bert.checkpoints.loading import LoadReport, load
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import BertEncoder
@@ -51,10 +51,12 @@ def test_an_initial_checkpoint_sets_weights_and_reports(model, arrays, write, ca
         if variable.path in report.matched:
             np.testing.assert_array_equal(variable, arrays[variable.path])
     reader = CheckpointReader(write(arrays))
-    reader.new_names = frozenset({"bert/pooler/dense/bias"})  # like a Hugging Face model without a pooler
+    reader.weights = Weights(
+        {}, new=frozenset({"bert/pooler/dense/bias"})
+    )  # like a Hugging Face model without a pooler
     with_new = load(reader, model.trainable_variables, required=of_encoder)
-    assert with_new.missing == [*report.missing, *reader.new_names]
-    assert set(with_new.matched) == set(report.matched) - reader.new_names
+    assert with_new.missing == [*report.missing, *reader.weights.new]
+    assert set(with_new.matched) == set(report.matched) - reader.weights.new
     np.testing.assert_array_equal(model.encoder.pooler.dense.bias, arrays["bert/pooler/dense/bias"])
     pooler = ["bert/pooler/dense/bias"]  # a masked-LM head does not use it, a new classifier does
     for missing, idle, warns in ((pooler, pooler, False), (pooler, [], True), ([*pooler, "output_bias"], pooler, True)):

@@ -117,8 +117,6 @@ def test_inner_layers_count_as_layers():
     config.check_layers([23, -24], "file")
     with pytest.raises(UserError, match="there is no layer 24 in a model of 24 layers"):
         config.check_layers([24], "file")
-    with pytest.raises(UserError, match="file is of an ALBERT, whose layers share their weights"):
-        config.check_has_own_layers("file")
 
 
 def test_defaults_are_those_of_the_reference():

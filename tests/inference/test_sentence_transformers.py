@@ -17,7 +17,7 @@ from official_bert.commands.mine_hard_negatives import MiningConfig
 from official_bert.commands.mine_hard_negatives import run as mine
 from official_bert.commands.sentence_similarity import SimilarityConfig
 from official_bert.commands.sentence_similarity import run as compare
-from official_bert.config.sentence_modules import MODEL, encoder_folder
+from official_bert.config.model_formats import MODEL, encoder_folder
 from official_bert.inference.predictor import Predictor
 from official_bert.inference.sentence_head import find_head
 from official_bert.inference.text_encoder import TextEncoder, VectorSettings

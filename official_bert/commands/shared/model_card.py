@@ -7,7 +7,7 @@ import numpy as np
 
 import official_bert
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.sentence_modules import MODULES_FILE
+from official_bert.config.model_formats import MODULES_FILE
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from official_bert.tokenization import Tokenizer

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from absl import logging
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.sentence_modules import MODEL
+from official_bert.config.model_formats import MODEL
 from official_bert.data.tables import FORMATS
 from official_bert.options.groups import CorpusOptions, ModelOptions, SentenceOptions, check_export
 from official_bert.options.option import Options, option, options

@@ -95,7 +95,11 @@ def _train(job: FinetuningJob, trainer: Trainer, strategy: tf.distribute.Strateg
     loaded = [load_teacher(job, teacher, strategy)] if teacher and not latest_checkpoint(config.output_dir) else []
     file = job.records.file(trainer, _TRAINING)
     batch_size = training_batch_size(config, trainer.num_replicas, file.lengths[-1] if file.lengths else 0)
-    plan = _plan(config, _num_steps(job, trainer, file, batch_size), trainer.num_replicas)
+    num_steps = _num_steps(job, trainer, file, batch_size)
+    check_resumed_flags(config, num_steps, trainer.num_replicas)
+    plan = TrainingPlan.from_config(
+        config, num_train_steps=num_steps, num_warmup_steps=int(num_steps * config.warmup_proportion)
+    )
     learned = teacher_file(file, job.task) if teacher else file
 
     def batches(start_record: int) -> tf.data.Dataset:
@@ -240,13 +244,6 @@ def _num_steps_within(budget: TokenBudget, job: FinetuningJob, trainer: Trainer,
             100 * (1 - num_tokens / num_positions),
         )
     return len(sizes)
-
-
-def _plan(config: FinetuningOptions, num_steps: int, num_devices: int) -> TrainingPlan:
-    check_resumed_flags(config, num_steps, num_devices)
-    return TrainingPlan.from_config(
-        config, num_train_steps=num_steps, num_warmup_steps=int(num_steps * config.warmup_proportion)
-    )
 
 
 def has_stopped_early(config: FinetuningOptions) -> bool:

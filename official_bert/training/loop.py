@@ -24,7 +24,6 @@ from official_bert.support.errors import UserError
 from official_bert.support.files import fault_point
 from official_bert.training.devices import Cluster, require_tensorflow_backend
 from official_bert.training.monitoring import ScalarLog
-from official_bert.training.step import TrainingSteps
 from official_bert.training.task import Task, TrainingPlan
 from official_bert.training.training_run import RunRequests, TrainingRun, weights_by_name
 
@@ -95,38 +94,24 @@ class Trainer:
             log lines; their logs are the numbers of the line. `model.stop_training` stops training early.
 
         Returns:
-          True if training is complete, possibly early; False if SIGTERM or `max_train_seconds` stopped it, after saving
-          a checkpoint.
+          True if training is complete; False if SIGTERM or `max_train_seconds` stopped it, after saving a checkpoint.
 
         Raises:
           UserError: a checkpoint does not match, or a loss is not finite.
         """
-        is_written = self.cluster.is_chief
-        if is_written:
-            writing.make_folders(output_dir)
-        self.cluster.wait()  # until it exists
-        folder = CheckpointFolder(output_dir, keep_max=plan.keep_checkpoint_max, is_written=is_written)
+        folder = self._checkpoint_folder(output_dir, plan.keep_checkpoint_max)
         # Workers stop together, between two steps: none may leave the others waiting.
-        with RunRequests(
-            save_seconds=plan.save_checkpoints_secs,
-            max_seconds=0 if plan.lr_schedule == "budget" else plan.max_train_seconds,
-            may_raise=self.cluster.num_workers == 1,
-        ) as requests:
+        with RunRequests(plan, may_raise=self.cluster.num_workers == 1) as requests:
             try:
-                steps = TrainingSteps(self._task, self.model, self._strategy, plan)
-                if callbacks:
-                    self.model.optimizer = steps.optimizer  # some read its settings
                 run = TrainingRun(
                     plan=plan,
+                    task=self._task,
                     model=self.model,
-                    steps=steps,
                     cluster=self.cluster,
                     folder=folder,
-                    scalar_log=ScalarLog(output_dir, is_written=is_written),
+                    scalar_log=ScalarLog(output_dir, is_written=self.cluster.is_chief),
                     evaluate=evaluate,
-                    callbacks=keras.callbacks.CallbackList(
-                        callbacks if is_written else [], model=self.model, steps=plan.num_train_steps, verbose=0
-                    ),
+                    callbacks=callbacks,
                     requests=requests,
                 )
                 if folder.latest:
@@ -141,11 +126,17 @@ class Trainer:
                     logging.info("interrupted; the same command resumes from %s", folder.latest)
                 raise
             is_terminated = self.cluster.any_worker(requests.is_terminated)
-            if is_terminated or not is_over:
-                reason = "SIGTERM" if is_terminated else f"max_train_seconds={plan.max_train_seconds:g}"
-                logging.info("%s: stopped; the same command resumes from %s", reason, folder.latest)
-                return False
-            return True
+            if is_over and not is_terminated:
+                return True
+            reason = "SIGTERM" if is_terminated else f"max_train_seconds={plan.max_train_seconds:g}"
+            logging.info("%s: stopped; the same command resumes from %s", reason, folder.latest)
+            return False
+
+    def _checkpoint_folder(self, output_dir: str, keep_max: int) -> CheckpointFolder:
+        if self.cluster.is_chief:
+            writing.make_folders(output_dir)
+        self.cluster.wait()  # until it exists
+        return CheckpointFolder(output_dir, keep_max=keep_max, is_written=self.cluster.is_chief)
 
     def save_weights(self, folder: CheckpointFolder, step: int) -> str:
         """Save a checkpoint without optimizer state; return its prefix."""
@@ -191,18 +182,16 @@ class Trainer:
         Returns:
           Name to array, one row per record, in record order.
         """
-        return self._compute(self._predictions, batches, num_records, label)
-
-    def compute(
-        self,
-        function: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]],
-        batches: tf.data.Dataset,
-        num_records: int,
-        *,
-        label: str,
-    ) -> dict[str, np.ndarray]:
-        """Apply a function from a batch to tensors [B, ...] to every record, as `predict` does."""
-        return self._compute(self._on_replicas(function), batches, num_records, label)
+        parts: list[dict[str, np.ndarray]] = []
+        num_done = 0
+        with Progress(label, num_records, "records") as progress:
+            for part in self._parts(self._predictions, batches):
+                parts.append(part)
+                num_done += len(part[RECORD_INDEX])
+                progress.update(num_done)
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        order = np.argsort(columns.pop(RECORD_INDEX))
+        return {name: values[order] for name, values in columns.items()}
 
     def compute_by_record(
         self,
@@ -250,20 +239,6 @@ class Trainer:
             return {name: self.cluster.gather(value) for name, value in results.items()}
 
         return on_batch
-
-    def _compute(
-        self, compiled: Callable, batches: tf.data.Dataset, num_records: int, label: str
-    ) -> dict[str, np.ndarray]:
-        parts: list[dict[str, np.ndarray]] = []
-        num_done = 0
-        with Progress(label, num_records, "records") as progress:
-            for part in self._parts(compiled, batches):
-                parts.append(part)
-                num_done += len(part[RECORD_INDEX])
-                progress.update(num_done)
-        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        order = np.argsort(columns.pop(RECORD_INDEX))
-        return {name: values[order] for name, values in columns.items()}
 
     def _parts(self, compiled: Callable, batches: tf.data.Dataset) -> Iterator[dict[str, np.ndarray]]:
         """Return the outputs for each batch, without padding examples."""

@@ -136,12 +136,11 @@ def write_model_files(folder: str, bert_config: BertConfig, flags: ModelFileFlag
 def _sources(flags: ModelFileFlags) -> dict[str, str]:
     """Return the names of copies and their sources, for files that exist."""
     sources = {flag: getattr(flags, flag) for flag in dict.fromkeys(MODEL_FILES.values())}
-    return {_name_of_copy(flag, source): source for flag, source in sources.items() if source is not None}
-
-
-def _name_of_copy(flag: str, source: str) -> str:
-    """Return a model file's name in an output folder."""
-    return BERT_CONFIG_FILE if flag == "bert_config_file" else name_of_copy(source, flag)
+    return {
+        BERT_CONFIG_FILE if flag == "bert_config_file" else name_of_copy(source, flag): source
+        for flag, source in sources.items()
+        if source is not None
+    }
 
 
 def check_model_files_replaceable(folder: str, flags: ModelFileFlags) -> None:
@@ -154,7 +153,7 @@ def check_model_files_replaceable(folder: str, flags: ModelFileFlags) -> None:
         return
     for name, source in sources.items():
         target = os.path.join(folder, name)
-        if files.exists(target) and not _is_same_content(source, target):
+        if files.exists(target) and content_of_copy(source) != content_of_copy(target):
             raise UserError(
                 f"{target} differs from {source}, which the run would copy to that name; use another output folder"
             )
@@ -217,10 +216,6 @@ def _differences(config: Mapping[str, Any], trained: Mapping[str, Any], folder: 
     here = ", ".join(f"{name} is {config.get(name)!r}" for name in names)
     there = ", ".join(f"{name} {trained.get(name)!r}" for name in names)
     return f"{here}, but the checkpoints in {folder} were trained with {there}" if names else ""
-
-
-def _is_same_content(first: str, second: str) -> bool:
-    return files.exists(second) and content_of_copy(first) == content_of_copy(second)
 
 
 def checkpoint_folder(config: TrainingOptions) -> str:

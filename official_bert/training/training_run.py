@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import keras
 import numpy as np
@@ -22,7 +22,7 @@ from official_bert.support.processes import SAVE_SIGNAL, Terminated, restart_sys
 from official_bert.training.devices import Cluster
 from official_bert.training.monitoring import FailurePolicy, ScalarLog, StepsPerCall, StepWindow, describe_scalars
 from official_bert.training.step import OVERFLOW_STEPS, SKIPPED_STEPS, TrainingSteps
-from official_bert.training.task import TrainingPlan
+from official_bert.training.task import Task, TrainingPlan
 
 _SECONDS_BETWEEN_LOG_LINES = 30  # without a terminal, if steps are too slow for `log_steps` to show progress
 
@@ -92,10 +92,10 @@ class RunRequests:
       is_signalled: whether SIGUSR1 was received since the last checkpoint.
     """
 
-    def __init__(self, *, save_seconds: float = 0, max_seconds: float = 0, may_raise: bool = True):
+    def __init__(self, plan: TrainingPlan, *, may_raise: bool = True):
         """Configure the requests; the clocks start with the block."""
-        self._save_seconds = save_seconds
-        self._max_seconds = max_seconds
+        self._save_seconds = plan.save_checkpoints_secs
+        self._max_seconds = 0 if plan.lr_schedule == "budget" else plan.max_train_seconds
         self._may_raise = may_raise
 
     def __enter__(self) -> "RunRequests":
@@ -163,17 +163,26 @@ class RunRequests:
 class TrainingRun:
     """The parts of a run, assembled by `Trainer.train`."""
 
-    plan: TrainingPlan  # training settings
-    model: keras.Model  # the model
-    steps: TrainingSteps  # runs the steps and holds the optimizer's state
+    plan: TrainingPlan
+    task: Task
+    model: keras.Model
     cluster: Cluster  # the processes that train together
-    folder: CheckpointFolder  # the checkpoint folder
-    scalar_log: ScalarLog  # log of scalars
+    folder: CheckpointFolder
+    scalar_log: ScalarLog
     evaluate: Callable[[int], bool] | None  # as in `Trainer.train`
-    callbacks: keras.callbacks.CallbackList  # as in `Trainer.train`
+    callbacks: Sequence[keras.callbacks.Callback]  # as in `Trainer.train`
     requests: RunRequests  # external requests for checkpoints or the end, by time or signal
 
     def __post_init__(self):
+        self.steps = TrainingSteps(self.task, self.model, self.cluster.strategy, self.plan)
+        if self.callbacks:
+            self.model.optimizer = self.steps.optimizer  # some read its settings
+        self._callbacks = keras.callbacks.CallbackList(
+            self.callbacks if self.cluster.is_chief else [],
+            model=self.model,
+            steps=self.plan.num_train_steps,
+            verbose=0,
+        )
         self._failures = FailurePolicy(self.plan.nan_policy)
         self._window = StepWindow(self.plan.train_batch_size)
         self._budget = TimeBudget(self.plan.max_train_seconds, self.steps.used_share, self.cluster)
@@ -240,10 +249,10 @@ class TrainingRun:
             "training", self.plan.num_train_steps, "steps", log_every_seconds=_SECONDS_BETWEEN_LOG_LINES
         ) as progress:
             self.model.stop_training = False
-            self.callbacks.on_train_begin()
-            self.callbacks.on_epoch_begin(start // self.plan.log_steps)
+            self._callbacks.on_train_begin()
+            self._callbacks.on_epoch_begin(start // self.plan.log_steps)
             is_over = self._loop(iterator, progress)
-            self.callbacks.on_train_end()
+            self._callbacks.on_train_end()
         if self._is_last(self.step):
             self._budget.log_end(self.step)
         return is_over
@@ -314,9 +323,9 @@ class TrainingRun:
         self.scalar_log.write("train", step, scalars)
         logs = {name: float(value) for name, value in scalars.items()}
         epoch = (step - 1) // self.plan.log_steps
-        self.callbacks.on_train_batch_end(step - 1, logs)
-        self.callbacks.on_epoch_end(epoch, logs)
-        self.callbacks.on_epoch_begin(epoch + 1)
+        self._callbacks.on_train_batch_end(step - 1, logs)
+        self._callbacks.on_epoch_end(epoch, logs)
+        self._callbacks.on_epoch_begin(epoch + 1)
         self._window = StepWindow(self.plan.train_batch_size)
 
     def _is_evaluated(self, step: int) -> bool:

@@ -14,6 +14,7 @@ from official_bert.support import writing
 from official_bert.support.processes import Terminated
 from official_bert.training.training_run import RunRequests
 from tests.training.evaluated_runs import SCORES, assert_same_end, metrics, train
+from tests.training.sum_task import PLAN
 
 
 @pytest.fixture(scope="module")
@@ -113,12 +114,12 @@ def test_sigterm_before_the_first_step_and_again_while_saving(whole, tmp_path, c
 
 
 def test_sigterm_that_native_code_made_an_error_of_is_no_error():
-    with RunRequests() as requests, pytest.raises(Terminated), requests.raise_on_stop():
+    with RunRequests(PLAN) as requests, pytest.raises(Terminated), requests.raise_on_stop():
         try:
             os.kill(os.getpid(), signal.SIGTERM)
         except Terminated as error:
             raise RuntimeError("REPLACED BY Terminated") from error
-    with RunRequests() as requests, pytest.raises(ZeroDivisionError), requests.raise_on_stop():
+    with RunRequests(PLAN) as requests, pytest.raises(ZeroDivisionError), requests.raise_on_stop():
         _ = 1 / 0
 
 

@@ -12,7 +12,6 @@ import pytest
 import tensorflow as tf
 
 from official_bert.options.command import exiting_with_one_line
-from official_bert.support.errors import UserError
 from tests.conftest import ROOT, script_environment
 
 # A script whose code is inserted by the test.
@@ -116,9 +115,9 @@ def test_verbosity_1_shows_the_details_of_the_project_alone():
     assert end_of(bake(run=log)) == (0, "", "")
 
 
-def test_closed_standard_output_and_a_mistake():
-    check = "from official_bert.support.errors import UserError; raise UserError('no flour')"
-    assert end_of(bake(check=check, redirection=">&-")) == (1, "", "bake.py: error: no flour\n")
+def test_a_mistake_is_about_a_flag_that_its_message_begins_with_also_with_closed_standard_output():
+    check = "from official_bert.support.errors import UserError; raise UserError('size=3: a size of 3')"
+    assert end_of(bake(check=check, redirection=">&-")) == (1, "", "bake.py: error: --size=3: a size of 3\n")
     assert end_of(bake(check=check, redirection=">&- 2>&-")) == (1, "", "")
 
 
@@ -132,32 +131,23 @@ def test_a_full_disk_under_standard_output_is_a_mistake(tmp_path):
         assert end_of(process) == (1, None, "bake.py: error: input or output: File too large\n")
 
 
+WAITS = "print('ready', flush=True), time.sleep(60)"
+
+
 @pytest.mark.parametrize(
-    ("check", "run", "uses_tensorflow", "seconds"),
+    ("settings", "seconds", "output"),
     [
-        ("print('ready', flush=True)", "pass", True, 1.0),  # during the import of TensorFlow
-        ("print('ready', flush=True); time.sleep(60)", "pass", False, 0.1),
-        ("pass", "print('ready', flush=True); time.sleep(60)", False, 0.1),
+        ({"check": "print('ready', flush=True)", "uses_tensorflow": True}, 1.0, ""),  # during the import of TensorFlow
+        ({"check": WAITS}, 0.1, ""),
+        ({"run": f"try:\n        {WAITS}\n    finally: print('cleaned')"}, 0.1, "cleaned\n"),
     ],
 )
-def test_an_interruption_ends_in_one_line(check, run, uses_tensorflow, seconds):
-    process = bake(check=check, run=run, uses_tensorflow=uses_tensorflow)
+def test_an_interruption_ends_in_one_line(settings, seconds, output):
+    process = bake(**settings)
     assert process.stdout.readline() == "ready\n"
     time.sleep(seconds)
     process.send_signal(signal.SIGINT)
-    assert end_of(process) == (130, "", "bake.py: error: interrupted\n")
-
-
-def test_an_interruption_of_a_run_lets_it_clean_up():
-    run = """
-    try:
-        print('ready', flush=True); time.sleep(60)
-    finally:
-        print('cleaned')"""
-    process = bake(run=run)
-    assert process.stdout.readline() == "ready\n"
-    process.send_signal(signal.SIGINT)
-    assert end_of(process) == (130, "cleaned\n", "bake.py: error: interrupted\n")
+    assert end_of(process) == (130, output, "bake.py: error: interrupted\n")
 
 
 def test_a_process_in_the_background_ignores_interruptions_on():
@@ -176,7 +166,6 @@ def test_a_process_in_the_background_ignores_interruptions_on():
 
 
 LOGS_STOP = "SIGTERM: stopped; the same command resumes\n"
-WAITS = "print('ready', flush=True), time.sleep(60)"
 
 
 @pytest.mark.parametrize(
@@ -199,18 +188,6 @@ def test_termination_before_and_after_training_ends_like_during_it(changes, argu
 
 
 @pytest.mark.parametrize(
-    "take_too_much",
-    [lambda: bytearray(2**60), pytest.param(lambda: tf.fill([2**44], 1.0), marks=pytest.mark.slow)],
-    ids=["Python", "TensorFlow"],
-)
-def test_out_of_memory_is_a_one_line_error(capsys, take_too_much):
-    with pytest.raises(SystemExit) as end, exiting_with_one_line():
-        take_too_much()
-    assert end.value.code == 1
-    assert ": error: not enough memory; use a smaller model" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
     ("argument", "message"),
     [
         (
@@ -230,14 +207,33 @@ def test_out_of_memory_errors_name_the_relevant_sizes(argument, message):
     assert (status, errors) == (1, f"bake.py: error: {message}\n")
 
 
-def test_an_interruption_that_native_code_made_an_error_of_is_one(capsys):
+def fill_memory():
+    tf.fill([2**44], 1.0)
+
+
+def interrupt_native_code():
+    raise RuntimeError(
+        "pybind11::error_already_set: InvalidArgumentError REPLACED BY KeyboardInterrupt: <EMPTY MESSAGE>"
+    )
+
+
+def open_nothing():
+    open("flour")
+
+
+@pytest.mark.parametrize(
+    ("act", "code", "message"),
+    [
+        pytest.param(fill_memory, 1, "not enough memory; use a smaller model", marks=pytest.mark.slow),
+        (interrupt_native_code, 130, "interrupted\n"),
+        (open_nothing, 1, "flour: No such file or directory\n"),
+    ],
+)
+def test_errors_of_the_system_are_one_line(capsys, act, code, message):
     with pytest.raises(SystemExit) as end, exiting_with_one_line():
-        raise RuntimeError(
-            "pybind11::error_already_set: MISMATCH of original and normalized active exception types: ORIGINAL "
-            "InvalidArgumentError REPLACED BY KeyboardInterrupt: <EMPTY MESSAGE>"
-        )
-    assert end.value.code == 130
-    assert capsys.readouterr().err.endswith(": error: interrupted\n")
+        act()
+    assert end.value.code == code
+    assert f": error: {message}" in capsys.readouterr().err
 
 
 def test_mistakes_in_the_program_keep_their_traceback():
@@ -245,14 +241,3 @@ def test_mistakes_in_the_program_keep_their_traceback():
         _ = 1 / 0
     with pytest.raises(tf.errors.ResourceExhaustedError), exiting_with_one_line():
         raise tf.errors.ResourceExhaustedError(None, None, "the queue is full")
-
-
-def test_other_mistakes_in_one_line(capsys):
-    for error, message in (
-        (UserError("no flour"), "no flour"),
-        (FileNotFoundError(2, "No such file", "flour"), "flour: No such file"),
-    ):
-        with pytest.raises(SystemExit) as end, exiting_with_one_line():
-            raise error
-        assert end.value.code == 1
-        assert capsys.readouterr().err.endswith(f": error: {message}\n")

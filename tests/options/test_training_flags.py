@@ -25,19 +25,10 @@ GIVEN = {"bert_config_file": "a", "input_file": "b", "output_dir": "c", "do_trai
             {"batch_ramp_up_steps": 9, "train_batch_size": 20},
             "^--train_batch_size=20 is not a multiple of 8, which --batch_ramp_up_steps needs$",
         ),
-        (
-            {"batch_ramp_up_steps": 9, "train_batch_tokens": 512},
-            "--batch_ramp_up_steps cannot be used with --train_b",
-        ),
+        ({"batch_ramp_up_steps": 9, "train_batch_tokens": 512}, "--batch_ramp_up_steps cannot be used with --train_b"),
         ({"lr_schedule": "budget"}, "^--lr_schedule=budget needs --max_train_seconds, the training time$"),
-        (
-            {"optimizer": "lamb", "adam_bias_correction": True},
-            "--adam_bias_correction needs --optimizer=adam",
-        ),
-        ({"optimizer": "sgd"}, "--optimizer=sgd: must be one of adam, lamb"),
-        ({"lr_schedule": "step"}, "--lr_schedule=step: must be one of linear, cosine, constant, budget"),
+        ({"optimizer": "lamb", "adam_bias_correction": True}, "--adam_bias_correction needs --optimizer=adam"),
         ({"layer_wise_lr_decay": 0.0}, "--layer_wise_lr_decay=0: must be above 0"),
-        ({"layer_wise_lr_decay": 1.1}, "--layer_wise_lr_decay=1.1: must be at most 1"),
     ],
 )
 def test_contradicting_flags_are_refused(changes, message):

@@ -53,22 +53,22 @@ for kind, options in {"TaggingModel": {"num_outputs": 3}, "SpanModel": {}, "Sent
     note(kind, made(kind, **options)(batch))
 note("MultipleChoiceModel", made("MultipleChoiceModel")(choices))
 note("PretrainingModel", made("PretrainingModel")({**batch, "masked_lm_positions": np.ones([6, 2], np.int32)}))
-note("Lamb", fitted("Lamb").predict(batch, verbose=0))
+note("Lamb", fitted("Lamb")(batch))
 model = fitted("AdamWeightDecay")
 note("AdamWeightDecay", model.predict(batch, verbose=0))
 assert backend == "tensorflow" or "tensorflow" not in sys.modules
 
 model.save(f"{folder}/{backend}.keras")
 loaded = keras.models.load_model(f"{folder}/{backend}.keras")
-np.testing.assert_allclose(loaded.predict(batch, verbose=0), results["AdamWeightDecay 0"], atol=1e-6)
+np.testing.assert_allclose(loaded(batch), results["AdamWeightDecay 0"], atol=1e-6)
 run = official_bert.save_model(f"{folder}/{backend}", model, tokenizer, labels=["no", "yes"], max_seq_length=32)
 loaded = official_bert.ClassificationModel.from_checkpoint(run, num_outputs=2)
-np.testing.assert_allclose(loaded.predict(batch, verbose=0), results["AdamWeightDecay 0"], atol=1e-6)
+np.testing.assert_allclose(loaded(batch), results["AdamWeightDecay 0"], atol=1e-6)
 
 if backend == "jax":
     keras.distribution.set_distribution(keras.distribution.DataParallel())
     assert len(keras.distribution.list_devices()) == 2
-    found = fitted("AdamWeightDecay").predict(batch, verbose=0)
+    found = fitted("AdamWeightDecay")(batch)
     np.testing.assert_allclose(found, results["AdamWeightDecay 0"], atol=1.4e-6)
 np.savez(f"{folder}/{backend}.npz", **results)
 """

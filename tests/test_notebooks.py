@@ -132,24 +132,24 @@ def loaded(path):
     return module
 
 
-HALF_THE_STEPS = {
-    "--num_train_steps=1300 --num_warmup_steps=400 --log_steps=100": "--num_train_steps=650 --num_warmup_steps=200 "
-    "--log_steps=50",
-    "num_train_steps=1300,": "num_train_steps=650,",
-    "num_warmup_steps=400,": "num_warmup_steps=200,",
+FEW_STEPS = {  # a tenth, with as many lines of the log
+    "--num_train_steps=1300 --num_warmup_steps=400 --log_steps=100": "--num_train_steps=130 --num_warmup_steps=40 "
+    "--log_steps=10",
+    "num_train_steps=1300,": "num_train_steps=130,",
+    "num_warmup_steps=400,": "num_warmup_steps=40,",
 }
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """Copies of the notebooks that pretrain for half the steps, and their output: the model of the first, if it ran."""
-    copies = tmp_path_factory.mktemp("notebooks")
+@pytest.fixture(scope="module", params=["few", pytest.param("all", marks=pytest.mark.endurance)])
+def folders(request, tmp_path_factory):
+    """Whether all steps are trained, copies of the notebooks, and their output: the model of the first, if it ran."""
+    copies, output = (tmp_path_factory.mktemp(f"{name}_of_{request.param}_steps") for name in ("notebooks", "output"))
     for path in (*FOLDER.glob("*.ipynb"), *FOLDER.glob("*.py")):
         text = path.read_text(encoding="utf-8")
-        for whole, half in HALF_THE_STEPS.items():
-            text = text.replace(whole, half)
+        for whole, short in FEW_STEPS.items() if request.param == "few" else ():
+            text = text.replace(whole, short)
         (copies / path.name).write_text(text, encoding="utf-8")
-    return copies, tmp_path_factory.mktemp("output")
+    return request.param == "all", copies, output
 
 
 @pytest.fixture
@@ -166,16 +166,17 @@ def forked_commands(tmp_path, monkeypatch, forked_python):
 def test_a_notebook_runs_and_prints_what_is_stored(name, folders, forked_commands):
     for package in ("nbclient", "ipykernel", "matplotlib", "kserve"):
         pytest.importorskip(package, reason=f'needs {package}, of the extras "notebooks" and "serve"')
-    copies, output = folders
+    trains_fully, copies, output = folders
     executed = loaded(ROOT / "tools" / "run_notebooks.py").execute(copies / name, output)
     complaints = []
     for shown, printed in zip(code_cells(stored(name)), code_cells(executed), strict=True):
         complaints += compare(loose(printed_lines(shown)), loose(printed_lines(printed)))
         assert num_pictures(shown) == num_pictures(printed)
         assert {"stdout"} >= {output["name"] for output in printed["outputs"] if output["output_type"] == "stream"}
-        assert accuracies(printed_lines(printed)) == pytest.approx(
-            accuracies(printed_lines(shown)), abs=ACCURACY_TOLERANCE
-        )
+        expected, found = (accuracies(printed_lines(cell)) for cell in (shown, printed))
+        assert len(found) == len(expected)
+        if trains_fully:
+            assert found == pytest.approx(expected, abs=ACCURACY_TOLERANCE)
     assert not complaints, "\n".join(complaints)
 
 
@@ -183,4 +184,4 @@ def loose(lines):
     """Return lines without a model's choices: labels, filled-in words, found sentences."""
     lines = [re.sub(r"^(\w+ +)([01]\.\d+)(  .*)", r"LABEL \2\3", line) for line in lines]  # from a classifier
     lines = [re.sub(r"^(    0\.\d+  ).*", r"\1SENTENCE", line) for line in lines]
-    return [re.sub(r"(\S+) (0|1)\.\d\d(?=,|$)", "WORD", line) for line in lines]
+    return [re.sub(r"(?<!\S)(?!norm )\S+ [01]\.\d\d(?=,|$)", "WORD", line) for line in lines]

@@ -7,10 +7,44 @@ import os
 import pathlib
 import signal
 import subprocess
+import threading
 import time
 
 from official_bert.commands.launch_workers import free_ports
 from tests.conftest import script_command, script_environment
+
+
+def send(port, method, path, body=None, headers=None):
+    """Return status and response of one request, over a new connection."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    with contextlib.closing(connection):
+        connection.request(method, path, body, headers or {})
+        response = connection.getresponse()
+        return response.status, response.read()
+
+
+@contextlib.contextmanager
+def clients(number, ask):
+    """Answers to clients that keep asking until the block ends; a client whose connection is lost leaves the error."""
+    answers, is_ending = [], threading.Event()
+
+    def keep_asking():
+        while not is_ending.is_set():
+            try:
+                answers.append(ask())
+            except (OSError, http.client.HTTPException) as error:
+                answers.append((0, error))
+                return
+
+    threads = [threading.Thread(target=keep_asking) for _ in range(number)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield answers
+    finally:
+        is_ending.set()
+        for thread in threads:
+            thread.join()
 
 
 class Server:
@@ -38,12 +72,7 @@ class Server:
         return pathlib.Path(self.log_file).read_text()
 
     def send(self, method, path, body=None, headers=None):
-        """Return status and response of one request, over a new connection."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        with contextlib.closing(connection):
-            connection.request(method, path, body, headers or {})
-            response = connection.getresponse()
-            return response.status, response.read()
+        return send(self.port, method, path, body, headers)
 
     def get(self, path):
         status, answer = self.send("GET", path)

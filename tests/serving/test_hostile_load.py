@@ -1,17 +1,15 @@
 """Normal requests to a server while a hostile client keeps it busy."""
 
 import contextlib
-import http.client
 import json
 import socket
 import struct
-import threading
 import time
 
 import numpy as np
 import pytest
 
-from tests.serving.server_process import Server, resident_kilobytes
+from tests.serving.server_process import Server, clients, resident_kilobytes
 
 pytest.importorskip("kserve")
 
@@ -69,29 +67,18 @@ def test_plain_requests_are_answered_soon_beside_a_hostile_client(write_export, 
     body, seconds, wrong = json.dumps(PLAIN), [], []
 
     def ask():
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
-        with contextlib.closing(connection):
-            while hostile.is_alive():
-                began = time.monotonic()
-                connection.request("POST", PATH, body)
-                response = connection.getresponse()
-                answer = response.read()
-                seconds.append(time.monotonic() - began)
-                if response.status != 200:
-                    wrong.append(answer[:200])
-                time.sleep(0.02)
+        began = time.monotonic()
+        status, answer = server.send("POST", PATH, body)
+        seconds.append(time.monotonic() - began)
+        time.sleep(0.02)
+        return status, answer[:200]
 
     def round_of_load():
-        nonlocal hostile
-        hostile = threading.Thread(target=be_hostile, args=[server, wrong])
-        askers = [threading.Thread(target=ask) for _ in range(2)]
-        for thread in (hostile, *askers):
-            thread.start()
-        for thread in (hostile, *askers):
-            thread.join()
+        with clients(2, ask) as answers:
+            be_hostile(server, wrong)
+        wrong.extend(answer for answer in answers if answer[0] != 200)
         return resident_kilobytes(server.process.pid)
 
-    hostile = None
     kilobytes = [round_of_load()]
     seconds.clear()
     began = time.monotonic()

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 import numpy as np
@@ -21,7 +20,7 @@ import tensorflow as tf
 from official_bert.commands.launch_workers import free_ports
 from tests.conftest import ROOT, script_environment
 from tests.exports import TOLERANCE
-from tests.serving.tiny_exports import write_tiny_export
+from tests.serving.server_process import clients, send
 
 pytest.importorskip("ray.serve", reason="needs the extra `ray`")
 yaml = pytest.importorskip("yaml")  # comes with it
@@ -112,12 +111,7 @@ class Cluster:
             time.sleep(0.2)
 
     def ask(self, body, path="/v1/models/reviews:predict", method="POST"):
-        """Return status and response of one request, over a new connection."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        with contextlib.closing(connection):
-            connection.request(method, path, body if isinstance(body, bytes | None) else json.dumps(body))
-            response = connection.getresponse()
-            return response.status, response.read()
+        return send(self.port, method, path, body if isinstance(body, bytes | None) else json.dumps(body))
 
     def replicas(self):
         """Return the process ids of this cluster's replicas."""
@@ -148,9 +142,9 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def export_dir(tmp_path_factory, one_layer_config_file, vocab_file):
+def export_dir(tmp_path_factory, write_export):
     folder = tmp_path_factory.mktemp("serving") / "reviews"
-    write_tiny_export(folder, "classification", bert_config_file=one_layer_config_file, vocab_file=vocab_file)
+    write_export(folder)
     return folder
 
 
@@ -221,30 +215,6 @@ def test_the_addresses_and_errors_are_those_of_the_server(cluster):
         assert status == expected_status and message in json.loads(answer)["error"], answer
 
 
-@contextlib.contextmanager
-def clients(cluster, number, request):
-    """Responses to clients that keep sending requests until the block ends; a lost connection has status 0."""
-    answers, is_ending = [], threading.Event()
-
-    def send():
-        while not is_ending.is_set():
-            try:
-                answers.append(cluster.ask(request))
-            except (OSError, http.client.HTTPException) as error:
-                answers.append((0, error))
-                return
-
-    threads = [threading.Thread(target=send) for _ in range(number)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield answers
-    finally:
-        is_ending.set()
-        for thread in threads:
-            thread.join()
-
-
 def check_answers(answers, expected):
     """Assert that no response is wrong; return the number of right ones, and the failures."""
     right = [answer for status, answer in answers if status == 200]
@@ -259,7 +229,7 @@ def test_a_killed_replica_is_replaced_and_no_answer_is_wrong(cluster, expected):
     def answered_by_the_new_one():
         return sum(number for name, number in cluster.requests_of_replicas().items() if name not in logs)
 
-    with clients(cluster, 8, REQUEST) as answers:
+    with clients(8, lambda: cluster.ask(REQUEST)) as answers:
         time.sleep(1)
         killed = min(before)
         os.kill(killed, signal.SIGKILL)
@@ -272,7 +242,7 @@ def test_a_killed_replica_is_replaced_and_no_answer_is_wrong(cluster, expected):
 
 def test_a_removed_replica_completes_its_requests(cluster, expected):
     many = {"signature_name": "text", "inputs": {name: texts * 300 for name, texts in TEXTS.items()}}
-    with clients(cluster, 8, many) as answers:
+    with clients(8, lambda: cluster.ask(many)) as answers:
         time.sleep(1)
         cluster.deploy(num_replicas=1)
         cluster.wait("one replica is left", lambda: len(cluster.replicas()) == 1)
@@ -284,7 +254,7 @@ def test_a_removed_replica_completes_its_requests(cluster, expected):
 
 def test_ctrl_c_ends_the_replicas(cluster, expected):
     """This must be the last test of the cluster, since it ends `serve run`."""
-    with clients(cluster, 8, REQUEST) as answers:
+    with clients(8, lambda: cluster.ask(REQUEST)) as answers:
         time.sleep(0.5)
         cluster.serve_run.send_signal(signal.SIGINT)
         cluster.serve_run.wait(timeout=60)

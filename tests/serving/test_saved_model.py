@@ -8,7 +8,6 @@ import pathlib
 import re
 import shutil
 import subprocess
-import sys
 import time
 import urllib.request
 
@@ -17,7 +16,7 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2
-from tensorflow_serving.apis import predict_pb2, prediction_log_pb2, prediction_service_pb2_grpc
+from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
 from official_bert.commands import run_classifier, run_pretraining
@@ -94,20 +93,6 @@ def test_all_files_are_there(reviews, version):
         assert line in batching.splitlines()
 
 
-@pytest.mark.slow
-@pytest.mark.endurance
-def test_saved_model_cli_shows_and_runs_it(version, tmp_path):
-    tool = [sys.executable, "-I", "-m", "tensorflow.python.tools.saved_model_cli"]
-    shown = subprocess.run([*tool, "show", "--dir", version, "--all"], capture_output=True, text=True, cwd=tmp_path)
-    assert shown.returncode == 0, shown.stderr
-    for signature in SIGNATURES:
-        assert f"signature_def['{signature}']" in shown.stdout
-    arguments = ["--tag_set=serve", "--signature_def=text", "--input_exprs=text_a=['the warm town'];text_b=['']"]
-    ran = subprocess.run([*tool, "run", "--dir", version, *arguments], capture_output=True, text=True, cwd=tmp_path)
-    assert ran.returncode == 0, ran.stderr
-    assert "Result for output key probabilities" in ran.stdout
-
-
 def replay(path, signatures):
     """Replay a warm-up file like the server, using only its messages."""
     for record in tf.data.TFRecordDataset([path]).as_numpy_iterator():
@@ -131,18 +116,6 @@ def test_the_warmup_requests_can_be_answered(version, signatures):
         lengths |= {values.shape[1] for name, values in inputs.items() if name == "input_ids"}
     assert seen == {name: {1, 2, 8} for name in SIGNATURES}
     assert len(lengths) > 1 and max(lengths) == 32
-
-
-def test_requests_as_the_server_gets_them(reviews, signatures):
-    request = predict_pb2.PredictRequest()
-    request.model_spec.signature_name = "text"
-    first, second = zip(*predicted_pairs(reviews), strict=True)
-    request.inputs["text_a"].CopyFrom(tf.make_tensor_proto(first))
-    request.inputs["text_b"].CopyFrom(tf.make_tensor_proto(second))
-    received = predict_pb2.PredictRequest.FromString(request.SerializeToString())
-    inputs = {name: tf.constant(tf.make_ndarray(proto)) for name, proto in received.inputs.items()}
-    answer = signatures[received.model_spec.signature_name](**inputs)
-    np.testing.assert_allclose(answer["probabilities"], predicted(reviews["output_dir"]), atol=TOLERANCE)
 
 
 def server_batch(requests):
@@ -419,12 +392,10 @@ def test_mistakes(reviews, files_of_model, records_file, tmp_path):
 
 @pytest.mark.skipif(not shutil.which("tensorflow_model_server"), reason="tensorflow_model_server is not on the PATH")
 def test_the_real_server_answers(reviews):
-    import grpc
-
-    rest, port = 18_501, 18_500
+    rest = 18_501
     server = subprocess.Popen(
         [
-            "tensorflow_model_server", f"--rest_api_port={rest}", f"--port={port}", "--enable_batching=true",
+            "tensorflow_model_server", f"--rest_api_port={rest}", "--enable_batching=true",
             f"--model_config_file={reviews['export_dir']}/models.config",
             f"--batching_parameters_file={reviews['export_dir']}/batching_parameters.txt",
         ]
@@ -444,14 +415,6 @@ def test_the_real_server_answers(reviews):
         request = urllib.request.Request(f"{address}:predict", body)
         answer = json.loads(urllib.request.urlopen(request, timeout=60).read())["outputs"]
         np.testing.assert_allclose(answer["probabilities"], expected, atol=TOLERANCE)
-
-        stub = prediction_service_pb2_grpc.PredictionServiceStub(grpc.insecure_channel(f"127.0.0.1:{port}"))
-        request = predict_pb2.PredictRequest()
-        request.model_spec.name, request.model_spec.signature_name = "reviews", "text"
-        request.inputs["text_a"].CopyFrom(tf.make_tensor_proto(first))
-        request.inputs["text_b"].CopyFrom(tf.make_tensor_proto(second))
-        outputs = stub.Predict(request, timeout=60).outputs
-        np.testing.assert_allclose(tf.make_ndarray(outputs["probabilities"]), expected, atol=TOLERANCE)
     finally:
         server.terminate()
         server.wait()

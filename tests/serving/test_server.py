@@ -1,8 +1,7 @@
 """The model server from its clients' view: a real server process with exports of tiny models."""
 
 import base64
-import contextlib
-import http.client
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -26,7 +25,7 @@ from official_bert.serving.served_model import ServedModel, Signature
 from official_bert.support.errors import UserError
 from tests.conftest import assert_fails, run_script
 from tests.exports import TOLERANCE
-from tests.serving.server_process import Server, resident_kilobytes
+from tests.serving.server_process import Server, clients, resident_kilobytes
 from tests.serving.tiny_exports import LABELS, TASKS
 
 pytest.importorskip("kserve")
@@ -107,16 +106,13 @@ def nested(depth):
     [
         (b'{"inputs"', "the request is not JSON"),
         (b"[1]", "must be a JSON object"),
-        (b"[" * 100_000, "the request is not JSON"),
         ({"inputs": TEXTS, "signature_name": "absent"}, "there is no signature 'absent'; the model has 'examples', "),
         ({"inputs": {"text": ["a"]}, "signature_name": "text"}, "reads 'text_a', 'text_b', but the request has 'text'"),
         ({"inputs": ["a"], "signature_name": "text"}, "the values need these names"),
         ({"inputs": {"text_a": [1], "text_b": [""]}, "signature_name": "text"}, "text_a must have strings, not 1"),
-        ({"inputs": {"text_a": "a", "text_b": "b"}, "signature_name": "text"}, "must have 1 dimension(s), but has 0"),
         ({"inputs": {"text_a": ["a"], "text_b": []}, "signature_name": "text"}, "the same number of examples"),
         ({"inputs": {**TEXTS, "text_a": [{"b64": "é"}] * 4}, "signature_name": "text"}, "a value of b64 that is not"),
         ({"inputs": {**IDS, "input_ids": [[2, 1182, 3]]}}, "input_ids must be from 0 to 1181, but is from 2 to 1182"),
-        ({"inputs": {**IDS, "input_ids": [[2, 2**31, 3]]}}, "input_ids must be from -2147483648 to 2147483647"),
         ({"inputs": {**IDS, "input_ids": [[2, 2**70, 3]]}}, "input_ids must have whole numbers"),
         ({"inputs": {**IDS, "input_ids": [[2, 7.5, 3]]}}, "input_ids must have whole numbers"),
         ({"inputs": {**IDS, "input_mask": [[1, 1]]}}, "input_mask must have the shape of input_ids"),
@@ -134,7 +130,6 @@ def nested(depth):
         (b'{"inputs": {"input_ids": [[%s]]}}' % (b"7" * 5000), "a number has too many digits"),
         (b'{"inputs": "\xff"}', "it is not UTF-8"),
         (b'{"inputs": [%s"a"]}' % (b'"a",' * (1 << 21)), "has more than 2097152 values"),
-        ({"inputs": {**TEXTS, "text_a": nested(50)}, "signature_name": "text"}, "1 dimension(s), but has 51"),
         ({"inputs": {**TEXTS, "text_a": ["", nested(900)]}, "signature_name": "text"}, "must have strings, not a list"),
         ({"inputs": {**IDS, "input_ids": nested(900)}}, "must have 2 dimension(s), but has 901"),
         ({"inputs": {**IDS, "input_ids": [["a" * (1 << 20), *"bcd"]]}}, "input_ids must have whole numbers"),
@@ -248,16 +243,8 @@ def test_the_open_protocol_over_rest(server, expected):
 
 def test_binary_values_of_the_open_protocol(server, expected):
     def send(values, length=None, **changes):
-        inputs = [
-            {
-                "name": name,
-                "shape": [4],
-                "datatype": "BYTES",
-                "parameters": {"binary_data_size": len(values)},
-                **changes,
-            }
-            for name in TEXTS
-        ]
+        tensor = {"shape": [4], "datatype": "BYTES", "parameters": {"binary_data_size": len(values)}, **changes}
+        inputs = [{"name": name, **tensor} for name in TEXTS]
         content = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
         headers = {"Inference-Header-Content-Length": length or str(len(content))}
         return server.send("POST", "/v2/models/reviews/infer", content + values * 2, headers)
@@ -321,18 +308,14 @@ def test_the_open_protocol_over_grpc(server, expected):
 
 def at_once(calls):
     """Return the results of functions that all start at the same time, each in a thread."""
-    results, barrier = [None] * len(calls), threading.Barrier(len(calls))
+    barrier = threading.Barrier(len(calls))
 
-    def run(number, call):
+    def run(call):
         barrier.wait()
-        results[number] = call()
+        return call()
 
-    threads = [threading.Thread(target=run, args=pair) for pair in enumerate(calls)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
+    with concurrent.futures.ThreadPoolExecutor(len(calls)) as executor:
+        return list(executor.map(run, calls))
 
 
 def metric(server, name):
@@ -405,40 +388,6 @@ def to_json(values):
     return [{"b64": base64.b64encode(text).decode()} if isinstance(text, bytes) else to_json(text) for text in values]
 
 
-class Load:
-    """Connections that keep sending requests until the block ends."""
-
-    def __init__(self, server, num_connections):
-        self.server, self.answers, self.errors = server, [], []
-        self._is_ending = threading.Event()
-        self._threads = [threading.Thread(target=self._send) for _ in range(num_connections)]
-
-    def __enter__(self):
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._is_ending.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _send(self):
-        inputs = {name: texts[:1] for name, texts in TEXTS.items()}
-        body = json.dumps({"signature_name": "text", "inputs": inputs})
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
-        with contextlib.closing(connection):
-            while not self._is_ending.is_set():
-                try:
-                    connection.request("POST", f"/v1/models/{self.server.name}:predict", body)
-                    response = connection.getresponse()
-                    answer = response.read()
-                    self.answers.append(json.loads(answer)["outputs"]["logits"][0])
-                except Exception as error:
-                    self.errors.append(error)
-                    return
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("num_connections", "seconds"),
@@ -453,7 +402,8 @@ def test_a_new_version_replaces_the_old_one_under_load(
     shutil.copytree(made / "1", tmp_path / "damaged")
     with open(tmp_path / "damaged" / "variables" / "variables.data-00000-of-00001", "r+b") as file:
         file.write(b"damage")
-    with Load(server, num_connections) as load:
+    request = {"signature_name": "text", "inputs": {name: texts[:1] for name, texts in TEXTS.items()}}
+    with clients(num_connections, lambda: server.predict(request)) as answers:
         time.sleep(seconds / 3)
         if seconds > 10:
             kilobytes = resident_kilobytes(server.process.pid)
@@ -472,11 +422,11 @@ def test_a_new_version_replaces_the_old_one_under_load(
         (folder / "3").rename(tmp_path / "away")
         shutil.rmtree(folder / "2")
         server.wait_for_version("1")
-        in_the_end = len(load.answers)
+        in_the_end = len(answers)
         time.sleep(seconds / 6)
-    assert not load.errors, load.errors[:3]
-    kinds = np.unique(np.round(load.answers, 2), axis=0)
-    assert len(kinds) == 2 and len(load.answers) > in_the_end, kinds
+    assert {status for status, _ in answers} == {200}
+    kinds = np.unique(np.round([answer["outputs"]["logits"][0] for _, answer in answers], 2), axis=0)
+    assert len(kinds) == 2 and len(answers) > in_the_end, kinds
 
 
 def test_the_page_to_try_the_model_takes_nothing_from_elsewhere(server):
@@ -555,8 +505,6 @@ def test_flags():
     for flags, message in (
         ({"model_name": "a/b"}, "--model_name=a/b: must consist of letters"),
         ({"port": 8500}, "--port and --grpc_port are both 8500"),
-        ({"port": 0}, "--port=0: must be at least 1"),
-        ({"max_batch_size": 0}, "--max_batch_size=0: must be at least 1"),
     ):
         with pytest.raises(UserError, match=message):
             ServeConfig(export_dir="a", **flags)

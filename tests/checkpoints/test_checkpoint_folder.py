@@ -1,14 +1,15 @@
-"""The checkpoints of an output folder."""
+"""The checkpoints of an output folder, its state file, and its best checkpoint."""
 
+import json
 import os
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
-from official_bert.checkpoints.locate import latest_checkpoint
+from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader
+from official_bert.checkpoints.checkpoint_folder import BestCheckpoint, CheckpointFolder
+from official_bert.checkpoints.locate import delete_checkpoints, latest_checkpoint, quoted, read_state
 from official_bert.support.errors import UserError
 from tests.recording import recorded
 
@@ -54,13 +55,6 @@ def test_old_checkpoints_go_when_the_new_state_is_on_the_disk(tmp_path, monkeypa
     assert ("fsync", tmp_path.name) in calls[new:old]
 
 
-def test_zero_keeps_all(tmp_path):
-    folder = CheckpointFolder(str(tmp_path), keep_max=0)
-    for step in range(8):
-        folder.save(step, ARRAYS)
-    assert len(checkpoints(tmp_path)) == 8
-
-
 def test_a_later_run_continues_the_count(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     os.mkdir("out")
@@ -75,35 +69,22 @@ def test_a_later_run_continues_the_count(tmp_path, monkeypatch):
     assert "model.ckpt-1.meta" not in os.listdir("out")
 
 
-def test_leftovers_of_a_killed_run_are_deleted(tmp_path):
-    (tmp_path / ".model.ckpt-5.partial-123.index").write_text("half")
-    (tmp_path / ".other").write_text("not ours")
-    CheckpointFolder(str(tmp_path), keep_max=5).save(6, ARRAYS)
-    assert ".model.ckpt-5.partial-123.index" not in os.listdir(tmp_path)
-    assert ".other" in os.listdir(tmp_path)
-
-
-def test_checkpoints_that_no_state_file_names_are_not_ignored(tmp_path):
-    CheckpointFolder(str(tmp_path), keep_max=5).save(40, ARRAYS)
-    CheckpointFolder(str(tmp_path), keep_max=5).save(200, ARRAYS)
-    os.remove(tmp_path / "checkpoint")
-    with pytest.raises(
-        UserError, match=r'contains model\.ckpt-200 but no readable file .*model_checkpoint_path: "model\.ckpt-200"'
-    ):
-        CheckpointFolder(str(tmp_path), keep_max=5)
-
-
 def test_a_state_file_that_names_nothing_is_refused(tmp_path):
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-9"\n')
     with pytest.raises(UserError, match=r"lists .*model\.ckpt-9, which is missing"):
         CheckpointFolder(str(tmp_path), keep_max=5)
 
 
-@pytest.mark.parametrize("state", [b"", b"\xdb\xff", b"model_checkpoint_path: 3"])
+@pytest.mark.parametrize("state", [None, b"", b"\xdb\xff", b"model_checkpoint_path: 3"])
 def test_a_damaged_state_file_is_as_good_as_none(tmp_path, state):
-    CheckpointFolder(str(tmp_path), keep_max=2).save(7, ARRAYS)
-    (tmp_path / "checkpoint").write_bytes(state)
-    with pytest.raises(UserError, match="contains model.ckpt-7 but no readable file 'checkpoint'; to resume from it"):
+    for step in (40, 200):
+        CheckpointFolder(str(tmp_path), keep_max=2).save(step, ARRAYS)
+    os.remove(tmp_path / "checkpoint")
+    if state is not None:
+        (tmp_path / "checkpoint").write_bytes(state)
+    with pytest.raises(
+        UserError, match=r'contains model.ckpt-200 but no readable file .*model_checkpoint_path: "model.ckpt-200"'
+    ):
         CheckpointFolder(str(tmp_path), keep_max=2)
     with pytest.raises(UserError, match="is a folder without a readable `checkpoint` file"):
         CheckpointReader(str(tmp_path))
@@ -114,12 +95,6 @@ def test_a_path_that_could_be_written_but_not_read_is_refused(tmp_path):
         (tmp_path / name).mkdir()
         with pytest.raises(UserError, match="TensorFlow cannot read checkpoints whose path contains"):
             CheckpointFolder(str(tmp_path / name), keep_max=2)
-
-
-def test_a_folder_that_is_not_there_has_no_checkpoint(tmp_path):
-    assert latest_checkpoint(str(tmp_path / "absent")) is None
-    CheckpointFolder(str(tmp_path), keep_max=2).save(7, ARRAYS)
-    assert latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-7")
 
 
 def test_damaged_checkpoints_at_the_end_are_dropped_with_a_warning(tmp_path, caplog):
@@ -164,3 +139,130 @@ def test_leftovers_of_a_run_killed_at_its_last_checkpoint_are_deleted(tmp_path, 
 
 def _killed(*_):
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("name", ["model.ckpt-7", 'Zoë\'s "best" model', "back\\slash", "tab\there", "雪.ckpt-1"])
+def test_it_is_read_as_tensorflow_reads_it(tmp_path, name):
+    # With TensorFlow's timestamps and its escapes.
+    tf.compat.v1.train.update_checkpoint_state(
+        str(tmp_path),
+        name,
+        ["model.ckpt-1", name],
+        latest_filename="checkpoint",
+        all_model_checkpoint_timestamps=[1.5, 2],
+    )
+    expected = tf.train.get_checkpoint_state(str(tmp_path))
+    state = read_state(str(tmp_path))
+    assert (state.latest, state.kept) == (expected.model_checkpoint_path, list(expected.all_model_checkpoint_paths))
+    (tmp_path / "checkpoint").write_text(f"model_checkpoint_path: {quoted(name)}\n")
+    assert read_state(str(tmp_path)).latest == expected.model_checkpoint_path
+
+
+def test_absolute_paths_stay_as_they_are(tmp_path):
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "/elsewhere/model.ckpt-3"\n')
+    assert read_state(str(tmp_path)).latest == "/elsewhere/model.ckpt-3"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "nonsense", 'model_checkpoint_path: "a', "model_checkpoint_path: a b", "model_checkpoint_path: 3", "a: 1"],
+)
+def test_a_damaged_file_says_nothing(tmp_path, text):
+    (tmp_path / "checkpoint").write_text(text)
+    assert read_state(str(tmp_path)) is None
+
+
+def test_checkpoints_go_and_everything_else_stays(tmp_path):
+    (tmp_path / "best").mkdir()
+    gone = ["checkpoint", "model.ckpt-10.index", "model.ckpt-10.data-00000-of-00001", "best/model.ckpt-9.index"]
+    kept = ["eval_results.txt", "checkpoint.txt", "my_model.ckpt-10.index", "model.ckpt-10_notes", "best/evaluations"]
+    for name in gone + kept:
+        (tmp_path / name).write_text("")
+    delete_checkpoints(str(tmp_path))
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == set(kept)
+
+
+def test_a_linked_folder_keeps_its_checkpoints(tmp_path):
+    for folder in ("run", "other"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "other" / "model.ckpt-1.index").write_text("")
+    (tmp_path / "run" / "link").symlink_to("../other")
+    delete_checkpoints(str(tmp_path / "run"))
+    assert (tmp_path / "other" / "model.ckpt-1.index").exists()
+
+
+def test_the_first_of_equals_is_the_best(tmp_path):
+    best = BestCheckpoint(str(tmp_path))
+    assert best.num_since_best == 0
+    scores = ((10, 0.5), (20, 0.7), (30, 0.7), (40, 0.6))
+    assert [best.add(step, score, lambda: "saved") for step, score in scores] == ["saved", "saved", None, None]
+    assert best.num_since_best == 2
+
+
+def test_only_what_the_checkpoints_of_the_run_vouch_for_counts(tmp_path):
+    best = BestCheckpoint(str(tmp_path))
+    for step, score in ((10, 0.5), (20, 0.7), (30, 0.6), (40, 0.5)):
+        best.add(step, score, lambda: "saved")
+    CheckpointFolder(str(tmp_path), keep_max=5).save(30, {GLOBAL_STEP: np.int64(30)})
+    best = BestCheckpoint(str(tmp_path))
+    assert best.num_since_best == 1
+    assert best.has(30) and not best.has(40)
+    best.add(40, 0.8, lambda: "saved")
+    history = json.loads((tmp_path / "best" / "evaluations.json").read_text())
+    assert history == [[10, 0.5], [20, 0.7], [30, 0.6], [40, 0.8]]
+
+
+def test_looking_writes_nothing(tmp_path):
+    assert BestCheckpoint(str(tmp_path)).num_since_best == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkpoint_that_cannot_be_saved_is_not_called_the_best(tmp_path):
+    def full_disk():
+        raise UserError("cannot write the checkpoint")
+
+    best = BestCheckpoint(str(tmp_path))
+    with pytest.raises(UserError, match="cannot write"):
+        best.add(10, 0.5, full_disk)
+    assert not (tmp_path / "best" / "evaluations.json").exists()
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        b"[[10, 0.",
+        b"[[10, Infinity]]",
+        b"[[10, NaN]]",
+        b"[[10, 1e999]]",
+        b'[["10", 0.5]]',
+        b"[[true, 0.5]]",
+        b"[[10, null]]",
+        b"[[10, 0.5, 1]]",
+        b"{}x",
+        b"7",
+        b"[[1, 1" + b"0" * 400 + b"]]",
+        b"[" * 100_000,
+        b"\xff\xfe",
+    ],
+)
+def test_a_damaged_history_is_named(tmp_path, history):
+    (tmp_path / "best").mkdir()
+    (tmp_path / "best" / "evaluations.json").write_bytes(history)
+    with pytest.raises(UserError, match="evaluations.json is damaged .*; delete it") as caught:
+        BestCheckpoint(str(tmp_path))
+    assert len(str(caught.value).replace(str(tmp_path), "")) < 300
+
+
+def test_a_worker_that_does_not_write_leaves_what_a_killed_run_left_and_knows_what_the_chief_saves(tmp_path):
+    (tmp_path / "best").mkdir()
+    for name in ("model.ckpt-3.index", "model.ckpt-3.data-00000-of-00001"):
+        (tmp_path / "best" / name).write_text("half of a first save")
+    best = BestCheckpoint(str(tmp_path), is_written=False)
+    folder = best.folder
+    assert folder.latest is None
+    assert best.add(5, 0.5, lambda: folder.save(5, {GLOBAL_STEP: np.int64(5)})) == folder.latest
+    assert best.has(5) and folder.latest == str(tmp_path / "best" / "model.ckpt-5")
+    assert len(list((tmp_path / "best").iterdir())) == 2
+    assert BestCheckpoint(str(tmp_path)).folder.latest is None
+    assert list((tmp_path / "best").iterdir()) == []

@@ -136,25 +136,6 @@ def test_an_array_gets_its_name_and_layout(arrays, ours, theirs, is_transposed):
     np.testing.assert_array_equal(from_hf(arrays, CONFIG, "folder").arrays[ours], expected)
 
 
-@pytest.mark.parametrize(
-    ("left_out", "heads", "architecture", "num_classes"),
-    [
-        ((), {}, "BertForPreTraining", None),
-        (("cls.seq_relationship",), {}, "BertForMaskedLM", None),
-        (("cls.predictions",), {}, "BertForNextSentencePrediction", None),
-        (("cls",), {"classifier.weight": [5, D], "classifier.bias": [5]}, "BertForSequenceClassification", 5),
-        (("cls",), {"qa_outputs.weight": [2, D], "qa_outputs.bias": [2]}, "BertForQuestionAnswering", None),
-    ],
-)
-def test_there_and_back_is_exact(arrays, left_out, heads, architecture, num_classes):
-    rng = np.random.default_rng(2)
-    arrays = without(arrays, *left_out) if left_out else arrays
-    arrays |= {name: rng.normal(size=shape).astype(np.float32) for name, shape in heads.items()}
-    weights = to_hf(from_hf(arrays, CONFIG, "folder").arrays, CONFIG, "checkpoint")
-    assert (weights.architecture, weights.num_classes) == (architecture, num_classes)
-    assert_equal_arrays(weights.arrays, arrays)
-
-
 def test_heads_of_fine_tuned_models_have_the_names_of_the_reference(arrays):
     arrays = without(arrays, "cls")
     classifier = {"classifier.weight": np.ones([3, D], np.float32), "classifier.bias": np.ones([3], np.float32)}

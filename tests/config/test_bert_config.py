@@ -86,16 +86,10 @@ def test_missing_keys_of_an_albert_mean_what_they_mean_there():
     ("changes", "message"),
     [
         ({"num_hidden_groups": 5}, "num_hidden_layers 12 is not a multiple of num_hidden_groups 5"),
-        ({"num_hidden_groups": 0}, "num_hidden_groups is 0; it must be a whole number from 1"),
         ({"num_hidden_groups": "1"}, "num_hidden_groups is '1'; it must be a whole number"),
-        ({"num_hidden_groups": None}, "num_hidden_groups is None; it must be a whole number"),
         ({"embedding_size": 0}, "embedding_size is 0; it must be a whole number from 1"),
-        ({"embedding_size": None}, "embedding_size is None; it must be a whole number"),
         ({"inner_group_num": True}, "inner_group_num is True; it must be a whole number from 1 to 10000"),
         ({"net_structure_type": 1}, "net_structure_type is 1; only 0 is supported"),
-        ({"gap_size": 2}, "gap_size is 2; only 0 is supported"),
-        ({"num_memory_blocks": 4}, "num_memory_blocks is 4; only 0 is supported"),
-        ({"down_scale_factor": 2}, "down_scale_factor is 2; only 1 is supported"),
         ({"layers_to_keep": [0]}, r"layers_to_keep is \[0\]; only \[\] is supported"),
         ({"num_groups": 1}, "unknown key 'num_groups'"),
     ],
@@ -103,12 +97,6 @@ def test_missing_keys_of_an_albert_mean_what_they_mean_there():
 def test_a_wrong_value_of_an_albert_is_named(tmp_path, changes, message):
     with pytest.raises(UserError, match=message):
         read(tmp_path, json.dumps({**ALBERT, **changes}))
-
-
-@pytest.mark.parametrize("key", ["embedding_size", "inner_group_num"])
-def test_keys_of_an_albert_in_a_bert_are_refused(key):
-    with pytest.raises(UserError, match=f"{key} is a key of an ALBERT, whose config also needs num_hidden_groups"):
-        BertConfig.from_dict({"vocab_size": 9, key: 2})
 
 
 def test_inner_layers_count_as_layers():
@@ -139,20 +127,18 @@ def test_activation_names_are_read_as_the_reference_reads_them(tmp_path, name):
         ('{"hidden_size": 8}', "the key 'vocab_size' is missing"),
         ('{"vocab_size": 9, "intermediate": 3}', "unknown key 'intermediate'"),
         (
+            '{"vocab_size": 9, "embedding_size": 2}',
+            "embedding_size is a key of an ALBERT, whose config also needs num_",
+        ),
+        (
             '{"class_name": "DebertaV3Backbone", "config": {}}',
             "describes a Keras DebertaV3Backbone; of KerasHub's presets, only BertBackbone, AlbertBackbone",
         ),
         ('{"model_type": "gpt2"}', "bert_config.json: model_type is 'gpt2', a family of encoders that is not"),
         ('{"vocab_size": 0}', "vocab_size is 0; it must be a whole number from 1 to 2147483647"),
-        (
-            '{"vocab_size": 1000000000000}',
-            "vocab_size is 1000000000000; it must be a whole number from 1 to 2147483647",
-        ),
         ('{"vocab_size": 9, "num_hidden_layers": 5000000}', "num_hidden_layers is 5000000; .* from 1 to 10000"),
-        ('{"vocab_size": 9, "hidden_size": 768.0}', "hidden_size is 768.0; it must be a whole number"),
         ('{"vocab_size": 9, "hidden_size": 1e999}', "bert_config.json is not JSON: 1e999 is not a finite number"),
         (f'{{"vocab_size": {"9" * 4000}}}', "bert_config.json is not JSON: 9{40} .4,000 digits. is out of range"),
-        (f'{{"vocab_size": {"9" * 5000}}}', "bert_config.json is not JSON: 9{40} .5,000 digits. is out of range"),
         ('{"vocab_size": 9, "hidden_size": "768"}', "hidden_size is '768'"),
         ('{"vocab_size": 9, "num_hidden_layers": true}', "num_hidden_layers is True"),
         ('{"vocab_size": 9, "hidden_size": 10, "num_attention_heads": 4}', "10 is not a multiple of .* 4"),
@@ -160,7 +146,6 @@ def test_activation_names_are_read_as_the_reference_reads_them(tmp_path, name):
         ('{"vocab_size": 9, "hidden_dropout_prob": NaN}', "bert_config.json is not JSON: NaN is not a finite number"),
         ('{"vocab_size": 9, "hidden_act": "swish"}', "hidden_act is 'swish'; it must be one of gelu, gelu_erf"),
         ('{"vocab_size": 9, "hidden_act": []}', r"hidden_act is \[\]; it must be one of"),
-        ('{"vocab_size": 9, "hidden_act": false}', "hidden_act is False; it must be one of"),
         ('{"vocab_size": 9, "initializer_range": 0}', "initializer_range is 0"),
     ],
 )
@@ -176,11 +161,6 @@ def test_a_config_of_hugging_face_is_read_by_its_keys_or_its_name(tmp_path):
         (tmp_path / name).write_text(json.dumps(values))
         config = BertConfig.from_json_file(str(tmp_path / name))
         assert config == BertConfig(vocab_size=9, type_vocab_size=2, hidden_act="gelu_erf")
-
-
-def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"cannot read the model config .*absent\.json: No such file"):
-        BertConfig.from_json_file(str(tmp_path / "absent.json"))
 
 
 def vocabulary(size, pad_id=None):
@@ -236,9 +216,6 @@ def test_the_parameters_are_counted(files_of_model):
             {"vocab_size": 2**31 - 1},
             "vocab_size is 2147483647; the model has 1,649,[0-9,]+ parameters and needs 6,597.+ GB",
         ),
-        ({"intermediate_size": 10**9}, "intermediate_size is 1000000000;"),
-        ({"max_position_embeddings": 10**9}, "max_position_embeddings is 1000000000;"),
-        ({"type_vocab_size": 10**9}, "type_vocab_size is 1000000000;"),
         ({"num_hidden_layers": 10_000, "hidden_size": 8400, "num_attention_heads": 1}, "num_hidden_layers is 10000;"),
     ],
 )

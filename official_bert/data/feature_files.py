@@ -46,13 +46,11 @@ class FeatureLayout(NamedTuple):
 Write = Callable[[TextFeatures], None]
 
 
-@contextlib.contextmanager
 def feature_writer(
     path: str, output_format: str, layout: FeatureLayout, tokens_of: Callable[[Sequence[int]], list[str]]
-) -> Iterator[Write]:
+) -> contextlib.AbstractContextManager[Write]:
     """Open a feature file; it gets its name when the block ends without an error."""
-    with FORMATS[output_format](path, layout, tokens_of) as write:
-        yield write
+    return FORMATS[output_format](path, layout, tokens_of)
 
 
 @contextlib.contextmanager
@@ -83,8 +81,7 @@ def _json_layers(layers: Sequence[int], values: list[list[float]]) -> list[dict]
 
 
 @contextlib.contextmanager
-def _npy_writer(path, layout, tokens_of) -> Iterator[Write]:
-    del tokens_of
+def _npy_writer(path, layout, _) -> Iterator[Write]:
     if not layout.is_pooled:
         raise UserError("output_format=npy holds a vector per text; choose a pooling, or output_format=npz")
     with (
@@ -96,13 +93,12 @@ def _npy_writer(path, layout, tokens_of) -> Iterator[Write]:
 
 
 @contextlib.contextmanager
-def _npz_writer(path, layout, tokens_of) -> Iterator[Write]:
+def _npz_writer(path, layout, _) -> Iterator[Write]:
     """Write several arrays, uncompressed.
 
     linex_index: int64 [N]; layers: int32 [K]; vectors: float [N, K, D] if pooled, otherwise [T, K, D] with token_ids,
     int32 [T], and offsets, int64 [N + 1]: text n has wordpieces offsets[n] to offsets[n + 1].
     """
-    del tokens_of
     with contextlib.ExitStack() as stack:
         sink = stack.enter_context(writing.atomic_write(path, "wb"))
 
@@ -136,9 +132,8 @@ def _npz_writer(path, layout, tokens_of) -> Iterator[Write]:
 
 
 @contextlib.contextmanager
-def _tfrecord_writer(path, layout, tokens_of) -> Iterator[Write]:
+def _tfrecord_writer(path, layout, _) -> Iterator[Write]:
     """Write one `tf.train.Example` per text: linex_index, flat vectors, their shape and, unless pooled, token_ids."""
-    del tokens_of
     with RecordWriter([path]) as writer:
 
         def write(features: TextFeatures) -> None:

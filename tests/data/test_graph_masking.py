@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from official_bert.data.graph_masking import GraphMasker, first_fit, uniform_numbers
 from official_bert.data.masking import Replacements
-from official_bert.support.errors import UserError
 from official_bert.tokenization import Vocabulary
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(50)), *(f"##s{n}" for n in range(50))]
@@ -187,13 +186,6 @@ def test_visits_seeds_and_purposes_have_masks_of_their_own():
         )
     ]
     assert len({str(positions) for positions in found}) == len(found)
-
-
-def test_a_vocabulary_without_mask_is_refused():
-    with pytest.raises(UserError, match=r"lacks \[MASK\]"):
-        GraphMasker(
-            Vocabulary({"[CLS]": 0, "[SEP]": 1}), max_seq_length=8, random_seed=1, purpose="training", **options()
-        )
 
 
 @pytest.mark.parametrize(("mask", "other"), [(1.0, 0.0), (0.0, 0.0), (0.0, 1.0), (0.7, 0.3), (0.5, 0.25)])

@@ -124,15 +124,6 @@ def test_a_sentence_alone_is_cut_between_two_words():
     assert ordered(corpus, 1, rng, continues_word={50, 51, 52}) == []
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_documents_are_shuffled_as_a_list_would_be(seed):
-    corpus = make_corpus(random.Random(seed))
-    expected = list(corpus.documents)
-    random.Random(seed).shuffle(expected)
-    corpus.shuffle_documents(random.Random(seed))
-    assert corpus.documents == expected
-
-
 @pytest.mark.parametrize("short_seq_prob", [0.0, 1.0])
 def test_full_sentences_lose_no_text_and_end_where_sentences_end(short_seq_prob):
     rng = random.Random(4)

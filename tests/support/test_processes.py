@@ -79,10 +79,9 @@ def test_an_error_says_where_it_was_raised():
     assert "in fail_at_three" in str(caught.value.__cause__)
 
 
-@pytest.mark.parametrize("num_processes", [3])
-def test_a_process_that_ends_is_reported(num_processes):
+def test_a_process_that_ends_is_reported():
     with (
-        Workers(num_processes, name="adds", advice="lower it") as workers,
+        Workers(3, name="adds", advice="lower it") as workers,
         pytest.raises(UserError, match="the system ended a process that adds, .*; lower it"),
     ):
         list(workers.map(end, range(9)))

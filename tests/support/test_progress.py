@@ -148,16 +148,6 @@ def test_without_terminal_lines_are_logged_only_when_due(caplog):
     assert caplog.messages == ["reading:  20% of 10 lines"]
 
 
-def test_work_of_an_earlier_run_does_not_count_for_the_time_left(monkeypatch, caplog):
-    caplog.set_level("INFO", logger="absl")
-    now = clock(monkeypatch)
-    progress = Progress("training", 100, "steps")
-    progress.update(50)
-    now[0] += 10.0
-    progress.update(60, log=True)
-    assert caplog.messages[0].endswith("0:00:40 left")
-
-
 def test_a_restarted_clock_counts_from_there(monkeypatch, caplog):
     caplog.set_level("INFO", logger="absl")
     now = clock(monkeypatch)

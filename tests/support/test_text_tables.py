@@ -1,7 +1,5 @@
 """Tables as text."""
 
-import pytest
-
 from official_bert.support.console import format_table, mean_and_deviation
 
 ROWS = [("task", "runs", "score"), ("CoLA", "12", "-5.25"), ("a long name", "3", ""), ("", "", "1e-05")]
@@ -28,11 +26,6 @@ def test_markdown_marks_numeric_columns_too():
 
 def test_tab_separated_cells_are_bare():
     assert format_table(ROWS, "tsv") == "task\truns\tscore\nCoLA\t12\t-5.25\na long name\t3\t\n\t\t1e-05\n"
-
-
-def test_rows_of_different_lengths_are_a_mistake():
-    with pytest.raises(ValueError, match="zip"):
-        format_table([("a", "b"), ("1",)])
 
 
 def test_the_deviation_is_that_of_a_sample():

@@ -105,13 +105,15 @@ def counter(name: str) -> Any:
 
 
 def pipeline_options(arguments: Sequence[str]) -> PipelineOptions:
-    with _quiet_beam(), _quiet_parser() as complaint:
+    printed = io.StringIO()
+    with _quiet_beam(), contextlib.redirect_stderr(printed):
         try:
             options = PipelineOptions(list(arguments))
             runner = options.view_as(StandardOptions).runner or "DirectRunner"
             unknown = _unknown_options(options, arguments)
         except SystemExit as error:  # raised by argparse for an invalid value
-            raise UserError(f"beam_args: {complaint()}") from error
+            complaint = printed.getvalue().strip().rpartition("error: ")[2] or "invalid options"
+            raise UserError(f"beam_args: {complaint}") from error
     if unknown and not runner.lower().startswith(_RUNNERS_WITH_OPTIONS_OF_THEIR_OWN):
         raise UserError(f"beam_args: unknown option {unknown[0]!r}; see the options of Beam's {runner}")
     workers = options.view_as(WorkerOptions)
@@ -151,11 +153,18 @@ def run_job(steps: beam.PTransform, options: PipelineOptions) -> collections.Cou
             endpoint = options.view_as(PortableOptions).job_endpoint
             raise UserError(f"beam_args: no job service answers at {endpoint}; is it running?") from error
         except Exception as error:
-            message = LOST_WORKER if _LOST_WORKER in str(error) else _user_message(str(error))
-            if message is None and is_local:
+            mistakes = _USER_ERROR.findall(str(error))
+            if _LOST_WORKER in str(error):
+                message = LOST_WORKER
+            elif mistakes:
+                message = _STEP.sub("", mistakes[-1])
+            elif is_local:
                 raise
-            advice = "see the logs of the job service and of its workers, then run the same command again"
-            raise UserError(message or f"the job failed: {_last_line(str(error))}; {advice}") from error
+            else:
+                last_line = _STEP.sub("", (str(error).strip().splitlines() or ["no reason was given"])[-1])
+                advice = "see the logs of the job service and of its workers, then run the same command again"
+                message = f"the job failed: {last_line}; {advice}"
+            raise UserError(message) from error
     if state != beam.runners.runner.PipelineState.DONE:
         raise UserError(f"the job ended in the state {state}; see the logs of the runner")
     found = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(_NAMESPACE))
@@ -202,23 +211,6 @@ def _unknown_options(options: PipelineOptions, arguments: Sequence[str]) -> list
     unknown = sorted(set(everything) - set(known))
     stray = [argument for argument in arguments[:1] if not argument.startswith("--")]
     return stray + [f"--{name}" for name in unknown]
-
-
-@contextlib.contextmanager
-def _quiet_parser() -> Iterator[Callable[[], str]]:
-    """Capture argparse's output in the block; yield a function that returns its last line."""
-    printed = io.StringIO()
-    with contextlib.redirect_stderr(printed):
-        yield lambda: (printed.getvalue().strip().splitlines() or ["invalid options"])[-1].rpartition("error: ")[2]
-
-
-def _user_message(text: str) -> str | None:
-    found = _USER_ERROR.findall(text)
-    return _STEP.sub("", found[-1]) if found else None
-
-
-def _last_line(text: str) -> str:
-    return _STEP.sub("", (text.strip().splitlines() or ["no reason was given"])[-1])
 
 
 @contextlib.contextmanager

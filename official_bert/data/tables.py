@@ -370,23 +370,12 @@ class ParquetReader:
         while True:
             with _explained(self.path, f"at or after row {number}"):
                 batch = next(batches, None)
+                values = [] if batch is None else [batch.column(name).to_pylist() for name in columns]
             if batch is None:
                 return
-            values = [self._values(batch.column(name), name, number) for name in columns]
             for row in zip(*values, strict=True):
                 yield number, row
                 number += 1
-
-    def _values(self, column: Any, name: str, first_row: int) -> list[Any]:
-        try:
-            return column.to_pylist()
-        except UnicodeDecodeError:
-            for number, value in enumerate(column, start=first_row):
-                try:
-                    value.as_py()
-                except UnicodeDecodeError as error:
-                    raise UserError(f"{self.path}, row {number}: {name!r} is not UTF-8 ({error})") from error
-            raise
 
 
 @contextlib.contextmanager
@@ -415,7 +404,7 @@ def _explained(path: str, where: str) -> Iterator[None]:
 
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # a disk error
         text = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -234,7 +234,7 @@ def test_bad_columns_of_parquet(tmp_path):
         pa.string(), 2, [None, pa.array([0, 1, 2], pa.int32()).buffers()[1], pa.py_buffer(b"a\xff")]
     )
     write_parquet(path, {"text": broken})
-    with pytest.raises(UserError, match=r"p\.parquet, row 1: 'text' is not UTF-8"):
+    with pytest.raises(UserError, match=r"p\.parquet is not Parquet, or damaged at or after row 0: 'utf-8' codec"):
         documents(corpus_parts([path]))
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from official_bert.commands.shared.edited_model import EditedModel, read_edited_model
+from official_bert.commands.shared.edited_model import CHECKPOINT_FILE, EditedModel, read_edited_model, write_model
 from official_bert.config.bert_config import BertConfig, check_memory
 from official_bert.config.model_formats import encoder_folder, has_modules
 from official_bert.config.text_settings import TextSettings
@@ -129,7 +129,6 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
     from official_bert.tokenization import read_vocabulary_file
     from official_bert.tokenization.tokenizer_files import find_vocabulary, read_settings
     from official_bert.tokenization.vocab import CLS, SEP, UNK
-    from official_bert.training.model_folder import CHECKPOINT_FILE, write_model
     from official_bert.training.run_folder import BERT_CONFIG_FILE, read_labels
 
     hf_dir, output_dir = encoder_folder(config.hf_dir), config.output_dir
@@ -296,7 +295,6 @@ def _merge_adapter(config: HfConversionConfig) -> None:
     from official_bert.checkpoints import peft
     from official_bert.checkpoints.editing import read_model
     from official_bert.checkpoints.loading import open_checkpoint
-    from official_bert.training.model_folder import write_model
 
     model, adapter = _read_base_model(config), peft.read_adapter(config.adapter_dir)
     arrays = read_model(open_checkpoint(model.sources[0], "init_checkpoint"))

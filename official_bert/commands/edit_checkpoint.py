@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.shared.edited_model import EditedModel, EditedModelOptions, read_edited_model
+from official_bert.commands.shared.edited_model import EditedModel, EditedModelOptions, read_edited_model, write_model
 from official_bert.commands.shared.text_options import check_corpus
 from official_bert.config.bert_config import LARGEST_SIZE, BertConfig, check_memory
 from official_bert.config.text_settings import TextSettings
@@ -144,7 +144,6 @@ def run(config: EditCheckpointConfig) -> None:
     """Write the new model."""
     from official_bert.checkpoints.editing import averaged, read_model
     from official_bert.checkpoints.loading import open_checkpoint
-    from official_bert.training.model_folder import write_model
 
     model, layers = _read_and_check(config)
     bert_config, vocabulary = model.bert_config, model.vocabulary

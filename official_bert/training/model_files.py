@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from absl import logging
 
-from official_bert.checkpoints.locate import find_config, locate, model_folders
+from official_bert.checkpoints.locate import locate, model_folders
 from official_bert.config.bert_config import BertConfig, check_memory
 from official_bert.config.model_formats import MODEL, MODULES_FILE, has_modules, longest_text, read_modules
 from official_bert.config.text_settings import TextSettings
@@ -99,12 +99,10 @@ def complete_model_flags(config_class: type, values: Mapping[str, Any], given: C
     )
     lacks_config = supplies_config and values["bert_config_file"] is None
     lacks_vocabulary = supplies_vocabulary and values["vocab_file"] is values.get("spm_model_file") is None
-    if lacks_config or lacks_vocabulary:
-        locate(checkpoint, "init_checkpoint")
-    found = {}
-    if lacks_config and (path := find_config(checkpoint)) is not None:
-        logging.info("bert_config_file=%s, from the folder of init_checkpoint", path)
-        found["bert_config_file"] = path
+    found, source = {}, locate(checkpoint, "init_checkpoint") if lacks_config or lacks_vocabulary else None
+    if lacks_config and source.config_file is not None:
+        logging.info("bert_config_file=%s, from the folder of init_checkpoint", source.config_file)
+        found["bert_config_file"] = source.config_file
     chosen = {name: values[name] for name in TextSettings._fields if name in given}
     if lacks_vocabulary:
         found |= find_text_flags(checkpoint, chosen)

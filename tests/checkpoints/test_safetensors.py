@@ -136,6 +136,17 @@ def test_an_array_gets_its_name_and_layout(arrays, ours, theirs, is_transposed):
     np.testing.assert_array_equal(from_hf(arrays, CONFIG, "folder").arrays[ours], expected)
 
 
+@pytest.mark.parametrize(
+    ("left_out", "architecture"),
+    [("cls.seq_relationship", "BertForMaskedLM"), ("cls.predictions", "BertForNextSentencePrediction")],
+)
+def test_a_head_of_pretraining_alone_goes_there_and_back(arrays, left_out, architecture):
+    arrays = without(arrays, left_out)
+    weights = to_hf(from_hf(arrays, CONFIG, "folder").arrays, CONFIG, "checkpoint")
+    assert weights.architecture == architecture
+    assert_equal_arrays(weights.arrays, arrays)
+
+
 def test_heads_of_fine_tuned_models_have_the_names_of_the_reference(arrays):
     arrays = without(arrays, "cls")
     classifier = {"classifier.weight": np.ones([3, D], np.float32), "classifier.bias": np.ones([3], np.float32)}

@@ -1,6 +1,7 @@
-"""Flags and file reading for commands that create a new model from an existing one."""
+"""Flags, reading and writing of commands that create a new model from an existing one."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from official_bert.config.bert_config import BertConfig
@@ -9,8 +10,12 @@ from official_bert.support import writing
 from official_bert.support.errors import UserError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from official_bert.checkpoints.locate import Source
     from official_bert.tokenization import Vocabulary
+
+CHECKPOINT_FILE = "bert_model.ckpt"
 
 
 @options(group="model")
@@ -67,3 +72,30 @@ def read_edited_model(config: EditedModelOptions, paths: Sequence[str]) -> Edite
     if config.vocab_file is not None and bert_config is not None:
         check_fits(vocabulary, bert_config, config_file, next(iter(found)))
     return EditedModel(list(found.values()), config_file, bert_config, vocabulary)
+
+
+def write_model(
+    output_dir: str,
+    arrays: "Mapping[str, np.ndarray]",
+    bert_config: BertConfig | None,
+    vocabulary: "Vocabulary | None",
+    *,
+    labels: Sequence[str] | None = None,
+) -> str:
+    """Write the checkpoint with the architecture, the vocabulary and the labels, if known, to a new folder."""
+    from official_bert.checkpoints.bundle import write_checkpoint
+    from official_bert.training.run_folder import BERT_CONFIG_FILE, write_labels
+
+    contents = {}
+    if vocabulary is not None:
+        contents[vocabulary.file_name] = vocabulary.file_content
+    if bert_config is not None:
+        contents[BERT_CONFIG_FILE] = bert_config.to_json_string().encode()
+    with writing.complete_folder(output_dir, "output_dir") as folder:
+        for name, content in contents.items():
+            with writing.atomic_write(os.path.join(folder, name), "wb") as sink:
+                sink.write(content)
+        if labels:
+            write_labels(folder, labels)
+        write_checkpoint(os.path.join(folder, CHECKPOINT_FILE), arrays)
+    return os.path.join(output_dir, CHECKPOINT_FILE)

@@ -61,16 +61,23 @@ def cut_out(codes: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
     return tf.strings.unicode_encode(places.with_flat_values(tf.gather(codes, places.flat_values)), "UTF-8")
 
 
-def final_sigmas_in(contexts: tf.Tensor, is_sigma: tf.Tensor) -> tf.Tensor:
-    """Find the capital sigmas, bool [C], at the end of a word: their indices, int64.
+def with_final_sigmas(
+    values: tf.Tensor, places: tf.Tensor | None, *, contexts: tf.Tensor, is_sigma: tf.Tensor, final_sigma: int
+) -> tf.Tensor:
+    """Replace the values of the capital sigmas, bool [C], that end a word; see `characters.SigmaContext`.
 
-    `contexts`, int32 [C], are the `SigmaContext` of each character; the last one is white space.
+    Args:
+      places: int64 [C], the index of each character's value; None if they are those of the characters.
+      contexts: int32 [C], the `SigmaContext` of each character; the last one is white space.
     """
     seen = tf.where(contexts != SigmaContext.SKIPPED)[:, 0]
     is_cased = tf.gather(contexts, seen) == SigmaContext.CASED
     # `shifted` wraps around, so the last character precedes the first; it is white space and so not cased.
     is_final = tf.gather(is_sigma, seen) & shifted(is_cased, 1) & ~shifted(is_cased, -1)
-    return tf.boolean_mask(seen, is_final)
+    final = tf.boolean_mask(seen, is_final)
+    final = final if places is None else tf.gather(places, final)
+    final_sigmas = tf.fill(tf.shape(final), tf.constant(final_sigma, values.dtype))
+    return tf.tensor_scatter_nd_update(values, final[:, tf.newaxis], final_sigmas)
 
 
 def in_groups(
@@ -149,38 +156,29 @@ class GraphEncoder(tf.Module):
             ids = self.encode_cut(texts, is_cut)
             return {"ids": ids.flat_values, "lengths": ids.row_lengths()}
 
-        def encode_up_to(texts: tf.Tensor, limit: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        def encode_up_to(texts: tf.Tensor, limits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             num_bytes = tf.strings.length(texts)
-            is_cut = num_bytes > limit
-            found = in_groups(encode_some, [tf.strings.substr(texts, 0, limit), is_cut], tf.minimum(num_bytes, limit))
+            is_cut = num_bytes > limits
+            beginnings = tf.strings.substr(texts, tf.zeros_like(limits), limits)
+            found = in_groups(encode_some, [beginnings, is_cut], tf.minimum(num_bytes, limits))
             return found["ids"], found["lengths"], ~is_cut | (found["lengths"] >= num_wordpieces)
 
-        attempt = tf.function(encode_up_to, autograph=False).get_concrete_function(TEXTS, tf.TensorSpec([], tf.int32))
+        # One function for both attempts: else the first call of a graph takes twice as long.
+        attempt = tf.function(encode_up_to, autograph=False)
+        attempt = attempt.get_concrete_function(TEXTS, tf.TensorSpec([None], tf.int32))
         limit = tf.cast(tf.minimum(num_wordpieces * _BYTES_PER_PIECE, MOST_BYTES), tf.int32)
-        ids, lengths, is_enough = attempt(texts, limit)
+        limits = tf.fill(tf.shape(texts), limit)
+        ids, lengths, is_enough = attempt(texts, limits)
 
         def with_further_attempt() -> tuple[tf.Tensor, tf.Tensor]:
-            again = tf.where(~is_enough)[:, 0]
-            other_ids, other_lengths, is_now_enough = attempt(tf.gather(texts, again), MOST_BYTES)
-            check = tf.debugging.Assert(
-                tf.reduce_all(is_now_enough),
-                [
-                    f"a text must have at most {MOST_BYTES} bytes, unless its first {MOST_BYTES} bytes contain all "
-                    "wordpieces that the model reads; their number is",
-                    num_wordpieces,
-                ],
+            ids, lengths, is_now_enough = attempt(texts, tf.where(is_enough, limits, MOST_BYTES))
+            message = (
+                f"a text must have at most {MOST_BYTES} bytes, unless its first {MOST_BYTES} bytes contain all "
+                "wordpieces that the model reads; their number is"
             )
+            check = tf.debugging.Assert(tf.reduce_all(is_now_enough), [message, num_wordpieces])
             with tf.control_dependencies([check]):
-                rows = tf.RaggedTensor.from_row_lengths(
-                    tf.concat([ids, other_ids], axis=0), tf.concat([lengths, other_lengths], axis=0), validate=False
-                )
-                places = tf.tensor_scatter_nd_update(
-                    tf.range(tf.size(lengths, tf.int64)),
-                    again[:, tf.newaxis],
-                    tf.size(lengths, tf.int64) + tf.range(tf.size(again, tf.int64)),
-                )
-                rows = tf.gather(rows, places)
-                return rows.flat_values, rows.row_lengths()
+                return tf.identity(ids), tf.identity(lengths)
 
         ids, lengths = tf.cond(tf.reduce_all(is_enough), lambda: (ids, lengths), with_further_attempt)
         return tf.RaggedTensor.from_row_lengths(ids, lengths, validate=False)

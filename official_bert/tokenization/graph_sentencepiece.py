@@ -20,8 +20,8 @@ from official_bert.tokenization.graph_operations import (
     RaggedEncodingWithOffsets,
     depends_on_cut_text,
     ended,
-    final_sigmas_in,
     shifted,
+    with_final_sigmas,
 )
 from official_bert.tokenization.graph_tables import CAPITAL_SIGMA, FINAL_SIGMA, NUM_CODE_POINTS, PagedTable
 from official_bert.tokenization.sentencepiece_tokenizer import SPACE, PieceParts, SentencePieceTokenizer, decompose
@@ -182,14 +182,12 @@ class _TextOps(tf.Module):
         lowered = codes + self._distance_to_lower(codes)
         is_sigma = codes == ord(CAPITAL_SIGMA)
         return tf.cond(
-            tf.reduce_any(is_sigma), lambda: self._with_final_sigmas(codes, lowered, is_sigma), lambda: lowered
+            tf.reduce_any(is_sigma),
+            lambda: with_final_sigmas(
+                lowered, None, contexts=self._sigma_context(codes), is_sigma=is_sigma, final_sigma=ord(FINAL_SIGMA)
+            ),
+            lambda: lowered,
         )
-
-    def _with_final_sigmas(self, codes: tf.Tensor, lowered: tf.Tensor, is_sigma: tf.Tensor) -> tf.Tensor:
-        """Lowercase capital sigmas at the end of a word to "ς"; see `characters.SigmaContext`."""
-        places = final_sigmas_in(self._sigma_context(codes), is_sigma)
-        final_sigmas = tf.fill(tf.shape(places), ord(FINAL_SIGMA))
-        return tf.tensor_scatter_nd_update(lowered, places[:, tf.newaxis], final_sigmas)
 
 
 class _UnchangedText(tf.Module):

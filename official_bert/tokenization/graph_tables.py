@@ -139,14 +139,6 @@ def letters_of(tokens: Iterable[str]) -> dict[str, int]:
     return {letter: FIRST_LETTER + index for index, letter in enumerate(sorted(set().union(*tokens)))}
 
 
-def combining_classes(letters: dict[str, int]) -> list[int]:
-    """Return the `characters.combining_class` of each letter, from letter 0."""
-    classes = [0] * (FIRST_LETTER + len(letters))
-    for character, letter in letters.items():
-        classes[letter] = characters.combining_class(character)
-    return classes
-
-
 def make_piece_table(token_to_id: dict[str, int], letters: dict[str, int], *, basic_tokenize: bool) -> PieceTable:
     """Build the table of a vocabulary."""
     namer = _Namer(letters)

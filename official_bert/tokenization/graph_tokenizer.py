@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert.tokenization import graph_tables
-from official_bert.tokenization.characters import SigmaContext
+from official_bert.tokenization.characters import SigmaContext, combining_class
 from official_bert.tokenization.full_tokenizer import FullTokenizer, TokenFinder, is_of_word
 from official_bert.tokenization.graph_operations import (
     TEXTS,
@@ -21,8 +21,8 @@ from official_bert.tokenization.graph_operations import (
     RaggedEncodingWithOffsets,
     depends_on_cut_text,
     ended,
-    final_sigmas_in,
     shifted,
+    with_final_sigmas,
 )
 from official_bert.tokenization.graph_tables import FINAL_SIGMA, SEPARATOR, UNKNOWN_LETTER, CharacterRule
 from official_bert.tokenization.hf_tokenizer import AddedToken
@@ -137,7 +137,7 @@ class _CharacterOps(tf.Module):
         if self._sigma_rule is not None and table[self._sigma_rule].letters == (self._final_sigma,):
             self._sigma_rule = None
         self._sigma_contexts = tf.constant([rule.sigma_context for rule in rules], tf.int32)
-        combining_classes = graph_tables.combining_classes(letters) + [0] * len(added)
+        combining_classes = [0] * graph_tables.FIRST_LETTER + list(map(combining_class, letters)) + [0] * len(added)
         self._sorts = settings.strips_accents and len(set(combining_classes) - {0}) > 1
         self._sorting_classes = tf.constant(combining_classes, tf.int64)
         self._blocks_reordering = tf.constant([rule.blocks_reordering for rule in rules])
@@ -158,7 +158,15 @@ class _CharacterOps(tf.Module):
         if self._sigma_rule is not None:
             is_sigma = rules == self._sigma_rule
             letters = tf.cond(
-                tf.reduce_any(is_sigma), lambda: self._with_final_sigmas(letters, rules, starts), lambda: letters
+                tf.reduce_any(is_sigma),
+                lambda: with_final_sigmas(
+                    letters,
+                    starts,
+                    contexts=tf.gather(self._sigma_contexts, rules),
+                    is_sigma=is_sigma,
+                    final_sigma=self._final_sigma,
+                ),
+                lambda: letters,
             )
         if self._sorts:
             classes = tf.gather(self._sorting_classes, letters)
@@ -180,13 +188,6 @@ class _CharacterOps(tf.Module):
     def _blanked(self, codes: tf.RaggedTensor, is_cut: tf.Tensor, rules: tf.Tensor) -> tf.Tensor:
         is_dropped = depends_on_cut_text(codes, is_cut, tf.gather(self._is_boundary, rules))
         return tf.where(is_dropped, self._rule_numbers(tf.constant([ord(" ")])), rules)
-
-    def _with_final_sigmas(self, letters: tf.Tensor, rules: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
-        """Lowercase capital sigmas at the end of a word to "ς"; see `characters.SigmaContext`."""
-        final = final_sigmas_in(tf.gather(self._sigma_contexts, rules), rules == self._sigma_rule)
-        places = tf.gather(starts, final)
-        final_sigmas = tf.fill(tf.shape(places), tf.constant(self._final_sigma, tf.int64))
-        return tf.tensor_scatter_nd_update(letters, places[:, tf.newaxis], final_sigmas)
 
     def _canonical_order(self, classes: tf.Tensor, rules: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
         """Sort each run of combining letters by class; int64 [M]."""

@@ -255,6 +255,8 @@ def test_each_tokenizer_keeps_its_own_words_and_takes_its_settings_to_other_proc
                 assert copy.tokenize("É.") == expected[settings]
                 assert copy.encode_with_offsets("É.").ids == copy.encode("É.")
                 assert copy.settings == settings
+    new = pickle.dumps(FullTokenizer(vocabulary))
+    assert len(new) == len(pickle.dumps(tokenizers[UNCASED]))  # without the words that it has seen
 
 
 def test_lowercasing_for_a_cased_vocabulary_is_refused(tmp_path):

@@ -1,6 +1,5 @@
 """Words, wordpieces and their offsets, compared with the reference's output, a plain implementation and by hand."""
 
-import pickle
 import random
 import unicodedata
 
@@ -318,15 +317,6 @@ def test_each_tokenizer_keeps_its_own_words_and_few_of_them(vocab_file, tokenize
         assert aligned_rows(text, tokenizers[CASED]) == expected[CASED]
         assert 0 < len(tokenizer._aligned_words) <= 3
         assert max(map(len, tokenizer._aligned_words)) <= full_tokenizer.MAX_ALIGNED_LENGTH
-
-
-def test_another_process_gets_the_tokenizer_without_its_words(vocab_file):
-    tokenizer = FullTokenizer(vocab_file, do_lower_case=False)
-    new = pickle.dumps(tokenizer)
-    encoding = tokenizer.encode_with_offsets("The harbour woke before the town did")
-    tokenizer.encode("The harbour woke before the town did")
-    assert len(pickle.dumps(tokenizer)) == len(new)
-    assert pickle.loads(new).encode_with_offsets("The harbour woke before the town did") == encoding
 
 
 def test_aligning_again_does_not_change_what_was_returned(tokenizers):

@@ -15,8 +15,8 @@ from absl import logging
 from official_bert.commands.shared.text_options import TextFileOptions, check_model
 from official_bert.config.model_formats import MODEL
 from official_bert.options.command import Command
-from official_bert.options.groups import DeviceOptions, ModelOptions
-from official_bert.options.option import MAX_AXIS, MAX_BATCH_SIZE, layer_numbers, option, options
+from official_bert.options.groups import SentenceOptions
+from official_bert.options.option import MAX_AXIS, MAX_BATCH_SIZE, option, options
 from official_bert.support import files, writing
 from official_bert.support.console import Progress
 from official_bert.support.errors import UserError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @options(group="output")
-class FeatureConfig(TextFileOptions, DeviceOptions, ModelOptions):
+class FeatureConfig(TextFileOptions, SentenceOptions):
     output_file: str | None = option(
         None, "File to write; - for standard output, with --output_format=jsonl.", required=True, is_path=True
     )
@@ -88,7 +88,6 @@ class FeatureConfig(TextFileOptions, DeviceOptions, ModelOptions):
 
     def __post_init__(self):
         super().__post_init__()
-        _ = self.layer_indices  # raises if they are not numbers
         if self.output_format not in ("npz", "npy"):
             self.refuse("dtype", because="needs --output_format=npz or npy")
         if self.output_format == "npy" and self.pooling == "none":
@@ -96,10 +95,6 @@ class FeatureConfig(TextFileOptions, DeviceOptions, ModelOptions):
         if self.output_file == "-" and (self.output_format != "jsonl" or self.shard_size):
             other = "--shard_size" if self.shard_size else f"--output_format={self.output_format}"
             raise UserError(f"--output_file=-: standard output supports only a single jsonl file; leave {other} out")
-
-    @property
-    def layer_indices(self) -> list[int]:
-        return layer_numbers(self.layers)
 
 
 def check(config: FeatureConfig) -> None:

@@ -42,8 +42,8 @@ class LaunchConfig(Options):
             raise UserError(f"--hosts: {wrong!r} is not host:port, as in worker0.example.com:2222")
         if len(set(addresses)) < len(addresses):
             raise UserError("--hosts names a worker twice; on one machine, each needs its own port")
-        if self.worker_index is not None and not addresses:
-            raise UserError("--worker_index needs --hosts, the host:port of all workers")
+        if not addresses:
+            self.refuse("worker_index", because="needs --hosts, the host:port of all workers")
         if self.worker_index is not None and self.worker_index >= len(addresses):
             raise UserError(f"--worker_index={self.worker_index}, but --hosts names {len(addresses)} workers")
         if (self.worker_index is None) == bool(addresses and self.command):
@@ -72,8 +72,7 @@ def run(config: LaunchConfig) -> None:
     command = split_command(config.command)
     if hosts:
         os.environ["TF_CONFIG"] = tf_config(hosts, config.worker_index)
-        with _explained(command):
-            os.execvp(command[0], command)
+        os.execvp(command[0], command)
     _run_here(command, [f"localhost:{port}" for port in free_ports(config.num_workers)])
 
 
@@ -87,15 +86,9 @@ def _run_here(command: Sequence[str], hosts: Sequence[str]) -> None:
     workers = []
     with _passed_on(workers):
         for index in range(len(hosts)):
-            with _explained(command):
-                workers.append(
-                    subprocess.Popen(
-                        command,
-                        stdout=subprocess.PIPE,
-                        stderr=subprocess.STDOUT,
-                        env={**os.environ, "TF_CONFIG": tf_config(hosts, index)},
-                    )
-                )
+            settings = {**os.environ, "TF_CONFIG": tf_config(hosts, index)}
+            streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+            workers.append(subprocess.Popen(command, **streams, env=settings))
         threads = [
             threading.Thread(target=_print_lines, args=(worker.stdout, f"[{index}] ".encode()), daemon=True)
             for index, worker in enumerate(workers)
@@ -163,14 +156,6 @@ def free_ports(count: int) -> list[int]:
         for each in sockets:
             each.bind(("localhost", 0))
         return [each.getsockname()[1] for each in sockets]
-
-
-@contextlib.contextmanager
-def _explained(command: Sequence[str]) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"cannot start {command[0]}: {error.strerror}") from error
 
 
 COMMAND = Command(

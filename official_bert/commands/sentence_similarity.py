@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from official_bert.inference.sentence_index import Sentence
     from official_bert.tokenization import Tokenizer
 
-# Flags that conflict with `--sts_file`.
-_FOR_RANKING = ("query", "query_file", "top_k", "layers", "pooling", "index_dir")
-
 
 @options(group="input")
 class SimilarityConfig(ApproximateOptions):
@@ -56,9 +53,8 @@ class SimilarityConfig(ApproximateOptions):
         if (self.candidates_file is None) == (self.sts_file is None):
             raise UserError("give either --candidates_file, to rank its sentences, or --sts_file, to compare layers")
         if self.sts_file is not None:
-            for name in _FOR_RANKING:
-                if getattr(self, name) != getattr(SimilarityConfig, name):
-                    raise UserError(f"--{name} cannot be used with --sts_file")
+            for_ranking = ("query", "query_file", "top_k", "layers", "pooling", "index_dir")
+            self.refuse(*for_ranking, because="cannot be used with --sts_file")
             return
         if (self.query is None) == (self.query_file is None):
             raise UserError("give either --query, one sentence, or --query_file, a file of them (- for standard input)")

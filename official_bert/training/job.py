@@ -2,7 +2,7 @@
 
 import abc
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -21,7 +21,16 @@ from official_bert.training.loop import Trainer, batches_of
 from official_bert.training.monitoring import ScalarLog
 from official_bert.training.run_folder import check_label_order, check_same_labels, checkpoint_folder
 from official_bert.training.task import RecordTask
-from official_bert.visualization.report_page import Bar, Bars, Mistake, Mistakes, Reliability, length_bins, percent
+from official_bert.visualization.report_page import (
+    NUM_MISTAKES,
+    Bar,
+    Bars,
+    Mistake,
+    Mistakes,
+    Reliability,
+    length_bins,
+    percent,
+)
 
 
 class FinetuningJob(abc.ABC):
@@ -113,12 +122,16 @@ def accuracy_by_length(lengths: Sequence[int], is_correct: np.ndarray) -> Bars:
     return Bars(title="Length", parts=("right", "wrong"), bars=bars, axis="wordpieces", note=note)
 
 
-def mistakes_section(mistakes: Sequence[Mistake], num_wrong: int, num_examples: int, order: str) -> Mistakes:
-    """List the most confident mistakes."""
-    note = f"{num_wrong:,} of {num_examples:,} examples are wrong."
-    if num_wrong > len(mistakes):
-        note = f"{note} These are the first {len(mistakes)} {order}."
-    return Mistakes(title="Most confident mistakes", mistakes=mistakes, note=note)
+def mistakes_section(
+    mistake: Callable[[int], Mistake], confidences: np.ndarray, is_correct: np.ndarray, order: str
+) -> Mistakes:
+    """List the most confident mistakes; `order` says by which confidence."""
+    rows = np.flatnonzero(~is_correct)
+    worst = rows[np.argsort(-confidences[rows], kind="stable")][:NUM_MISTAKES]
+    note = f"{len(rows):,} of {len(is_correct):,} examples are wrong."
+    if len(rows) > len(worst):
+        note = f"{note} These are the first {len(worst)} {order}."
+    return Mistakes(title="Most confident mistakes", mistakes=list(map(mistake, worst)), note=note)
 
 
 class SplitRecords:

@@ -17,6 +17,7 @@ from official_bert.data.record_files import ExampleJoiner
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.data.tables import ENDINGS, KEYED_FORMATS, Keys, format_of, read_table
 from official_bert.metrics.classification import class_counts, confusion_matrix
+from official_bert.metrics.retrieval import RERANKING_METRICS
 from official_bert.support.console import write_rows
 from official_bert.support.errors import UserError, format_names
 from official_bert.support.manifest import fingerprint
@@ -72,12 +73,9 @@ def configured_dataset(config: ClassifierConfig) -> Dataset:
     labels = config.label_names if config.labels else None
     if not (labels or config.regression):
         labels = read_trained_labels(config.output_dir, None if config.do_train else config.init_checkpoint)
+    paths = {flag: os.path.join(config.data_dir, getattr(config, flag)) for flag in config.required_files}
     return custom_dataset(
-        {
-            _SPLITS[flag]: os.path.join(config.data_dir, getattr(config, flag))
-            for flag in _SPLITS
-            if flag in config.required_files
-        },
+        {_SPLITS[flag]: path for flag, path in paths.items()},
         [column for column in (config.text_a_column, config.text_b_column) if column is not None],
         config.label_column,
         labels=labels,
@@ -89,11 +87,7 @@ def configured_dataset(config: ClassifierConfig) -> Dataset:
 
 def custom_metrics(problem: Problem, is_ranking: bool) -> tuple[str, ...]:
     """Return the names of the metrics of a custom data set, the primary one first; binary classification adds F1."""
-    if not is_ranking:
-        return _METRICS[problem]
-    from official_bert.metrics.retrieval import RERANKING_METRICS  # imports NumPy, which would slow --help down
-
-    return (*RERANKING_METRICS, *_METRICS[problem])
+    return (*(RERANKING_METRICS if is_ranking else ()), *_METRICS[problem])
 
 
 def custom_dataset(

@@ -130,21 +130,16 @@ def _of_single_label(
     predicted = dataset.decide(probabilities)
     confidences = probabilities[np.arange(len(predicted)), predicted]
     is_correct = labels == predicted
-    rows = np.flatnonzero(~is_correct)
-    order = rows[np.argsort(-confidences[rows], kind="stable")][:NUM_MISTAKES]
-    mistakes = [
-        Mistake(
-            {
-                "gold": dataset.labels[labels[row]],
-                "predicted": dataset.labels[predicted[row]],
-                "probability": f"{confidences[row]:.4f}",
-                "of the gold label": f"{probabilities[row, labels[row]]:.4f}",
-                "example": examples[row].guid,
-            },
-            _texts(examples[row]),
-        )
-        for row in order
-    ]
+
+    def mistake(row: int) -> Mistake:
+        facts = {
+            "gold": dataset.labels[labels[row]],
+            "predicted": dataset.labels[predicted[row]],
+            "probability": f"{confidences[row]:.4f}",
+            "of the gold label": f"{probabilities[row, labels[row]]:.4f}",
+        }
+        return _mistake(facts, examples[row])
+
     return [
         confusion_section("Confusion matrix", dataset.labels, labels, predicted),
         scores_by_name("By label", "label", dataset.labels, *class_counts(labels, predicted, len(dataset.labels))),
@@ -152,7 +147,7 @@ def _of_single_label(
             confidences, is_correct, "A prediction is the label of a text; its confidence is that label's probability."
         ),
         accuracy_by_length(lengths, is_correct),
-        mistakes_section(mistakes, len(rows), len(examples), "by the probability of the wrong label"),
+        mistakes_section(mistake, confidences, is_correct, "by the probability of the wrong label"),
     ]
 
 
@@ -166,32 +161,27 @@ def _of_multi_label(
     labels, predicted = labels.astype(bool), dataset.decide(probabilities)
     confidences, is_correct = np.where(predicted, probabilities, 1 - probabilities), labels == predicted  # [N, C]
     wrong = np.where(is_correct, -np.inf, np.nan_to_num(confidences))  # [N, C]
-    worst = wrong.argmax(axis=-1)
-    rows = np.flatnonzero(~is_correct.all(axis=-1))
-    order = rows[np.argsort(-wrong[rows, worst[rows]], kind="stable")][:NUM_MISTAKES]
+    worst, is_all_correct = wrong.argmax(axis=-1), is_correct.all(axis=-1)
 
     def names(chosen: np.ndarray) -> str:
         return LABEL_DELIMITER.join(np.array(dataset.labels, object)[chosen]) or "(none)"
 
-    mistakes = [
-        Mistake(
-            {
-                "gold": names(labels[row]),
-                "predicted": names(predicted[row]),
-                "worst": dataset.labels[worst[row]],
-                "its probability": f"{probabilities[row, worst[row]]:.4f}",
-                "example": examples[row].guid,
-            },
-            _texts(examples[row]),
-        )
-        for row in order
-    ]
+    def mistake(row: int) -> Mistake:
+        facts = {
+            "gold": names(labels[row]),
+            "predicted": names(predicted[row]),
+            "worst": dataset.labels[worst[row]],
+            "its probability": f"{probabilities[row, worst[row]]:.4f}",
+        }
+        return _mistake(facts, examples[row])
+
+    order = "by the confidence of the most confident wrong decision"
     note = "Each decision whether a text has a label counts as a prediction, so each text has one for every label."
     return [
         scores_by_name("By label", "label", dataset.labels, *class_counts(labels, predicted, len(dataset.labels))),
         reliability_section(confidences.ravel(), is_correct.ravel(), note),
-        accuracy_by_length(lengths, is_correct.all(axis=-1)),
-        mistakes_section(mistakes, len(rows), len(examples), "by the confidence of the most confident wrong decision"),
+        accuracy_by_length(lengths, is_all_correct),
+        mistakes_section(mistake, wrong.max(axis=-1), is_all_correct, order),
     ]
 
 
@@ -208,14 +198,9 @@ def _of_regression(
     points, note = scatter_points(labels, predicted)
     order = np.argsort(-np.nan_to_num(sizes), kind="stable")[:NUM_MISTAKES]
     mistakes = [
-        Mistake(
-            {
-                "gold": f"{labels[row]:g}",
-                "predicted": f"{predicted[row]:.4g}",
-                "error": f"{errors[row]:+.4g}",
-                "example": examples[row].guid,
-            },
-            _texts(examples[row]),
+        _mistake(
+            {"gold": f"{labels[row]:g}", "predicted": f"{predicted[row]:.4g}", "error": f"{errors[row]:+.4g}"},
+            examples[row],
         )
         for row in order
         if sizes[row] != 0
@@ -250,6 +235,6 @@ def _of_regression(
     ]
 
 
-def _texts(example: TextExample) -> list[Text]:
+def _mistake(facts: Mapping[str, str], example: TextExample) -> Mistake:
     texts = [example.text_a] if example.text_b is None else [example.text_a, example.text_b]
-    return [Text("", [Part(text)]) for text in texts]
+    return Mistake({**facts, "example": example.guid}, [Text("", [Part(text)]) for text in texts])

@@ -34,7 +34,6 @@ from official_bert.training.loop import Trainer
 from official_bert.training.monitoring import write_results
 from official_bert.training.run_folder import RESULTS_FILE, selecting_metric
 from official_bert.visualization.report_page import (
-    NUM_MISTAKES,
     REPORT_FILE,
     Mistake,
     Part,
@@ -62,9 +61,10 @@ def report_sections(
     """
     labels, predicted = np.array([example.label for example in examples]), probabilities.argmax(axis=-1)
     confidences, is_correct = probabilities.max(axis=-1), labels == predicted
-    rows = np.flatnonzero(~is_correct)
-    order = rows[np.argsort(-confidences[rows], kind="stable")][:NUM_MISTAKES]
-    mistakes = [_mistake(examples[row], predicted[row], probabilities[row]) for row in order]
+
+    def mistake(row: int) -> Mistake:
+        return _mistake(examples[row], predicted[row], probabilities[row])
+
     numbers = [str(number) for number in range(probabilities.shape[1])]
     return [
         Scores(title="Scores", values=scores),
@@ -73,7 +73,7 @@ def report_sections(
             confidences, is_correct, "A prediction is a choice; its confidence is that choice's probability."
         ),
         accuracy_by_length(lengths, is_correct),
-        mistakes_section(mistakes, len(rows), len(examples), "by the probability of the wrong choice"),
+        mistakes_section(mistake, confidences, is_correct, "by the probability of the wrong choice"),
     ]
 
 

@@ -38,7 +38,9 @@ def contrastive(vectors: tf.Tensor, batch: Batch, *, temperature: float, symmetr
     all_vectors, all_numbers = gather_over_replicas(vectors), gather_over_replicas(numbers)
     candidates = tf.reshape(all_vectors[:, 1:], [-1, vectors.shape[2]])  # [C, D]
     candidate_numbers = tf.reshape(all_numbers[:, 1:], [-1])
-    rows = _first_row(vectors) + tf.range(tf.shape(vectors)[0])  # [b], among all examples
+    num_examples = tf.shape(vectors)[0]
+    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+    rows = replica * num_examples + tf.range(num_examples)  # [b], among the examples of all replicas
     targets = rows * (num_texts - 1)
     losses = _ranked(vectors[:, 0], candidates, numbers[:, :2], candidate_numbers, targets, temperature)
     if symmetric:
@@ -92,11 +94,6 @@ def triplet(vectors: tf.Tensor, batch: Batch, *, margin: float) -> WeightedSum:
     return WeightedSum(tf.reduce_sum(losses), tf.reduce_sum(is_real))
 
 
-def distillation(vectors: tf.Tensor, batch: Batch, *, temperature: float | None = None) -> WeightedSum:
-    """Return the loss of the similarities against the scores of another model; see `soft_targets`."""
-    return soft_targets(vectors, batch[SCORES], batch, temperature=temperature)
-
-
 def soft_targets(
     vectors: tf.Tensor, scores: tf.Tensor, batch: Batch, *, temperature: float | None = None
 ) -> WeightedSum:
@@ -125,7 +122,7 @@ LOSSES: dict[str, Callable[..., WeightedSum]] = {
     "cosine": cosine,
     "cosent": cosent,
     "triplet": triplet,
-    "distillation": distillation,
+    "distillation": lambda vectors, batch, **options: soft_targets(vectors, batch[SCORES], batch, **options),
 }
 
 
@@ -147,11 +144,6 @@ def similarities(vectors: tf.Tensor) -> tf.Tensor:
 
 
 _unit = functools.partial(tf.math.l2_normalize, axis=-1)
-
-
-def _first_row(values: tf.Tensor) -> tf.Tensor:
-    """Return the index of this replica's first example in the whole batch."""
-    return tf.distribute.get_replica_context().replica_id_in_sync_group * tf.shape(values)[0]
 
 
 class SentenceEncoderTask:

@@ -60,19 +60,22 @@ def split_at_blanks(text: tf.Tensor) -> Words:
     characters = tf.strings.unicode_decode(text, "UTF-8", errors="ignore")  # [B, (characters)]
     codes = characters.flat_values
     is_blank = tf.reduce_any(codes[:, tf.newaxis] == tf.constant(_BLANKS), axis=1)
-    row_starts = tf.scatter_nd(
-        characters.row_starts()[:, tf.newaxis], tf.ones([characters.nrows()], tf.int32), [tf.size(codes) + 1]
-    )[:-1]
-    follows_blank = tf.concat([[True], is_blank[:-1]], axis=0)[: tf.size(codes)] | (row_starts > 0)
+    begins_row = _marks(characters.row_starts(), tf.size(codes))
+    follows_blank = tf.concat([[True], is_blank[:-1]], axis=0)[: tf.size(codes)] | begins_row
     firsts = tf.where(~is_blank & follows_blank)[:, 0]  # [W]
-    row_ends = tf.concat([row_starts[1:], [1]], axis=0)[: tf.size(codes)]
-    before_blank = tf.concat([is_blank[1:], [True]], axis=0)[: tf.size(codes)] | (row_ends > 0)
+    ends_row = tf.concat([begins_row[1:], [True]], axis=0)[: tf.size(codes)]
+    before_blank = tf.concat([is_blank[1:], [True]], axis=0)[: tf.size(codes)] | ends_row
     ends = tf.where(~is_blank & before_blank)[:, 0] + 1
     row_splits = tf.searchsorted(firsts, characters.row_splits, out_type=tf.int64)
     offsets = tf.repeat(characters.row_starts(), row_splits[1:] - row_splits[:-1])
     return Words(
         cut_out(codes, firsts, ends), tf.cast(firsts - offsets, tf.int32), tf.cast(ends - offsets, tf.int32), row_splits
     )
+
+
+def _marks(places: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+    """Return True at some places, also repeated ones, of which those at the end are left out; bool [size]."""
+    return tf.scatter_nd(places[:, tf.newaxis], tf.ones_like(places, tf.int32), [size + 1])[:-1] > 0
 
 
 class EntityFinder:
@@ -101,10 +104,8 @@ class EntityFinder:
         """
         types = tf.gather(self._type_of_tag, numbers)  # [W], -1 outside entities
         before = tf.concat([[0], numbers], axis=0)[:-1]
-        begins_sentence = tf.scatter_nd(
-            words.row_splits[:-1, tf.newaxis], tf.ones_like(words.row_splits[:-1], tf.int32), [tf.size(numbers) + 1]
-        )[:-1]
-        begins = tf.gather_nd(self._begins, tf.stack([before, numbers], axis=1)) | (begins_sentence > 0)
+        begins = tf.gather_nd(self._begins, tf.stack([before, numbers], axis=1))
+        begins |= _marks(words.row_splits[:-1], tf.size(numbers))
         begins &= types >= 0
         entity = tf.cumsum(tf.cast(begins, tf.int64)) - 1  # [W], index of the entity that contains the word, if any
         in_entity = tf.where(types >= 0)[:, 0]

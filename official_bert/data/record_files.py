@@ -291,11 +291,9 @@ class ExampleSplit(NamedTuple):
     examples: Sequence[Any]
 
     def provenance(self, schema: RecordSchema) -> dict[str, Any]:
-        """See `Split`."""
         return {**self.joiner.identity, "fields": schema.names, **self.joiner.fingerprints(self.examples)}
 
     def records(self, file: RecordFile, *, num_processes: int = 0) -> Iterator[bytes]:
-        """See `Split`."""
         joiner, examples, counts = self.joiner, self.examples, Counter()
         worth_starting = sum(map(joiner.num_texts, examples)) // _TEXTS_WORTH_A_PROCESS
         num_used = max(1, min(num_processes or available_cores(), worth_starting))
@@ -310,7 +308,6 @@ class ExampleSplit(NamedTuple):
         warn_of_unknown(file.path, joiner.tokenizer, **unknown)
 
     def feature_records(self, schema: RecordSchema, features: Iterable[np.ndarray]) -> Iterator[bytes]:
-        """See `Split`."""
         for row, example in zip(features, self.examples, strict=True):
             yield schema.encode({FEATURES: row.ravel(), **self.joiner.labels(example)})
 

@@ -116,7 +116,6 @@ class ClassificationJob(FinetuningJob):
         self.records = SplitRecords(config, self.task, self._joiner.padded_lengths())
 
     def create_task(self, config: ClassifierConfig, bert_config: BertConfig) -> ClassificationTask:
-        """See `FinetuningJob`."""
         dataset = self._dataset
         return ClassificationTask(
             bert_config,

@@ -206,23 +206,19 @@ class TextJoiner(ExampleJoiner):
         self._unknown = tokenizer.unk_id
 
     def fingerprints(self, examples: Sequence[LabelledText]) -> dict[str, str]:
-        """See `ExampleJoiner`."""
         texts, labels = zip(*examples, strict=True)
         return {"texts": fingerprint(list(texts)), "labels": fingerprint(list(labels))}
 
     def labels(self, example: LabelledText) -> dict[str, Sequence[int | float]]:
-        """See `ExampleJoiner`."""
         label = example.label if isinstance(example.label, tuple) else [example.label]
         return {"label_ids": label, "is_real_example": [1]}
 
     def report(self, counts: Counter) -> None:
-        """See `ExampleJoiner`."""
         if num_shortened := counts["num_shortened"]:
             total, length = counts["num_examples"], self.max_length
             logging.info("%d of %d examples were truncated to %d wordpieces", num_shortened, total, length)
 
     def join(self, example: LabelledText, counts: Counter) -> dict[str, Ids | bytes]:
-        """See `ExampleJoiner`."""
         text_a, text_b = example.texts
         first = self.tokenizer.encode(text_a)
         second = self.tokenizer.encode(text_b) if text_b else []

@@ -267,11 +267,9 @@ class ChoiceJoiner(ExampleJoiner):
         self._max_tokens = self._specials.room(max_seq_length, is_pair=True)
 
     def fingerprints(self, examples: Sequence[Example]) -> dict[str, str]:
-        """See `ExampleJoiner`."""
         return super().fingerprints([(example.context, example.second_texts, example.label) for example in examples])
 
     def num_texts(self, example: Example) -> int:
-        """See `ExampleJoiner`."""
         return len(example.choices)
 
     def labels(self, example: Example) -> dict[str, Sequence[int]]:
@@ -279,7 +277,6 @@ class ChoiceJoiner(ExampleJoiner):
         return {TEXT_LENGTHS: [1] * len(example.choices), LABEL: [example.label]}
 
     def report(self, counts: Counter) -> None:
-        """See `ExampleJoiner`."""
         total, length = counts["sequences"], self.identity["max_seq_length"]
         if num_cut := counts["contexts"]:
             logging.info("%d of %d contexts were truncated to fit %d wordpieces", num_cut, total, length)

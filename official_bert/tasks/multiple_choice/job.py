@@ -158,7 +158,6 @@ class MultipleChoiceJob(FinetuningJob):
         )
 
     def create_task(self, config: MultipleChoiceConfig, bert_config: BertConfig) -> MultipleChoiceTask:
-        """See `FinetuningJob`."""
         examples = self._train.examples if self._train else []
         return self._task(config, bert_config, max((len(example.choices) for example in examples), default=2))
 

@@ -117,7 +117,7 @@ class CorpusCounts:
 
 @dataclasses.dataclass
 class RecordCounts:
-    """Counts over records; counts of parts can be added."""
+    """Counts over records."""
 
     num_records: int = 0  # number of records; the other counts are over these
     num_positions: int = 0  # total length, padding included
@@ -126,10 +126,6 @@ class RecordCounts:
     num_negative: int = 0  # number of pairs whose second segment does not follow the first
     num_chosen: int = 0  # number of wordpieces of both segments before they are cut to the length of a record
     num_cut: int = 0  # number of wordpieces that are cut off
-
-    def add(self, other: "RecordCounts") -> None:
-        for name, count in vars(other).items():
-            setattr(self, name, getattr(self, name) + count)
 
     def summary(self, corpus: CorpusCounts, settings: RecordOptions) -> str:
         """Return a one-line summary; warn if long lines spoil the pairs."""

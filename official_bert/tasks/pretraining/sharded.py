@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple
@@ -234,10 +235,11 @@ class ShardedRun:
             )
             corpus.check(paths, self._tokenizer.settings, self._settings)
             runs = self._make_runs(spools, count_groups(corpus.num_documents, corpus.num_ids))
-            counts = RecordCounts()
+            sums = Counter()
             for run in runs:
                 with BlockFile(run) as file:
-                    counts.add(RecordCounts(**file.metadata))
+                    sums.update(file.metadata)
+            counts = RecordCounts(**sums)
             merge_runs(
                 runs,
                 self._settings.output_files,

@@ -58,17 +58,16 @@ class SquadSet(NamedTuple):
 
     @property
     def num_labelled(self) -> int:
-        """Number of questions whose correct answer is known."""
         return sum(question.is_labelled for question in self.questions)
 
     @property
     def is_labelled(self) -> bool:
-        """True if the correct answers to all questions are known, so predictions can be scored."""
+        """True if predictions can be scored."""
         return self.num_labelled == len(self.questions)
 
     @property
     def gold_texts(self) -> dict[str, list[str]]:
-        """Map from question id to correct texts; an empty list for unanswerable questions."""
+        """The correct texts by question id; none for unanswerable questions."""
         return {question.id: [answer.text for answer in question.answers] for question in self.questions}
 
 
@@ -152,7 +151,14 @@ class _Reader:
                 for number, answer in enumerate(_value(entry, "answers", list, where), start=1)
             )
             if self._for_training and len(answers) != 1:
-                raise UserError(f"{where} has {len(answers)} answers; {self._advice(answers)}")
+                advice = "for training, each question must have exactly 1 answer"
+                if answers:
+                    advice += ": keep one of them"
+                elif self._version_2:
+                    advice += ', or "is_impossible": true'
+                else:
+                    advice += "; if the file has questions without answers (SQuAD 2.0), give version_2_with_negative"
+                raise UserError(f"{where} has {len(answers)} answers; {advice}")
         return Question(identity, text, context_index, answers, is_impossible)
 
     def _is_impossible(self, entry: dict[str, Any], where: str) -> bool:
@@ -168,14 +174,6 @@ class _Reader:
     def _answer(self, entry: Any, where: str) -> Answer:
         text, is_placed = _value(entry, "text", str, where), self._for_training or "answer_start" in entry
         return Answer(text, _value(entry, "answer_start", int, where) if is_placed else -1)
-
-    def _advice(self, answers: Sequence[Answer]) -> str:
-        advice = "for training, each question must have exactly 1 answer"
-        if answers:
-            return f"{advice}: keep one of them"
-        if self._version_2:
-            return f'{advice}, or "is_impossible": true'
-        return f"{advice}; if the file has questions without answers (SQuAD 2.0), give version_2_with_negative"
 
     def _has_its_answer(self, question: Question, context: str, words: Words) -> bool:
         if question.is_impossible:
@@ -321,7 +319,7 @@ class WindowOptions:
 
 
 def half_stride(max_seq_length: int, max_query_length: int) -> int:
-    """Return half of the room for the context beside the longest question: a stride with overlapping windows."""
+    """Return half of the room for the context beside the longest question."""
     return max(1, (max_seq_length - max_query_length - 3) // 2)
 
 
@@ -344,7 +342,6 @@ class TokenizedSquad:
     def __init__(
         self, squad: SquadSet, tokenizer: Tokenizer, options: WindowOptions, *, num_processes: int | None = None
     ):
-        """Tokenize; see `tokenize_contexts` for `num_processes`."""
         self.squad = squad  # the data set
         self.tokenizer = tokenizer  # the tokenizer that was used
         self.options = options  # the window settings
@@ -355,12 +352,8 @@ class TokenizedSquad:
         queries = [tokenizer.encode(question.text) for question in squad.questions]
         self._queries = [query[: options.max_query_length] for query in queries]
         if num_cut := sum(len(query) > options.max_query_length for query in queries):
-            logging.info(
-                "%d of %d questions were truncated to max_query_length=%d wordpieces",
-                num_cut,
-                len(queries),
-                options.max_query_length,
-            )
+            message = "%d of %d questions were truncated to max_query_length=%d wordpieces"
+            logging.info(message, num_cut, len(queries), options.max_query_length)
         self._specials = tokenizer.specials
         self._room = self._specials.room(options.max_seq_length, is_pair=True)
         lengths_left = [self._room - len(query) for query in self._queries]
@@ -370,14 +363,9 @@ class TokenizedSquad:
                 f"max_seq_length={options.max_seq_length}; raise it or lower max_query_length"
             )
         if num_apart := sum(max_tokens <= options.doc_stride for max_tokens in lengths_left):
-            logging.warning(
-                "%d of %d questions are so long that their windows do not overlap: lower doc_stride=%d or raise "
-                "max_seq_length=%d",
-                num_apart,
-                len(queries),
-                options.doc_stride,
-                options.max_seq_length,
-            )
+            message = "%d of %d questions are so long that their windows do not overlap: lower doc_stride=%d or raise "
+            message += "max_seq_length=%d"
+            logging.warning(message, num_apart, len(queries), options.doc_stride, options.max_seq_length)
 
     def prediction_windows(self) -> list[Window]:
         """Return all windows of all questions, in order; window n has the unique id 1000000000 + n."""
@@ -414,7 +402,6 @@ class TokenizedSquad:
             yield Window(question_index, number, wordpieces.start, len(wordpieces), offset)
 
     def _pieces_of_answer(self, question: Question) -> tuple[int, int]:
-        """Return the first and last wordpiece of a question's only answer."""
         (answer,), context = question.answers, self.contexts[question.context_index]
         text = self.squad.contexts[question.context_index]
         if self.options.answer_alignment == "offsets" and text.startswith(answer.text, answer.start):
@@ -428,7 +415,6 @@ class TokenizedSquad:
         return _narrowed(context.ids, first, last, self.tokenizer.encode(answer.text))
 
     def join(self, window: Window) -> JoinedSequence:
-        """Return the model inputs for a window."""
         context = self.contexts[self.squad.questions[window.question_index].context_index]
         wordpieces = context.ids[window.first : window.first + window.num_wordpieces].tolist()
         return join_pair(self._queries[window.question_index], wordpieces, self._specials)
@@ -461,22 +447,20 @@ class TrainingWindows(NamedTuple):
     num_processes: int | None = None
 
     def provenance(self, schema: RecordSchema) -> dict[str, Any]:
-        """See `Split`."""
         identity = _provenance(self.squad, self.tokenizer, self.options, schema)
         return {**identity, "version_2_with_negative": self.version_2}
 
     def records(self, file: RecordFile) -> Iterator[bytes]:
-        """See `Split`."""
         tokenized = TokenizedSquad(self.squad, self.tokenizer, self.options, num_processes=self.num_processes)
         order = list(range(len(self.squad.questions)))
         Random(_SHUFFLE_SEED).shuffle(order)
         windows = tokenized.training_windows(order, version_2=self.version_2)
-        is_empty = True
-        for record in _records(tokenized, windows, file.schema):
-            is_empty = False
-            yield record
-        if is_empty:
+        records = _records(tokenized, windows, file.schema)
+        first = next(records, None)
+        if first is None:
             raise UserError(f"{file.path}: there are no windows to train on; are the contexts empty?")
+        yield first
+        yield from records
 
 
 class PredictionWindows(NamedTuple):
@@ -486,11 +470,9 @@ class PredictionWindows(NamedTuple):
     windows: Sequence[Window]
 
     def provenance(self, schema: RecordSchema) -> dict[str, Any]:
-        """See `Split`."""
         return _provenance(self.tokenized.squad, self.tokenized.tokenizer, self.tokenized.options, schema)
 
     def records(self, file: RecordFile) -> Iterator[bytes]:
-        """See `Split`."""
         return _records(self.tokenized, self.windows, file.schema)
 
 

@@ -247,7 +247,6 @@ class QuestionAnsweringJob(FinetuningJob):
         self._normalization = NORMALIZATIONS[config.dataset]
 
     def create_task(self, config: SquadConfig, bert_config: BertConfig) -> QuestionAnsweringTask:
-        """See `FinetuningJob`."""
         return QuestionAnsweringTask(
             bert_config,
             TRAINING_SCHEMA,

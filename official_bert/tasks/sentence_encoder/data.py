@@ -192,15 +192,12 @@ class TextsJoiner(ExampleJoiner):
         self._max_tokens = self._specials.room(max_seq_length, is_pair=False)
 
     def num_texts(self, example: Example) -> int:
-        """See `ExampleJoiner`."""
         return len(example.texts)
 
     def labels(self, example: Example) -> dict[str, Sequence[int | float]]:
-        """See `ExampleJoiner`."""
         return {TEXT_NUMBERS: example.numbers, SCORES: example.scores, LABEL: [example.label]}
 
     def report(self, counts: Counter) -> None:
-        """See `ExampleJoiner`."""
         if counts["num_truncated"]:
             logging.info("%d of %d texts were truncated", counts["num_truncated"], counts["num_texts"])
 

@@ -229,7 +229,6 @@ class SentenceEncoderJob(FinetuningJob):
         return max(len(self._layout.texts), 2)  # single texts are trained in pairs
 
     def create_task(self, config: SentenceEncoderConfig, bert_config: BertConfig) -> SentenceEncoderTask:
-        """See `FinetuningJob`."""
         num_classes = len(self.labels or ()) if config.loss_name == "softmax" else 0
         schema = self._schema(
             bert_config, num_texts=self._num_texts, num_scores=len(self._layout.scores), num_classes=num_classes

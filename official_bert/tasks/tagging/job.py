@@ -258,7 +258,6 @@ class TaggingJob(FinetuningJob):
             )
 
     def create_task(self, config: TaggingConfig, bert_config: BertConfig) -> TaggingTask:
-        """See `FinetuningJob`."""
         return TaggingTask(
             bert_config,
             num_tags=len(self.labels),

@@ -214,12 +214,10 @@ class LabelledWindows(NamedTuple):
     identity: dict[str, Any]  # everything that determines the records
 
     def provenance(self, schema: RecordSchema) -> dict[str, Any]:
-        """See `Split`."""
         del schema  # that of a tagger's ids or features depends on nothing else
         return self.identity
 
     def records(self, file: RecordFile) -> Iterator[bytes]:
-        """See `Split`."""
         tokenizer, num_wordpieces, num_unknown = self.tokenizer, 0, 0
         for window in self.windows():
             num_wordpieces += len(window.ids)

@@ -31,14 +31,12 @@ def numbers(batches, count):
     return [batch["number"].numpy().tolist() for batch in batches.take(count)]
 
 
-def batches_from(paths, start_record=0, seed=7, batch_size=5):
-    return training_batches(
-        paths, SCHEMA, batch_size=batch_size, num_records=NUM_RECORDS, seed=seed, start_record=start_record
-    )
+def training(paths, schema=SCHEMA, batch_size=5, seed=7, **options):
+    return training_batches(paths, schema, batch_size=batch_size, num_records=NUM_RECORDS, seed=seed, **options)
 
 
 def test_each_epoch_visits_each_record_once_in_another_order(paths):
-    batches = numbers(batches_from(paths), NUM_RECORDS)  # NUM_RECORDS batches of five: five epochs
+    batches = numbers(training(paths), NUM_RECORDS)  # NUM_RECORDS batches of five: five epochs
     stream = [number for batch in batches for number in batch]
     epochs = [stream[start : start + NUM_RECORDS] for start in range(0, 5 * NUM_RECORDS, NUM_RECORDS)]
     for epoch in epochs:
@@ -50,15 +48,9 @@ def test_files_come_in_another_order_each_epoch(paths, monkeypatch):
     # Otherwise data larger than the shuffle buffer would always begin with the same file.
     monkeypatch.setattr(pipeline, "_SHUFFLE_BUFFER", 1)
     monkeypatch.setattr(pipeline, "_FILES_READ_TOGETHER", 1)
-    batches = numbers(batches_from(paths), NUM_RECORDS)
+    batches = numbers(training(paths), NUM_RECORDS)
     stream = [number for batch in batches for number in batch]
     assert len({stream[start] for start in range(0, 5 * NUM_RECORDS, NUM_RECORDS)}) > 1
-
-
-def test_batches_of_a_resumed_run_are_those_of_the_uninterrupted_one(paths):
-    whole = numbers(batches_from(paths), 20)
-    for steps in (1, 4, 5, 9, 14):
-        assert numbers(batches_from(paths, start_record=steps * 5), 20 - steps) == whole[steps:]
 
 
 @pytest.mark.parametrize("seed", [0, 2**31 - 1, 2**32 - 1])
@@ -66,12 +58,12 @@ def test_the_order_depends_only_on_the_seed_not_on_that_of_the_process(paths, se
     orders = []
     for of_process in (seed, 5):
         tf.random.set_seed(of_process)
-        orders.append(numbers(batches_from(paths, seed=seed), 4))
-    assert orders[0] == orders[1] != numbers(batches_from(paths, seed=seed + 1), 4)
+        orders.append(numbers(training(paths, seed=seed), 4))
+    assert orders[0] == orders[1] != numbers(training(paths, seed=seed + 1), 4)
 
 
 def test_a_batch_may_be_larger_than_an_epoch(paths):
-    (batch,) = numbers(batches_from(paths, batch_size=60), 1)
+    (batch,) = numbers(training(paths, batch_size=60), 1)
     assert sorted(collections.Counter(batch).values()) == [2] * 9 + [3] * 14
 
 
@@ -109,18 +101,6 @@ def text_paths(tmp_path):
     return paths
 
 
-def text_batches(paths, start_record=0, seed=7):
-    return training_batches(
-        paths,
-        TEXT_SCHEMA,
-        batch_size=4,
-        num_records=NUM_RECORDS,
-        seed=seed,
-        start_record=start_record,
-        lengths=LENGTHS,
-    )
-
-
 def test_padded_lengths_are_few():
     assert padded_lengths(128) == list(range(8, 129, 8))
     assert padded_lengths(256)[-4:] == [208, 224, 240, 256]
@@ -143,7 +123,7 @@ def check_cut(batch):
 
 def test_batches_of_similar_lengths_hold_each_record_once_an_epoch(text_paths, monkeypatch):
     monkeypatch.setattr(pipeline, "_POOLED_BATCHES", NUM_RECORDS)  # a pool is four epochs
-    dataset = text_batches(text_paths)
+    dataset = training(text_paths, TEXT_SCHEMA, 4, lengths=LENGTHS)
     assert dataset.element_spec["input_ids"].shape[1] is None  # a single trace for all lengths
     batches = list(dataset.take(NUM_RECORDS).as_numpy_iterator())
     for batch in batches:
@@ -155,23 +135,10 @@ def test_batches_of_similar_lengths_hold_each_record_once_an_epoch(text_paths, m
     assert sum(widths) < 0.8 * 16 * len(widths)
 
 
-def test_batches_of_similar_lengths_resume_where_a_run_stopped(text_paths, monkeypatch):
-    monkeypatch.setattr(pipeline, "_POOLED_BATCHES", 4)
-    whole = numbers(text_batches(text_paths), 20)
-    for steps in (1, 4, 9):
-        assert numbers(text_batches(text_paths, start_record=steps * 4), 20 - steps) == whole[steps:]
-    assert numbers(text_batches(text_paths, seed=8), 20) != whole
-
-
-def within_budget(paths, budget, **changes):
-    selection = {"batch_size": budget, "num_records": NUM_RECORDS, "seed": 7, "lengths": LENGTHS, **changes}
-    return training_batches(paths, TEXT_SCHEMA, **selection)
-
-
 @pytest.mark.parametrize("num_replicas", [1, 2])
 def test_batches_within_a_budget_hold_each_record_once_an_epoch(text_paths, num_replicas):
     budget = TokenBudget(64, num_replicas)
-    dataset = within_budget(text_paths, budget)
+    dataset = training(text_paths, TEXT_SCHEMA, budget, lengths=LENGTHS)
     assert dataset.element_spec["input_ids"].shape.as_list() == [None, None]  # a single trace for all shapes
     seen, batches = [], []
     for batch in dataset.as_numpy_iterator():
@@ -198,20 +165,24 @@ def test_batches_within_a_budget_hold_each_record_once_an_epoch(text_paths, num_
 
 
 @pytest.mark.parametrize("pooled", [9, pytest.param(8192, marks=pytest.mark.slow)])
-def test_batches_within_a_budget_resume_where_a_run_stopped(text_paths, monkeypatch, pooled):
+@pytest.mark.parametrize(("batch_size", "lengths"), [(5, None), (4, LENGTHS), (TokenBudget(40), LENGTHS)])
+def test_a_resumed_run_has_the_batches_of_an_uninterrupted_one(text_paths, monkeypatch, batch_size, lengths, pooled):
     monkeypatch.setattr(pipeline, "_POOLED_RECORDS", pooled)
-    monkeypatch.setattr(pipeline, "_POOLED_BATCHES", 1)
-    budget = TokenBudget(40)
-    whole = numbers(within_budget(text_paths, budget), 20)
-    assert numbers(within_budget(text_paths, budget), 20) == whole
-    for steps in (1, 5, 14):
-        resumed = within_budget(text_paths, budget, start_record=sum(map(len, whole[:steps])))
-        assert numbers(resumed, 20 - steps) == whole[steps:]
-    assert numbers(within_budget(text_paths, budget, seed=8), 20) != whole
+    monkeypatch.setattr(pipeline, "_POOLED_BATCHES", 4)
+
+    def batches(count, **options):
+        return numbers(training(text_paths, TEXT_SCHEMA, batch_size, lengths=lengths, **options), count)
+
+    whole = batches(20)
+    assert batches(20) == whole != batches(20, seed=8)
+    for steps in (1, 4, 5, 14):
+        assert batches(20 - steps, start_record=sum(map(len, whole[:steps]))) == whole[steps:]
 
 
 def test_batches_within_a_budget_are_shared_by_two_devices(text_paths, two_devices):
-    dataset = two_devices.experimental_distribute_dataset(within_budget(text_paths, TokenBudget(64, 2)))
+    dataset = two_devices.experimental_distribute_dataset(
+        training(text_paths, TEXT_SCHEMA, TokenBudget(64, 2), lengths=LENGTHS)
+    )
     seen = []
     for batch in dataset:
         first, second = (values.numpy() for values in two_devices.experimental_local_results(batch["number"]))
@@ -306,12 +277,6 @@ def test_evaluation_of_some_records_counts_them_from_the_first_of_these(vector_p
         assert [found[place] for place in range(len(found))] == in_order[numbers_read.start : numbers_read.stop]
 
 
-def vector_batches(paths, lengths, start_record=0):
-    return training_batches(
-        paths, VECTOR_SCHEMA, batch_size=4, num_records=NUM_RECORDS, seed=7, start_record=start_record, lengths=lengths
-    )
-
-
 # Bytes for three batches of records, for one, and for less than one record.
 @pytest.mark.parametrize(
     ("num_fitting", "lengths"),
@@ -324,17 +289,17 @@ def vector_batches(paths, lengths, start_record=0):
 def test_training_on_large_records_sees_each_once_an_epoch_and_resumes(vector_paths, monkeypatch, num_fitting, lengths):
     monkeypatch.setattr(pipeline, "_MAX_BYTES", int(num_fitting * VECTOR_SCHEMA.num_bytes))
     num_batches = 12  # four pools of three batches: two epochs and two records
-    batches = list(vector_batches(vector_paths, lengths).take(num_batches).as_numpy_iterator())
+    batches = list(training(vector_paths, VECTOR_SCHEMA, 4, lengths=lengths).take(num_batches).as_numpy_iterator())
     for batch in batches:
         longest = max(len(vectors_of(number)) for number in batch["number"])
         check_vectors(batch, next(length for length in lengths if length >= longest) if lengths else 16)
     counts = collections.Counter(int(number) for batch in batches for number in batch["number"])
     assert sorted(counts.values()) == [2] * (NUM_RECORDS - 2) + [3] * 2
     if num_fitting <= 4 and lengths:  # at most one batch is in memory, so nothing is sorted
-        unsorted = numbers(vector_batches(vector_paths, None), num_batches)
+        unsorted = numbers(training(vector_paths, VECTOR_SCHEMA, 4), num_batches)
         assert [sorted(batch["number"].tolist()) for batch in batches] == [sorted(batch) for batch in unsorted]
     for steps in (2, 7):
-        resumed = vector_batches(vector_paths, lengths, start_record=steps * 4)
+        resumed = training(vector_paths, VECTOR_SCHEMA, 4, lengths=lengths, start_record=steps * 4)
         assert numbers(resumed, num_batches - steps) == [batch["number"].tolist() for batch in batches[steps:]]
 
 

@@ -23,6 +23,17 @@ def write(path):
         pass
 
 
+# Ways to use a file or folder, all of which must name one that cannot be used.
+USES = (
+    text_files.read_text,
+    lambda path: text_files.read_json(path, "model config"),
+    files.find,
+    writing.make_folders,
+    lambda path: writing.check_writable_folder(path, "output_file"),
+    write,
+)
+
+
 def test_lines_end_at_newline_alone_and_lose_carriage_returns(tmp_path):
     path = tmp_path / "text"
     path.write_bytes("a\rb\r\nc\x0bd \t\n\n\r\ne\u2028f\x00g\r\r\nlast\r".encode())
@@ -37,17 +48,6 @@ def test_lines_that_end_in_carriage_returns_alone_are_refused(tmp_path, data):
     (tmp_path / "text").write_bytes(data)
     with pytest.raises(UserError, match=r"text, line 1: .* carriage returns; convert the file to Unix line endings"):
         list(text_files.LineReader(str(tmp_path / "text")))
-
-
-def test_a_text_is_read_as_it_is_but_for_the_mark(tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_bytes("\ufeffa\r\n\ufeffb\u2028\n\n".encode())
-    assert text_files.read_text(str(path)) == "a\r\n\ufeffb\u2028\n\n"
-    path.write_bytes(b"a\nb\xff")
-    with pytest.raises(UserError, match="text.txt, line 2: byte 0xff at byte 2 of the line"):
-        text_files.read_text(str(path))
-    with pytest.raises(UserError, match=f"cannot read {tmp_path}: Is a directory"):
-        text_files.read_text(str(tmp_path))
 
 
 def test_find_keeps_the_order_of_the_list_and_sorts_each_glob(tmp_path):
@@ -71,13 +71,6 @@ def test_atomic_write_replaces_only_at_the_end_without_an_error(tmp_path):
         sink.write("new")
         assert path.read_text() == "old"
     assert path.read_text() == "new"
-
-
-def test_output_folder_is_checked(tmp_path):
-    with pytest.raises(UserError, match="output_file.*does not exist"):
-        writing.check_writable_folder(str(tmp_path / "absent" / "x"), "output_file")
-    with pytest.raises(UserError, match="is a folder"):
-        writing.check_writable_folder(str(tmp_path), "output_file")
 
 
 def test_remote_paths_go_through_tensorflow():
@@ -134,8 +127,11 @@ def test_files_that_are_not_text_are_named(tmp_path):
         (b"\xfe\xff" + "words".encode("utf-16-be"), "text is UTF-16; convert it"),
     ):
         (tmp_path / "text").write_bytes(data)
-        with pytest.raises(UserError, match=message):
-            list(text_files.LineReader(str(tmp_path / "text")))
+        for read in (text_files.read_text, lambda path: list(text_files.LineReader(path))):
+            with pytest.raises(UserError, match=message):
+                read(str(tmp_path / "text"))
+    (tmp_path / "text").write_bytes("\ufeffa\r\n\ufeffb\u2028\n\n".encode())
+    assert text_files.read_text(str(tmp_path / "text")) == "a\r\n\ufeffb\u2028\n\n"
 
 
 def test_folders_and_files_in_the_place_of_each_other(tmp_path):
@@ -144,6 +140,12 @@ def test_folders_and_files_in_the_place_of_each_other(tmp_path):
     (tmp_path / "file").write_text("words")
     with pytest.raises(UserError, match="file is a file, not a folder"):
         writing.make_folders(str(tmp_path / "file"))
+    with pytest.raises(UserError, match="output_file.*does not exist"):
+        writing.check_writable_folder(str(tmp_path / "absent" / "x"), "output_file")
+    with pytest.raises(UserError, match="is a folder"):
+        writing.check_writable_folder(str(tmp_path), "output_file")
+    with pytest.raises(UserError, match=f"cannot read {tmp_path}: Is a directory"):
+        text_files.read_text(str(tmp_path))
 
 
 def test_a_folder_has_one_user(tmp_path):
@@ -304,15 +306,7 @@ def test_a_file_system_that_cannot_flush_is_no_mistake():
 )
 def test_names_that_cannot_be(tmp_path, name, message):
     path = str(tmp_path / name)
-
-    for use in (
-        text_files.read_text,
-        lambda path: text_files.read_json(path, "model config"),
-        files.find,
-        writing.make_folders,
-        lambda path: writing.check_writable_folder(path, "output_file"),
-        write,
-    ):
+    for use in USES:
         with pytest.raises(UserError, match=message):
             use(path)
     assert os.listdir(tmp_path) == []
@@ -373,28 +367,13 @@ def test_json_that_python_alone_would_take(tmp_path, text, message):
 @pytest.mark.parametrize("scheme", ["s3", "https"])
 def test_a_file_system_that_tensorflow_lacks_is_named(scheme):
     path = f"{scheme}://bucket/file"
-
-    for use in (
-        text_files.read_text,
-        lambda path: text_files.read_json(path, "model config"),
-        files.find,
-        files.is_folder,
-        files.exists,
-        writing.make_folders,
-        lambda path: writing.check_writable_folder(path, "output_file"),
-        write,
-    ):
+    for use in (*USES, files.is_folder, files.exists):
         with pytest.raises(UserError, match=rf"TensorFlow has no file system for {scheme}:// \(it has .*\); copy the"):
             use(path)
 
 
 def test_errors_of_remote_files_are_mistakes():
-    for use in (
-        text_files.read_text,
-        lambda path: text_files.read_json(path, "model config"),
-        files.size,
-        files.list_folder,
-    ):
+    for use in (*USES[:2], files.size, files.list_folder):
         with pytest.raises(UserError, match="ram://nowhere/file"):
             use("ram://nowhere/file")
 

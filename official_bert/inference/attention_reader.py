@@ -186,7 +186,8 @@ class AttentionReader:
         Raises:
           UserError: a text has no wordpiece.
         """
-        texts = [_encodable(text), _encodable(text_b or "")]
+        # Drop what UTF-8 cannot encode, such as undecodable bytes of a command line.
+        texts = [given.encode("utf-8", "ignore").decode() for given in (text, text_b or "")]
         first, second = (self._wordpieces(given) for given in texts)
         for name, given, wordpieces in (("text", text, first), ("text_b", text_b, second)):
             if given is not None and not wordpieces:
@@ -267,11 +268,6 @@ class AttentionReader:
 
 def _is_after_blank(text: str, start: int) -> bool:
     return not text[:start].strip() or text[start - 1].isspace()
-
-
-def _encodable(text: str) -> str:
-    """Drop what UTF-8 cannot encode, such as undecodable bytes of a command line."""
-    return text.encode("utf-8", "ignore").decode()
 
 
 def _words(texts: Sequence[tuple[str, Sequence[_Piece]]], num_between: int) -> tuple[list[str], list[int]]:

@@ -45,8 +45,7 @@ class TextFormat(NamedTuple):
 
 
 class Block(NamedTuple):
-    file_number: int  # number of the file
-    file_name: str  # name of the file
+    file: InputFile
     first: int  # index of the first text or record
     inputs: list[Any]  # texts, tuples of two, or serialized records
 
@@ -82,19 +81,15 @@ class Predict(beam.PTransform):
 
 def read_blocks(file: InputFile, text_format: TextFormat | None) -> Iterator[Block]:
     """Yield the blocks of a file of texts or, without a format, of records."""
-    inputs = read_records(file.path) if text_format is None else _texts(TextSource(file.path, *text_format))
-    for number, block in enumerate(_blocks(inputs)):
-        yield Block(file.number, file.name, number * BLOCK_SIZE, block)
-
-
-def _texts(source: TextSource) -> Iterator[str | tuple[str, str]]:
-    for text in source:
-        yield text.text_a if text.text_b is None else tuple(text)
-
-
-def _blocks(inputs: Iterator[Any]) -> Iterator[list[Any]]:
+    if text_format is None:
+        inputs = read_records(file.path)
+    else:
+        texts = TextSource(file.path, *text_format)
+        inputs = (text.text_a if text.text_b is None else tuple(text) for text in texts)
+    first = 0
     while block := list(itertools.islice(inputs, BLOCK_SIZE)):
-        yield block
+        yield Block(file, first, block)
+        first += len(block)
 
 
 class _PredictBlock(beam.DoFn):
@@ -109,7 +104,7 @@ class _PredictBlock(beam.DoFn):
         results = _results(predictor, block, self._settings)
         beam_jobs.counter(NUM_INPUTS).inc(len(results))
         are_vectors = self._settings.pooling is not None or predictor.returns_vectors
-        ids = [TextId(block.file_name, block.first + row) for row in range(len(results))]
+        ids = [TextId(block.file.name, block.first + row) for row in range(len(results))]
         if self._settings.output_format == JSONL:
             key = "vector" if are_vectors else "prediction"
             objects = ({**text._asdict(), key: as_json(result)} for text, result in zip(ids, results, strict=True))
@@ -122,7 +117,7 @@ class _PredictBlock(beam.DoFn):
                 f"output_format={self._settings.output_format} is for vectors; give pooling=mean, say, or a sentence "
                 "encoder as the model"
             )
-        yield block.file_number, block.first, content
+        yield block.file.number, block.first, content
 
 
 def _load(model_dir: str) -> Predictor:
@@ -144,7 +139,7 @@ def _results(predictor: Predictor, block: Block, settings: PredictionSettings) -
             try:
                 predictor.predict_records([record])
             except UserError as mistake:
-                raise UserError(f"{block.file_name}: record {number} (counted from 0): {mistake}") from error
+                raise UserError(f"{block.file.name}: record {number} (counted from 0): {mistake}") from error
         raise
 
 
@@ -153,7 +148,7 @@ def _check_texts(block: Block, names: Sequence[str]) -> None:
         num_texts = 1 if isinstance(text, str) else len(text)
         if names and num_texts != len(names):
             raise UserError(
-                f"{block.file_name}: text {number} (counted from 0) is {'one text' if num_texts == 1 else 'a pair'}, "
+                f"{block.file.name}: text {number} (counted from 0) is {'one text' if num_texts == 1 else 'a pair'}, "
                 f"but this model reads {' and '.join(names)}"
             )
 

@@ -97,21 +97,16 @@ class ServedVersion:
         self._export = load_version(self.folder)  # keeps the weights alive
         # signatures by name
         self.signatures = {name: Signature(name, function) for name, function in self._export.signatures.items()}
-        self._batchers = {
-            name: Batcher(signature.compute, settings, executor, is_joining=signature.is_joining, observer=observer)
-            for name, signature in self.signatures.items()
-        }
-        self._ids_batcher = None
+
+        def batcher(signature: Signature, lengths: Callable[[Arrays], np.ndarray] | None = None) -> Batcher:
+            if not (signature.is_joining and settings.is_batching):
+                lengths = None
+            options = {"is_joining": signature.is_joining, "lengths": lengths, "observer": observer}
+            return Batcher(signature.compute, settings, executor, **options)
+
+        self._batchers = {name: batcher(signature) for name, signature in self.signatures.items()}
         if SERVING_DEFAULT in self.signatures:
-            signature = self.signatures[SERVING_DEFAULT]
-            self._ids_batcher = Batcher(
-                signature.compute,
-                settings,
-                executor,
-                is_joining=signature.is_joining,
-                lengths=_used_positions if signature.is_joining and settings.is_batching else None,
-                observer=observer,
-            )
+            self._ids_batcher = batcher(self.signatures[SERVING_DEFAULT], _used_positions)
         self.definitions = self._definitions()  # the signatures in TensorFlow Serving's metadata format
         warmup_file = os.path.join(self.folder, "assets.extra", WARMUP_FILE)
         if files.exists(warmup_file):

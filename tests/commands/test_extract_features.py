@@ -1,9 +1,7 @@
 """Output files of `extract_features.py`; for the vectors see tests/inference/test_text_encoder.py."""
 
-import io
 import json
 import os
-import sys
 
 import numpy as np
 import pytest
@@ -116,33 +114,18 @@ def test_pooled_formats_hold_a_vector_a_text_and_layer(extract, json_lines):
         np.testing.assert_allclose(arrays["vectors"], expected, atol=2e-3)
 
 
-def test_tables_give_the_texts_of_their_columns(extract, tmp_path):
+def test_tables_give_the_texts_of_their_columns(extract, json_lines, tmp_path):
     """Tables of all formats are in tests/data/test_text_inputs.py."""
-    expected = np.load(extract(pooling="cls", output_format="npy"))
-    rows = [text.split(" ||| ") for text in TEXTS]
-    pairs = [(row[0], row[1] if len(row) > 1 else "") for row in rows]
+    expected = np.array([token_vectors(line)[0] for line in read_lines(json_lines)])  # of [CLS]
+    pairs = [(*text.split(" ||| "), "")[:2] for text in TEXTS]
     (tmp_path / "t.csv").write_text("".join(f'"{b}","{a}"\n' for a, b in pairs))
-    columns = {"text_column": "1", "text_b_column": "0", "has_header": False}
-    path = extract(input_file=str(tmp_path / "t.csv"), pooling="cls", output_format="npy", **columns)
-    np.testing.assert_allclose(np.load(path), expected, atol=1e-6)
     (tmp_path / "t.data").write_text("".join(json.dumps({"a": a, "b": b}) + "\n" for a, b in pairs))
-    columns = {"text_column": "a", "text_b_column": "b", "input_format": "jsonl"}
-    path = extract(input_file=str(tmp_path / "t.data"), pooling="cls", output_format="npy", **columns)
-    np.testing.assert_allclose(np.load(path), expected, atol=1e-6)
-
-
-def test_pipes(extract, json_lines, monkeypatch, tmp_path):
-    expected = read_lines(json_lines)
-    pipe = tmp_path / "stdin"
-    pipe.write_bytes(INPUT.read_bytes())
-    written = io.TextIOWrapper(io.BytesIO())
-    monkeypatch.setattr(sys, "stdout", written)
-    monkeypatch.setattr("official_bert.data.text_inputs._STANDARD_INPUT", str(pipe))
-    extract(input_file="-", output_file="-")
-    lines = [json.loads(line) for line in written.buffer.getvalue().splitlines()]
-    assert [line["linex_index"] for line in lines] == [0, 1, 2]
-    for line, other in zip(lines, expected, strict=True):
-        np.testing.assert_allclose(token_vectors(line), token_vectors(other), atol=2e-6)
+    for name, columns in (
+        ("t.csv", {"text_column": "1", "text_b_column": "0", "has_header": False}),
+        ("t.data", {"text_column": "a", "text_b_column": "b", "input_format": "jsonl"}),
+    ):
+        path = extract(input_file=str(tmp_path / name), pooling="cls", output_format="npy", **columns)
+        np.testing.assert_allclose(np.load(path), expected, atol=2e-6)
 
 
 class TestShards:
@@ -171,18 +154,14 @@ class TestShards:
 
         return shards
 
-    def test_together_they_are_the_single_file(self, run, extract, tmp_path):
-        shards, _ = run()
-        path = extract(output_format="npz", pooling="mean", input_file=str(tmp_path / "texts.txt"))
-        assert [shard["linex_index"].tolist() for shard in shards] == [[0, 1], [2, 3], [4, 5]]
-        with np.load(path) as single:
-            np.testing.assert_allclose(
-                np.concatenate([shard["vectors"] for shard in shards]), single["vectors"], atol=1e-6
-            )
-
-    def test_finished_ones_are_kept_and_others_made_again(self, run, tmp_path):
+    def test_they_are_the_single_file_and_finished_ones_are_kept(self, run, extract, tmp_path, caplog):
         first, num_computed = run()
         assert num_computed == 6
+        path = extract(output_format="npz", pooling="mean", input_file=str(tmp_path / "texts.txt"))
+        assert [shard["linex_index"].tolist() for shard in first] == [[0, 1], [2, 3], [4, 5]]
+        together = np.concatenate([shard["vectors"] for shard in first])
+        with np.load(path) as single:
+            np.testing.assert_allclose(together, single["vectors"], atol=1e-6)
         assert run()[1] == 0
         (tmp_path / "out-00001.npz").write_bytes(b"cut off")
         (tmp_path / "out-00002.npz.json").unlink()
@@ -192,6 +171,11 @@ class TestShards:
         assert num_computed == 6
         for shard, other in zip(first, again, strict=True):
             np.testing.assert_array_equal(shard["vectors"], other["vectors"])
+        texts = tmp_path / "texts.txt"
+        texts.write_text("".join(texts.read_text().splitlines(keepends=True)[:4]))
+        with caplog.at_level("WARNING", logger="absl"):
+            assert run()[1] == 0
+        assert "1 shards of an earlier run over more texts remain, from out-00002.npz on" in caplog.text
 
     @pytest.mark.slow
     def test_other_texts_or_settings_make_them_again(self, run, tmp_path):
@@ -205,14 +189,6 @@ class TestShards:
         assert run(strip_accents=False)[1] == 0
         assert run(do_lower_case=False)[1] == 6
         assert run(do_lower_case=False, basic_tokenize=False)[1] == 6
-
-    def test_shards_of_a_longer_run_are_named(self, run, tmp_path, caplog):
-        run()
-        texts = tmp_path / "texts.txt"
-        texts.write_text("".join(texts.read_text().splitlines(keepends=True)[:4]))
-        with caplog.at_level("WARNING", logger="absl"):
-            run()
-        assert "1 shards of an earlier run over more texts remain, from out-00002.npz on" in caplog.text
 
 
 class TestMistakes:

@@ -182,12 +182,8 @@ class LineReader:
         return self._decompressed.bytes_read if self._decompressed else self.position - self._start
 
     def __iter__(self) -> Iterator[str]:
-        with (
-            reporting_file_errors("read", self.path),
-            files.open_file(self.path, "rb")
-            if self._source is None
-            else contextlib.nullcontext(self._source) as stored,
-        ):
+        opened = contextlib.nullcontext(self._source) if self._source else files.open_file(self.path, "rb")
+        with reporting_file_errors("read", self.path), opened as stored:
             source = _decompressed(stored, self.path)
             self._decompressed = None if source is stored else source.raw
             if self._start:
@@ -203,7 +199,7 @@ class LineReader:
                 except UnicodeDecodeError as error:
                     if self._start:
                         number = line_number(self.path, self.position - len(line))
-                    raise _not_utf8(self.path, number, line, error) from error
+                    raise _not_utf8(self.path, number, line, error.start) from error
                 num_returns = line.rstrip(b"\r\n").count(b"\r") if number == 1 and not self._start else 0
                 if num_returns > (_MOST_STRAY_RETURNS if line.endswith(b"\n") else 0):
                     raise UserError(
@@ -223,11 +219,11 @@ def line_number(path: str, position: int) -> int:
     return number
 
 
-def read_limited(path: str, what: str, max_bytes: int) -> bytes:
+def read_limited(path: str, what: str, max_bytes: int | None) -> bytes:
     """Read a file, compressed or not, never holding more than a limit in memory."""
     with open_decompressed(path, what) as source:
-        content = source.read(max_bytes + 1)
-    if len(content) > max_bytes:
+        content = source.read() if max_bytes is None else source.read(max_bytes + 1)
+    if max_bytes is not None and len(content) > max_bytes:
         size = f"{files.size(path) / 2**20:,.1f} MiB on the disk" if files.exists(path) else "more"
         raise UserError(
             f"{path} is too large for a {what}: {size}, the limit is {max_bytes >> 20} MiB; give the right file"
@@ -237,26 +233,21 @@ def read_limited(path: str, what: str, max_bytes: int) -> bytes:
 
 def read_text(path: str, what: str = "", max_bytes: int | None = None) -> str:
     """Read a UTF-8 text file unchanged, including line ends; only an initial byte-order mark is removed."""
-    lines = []
-    with (
-        open_decompressed(path, what)
-        if max_bytes is None
-        else io.BytesIO(read_limited(path, what, max_bytes)) as source
-    ):
-        for number, line in enumerate(source, start=1):
-            try:
-                lines.append(line.decode("utf-8"))
-            except UnicodeDecodeError as error:
-                raise _not_utf8(path, number, line, error) from error
-    return "".join(lines).removeprefix(_BYTE_ORDER_MARK)
+    content = read_limited(path, what, max_bytes)
+    try:
+        return content.decode("utf-8").removeprefix(_BYTE_ORDER_MARK)
+    except UnicodeDecodeError as error:
+        start = content.rfind(b"\n", 0, error.start) + 1
+        number = content.count(b"\n", 0, start) + 1
+        raise _not_utf8(path, number, content[start : error.start + 2], error.start - start) from error
 
 
-def _not_utf8(path: str, number: int, line: bytes, error: UnicodeDecodeError) -> UserError:
+def _not_utf8(path: str, number: int, line: bytes, place: int) -> UserError:
     if number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return UserError(f"{path} is UTF-16; convert it to UTF-8: iconv -f UTF-16 -t UTF-8 {path} > NEW_FILE")
     return UserError(
-        f"{path}, line {number}: byte 0x{line[error.start]:02x} at byte {error.start + 1} of the line is "
-        "not UTF-8; convert the file to UTF-8 (for example with iconv)"
+        f"{path}, line {number}: byte 0x{line[place]:02x} at byte {place + 1} of the line is not UTF-8; convert the "
+        "file to UTF-8 (for example with iconv)"
     )
 
 

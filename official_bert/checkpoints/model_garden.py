@@ -11,7 +11,7 @@ import functools
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from absl import logging
 from google.protobuf.message import DecodeError
@@ -21,6 +21,7 @@ from official_bert.checkpoints.bundle import (
     OBJECT_GRAPH,
     CheckpointReader,
     LayerVariable,
+    StoredArray,
     Weights,
     find_layer_variable,
     to_ours,
@@ -72,14 +73,9 @@ _PARTS = {
     "output": "output",
     "output_layer_norm": "output_norm",
 }
+# The arrays of a model, by our names.
+_Found = dict[str | LayerVariable, StoredArray]
 _ADVICE = "give the original release of the model (bert_model.ckpt) or its Hugging Face folder"
-
-
-class _Array(NamedTuple):
-    """An array of a checkpoint, with its key and original name."""
-
-    key: str
-    shape: tuple[int, ...]
 
 
 def config_values(path: str) -> dict[str, Any]:
@@ -156,20 +152,16 @@ def _log_once(level: int, text: str) -> None:
 def read_model(place: str, config: BertConfig) -> Weights:
     """List the weights of a checkpoint or SavedModel under our names."""
     prefix = _variables(place) if files.is_folder(place) else place
-    found, reader = _find_variables(prefix), CheckpointReader(prefix, _KIND, of_objects=True)
+    found = _find_variables(prefix)
     numbers = config.layer_numbers
     layers = {slot.number for slot in found if isinstance(slot, LayerVariable)}
     if layers != ({None} if config.family.shares_layers else set(range(len(numbers)))):
         what = "layers that share their weights" if None in layers else f"{len(layers)} layers"
         raise UserError(f"{prefix} has {what}, but the model config is {config.family.title} with {len(numbers)}")
-    arrays = {}
-    for slot, (key, _) in found.items():
-        name, array = to_ours(slot, reader.stored_array(key), config)
-        arrays[name] = array
-    return Weights(arrays)
+    return Weights(dict(to_ours(slot, array, config) for slot, array in found.items()))
 
 
-def _find_variables(prefix: str) -> dict[str | LayerVariable, _Array]:
+def _find_variables(prefix: str) -> _Found:
     """Find the variables of a model in a checkpoint, by our names."""
     reader = CheckpointReader(prefix, _KIND, of_objects=True)
     if OBJECT_GRAPH not in reader.shapes:
@@ -188,16 +180,16 @@ def _find_variables(prefix: str) -> dict[str | LayerVariable, _Array]:
     ]
     found, unknown = {}, []
     for index, item in attributes:
-        key, shape = item.checkpoint_key, reader.shapes.get(item.checkpoint_key, ())
-        if not shape or "optimizer" in key.split("/"):  # counters and the like are scalars
+        key = item.checkpoint_key
+        if not reader.shapes.get(key) or "optimizer" in key.split("/"):  # counters and the like are scalars
             continue
         slot = _slot_of(item.full_name)
         if str(slot).startswith("nameless/") and (head := _head_of_output(index, owners)) is not None:
             slot = f"{head}output_{'weights' if slot.endswith('kernel') else 'bias'}"
         if slot is None:
             unknown.append(f"{item.full_name} ({key})")
-        elif found.setdefault(slot, _Array(key, shape)).key != key:
-            raise UserError(f"{prefix} has {item.full_name} twice: {found[slot].key} and {key}; are there two models?")
+        elif found.setdefault(slot, reader.stored_array(key)).name != key:
+            raise UserError(f"{prefix} has {item.full_name} twice: {found[slot].name} and {key}; are there two models?")
     if not any(isinstance(slot, LayerVariable) for slot in found):
         raise UserError(f"{prefix} has no transformer layers with the Model Garden's names; {_ADVICE}")
     if unknown:
@@ -222,18 +214,16 @@ def _head_of_output(variable: int, owners: Mapping[int, list[tuple[int, str]]]) 
     return next(found, None)
 
 
-def _settled(found: dict[str | LayerVariable, _Array], prefix: str) -> dict[str | LayerVariable, _Array]:
+def _settled(found: _Found, prefix: str) -> _Found:
     """Resolve ambiguous variables by the other variables present."""
     head = {slot: found.pop(slot) for slot in list(found) if str(slot).startswith(("head/", "nameless/"))}
     for slot, array in head.items():
         if slot.startswith("head/"):
             found[slot.removeprefix("head/")] = array
-        elif any(
-            str(other).startswith("cls/predictions/") for other in found
-        ):  # a pretraining model of an early release
+        elif any(str(other).startswith("cls/predictions/") for other in found):  # pretraining in an early release
             found["cls/seq_relationship/output_" + ("weights" if slot.endswith("kernel") else "bias")] = array
         elif slot.endswith("kernel"):
-            text = f"{prefix}: ignored the head {array.key}, since its task is unknown"
+            text = f"{prefix}: ignored the head {array.name}, since its task is unknown"
             _log_once(logging.WARNING, text)
     if any(slot.startswith("head/") for slot in head):
         _log_once(logging.INFO, f"{prefix}: using the pooler of the head, with which it was trained")

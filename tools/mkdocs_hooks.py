@@ -81,4 +81,4 @@ def _flag_row(field: dataclasses.Field) -> str:
     text = limits["help"] + (f" One of {', '.join(limits['choices'])}." if limits["choices"] else "")
     text = text.replace("|", "\\|").replace("<", "&lt;")
     default = "" if field.default in (None, "") else f"`{field.default}`"
-    return f"| `--{field.name}`{' *' * limits['required']} | {default} | {text} |"
+    return f"| `--{field.name}`{' *' if limits['required'] else ''} | {default} | {text} |"

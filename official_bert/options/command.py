@@ -27,20 +27,15 @@ Config = TypeVar("Config")
 # Takes a config class, its flag values and the names of the flags that were given; returns all values.
 Complete = Callable[[type, Mapping[str, Any], Collection[str]], Mapping[str, Any]]
 
-# Names of Hugging Face's TrainingArguments and example scripts, with our flags; the first that the command has is
-# suggested.
+# Names of Hugging Face's TrainingArguments and example scripts that are not similar to ours; of our flags, the first
+# that the command has is suggested.
 _OTHER_NAMES = {
-    "adam_beta1": ["adam_beta_1"],
-    "adam_beta2": ["adam_beta_2"],
     "batch_size": ["train_batch_size"],
     "config_name": ["bert_config_file"],
     "epochs": ["num_train_epochs", "num_train_steps"],
     "eval_strategy": ["eval_steps"],
     "load_best_model_at_end": ["use_best_checkpoint"],
-    "logging_steps": ["log_steps"],
     "lr": ["learning_rate"],
-    "lr_scheduler_type": ["lr_schedule"],
-    "max_length": ["max_seq_length"],
     "max_steps": ["num_train_steps", "num_train_epochs"],
     "mlm_probability": ["masked_lm_prob"],
     "optim": ["optimizer"],
@@ -54,7 +49,6 @@ _OTHER_NAMES = {
     "validation_file": ["eval_file", "predict_file"],
     "warmup_ratio": ["warmup_proportion", "num_warmup_steps"],
     "warmup_steps": ["num_warmup_steps", "warmup_proportion"],
-    "weight_decay": ["weight_decay_rate"],
 }
 _PRECISION = "--mixed_precision=bfloat16, float16 or auto chooses the number format"
 _DEVICES = "GPUs are used if TensorFlow finds any; --num_replicas sets how many, CUDA_VISIBLE_DEVICES which ones"

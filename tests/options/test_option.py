@@ -67,6 +67,8 @@ TRAINING = {"input_file": "a", "output_dir": "b", "bert_config_file": "c"}
 def test_pretraining_needs_names_of_outputs_and_something_to_do():
     with pytest.raises(UserError, match="--output_file=x, contains an empty name"):
         PretrainingDataConfig(**{**DATA, "output_file": "x,"})
+    with pytest.raises(UserError, match="--max_seq_length=4: must be at least 5"):
+        PretrainingDataConfig(**DATA, max_seq_length=4)
     with pytest.raises(UserError, match="give at least one of --do_train, --do_eval and --do_export"):
         PretrainingConfig(**TRAINING)
     PretrainingConfig(**TRAINING, do_eval=True)

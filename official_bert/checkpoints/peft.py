@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypedDict
 
@@ -179,20 +180,13 @@ def adapter_of(reader: CheckpointReader, config: BertConfig, base_model: str | N
         "task_type": next((_TASK_TYPES[head] for head in heads if head in _TASK_TYPES), None),
         "r": rank,
         "lora_alpha": float(reader.read(LORA_SCALE)) * rank,
-        "target_modules": sorted({_without_number(layer) for layer in targets}),
+        "target_modules": sorted({re.split(r"\.\d+\.", layer)[-1] for layer in targets}),
         "modules_to_save": sorted(modules) or None,
         "lora_dropout": 0.0,
         "bias": "none",
         "inference_mode": True,
     }
     return Adapter(values, arrays)
-
-
-def _without_number(layer: str) -> str:
-    """Return the name of a dense layer within its transformer layer: `bert.encoder.layer.0.output.dense`, the end."""
-    parts = layer.split(".")
-    number = max(place for place, part in enumerate(parts) if part.isdecimal())
-    return ".".join(parts[number + 1 :])
 
 
 def _rules(config: BertConfig, heads: Sequence[str]) -> list[Rule]:

@@ -18,6 +18,10 @@ from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+
     from official_bert.training.run_folder import RunConfig
 
 _HF_CONFIG_FILE, _HF_TOKENIZER_FILE, _CARD_FILE = "config.json", "tokenizer_config.json", "README.md"
@@ -196,13 +200,9 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
         arrays = {name: array for name, array in arrays.items() if not name.startswith(SCOPE)}
     weights = safetensors.to_hf(arrays, bert_config, reader.prefix)
     tokenizer = read_tokenizer(config)
-    vocabulary = tokenizer.vocabulary
-    check_fits(vocabulary, bert_config, config.bert_config_file, config.init_checkpoint)
-    tokenizer_config = tokenizer.to_hugging_face(bert_config.family, bert_config.max_length)
-
+    check_fits(tokenizer.vocabulary, bert_config, config.bert_config_file, config.init_checkpoint)
     labels = {} if weights.num_classes is None else _labels(folder, trained, weights.num_classes)
     training = {"task": trained.task, "data set": trained.flags.get("task_name")} if trained else {}
-    hf_config = bert_config.to_hugging_face(weights.architecture, weights.num_classes) | labels
     card = model_card(
         os.path.basename(files.absolute_path(config.output_dir)),
         weights.architecture,
@@ -214,24 +214,16 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
     tokenizer_json = tokenizer.to_tokenizer_json()
     contents = {
         **({} if tokenizer_json is None else {TOKENIZER_FILE: _json(tokenizer_json)}),
-        **vocabulary.their_files,
-        _HF_TOKENIZER_FILE: _json(tokenizer_config),
-        _HF_CONFIG_FILE: _json(hf_config),
+        **tokenizer.vocabulary.their_files,
+        _HF_TOKENIZER_FILE: _json(tokenizer.to_hugging_face(bert_config.family, bert_config.max_length)),
+        _HF_CONFIG_FILE: _json(bert_config.to_hugging_face(weights.architecture, weights.num_classes) | labels),
         _CARD_FILE: card.encode(),
     }
     tensors = {safetensors.WEIGHTS_FILE: weights.arrays}
     if modules:
         contents |= {name: _json(values) for name, values in modules.values.items()}
         tensors |= modules.arrays
-    with writing.complete_folder(config.output_dir, "output_dir") as folder:
-        paths = {name: os.path.join(folder, name) for name in (*contents, *tensors)}
-        for path in paths.values():
-            writing.make_folders(os.path.dirname(path))
-        for name, of_file in tensors.items():
-            safetensors.write_file(paths[name], of_file)
-        for name, content in contents.items():
-            with writing.atomic_write(paths[name], "wb") as sink:
-                sink.write(content)
+    _write_folder(config.output_dir, contents, tensors)
     if not config.basic_tokenize:
         logging.warning(
             "%s says do_basic_tokenize: false, which only the Python tokenizer of transformers 4 respects "
@@ -262,6 +254,22 @@ def _labels(folder: str, run: "RunConfig | None", num_classes: int) -> dict[str,
     return keys
 
 
+def _write_folder(
+    output_dir: str, contents: "Mapping[str, bytes]", tensors: "Mapping[str, Mapping[str, np.ndarray]]"
+) -> None:
+    from official_bert.checkpoints.safetensors import write_file
+
+    with writing.complete_folder(output_dir, "output_dir") as folder:
+        paths = {name: os.path.join(folder, name) for name in (*contents, *tensors)}
+        for path in paths.values():
+            writing.make_folders(os.path.dirname(path))
+        for name, arrays in tensors.items():
+            write_file(paths[name], arrays)
+        for name, content in contents.items():
+            with writing.atomic_write(paths[name], "wb") as sink:
+                sink.write(content)
+
+
 def _json(values: Any) -> bytes:
     return (json.dumps(values, indent=2, sort_keys=True) + "\n").encode()
 
@@ -274,7 +282,7 @@ def _read_base_model(config: HfConversionConfig) -> EditedModel:
 
 
 def _write_adapter(config: HfConversionConfig) -> None:
-    from official_bert.checkpoints import peft, safetensors
+    from official_bert.checkpoints import peft
     from official_bert.checkpoints.bundle import CheckpointReader
     from official_bert.training.run_folder import read_run_config
 
@@ -283,10 +291,7 @@ def _write_adapter(config: HfConversionConfig) -> None:
     trained = read_run_config(source.folders[-1])
     base_model = trained and trained.flags.get("init_checkpoint")
     adapter = peft.adapter_of(CheckpointReader(source, "init_checkpoint"), model.bert_config, base_model)
-    with writing.complete_folder(config.output_dir, "output_dir") as folder:
-        safetensors.write_file(os.path.join(folder, peft.WEIGHTS_FILE), adapter.arrays)
-        with writing.atomic_write(os.path.join(folder, peft.CONFIG_FILE), "wb") as sink:
-            sink.write(_json(adapter.values))
+    _write_folder(config.output_dir, {peft.CONFIG_FILE: _json(adapter.values)}, {peft.WEIGHTS_FILE: adapter.arrays})
     size = sum(array.nbytes for array in adapter.arrays.values())
     logging.info("wrote %s: %d arrays, %.1f MB", config.output_dir, len(adapter.arrays), size / 1e6)
 

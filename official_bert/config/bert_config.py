@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from absl import logging
 
@@ -68,14 +68,6 @@ FEATURES = "features"
 
 # Low-rank updates of kernels: a part of the names of their two factors, Keras's, and the name of their scale.
 LORA, LORA_SCALE = "/lora_kernel_", "lora_scale"
-
-
-class _Vocabulary(Protocol):
-    """A vocabulary; `pad_id` is None if it has no padding."""
-
-    size: int
-    source: str
-    pad_id: int | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,7 +172,12 @@ class BertConfig:
         try:
             if row is not None:
                 values = model_formats.load_module(row).config_values(path)
-            config = _of_hugging_face(values) if is_theirs else cls.from_dict(values)
+            if is_theirs:
+                name = values.get(MODEL_TYPE)  # early files have none
+                family = family_of_keys(values) if name is None else load_family(name)
+                config = _made(family, family.hugging_face.to_bert_config(values, _keys(family)))
+            else:
+                config = cls.from_dict(values)
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
         return dataclasses.replace(config, attention_direction=attention_direction or config.attention_direction)
@@ -285,8 +282,8 @@ class BertConfig:
             if not -count <= index < count:
                 raise UserError(f"{name}={index}: {_no_such(name, index, count, config_file)}")
 
-    def check_vocabulary(self, vocabulary: _Vocabulary, config_file: str, *, is_of_model: bool = True) -> None:
-        """Check that the size of a vocabulary fits the embedding table, and that the model knows its padding.
+    def check_vocabulary(self, vocabulary: Any, config_file: str, *, is_of_model: bool = True) -> None:
+        """Check that the size of a `Vocabulary` fits the embedding table, and that the model knows its padding.
 
         Some unused rows are normal: tables are padded, or reserve rows for new words. Many are only a warning if
         `is_of_model`: the vocabulary is known to belong to the model.
@@ -338,13 +335,6 @@ def _made(family: Family, values: Mapping[str, Any]) -> BertConfig:
     if activation is None or isinstance(activation, str):
         activation = (activation or "linear").lower()  # null and "" mean linear, as in the reference
     return family.config_class(**{**values, "hidden_act": activation})
-
-
-def _of_hugging_face(values: Mapping[str, Any]) -> BertConfig:
-    """Build the config from a Hugging Face `config.json`; early ones have no `model_type`."""
-    name = values.get(MODEL_TYPE)
-    family = family_of_keys(values) if name is None else load_family(name)
-    return _made(family, family.hugging_face.to_bert_config(values, _keys(family)))
 
 
 def _keys(family: Family) -> list[str]:

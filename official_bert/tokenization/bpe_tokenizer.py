@@ -14,6 +14,7 @@ from official_bert.tokenization.hf_tokenizer import (
     BYTE_LEVEL,
     TOKENIZER_FILE,
     AddedToken,
+    TokenizerConfig,
     TokenizerJson,
     check_class,
     check_declared,
@@ -55,12 +56,8 @@ def _bytes_of_characters() -> dict[str, int]:
 _BYTES = _bytes_of_characters()
 
 
-class _PresetConfig(TypedDict, total=False):
-    add_prefix_space: bool | None
-
-
 class _Preset(TypedDict, total=False):
-    config: _PresetConfig
+    config: TokenizerConfig
 
 
 class BpeVocabulary(Vocabulary):
@@ -127,7 +124,7 @@ class BpeVocabulary(Vocabulary):
         added = [complete_token(token) for token in added if token["content"] not in NAMES.values()]
         made = cls(pieces, merges, vocab_file, adds_prefix_space=adds_prefix_space, added=added)
         if is_tokenizer_json:
-            check_template(values, vocab_file, made.template)
+            check_template(values, vocab_file, made)
         return made
 
     @property
@@ -138,7 +135,7 @@ class BpeVocabulary(Vocabulary):
     @property
     def file_content(self) -> bytes:
         """The content of a `tokenizer.json`, readable by `transformers`."""
-        pair = {name: [self.name_of(name), self.token_to_id[self.name_of(name)]] for name in (SEP, CLS)}
+        cls, sep = self.ends
         space = {_PREFIX_KEY: self.adds_prefix_space, "trim_offsets": True}
         specials = [
             complete_token({"content": name}, lstrip=special == MASK, special=True)
@@ -149,7 +146,7 @@ class BpeVocabulary(Vocabulary):
             added_tokens=[{"id": self.token_to_id[token["content"]], **token} for token in [*specials, *self.added]],
             normalizer=None,
             pre_tokenizer={"type": "ByteLevel", **space, "use_regex": True},
-            post_processor={"type": "RobertaProcessing", "sep": pair[SEP], "cls": pair[CLS], **space},
+            post_processor={"type": "RobertaProcessing", "sep": sep, "cls": cls, **space},
             decoder={"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
             model={
                 "type": "BPE",

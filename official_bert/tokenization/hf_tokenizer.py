@@ -203,13 +203,12 @@ def template_of(cls: Sequence, sep: Sequence, *, num_between: int, second_segmen
     }
 
 
-def check_template(values: TokenizerJson, path: str, right: Mapping[str, Any]) -> None:
-    """Raise UserError if a `tokenizer.json` joins texts otherwise than `right`, a result of `template_of`."""
-    ids = {name: (special["ids"][0]) for name, special in right["special_tokens"].items()}
-    cls, sep = ([name, ids[name]] for name in (right["single"][at]["SpecialToken"]["id"] for at in (0, 2)))
-    kind = "BertProcessing" if len(right["pair"]) == 5 else "RobertaProcessing"
+def check_template(values: TokenizerJson, path: str, vocabulary: Any) -> None:
+    """Raise UserError if a `tokenizer.json` joins texts otherwise than the tokenizers of a vocabulary."""
+    cls, sep = vocabulary.ends
+    kind = "BertProcessing" if vocabulary.layout["num_between"] == 1 else "RobertaProcessing"
     older = {"type": (kind,), "cls": (cls,), "sep": (sep,), "trim_offsets": None, "add_prefix_space": None}
-    template = {key: (value,) for key, value in right.items()}
+    template = {key: (value,) for key, value in vocabulary.template.items()}
     steps = [step for step in steps_of(values, "post_processor", path) if step[1].get("type") != BYTE_LEVEL["type"][0]]
     for place, step in steps:
         check_declared(step, older if step.get("type") == kind else template, path, place)

@@ -148,7 +148,7 @@ class SentencePieceVocabulary(Vocabulary):
                     "SentencePiece model; use a model without it"
                 )
         if unigram is not None:
-            check_template(unigram.content, vocab_file, made.template)
+            check_template(unigram.content, vocab_file, made)
         return made
 
     @property

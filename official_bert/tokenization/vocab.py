@@ -215,10 +215,14 @@ class Vocabulary:
         }
 
     @property
+    def ends(self) -> list[list]:
+        """[CLS] and [SEP], each by its name and id."""
+        return [[name, self.token_to_id.get(name)] for name in map(self.name_of, (CLS, SEP))]
+
+    @property
     def template(self) -> dict[str, Any]:
         """The post-processor of its `tokenizer.json`."""
-        cls, sep = ((name, self.token_to_id.get(name)) for name in map(self.name_of, (CLS, SEP)))
-        return template_of(cls, sep, **self.layout)
+        return template_of(*self.ends, **self.layout)
 
     def name_of(self, special: str) -> str:
         return self.special_names.get(special, special)
@@ -348,7 +352,7 @@ def _check_folder(folder: str, values: TokenizerJson | None, vocabulary: Vocabul
         return
     path = os.path.join(folder, TOKENIZER_FILE)
     check_declared(values["model"], _MODEL_KEYS, path, "model")
-    check_template(values, path, vocabulary.template)
+    check_template(values, path, vocabulary)
     ids = values["model"]["vocab"]
     different = next((token for token in ids if ids[token] != token_to_id.get(token.strip())), None)
     if different is not None:

@@ -117,9 +117,8 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
     )
 
     def __post_init__(self):
-        if self.task_name is not None:  # before rejecting flags that only some tasks have
-            check_task_name(self.task_name)
         super().__post_init__()
+        check_task_name(self.task_name)
         self._check_data_set()
         self._check_head()
 

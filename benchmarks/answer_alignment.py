@@ -23,7 +23,6 @@ from absl import logging
 
 from official_bert.metrics.answer_scores import NORMALIZATIONS, score_answer
 from official_bert.tasks.question_answering.data import (
-    ALIGNMENTS,
     Question,
     SquadSet,
     TokenizedSquad,
@@ -96,7 +95,7 @@ def titles_of_contexts(path: str) -> list[str]:
 def print_rows(
     squad: SquadSet, titles: Sequence[str], tokenizer: FullTokenizer, vocabulary: str, normalization: str
 ) -> None:
-    texts = [list(texts_of_gold_positions(squad, tokenizer, alignment)) for alignment in ALIGNMENTS]
+    texts = [list(texts_of_gold_positions(squad, tokenizer, alignment)) for alignment in ("reference", "offsets")]
     rows = list(zip(squad.questions, *texts, strict=True))
     for title, group in itertools.groupby(rows, key=lambda row: titles[row[0].context_index]):
         questions, *sides = zip(*group, strict=True)

@@ -58,6 +58,10 @@ class JoinedSequence(NamedTuple):
         """One byte per id, all 1: only padding is masked."""
         return b"\x01" * len(self.input_ids)
 
+    @property
+    def inputs(self) -> dict[str, list[int] | bytes]:
+        return {"input_ids": self.input_ids, "input_mask": self.input_mask, "segment_ids": self.segment_ids}
+
 
 def truncate_pair(
     first: Sequence[int], second: Sequence[int], max_num_tokens: int

@@ -46,12 +46,11 @@ class Question(NamedTuple):
 
     @property
     def is_labelled(self) -> bool:
-        """True if the correct answer is known."""
         return bool(self.answers) or self.is_impossible
 
 
 class SquadSet(NamedTuple):
-    """The questions of a file, in order."""
+    """The questions of a file, in order; predictions can be scored if all are labelled."""
 
     contexts: list[str]  # the contexts of the questions
     questions: list[Question]  # the questions
@@ -62,7 +61,6 @@ class SquadSet(NamedTuple):
 
     @property
     def is_labelled(self) -> bool:
-        """True if predictions can be scored."""
         return self.num_labelled == len(self.questions)
 
     @property
@@ -214,8 +212,6 @@ def _value(holder: Any, key: str, kind: Any, where: str) -> Any:
     return holder[key]
 
 
-ALIGNMENTS = ("reference", "offsets")
-
 _CHARACTERS_WORTH_A_PROCESS = 2_000_000  # takes about as long to tokenize as a process takes to start
 _CONTEXTS_IN_A_TASK = 64
 LENGTH_WEIGHT = 0.01  # reference value: bonus per wordpiece of a window in the maximum-context score
@@ -288,7 +284,7 @@ class WindowOptions:
     max_seq_length: int  # number of positions per window, including [CLS] and both [SEP]
     doc_stride: int  # wordpieces between the starts of consecutive windows
     max_query_length: int  # maximum number of wordpieces per question; longer questions are truncated
-    answer_alignment: str = "reference"  # one of `ALIGNMENTS`
+    answer_alignment: str = "reference"  # or "offsets"
     # whether to drop training windows without the answer (in version 2.0 they are kept as impossible); otherwise,
     # as in the reference, their target is position 0
     drop_out_of_window: bool = False
@@ -486,13 +482,10 @@ def _records(tokenized: TokenizedSquad, windows: Iterable[Window], schema: Recor
                 question = window.question_index
                 progress.update(num_done, f"{number:,} windows")
                 num_done += 1
-            joined = tokenized.join(window)
             yield schema.encode(
                 {
+                    **tokenized.join(window).inputs,
                     "unique_ids": [FIRST_UNIQUE_ID + number],
-                    "input_ids": joined.input_ids,
-                    "input_mask": joined.input_mask,
-                    "segment_ids": joined.segment_ids,
                     "start_positions": [window.start_position],
                     "end_positions": [window.end_position],
                     "is_impossible": [int(window.is_impossible)],

@@ -223,13 +223,7 @@ class LabelledWindows(NamedTuple):
             num_wordpieces += len(window.ids)
             num_unknown += window.ids.count(tokenizer.unk_id)
             sequence = join_texts(window.ids, (), tokenizer.specials)
-            values = {
-                "input_ids": sequence.input_ids,
-                "input_mask": sequence.input_mask,
-                "segment_ids": sequence.segment_ids,
-                LABELS.name: self._labels_by_position(window),
-            }
-            yield file.schema.encode(values)
+            yield file.schema.encode({**sequence.inputs, LABELS.name: self._labels_by_position(window)})
         warn_of_unknown(file.path, tokenizer, num_unknown=num_unknown, num_wordpieces=num_wordpieces)
 
     def feature_records(self, schema: RecordSchema, features: Iterable[np.ndarray]) -> Iterator[bytes]:

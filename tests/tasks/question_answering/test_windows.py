@@ -13,7 +13,6 @@ import tensorflow as tf
 from official_bert.data.record_files import RecordFile, write_split
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering.data import (
-    ALIGNMENTS,
     FIRST_UNIQUE_ID,
     PREDICTION_SCHEMA,
     TRAINING_SCHEMA,
@@ -68,7 +67,7 @@ def as_feature(tokenized, window):
     }
 
 
-@pytest.mark.parametrize("answer_alignment", ALIGNMENTS)
+@pytest.mark.parametrize("answer_alignment", ["reference", "offsets"])
 @pytest.mark.parametrize("name", NAMES)
 def test_features_to_predict_are_those_of_the_reference(name, answer_alignment, tokenizer):
     case, options, path = golden(name)
@@ -244,7 +243,7 @@ def test_offsets_take_the_pieces_under_the_answer_and_words_where_it_is_misplace
     assert positions("reference", "the gardener", "den", 7) == (1, 5)
     assert positions("offsets", "the gardener", "den", 7) == (3, 4)
     assert positions("offsets", "the gardener", "den", 6) == (1, 5)
-    for alignment in ALIGNMENTS:
+    for alignment in ("reference", "offsets"):
         assert positions(alignment, "the menu", "menu", 4) == (1, 1)
         assert positions(alignment, " menu", " menu", 0) == (0, 0)
 
@@ -331,7 +330,7 @@ def arrays_of(texts):
     return [[column.tolist() for column in context] for context in texts]
 
 
-@pytest.mark.parametrize("answer_alignment", ALIGNMENTS)
+@pytest.mark.parametrize("answer_alignment", ["reference", "offsets"])
 def test_any_number_of_processes_gives_the_same(tokenizer, monkeypatch, answer_alignment):
     texts = [f"In {number} Zoë met the 東京 crowd." * (number % 5) for number in range(300)]
     alone = tokenize_contexts(texts, tokenizer, answer_alignment=answer_alignment)

@@ -1,6 +1,20 @@
-"""Records calls of functions of `os`, in order."""
+"""Records calls of functions of `os`, in order, and lets them fail."""
 
+import errno
 import os
+
+
+def fail_after(patch, name, allowed, number=errno.ENOSPC):
+    """Let a function of `os` fail after some calls, as on a full disk."""
+    really, left = getattr(os, name), [None] * allowed
+
+    def failing(*arguments):
+        if not left:
+            raise OSError(number, os.strerror(number))
+        left.pop()
+        return really(*arguments)
+
+    patch.setattr(os, name, failing)
 
 
 def recorded(monkeypatch, *names):

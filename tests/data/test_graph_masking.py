@@ -36,7 +36,7 @@ def options(whole_word=False, masked_lm_prob=0.15, max_predictions_per_seq=12):
 
 
 def graph_masker(length=LENGTH, random_seed=1, purpose="training", vocabulary=VOCABULARY, **changes):
-    limits = {**options(**changes), "max_seq_length": length, "random_seed": random_seed, "purpose": purpose}
+    limits = {**options(), **changes, "max_seq_length": length, "random_seed": random_seed, "purpose": purpose}
     return GraphMasker(vocabulary, **limits)
 
 
@@ -63,7 +63,9 @@ def masked(masker, sequences, first_visit=0, length=LENGTH):
     return {name: value.numpy() for name, value in compiled(batch_of(sequences, length), visits).items()}
 
 
-def masked_by_plain_rules(ids, uniform, *, whole_word, masked_lm_prob, max_predictions_per_seq, parts_texts=False):
+def masked_by_plain_rules(
+    ids, uniform, *, whole_word, masked_lm_prob, max_predictions_per_seq, replacements, parts_texts=False
+):
     """Return ids, positions and labels of one record, using loops and lists."""
     num_slots = max_predictions_per_seq
     kind, replacement, order = uniform[:num_slots], uniform[num_slots : 2 * num_slots], uniform[2 * num_slots :]
@@ -86,12 +88,12 @@ def masked_by_plain_rules(ids, uniform, *, whole_word, masked_lm_prob, max_predi
             chosen += word
     chosen.sort()
     result = list(ids)
-    replacements = list(TOKEN_TO_ID.values())
+    pieces = list(TOKEN_TO_ID.values())
     for slot, position in enumerate(chosen):
-        if kind[slot] < 0.8:
+        if kind[slot] < replacements.mask:
             result[position] = MASK
-        elif kind[slot] >= 0.9:
-            result[position] = replacements[int(replacement[slot] * len(replacements))]
+        elif kind[slot] >= 1 - replacements.random:
+            result[position] = pieces[int(replacement[slot] * len(pieces))]
     return result, chosen, [ids[position] for position in chosen]
 
 
@@ -117,18 +119,19 @@ def test_the_random_numbers_are_those_of_the_published_generator():
 
 @pytest.mark.parametrize("whole_word", [False, True])
 @pytest.mark.parametrize(
-    ("share", "num_slots", "kind"),
+    ("share", "num_slots", "kind", "replacements"),
     [
-        (0.15, 12, Vocabulary),
-        (0.5, 20, BareFirstWords),
-        (0.01, 3, Vocabulary),
-        (1.0, LENGTH + 6, Vocabulary),
-        (0.3, 1, Vocabulary),
+        (0.15, 12, Vocabulary, Replacements()),
+        (0.5, 20, BareFirstWords, Replacements(0.7, 0.3)),
+        (0.01, 3, Vocabulary, Replacements(0.0, 1.0)),
+        (1.0, LENGTH + 6, Vocabulary, Replacements(0.5, 0.25)),
+        (0.3, 1, Vocabulary, Replacements(0.0, 0.0)),
+        (0.3, 7, Vocabulary, Replacements(1.0, 0.0)),
     ],
 )
-def test_masks_are_those_of_the_plain_rules(whole_word, share, num_slots, kind):
+def test_masks_are_those_of_the_plain_rules(whole_word, share, num_slots, kind, replacements):
     rng = random.Random(4)
-    changes = options(whole_word, share, num_slots)
+    changes = {**options(whole_word, share, num_slots), "replacements": replacements}
     masker = graph_masker(**changes, vocabulary=kind(TOKEN_TO_ID))
     sequences = [sequence(rng, rng.randint(4, LENGTH), rng.choice([0.1, 0.6, 0.95])) for _ in range(300)]
     sequences.append([CLS, SEP, SEP])  # nothing to mask
@@ -186,25 +189,3 @@ def test_visits_seeds_and_purposes_have_masks_of_their_own():
         )
     ]
     assert len({str(positions) for positions in found}) == len(found)
-
-
-@pytest.mark.parametrize(("mask", "other"), [(1.0, 0.0), (0.0, 0.0), (0.0, 1.0), (0.7, 0.3), (0.5, 0.25)])
-def test_other_shares(mask, other):
-    rng = random.Random(6)
-    sequences = [sequence(rng, LENGTH) for _ in range(800)]
-    masker = GraphMasker(
-        VOCABULARY,
-        **options(),
-        max_seq_length=LENGTH,
-        random_seed=1,
-        purpose="training",
-        replacements=Replacements(mask, other),
-    )
-    found = masked(masker, sequences)
-    rows, slots = np.nonzero(found["masked_lm_weights"])
-    shown = found["input_ids"][rows, found["masked_lm_positions"][rows, slots]]
-    labels = found["masked_lm_ids"][rows, slots]
-    assert np.mean(shown == MASK) == pytest.approx(mask, abs=0.03)
-    assert np.mean(shown == labels) == pytest.approx(1 - mask - other, abs=0.03)
-    if not other:
-        assert np.isin(shown[shown != labels], [MASK]).all()

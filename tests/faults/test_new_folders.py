@@ -1,7 +1,6 @@
 """Commands that write a folder of several files: it appears whole, or the same command can be repeated."""
 
 import contextlib
-import errno
 import os
 
 import numpy as np
@@ -13,6 +12,7 @@ from official_bert.support import writing
 from official_bert.support.errors import UserError
 from tests.conftest import run_script
 from tests.faults import killing
+from tests.recording import fail_after
 
 
 @pytest.fixture(scope="module")
@@ -71,18 +71,9 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch, call):
                 with writing.atomic_write(os.path.join(folder, name)) as sink:
                     sink.write(name)
 
-    really, left = getattr(os, call), []
-
-    def failing(*arguments):
-        if not left:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        left.pop()
-        return really(*arguments)
-
     for allowed in range(20):
-        left[:] = [None] * allowed
         with monkeypatch.context() as patch, contextlib.suppress(UserError):
-            patch.setattr(os, call, failing)
+            fail_after(patch, call, allowed)
             write()
             break
         if (tmp_path / "out").exists():  # only the flush of the name itself failed

@@ -18,6 +18,7 @@ from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.support import writing
 from official_bert.support.errors import UserError
 from tests.conftest import ROOT
+from tests.recording import fail_after
 from tests.training.sum_runs import assert_same, saved_steps, train
 
 HOURS = 3600
@@ -132,20 +133,11 @@ ENDS = ("data-00000-of-00001", "index")
 @pytest.mark.parametrize("name", ["fsync", "replace"])
 def test_a_full_disk_at_any_moment_of_a_save_is_one_message(tmp_path, monkeypatch, number, name):
     CheckpointFolder(str(tmp_path), keep_max=1).save(1, {"a": np.full(1, 1.0)})
-    really, left = getattr(os, name), []
-
-    def failing(*arguments):
-        if not left:
-            raise OSError(number, os.strerror(number))
-        left.pop()
-        return really(*arguments)
-
     failed_at = []
     for allowed in range(8):
-        left[:] = [None] * allowed
         folder = CheckpointFolder(str(tmp_path), keep_max=1)
         with monkeypatch.context() as patch:
-            patch.setattr(os, name, failing)
+            fail_after(patch, name, allowed, number)
             try:
                 folder.save(2, {"a": np.full(1, 2.0)})
             except UserError as error:

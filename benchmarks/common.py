@@ -16,6 +16,11 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from official_bert.config.bert_config import BertConfig
 
 ROUNDS = 5
 QUIET = MappingProxyType({"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"})  # of processes that measure
@@ -25,15 +30,7 @@ TABLE_FILE = "BENCHMARK_TABLE"  # environment variable: the file of the rows of 
 def compare(
     unit: str, ours: Callable[[], float], peer: Callable[[], float], peer_name: str, rounds: int = ROUNDS
 ) -> None:
-    """Measure both sides in turn and print medians and their ratio.
-
-    Args:
-      unit: unit of a measurement, such as "wordpieces/s"; more is better.
-      ours: measures this project once.
-      peer: measures the peer once.
-      peer_name: name of the peer.
-      rounds: number of measurements of each side.
-    """
+    """Measure both sides in turn, in a unit of which more is better, and print medians and their ratio."""
     report(unit, [(ours(), peer()) for _ in range(rounds)], peer_name)
 
 
@@ -49,11 +46,6 @@ def medians_and_ratios(unit: str, pairs: Sequence[tuple[float, float]], peer_nam
     """Return the medians of both sides, their ratio, and the least and greatest ratio of a round.
 
     They are added to the table of `summary.py`, if that is running.
-
-    Args:
-      unit: unit of a measurement; more is better.
-      pairs: measurements of this project and of the peer, one pair per round.
-      peer_name: name of the peer.
     """
     our_median, peer_median = (statistics.median(side) for side in zip(*pairs, strict=True))
     ratios = sorted(first / second for first, second in pairs)
@@ -64,7 +56,7 @@ def medians_and_ratios(unit: str, pairs: Sequence[tuple[float, float]], peer_nam
     return found
 
 
-def measure_in_process(script: str, *arguments: str, environment: Mapping[str, str] = MappingProxyType({})) -> dict:
+def measure_in_process(script: str, *arguments: str, environment: Mapping[str, str] = MappingProxyType({})) -> Any:
     """Run a script in a separate process; its last line of output is JSON with the measurements."""
     variables = {**os.environ, **QUIET, **environment}
     process = subprocess.run([sys.executable, script, *arguments], stdout=subprocess.PIPE, text=True, env=variables)
@@ -134,12 +126,7 @@ def measure_load(
 ) -> dict[str, float]:
     """Send requests to a server on loopback, each connection its next one when it has the response.
 
-    Args:
-      port: port of the server.
-      path: path of the requests.
-      contents: JSON contents of the requests, sent in order and again from the beginning.
-      connections: number of connections.
-      seconds: duration of the measurement, after a warm-up of a quarter of it.
+    The JSON contents are sent in order and again from the beginning, after a warm-up of a quarter of the seconds.
 
     Returns:
       `rate`, responses per second, and `p50`, `p90` and `p99` of the latency in milliseconds.
@@ -178,10 +165,6 @@ def with_reference_schedule(trainer: type, warmup: float) -> type:
     """Return a class of `transformers.Trainer` with the reference's schedule, whose decay starts at step 0.
 
     Without it, the peer's learning rate would be higher than ours by a factor of 1 / (1 - warmup) after the warm-up.
-
-    Args:
-      trainer: the class.
-      warmup: fraction of the steps that are warm-up.
     """
     from torch.optim.lr_scheduler import LambdaLR
 
@@ -196,3 +179,25 @@ def with_reference_schedule(trainer: type, warmup: float) -> type:
             return self.lr_scheduler
 
     return Trainer
+
+
+BACKWARD = 2  # the gradients of a matrix product are two such products
+
+
+def encoder_flops(config: BertConfig, lengths: np.ndarray) -> int:
+    """Return the operations of the layers in a forward pass.
+
+    A product of [n, k] and [k, m] has 2nkm operations. `lengths` are the unpadded positions of each sequence, int [B].
+    """
+    width, inner = config.hidden_size, config.intermediate_size
+    num_tokens, num_pairs = int(lengths.sum()), int((lengths**2).sum())
+    projections = 2 * num_tokens * (4 * width**2 + 2 * width * inner)  # query, key, value, output; feed-forward
+    attention = 2 * num_pairs * 2 * width  # scores, and sums of values
+    return config.num_hidden_layers * (projections + attention)
+
+
+def pretraining_heads_flops(config: BertConfig, num_sequences: int, num_predictions: int) -> int:
+    """Return the operations of the pooler and the two pretraining heads in a forward pass."""
+    width = config.hidden_size
+    masked_lm = num_predictions * (width**2 + width * config.vocab_size)
+    return 2 * num_sequences * (masked_lm + width**2 + width * 2)

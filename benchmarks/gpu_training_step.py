@@ -45,8 +45,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from common import QUIET, measure_in_process
-from flops import BACKWARD, encoder_flops, pretraining_heads_flops
+from common import BACKWARD, QUIET, encoder_flops, measure_in_process, pretraining_heads_flops
 
 from official_bert.config.bert_config import BertConfig
 

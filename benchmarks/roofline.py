@@ -20,13 +20,20 @@ import sys
 import tempfile
 import time
 
-import mixed_precision
 import numpy as np
-import training_step
-from common import measure_in_process
-from flops import BACKWARD, encoder_flops, pretraining_heads_flops
+from common import BACKWARD, encoder_flops, measure_in_process, pretraining_heads_flops
+from training_step import (
+    BATCH,
+    LENGTH,
+    POLICIES,
+    PREDICTIONS,
+    WORK,
+    architecture_of,
+    model_config,
+    our_work,
+    per_second,
+)
 
-DTYPES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 # The products of layers of 256, 384 and 768 for a batch of 32 x 128 tokens, and a large square one.
 PRODUCTS = [(4096, width, 4 * width) for width in (256, 384, 768)] + [(4096, 3072, 768), (3072, 3072, 3072)]
 SECONDS_A_PRODUCT = 1.0
@@ -54,21 +61,12 @@ def peak(dtype: str) -> float:
 
 def flops(work: str, shape: str) -> int:
     """Return the operations of a training step or a forward pass."""
-    from official_bert.config.bert_config import BertConfig
-
-    config = BertConfig(vocab_size=training_step.VOCABULARY, **mixed_precision.architecture_of(shape))
-    lengths = np.full([training_step.BATCH], training_step.LENGTH)
+    config = model_config(architecture_of(shape))
+    lengths = np.full([BATCH], LENGTH)
     forward = encoder_flops(config, lengths)
     if work != "training":
         return forward
-    return (1 + BACKWARD) * (forward + pretraining_heads_flops(config, training_step.BATCH, training_step.PREDICTIONS))
-
-
-def step_of(work: str, shape: str, dtype: str):
-    architecture = mixed_precision.architecture_of(shape)
-    if work == "training":
-        return training_step.our_step(architecture, dtype=DTYPES[dtype])
-    return mixed_precision.our_prediction(architecture, DTYPES[dtype])
+    return (1 + BACKWARD) * (forward + pretraining_heads_flops(config, BATCH, PREDICTIONS))
 
 
 def seconds_by_kind(step) -> dict[str, float]:
@@ -102,10 +100,9 @@ def measure(what: str, *arguments: str) -> None:
     if what == "peak":
         found = {"flops": peak(*arguments)}
     elif what == "profile":
-        found = seconds_by_kind(step_of(*arguments))
+        found = seconds_by_kind(our_work(*arguments))
     else:
-        step = step_of(*arguments)
-        found = {"per_second": training_step.per_second(step, training_step.NUM_STEPS)}
+        found = {"per_second": per_second(our_work(*arguments))}
     print(json.dumps(found))
 
 
@@ -117,14 +114,14 @@ def main() -> None:
     options = parser.parse_args()
     print(f"Roofline: {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}", flush=True)
     peaks = {}
-    for dtype in DTYPES:
+    for dtype in POLICIES:
         peaks[dtype] = max(
             measure_in_process(__file__, "--side", "peak", dtype)["flops"] for _ in range(options.rounds)
         )
         print(f"  matrix products in {dtype:<9} {peaks[dtype] / 1e9:8,.0f} GFLOP/s", flush=True)
     for shape in options.shapes:
-        for work in mixed_precision.WORK:
-            for dtype in DTYPES:
+        for work in WORK:
+            for dtype in POLICIES:
                 arguments = (work, shape, dtype)
                 rates = [
                     measure_in_process(__file__, "--side", "rate", *arguments)["per_second"]

@@ -45,7 +45,7 @@ def main() -> None:
         data, model = f"--data_dir={flags.mrpc}", f"--hf_dir={flags.model}"
         training = [data, f"--model={flags.model}", "--num_train_epochs=0.5", "--num_seeds=2"]
         serving = [data, model, "--num_pairs=100", "--rounds=2", "--engines", "ours", *EXPORT_PEERS]
-        vectors = [model, f"--mrpc_file={flags.mrpc}/train.tsv", "--max_texts=1000", "--file_texts=0"]
+        vectors = [model, f"--mrpc_file={flags.mrpc}/train.tsv", "--max_texts=1000"]
         runs += [
             ("fine-tuning", "finetuning.py", training),
             ("export", "serving.py", serving),

@@ -1,23 +1,47 @@
-"""Pretraining steps per second on the CPU, compared with `BertForPreTraining` of PyTorch `transformers`.
+r"""Training steps per second on the CPU, compared with PyTorch's `transformers`; in bfloat16, and without padding.
 
   python benchmarks/training_step.py
+  python benchmarks/training_step.py --bfloat16 --shapes 4x256 6x384 12x768
+  python benchmarks/training_step.py --unpad
 
-Both sides have the same shapes and number of parameters, dropout, and AdamW with clipping: 4 layers, hidden size 256,
-batch 32 x 128 tokens, 20 predictions, vocabulary 30,522. The sides alternate in separate processes. The peer computes
-logits at all 128 positions, as `transformers` does; ours only at the 20 masked ones, as the reference does.
+The first compares pretraining with `BertForPreTraining`. Both sides have the same shapes and number of parameters,
+dropout, and AdamW with clipping: batch 32 x 128 tokens, 20 predictions, vocabulary 30,522. The peer computes logits at
+all 128 positions, as `transformers` does; ours only at the 20 masked ones, as the reference does.
+
+--bfloat16 compares the same step, and the encoder alone without dropout, in bfloat16 with float32 and with
+`transformers` under autocast. The CPU should have AMX or AVX512-BF16.
+
+--unpad compares steps with and without the flag: pretraining with 10% and 40% padding, and fine-tuning on 32 pairs with
+the lengths of MRPC's (25 to 85 wordpieces, 53 on average), padded to 128, as with `--nodynamic_padding`.
+
+The sides alternate in separate processes.
 """
 
+import argparse
 import json
 import statistics
-import sys
 import time
 
 import numpy as np
 from common import compare, measure_in_process
 
 BATCH, LENGTH, PREDICTIONS, VOCABULARY = 32, 128, 20, 30_522
-ARCHITECTURE = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
 NUM_STEPS = 8
+WORK = ("training", "prediction")
+# Mean and standard deviation of the lengths, in positions.
+LENGTHS = {"pretraining, 10% padding": (115, 16), "pretraining, 40% padding": (77, 32), "fine-tuning": (53, 13)}
+POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+
+
+def architecture_of(shape: str) -> dict[str, int]:
+    """Return the sizes of a model, given as layers x hidden size."""
+    num_layers, width = map(int, shape.split("x"))
+    return {
+        "hidden_size": width,
+        "num_hidden_layers": num_layers,
+        "num_attention_heads": width // 64,
+        "intermediate_size": 4 * width,
+    }
 
 
 def make_batch(batch_size: int = BATCH, length: int = LENGTH) -> dict[str, np.ndarray]:
@@ -34,18 +58,33 @@ def make_batch(batch_size: int = BATCH, length: int = LENGTH) -> dict[str, np.nd
     }
 
 
-def our_step(architecture=ARCHITECTURE, batch=None, **options):
+def padded_batch(work: str) -> dict[str, np.ndarray]:
+    mean, deviation = LENGTHS[work]
+    batch = make_batch()
+    lengths = np.random.default_rng(2).normal(mean, deviation, [BATCH, 1])
+    lengths = np.clip(lengths.round(), PREDICTIONS, LENGTH).astype(np.int64)
+    batch["input_mask"] = (np.arange(LENGTH) < lengths).astype(np.int64)
+    batch["masked_lm_positions"] = batch["masked_lm_positions"] * lengths // LENGTH
+    return batch
+
+
+def model_config(architecture: dict[str, int]):
+    from official_bert.config.bert_config import BertConfig
+
+    return BertConfig.from_dict({"vocab_size": VOCABULARY, "type_vocab_size": 2, **architecture})
+
+
+def our_step(architecture, batch=None, **options):
     """Return a training step of ours; the options are those of `EncoderOptions`."""
     import tensorflow as tf
 
-    from official_bert.config.bert_config import BertConfig
     from official_bert.modeling.encoder_options import EncoderOptions
     from official_bert.tasks.pretraining.task import PretrainingTask
 
     batch = make_batch() if batch is None else batch
     batch_size, length = batch["input_ids"].shape
     task = PretrainingTask(
-        BertConfig.from_dict({"vocab_size": VOCABULARY, "type_vocab_size": 2, **architecture}),
+        model_config(architecture),
         max_seq_length=length,
         max_predictions_per_seq=PREDICTIONS,
         eval_batch_size=batch_size,
@@ -53,6 +92,27 @@ def our_step(architecture=ARCHITECTURE, batch=None, **options):
     )
     tensors = {name: tf.constant(values, tf.int32) for name, values in batch.items()}
     return step_of(task, {**tensors, "masked_lm_weights": tf.ones([batch_size, PREDICTIONS])})
+
+
+def classification_step(architecture, batch, encoder_options, **plan_options):
+    """Return a training step of a classifier with two classes."""
+    import tensorflow as tf
+
+    from official_bert.tasks.classification.task import ClassificationTask
+
+    batch_size, length = batch["input_ids"].shape
+    task = ClassificationTask(
+        model_config(architecture),
+        problem="single_label",
+        num_labels=2,
+        metric_names=(),
+        max_length=length,
+        eval_batch_size=batch_size,
+        encoder_options=encoder_options,
+    )
+    tensors = {name: tf.constant(batch[name], tf.int32) for name in ("input_ids", "input_mask", "segment_ids")}
+    labels = tf.constant(batch["next_sentence_labels"], tf.int32)
+    return step_of(task, {**tensors, "label_ids": labels, "is_real_example": tf.ones_like(labels)}, **plan_options)
 
 
 def step_of(task, batch, **options):
@@ -76,7 +136,7 @@ def step_of(task, batch, **options):
     return lambda: steps.take(iterator, 1)
 
 
-def peer_step(architecture=ARCHITECTURE, is_autocast=False):
+def peer_step(architecture, is_autocast):
     """Return a training step of `transformers`; with autocast, its forward pass runs in bfloat16."""
     import torch
     from transformers import BertConfig, BertForPreTraining
@@ -104,9 +164,58 @@ def peer_step(architecture=ARCHITECTURE, is_autocast=False):
     return step
 
 
-def measure(side: str) -> None:
-    step = our_step() if side == "ours" else peer_step()
-    print(json.dumps({"steps_per_second": per_second(step)}))
+def our_prediction(architecture, dtype):
+    import tensorflow as tf
+
+    from official_bert.modeling.encoder import create_encoder
+    from official_bert.modeling.encoder_options import EncoderOptions
+
+    encoder = create_encoder(model_config(architecture), EncoderOptions(dtype=dtype))
+    batch = {name: tf.constant(values, tf.int32) for name, values in make_batch().items()}
+    encode = tf.function(lambda: tf.cast(encoder(batch)["sequence_output"], tf.float32))
+    return lambda: encode().numpy()
+
+
+def peer_prediction(architecture, is_autocast):
+    import torch
+    from transformers import BertConfig, BertModel
+
+    model = BertModel(BertConfig(vocab_size=VOCABULARY, hidden_act="gelu_new", **architecture)).eval()
+    batch = {name: torch.tensor(values) for name, values in make_batch().items()}
+
+    def predict():
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=is_autocast):
+            model(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
+
+    return predict
+
+
+def our_work(work: str, shape: str, number_type: str):
+    """Return a training step or a forward pass of ours."""
+    if work == "training":
+        return our_step(architecture_of(shape), dtype=POLICIES[number_type])
+    return our_prediction(architecture_of(shape), POLICIES[number_type])
+
+
+def padded_step(work: str, shape: str, side: str):
+    from official_bert.modeling.encoder_options import EncoderOptions, FlatLayout, UnpaddedLayout
+
+    layout = UnpaddedLayout if side == "unpadded" else FlatLayout
+    if work == "fine-tuning":
+        return classification_step(architecture_of(shape), padded_batch(work), EncoderOptions(layout=layout))
+    return our_step(architecture_of(shape), padded_batch(work), layout=layout)
+
+
+def measure(side: str, work: str, shape: str, number_type: str, num_steps: int) -> float:
+    """Return the steps per second of one side."""
+    if work in LENGTHS:
+        step = padded_step(work, shape, side)
+    elif side == "transformers":
+        make = peer_step if work == "training" else peer_prediction
+        step = make(architecture_of(shape), is_autocast=number_type == "bfloat16")
+    else:
+        step = our_work(work, shape, number_type)
+    return per_second(step, num_steps)
 
 
 def per_second(step, num_steps: int = NUM_STEPS) -> float:
@@ -122,17 +231,43 @@ def per_second(step, num_steps: int = NUM_STEPS) -> float:
 
 
 def main() -> None:
-    if len(sys.argv) > 1:
-        measure(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shapes", nargs="+", default=["4x256"], help="layers x hidden size")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--bfloat16", action="store_true", help="compare bfloat16 with float32 and transformers")
+    kind.add_argument("--unpad", action="store_true", help="compare --unpad with padding")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=NUM_STEPS, help="steps per round")
+    parser.add_argument("--side", nargs=4, help=argparse.SUPPRESS)  # for the processes that measure one side
+    flags = parser.parse_args()
+    if flags.side:
+        print(json.dumps(measure(*flags.side, flags.steps)))
         return
-    print(f"Training step: {ARCHITECTURE}, batch {BATCH} x {LENGTH}, {PREDICTIONS} predictions, CPU")
-    compare(
-        "steps/s",
-        lambda: measure_in_process(__file__, "ours")["steps_per_second"],
-        lambda: measure_in_process(__file__, "peer")["steps_per_second"],
-        "transformers",
-        rounds=3,
-    )
+
+    def alternate(unit: str, ours: tuple[str, ...], peer: tuple[str, ...]) -> None:
+        sides = [
+            lambda side=side: measure_in_process(__file__, f"--steps={flags.steps}", "--side", *side)
+            for side in (ours, peer)
+        ]
+        compare(unit, *sides, peer[0], rounds=flags.rounds)
+
+    for shape in flags.shapes:
+        if flags.unpad:
+            for work in LENGTHS:
+                padding = 1 - padded_batch(work)["input_mask"].mean()
+                print(f"Leaving padding out: {work}, {padding:.1%} of the positions are padding", flush=True)
+                alternate("steps/s", ("unpadded", work, shape, "float32"), ("padded", work, shape, "float32"))
+        elif flags.bfloat16:
+            for work in WORK:
+                for peer, number_type in (("float32", "float32"), ("transformers", "bfloat16")):
+                    print(
+                        f"Mixed precision: {work}, {shape}, ours in bfloat16 against {peer}",
+                        flush=True,
+                    )
+                    alternate(f"{work} steps/s", ("ours", work, shape, "bfloat16"), (peer, work, shape, number_type))
+        else:
+            print(f"Training step: {architecture_of(shape)}, batch {BATCH} x {LENGTH}, {PREDICTIONS} predictions, CPU")
+            alternate("steps/s", ("ours", "training", shape, "float32"), ("transformers", "training", shape, "float32"))
 
 
 if __name__ == "__main__":

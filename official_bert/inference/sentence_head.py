@@ -3,10 +3,12 @@
 import functools
 import hashlib
 import os
+from collections.abc import Sequence
 from typing import NamedTuple, TypedDict
 
 import keras
 import numpy as np
+from absl import logging
 
 from official_bert.checkpoints.loading import load, open_checkpoint
 from official_bert.checkpoints.locate import model_folders
@@ -89,6 +91,17 @@ class RunHead(SentenceHead):
     @property
     def prompts(self) -> Prompts:
         return Prompts(self._config.prompts, self._config.query_prefix)
+
+    def warn_of_other_vectors(self, poolings: Sequence[str]) -> None:
+        """Warn if the run was trained for other vectors than these poolings give."""
+        if self._config.dense_size or list(poolings) != self._config.poolings:
+            logging.warning(
+                "%s was trained as a sentence encoder with pooling=%s and dense_size=%d, but this run computes other "
+                "vectors; leave out pooling and layers to get the trained ones",
+                self._checkpoint,
+                ",".join(self._config.poolings),
+                self._config.dense_size,
+            )
 
 
 def find_head(path: str, encoder: BertEncoder) -> SentenceHead | None:

@@ -6,27 +6,23 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from official_bert.checkpoints.loading import load, open_checkpoint
-from official_bert.checkpoints.locate import model_folders
 from official_bert.config.bert_config import ENCODER_INPUTS, BertConfig
 from official_bert.config.model_formats import MODEL, MODULES_FILE, NO_PROMPTS, Prompts
 from official_bert.data.feature_files import TextFeatures
 from official_bert.data.retrieval import BM25, Bm25Weights
 from official_bert.data.text_inputs import TextOrPair
-from official_bert.inference.sentence_head import SentenceHead, find_head
+from official_bert.inference.sentence_head import RunHead, SentenceHead, find_head
 from official_bert.modeling import pooling as layer_pooling
 from official_bert.modeling.encoder import BertEncoder, create_encoder, is_needed
 from official_bert.modeling.encoder_options import EncoderOptions, FlatLayout, UnpaddedLayout
 from official_bert.options.groups import SentenceBatchOptions
 from official_bert.support.errors import UserError
-from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import JoinedSequence, join_texts, split_windows, truncate_pair
 from official_bert.tokenization.tokenizer import Text, check_max_seq_length, pad, paired_texts
 from official_bert.training.devices import create_strategy, dtype_policy
-from official_bert.training.run_folder import read_run_config
 
 _TYPICAL_LENGTH = 64  # wordpieces
 
@@ -380,7 +376,9 @@ def load_text_encoder(
         encoder = create_encoder(bert_config, inference_options(options, use_one_hot_embeddings=use_one_hot_embeddings))
     report = load(open_checkpoint(options.init_checkpoint, "init_checkpoint"), encoder.weights, required=is_needed)
     report.log(is_trained_next=settings.pooling != POOLER)  # the checkpoint may have no pooler
-    _warn_of_other_vectors(options.init_checkpoint, settings, report.unused)
+    head = find_head(options.init_checkpoint, encoder)
+    if isinstance(head, RunHead) and settings.pooling != MODEL:
+        head.warn_of_other_vectors(settings.poolings)
     fixed_shape = (options.batch_size, options.max_seq_length) if options.use_tpu else None
     return TextEncoder(
         encoder,
@@ -389,7 +387,7 @@ def load_text_encoder(
         batch_size=options.batch_size,
         strategy=strategy,
         fixed_shape=fixed_shape,
-        head=find_head(options.init_checkpoint, encoder),
+        head=head,
     )
 
 
@@ -401,19 +399,3 @@ def inference_options(options: SentenceBatchOptions, *, use_one_hot_embeddings: 
         layout=FlatLayout if options.use_tpu else UnpaddedLayout,
         dtype=dtype_policy(options.mixed_precision, use_tpu=options.use_tpu),
     )
-
-
-def _warn_of_other_vectors(init_checkpoint: str, settings: VectorSettings, unused: Sequence[str]) -> None:
-    """Warn if the checkpoint is a sentence encoder that was trained for other vectors than these settings give."""
-    run = read_run_config(model_folders(init_checkpoint)[-1])
-    if run is None or run.task != SentenceEncoderConfig.task or settings.pooling == MODEL:
-        return
-    layers = [name for name in unused if name.startswith("sentence/")]
-    if layers or list(settings.poolings) != run.flags["pooling"].split(","):
-        logging.warning(
-            "%s was trained as a sentence encoder with pooling=%s%s, but this run computes other vectors; leave out "
-            "pooling and layers to get the trained ones",
-            init_checkpoint,
-            run.flags["pooling"],
-            f" and {', '.join(layers)}" if layers else "",
-        )

@@ -114,16 +114,3 @@ def test_no_python_is_loaded(ask, saved_model, tensor_names):
     assert result.code == 0, result
     assert "libtensorflow_cc" in result.errors
     assert "libpython" not in result.errors and "_pywrap" not in result.errors
-
-
-def test_mistakes_end_in_a_message(ask, tmp_path, saved_model, tensor_names):
-    mistakes = {
-        "Could not find SavedModel": (tmp_path, *tensor_names, *PLAIN),
-        "no tensor nonsense:0": (saved_model, "nonsense:0", *tensor_names[1:], *PLAIN),
-        "usage": (saved_model, *PLAIN),
-    }
-    for message, arguments in mistakes.items():
-        result = ask(*arguments)
-        assert result.code == 1, result
-        assert not result.output
-        assert result.last_error_line.startswith("ask: ") and message in result.last_error_line, result

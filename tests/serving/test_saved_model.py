@@ -353,40 +353,32 @@ def test_a_race_for_a_number_is_settled(tmp_path, monkeypatch):
 
 def test_mistakes(reviews, files_of_model, records_file, tmp_path):
     (tmp_path / "file").write_text("")
-    common = {**reviews, "output_dir": str(tmp_path / "out")}
-    fine = {**reviews, "export_dir": str(tmp_path / "models")}
-    for name in ("file", "file/models"):
-        with pytest.raises(UserError, match=f"export_dir=.*{name}: .*file is a file, not a folder"):
-            exported(reviews, export_dir=str(tmp_path / name))
-    version = os.path.join(reviews["export_dir"], "1")
-    with pytest.raises(UserError, match="export_dir=.*/1 is itself an exported version; give its parent folder"):
-        exported(reviews, export_dir=version)
-    with pytest.raises(UserError, match="text_b_column=None, but the checkpoints in .* with text_b_column=other"):
-        exported(fine, text_b_column=None)
-    with pytest.raises(UserError, match="export_parallelism=3 does not divide num_attention_heads=4"):
-        exported(fine, export_parallelism=3)
-    with pytest.raises(UserError, match="--export_parallelism needs .*export_format"):
-        ClassifierConfig(**fine, do_export=True, export_format="tflite", export_parallelism=2)
-    with pytest.raises(UserError, match="--do_export needs --export_dir"):
-        exported(reviews, export_dir=None)
+    fine, other = {"export_dir": str(tmp_path / "models")}, {"output_dir": str(tmp_path / "out")}
+    for changes, message in (
+        ({"export_dir": str(tmp_path / "file")}, "export_dir=.*file: .*file is a file, not a folder"),
+        ({"export_dir": str(tmp_path / "file/models")}, "export_dir=.*file/models: .*file is a file, not a folder"),
+        ({"export_dir": reviews["export_dir"] + "/1"}, "export_dir=.*/1 is itself an exported version"),
+        ({**fine, "text_b_column": None}, "text_b_column=None, but the checkpoints in .* with text_b_column=other"),
+        ({**fine, "export_parallelism": 3}, "export_parallelism=3 does not divide num_attention_heads=4"),
+        ({**fine, "export_format": "tflite", "export_parallelism": 2}, "--export_parallelism needs .*export_format"),
+        ({"export_dir": None}, "--do_export needs --export_dir"),
+        ({**fine, **other, "labels": "a,b,c"}, "checkpoint .* lacks output_weights, output_bias: .* not fine-tuned"),
+        ({**fine, **other, "train_file": None}, "the labels are unknown"),
+        ({**fine, "max_seq_length": 65}, "max_seq_length=65 exceeds max_position_embeddings=64"),
+    ):
+        with pytest.raises(UserError, match=message):
+            exported(reviews, **changes)
     with pytest.raises(UserError, match="--export_dir needs --do_export"):
         ClassifierConfig(**reviews, do_predict=True)
-    message = "checkpoint .* lacks output_weights, output_bias: .* was not fine-tuned"
-    with pytest.raises(UserError, match=message):
-        exported(common, labels="a,b,c", export_dir=fine["export_dir"])
-    with pytest.raises(UserError, match="the labels are unknown"):
-        exported(common, train_file=None, export_dir=fine["export_dir"])
-    with pytest.raises(UserError, match="max_seq_length=65 exceeds max_position_embeddings=64"):
-        exported(reviews, max_seq_length=65)
-    pretrain = {**files_of_model, "input_file": records_file, "output_dir": str(tmp_path / "pre"), "max_seq_length": 64}
     with pytest.raises(UserError, match="--do_export exports one checkpoint; leave --ensemble_checkpoints out"):
         answers = {"predict_file": "dev.json", "do_predict": True, "ensemble_checkpoints": "a,b"}
         SquadConfig(**files_of_model, **answers, output_dir="out", do_export=True, export_dir="models")
+    pretrain = {**files_of_model, **other, "input_file": records_file, "max_seq_length": 64, "do_export": True, **fine}
     with pytest.raises(UserError, match="--do_train needs --input_file"):
-        PretrainingConfig(**{**pretrain, "input_file": None}, do_train=True, do_export=True, export_dir="models")
+        PretrainingConfig(**{**pretrain, "input_file": None}, do_train=True)
     with pytest.raises(UserError, match="no checkpoint in output_dir"):
         config = {**pretrain, "init_checkpoint": None, "max_predictions_per_seq": 10}
-        run_pretraining.run(PretrainingConfig(**config, do_export=True, export_dir="models"))
+        run_pretraining.run(PretrainingConfig(**config))
     assert not (tmp_path / "models").exists()
 
 

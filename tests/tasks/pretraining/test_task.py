@@ -12,9 +12,11 @@ from tests.conftest import golden_arrays
 
 
 @pytest.fixture(scope="module")
-def task(model_dir):
+def make(model_dir):
+    """Return a function that creates a task with some settings."""
     config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
-    return PretrainingTask(config, max_seq_length=40, max_predictions_per_seq=8, eval_batch_size=4)
+    sizes = {"max_seq_length": 40, "max_predictions_per_seq": 8, "eval_batch_size": 4}
+    return lambda **settings: PretrainingTask(config, **sizes, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -23,15 +25,24 @@ def golden():
 
 
 @pytest.fixture(scope="module")
-def computed(task, model_dir, golden):
-    model = task.build_model()
-    load(CheckpointReader(str(model_dir / "bert_model.ckpt")), model.trainable_variables)
-    batch = {name[3:]: tf.constant(values) for name, values in golden.items() if name.startswith("in/")}
-    batch["next_sentence_labels"] = batch["next_sentence_labels"][:, 0]
-    outputs = model(batch)
-    return task.losses(outputs, batch), {
-        name: np.asarray(value) for name, value in task.predictions(outputs, batch).items()
-    }
+def compute(model_dir, golden):
+    """Return a function from a task to its losses and predictions for the golden batch."""
+
+    def compute(task):
+        model = task.build_model()
+        load(CheckpointReader(str(model_dir / "bert_model.ckpt")), model.trainable_variables)
+        batch = {name[3:]: tf.constant(values) for name, values in golden.items() if name.startswith("in/")}
+        batch["next_sentence_labels"] = batch["next_sentence_labels"][:, 0]
+        outputs = model(batch)
+        predictions = {name: np.asarray(value) for name, value in task.predictions(outputs, batch).items()}
+        return task.losses(outputs, batch), predictions
+
+    return compute
+
+
+@pytest.fixture(scope="module")
+def computed(make, compute):
+    return compute(make())
 
 
 def test_losses_are_those_of_the_reference(computed, golden):
@@ -53,7 +64,7 @@ def test_hits_are_those_of_the_likeliest(computed, golden):
     )
 
 
-def test_scores(task):
+def test_scores(make):
     rng = np.random.default_rng(1)
     predictions = {
         "masked_lm_loss": rng.random([7, 3]),
@@ -64,7 +75,7 @@ def test_scores(task):
         "next_sentence_loss": rng.random(7),
         "next_sentence_hit": np.array([1, 1, 0, 1, 0, 1, 1.0]),
     }
-    scores = task.scores(predictions)
+    scores = make().scores(predictions)
     hits = losses = weight = 0
     for example in range(7):
         for slot in range(3):
@@ -92,20 +103,10 @@ def test_scores(task):
     assert scores["loss"] != pytest.approx(scores["masked_lm_loss"] + scores["next_sentence_loss"], rel=1e-3)
 
 
-def test_the_order_of_sentences_is_scored_under_its_name(task, model_dir, golden, computed):
-    config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
-    sizes = {"max_seq_length": 40, "max_predictions_per_seq": 8, "eval_batch_size": 4}
-    ordered = PretrainingTask(config, sentence_order=True, **sizes)
-    model = ordered.build_model()
-    load(CheckpointReader(str(model_dir / "bert_model.ckpt")), model.trainable_variables)
-    batch = {name[3:]: tf.constant(values) for name, values in golden.items() if name.startswith("in/")}
-    batch["next_sentence_labels"] = batch["next_sentence_labels"][:, 0]
-    outputs = model(batch)
-    losses, scores = (
-        ordered.losses(outputs, batch),
-        ordered.scores({name: np.asarray(value) for name, value in ordered.predictions(outputs, batch).items()}),
-    )
-    others = task.scores(computed[1])
+def test_the_order_of_sentences_is_scored_under_its_name(make, compute, computed):
+    ordered = make(sentence_order=True)
+    losses, predictions = compute(ordered)
+    scores, others = ordered.scores(predictions), make().scores(computed[1])
     np.testing.assert_allclose(losses["sentence_order"].total, computed[0]["next_sentence"].total, rtol=1e-6)
     assert {name.replace("sentence_order", "next_sentence") for name in scores} == others.keys()
     for name in ("accuracy", "loss"):
@@ -113,19 +114,12 @@ def test_the_order_of_sentences_is_scored_under_its_name(task, model_dir, golden
     assert scores["loss"] == pytest.approx(others["loss"])
 
 
-def test_without_the_next_sentence_the_masked_words_alone_are_learned_and_scored(task, model_dir, golden, computed):
-    config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
-    sizes = {"max_seq_length": 40, "max_predictions_per_seq": 8, "eval_batch_size": 4}
-    alone = PretrainingTask(config, use_next_sentence=False, **sizes)
-    model = alone.build_model()
-    load(CheckpointReader(str(model_dir / "bert_model.ckpt")), model.trainable_variables)
-    batch = {name[3:]: tf.constant(values) for name, values in golden.items() if name.startswith("in/")}
-    outputs = model(batch)
-    losses, both = alone.losses(outputs, batch), computed[0]
+def test_without_the_next_sentence_the_masked_words_alone_are_learned_and_scored(make, compute, computed):
+    alone = make(use_next_sentence=False)
+    losses, predictions = compute(alone)
     assert losses.keys() == {"masked_lm"}
-    np.testing.assert_allclose(losses["masked_lm"].total, both["masked_lm"].total, rtol=1e-6)
-    predictions = {name: np.asarray(value) for name, value in alone.predictions(outputs, batch).items()}
-    scores, scores_of_both = alone.scores(predictions), task.scores(computed[1])
+    np.testing.assert_allclose(losses["masked_lm"].total, computed[0]["masked_lm"].total, rtol=1e-6)
+    scores, scores_of_both = alone.scores(predictions), make().scores(computed[1])
     assert scores.keys() == {"loss", "masked_lm_accuracy", "masked_lm_loss"}
     assert scores["masked_lm_loss"] == pytest.approx(scores_of_both["masked_lm_loss"])
     assert scores["loss"] < scores_of_both["loss"]

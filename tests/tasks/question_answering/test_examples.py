@@ -16,33 +16,15 @@ from official_bert.tasks.question_answering.data import (
     split_words,
     words_of_answer,
 )
-from tests.conftest import GOLDEN
 from tests.tasks.question_answering.plain_squad import plain_context_words
 
 CONTEXT = "In 1889 the tower opened. It is 330 m tall."
-GOOD = {
-    "version": "v2.0",
-    "data": [
-        {
-            "title": "Tower",
-            "paragraphs": [
-                {
-                    "context": CONTEXT,
-                    "qas": [
-                        {
-                            "id": "a",
-                            "question": "When?",
-                            "answers": [{"text": "1889", "answer_start": 3}],
-                            "is_impossible": False,
-                        },
-                        {"id": "b", "question": "Who?", "answers": [], "is_impossible": True},
-                    ],
-                },
-                {"context": "Nobody asks.", "qas": []},
-            ],
-        }
-    ],
-}
+QUESTIONS = [
+    {"id": "a", "question": "When?", "answers": [{"text": "1889", "answer_start": 3}], "is_impossible": False},
+    {"id": "b", "question": "Who?", "answers": [], "is_impossible": True},
+]
+PARAGRAPHS = [{"context": CONTEXT, "qas": QUESTIONS}, {"context": "Nobody asks.", "qas": []}]
+GOOD = {"version": "v2.0", "data": [{"title": "Tower", "paragraphs": PARAGRAPHS}]}
 WHEN = Question("a", "When?", 0, (Answer("1889", 3),), False)
 
 
@@ -85,17 +67,6 @@ def test_predicting_needs_no_answers_and_no_places(tmp_path):
     assert len(read(tmp_path, several, for_training=False).questions[0].answers) == 2
 
 
-@pytest.mark.parametrize(("name", "num_contexts", "num_questions"), [("squad_v1", 3, 11), ("squad_v2", 3, 13)])
-def test_golden_files(name, num_contexts, num_questions):
-    path = str(GOLDEN / "inputs" / f"{name}.json")
-    for for_training in (False, True):
-        squad = read_squad(path, for_training=for_training, version_2=name == "squad_v2")
-        assert (len(squad.contexts), len(squad.questions)) == (num_contexts, num_questions)
-        for question in squad.questions:
-            for answer in question.answers:
-                assert squad.contexts[question.context_index].startswith(answer.text, answer.start)
-
-
 WHERE = "article 1, paragraph 1, question 1"
 BAD = [
     ('{"data": [}', {}, ["squad.json is not JSON", "line 1 column 11"]),
@@ -107,27 +78,17 @@ BAD = [
     ({"data": []}, {}, ["squad.json: no questions", "right file"]),
     ({"data": [{"paragraphs": [{"context": "", "qas": []}]}]}, {}, ["no questions"]),
     (lambda c, p, q: p.pop("context"), {}, ["article 1, paragraph 1 lacks the key 'context'"]),
-    (lambda c, p, q: p.update(context=None), {}, ["paragraph 1: context is None; it must be text"]),
-    (lambda c, p, q: p.pop("qas"), {}, ["article 1, paragraph 1 lacks the key 'qas'"]),
     (lambda c, p, q: p.update(qas=[3]), {}, [f"{WHERE} is 3; it must be an object"]),
     (lambda c, p, q: q.pop("id"), {}, [f"{WHERE} lacks the key 'id'"]),
     (lambda c, p, q: q.update(id=True), {}, [f"{WHERE}: id is True; it must be text or "]),
     (lambda c, p, q: q.pop("question"), {}, [f"{WHERE} (id 'a') lacks the key 'question'"]),
-    (lambda c, p, q: q.update(question=1.5), {}, ["(id 'a'): question is 1.5; it must be text"]),
     (lambda c, p, q: q.update(id="b"), {}, ["question 2 (id 'b'): ", f"{WHERE} (id 'b') has the same id", "rename"]),
     (lambda c, p, q: q.pop("answers"), {}, ["(id 'a') lacks the key 'answers'"]),
-    (lambda c, p, q: q.update(answers={}), {}, ["(id 'a'): answers is {}; it must be a list"]),
     (lambda c, p, q: q.update(answers=["x"]), {}, ["(id 'a'), answer 1 is 'x'; it must be an object"]),
-    (lambda c, p, q: q["answers"][0].pop("text"), {}, ["(id 'a'), answer 1 lacks the key 'text'"]),
     (lambda c, p, q: q["answers"][0].pop("answer_start"), {}, ["answer 1 lacks the key 'answer_start'"]),
-    (lambda c, p, q: q["answers"][0].update(answer_start="3"), {}, ["answer_start is '3'; it must be"]),
     (lambda c, p, q: q["answers"][0].update(answer_start=True), {}, ["answer_start is True; it must be"]),
     (lambda c, p, q: q.update(answers=[]), {}, ["(id 'a') has 0 answers", "exactly 1 answer", '"is_impossible": true']),
-    (
-        lambda c, p, q: q.update(answers=[], id="z"),
-        {"version_2": False},
-        ["(id 'z') has 0", "version_2_with_negativ"],
-    ),
+    (lambda c, p, q: q.update(answers=[], id="z"), {"version_2": False}, ["(id 'z') has 0", "version_2_with_neg"]),
     (lambda c, p, q: q["answers"].append(q["answers"][0]), {}, ["(id 'a') has 2 answers", "exactly 1", "keep one"]),
     (lambda c, p, q: q["answers"].append(q["answers"][0]), {"version_2": False}, ["(id 'a') has 2 answers"]),
     (lambda c, p, q: q.pop("is_impossible"), {}, ["(id 'a')", "is_impossible", "version_2_with_negative needs"]),

@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering.data import TRAINING_SCHEMA
 from official_bert.tasks.question_answering.task import LOGITS, QuestionAnsweringTask
 
@@ -13,15 +12,15 @@ MAX_SEQ_LENGTH = 12
 LOWEST = np.finfo(np.float32).min
 
 
+def make_task(model_dir, *, is_padding_scored=True):
+    config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
+    lengths = {"max_seq_length": MAX_SEQ_LENGTH, "is_padding_scored": is_padding_scored}
+    return QuestionAnsweringTask(config, TRAINING_SCHEMA, **lengths)
+
+
 @pytest.fixture
 def task(model_dir):
-    config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
-    return QuestionAnsweringTask(
-        config,
-        TRAINING_SCHEMA,
-        max_seq_length=MAX_SEQ_LENGTH,
-        is_padding_scored=True,
-    )
+    return make_task(model_dir)
 
 
 @pytest.fixture
@@ -79,34 +78,9 @@ def test_logits_of_a_batch_that_was_cut_are_as_long_as_a_window_and_lowest_there
         np.testing.assert_array_equal(predictions[name], whole[name])
 
 
-def test_records_hold_what_the_model_can_look_up(task):
-    for length, vocab_id, is_good in ((MAX_SEQ_LENGTH, 1181, True), (MAX_SEQ_LENGTH, 1182, False), (11, 5, False)):
-        record = {
-            "unique_ids": [1],
-            "input_ids": [vocab_id] * length,
-            "input_mask": [1] * length,
-            "segment_ids": [0] * length,
-            "start_positions": [0],
-            "end_positions": [length - 1],
-            "is_impossible": [0],
-        }
-        serialized = TRAINING_SCHEMA.sized(S=length).encode(record)
-        if is_good:
-            task.schema.check(serialized)
-        else:
-            with pytest.raises(UserError, match="input_ids"):
-                task.schema.check(serialized)
-
-
 @pytest.mark.parametrize("is_padding_scored", [True, False])
 def test_padding_competes_only_where_it_is_wanted(model_dir, outputs, is_padding_scored):
-    config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
-    task = QuestionAnsweringTask(
-        config,
-        TRAINING_SCHEMA,
-        max_seq_length=MAX_SEQ_LENGTH,
-        is_padding_scored=is_padding_scored,
-    )
+    task = make_task(model_dir, is_padding_scored=is_padding_scored)
     mask = np.array([[1] * 7, [1] * 3 + [0] * 4, [1] * 5 + [0] * 2], np.int32)
     predictions = task.predictions(outputs, {"input_ids": np.zeros([3, 7], np.int32), "input_mask": mask})
     is_kept = np.ones_like(mask) if is_padding_scored else mask

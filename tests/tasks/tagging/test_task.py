@@ -8,12 +8,9 @@ import pytest
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.pipeline import evaluation_batches
-from official_bert.data.record_files import RecordWriter
 from official_bert.modeling.tagging import TRANSITION_SCALE
 from official_bert.support.errors import UserError
 from official_bert.tasks.tagging.task import TaggingTask
-from official_bert.training.loop import Trainer
 
 MAX_SEQ_LENGTH = 12
 TAGS = 3
@@ -126,29 +123,6 @@ def test_padding_changes_neither_tags_nor_loss(model_dir, head):
         np.testing.assert_allclose(found["loss_sum"], expected["loss_sum"], rtol=1e-5)
         np.testing.assert_array_equal(found["num_labelled"], expected["num_labelled"])
         assert (total, weight) == (pytest.approx(expected_total, rel=1e-5), expected_weight)
-
-
-@pytest.mark.slow
-def test_two_devices_tag_as_one_does(model_dir, two_devices, tmp_path):
-    task, path = make_task(model_dir), str(tmp_path / "windows.tf_record")
-    batch = batch_of(MAX_SEQ_LENGTH)
-    with RecordWriter([path]) as writer:
-        for row in (0, 1, 2, 1, 0):
-            writer.write(task.schema.encode({name: values[row] for name, values in batch.items()}))
-    outcomes = []
-    for strategy in (tf.distribute.get_strategy(), two_devices):
-        trainer = Trainer(task, strategy, seed=4)
-        batches = evaluation_batches(
-            [path], task.schema, batch_size=4, lengths=[8, MAX_SEQ_LENGTH], num_replicas=trainer.num_replicas
-        )
-        outcomes.append(trainer.predict(batches, num_records=5))
-    one, two = outcomes
-    assert one["tag_numbers"].shape == (5, MAX_SEQ_LENGTH)
-    assert len(np.unique(one["loss_sum"].round(4))) == 3
-    np.testing.assert_array_equal(one["loss_sum"][[0, 1]], one["loss_sum"][[4, 3]])
-    np.testing.assert_array_equal(two["tag_numbers"][:, :8], one["tag_numbers"][:, :8])
-    np.testing.assert_allclose(two["loss_sum"], one["loss_sum"], rtol=1e-5)
-    np.testing.assert_array_equal(two["num_labelled"], one["num_labelled"])
 
 
 def test_a_record_with_an_invalid_tag_is_refused(model_dir):

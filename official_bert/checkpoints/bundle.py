@@ -173,12 +173,12 @@ class CheckpointReader:
     weights = Weights({})  # of a model in another format, with what it lacks
 
     def __init__(self, path: str | Source, what: str = _RESUMED, *, of_objects: bool = False):
-        source = path if isinstance(path, Source) else locate(path, what)
-        self.prefix = source.prefix  # the checkpoint's name
+        self.source = path if isinstance(path, Source) else locate(path, what)
+        self.prefix = self.source.prefix  # the checkpoint's name
         self.name = f"{what} {self.prefix}"  # the prefix, preceded by the parameter that named it, for messages
         check_path(self.prefix)
         _check_files(self.prefix)
-        self._is_named = what != _RESUMED and not files.is_folder(source.path)
+        self._is_named = what != _RESUMED and not files.is_folder(self.source.path)
         try:
             self._reader = tf.train.load_checkpoint(self.prefix)
             shapes, dtypes = self._reader.get_variable_to_shape_map(), self._reader.get_variable_to_dtype_map()

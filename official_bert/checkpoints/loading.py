@@ -36,7 +36,7 @@ class _MergingReader(CheckpointReader):
     """The arrays of a checkpoint, with its updates added to its kernels."""
 
     def __init__(self, reader: CheckpointReader):
-        self.prefix, self.name, self._reader = reader.prefix, reader.name, reader
+        self.source, self.prefix, self.name, self._reader = reader.source, reader.prefix, reader.name, reader
         self.shapes = {name: shape for name, shape in reader.shapes.items() if LORA not in name and name != LORA_SCALE}
 
     def read(self, name: str) -> np.ndarray:
@@ -64,18 +64,18 @@ class _ConvertingReader(CheckpointReader):
 
     def __init__(self, source: Source, what: str, bert_config: BertConfig | None):
         self.prefix, self.name = source.prefix, f"{what} {source.prefix}"
-        self._source, self._bert_config = source, bert_config
+        self.source, self._bert_config = source, bert_config
 
     @functools.cached_property
     def weights(self) -> Weights:
         config = self._bert_config
         if config is None:
-            if self._source.config_file is None:
+            if self.source.config_file is None:
                 raise UserError(
                     f"{self.name} has no config.json, so its architecture is unknown; download all its files"
                 )
-            config = BertConfig.from_json_file(self._source.config_file)
-        return model_formats.load_module(self._source.format).read_model(self.prefix, config)
+            config = BertConfig.from_json_file(self.source.config_file)
+        return model_formats.load_module(self.source.format).read_model(self.prefix, config)
 
     @functools.cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:

@@ -11,7 +11,7 @@ from absl import logging
 
 from official_bert.checkpoints.checkpoint_folder import BestCheckpoint
 from official_bert.checkpoints.loading import open_checkpoint
-from official_bert.checkpoints.locate import latest_checkpoint, model_folders
+from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.batch_sizes import TokenBudget
 from official_bert.data.pipeline import batch_sizes, reporting_damaged_records, training_batches
@@ -183,7 +183,7 @@ def _check_same_run(job: FinetuningJob) -> None:
 def _check_ensemble(job: FinetuningJob) -> None:
     """Check the checkpoints of an ensemble before any long computation: all must match the flags' model."""
     for path in job.ensemble:
-        folder = model_folders(open_checkpoint(path, "ensemble_checkpoints").prefix)[-1]
+        folder = open_checkpoint(path, "ensemble_checkpoints").source.folders[-1]
         check_trained_flags(folder, job.config, "use the same value, or leave them out of ensemble_checkpoints")
         check_same_model(folder, job.bert_config, job.tokenizer.vocabulary)
 

@@ -11,7 +11,6 @@ from absl import logging
 
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
 from official_bert.checkpoints.loading import load, open_pretrained
-from official_bert.checkpoints.locate import model_folders
 from official_bert.config.bert_config import BertConfig
 from official_bert.data import record_files
 from official_bert.data.pipeline import reporting_damaged_records
@@ -97,7 +96,7 @@ def _find_teacher(config: FinetuningOptions) -> Teacher:
     """Find the teacher given by the flags; check that it was trained on the same task."""
     path = config.teacher
     reader, bert_config = open_pretrained(path, parameter="teacher")
-    folder = model_folders(reader.prefix)[-1]
+    folder = reader.source.folders[-1]
     run = read_run_config(folder)
     if run and run.task not in (None, config.task):
         raise UserError(

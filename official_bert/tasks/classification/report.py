@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from official_bert.checkpoints.locate import locate, model_folders, step_of
+from official_bert.checkpoints.locate import locate, step_of
 from official_bert.metrics.classification import best_threshold, class_counts
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
@@ -71,8 +71,8 @@ def with_stored_thresholds(dataset: Dataset, checkpoint: str) -> Dataset:
 
     Thresholds of another step are ignored with a warning.
     """
-    checkpoint = locate(checkpoint, "checkpoint").prefix
-    path = os.path.join(model_folders(checkpoint)[0], THRESHOLDS_FILE)
+    source = locate(checkpoint, "checkpoint")
+    checkpoint, path = source.prefix, os.path.join(source.folders[0], THRESHOLDS_FILE)
     if not files.exists(path):
         return dataset
     stored = text_files.read_json(path, "thresholds")

@@ -99,26 +99,26 @@ class _TextTables(NamedTuple):
     """The part of Python's Unicode data that `prepare` uses."""
 
     is_space: PagedTable  # whether `str.split` splits at a character
-    replacement_of: PagedTable  # index of a character's decomposition; 0 if the character is unchanged
-    replacements: tuple[str, ...]  # the distinct decompositions; index 0 stands for the character itself
-    distance_to_lower: PagedTable  # offset from a character left unchanged by decomposition to its lowercase letter
-    sigma_context: PagedTable  # see `characters.SigmaContext`
+    replacement_of: PagedTable  # index of a character's replacement; 0 if the character is unchanged
+    replacements: tuple[str, ...]  # the distinct replacements; index 0 stands for the character itself
+    sigma_context: PagedTable  # see `characters.SigmaContext`; lowercasing does not change it
 
 
 @functools.cache
-def _text_tables() -> _TextTables:
+def _text_tables(do_lower_case: bool) -> _TextTables:
     """Build the tables, which takes seconds."""
     every = list(map(chr, range(NUM_CODE_POINTS)))
-    decomposed = [None if text == character else text for character in every for text in (decompose(character),)]
-    distinct = dict.fromkeys(text for text in decomposed if text is not None)
-    numbers = {None: 0} | {text: number for number, text in enumerate(distinct, start=1)}
-    lowered = [character.lower() for character in every]  # results of several letters were decomposed before
-    distances = [ord(lower) - code if len(lower) == 1 else 0 for code, lower in enumerate(lowered)]
+    prepared = list(map(decompose, every))
+    if do_lower_case:  # the lowercase letter of a capital sigma depends on its neighbours
+        prepared = [text if text == CAPITAL_SIGMA else text.lower() for text in prepared]
+    changed = dict.fromkeys(text for character, text in zip(every, prepared, strict=True) if text != character)
+    numbers = {text: number for number, text in enumerate(changed, start=1)}
     return _TextTables(
         is_space=PagedTable.from_numbers([character.isspace() for character in every]),
-        replacement_of=PagedTable.from_numbers([numbers[text] for text in decomposed]),
-        replacements=("?", *distinct),
-        distance_to_lower=PagedTable.from_numbers(distances),
+        replacement_of=PagedTable.from_numbers(
+            [numbers[text] if text != character else 0 for character, text in zip(every, prepared, strict=True)]
+        ),
+        replacements=("?", *changed),
         sigma_context=PagedTable.from_numbers(list(map(characters.sigma_context, every))),
     )
 
@@ -128,15 +128,12 @@ class _TextOps(tf.Module):
 
     def __init__(self, *, do_lower_case: bool):
         super().__init__()
-        tables = _text_tables()
+        tables = _text_tables(do_lower_case)
         self._is_space = CodePointLookup(tables.is_space)
         self._replacement_of = CodePointLookup(tables.replacement_of)
         self._starts = tf.constant(np.cumsum([0, *map(len, tables.replacements)]), tf.int64)
         self._codes = tf.constant([ord(character) for text in tables.replacements for character in text], tf.int32)
-        self._lowers = do_lower_case
-        if do_lower_case:
-            self._distance_to_lower = CodePointLookup(tables.distance_to_lower)
-            self._sigma_context = CodePointLookup(tables.sigma_context)
+        self._sigma_context = CodePointLookup(tables.sigma_context) if do_lower_case else None
 
     def is_space(self, codes: tf.RaggedTensor) -> tf.Tensor:
         """Return which characters, int32 [B, (characters)], are white space, bool [C]."""
@@ -170,23 +167,23 @@ class _TextOps(tf.Module):
         ends = tf.gather(others, following)  # [C]
 
         rows = tf.RaggedTensor.from_row_splits(prepared, tf.gather(places.row_splits, splits), validate=False)
-        if self._lowers:
-            rows = rows.with_flat_values(self._lower(prepared))
+        if self._sigma_context is not None:
+            rows = rows.with_flat_values(self._with_lower_sigmas(prepared))
         rows, starts, ends = (
             rows.with_flat_values(values)[:, :-1]  # without the space after the last word; an empty row has none
             for values in (rows.flat_values, origins, tf.gather(ends, origins))
         )
         return _Prepared(rows, starts.flat_values, ends.flat_values)
 
-    def _lower(self, codes: tf.Tensor) -> tf.Tensor:
-        lowered = codes + self._distance_to_lower(codes)
+    def _with_lower_sigmas(self, codes: tf.Tensor) -> tf.Tensor:
         is_sigma = codes == ord(CAPITAL_SIGMA)
+        lowered = tf.where(is_sigma, ord(CAPITAL_SIGMA.lower()), codes)
         return tf.cond(
             tf.reduce_any(is_sigma),
             lambda: with_final_sigmas(
                 lowered, None, contexts=self._sigma_context(codes), is_sigma=is_sigma, final_sigma=ord(FINAL_SIGMA)
             ),
-            lambda: lowered,
+            lambda: codes,
         )
 
 

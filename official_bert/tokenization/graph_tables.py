@@ -94,11 +94,10 @@ def _characters_with_rules() -> tuple[Sequence[str], Sequence[str]]:
     They are an eighth of all code points, and the blocks are more than half of them.
     """
     blocks = [block for block in characters.cjk_blocks() if characters.is_kept(block)]
-    alike, without_rules = set().union(*blocks), _CATEGORIES_WITHOUT_RULES
-    every = map(chr, range(NUM_CODE_POINTS))
-    assigned = [char for char in every if unicodedata.category(char) not in without_rules and char not in alike]
-    others = (char for block in characters.cjk_blocks() if block not in blocks for char in block)
-    return blocks, list(dict.fromkeys(itertools.chain(assigned, others)))
+    ideographs, alike = set().union(*characters.cjk_blocks()), set().union(*blocks)
+    every = [char for char in map(chr, range(NUM_CODE_POINTS)) if char not in alike]
+    has_rules = (char in ideographs or unicodedata.category(char) not in _CATEGORIES_WITHOUT_RULES for char in every)
+    return blocks, list(itertools.compress(every, has_rules))
 
 
 def _rule(character: str, letters: dict[str, int], settings: TextSettings, marks_words: bool) -> CharacterRule:

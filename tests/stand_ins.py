@@ -123,88 +123,54 @@ class StandIn(NamedTuple):
     instead: Callable[[pathlib.Path], None] | str  # creates the file or folder; or the replacement text
 
 
-_FEW_STEPS = (
-    "--num_train_steps=100000 --num_warmup_steps=10000",
-    "--num_train_steps=4 --num_warmup_steps=2 --train_batch_size=4",
-)
-
-STAND_INS = (
-    StandIn("README.md", "demo_classifier_output/encoder", make_encoder),
-    StandIn("README.md", "demo_classifier_output/data", write_demo_data),
-    StandIn("README.md", "squad/train-v1.1.json", _make_squad),
-    StandIn("README.md", "squad/dev-v1.1.json", _make_squad),
-    StandIn("README.md", "--num_train_steps=100", "--num_train_steps=10"),
-    StandIn("README.md", "--num_train_epochs=10", "--num_train_epochs=1"),
-    StandIn("README.md", "--num_train_epochs=8", "--num_train_epochs=1"),
-    StandIn("docs/tour.md", "demo_output", _make_demo_output),
-    StandIn("docs/tour.md", "demo_classifier_output/encoder", make_encoder),
-    StandIn("docs/tour.md", "demo_classifier_output/data", write_demo_data),
-    StandIn("docs/tour.md", "books", _make_books),
-    StandIn("docs/tour.md", "squad/train-v1.1.json", _make_squad),
-    StandIn("docs/tour.md", "squad/dev-v1.1.json", _make_squad),
-    StandIn(
-        "docs/tour.md",
-        "--num_train_steps=2000 --num_warmup_steps=200",
-        "--num_train_steps=8 --num_warmup_steps=2 --save_checkpoints_steps=4 --train_batch_size=4",
+_FILES = {  # what is made instead, and the names of the pages
+    "demo_output": (_make_demo_output, "tour attention models distillation sentence_scores vocabularies"),
+    "demo_classifier_output/encoder": (make_encoder, "README tour"),
+    "demo_classifier_output/data": (write_demo_data, "README tour"),
+    "encoder": (
+        make_encoder,
+        "attention classification distillation features python much_text multiple_choice serving similarity retrieval "
+        "sentence_encoders squad tagging",
     ),
-    StandIn("docs/tour.md", "--log_steps=500", "--log_steps=2"),
-    StandIn("docs/tour.md", "--num_train_epochs=10", "--num_train_epochs=1"),
-    StandIn("docs/attention.md", "demo_output", _make_demo_output),
-    StandIn("docs/attention.md", "encoder", make_encoder),
-    StandIn("docs/models.md", "demo_output", _make_demo_output),
-    StandIn("docs/classification.md", "encoder", make_encoder),
-    StandIn("docs/classification.md", "bert", make_encoder),
-    StandIn("docs/classification.md", "glue/MRPC", make_mrpc),
-    StandIn("docs/classification.md", "nsmc", make_nsmc),
-    StandIn("docs/distillation.md", "demo_output", _make_demo_output),
-    StandIn("docs/distillation.md", "encoder", make_encoder),
-    StandIn("docs/distillation.md", "glue/MRPC", make_mrpc),
-    StandIn("docs/features.md", "encoder", make_encoder),
-    StandIn("docs/python.md", "encoder", make_encoder),
-    StandIn("docs/much_text.md", "encoder", make_encoder),
-    StandIn("docs/much_text.md", "corpus", _make_corpus),
-    StandIn("docs/much_text.md", *_FEW_STEPS),
-    StandIn("docs/devices.md", "unmasked.tfrecord", _make_unmasked_records),
-    StandIn("docs/devices.md", *_FEW_STEPS),
-    StandIn("docs/memory.md", "unmasked.tfrecord", _make_unmasked_records),
-    StandIn("docs/memory.md", *_FEW_STEPS),
-    StandIn("docs/large_batches.md", "unmasked.tfrecord", _make_unmasked_records),
-    StandIn("docs/large_batches.md", "corpus", _make_corpus),
-    StandIn(
-        "docs/large_batches.md",
-        "--train_batch_size=2048 --num_train_steps=112500 --num_warmup_steps=1400",
+    "bert": (make_encoder, "classification"),
+    "books": (_make_books, "tour"),
+    "corpus": (_make_corpus, "much_text large_batches vocab"),
+    "unmasked.tfrecord": (_make_unmasked_records, "devices memory large_batches"),
+    "glue/MRPC": (make_mrpc, "classification distillation serving"),
+    "nsmc": (make_nsmc, "classification"),
+    "squad/train-v1.1.json": (_make_squad, "README tour"),
+    "squad/dev-v1.1.json": (_make_squad, "README tour squad"),
+    "squad/train.json": (_make_squad, "squad"),
+    "squad/dev.json": (_make_squad, "squad"),
+    "squad/predictions.json": (_make_answers, "squad"),
+}
+_FEW_STEPS = "--num_train_steps=4 --num_warmup_steps=2 --train_batch_size=4"
+_EIGHT_STEPS = "--num_train_steps=8 --num_warmup_steps=2 --save_checkpoints_steps=4 --train_batch_size=4"
+_PARTS = {  # parts of commands: what replaces them, and the names of the pages
+    "--num_train_steps=100": ("--num_train_steps=10", "README"),
+    "--num_train_epochs=10": ("--num_train_epochs=1", "README tour tagging"),
+    "--num_train_epochs=8": ("--num_train_epochs=1", "README tagging"),
+    "--num_train_steps=2000 --num_warmup_steps=200": (_EIGHT_STEPS, "tour"),
+    "--log_steps=500": ("--log_steps=2", "tour"),
+    "--num_train_steps=100000 --num_warmup_steps=10000": (_FEW_STEPS, "much_text devices memory"),
+    "--train_batch_size=2048 --num_train_steps=112500 --num_warmup_steps=1400": (
         "--train_batch_size=4 --num_train_steps=9 --num_warmup_steps=3",
+        "large_batches",
     ),
-    StandIn(
-        "docs/large_batches.md",
-        "--train_batch_size=512 --num_train_steps=12500 --num_warmup_steps=40",
+    "--train_batch_size=512 --num_train_steps=12500 --num_warmup_steps=40": (
         "--train_batch_size=2 --num_train_steps=2 --num_warmup_steps=1",
+        "large_batches",
     ),
-    StandIn("docs/large_batches.md", "--train_batch_tokens=131072", "--train_batch_tokens=512"),
-    StandIn(
-        "docs/large_batches.md",
-        "--num_train_steps=60000 --num_warmup_steps=400",
-        "--num_train_steps=4 --num_warmup_steps=1",
-    ),
-    StandIn("docs/large_batches.md", "--max_train_seconds=86400", "--max_train_seconds=2"),
-    StandIn("docs/multiple_choice.md", "encoder", make_encoder),
-    StandIn("docs/serving.md", "encoder", make_encoder),
-    StandIn("docs/serving.md", "glue/MRPC", make_mrpc),
-    StandIn("docs/sentence_scores.md", "demo_output", _make_demo_output),
-    StandIn("docs/similarity.md", "encoder", make_encoder),
-    StandIn("docs/retrieval.md", "encoder", make_encoder),
-    StandIn("docs/sentence_encoders.md", "encoder", make_encoder),
-    StandIn("docs/squad.md", "encoder", make_encoder),
-    StandIn("docs/squad.md", "squad/dev-v1.1.json", _make_squad),
-    StandIn("docs/squad.md", "squad/train.json", _make_squad),
-    StandIn("docs/squad.md", "squad/dev.json", _make_squad),
-    StandIn("docs/squad.md", "squad/predictions.json", _make_answers),
-    StandIn("docs/tagging.md", "encoder", make_encoder),
-    StandIn("docs/tagging.md", "--num_train_epochs=8", "--num_train_epochs=1"),
-    StandIn("docs/tagging.md", "--num_train_epochs=10", "--num_train_epochs=1"),
-    StandIn("docs/tagging.md", "--feature_layers=concat_last_four", "--feature_layers=weighted_sum"),
-    StandIn("docs/vocabularies.md", "demo_output", _make_demo_output),
-    StandIn("vocab/README.md", "corpus", _make_corpus),
+    "--train_batch_tokens=131072": ("--train_batch_tokens=512", "large_batches"),
+    "--num_train_steps=60000 --num_warmup_steps=400": ("--num_train_steps=4 --num_warmup_steps=1", "large_batches"),
+    "--max_train_seconds=86400": ("--max_train_seconds=2", "large_batches"),
+    "--feature_layers=concat_last_four": ("--feature_layers=weighted_sum", "tagging"),
+}
+_OTHER_PLACES = {"README": "README.md", "vocab": "vocab/README.md"}
+STAND_INS = tuple(
+    StandIn(_OTHER_PLACES.get(page, f"docs/{page}.md"), real, instead)
+    for real, (instead, pages) in (_FILES | _PARTS).items()
+    for page in pages.split()
 )
 
 

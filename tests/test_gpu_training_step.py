@@ -108,19 +108,3 @@ def test_the_step_is_the_reference_s_and_its_operations_are_counted_right(model_
     for counted, segments, unused, narrow, done in found["counts"]:
         assert counted + segments + unused == done
         assert narrow > 0.99 * counted
-
-
-@pytest.mark.slow
-@pytest.mark.endurance
-def test_the_command_prints_a_line_a_case(tmp_path):
-    written = tmp_path / "measured.json"
-    flags = ["--preset=tiny", "--lengths=32", "--variants=no attention dropout", "--padding=0.25", f"--json={written}"]
-    process = subprocess.run(
-        [sys.executable, str(BENCHMARK), *flags], env=FAST_TO_COMPILE, capture_output=True, text=True
-    )
-    assert process.returncode == 0, process.stderr
-    assert "25% of them padding" in process.stdout
-    assert process.stdout.splitlines()[-1].startswith("tiny, pretraining, 32, no attention dropout, float32")
-    narrow, wide = json.loads(written.read_text())["rows"]
-    assert min(narrow["seconds"][side] for side in ("ours", "fused attention")) > 0
-    assert wide["seconds"]["ours"] > 0

@@ -134,7 +134,7 @@ def loaded(path):
 
 FEW_STEPS = {  # a tenth, with as many lines of the log
     "--num_train_steps=1300 --num_warmup_steps=400 --log_steps=100": "--num_train_steps=130 --num_warmup_steps=40 "
-    "--log_steps=10",
+    "--log_steps=10 --save_checkpoints_steps=100",
     "num_train_steps=1300,": "num_train_steps=130,",
     "num_warmup_steps=400,": "num_warmup_steps=40,",
 }
@@ -183,5 +183,5 @@ def test_a_notebook_runs_and_prints_what_is_stored(name, folders, forked_command
 def loose(lines):
     """Return lines without a model's choices: labels, filled-in words, found sentences."""
     lines = [re.sub(r"^(\w+ +)([01]\.\d+)(  .*)", r"LABEL \2\3", line) for line in lines]  # from a classifier
-    lines = [re.sub(r"^(    0\.\d+  ).*", r"\1SENTENCE", line) for line in lines]
+    lines = [re.sub(r"^(    [01]\.\d+  ).*", r"\1SENTENCE", line) for line in lines]
     return [re.sub(r"(?<!\S)(?!norm )\S+ [01]\.\d\d(?=,|$)", "WORD", line) for line in lines]

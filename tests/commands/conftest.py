@@ -1,10 +1,17 @@
 """Shared by the tests of commands: generated data in the layout of SST-2, and the flags that fine-tune on it."""
 
+import os
 import random
 
 import pytest
 
 from tests.sentences import sentence
+
+
+def bytes_in(folder):
+    """Return the contents of all files by name, except logs, to which every run appends."""
+    paths = (os.path.join(parent, name) for parent, _, names in os.walk(folder) for name in names)
+    return {os.path.relpath(path, folder): open(path, "rb").read() for path in paths if "/events." not in path}
 
 
 def write_rows(path, header, rows):

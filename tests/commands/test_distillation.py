@@ -1,7 +1,6 @@
 """Whole runs with --teacher: stored outputs, what a student learns, and teachers that do not fit."""
 
 import json
-import random
 import shutil
 
 import numpy as np
@@ -27,7 +26,6 @@ from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tasks.pretraining.task import DistilledPretrainingTask, PretrainingTask
 from tests.conftest import GOLDEN, assert_refused, prints_error, run_script
-from tests.sentences import sentence
 from tests.training.short_runs import runs_of_all_tasks
 
 
@@ -40,17 +38,9 @@ def without_dropout(config_file, folder, **changes):
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory, files_of_model):
+def base(sst2, files_of_model):
     """The flags required by every run of the classifier."""
-    folder = tmp_path_factory.mktemp("data")
-    rng = random.Random(1)
-    for split, count in (("train", 32), ("dev", 9)):
-        rows = [f"{sentence(rng, row % 2)}\t{row % 2}\n" for row in range(count)]
-        (folder / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(rows))
-    return {
-        **files_of_model, "task_name": "SST-2", "data_dir": str(folder), "max_seq_length": 24, "train_batch_size": 8,
-        "learning_rate": 1e-3, "num_train_epochs": 2.0, "do_train": True,
-    }  # fmt: skip
+    return {**sst2, **files_of_model, "num_train_epochs": 2.0, "do_train": True}
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """Reuse of output folders: resumed, evaluated, exported and moved; refused runs change nothing in them."""
 
-import hashlib
 import json
 import os
 import random
@@ -13,6 +12,7 @@ from official_bert.commands import run_classifier
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
+from tests.commands.conftest import bytes_in
 from tests.conftest import prints_error
 
 WORDS = ("bright", "empty", "harbour", "town", "snow")
@@ -65,14 +65,6 @@ def resumed(half_done, settings, tmp_path):
     return {**settings, "output_dir": str(tmp_path / "out"), "num_train_epochs": 2.0, "do_train": True}
 
 
-def contents(folder):
-    return {
-        os.path.join(place, name): hashlib.sha256(open(os.path.join(place, name), "rb").read()).hexdigest()
-        for place, _, names in os.walk(folder)
-        for name in names
-    }
-
-
 def vocabulary_mismatch(settings, tmp_path):
     lines = open(settings["vocab_file"], encoding="utf-8").read().splitlines()
     lines[-2:] = lines[-1], lines[-2]
@@ -87,7 +79,7 @@ def other_architecture(settings, tmp_path, **changes):
 
 
 def test_refusals_leave_the_folder_as_it_was(resumed, tmp_path):
-    before = contents(resumed["output_dir"])
+    before = bytes_in(resumed["output_dir"])
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     for name in ("train.tsv", "dev.tsv"):
@@ -118,16 +110,16 @@ def test_refusals_leave_the_folder_as_it_was(resumed, tmp_path):
     ):
         with prints_error(message, ClassifierConfig):
             run(resumed, **changes)
-        assert contents(resumed["output_dir"]) == before, changes
+        assert bytes_in(resumed["output_dir"]) == before, changes
     assert not (tmp_path / "export").exists()
     # The same for a checkpoint that turns out to be damaged when read.
     with open(os.path.join(resumed["output_dir"], "model.ckpt-5.data-00000-of-00001"), "r+b") as data:
         data.seek(1000)
         data.write(b"\xff" * 8)
-    before = contents(resumed["output_dir"])
+    before = bytes_in(resumed["output_dir"])
     with pytest.raises(UserError, match=r"model.ckpt-5.*; to resume from model.ckpt-0, the last intact checkpoint bef"):
         run(resumed, fallback=False)
-    assert contents(resumed["output_dir"]) == before
+    assert bytes_in(resumed["output_dir"]) == before
 
 
 def test_changes_that_affect_a_resumed_run_give_a_warning(resumed, caplog):

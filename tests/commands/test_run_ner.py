@@ -1,6 +1,5 @@
 """`run_ner.py` on generated sentences: training, evaluation and prediction, all its own flags, and bad input."""
 
-import hashlib
 import json
 import os
 import pathlib
@@ -21,6 +20,7 @@ from official_bert.modeling.encoder import BertEncoder
 from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.tasks.tagging.records import make_windows
 from official_bert.tokenization import FullTokenizer
+from tests.commands.conftest import bytes_in
 from tests.conftest import assert_fails, assert_refused, prints_error, run_script
 from tests.record_files import read_records
 from tests.reports import scores_of, sections_of
@@ -129,14 +129,6 @@ def written_tags(settings):
     ]
     rows = [row for row in rows if row]
     return [[gold for gold, _ in row] for row in rows], [[tag for _, tag in row] for row in rows]
-
-
-def contents(folder):
-    return {
-        os.path.join(place, name): hashlib.sha256(open(os.path.join(place, name), "rb").read()).hexdigest()
-        for place, _, names in os.walk(folder)
-        for name in names
-    }
 
 
 def test_training_evaluation_and_prediction(trained, data_dir, corpus):
@@ -412,10 +404,10 @@ def test_a_last_column_without_any_known_tag_is_not_scored(copied, tmp_path, cap
         ["mirror", "NN-B"],
     ]
     assert not {"test_results.txt", "test_report.txt"} & set(os.listdir(copied["output_dir"]))
-    before = contents(copied["output_dir"])
+    before = bytes_in(copied["output_dir"])
     with prints_error(r"none of its tags .* is among those .*; check --tag_column=-1$", TaggingConfig):
         run(copied, do_eval=True, eval_file=path)
-    assert contents(copied["output_dir"]) == before
+    assert bytes_in(copied["output_dir"]) == before
 
 
 @pytest.mark.parametrize("flag", ["eval", "predict"])
@@ -450,7 +442,7 @@ def test_tags_that_break_their_scheme_are_warned_of(copied, tmp_path, caplog):
 
 def test_a_trained_model_keeps_its_meaning(copied, corpus, tmp_path):
     other = file_of(tmp_path, columns(corpus["train"]).replace("B-PER", "B-ORG"))
-    before = contents(copied["output_dir"])
+    before = bytes_in(copied["output_dir"])
     for changes, message in (
         ({"train_file": other, "do_train": True}, r"trained with 'O', 'B-LOC', 'B-PER', 'I-LOC' \(labels.json\); use"),
         ({"head": "bilstm", "do_predict": True}, "trained with --head=linear; use the same value"),
@@ -462,7 +454,7 @@ def test_a_trained_model_keeps_its_meaning(copied, corpus, tmp_path):
     ):
         with prints_error(message, TaggingConfig):
             run(copied, **changes)
-        assert contents(copied["output_dir"]) == before, changes
+        assert bytes_in(copied["output_dir"]) == before, changes
 
 
 @pytest.mark.parametrize(

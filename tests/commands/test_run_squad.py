@@ -25,6 +25,7 @@ from official_bert.tasks.question_answering.options import SquadConfig
 from official_bert.tokenization import load_vocab
 from official_bert.training.run_folder import read_results
 from tests import reports
+from tests.commands.conftest import bytes_in
 from tests.conftest import GOLDEN, assert_fails, prints_error, run_script
 from tests.metrics.plain_squad_2 import plain_squad_2
 from tests.tasks.question_answering.plain_squad import plain_answers, plain_features
@@ -116,16 +117,6 @@ def scores_of(settings):
 def arrays_of(prefix):
     reader = CheckpointReader(str(prefix))
     return {name: reader.read(name) for name in reader.shapes}
-
-
-def bytes_in(folder):
-    """Return the contents of all files by name, except logs, to which every run appends."""
-    return {
-        os.path.relpath(os.path.join(parent, name), folder): open(os.path.join(parent, name), "rb").read()
-        for parent, _, names in os.walk(folder)
-        for name in names
-        if not name.startswith("events.")
-    }
 
 
 @pytest.fixture

@@ -12,12 +12,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from official_bert.data import record_files
 from official_bert.data.batch_sizes import TokenBudget
-from official_bert.data.record_files import check_records, compression_type, manifest_path
+from official_bert.data.record_files import check_records, compression_type, read_records
 from official_bert.data.schema import RecordSchema
 from official_bert.support.errors import UserError
-from official_bert.support.manifest import Manifest
 from official_bert.tokenization import Tokenizer, load_tokenizer
 from official_bert.tokenization.graph_operations import truncate_and_join
 
@@ -301,22 +299,13 @@ def reporting_damaged_records(paths: Sequence[str], schema: RecordSchema | None 
     except tf.errors.OpError as error:
         for path in paths:
             if isinstance(error, (tf.errors.DataLossError, tf.errors.InvalidArgumentError)):
-                _check(path, schema, error)
+                check_records(read_records(path), schema, path)
         for path in paths:
             lines = [line for line in error.message.splitlines() if path in line]
             if lines:  # a missing or unreachable file; around the reason TensorFlow names its own
                 reason = lines[-1].rpartition(path)[2].partition(" [Op:")[0].strip("; ")
                 raise UserError(f"cannot read {path}: {reason or error.message}") from error
         raise
-
-
-def _check(path: str, schema: RecordSchema | None, cause: Exception) -> None:
-    try:
-        check_records(record_files.read_records(path), schema, path)
-    except record_files.DamagedRecordError as error:
-        if Manifest.read_or_none(manifest_path(path)):
-            raise UserError(f"{error.what}; delete it; it will be created again") from cause
-        raise error from cause
 
 
 class DatasetTokenizer:

@@ -105,15 +105,16 @@ def read_records(path: str) -> Iterator[bytes]:
                 yield record
                 number += 1
         except (ValueError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise DamagedRecordError(path, number) from error
+            raise _damaged(path, number) from error
     if not number:
         raise empty(path)
 
 
-class DamagedRecordError(UserError):
-    def __init__(self, path: str, number: int):
-        self.what = f"{path}: record {number} (counted from 0) is damaged or truncated"  # the message without advice
-        super().__init__(f"{self.what}; is it a complete TFRecord file? Create it again")
+def _damaged(path: str, number: int) -> UserError:
+    return UserError(
+        f"{path}: record {number} (counted from 0) is damaged or truncated; is it a complete TFRecord file? "
+        "If so, delete it; the command that made it makes it again"
+    )
 
 
 def empty(path: str) -> UserError:
@@ -335,7 +336,7 @@ def count_records(path: str) -> int:
             header = source.read(_HEADER.size)
             position += FRAME_BYTES + (_LENGTH.unpack_from(header)[0] if len(header) == _HEADER.size else total)
             if position > total:
-                raise DamagedRecordError(path, num_records)
+                raise _damaged(path, num_records)
             source.seek(position)
             num_records += 1
     return num_records

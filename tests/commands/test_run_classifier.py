@@ -438,7 +438,7 @@ def test_damaged_records_are_named_and_made_again(settings, tmp_path):
     data[-10] ^= 0xFF
     path.write_bytes(data)
     os.remove(tmp_path / "out" / "eval.features.tf_record")  # otherwise the records are not read
-    with pytest.raises(UserError, match=r"eval\.tf_record: record 36 .*; delete it; it will be created again"):
+    with pytest.raises(UserError, match=r"eval\.tf_record: record 36 .* delete it; the command that made it"):
         run(settings)
     path.unlink()
     run(settings)

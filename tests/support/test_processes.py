@@ -7,10 +7,16 @@ import sys
 
 import pytest
 
-from official_bert.data.record_files import DamagedRecordError
 from official_bert.support.errors import UserError
 from official_bert.support.processes import Workers
 from tests.conftest import script_environment
+
+
+class OwnMessageError(UserError):
+    """An error that cannot be pickled, since it builds its own message."""
+
+    def __init__(self, path, number):
+        super().__init__(f"{path}: record {number} is damaged")
 
 
 def add(item, *settings):
@@ -23,7 +29,7 @@ def repeated(item):
 
 def fail_at_three(item):
     if item == 3:
-        raise DamagedRecordError("path", item)
+        raise OwnMessageError("path", item)
     if item == 5:
         raise ZeroDivisionError("five")
     return item
@@ -54,7 +60,7 @@ def test_the_first_error_is_raised_and_the_workers_can_be_used_again(num_process
     with Workers(num_processes, name="fails") as workers:
         results = workers.map(fail_at_three, range(9))
         assert [next(results) for _ in range(3)] == [0, 1, 2]
-        with pytest.raises(UserError, match="path: record 3 .* is damaged or truncated"):
+        with pytest.raises(UserError, match="path: record 3 is damaged"):
             next(results)
         with pytest.raises(ZeroDivisionError, match="five"):
             list(workers.map(fail_at_three, [5, 3]))

@@ -1,4 +1,4 @@
-"""What vectors find in texts: hard negatives and paraphrases to train with, a word's occurrences, the best layer."""
+"""Searches by vectors: hard negatives and paraphrases to train with, a word's occurrences, the best layer."""
 
 import itertools
 from collections import defaultdict

@@ -27,7 +27,7 @@ _VECTOR = "sentence_embedding"  # default input and output of a dense layer
 
 
 class SentenceHead:
-    """What a sentence-transformers folder does with the encoder's outputs.
+    """The part of a sentence-transformers model that follows its encoder.
 
     Its files are read when needed; a file that is missing, damaged or not supported raises UserError.
     """

@@ -193,7 +193,8 @@ def list_folder(path: str) -> list[str]:
 
 def size(path: str) -> int:
     """Return the length of a file in bytes."""
-    return _ask(path, os.stat, "stat").length if is_remote(path) else os.path.getsize(path)
+    found = _ask(path, os.stat, "stat")
+    return found.length if is_remote(path) else found.st_size
 
 
 def modified_ns(path: str) -> int:
@@ -220,7 +221,8 @@ def find(patterns: str) -> list[str]:
 def find_one(pattern: str, given: str | None = None) -> list[str]:
     """Find the files matching a name or glob, sorted."""
     if is_remote(pattern):
-        matches = [path for path in _ask(pattern, str, "glob") if not os.path.basename(path).startswith(".")]
+        with remote_file_system(pattern) as gfile:
+            matches = [path for path in gfile.glob(pattern) if not os.path.basename(path).startswith(".")]
     elif os.path.isfile(pattern):  # a literal name with [ or *
         matches = [pattern]
     else:

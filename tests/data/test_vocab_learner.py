@@ -1,13 +1,22 @@
-"""Learning vocabularies."""
+"""Vocabularies learnt, extended for a domain, or reduced to the wordpieces of a text."""
 
 from collections import Counter
 
 import pytest
 
 from official_bert.config.text_settings import TextSettings
-from official_bert.data.vocab_learner import SPECIAL_PIECES, count_words, learn_vocab
+from official_bert.data.vocab_learner import (
+    SPECIAL_PIECES,
+    count_words,
+    coverage,
+    extended,
+    learn_vocab,
+    pruned,
+    tokens_by_id,
+)
 from official_bert.support.errors import UserError
 from official_bert.tokenization import BasicTokenizer, WordpieceTokenizer
+from official_bert.tokenization.vocab import Vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -53,3 +62,61 @@ def test_a_larger_size_gives_more_pieces(lines):
 def test_too_small_a_size_is_refused(lines):
     with pytest.raises(UserError, match="vocab_size=20 is too small: the single characters"):
         learn_vocab(count_words(lines, TextSettings()), vocab_size=20)
+
+
+LETTERS = [letter for character in "abcdeh" for letter in (character, f"##{character}")]
+TOKENS = ["[PAD]", "[unused1]", "[unused2]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, "cab", "##bed", "bad"]
+VOCABULARY = Vocabulary({token: index for index, token in enumerate(TOKENS)})
+WORDS = Counter({"cabbed": 5, "ache": 4, "dad": 3, "zed": 2, "bad": 9})
+
+
+def test_the_wordpieces_that_save_most_are_added_first():
+    """cabbed is cab ##bed: saves one; ache is four letters: saves three; zed is unknown: three characters."""
+    learned = ["bad", "cabbed", "ache", "zed", "##xyz"]
+    change = extended(VOCABULARY, learned, WORDS, num_new_tokens=2, use_unused=False)
+    assert change.tokens == [*TOKENS, "ache", "zed"]
+    assert change.sources[-2:] == [VOCABULARY.ids(["a", "##c", "##h", "##e"]), VOCABULARY.ids(["[UNK]"])]
+    assert change.sources[:-2] == [[index] for index in range(len(TOKENS))]
+    all_of_them = extended(VOCABULARY, learned, WORDS, num_new_tokens=9, use_unused=False)
+    assert all_of_them.tokens[len(TOKENS) :] == ["ache", "zed", "cabbed"]  # ##xyz would save nothing
+
+
+def test_unused_tokens_give_their_places():
+    change = extended(VOCABULARY, ["cabbed", "ache", "zed"], WORDS, num_new_tokens=3, use_unused=True)
+    assert change.tokens == ["[PAD]", "ache", "zed", *TOKENS[3:], "cabbed"]
+    assert change.sources[1] == VOCABULARY.ids(["a", "##c", "##h", "##e"])
+    one = extended(VOCABULARY, ["ache"], WORDS, num_new_tokens=3, use_unused=True)
+    assert one.tokens == ["[PAD]", "ache", "[unused2]", *TOKENS[3:]]
+
+
+def test_a_continuation_consists_of_continuations():
+    change = extended(VOCABULARY, ["##ache"], Counter({"dache": 2}), num_new_tokens=1, use_unused=False)
+    assert change.tokens[-1] == "##ache"
+    assert change.sources[-1] == VOCABULARY.ids(["##a", "##c", "##h", "##e"])
+
+
+def test_pruning_keeps_what_the_text_uses_and_splits_it_as_before():
+    change = pruned(VOCABULARY, WORDS, min_count=1, keep_characters=False)
+    assert change.tokens == [
+        "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##a", "##c", "d", "##d", "##e", "##h",
+        "cab", "##bed", "bad",
+    ]  # fmt: skip
+    assert change.sources == [[VOCABULARY.token_to_id[token]] for token in change.tokens]
+    old, new = WordpieceTokenizer(set(TOKENS)), WordpieceTokenizer(set(change.tokens))
+    for word in WORDS:
+        assert old.split_word(word) == new.split_word(word)
+    with_characters = pruned(VOCABULARY, WORDS, min_count=1, keep_characters=True)
+    assert set(with_characters.tokens) == {*change.tokens, *LETTERS}
+    frequent = pruned(VOCABULARY, WORDS, min_count=5, keep_characters=False)
+    assert frequent.tokens == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cab", "##bed", "bad"]
+
+
+def test_coverage_counts_words_and_their_pieces():
+    found = coverage(TOKENS, WORDS)
+    assert found == (23, 5 * 2 + 4 * 4 + 3 * 3 + 2 + 9, 2)
+    assert str(found) == "2.000 wordpieces per word, 8.70% of the words unknown"
+
+
+def test_a_repeated_line_keeps_its_id():
+    repeated = Vocabulary({"[PAD]": 0, "b": 2, "a": 3})  # line 2 of the file was also b
+    assert tokens_by_id(repeated) == ["[PAD]", "[unused_line_2]", "b", "a"]

@@ -11,7 +11,7 @@ import pytest
 
 from official_bert import __version__
 from official_bert.commands import all_commands
-from tests.conftest import GOLDEN, ROOT, Result, assert_fails, script_environment
+from tests.conftest import GOLDEN, ROOT, Result, assert_fails, run_cold, script_environment
 
 
 def run_module(*arguments):
@@ -32,9 +32,7 @@ def test_help_lists_the_scripts():
 
 @pytest.mark.parametrize("name", ["python -m official_bert", "official-bert"])
 def test_help_of_a_script_is_that_of_its_file(name, tmp_path):
-    of_file = subprocess.run(
-        [sys.executable, "run_squad.py", "--help"], cwd=ROOT, capture_output=True, text=True
-    ).stdout
+    of_file = run_cold("run_squad.py", "--help").output
     if name == "official-bert":  # created by an installation
         command = [sys.executable, str(tmp_path / name)]
         (tmp_path / name).write_text("from official_bert.__main__ import main\n\nmain()\n")
@@ -103,18 +101,18 @@ def test_a_wheel_works_without_the_checkout(tmp_path):
         command = [str(tmp_path / "venv" / "bin" / "official-bert"), *arguments]
         return Result(subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300))
 
-    place = subprocess.run(
-        [str(python), "-c", "import official_bert; print(official_bert.__file__)"],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert place.stdout.startswith(str(packages)), place
+    def printed(program):
+        options = {"cwd": folder, "env": environment, "capture_output": True, "text": True}
+        return subprocess.run([python, "-c", program], **options).stdout
+
+    assert printed("import official_bert; print(official_bert.__file__)").startswith(str(packages))
     assert files_of(packages / "official_bert") == files_of(ROOT / "official_bert")
     assert run("--version").output == f"official-bert {__version__}\n"
-    for name, script in all_commands().items():
-        assert run(name, "--help").output.startswith(script.summary)
+    program = (
+        "from official_bert.commands import all_commands; print([each.summary for each in all_commands().values()])"
+    )
+    assert printed(program) == f"{[script.summary for script in all_commands().values()]}\n"
+    assert run("run_squad", "--help").output.startswith(all_commands()["run_squad"].summary)
     result = run("demo", "--output_dir=demo", "--random_seed=x")
     assert_fails(result, "official-bert demo: error: --random_seed")
     (folder / "demo").mkdir()
@@ -123,8 +121,7 @@ def test_a_wheel_works_without_the_checkout(tmp_path):
     assert "documents gave" in result.errors and "== 4." in result.output, result
     shutil.rmtree(folder / "demo")
     program = "from official_bert.support.errors import install_command; print(install_command('serve'))"
-    command = subprocess.run([str(python), "-c", program], cwd=folder, env=environment, capture_output=True, text=True)
-    assert command.stdout == f"pip install '{wheel}[serve]'\n", command
+    assert printed(program) == f"pip install '{wheel}[serve]'\n"
     (folder / "corpus.txt").write_text((GOLDEN / "inputs" / "corpus.txt").read_text())
     result = run("build_vocab", "--input_file=corpus.txt", "--vocab_file=vocab.txt", "--vocab_size=300")
     assert result.code == 0, result

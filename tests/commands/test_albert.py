@@ -72,28 +72,19 @@ def test_a_classifier_is_trained_predicts_and_is_exported(reviews_flags, tmp_pat
     assert isinstance(BertEncoder.from_checkpoint(out).config, AlbertConfig)
 
 
-def test_the_error_names_the_other_models_config(reviews_flags, files_of_model, albert):
-    flags = {**reviews_flags, "do_train": True}
-    assert_refused(
-        run_classifier.run,
-        ClassifierConfig,
-        {**flags, "init_checkpoint": files_of_model["init_checkpoint"]},
-        "has the layers of a BERT",
-        "give the bert_config.json that belongs to the checkpoint",
-    )
-    assert_refused(
-        run_classifier.run,
-        ClassifierConfig,
-        {**flags, "bert_config_file": files_of_model["bert_config_file"]},
-        "has ALBERT's shared layers",
-        "give the albert_config.json that belongs to the checkpoint",
-    )
-    assert_refused(
-        run_classifier.run,
-        ClassifierConfig,
-        {**flags, "layer_wise_lr_decay": 0.9},
-        "--layer_wise_lr_decay=0.9: the layers of an ALBERT share their weights",
-    )
+def test_the_error_names_the_other_models_config(reviews_flags, files_of_model):
+    of_bert = {name: files_of_model[name] for name in ("bert_config_file", "init_checkpoint")}
+    for changes, *parts in (
+        ({"init_checkpoint": of_bert["init_checkpoint"]}, "has the layers of a BERT", "give the bert_config.json that"),
+        (
+            {"bert_config_file": of_bert["bert_config_file"]},
+            "has ALBERT's shared layers",
+            "give the albert_config.json",
+        ),
+        ({"layer_wise_lr_decay": 0.9}, "--layer_wise_lr_decay=0.9: the layers of an ALBERT share their weights"),
+    ):
+        flags = {**reviews_flags, "do_train": True, **changes}
+        assert_refused(run_classifier.run, ClassifierConfig, flags, *parts)
 
 
 def test_features_of_all_layers(albert, tmp_path):

@@ -167,9 +167,6 @@ def test_another_architecture_is_refused(folder, vocabulary, name, value):
     with pytest.raises(UserError, match=r"intermediate_size is 24.* but .* with .*intermediate_size \d+") as raised:
         check_same_model(folder, several, vocabulary)
     assert f"{name} is {value!r}" in str(raised.value)
-
-
-def test_an_albert_is_another_architecture(folder, vocabulary):
     albert = {"num_hidden_groups": 1, "embedding_size": 8}
     config = BertConfig.from_dict({**BertConfig.from_dict(MODEL).to_dict(), **albert})
     with pytest.raises(

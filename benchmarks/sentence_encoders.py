@@ -70,7 +70,8 @@ def peer_run(options: argparse.Namespace, folder: str, seed: int) -> dict[str, f
     import numpy as np
 
     from official_bert.tasks.sentence_encoder import job
-    from official_bert.tasks.sentence_encoder.data import LAYOUTS, ExampleReader, Layout
+    from official_bert.tasks.sentence_encoder.data import ExampleReader
+    from official_bert.tasks.sentence_encoder.options import LAYOUTS, Layout
 
     layout = LAYOUTS["sts-b"] if options.task == "sts-b" else Layout(("question", "paragraph"))
     train, dev = (ExampleReader(layout).read(f"{options.data_dir}/{split}.tsv") for split in ("train", "dev"))

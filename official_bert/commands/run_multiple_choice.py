@@ -6,10 +6,10 @@ from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
 
 
 def check(config: MultipleChoiceConfig) -> None:
-    from official_bert.tasks.multiple_choice.data import find_files, layout_of_flags
+    from official_bert.tasks.multiple_choice.data import find_files
 
     check_finetuning(config)
-    layout = layout_of_flags(config)
+    layout = config.layout
     needed = {"train": config.do_train, "dev": config.is_evaluated, "test": config.do_predict}
     for split, is_needed in needed.items():
         if is_needed:

@@ -9,10 +9,9 @@ from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 
 def check(config: SentenceEncoderConfig) -> None:
     from official_bert.data.tables import find_table
-    from official_bert.tasks.sentence_encoder.data import layout_of_flags
 
     check_finetuning(config)
-    layout = layout_of_flags(config)
+    layout = config.layout
     needed = {"train": config.do_train, "dev": config.is_evaluated, "test": config.do_predict}
     for split, file in layout.files.items():
         if needed[split]:

@@ -1,6 +1,5 @@
-"""Examples and records of multiple choice: the layouts of data sets, a reader of their files, and the schema."""
+"""Examples and records of multiple choice: a reader of the files of data sets, and the schema."""
 
-import dataclasses
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,10 +13,10 @@ from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.data.tables import find_table, read_objects
 from official_bert.support import files
 from official_bert.support.errors import UserError, format_names
+from official_bert.tasks.multiple_choice.options import Layout
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import join_pair
 
-CUSTOM = "custom"
 _ID_COLUMNS = ("id", "example_id", "idx")  # of which an example has at most one
 LABEL = "label_ids"
 
@@ -38,82 +37,6 @@ class Example(NamedTuple):
     def second_texts(self) -> list[str]:
         """The second text of each sequence: the question and a choice."""
         return [f"{self.question} {choice}" if self.question else choice for choice in self.choices]
-
-
-@dataclasses.dataclass(frozen=True)
-class Layout:
-    """The columns and files of a data set."""
-
-    context: str  # column of the context; in JSON, `a.b` is the key b of the object a
-    # columns of the choices. A value is a text, or a list of texts or of objects with `text` and `label`, or an
-    # object of lists `text` and `label`
-    choices: tuple[str, ...]
-    # column of the right choice: its name, its number from 0, or its letter from A; None if there is none
-    label: str | None = None
-    question: str | None = None  # column of the text before each choice; None if there is none
-    # file name of each split in the data folder; or a folder, whose `.txt` files hold an object each
-    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    has_header: bool = True  # whether the first row of TSV and CSV names the columns
-    phrases: Mapping[str, str] | None = None  # texts that replace the values of the question column
-    # whether a row has lists of questions, their choices and labels, as in RACE's own files
-    shares_context: bool = False
-
-
-def _files(pattern: str, *names: str) -> dict[str, str]:
-    return {split: pattern.format(name) for split, name in zip(("train", "dev", "test"), names, strict=True)}
-
-
-_QUESTION_OBJECTS = Layout("question.stem", ("question.choices",), "answerKey")
-LAYOUTS = {
-    "swag": Layout(
-        "sent1",
-        tuple(f"ending{number}" for number in range(4)),
-        "label",
-        question="sent2",
-        files=_files("{}.csv", "train", "val", "test"),
-    ),
-    "race": Layout(
-        "article",
-        ("options",),
-        "answer",
-        question="question",
-        files=_files("{}", "train", "dev", "test"),
-        shares_context=True,
-    ),
-    "arc-easy": dataclasses.replace(_QUESTION_OBJECTS, files=_files("ARC-Easy-{}.jsonl", "Train", "Dev", "Test")),
-    "arc-challenge": dataclasses.replace(
-        _QUESTION_OBJECTS, files=_files("ARC-Challenge-{}.jsonl", "Train", "Dev", "Test")
-    ),
-    "commonsenseqa": dataclasses.replace(
-        _QUESTION_OBJECTS, files=_files("{}.jsonl", "train_rand_split", "dev_rand_split", "test_rand_split_no_answers")
-    ),
-    "copa": Layout(
-        "premise",
-        ("choice1", "choice2"),
-        "label",
-        question="question",
-        files=_files("{}.jsonl", "train", "val", "test"),
-        phrases={"cause": "What was the cause of this?", "effect": "What happened as a result?"},
-    ),
-}
-"""The published data sets."""
-
-
-def layout_of_flags(config: Any) -> Layout:
-    """Return the layout given by the flags of `run_multiple_choice`; `config` is a `MultipleChoiceConfig`."""
-    given = {"train": config.train_file, "dev": config.eval_file, "test": config.predict_file}
-    given = {split: file for split, file in given.items() if file}
-    if config.task_name != CUSTOM:
-        layout = LAYOUTS[config.task_name]
-        return dataclasses.replace(layout, files={**layout.files, **given})
-    return Layout(
-        config.context_column,
-        config.choice_names,
-        config.label_column,
-        question=config.question_column,
-        files=given,
-        has_header=config.has_header,
-    )
 
 
 def find_files(data_dir: str, name: str) -> list[tuple[str, str]]:

@@ -15,7 +15,6 @@ from official_bert.support.console import write_rows
 from official_bert.tasks.multiple_choice.data import (
     ChoiceJoiner,
     Example,
-    layout_of_flags,
     read_examples,
 )
 from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
@@ -122,7 +121,7 @@ class MultipleChoiceJob(FinetuningJob):
         tokenizer.specials.check_pairs()
         self.primary_metric = selecting_metric(config.primary_metric, "accuracy", ("accuracy",))
         self._joiner = ChoiceJoiner(tokenizer, config.max_seq_length)
-        layout = layout_of_flags(config)
+        layout = config.layout
         self._train, self._dev, self._test = (
             self._split(name, read_examples(config.data_dir, layout, split)) if is_needed else None
             for name, split, is_needed in (

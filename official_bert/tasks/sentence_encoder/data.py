@@ -1,4 +1,4 @@
-"""Examples and records of sentence encoders: their column layouts, a reader for table files, and the schema."""
+"""Examples and records of sentence encoders: a reader of tables, and the schema."""
 
 import dataclasses
 import json
@@ -14,10 +14,10 @@ from official_bert.data.record_files import ExampleJoiner
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.data.tables import find_table, parse_score, read_objects
 from official_bert.support.errors import UserError, format_names
+from official_bert.tasks.sentence_encoder.options import Layout
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import join_texts
 
-CUSTOM = "custom"
 TEXT_NUMBERS, SCORES, LABEL = "text_numbers", "scores", "label_ids"
 
 
@@ -32,31 +32,6 @@ class Example(NamedTuple):
     numbers: tuple[int, ...]
     scores: tuple[float, ...] = ()  # the score of the pair, or one score for each candidate
     label: int = 0  # index of the class
-
-
-@dataclasses.dataclass(frozen=True)
-class Layout:
-    """The columns and files of a data set."""
-
-    texts: tuple[str, ...]  # text columns, by name or by number from 0
-    scores: tuple[str, ...] = ()  # score columns
-    label: str | None = None  # class column; None if there is none
-    max_score: float = 1.0  # divisor of the scores
-    keeps: str | None = None  # only rows of this class are read, as examples without a class; None to read all rows
-    files: Mapping[str, str] = dataclasses.field(default_factory=dict)  # file name of each split in the data folder
-    has_header: bool = True  # whether the first row of TSV and CSV names the columns
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return (*self.texts, *self.scores, *filter(None, [self.label]))
-
-
-_GLUE_FILES = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
-LAYOUTS = {
-    "sts-b": Layout(("sentence1", "sentence2"), ("score",), max_score=5.0, files=_GLUE_FILES),
-    "qnli": Layout(("question", "sentence"), label="label", keeps="entailment", files=_GLUE_FILES),
-}
-"""The published data sets."""
 
 
 def read_rows(path: str, layout: Layout) -> Iterator[tuple[str, dict[str, str]]]:
@@ -143,22 +118,6 @@ def paired_by_class(examples: Sequence[Example], seed: int) -> list[Example]:
         number = (label + 1,) * 2
         pairs += [Example((a.texts[0], b.texts[0]), number) for a, b in zip(order, order[1:] + order[:1], strict=True)]
     return rng.sample(pairs, len(pairs))
-
-
-def layout_of_flags(config: Any) -> Layout:
-    """Return the layout given by the flags of `run_sentence_encoder`; `config` is a `SentenceEncoderConfig`."""
-    name = config.task_name.lower()
-    if name != CUSTOM:
-        return LAYOUTS[name]
-    files = {"train": config.train_file, "dev": config.eval_file, "test": config.predict_file}
-    return Layout(
-        config.text_names,
-        config.score_names,
-        config.label_column,
-        config.max_score,
-        files={split: file for split, file in files.items() if file},
-        has_header=config.has_header,
-    )
 
 
 def example_schema(

@@ -24,7 +24,6 @@ from official_bert.tasks.sentence_encoder.data import (
     ExampleReader,
     TextsJoiner,
     example_schema,
-    layout_of_flags,
     paired_by_class,
 )
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
@@ -168,7 +167,7 @@ class SentenceEncoderJob(FinetuningJob):
     def __init__(self, config: SentenceEncoderConfig, bert_config: BertConfig, tokenizer: Tokenizer):
         """Read all examples before any computation."""
         super().__init__(config, bert_config, tokenizer)
-        self._layout = layout_of_flags(config)
+        self._layout = config.layout
         self._train, self._dev, self._test = self._read_splits()
         self._beir = self._read_beir() if config.is_evaluated and config.retrieval_dir else None
         for prefix in (config.query_prefix, config.passage_prefix, config.prefix or ""):

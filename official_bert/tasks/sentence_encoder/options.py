@@ -1,6 +1,7 @@
-"""Flags of `run_sentence_encoder`."""
+"""Flags of `run_sentence_encoder`, and a row of `LAYOUTS` for each published data set."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from official_bert.options.groups import POOLINGS, EvaluationOptions, VectorOptions, pooling_help
@@ -18,11 +19,33 @@ LOSSES: dict[str, tuple[str, ...]] = {
     "distillation": (),  # see `soft_target_options`
 }
 """The losses, each with the flags that it reads, of `_LOSS_OPTIONS`."""
-PUBLISHED = {"sts-b": ("cosent", "cosine"), "qnli": ("contrastive",)}
-"""The losses of each published data set, the default first."""
-TASK_NAMES = (*PUBLISHED, "custom")
-
 _NEED_SCORES = ("cosine", "cosent", "distillation")
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """The columns and files of a data set."""
+
+    texts: tuple[str, ...]  # text columns, by name or by number from 0
+    scores: tuple[str, ...] = ()  # score columns
+    label: str | None = None  # class column; None if there is none
+    max_score: float = 1.0  # divisor of the scores
+    losses: tuple[str, ...] = ()  # the losses that a published data set allows, the default first
+    keeps: str | None = None  # only rows of this class are read, as examples without a class; None to read all rows
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)  # file name of each split in the data folder
+    has_header: bool = True  # whether the first row of TSV and CSV names the columns
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.texts, *self.scores, *filter(None, [self.label]))
+
+
+_FILES = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
+LAYOUTS = {
+    "sts-b": Layout(("sentence1", "sentence2"), ("score",), losses=("cosent", "cosine"), max_score=5.0, files=_FILES),
+    "qnli": Layout(("question", "sentence"), losses=("contrastive",), label="label", keeps="entailment", files=_FILES),
+}
+TASK_NAMES = (*LAYOUTS, "custom")
 
 
 @options(group="input", affects="data")
@@ -144,8 +167,8 @@ class SentenceEncoderConfig(VectorOptions, EvaluationOptions, FinetuningOptions)
         self.refuse(*unread, because=f"has no effect on --loss={self.loss_name}; leave it out")
         if self.vector_sizes and self.loss_name == "softmax":
             raise UserError("--matryoshka_sizes cannot be used with --loss=softmax; leave it out")
-        allowed = PUBLISHED.get(self.task_name.lower())
-        if allowed:
+        if self.task_name != "custom":
+            allowed = self.layout.losses
             if self.loss_name not in allowed:
                 raise UserError(f"--task_name={self.task_name} has no --loss={self.loss}, only {' and '.join(allowed)}")
             return
@@ -185,12 +208,26 @@ class SentenceEncoderConfig(VectorOptions, EvaluationOptions, FinetuningOptions)
             raise UserError(f"--loss={self.loss_name} does not use classes of pairs; leave out --label_column")
 
     @property
+    def layout(self) -> Layout:
+        if self.task_name != "custom":
+            return LAYOUTS[self.task_name]
+        files = {"train": self.train_file, "dev": self.eval_file, "test": self.predict_file}
+        return Layout(
+            self.text_names,
+            self.score_names,
+            self.label_column,
+            self.max_score,
+            files={split: file for split, file in files.items() if file},
+            has_header=self.has_header,
+        )
+
+    @property
     def loss_name(self) -> str:
         """The loss: --loss, or the default for the columns."""
         if self.loss:
             return self.loss
-        if self.task_name.lower() in PUBLISHED:
-            return PUBLISHED[self.task_name.lower()][0]
+        if self.task_name != "custom":
+            return self.layout.losses[0]
         if self.score_names:
             return "cosent" if len(self.text_names) == 2 else "distillation"
         return "softmax" if self.label_column and len(self.text_names) > 1 else "contrastive"

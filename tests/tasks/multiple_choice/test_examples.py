@@ -6,7 +6,8 @@ import json
 import pytest
 
 from official_bert.support.errors import UserError
-from official_bert.tasks.multiple_choice.data import LAYOUTS, Layout, read_examples
+from official_bert.tasks.multiple_choice.data import read_examples
+from official_bert.tasks.multiple_choice.options import LAYOUTS, Layout
 
 _ARC = {
     "id": "q1",

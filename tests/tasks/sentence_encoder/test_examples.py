@@ -5,7 +5,8 @@ import json
 import pytest
 
 from official_bert.support.errors import UserError
-from official_bert.tasks.sentence_encoder.data import LAYOUTS, ExampleReader, Layout, paired_by_class
+from official_bert.tasks.sentence_encoder.data import ExampleReader, paired_by_class
+from official_bert.tasks.sentence_encoder.options import LAYOUTS, Layout
 
 TRIPLETS = Layout(("a", "b", "c"))
 

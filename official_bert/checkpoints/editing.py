@@ -1,18 +1,31 @@
-"""Edits of a model's weights: averaging checkpoints, and changing layers, vocabulary or number of positions."""
+"""New weights from those of other models: averages, other layers, vocabularies or positions, and LoRA adapters.
 
+Adapters are read and written in PEFT's layout: `adapter_config.json` and `adapter_model.safetensors`.
+"""
+
+import math
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import numpy as np
 
-from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
-from official_bert.config.bert_config import BertConfig
-from official_bert.support.errors import UserError
+from official_bert.checkpoints import safetensors
+from official_bert.checkpoints.bundle import CheckpointReader, as_float32, is_training_state
+from official_bert.config.bert_config import LORA, LORA_SCALE, BertConfig
+from official_bert.families.family import Rule
+from official_bert.support import text_files
+from official_bert.support.errors import UserError, format_names
 
 _POSITIONS = "bert/embeddings/position_embeddings"
 # Arrays with one row per token.
 _BY_TOKEN = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
 _LAYER = re.compile(r"(.*/layer_)(\d+)(/.*)")
+ADAPTER_CONFIG_FILE, ADAPTER_FILE = "adapter_config.json", "adapter_model.safetensors"
+_PREFIX = "base_model.model."
+_A, _B = ".lora_A.weight", ".lora_B.weight"
+_TASK_TYPES = {"classifier": "SEQ_CLS", "tagger": "TOKEN_CLS", "span head": "QUESTION_ANS"}
 
 
 def read_model(reader: CheckpointReader) -> dict[str, np.ndarray]:
@@ -92,3 +105,179 @@ def with_positions(arrays: Mapping[str, np.ndarray], old: BertConfig, num_positi
         )
     repeated = np.arange(num_positions - first) % (len(table) - first) + first
     return {**arrays, _POSITIONS: table[[*range(first), *repeated]]}
+
+
+class _Needed(TypedDict):
+    r: int
+    lora_alpha: float
+
+
+class _Config(_Needed, total=False):
+    """The understood keys of the config; others must be unset."""
+
+    peft_type: Literal["LORA"]
+    bias: Literal["none"]
+    use_rslora: bool | None
+    task_type: str | None
+    # Other initializations, such as "pissa", change the base model, too.
+    init_lora_weights: bool | Literal["gaussian", "eva", "orthogonal"] | None
+    # Without effect on a trained adapter: its arrays show the layers.
+    auto_mapping: Any
+    base_model_name_or_path: Any
+    eva_config: Any
+    exclude_modules: Any
+    inference_mode: Any
+    layers_pattern: Any
+    layers_to_transform: Any
+    lora_dropout: Any
+    megatron_core: Any
+    modules_to_save: Any
+    peft_version: Any
+    qalora_group_size: Any
+    revision: Any
+    runtime_config: Any
+    target_modules: Any
+
+
+class Adapter(NamedTuple):
+    """The content of the two files."""
+
+    values: dict[str, Any]  # the keys of the config
+    arrays: dict[str, np.ndarray]  # float32 arrays by their names
+
+
+def read_adapter(folder: str) -> Adapter:
+    path = os.path.join(folder, ADAPTER_CONFIG_FILE)
+    values = text_files.read_json_as(path, "adapter config", _Config)
+    for key, value in values.items():
+        if key not in _Config.__annotations__ and value not in (None, False, {}, []):
+            raise UserError(f"{path}: {key} is {value!r:.80}; this setting of PEFT is not supported")
+    for key in ("r", "lora_alpha"):
+        if values[key] <= 0:
+            raise UserError(f"{path}: {key} is {values[key]}; it must be above 0")
+    arrays = {name: np.asarray(array) for name, array in safetensors.read_file(os.path.join(folder, ADAPTER_FILE))}
+    if not arrays:
+        raise UserError(f"{os.path.join(folder, ADAPTER_FILE)} has no arrays; save the adapter again")
+    return Adapter(values, arrays)
+
+
+def with_adapter(
+    arrays: Mapping[str, np.ndarray], adapter: Adapter, config: BertConfig, folder: str
+) -> dict[str, np.ndarray]:
+    """Merge an adapter into a model."""
+    theirs = config.family.hugging_face
+    head = _head_of(adapter, folder)
+    rules = {rule.target: rule for rule in _rules(config, [head] if head else theirs.heads)}
+    made, replaced, sizes = dict(arrays), set(), safetensors.sizes_of(config)
+    for stored, array in adapter.arrays.items():
+        factor = next((factor for factor in (_A, _B) if stored.endswith(factor)), "")
+        if factor == _B and stored.removesuffix(_B) + _A in adapter.arrays:
+            continue  # added with A
+        name = theirs.with_prefix(stored.removeprefix(_PREFIX).removesuffix(factor)) + (".weight" if factor else "")
+        rule = rules.get(name)
+        if rule is None or (factor and rule.source not in made):
+            raise UserError(f"{folder}: {stored} does not belong to {config.family.title} of this architecture")
+        if factor:
+            array = _update(adapter, stored.removesuffix(factor), folder)
+        array = array.T if rule.is_transposed else array
+        if not safetensors.fits(array.shape, rule.shape, sizes):
+            raise UserError(
+                f"{folder}: {stored} is for {rule.source} of shape {list(array.shape)}, which does not fit this "
+                "architecture; give the adapter's own base model"
+            )
+        if rule.source in replaced:
+            raise UserError(f"{folder} has {rule.source} twice, also as {stored}; save the adapter again")
+        made[rule.source] = as_float32(made[rule.source] + array if factor else array, rule.source, folder)
+        replaced.add(rule.source)
+    for part in theirs.heads:
+        own = {rule.source for rule in theirs.parts[part]}
+        if (head in (None, part)) and replaced & own and own - made.keys():
+            raise UserError(f"{folder} lacks {format_names(sorted(own - made.keys()))} of the {part}; save it again")
+    return made
+
+
+def _update(adapter: Adapter, layer: str, folder: str) -> np.ndarray:
+    """Return the update of a dense layer's weight, alpha / rank * B @ A, float32 [out, in]."""
+    values, factors = adapter.values, [adapter.arrays.get(layer + factor) for factor in (_A, _B)]
+    if any(factor is None for factor in factors):
+        raise UserError(f"{folder} has only one of {layer}{_A} and {_B.removeprefix('.')}; save the adapter again")
+    (first, second), rank = factors, values["r"]
+    if first.shape[:1] != (rank,) or second.shape[-1:] != (rank,):
+        shapes = f"{list(first.shape)} and {list(second.shape)}"
+        raise UserError(
+            f"{folder}: the factors of {layer} have the shapes {shapes}, but {ADAPTER_CONFIG_FILE} has r={rank}"
+        )
+    with np.errstate(over="ignore", invalid="ignore"):  # refused when it is added
+        return values["lora_alpha"] / (math.sqrt(rank) if values.get("use_rslora") else rank) * (second @ first)
+
+
+def _head_of(adapter: Adapter, folder: str) -> str | None:
+    """Return the head that an adapter replaces, as far as its name can be read in several ways."""
+    task_type = adapter.values.get("task_type")
+    if task_type is not None:
+        return next((head for head, task in _TASK_TYPES.items() if task == task_type), None)
+    weights = adapter.arrays.get(f"{_PREFIX}classifier.weight")
+    if weights is None:
+        return None
+    if len(weights) != 1:
+        raise UserError(
+            f"{os.path.join(folder, ADAPTER_CONFIG_FILE)}: the adapter has a classifier, but no task_type; set it to "
+            "SEQ_CLS or TOKEN_CLS"
+        )
+    return "multiple-choice head"
+
+
+def adapter_of(reader: CheckpointReader, config: BertConfig, base_model: str | None = None) -> Adapter:
+    """Return the adapter of a checkpoint of a run with `lora_rank`, with the head and the pooler that it trained."""
+    if LORA_SCALE not in reader.shapes:
+        raise UserError(
+            f"{reader.name} has no low-rank updates (LoRA); give the output folder of a run that trained them, or to_hf"
+            " to convert the whole model"
+        )
+    theirs = config.family.hugging_face
+    heads = [head for head in theirs.heads if any(rule.source in reader.shapes for rule in theirs.parts[head])]
+    rules = _rules(config, heads)
+    known = {LORA_SCALE, *(rule.source for rule in rules)}
+    for name in reader.shapes:
+        if not (name in known or name.startswith("bert/") or is_training_state(name, reader.shapes)):
+            raise UserError(f"{reader.name} has {name}, which no class of transformers has; it has no adapter of PEFT")
+    trained_parts = {*heads, *(["pooler"] if safetensors.NEED_POOLER.intersection(heads) else [])}
+    trained = {
+        rule.source
+        for part in trained_parts
+        for rule in safetensors.rules_of_layers(theirs.parts_with(heads)[part], config)
+    }
+    prefix = theirs.prefix if not heads else ""  # a bare encoder has none
+    arrays, targets, rank = {}, set(), 0
+    for rule in rules:
+        target = rule.target.removeprefix(prefix)
+        names = [rule.source.removesuffix("/kernel") + LORA + factor for factor in "ab"]
+        if rule.source.endswith("/kernel") and names[0] in reader.shapes:
+            first, second = (reader.read(name).T for name in names)  # [rank, in], [out, rank]
+            layer, rank = target.removesuffix(".weight"), len(first)
+            arrays |= {f"{_PREFIX}{layer}{_A}": first, f"{_PREFIX}{layer}{_B}": second}
+            targets.add(layer)
+        elif rule.source in trained and rule.source in reader.shapes:
+            array = reader.read(rule.source)
+            arrays[_PREFIX + target] = array.T if rule.is_transposed else array
+    others = [name.removeprefix(_PREFIX) for name in arrays if not name.endswith((_A, _B))]
+    modules = {name.removeprefix(theirs.prefix).partition(".")[0] for name in others}
+    values = {
+        "peft_type": "LORA",
+        "base_model_name_or_path": base_model,
+        "task_type": next((_TASK_TYPES[head] for head in heads if head in _TASK_TYPES), None),
+        "r": rank,
+        "lora_alpha": float(reader.read(LORA_SCALE)) * rank,
+        "target_modules": sorted({re.split(r"\.\d+\.", layer)[-1] for layer in targets}),
+        "modules_to_save": sorted(modules) or None,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "inference_mode": True,
+    }
+    return Adapter(values, arrays)
+
+
+def _rules(config: BertConfig, heads: Sequence[str]) -> list[Rule]:
+    """Return the rules of the encoder and of some heads."""
+    parts = config.family.hugging_face.parts_with(heads).values()
+    return [rule for part in parts for rule in safetensors.rules_of_layers(part, config)]

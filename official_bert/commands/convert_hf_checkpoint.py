@@ -282,28 +282,27 @@ def _read_base_model(config: HfConversionConfig) -> EditedModel:
 
 
 def _write_adapter(config: HfConversionConfig) -> None:
-    from official_bert.checkpoints import peft
     from official_bert.checkpoints.bundle import CheckpointReader
+    from official_bert.checkpoints.editing import ADAPTER_CONFIG_FILE, ADAPTER_FILE, adapter_of
     from official_bert.training.run_folder import read_run_config
 
     model = _read_base_model(config)
     (source,) = model.sources
     trained = read_run_config(source.folders[-1])
     base_model = trained and trained.flags.get("init_checkpoint")
-    adapter = peft.adapter_of(CheckpointReader(source, "init_checkpoint"), model.bert_config, base_model)
-    _write_folder(config.output_dir, {peft.CONFIG_FILE: _json(adapter.values)}, {peft.WEIGHTS_FILE: adapter.arrays})
+    adapter = adapter_of(CheckpointReader(source, "init_checkpoint"), model.bert_config, base_model)
+    _write_folder(config.output_dir, {ADAPTER_CONFIG_FILE: _json(adapter.values)}, {ADAPTER_FILE: adapter.arrays})
     size = sum(array.nbytes for array in adapter.arrays.values())
     logging.info("wrote %s: %d arrays, %.1f MB", config.output_dir, len(adapter.arrays), size / 1e6)
 
 
 def _merge_adapter(config: HfConversionConfig) -> None:
-    from official_bert.checkpoints import peft
-    from official_bert.checkpoints.editing import read_model
+    from official_bert.checkpoints.editing import read_adapter, read_model, with_adapter
     from official_bert.checkpoints.loading import open_checkpoint
 
-    model, adapter = _read_base_model(config), peft.read_adapter(config.adapter_dir)
+    model, adapter = _read_base_model(config), read_adapter(config.adapter_dir)
     arrays = read_model(open_checkpoint(model.sources[0], "init_checkpoint"))
-    merged = peft.with_adapter(arrays, adapter, model.bert_config, config.adapter_dir)
+    merged = with_adapter(arrays, adapter, model.bert_config, config.adapter_dir)
     prefix = write_model(config.output_dir, merged, model.bert_config, model.vocabulary)
     logging.info("wrote %s with the adapter of %s", prefix, config.adapter_dir)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from official_bert.checkpoints import peft
+from official_bert.checkpoints import editing
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
 from official_bert.checkpoints.editing import read_model
 from official_bert.checkpoints.loading import load, open_checkpoint
@@ -52,7 +52,7 @@ def test_updates_leave_the_model_and_its_names_as_they_are(config, files_of_mode
 
 def test_an_adapter_of_peft_gives_its_outputs(config, files_of_model, inputs):
     arrays = read_model(CheckpointReader(files_of_model["init_checkpoint"]))
-    merged = peft.with_adapter(arrays, peft.read_adapter(str(ADAPTER)), config, str(ADAPTER))
+    merged = editing.with_adapter(arrays, editing.read_adapter(str(ADAPTER)), config, str(ADAPTER))
     model = classifier(config)
     for variable in model.weights:
         variable.assign(merged[variable.path])
@@ -76,8 +76,8 @@ def test_a_checkpoint_is_read_merged_and_gives_an_adapter_that_merges_alike(conf
     np.testing.assert_allclose(merged(inputs), model(inputs), atol=TOLERANCE)
     assert ops.max(ops.abs(merged(inputs) - classifier(config)(inputs))) > 0.1
 
-    adapter = peft.adapter_of(CheckpointReader(str(tmp_path / "run")), config)
-    theirs = peft.read_adapter(str(ADAPTER))
+    adapter = editing.adapter_of(CheckpointReader(str(tmp_path / "run")), config)
+    theirs = editing.read_adapter(str(ADAPTER))
     theirs_of_attention = {name: array for name, array in theirs.arrays.items() if ".intermediate." not in name}
     pooler = {f"base_model.model.bert.pooler.dense.{name}" for name in ("weight", "bias")}
     assert {name: array.shape for name, array in adapter.arrays.items() if name not in pooler} == {
@@ -88,11 +88,11 @@ def test_a_checkpoint_is_read_merged_and_gives_an_adapter_that_merges_alike(conf
         assert adapter.values[key] == theirs.values[key], key
     assert adapter.values["target_modules"] == ["attention.self.query", "attention.self.value"]
     base = read_model(CheckpointReader(files_of_model["init_checkpoint"]))
-    again = peft.with_adapter(base, adapter, config, "adapter")
+    again = editing.with_adapter(base, adapter, config, "adapter")
     for variable in merged.weights:
         np.testing.assert_allclose(again[variable.path], variable, atol=1e-6, err_msg=variable.path)
     with pytest.raises(UserError, match="has no low-rank updates"):
-        peft.adapter_of(CheckpointReader(files_of_model["init_checkpoint"]), config)
+        editing.adapter_of(CheckpointReader(files_of_model["init_checkpoint"]), config)
 
 
 def test_settings_that_only_training_uses_are_accepted(tmp_path):
@@ -107,7 +107,7 @@ def test_settings_that_only_training_uses_are_accepted(tmp_path):
     }  # fmt: skip
     (tmp_path / "adapter_model.safetensors").write_bytes((ADAPTER / "adapter_model.safetensors").read_bytes())
     (tmp_path / "adapter_config.json").write_text(json.dumps({**values, **of_training}))
-    assert peft.read_adapter(str(tmp_path)).arrays.keys() == peft.read_adapter(str(ADAPTER)).arrays.keys()
+    assert editing.read_adapter(str(tmp_path)).arrays.keys() == editing.read_adapter(str(ADAPTER)).arrays.keys()
 
 
 def test_adapters_that_do_not_fit_are_refused(config, files_of_model, tmp_path):
@@ -134,9 +134,9 @@ def test_adapters_that_do_not_fit_are_refused(config, files_of_model, tmp_path):
     ):
         (tmp_path / "adapter_config.json").write_text(json.dumps({**values, **changes}))
         with pytest.raises(UserError, match=message):
-            peft.read_adapter(str(tmp_path))
+            editing.read_adapter(str(tmp_path))
     arrays = read_model(CheckpointReader(files_of_model["init_checkpoint"]))
-    adapter = peft.read_adapter(str(ADAPTER))
+    adapter = editing.read_adapter(str(ADAPTER))
     name = next(name for name in adapter.arrays if "layer.0." in name and name.endswith(".lora_A.weight"))
     layer_b, factor = (
         name.removeprefix("base_model.model.").replace("_A", "_B"),
@@ -157,4 +157,6 @@ def test_adapters_that_do_not_fit_are_refused(config, files_of_model, tmp_path):
     ):
         changed_arrays = {key: array for key, array in {**adapter.arrays, **broken}.items() if array is not None}
         with pytest.raises(UserError, match=message):
-            peft.with_adapter(arrays, peft.Adapter({**adapter.values, **changed}, changed_arrays), config, "adapter")
+            editing.with_adapter(
+                arrays, editing.Adapter({**adapter.values, **changed}, changed_arrays), config, "adapter"
+            )

@@ -46,10 +46,6 @@ def korean_normalized(text: str) -> str:
     return " ".join(text.translate(_NO_PUNCTUATION).split())
 
 
-def _characters(text: str) -> str:
-    return text.replace(" ", "")
-
-
 @dataclasses.dataclass(frozen=True)
 class Normalization:
     """The rules of a data set for comparing texts."""
@@ -60,7 +56,7 @@ class Normalization:
 
 NORMALIZATIONS = {
     "squad": Normalization(normalize=english_normalized, units=str.split),
-    "korquad": Normalization(normalize=korean_normalized, units=_characters),
+    "korquad": Normalization(normalize=korean_normalized, units=lambda text: text.replace(" ", "")),
 }
 
 

@@ -1,7 +1,8 @@
 """Scores of classification and regression over a whole evaluation set.
 
-N: examples, C: classes. If a formula divides by zero (no examples, constant values, a class that neither occurs nor is
-predicted), the score is 0.0, so a useless model scores low instead of NaN.
+N: examples, C: classes. Classes are int [N], each in [0, C); values of regression are finite float [N]. If a formula
+divides by zero (no examples, constant values, a class that neither occurs nor is predicted), the score is 0.0, so a
+useless model scores low instead of NaN.
 """
 
 import math
@@ -13,23 +14,13 @@ import numpy.typing as npt
 
 
 def accuracy(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Return the fraction of examples whose class is correct.
-
-    Args:
-      labels: int [N], true classes.
-      predictions: int [N], predicted classes.
-    """
+    """Return the fraction of examples whose class is correct."""
     labels, predictions = _pair(labels, predictions)
     return float(np.count_nonzero(labels == predictions) / max(len(labels), 1))
 
 
 def f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Return the harmonic mean of precision and recall of class 1.
-
-    Args:
-      labels: int [N], true classes; 1 is the positive one.
-      predictions: int [N], predicted classes.
-    """
+    """Return the harmonic mean of precision and recall of class 1, the positive one."""
     labels, predictions = _pair(labels, predictions)
     return _f1(labels == 1, predictions == 1)
 
@@ -40,15 +31,7 @@ def accuracy_f1_mean(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float
 
 
 def confusion_matrix(labels: npt.ArrayLike, predictions: npt.ArrayLike, num_classes: int) -> np.ndarray:
-    """Count how often each class was predicted as each class.
-
-    Args:
-      labels: int [N], true classes, each in [0, C).
-      predictions: int [N], predicted classes, each in [0, C).
-
-    Returns:
-      int64 [C, C]; row: true class, column: predicted class.
-    """
+    """Count how often each class (row) was predicted as each class (column): int64 [C, C]."""
     labels, predictions = _pair(labels, predictions)
     cells = labels.astype(np.int64) * num_classes + predictions  # [N]
     return np.bincount(cells, minlength=num_classes**2).reshape(num_classes, num_classes)  # [C, C]
@@ -56,10 +39,6 @@ def confusion_matrix(labels: npt.ArrayLike, predictions: npt.ArrayLike, num_clas
 
 def matthews_correlation(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
     """Return the correlation of true and predicted classes; chance gives 0 for any class balance.
-
-    Args:
-      labels: int [N], true classes.
-      predictions: int [N], predicted classes.
 
     Source: Matthews 1975 for two classes; for more, Gorodkin 2004 (the R_K of GLUE's diagnostic set).
     """
@@ -73,24 +52,14 @@ def matthews_correlation(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> f
 
 
 def pearson(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Return the Pearson (linear) correlation.
-
-    Args:
-      labels: float [N], true values, finite.
-      predictions: float [N], predicted values, finite.
-    """
+    """Return the Pearson (linear) correlation."""
     labels, predictions = _pair(labels, predictions)
     labels, predictions = _direction(labels), _direction(predictions)
     return float(np.clip(labels @ predictions, -1, 1))
 
 
 def spearman(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Return the Spearman (rank) correlation; equal values share the mean of their ranks.
-
-    Args:
-      labels: float [N], true values, finite.
-      predictions: float [N], predicted values, finite.
-    """
+    """Return the Spearman (rank) correlation; equal values share the mean of their ranks."""
     labels, predictions = _pair(labels, predictions)
     return pearson(_ranks(labels), _ranks(predictions))
 
@@ -124,11 +93,7 @@ class ClassCounts(NamedTuple):
 
 
 def class_counts(labels: npt.ArrayLike, predictions: npt.ArrayLike, num_classes: int) -> ClassCounts:
-    """Count the true, predicted and correct examples of each class.
-
-    Args:
-      labels: int [N], true classes, each in [0, C); or bool [N, C], the true classes of each example.
-    """
+    """Count the true, predicted and correct examples of each class; classes are int [N] or bool [N, C]."""
     labels, predictions = _pair(labels, predictions)
     if labels.ndim == 2:
         labels, predictions = labels.astype(bool), predictions.astype(bool)
@@ -142,12 +107,7 @@ def class_counts(labels: npt.ArrayLike, predictions: npt.ArrayLike, num_classes:
 def macro_f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
     """Return the mean F1 of the classes, as scikit-learn's `f1_score(average="macro")`.
 
-    Args:
-      labels: int [N], true classes; or bool [N, C], the true classes of each example.
-
-    Returns:
-      A number from 0 to 1. A class that neither occurs nor is predicted is left out if labels are [N], and counts as
-      0.0 if they are [N, C].
+    A class that neither occurs nor is predicted is left out if classes are int [N], and counts as 0.0 if bool [N, C].
     """
     labels, predictions = _pair(labels, predictions)
     if not labels.size:
@@ -159,12 +119,7 @@ def macro_f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
 
 
 def micro_f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Return the F1 of all N * C decisions of multi-label classification.
-
-    Args:
-      labels: bool [N, C], true classes of each example.
-      predictions: bool [N, C], predicted classes.
-    """
+    """Return the F1 of all N * C decisions of multi-label classification; classes are bool [N, C]."""
     labels, predictions = _pair(labels, predictions)
     return _f1(labels.astype(bool), predictions.astype(bool))
 
@@ -202,20 +157,10 @@ def best_threshold(labels: npt.ArrayLike, probabilities: npt.ArrayLike, *, count
 
 
 # Metrics by the names that data sets declare and runs report.
-METRICS = {
-    metric.__name__: metric
-    for metric in (
-        accuracy,
-        f1,
-        accuracy_f1_mean,
-        matthews_correlation,
-        pearson,
-        spearman,
-        pearson_spearman_mean,
-        macro_f1,
-        micro_f1,
-    )
-}
+_ALL = (
+    accuracy, f1, accuracy_f1_mean, matthews_correlation, pearson, spearman, pearson_spearman_mean, macro_f1, micro_f1
+)  # fmt: skip
+METRICS = {metric.__name__: metric for metric in _ALL}
 
 
 def _pair(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:

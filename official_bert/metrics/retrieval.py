@@ -1,7 +1,8 @@
 """Retrieval metrics: recall, reciprocal rank and nDCG of ranked documents.
 
 The gain of a document is its relevance to a query: positive for relevant documents, 0 for documents without a
-judgment. A query without relevant documents scores 0.0, and is left out of means, as in trec_eval.
+judgment. `gains` are those of a query's ranked documents, best rank first; `judged` those of all its judged documents,
+in any order. A query without relevant documents scores 0.0, and is left out of means, as in trec_eval.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -21,11 +22,7 @@ RERANKING_METRICS = (f"mrr@{_DEPTH}", f"ndcg@{_DEPTH}")
 
 
 def normalized(vectors: np.ndarray) -> np.ndarray:
-    """Scale vectors to length 1.
-
-    Args:
-      vectors: float [..., D].
-    """
+    """Scale vectors, float [..., D], to length 1."""
     vectors = np.asarray(vectors, np.float64)
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors / np.where(lengths > 0, lengths, 1.0)
@@ -101,32 +98,19 @@ def principal_components(vectors: np.ndarray, num_components: int = 2) -> tuple[
 
 
 def recall(gains: npt.ArrayLike, judged: npt.ArrayLike, depth: int) -> float:
-    """Return the fraction of the relevant documents that are ranked within `depth`.
-
-    Args:
-      gains: float [R], gains of the ranked documents, best rank first.
-      judged: float [J], gains of all judged documents of the query, in any order.
-    """
+    """Return the fraction of the relevant documents that are ranked within `depth`."""
     found, relevant = (np.count_nonzero(np.asarray(each) > 0) for each in (gains[:depth], judged))
     return found / max(relevant, 1)
 
 
 def reciprocal_rank(gains: npt.ArrayLike, depth: int | None = None) -> float:
-    """Return 1 / rank of the first relevant document; 0.0 if none is ranked within `depth`.
-
-    Args:
-      gains: float [R], gains of the ranked documents, best rank first.
-    """
+    """Return 1 / rank of the first relevant document; 0.0 if none is ranked within `depth`."""
     ranks = np.flatnonzero(np.asarray(gains)[:depth] > 0) + 1
     return 1 / float(ranks[0]) if len(ranks) else 0.0
 
 
 def ndcg(gains: npt.ArrayLike, judged: npt.ArrayLike, depth: int | None = None) -> float:
     """Return the normalized discounted cumulative gain, which is 1.0 for the ideal ranking.
-
-    Args:
-      gains: float [R], gains of the ranked documents, best rank first.
-      judged: float [J], gains of all judged documents of the query, in any order.
 
     Source: Järvelin and Kekäläinen 2002, with linear gains, as in trec_eval and BEIR.
     """
@@ -196,8 +180,8 @@ def triplet_accuracy(positive: npt.ArrayLike, negative: npt.ArrayLike) -> float:
     """Return the fraction of triplets whose anchor is nearer to its positive than to its negative.
 
     Args:
-      positive: float [N], similarities of the anchors to their positives.
-      negative: float [N], similarities of the anchors to their negatives; ties count as not nearer.
+      positive: float [N], similarities of the anchors to their positives; ties count as not nearer.
+      negative: float [N], similarities of the anchors to their negatives.
     """
     positive, negative = np.asarray(positive), np.asarray(negative)
     if positive.shape != negative.shape:

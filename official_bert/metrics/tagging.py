@@ -20,7 +20,7 @@ previous word is outside or ends an entity, or if the types differ. So `O I-PER 
 
 import dataclasses
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 _BEGINNING = frozenset("BSUW[]")
@@ -237,25 +237,17 @@ def score_tags(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]
     num_tokens = num_correct_tokens = 0
     num_correct, num_predicted, num_gold = Counter(), Counter(), Counter()
     for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
+        if len(gold_tags) != len(predicted_tags):
+            raise ValueError(f"a sentence has {len(gold_tags)} gold tags and {len(predicted_tags)} predicted ones")
         num_tokens += len(gold_tags)
-        num_correct_tokens += sum(map(str.__eq__, *_same_length(gold_tags, predicted_tags)))
+        num_correct_tokens += sum(map(str.__eq__, gold_tags, predicted_tags))
         gold_entities, predicted_entities = set(find_entities(gold_tags)), set(find_entities(predicted_tags))
-        num_gold.update(_types(gold_entities))
-        num_predicted.update(_types(predicted_entities))
-        num_correct.update(_types(gold_entities & predicted_entities))
+        num_gold.update(entity.type for entity in gold_entities)
+        num_predicted.update(entity.type for entity in predicted_entities)
+        num_correct.update(entity.type for entity in gold_entities & predicted_entities)
     types = sorted(num_gold.keys() | num_predicted.keys())
     counts = {kind: TypeCounts(num_correct[kind], num_predicted[kind], num_gold[kind]) for kind in types}
     return TaggingScores(num_tokens, num_correct_tokens, counts)
-
-
-def _same_length(gold: Sequence[str], predicted: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    if len(gold) != len(predicted):
-        raise ValueError(f"a sentence has {len(gold)} gold tags and {len(predicted)} predicted ones")
-    return gold, predicted
-
-
-def _types(entities: Iterable[Entity]) -> Iterator[str]:
-    return (entity.type for entity in entities)
 
 
 def conlleval_report(scores: TaggingScores) -> str:

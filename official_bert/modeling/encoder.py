@@ -99,7 +99,7 @@ class BertEncoder(TokenModel):
         self.build_for_any_length()
         self.trainable = trainable  # after the sublayers exist, so that it reaches them
         if lora is not None:
-            add_lora(self, self.transformer.layers, lora)
+            add_lora(self, lora)
 
     def build(self, input_shape: Any = None) -> None:
         """Create the variables of the sublayers."""

@@ -6,19 +6,18 @@ between batches, which TensorFlow handles well on CPU and GPU; XLA and TPUs need
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
+from keras import ops
 
 from official_bert.config.bert_config import LORA
 
 if TYPE_CHECKING:
+    from official_bert.modeling.encoder import BertEncoder
     from official_bert.modeling.transformer import TransformerLayer
-import dataclasses
-from typing import Any
-
-from keras import ops
 
 # B: sequences, S: positions, T: tokens, A: tokens of the longest sequence, N: heads, H: head width, D = N * H.
 
@@ -33,7 +32,7 @@ class LoraSettings(NamedTuple):
     layers: Sequence[str] = ("query", "value")
 
 
-def add_lora(encoder: keras.Model, transformer_layers: "Iterable[TransformerLayer]", settings: LoraSettings) -> None:
+def add_lora(encoder: "BertEncoder", settings: LoraSettings) -> None:
     """Add updates to the kernels of an encoder, and freeze its other weights, except those of its pooler.
 
     A kernel W, float [in, out], becomes W + alpha / rank * A @ B, with A float [in, rank] and B float [rank, out]. B is
@@ -42,8 +41,8 @@ def add_lora(encoder: keras.Model, transformer_layers: "Iterable[TransformerLaye
 
     Source: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2022.
     """
-    dense_layers = {id(dense): dense for layer in transformer_layers for dense in _chosen(layer, settings.layers)}
-    for dense in dense_layers.values():
+    layers = encoder.transformer.layers
+    for dense in {id(dense): dense for layer in layers for dense in _chosen(layer, settings.layers)}.values():
         with contextlib.ExitStack() as scopes:
             for scope in dense.kernel.path.split("/")[:-2]:  # the layer itself adds its own
                 scopes.enter_context(keras.name_scope(scope))

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -32,13 +33,16 @@ class EncoderModel(TokenModel):
       encoder: the encoder.
     """
 
+    _options: Mapping[str, Any] = MappingProxyType({})  # other constructor arguments, which Keras stores
+
     def __init__(self, encoder: BertEncoder, *, dtype: Any = None, **kwargs: Any):
         super().__init__(dtype=dtype or encoder.dtype_policy, **kwargs)
         self.encoder = encoder
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor arguments in a JSON-serializable form."""
-        return {**super().get_config(), "encoder": keras.saving.serialize_keras_object(self.encoder)}
+        encoder = keras.saving.serialize_keras_object(self.encoder)
+        return {**super().get_config(), "encoder": encoder, **self._options}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
@@ -249,10 +253,6 @@ class ClassificationModel(EncoderModel):
         self.head = OutputProjection(width, num_outputs, initializer_range=HEAD_INITIALIZER_RANGE, name="classifier")
         self.build_for_any_length()
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor arguments in a JSON-serializable form."""
-        return {**super().get_config(), **self._options}
-
     def call(self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False) -> Any:
         """Score examples.
 
@@ -373,24 +373,13 @@ class SpanModel(EncoderModel):
             self.head = OutputProjection(width, 2, initializer_range=HEAD_INITIALIZER_RANGE, name="start_and_end")
         self.build_for_any_length()
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor arguments in a JSON-serializable form."""
-        return {**super().get_config(), **self._options}
-
     def call(self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False) -> Any:
         """Score positions.
 
-        Args:
-          input_ids: int32 [B, S]; or all three inputs, as a dict by name or as a list in this order.
-          input_mask: int32 [B, S], 1 for a real position and 0 for padding; default: all real.
-          segment_ids: int32 [B, S]; default: all 0.
-          training: whether to apply dropout.
+        The arguments and errors are those of `BertEncoder.call`.
 
         Returns:
           A dict: start_logits and end_logits, float32 [B, S].
-
-        Raises:
-          UserError: see `BertEncoder.call`.
         """
         inputs = complete_inputs(input_ids, input_mask, segment_ids)
         return self.from_encoded(self.encoder(inputs, training=training), inputs._asdict(), training=training)
@@ -444,10 +433,6 @@ class MultipleChoiceModel(EncoderModel):
         with keras.name_scope("multiple_choice"):
             self.head = OutputProjection(width, 1, initializer_range=HEAD_INITIALIZER_RANGE)
         self.build_for_any_length()
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor arguments in a JSON-serializable form."""
-        return {**super().get_config(), **self._options}
 
     def call(self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False) -> Any:
         """Score sequences.

@@ -16,44 +16,20 @@ _NUM_NEEDED = {SECOND_TO_LAST: 2, SUM_LAST_FOUR: 4, CONCAT_LAST_FOUR: 4, WEIGHTE
 
 
 def mean_over_positions(sequence, input_mask):
-    """Average the vectors of the real positions.
-
-    Args:
-      sequence: float [B, S, D].
-      input_mask: int32 [B, S], 1 for a real position.
-
-    Returns:
-      float32 [B, D]; zeros if no position is real.
-    """
+    """Average the vectors of the real positions: float [B, S, D] to float32 [B, D]; zeros if no position is real."""
     weights = ops.expand_dims(ops.cast(input_mask, "float32"), axis=-1)  # [B, S, 1]
     return ops.sum(ops.cast(sequence, "float32") * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1)
 
 
 def max_over_positions(sequence, input_mask):
-    """Return the maximum of each component over the real positions.
-
-    Args:
-      sequence: float [B, S, D].
-      input_mask: int32 [B, S], 1 for a real position.
-
-    Returns:
-      float32 [B, D]; zeros if no position is real.
-    """
+    """Return the maximum of each component over the real positions; see `mean_over_positions`."""
     is_real = ops.expand_dims(ops.cast(input_mask, "bool"), axis=-1)  # [B, S, 1]
     largest = ops.max(ops.where(is_real, ops.cast(sequence, "float32"), -np.inf), axis=1)  # [B, D]
     return ops.where(ops.any(is_real, axis=1), largest, 0.0)
 
 
 def weighted_mean_over_positions(sequence, weights):
-    """Compute the weighted mean of the vectors over all positions.
-
-    Args:
-      sequence: float [B, S, D].
-      weights: float32 [B, S], not negative; 0 at padding.
-
-    Returns:
-      float32 [B, D]; zeros where all weights are 0.
-    """
+    """Compute the mean of the vectors, float32 [B, D], with weights of at least 0; zeros where all weights are 0."""
     total = ops.sum(weights, axis=1, keepdims=True)  # [B, 1]
     shares = weights / ops.where(total > 0, total, 1.0)  # [B, S]
     return ops.sum(ops.cast(sequence, "float32") * ops.expand_dims(shares, axis=-1), axis=1)

@@ -59,6 +59,7 @@ class SentenceModel(EncoderModel):
             raise UserError(f"pooling={unknown!r} is unknown; choose one of {', '.join(POOLINGS)}")
         self.poolings = tuple(poolings)
         self._layers_after = [layer and tuple(layer) for layer in layers_after]
+        self._options = {"poolings": self.poolings, "layers_after": self._layers_after}
         config = encoder.config
         self.width = config.hidden_size * sum(
             layer_pooling.num_vectors(pooling, config.num_layers, parameter="pooling") for pooling in poolings
@@ -91,24 +92,13 @@ class SentenceModel(EncoderModel):
         of_encoder = set(map(id, self.encoder.weights))
         return [weight for weight in self.weights if id(weight) not in of_encoder]
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor arguments in a JSON-serializable form."""
-        return {**super().get_config(), "poolings": self.poolings, "layers_after": self._layers_after}
-
     def call(self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False) -> Any:
         """Compute the vectors of texts.
 
-        Args:
-          input_ids: int32 [B, S]; or all three inputs, as a dict by name or as a list in this order.
-          input_mask: int32 [B, S], 1 for a real position and 0 for padding; default: all real.
-          segment_ids: int32 [B, S]; default: all 0.
-          training: whether to apply dropout.
+        The arguments and errors are those of `BertEncoder.call`.
 
         Returns:
           float32 [B, D].
-
-        Raises:
-          UserError: see `BertEncoder.call`.
         """
         inputs = complete_inputs(input_ids, input_mask, segment_ids)
         return self.from_encoded(self.encoder(inputs, training=training), inputs._asdict(), training=training)
@@ -169,11 +159,7 @@ class SentenceGroupModel(EncoderModel):
         """
         super().__init__(sentence.encoder, name=name, **kwargs)
         self.sentence, self.classifier = sentence, None
-        self._options = {
-            "max_seq_length": max_seq_length,
-            "num_classes": num_classes,
-            "is_padded_to_longest": is_padded_to_longest,
-        }
+        self._fixed_length = None if is_padded_to_longest else max_seq_length
         if num_classes:
             range_ = sentence.encoder.config.initializer_range
             with keras.name_scope("sentence"):
@@ -190,22 +176,21 @@ class SentenceGroupModel(EncoderModel):
           A dict of `vectors`, float32 [B, K, D], and with a classifier `logits`, float32 [B, num_classes].
         """
         num_texts = inputs[TEXT_LENGTHS].shape[1]
-        if self._options["is_padded_to_longest"]:
-            texts = unjoined_texts(inputs)
+        texts = unjoined_texts(inputs, self._fixed_length)
+        if self._fixed_length is None and num_texts > 1:
             # First texts, such as questions, are often much shorter than the others.
-            parts = [(_shortened(texts, 0, 1), 1)]
-            if num_texts > 1:
-                parts.append((_shortened(texts, 1, num_texts), num_texts - 1))
+            parts = [_shortened(texts, 0, 1), _shortened(texts, 1, num_texts)]
+            vectors = ops.concatenate([self._vectors(part, training) for part in parts], axis=1)
         else:
-            parts = [(unjoined_texts(inputs, self._options["max_seq_length"]), num_texts)]
-        vectors = ops.concatenate([self._vectors(part, num_of_part, training) for part, num_of_part in parts], axis=1)
+            vectors = self._vectors(texts, training)
         if self.classifier is None or num_texts == 1:
             return {"vectors": vectors}
         return {"vectors": vectors, "logits": self.classify(vectors[:, 0], vectors[:, 1])}
 
-    def _vectors(self, texts: Mapping[str, Any], num_texts: int, training: bool):
+    def _vectors(self, texts: Mapping[str, Any], training: bool):
         """Compute the vectors of some texts of each example: int32 [B, K, S] by name to float32 [B, K, D]."""
-        rows = {name: ops.reshape(tensor, (-1, ops.shape(tensor)[-1])) for name, tensor in texts.items()}
+        _, num_texts, length = ops.shape(texts["input_ids"])
+        rows = {name: ops.reshape(tensor, (-1, length)) for name, tensor in texts.items()}
         return ops.reshape(self.sentence(rows, training=training), (-1, num_texts, self.sentence.width))
 
     def classify(self, u, v):

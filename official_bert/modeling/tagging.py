@@ -60,26 +60,13 @@ def path_scores(scores, tags, is_word, transitions: Transitions):
 
 
 def log_partition(scores, is_word, transitions: Transitions):
-    """Return the logarithm of the sum over all sequences of the exponentials of their scores.
-
-    Args:
-      scores: float32 [B, S, C].
-      is_word: bool [B, S].
-
-    Returns:
-      float32 [B]; 0 without words.
-    """
+    """Return the logarithm of the sum over all sequences of the exponentials of their scores: float32 [B]."""
     last = _forward(scores, is_word, transitions, ops.logsumexp)[:, -1]  # [B, C]
     return ops.where(is_word[:, 0], ops.logsumexp(last + transitions.end, axis=-1), 0.0)
 
 
 def marginals(scores, is_word, transitions: Transitions):
-    """Return the probability of each tag at each word, over all sequences: float32 [B, S, C].
-
-    Args:
-      scores: float32 [B, S, C].
-      is_word: bool [B, S].
-    """
+    """Return the probability of each tag at each word, over all sequences: float32 [B, S, C]."""
     before = _forward(scores, is_word, transitions, ops.logsumexp)
     last = ops.zeros_like(scores[:, 0]) + transitions.end  # [B, C]
 
@@ -95,12 +82,7 @@ def marginals(scores, is_word, transitions: Transitions):
 
 
 def viterbi(scores, is_word, transitions: Transitions):
-    """Return the sequences with the highest scores: int32 [B, S]; after the last word, its tag again.
-
-    Args:
-      scores: float32 [B, S, C].
-      is_word: bool [B, S].
-    """
+    """Return the sequences with the highest scores: int32 [B, S]; after the last word, its tag again."""
     best = _forward(scores, is_word, transitions, ops.max)  # [B, S, C], of the best sequence up to each tag
     last = ops.cast(ops.argmax(best[:, -1] + transitions.end, axis=-1), "int32")  # [B]
     into = ops.transpose(transitions.between)  # [C, C], from a tag (column) into another (row)
@@ -209,10 +191,6 @@ class TaggingModel(EncoderModel):
                     )
                 )
         self.build_for_any_length()
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor arguments in a JSON-serializable form."""
-        return {**super().get_config(), **self._options}
 
     @property
     def transitions(self) -> Transitions | None:

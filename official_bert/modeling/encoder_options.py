@@ -16,7 +16,6 @@ from keras import ops
 from official_bert.config.bert_config import LORA
 
 if TYPE_CHECKING:
-    from official_bert.modeling.encoder import BertEncoder
     from official_bert.modeling.transformer import TransformerLayer
 
 # B: sequences, S: positions, T: tokens, A: tokens of the longest sequence, N: heads, H: head width, D = N * H.
@@ -32,7 +31,7 @@ class LoraSettings(NamedTuple):
     layers: Sequence[str] = ("query", "value")
 
 
-def add_lora(encoder: "BertEncoder", settings: LoraSettings) -> None:
+def add_lora(encoder: keras.Model, settings: LoraSettings) -> None:
     """Add updates to the kernels of an encoder, and freeze its other weights, except those of its pooler.
 
     A kernel W, float [in, out], becomes W + alpha / rank * A @ B, with A float [in, rank] and B float [rank, out]. B is

@@ -20,9 +20,8 @@ def run(config: PretrainingDataConfig) -> None:
     from official_bert.tasks.pretraining.data import keeping_tokenizer
 
     input_files, tokenizer = find_inputs_and_tokenizer(config)
-    write = _write_sharded if config.sampling == "sharded" else _write_serial
     with keeping_tokenizer(config.output_files, tokenizer, input_files):
-        summary = write(config, input_files, tokenizer)
+        summary = _write(config, input_files, tokenizer)
     logging.info("%s", summary)
     logging.info("wrote %s", files.describe_paths(config.output_files))
 
@@ -39,27 +38,20 @@ def find_inputs_and_tokenizer(config: RecordOptions) -> "tuple[list[str], Tokeni
     return input_files, read_tokenizer(config)
 
 
-def _write_serial(config: PretrainingDataConfig, input_files: list[str], tokenizer: "Tokenizer") -> str:
+def _write(config: PretrainingDataConfig, input_files: list[str], tokenizer: "Tokenizer") -> str:
+    """Write the records; return a summary."""
     from official_bert.data.corpus_files import corpus_parts
-    from official_bert.tasks.pretraining.sharded import write_serial
+    from official_bert.tasks.pretraining.sharded import PART_BYTES, Resources, ShardedRun, write_serial
 
-    parts = corpus_parts(input_files, file_format=config.input_format, text_field=config.text_field)
-    return write_serial(parts, tokenizer, config)
-
-
-def _write_sharded(config: PretrainingDataConfig, input_files: list[str], tokenizer: "Tokenizer") -> str:
-    from official_bert.data.corpus_files import corpus_parts
-    from official_bert.tasks.pretraining.sharded import PART_BYTES, Resources, ShardedRun
-
+    corpus = {"file_format": config.input_format, "text_field": config.text_field}
+    if config.sampling == "serial":
+        return write_serial(corpus_parts(input_files, **corpus), tokenizer, config)
     first = config.output_file.partition(",")[0].strip()
     if config.work_dir is None and files.is_remote(first):
         raise UserError(f"output_file={first} is remote; give a local work_dir for the intermediate files")
-    parts = corpus_parts(
-        input_files, file_format=config.input_format, text_field=config.text_field, part_bytes=PART_BYTES
-    )
+    parts = corpus_parts(input_files, **corpus, part_bytes=PART_BYTES)
     resources = Resources.divide(config.num_processes or available_cores(), config.max_memory_gb)
-    sharded = ShardedRun(parts, tokenizer, config, resources=resources, work_dir=config.work_dir or f"{first}.work")
-    return sharded.write()
+    return ShardedRun(parts, tokenizer, config, resources=resources, work_dir=config.work_dir or f"{first}.work").write()
 
 
 COMMAND = Command(

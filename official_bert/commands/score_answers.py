@@ -56,7 +56,8 @@ def run(config: AnswerScoringConfig) -> None:
     if not config.version_2_with_negative:
         scores = score_answers(golds, predictions, normalization=normalization)
     elif config.null_odds_file:
-        null_odds = _read_null_odds(config.null_odds_file)
+        read = _read(config.null_odds_file, "file of null odds", (int, float), "a number")
+        null_odds = {question: float(odds) for question, odds in read.items()}
         scores = score_answers_with_null(
             golds,
             predictions,
@@ -68,11 +69,6 @@ def run(config: AnswerScoringConfig) -> None:
     else:
         scores = score_answers_with_null(golds, predictions, normalization=normalization)
     sys.stdout.writelines(f"{name} = {scores[name]}\n" for name in sorted(scores))
-
-
-def _read_null_odds(path: str) -> dict[str, float]:
-    null_odds = _read(path, "file of null odds", (int, float), "a number")
-    return {question: float(odds) for question, odds in null_odds.items()}
 
 
 def _read(path: str, what: str, kind: type | tuple[type, ...], kind_name: str) -> dict:

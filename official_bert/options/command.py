@@ -140,7 +140,9 @@ def run_command(command: Command, complete: Complete | None = None) -> NoReturn:
             if _CHECKPOINT in flags.FLAGS and files.is_remote(flags.FLAGS[_CHECKPOINT].value or ""):
                 _import_tensorflow()
             config = from_flags(command.config_class, flags.FLAGS, complete if _CHECKPOINT in flags.FLAGS else None)
-            if command.check and _can_be_checked_early(config):
+            # Only TensorFlow reads remote files; a descriptor can be read only once.
+            is_late = _is_any(files.is_remote, config) or _is_any(files.is_own_descriptor, config)
+            if command.check and not is_late:
                 with _logging_errors_only():  # the run itself warns about the same things
                     command.check(config)
             if command.uses_tensorflow or _is_any(files.is_remote, config):
@@ -284,11 +286,6 @@ def _is_tensorflow_out_of_memory(error: Exception) -> bool:
     """Recognize out-of-memory errors among other exhausted resources, without importing TensorFlow."""
     words = ("OOM when allocating", "Out of memory")
     return type(error).__name__ == "ResourceExhaustedError" and any(word in str(error) for word in words)
-
-
-def _can_be_checked_early(config: Any) -> bool:
-    """Return True if no flag names a file that only TensorFlow can read or that can be read only once."""
-    return not _is_any(files.is_remote, config) and not _is_any(files.is_own_descriptor, config)
 
 
 def _is_any(is_kind: Callable[[str], bool], config: Any) -> bool:

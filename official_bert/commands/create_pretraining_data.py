@@ -51,7 +51,8 @@ def _write(config: PretrainingDataConfig, input_files: list[str], tokenizer: "To
         raise UserError(f"output_file={first} is remote; give a local work_dir for the intermediate files")
     parts = corpus_parts(input_files, **corpus, part_bytes=PART_BYTES)
     resources = Resources.divide(config.num_processes or available_cores(), config.max_memory_gb)
-    return ShardedRun(parts, tokenizer, config, resources=resources, work_dir=config.work_dir or f"{first}.work").write()
+    work_dir = config.work_dir or f"{first}.work"
+    return ShardedRun(parts, tokenizer, config, resources=resources, work_dir=work_dir).write()
 
 
 COMMAND = Command(

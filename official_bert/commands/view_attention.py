@@ -76,10 +76,9 @@ def run(config: AttentionConfig) -> None:
     writing.check_no_overwriting([config.output_file], inputs, "output_file")
     bert_config, tokenizer = read_model_files(_fitting(config))
     explained = None
-    if config.format != "png" and finished_runs.find_task(config.init_checkpoint) in EXPLAINED:
-        explained = finished_runs.load(
-            config.init_checkpoint, use_best_checkpoint=False, changes={}, encoder_options=PLAIN
-        )
+    finished = finished_runs.find_run(config.init_checkpoint) if config.format != "png" else None
+    if finished and finished.task.name in EXPLAINED:
+        explained = finished_runs.load(finished, use_best_checkpoint=False, changes={}, encoder_options=PLAIN)
     read = AttentionReader(bert_config, tokenizer, config.init_checkpoint, top_k=config.top_k, explained=explained)
     view = read(config.text, config.text_b, max_seq_length=config.max_seq_length)
     chosen = None

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -64,13 +64,31 @@ _HF_CONFIG_FILE = "config.json"
 _TEXT_NAMES = ("text", "text_a", "text_b", "question", "context")
 
 
+class FinishedRun(NamedTuple):
+    """A run, or a finished model with a head, described as the run that would have made it."""
+
+    path: str  # its folder
+    settings: RunConfig
+    task: TaskRow
+
+    @property
+    def is_own(self) -> bool:
+        """True for a run of this package."""
+        return os.path.basename(self.settings.path) == RUN_CONFIG_FILE
+
+
+def find_run(path: str) -> FinishedRun | None:
+    """Find the run in a folder, or the Hugging Face model with a head; None for other folders."""
+    settings = read_run_config(path) or _run_of_finished_model(path)
+    task = task_of_run(settings.task, settings.flags) if settings else None
+    return FinishedRun(path, settings, task) if task else None
+
+
 def load(
-    path: str, *, use_best_checkpoint: bool, changes: Mapping[str, Any], encoder_options: EncoderOptions
+    run: FinishedRun, *, use_best_checkpoint: bool, changes: Mapping[str, Any], encoder_options: EncoderOptions
 ) -> Servable:
-    """Load the model of a run, or a Hugging Face model with a fine-tuned head."""
-    task, *trained = _read(path, use_best_checkpoint, changes)
-    servable = task.servable_of_run(*trained, encoder_options)
-    servable.takes_one_text = read_run_config(path) is None and task.name == "classification"
+    servable = run.task.servable_of_run(*_read(run, use_best_checkpoint, changes), encoder_options)
+    servable.takes_one_text = run.task.name == "classification" and not run.is_own
     return servable
 
 
@@ -113,44 +131,32 @@ def export(
         "export_precision": export_precision,
         "export_parallelism": export_parallelism,
     }
-    task, *trained = _read(network.local_folder(os.fspath(path)), use_best_checkpoint, changes)
-    return export_run(task.servable_of_run, *trained)
+    path = network.local_folder(os.fspath(path))
+    run = find_run(path)
+    if run is None:
+        raise UserError(f"{path} contains neither an exported model nor the {RUN_CONFIG_FILE} of a run; check the path")
+    return export_run(run.task.servable_of_run, *_read(run, use_best_checkpoint, changes))
 
 
 def _read(
-    path: str, use_best_checkpoint: bool, changes: Mapping[str, Any]
-) -> tuple[TaskRow, Any, BertConfig, Tokenizer, str]:
-    """Return a run's task and the arguments of its `servable_of_run`: flags, architecture, tokenizer, checkpoint."""
-    run = read_run_config(path) or _run_of_finished_model(path)
-    task = task_of_run(run.task, run.flags) if run else None
-    if task is None:
-        raise UserError(f"{path} contains neither an exported model nor the {RUN_CONFIG_FILE} of a run; check the path")
+    run: FinishedRun, use_best_checkpoint: bool, changes: Mapping[str, Any]
+) -> tuple[Any, BertConfig, Tokenizer, str]:
+    """Return the arguments of `servable_of_run`: flags, architecture, tokenizer, checkpoint."""
+    path = run.path
     folder = os.path.join(path, BEST_FOLDER) if use_best_checkpoint else path
     checkpoint = latest_checkpoint(folder) or hugging_face_folder(folder)
-    if checkpoint is None and read_run_config(path) is None:
+    if checkpoint is None and not run.is_own:
         checkpoint = locate(folder, "path").prefix
     if checkpoint is None:
         advice = "train with eval_steps first" if use_best_checkpoint else "train first"
         raise UserError(f"there is no checkpoint in {folder}; {advice}")
-    flags = {**run.flags, "output_dir": path, **_model_files(path, run, changes), **changes}
+    flags = {**run.settings.flags, "output_dir": path, **_model_files(path, run.settings, changes), **changes}
     if flags.get("vocab_file") is None and flags.get("spm_model_file") is None:
         raise UserError(f"{path} has no vocabulary, and its run does not record one; give vocab_file")
-    config = config_from_saved(task.config_class, flags, run.path)
+    config = config_from_saved(run.task.config_class, flags, run.settings.path)
     bert_config, tokenizer = read_model_files(config, is_trained=True)
     check_same_model(path, bert_config, tokenizer.vocabulary)
-    return task, config, bert_config, tokenizer, checkpoint
-
-
-def find_task(path: str) -> str | None:
-    """Return the name of the task of a folder that `load` can read; None for other folders."""
-    run = read_run_config(path) or _run_of_finished_model(path)
-    task = task_of_run(run.task, run.flags) if run else None
-    return task and task.name
-
-
-def is_run(path: str) -> bool:
-    """Return True if `load` can read a folder: a run's output, or a Hugging Face folder with a head."""
-    return files.exists(os.path.join(path, RUN_CONFIG_FILE)) or _run_of_finished_model(path) is not None
+    return config, bert_config, tokenizer, checkpoint
 
 
 def _run_of_finished_model(path: str) -> RunConfig | None:

@@ -107,9 +107,10 @@ class Predictor:
             "use_best_checkpoint": use_best_checkpoint,
             "encoder_options": dataclasses.replace(UNPADDED, dtype=dtype_policy(mixed_precision)),
         }
-        if finished_runs.is_run(path):
+        run = finished_runs.find_run(path)
+        if run:
             folder = os.path.join(path, BEST_FOLDER) if use_best_checkpoint else path
-            self._use(finished_runs.load(path, changes=changes, **choices), folder)
+            self._use(finished_runs.load(run, changes=changes, **choices), folder)
         else:
             self._text_encoder = finished_runs.load_text_encoder(path, changes=changes, **choices)
 

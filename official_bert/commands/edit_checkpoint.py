@@ -56,7 +56,9 @@ class EditCheckpointConfig(EditedModelOptions, CorpusOptions, TextOptions):
         minimum=1,
         maximum=LARGEST_SIZE,
     )
-    input_file: str | None = redeclared(CorpusOptions, "input_file", required=False)
+    input_file: str | None = redeclared(
+        CorpusOptions, "input_file", circumstances="With --num_new_tokens or --prune: ", required=False
+    )
     num_new_tokens: int = option(
         0, "Maximum number of wordpieces of the text to add.", group="output", minimum=0, maximum=10**6
     )

@@ -30,7 +30,7 @@ LONG_FILES = (  # the longest first
     "commands/test_run_classifier.py", "commands/test_variants_of_training.py", "commands/test_run_ner.py",
     "training/test_multi_worker.py", "tasks/pretraining/test_sharded.py", "tasks/question_answering/test_servable.py",
     "serving/test_saved_model.py", "tasks/tagging/test_servable.py", "data/test_pipeline.py",
-    "inference/test_text_encoder.py", "optimization/test_adam_weight_decay.py", "tokenization/test_graph_tokenizer.py",
+    "inference/test_text_encoder.py", "optimization/test_moment_optimizers.py", "tokenization/test_graph_tokenizer.py",
     "tasks/pretraining/test_servable.py", "tasks/pretraining/test_dynamic_masking.py",
     "training/test_step.py", "inference/test_predictor.py", "training/test_interruptions.py",
     "serving/test_c_program.py", "inference/test_trained.py", "commands/test_resume.py", "test_demo.py",

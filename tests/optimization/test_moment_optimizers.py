@@ -1,4 +1,4 @@
-"""The optimizer, compared with its formula, with the reference's trajectory in `fit`, and on several devices."""
+"""Both optimizers, compared with their formulas, with the reference's trajectory in `fit`, and on several devices."""
 
 import keras
 import numpy as np
@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.loading import load
-from official_bert.optimization.optimizers import AdamWeightDecay, slots_by_name
+from official_bert.optimization.optimizers import AdamWeightDecay, Lamb, slots_by_name
 from official_bert.optimization.schedules import LinearWarmupThenDecay
 from official_bert.support.errors import UserError
 from tests.optimization.small_models import (
@@ -24,12 +24,39 @@ from tests.optimization.small_models import (
 from tests.training.trajectory import NOISE, NUM_STEPS, golden_batches, golden_plan, golden_task, golden_trajectory
 
 
+def adam_update(first, second, step, weights, is_decayed):
+    return first / (np.sqrt(second) + 1e-6) + (0.01 * weights if is_decayed else 0)
+
+
+def corrected_adam_update(first, second, step, weights, is_decayed):
+    update = first / (np.sqrt(second) + 1e-6) * np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
+    return update + (0.01 * weights if is_decayed else 0)
+
+
+def lamb_update(first, second, step, weights, is_decayed):
+    update = first / (1 - 0.9**step) / (np.sqrt(second / (1 - 0.999**step)) + 1e-6)
+    if not is_decayed:
+        return update
+    update += 0.01 * weights
+    ratio = np.linalg.norm(weights) / np.linalg.norm(update)
+    assert abs(ratio - 1) > 0.5
+    return ratio * update
+
+
 @pytest.mark.parametrize("backend", ["tensorflow", "another"])
-@pytest.mark.parametrize("bias_correction", [False, True])
-def test_updates_follow_the_formula(bias_correction, backend, monkeypatch):
+@pytest.mark.parametrize(
+    ("make", "update_of"),
+    [
+        (AdamWeightDecay, adam_update),
+        (lambda rates: AdamWeightDecay(rates, bias_correction=True), corrected_adam_update),
+        (Lamb, lamb_update),
+    ],
+    ids=["adam", "adam with bias correction", "lamb"],
+)
+def test_updates_follow_the_formula(make, update_of, backend, monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: backend)  # only TensorFlow has the fused kernel
     variables = make_variables()
-    optimizer = AdamWeightDecay(Rates(), bias_correction=bias_correction)
+    optimizer = make(Rates())
     rng = np.random.default_rng(1)
     expected = [np.asarray(v).astype(np.float64) for v in variables]
     first = [np.zeros_like(w) for w in expected]
@@ -42,20 +69,24 @@ def test_updates_follow_the_formula(bias_correction, backend, monkeypatch):
         for index, gradient in enumerate(gradients):
             first[index] = 0.9 * first[index] + 0.1 * gradient / norm
             second[index] = 0.999 * second[index] + 0.001 * (gradient / norm) ** 2
-            update = first[index] / (np.sqrt(second[index]) + 1e-6)
-            if bias_correction:
-                update *= np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
-            if index == 0:  # only the kernel decays
-                update += 0.01 * expected[index]
-            expected[index] -= rate * update
+            is_decayed = index == 0  # only the kernel, not bias and LayerNorm
+            expected[index] -= rate * update_of(first[index], second[index], step, expected[index], is_decayed)
     assert int(optimizer.iterations) == 3
     slots = slots_by_name(optimizer, variables)
     assert len(slots) == 6
     for index, weights in enumerate(expected):
         path = variables[index].path
         np.testing.assert_allclose(variables[index], weights, rtol=TOLERANCE, err_msg=path)
-        np.testing.assert_allclose(slots[f"{path}/adam_m"], first[index], rtol=TOLERANCE)
-        np.testing.assert_allclose(slots[f"{path}/adam_v"], second[index], rtol=TOLERANCE)
+        for name, moment in zip(optimizer.slot_names, (first, second), strict=True):
+            np.testing.assert_allclose(slots[f"{path}/{name}"], moment[index], rtol=TOLERANCE)
+
+
+def test_weights_or_updates_of_norm_0_take_the_plain_step_of_lamb():
+    zeros, still = variable(np.zeros(4), name="zeros"), variable(np.ones(4), name="still")
+    optimizer = Lamb(0.1, no_decay=(), weight_decay_rate=0.0)
+    optimizer.apply([tf.constant([1.0, -1.0, 2.0, 0.0]), tf.zeros(4)], [zeros, still])
+    np.testing.assert_allclose(zeros, [-0.1, 0.1, -0.1, 0.0], rtol=TOLERANCE)
+    np.testing.assert_array_equal(still, np.ones(4))
 
 
 def test_a_word_s_gradient_counts_once_however_often_it_occurs():
@@ -126,43 +157,53 @@ def test_fit_follows_the_reference(model_dir):
         np.testing.assert_allclose(values, expected, atol=max(1e-3 * np.abs(expected).max(), NOISE), err_msg=name)
 
 
-def optimizer_for_fit(**options):
-    return AdamWeightDecay(LinearWarmupThenDecay(0.05, num_train_steps=12, num_warmup_steps=3), **options)
+OPTIONS = {AdamWeightDecay: {"bias_correction": True}, Lamb: {}}
+
+
+def optimizer_for_fit(optimizer_class, **options):
+    schedule = LinearWarmupThenDecay(0.05, num_train_steps=12, num_warmup_steps=3)
+    return optimizer_class(schedule, **OPTIONS[optimizer_class], **options)
+
+
+@pytest.fixture(scope="module", params=OPTIONS)
+def optimizer_class(request):
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def twelve_small_steps():
-    return fitted(small_model(), epochs=2, optimizer=optimizer_for_fit(bias_correction=True))
+def twelve_small_steps(optimizer_class):
+    return fitted(small_model(), epochs=2, optimizer=optimizer_for_fit(optimizer_class))
 
 
-def test_a_saved_model_continues_training_exactly(twelve_small_steps, tmp_path):
-    model = fitted(small_model(), optimizer=optimizer_for_fit(bias_correction=True))
+def test_a_saved_model_continues_training_exactly(optimizer_class, twelve_small_steps, tmp_path):
+    model = fitted(small_model(), optimizer=optimizer_for_fit(optimizer_class))
     model.save(tmp_path / "half.keras")
     loaded = keras.models.load_model(tmp_path / "half.keras")
-    assert isinstance(loaded.optimizer, AdamWeightDecay)
+    assert isinstance(loaded.optimizer, optimizer_class)
     assert loaded.optimizer.get_config() == model.optimizer.get_config()
     assert_same_weights(fitted(loaded), twelve_small_steps, 1e-6)
 
 
 @pytest.mark.slow
-def test_several_devices_clip_the_sum_of_their_gradients(twelve_small_steps, two_devices):
+def test_several_devices_clip_the_sum_of_their_gradients(optimizer_class, twelve_small_steps, two_devices):
     with two_devices.scope():
         model = small_model()
-        model.compile(optimizer=optimizer_for_fit(bias_correction=True), loss="mse")
+        model.compile(optimizer=optimizer_for_fit(optimizer_class), loss="mse")
     assert_same_weights(fitted(model, epochs=2), twelve_small_steps, 1e-5)
 
 
 def test_options_unsupported_on_several_devices_are_refused(two_devices):
     with two_devices.scope():
         model = small_model()
-        model.compile(optimizer=optimizer_for_fit(use_ema=True), loss="mse")
+        model.compile(optimizer=optimizer_for_fit(AdamWeightDecay, use_ema=True), loss="mse")
     with pytest.raises(UserError, match="use_ema is not supported"):
         fitted(model)
 
 
-def test_a_scaled_loss_gives_the_same_steps(twelve_small_steps):
+@pytest.mark.parametrize("optimizer_class", [AdamWeightDecay], scope="module")
+def test_a_scaled_loss_gives_the_same_steps(optimizer_class, twelve_small_steps):
     # A scale that is a power of two does not change gradients.
-    scaled = keras.optimizers.LossScaleOptimizer(optimizer_for_fit(bias_correction=True), initial_scale=2.0**10)
+    scaled = keras.optimizers.LossScaleOptimizer(optimizer_for_fit(optimizer_class), initial_scale=2.0**10)
     model = fitted(small_model(), epochs=2, optimizer=scaled)
     assert float(scaled.dynamic_scale) == 2.0**10  # no gradient was too large
     assert_same_weights(model, twelve_small_steps, 1e-5)
@@ -170,6 +211,6 @@ def test_a_scaled_loss_gives_the_same_steps(twelve_small_steps):
 
 @pytest.mark.slow
 @pytest.mark.endurance
-def test_jax_takes_the_same_steps(twelve_small_steps, tmp_path):
-    weights = fitted_with_jax(tmp_path, "AdamWeightDecay", bias_correction=True)
+def test_jax_takes_the_same_steps(optimizer_class, twelve_small_steps, tmp_path):
+    weights = fitted_with_jax(tmp_path, optimizer_class.__name__, **OPTIONS[optimizer_class])
     assert_close(weights, twelve_small_steps.get_weights(), 1e-4)

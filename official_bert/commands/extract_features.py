@@ -193,17 +193,16 @@ def _write_shards(
         manifest, provenance = f"{path}.json", {**made_from, "texts": digest}
         if Manifest.read_if_current(manifest, provenance, path):
             num_kept += 1
-            num_texts += len(shard)
-            report(num_texts)
         else:
             writing.remove(manifest)
             with open_writer(path) as write:
                 for features in encoder.features(shard, first_index=num_texts):
                     write(features)
                     report(features.index + 1)
-            num_texts += len(shard)
             Manifest.write(manifest, provenance, [os.path.basename(path)])
+        num_texts += len(shard)
         num_shards += 1
+        report(num_texts)
     logging.info("%s: %d shards, %d of them from an earlier run", config.output_file, num_shards, num_kept)
     _warn_of_old_shards(config.output_file, num_shards)
     return num_texts

@@ -184,7 +184,7 @@ def test_a_sweep_resumes(flags, tmp_path, model_dir):
     first = tmp_path / "batch_8-rate_0.001-epochs_1-seed_1"
     assert "run 1 of 1: batch_8-rate_0.001-epochs_1-seed_1" in result.errors
     assert "training examples" not in result.errors  # only warnings of the run itself
-    assert "--bert_config_file=" in result.errors and "from the folder of init_checkpoint" in result.errors
+    assert " bert_config_file=" in result.errors and "from the folder of init_checkpoint" in result.errors
     results = read_results(str(first / "eval_results.txt"))
     assert results["global_step"] == 2
     score = f"{results['eval_matthews_correlation']:.4f}"

@@ -204,11 +204,7 @@ class AttentionReader:
             )
             logging.warning(notes[-1])
             first, second = truncate_pair(first, second, room)
-        sequence = join_texts(
-            [piece.id for piece in first],
-            [piece.id for piece in second],
-            specials,
-        )
+        sequence = join_texts([piece.id for piece in first], [piece.id for piece in second], specials)
         inputs = pad([sequence], None)
         word_starts = []
         if not second:

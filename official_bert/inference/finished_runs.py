@@ -343,9 +343,8 @@ def save_model(
     bert_config.check_length(config.max_seq_length, "the model")
 
     with writing.complete_folder(folder, "folder") as partial:
-        contents = {BERT_CONFIG_FILE: bert_config.to_json_string().encode()}
-        contents[vocabulary.file_name] = vocabulary.file_content
-        for name, content in contents.items():
+        config_content = bert_config.to_json_string().encode()
+        for name, content in ((BERT_CONFIG_FILE, config_content), (vocabulary.file_name, vocabulary.file_content)):
             with writing.atomic_write(os.path.join(partial, name), "wb") as sink:
                 sink.write(content)
         if labels is not None:

@@ -1,6 +1,7 @@
 """The layers of the package: a module imports only from its own row or the rows above."""
 
 import ast
+import functools
 import pathlib
 import re
 
@@ -32,12 +33,17 @@ IMPORTED_IN_METHODS = {"modeling": "official_bert.checkpoints."}
 
 
 def modules():
-    return sorted(path for path in PACKAGE.rglob("*.py"))
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+@functools.cache
+def parsed(path):
+    return ast.parse(path.read_text())
 
 
 def imports(path):
     """Return all imported names of a module, at any place, as dotted paths, except in the methods above."""
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     allowed, top_level = IMPORTED_IN_METHODS.get(part_of(path)), set(tree.body)
     for node in ast.walk(tree):
         if allowed and node not in top_level and isinstance(node, ast.ImportFrom) and node.module.startswith(allowed):
@@ -65,7 +71,7 @@ def task_of(name):
 
 def flags_spelled(path):
     """Return strings that spell a flag, except docstrings: parameters of library functions have no dashes."""
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     docstrings = {
         id(node.body[0].value)
         for node in ast.walk(tree)
@@ -186,7 +192,7 @@ def test_nothing_asks_whether_a_config_has_a_field():
         f"{path.relative_to(ROOT)}: {ast.unparse(node)}"
         for path in modules()
         if part_of(path) in ("options", "training", "tasks", "commands", "inference")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Call)
         and (name := ast.unparse(node.func)) in ("hasattr", "getattr")
         and len(node.args) == (2 if name == "hasattr" else 3)

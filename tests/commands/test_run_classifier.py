@@ -335,10 +335,15 @@ def test_text_that_is_split_already(settings, tmp_path):
     assert [one.label for one in predicted] == [label for _, label in rows]
     np.testing.assert_allclose([one.probability for one in predicted], probabilities(settings).max(1), atol=TOLERANCE)
 
-    other = run_script("run_classifier.py", "--do_predict", "--nodo_lower_case", **settings)
-    assert_fails(other, "trained with --basic_tokenize=False; use the same value, or another --output_dir")
-    other = run_script("run_classifier.py", "--do_predict", "--basic_tokenize=false", **settings)
-    assert_fails(other, "--basic_tokenize=false takes words as they are and lowercases nothing; give --do_")
+    for flags, message in (
+        ({"do_lower_case": False}, "trained with --basic_tokenize=False; use the same value, or another --output_dir"),
+        (
+            {"basic_tokenize": False},
+            "--basic_tokenize=false takes words as they are and lowercases nothing; give",
+        ),
+    ):
+        with prints_error(message, ClassifierConfig):
+            run(settings, do_predict=True, **flags)
 
 
 def records(settings):

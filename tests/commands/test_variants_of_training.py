@@ -37,10 +37,8 @@ def run(settings, folder, **more):
 
 
 @pytest.fixture(scope="module")
-def plain(settings, tmp_path_factory):
-    """The folder of a run with none of the options, and its results."""
-    folder = tmp_path_factory.mktemp("plain")
-    return folder, run(settings, folder)
+def plain_results(settings, tmp_path_factory):
+    return run(settings, tmp_path_factory.mktemp("plain"))
 
 
 @pytest.mark.slow
@@ -53,9 +51,9 @@ def plain(settings, tmp_path_factory):
     ],
     ids=lambda options: "-".join(options) if isinstance(options, dict) else "",
 )
-def test_results_are_those_of_a_plain_run(settings, plain, tmp_path, options, tolerance):
+def test_results_are_those_of_a_plain_run(settings, plain_results, tmp_path, options, tolerance):
     results = run(settings, tmp_path, **options)
-    assert results["eval_loss"] == pytest.approx(plain[1]["eval_loss"], abs=tolerance)
+    assert results["eval_loss"] == pytest.approx(plain_results["eval_loss"], abs=tolerance)
     for name in ("train.tf_record", "eval.tf_record"):
         assert compression_type(str(tmp_path / name)) == ("GZIP" if "compression" in options else "")
 

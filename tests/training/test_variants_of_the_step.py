@@ -36,12 +36,12 @@ def make_steps(task, **plan):
     return model, TrainingSteps(task, model, tf.distribute.get_strategy(), plan)
 
 
-def gradients(task, batch):
-    """Return the gradients of a step by variable name, and its losses."""
-    model, steps = make_steps(task)
+def gradients(task, batch, **plan):
+    """Return the gradients of a step by variable name, its losses, and the steps."""
+    model, steps = make_steps(task, **plan)
     computed, sums = tf.function(lambda: steps._gradients(batch, tf.constant(1, tf.int64)), autograph=False)()
     named = zip([variable.path for variable in model.trainable_variables], computed, strict=True)
-    return {path: np.asarray(tf.convert_to_tensor(value)) for path, value in named if value is not None}, sums
+    return {path: np.asarray(tf.convert_to_tensor(it)) for path, it in named if it is not None}, sums, steps
 
 
 def with_masked_loss(task):
@@ -55,8 +55,8 @@ def with_masked_loss(task):
 @pytest.mark.parametrize("name", ["pretraining", *WIDEST])
 def test_padding_left_out_changes_neither_losses_nor_gradients(name):
     batch = batch_of(name)
-    expected, sums = gradients(with_masked_loss(TASKS[name](PLAIN)), batch)
-    found, other_sums = gradients(TASKS[name](UNPADDED), batch)
+    expected, sums, _ = gradients(with_masked_loss(TASKS[name](PLAIN)), batch)
+    found, other_sums, _ = gradients(TASKS[name](UNPADDED), batch)
     np.testing.assert_allclose(other_sums["loss"], sums["loss"], rtol=1e-5)
     assert found.keys() == expected.keys()
     for path, value in expected.items():
@@ -80,7 +80,7 @@ def test_padding_competes_in_the_loss_of_question_answering_only_where_it_is_com
 def test_recomputed_layers_change_neither_losses_nor_gradients(name, options):
     recomputing = EncoderOptions(layout=options.layout, recompute_layers=True)
     batch = batch_of(name)
-    (expected, sums), (found, other_sums) = (gradients(TASKS[name](each), batch) for each in (options, recomputing))
+    (expected, sums, _), (found, other_sums, _) = (gradients(TASKS[name](it), batch) for it in (options, recomputing))
     np.testing.assert_allclose(other_sums["loss"], sums["loss"], rtol=1e-6)
     assert found.keys() == expected.keys()
     for path, value in expected.items():
@@ -137,15 +137,8 @@ SELECTIONS = {
 
 
 def gradients_of(task_name, options=PLAIN, **selection):
-    """Return the gradients of all trained weights in the first step, and the steps."""
-    keras.utils.set_random_seed(1)
-    task = TASKS[task_name](options)
-    model = task.build_model()
-    plan = TrainingPlan(train_batch_size=4, num_train_steps=2, **selection)
-    steps = TrainingSteps(task, model, tf.distribute.get_strategy(), plan)
-    gradients, _ = steps._gradients(batch_of(task_name), tf.constant(1, tf.int64))
-    paths = [variable.path for variable in model.trainable_variables]
-    return {path: tf.convert_to_tensor(value) for path, value in zip(paths, gradients, strict=True)}, steps
+    found, _, steps = gradients(TASKS[task_name](options), batch_of(task_name), **selection)
+    return found, steps
 
 
 @functools.cache

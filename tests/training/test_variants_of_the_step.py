@@ -163,7 +163,8 @@ def test_only_the_selected_weights_have_gradients_and_slots(task_name, options, 
     assert 0 < len(expected) < len(everything)
     assert {name.rsplit("/", 1)[0] for name in steps.slots} == set(expected)
     for path, gradient in gradients.items():
-        np.testing.assert_allclose(gradient, everything[path], atol=1e-6, err_msg=path)
+        tolerance = 1e-5 * max(np.abs(gradient).max(), 1.0)  # float32
+        np.testing.assert_allclose(gradient, everything[path], atol=tolerance, err_msg=path)
 
 
 @pytest.mark.slow
@@ -176,7 +177,8 @@ def test_updates_have_the_same_gradients_when_layers_are_recomputed():
     assert {name.rsplit("/", 1)[0] for name in steps.slots} == set(plain)
     assert list(recomputed) == list(plain)
     for path, gradient in recomputed.items():
-        np.testing.assert_allclose(gradient, plain[path], atol=1e-6, err_msg=path)
+        tolerance = 1e-5 * max(np.abs(gradient).max(), 1.0)  # float32
+        np.testing.assert_allclose(gradient, plain[path], atol=tolerance, err_msg=path)
     assert np.any(plain["bert/encoder/layer_0/output/dense/lora_kernel_b"])
 
 

@@ -69,15 +69,13 @@ def parts(side: str, length: int) -> dict[str, float]:
     import tensorflow as tf
 
     from official_bert.tasks.sentence_encoder.data import example_schema
-    from official_bert.tasks.sentence_encoder.task import SentenceEncoderTask
+    from official_bert.tasks.sentence_encoder.task import Objective, SentenceEncoderTask
 
     batch_size, num_parts = (int(number) for number in f"{side}/1".split("/")[:2])
     config = model_config(MINILM)
     schema = example_schema(length, 2, config.vocab_size, config.num_segments)
     options = {"temperature": 0.05, "symmetric": False}
-    task = SentenceEncoderTask(
-        config, schema, loss="contrastive", loss_options=options, max_seq_length=length, num_texts=2
-    )
+    task = SentenceEncoderTask(config, schema, Objective("contrastive", options))
     batch = {
         "input_ids": np.random.default_rng(1).integers(1000, VOCABULARY, [batch_size, 2 * length]),
         "input_mask": np.ones([batch_size, 2 * length]),

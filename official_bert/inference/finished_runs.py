@@ -81,6 +81,8 @@ def find_run(path: str) -> FinishedRun | None:
     """Find the run in a folder, or the Hugging Face model with a head; None for other folders."""
     settings = read_run_config(path) or _run_of_finished_model(path)
     task = task_of_run(settings.task, settings.flags) if settings else None
+    if settings and settings.task and task is None:
+        raise UserError(f"{settings.path}: unknown task {settings.task!r}; a newer version of official-bert has it")
     return FinishedRun(path, settings, task) if task else None
 
 

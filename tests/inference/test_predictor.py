@@ -106,6 +106,9 @@ def test_folders_that_hold_no_model(reviews, tmp_path):
     shutil.copy(os.path.join(reviews["output_dir"], "run_config.json"), tmp_path)
     with pytest.raises(UserError, match="there is no checkpoint in"):
         Predictor(str(tmp_path))
+    (tmp_path / "run_config.json").write_text('{"task": "rhymes", "flags": {}}')
+    with pytest.raises(UserError, match="unknown task 'rhymes'; a newer version of official-bert has it"):
+        Predictor(str(tmp_path))
     with pytest.raises(UserError, match="there is no checkpoint in .*best; train with eval_steps first"):
         Predictor(reviews["output_dir"], use_best_checkpoint=True)
     with pytest.raises(UserError, match="cannot read the vocabulary .*moved.txt|moved.txt"):

@@ -28,7 +28,7 @@ from official_bert.tasks.sentence_encoder.data import (
 )
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from official_bert.tasks.sentence_encoder.servable import servable_of_run
-from official_bert.tasks.sentence_encoder.task import SentenceEncoderTask
+from official_bert.tasks.sentence_encoder.task import Objective, SentenceEncoderTask
 from official_bert.tokenization import Tokenizer
 from official_bert.training.devices import encoder_options
 from official_bert.training.job import FinetuningJob, SplitRecords
@@ -235,13 +235,8 @@ class SentenceEncoderJob(FinetuningJob):
         return SentenceEncoderTask(
             bert_config,
             schema,
-            loss=config.loss_name,
-            loss_options=config.loss_options,
-            soft_target_options=config.soft_target_options,
-            vector_sizes=config.vector_sizes,
+            Objective(config.loss_name, config.loss_options, config.soft_target_options, tuple(config.vector_sizes)),
             exported_size=config.vector_size if config.do_export else 0,
-            max_seq_length=config.max_seq_length,
-            num_texts=self._num_texts,
             num_classes=num_classes,
             is_padded_to_longest=config.pads_dynamically and not config.use_xla,
             bm25=self._bm25(bert_config.vocab_size) if BM25 in config.poolings and self._train else None,

@@ -1,13 +1,13 @@
 """The sentence encoder task: model, loss functions and predictions."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
-from official_bert.config.bert_config import BertConfig
+from official_bert.config.bert_config import TEXT_LENGTHS, BertConfig
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
@@ -146,6 +146,15 @@ def similarities(vectors: tf.Tensor) -> tf.Tensor:
 _unit = functools.partial(tf.math.l2_normalize, axis=-1)
 
 
+class Objective(NamedTuple):
+    """What a sentence encoder minimizes."""
+
+    loss: str  # a key of `LOSSES`, or "softmax"
+    options: Mapping[str, Any] = {}  # arguments of the loss
+    soft_target_options: Mapping[str, Any] = {}  # arguments of `soft_targets`, for a teacher
+    vector_sizes: tuple[int, ...] = ()  # see `of_all_sizes`
+
+
 class SentenceEncoderTask:
     """The task of learning vectors of texts from pairs, triplets, scores or classes."""
 
@@ -155,28 +164,23 @@ class SentenceEncoderTask:
         self,
         config: BertConfig,
         schema: RecordSchema,
+        objective: Objective,
         *,
-        loss: str,
-        loss_options: Mapping[str, Any] | None = None,
-        soft_target_options: Mapping[str, Any] | None = None,
-        vector_sizes: Sequence[int] = (),
         exported_size: int = 0,
-        max_seq_length: int,
-        num_texts: int,
         num_classes: int = 0,
         is_padded_to_longest: bool = True,
         bm25: Mapping[str, object] | None = None,
         encoder_options: EncoderOptions = PLAIN,
         **model_options,
     ):
-        self._config, self.schema = config, schema
-        self._loss, self._loss_options, self._vector_sizes = loss, loss_options or {}, tuple(vector_sizes)
+        self._config, self.schema, self._objective = config, schema, objective
         self._exported_size = exported_size
-        self._soft_target_options = soft_target_options or {}
         self._encoder_options, self._model_options, self._bm25 = encoder_options, model_options, bm25
+        lengths = {field.name: field.length for field in schema.fields}
+        num_texts = lengths[TEXT_LENGTHS]
         self._group_options = {
-            "max_seq_length": max_seq_length,
-            "num_classes": num_classes if loss == "softmax" else 0,
+            "max_seq_length": lengths["input_ids"] // num_texts,
+            "num_classes": num_classes if objective.loss == "softmax" else 0,
             "is_padded_to_longest": is_padded_to_longest,
         }
         # the record field with the teacher's similarities
@@ -185,7 +189,7 @@ class SentenceEncoderTask:
     def build_model(self) -> keras.Model:
         sentence = SentenceModel(create_encoder(self._config, self._encoder_options), **self._model_options)
         check_vector_size(self._exported_size, sentence.width)
-        too_large = [size for size in self._vector_sizes if size >= sentence.width]
+        too_large = [size for size in self._objective.vector_sizes if size >= sentence.width]
         if too_large:
             raise UserError(f"matryoshka_sizes: {too_large[0]} must be less than the vector size, {sentence.width}")
         for name, value in (self._bm25 or {}).items():
@@ -193,13 +197,10 @@ class SentenceEncoderTask:
         return SentenceGroupModel(sentence, **self._group_options)
 
     def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
-        if self._loss == "softmax":
+        name, options, _, sizes = self._objective
+        if name == "softmax":
             return {"softmax": softmax(outputs["logits"], batch)}
-
-        def loss(vectors):
-            return LOSSES[self._loss](vectors, batch, **self._loss_options)
-
-        return of_all_sizes(loss, self._loss, outputs["vectors"], self._vector_sizes)
+        return of_all_sizes(lambda vectors: LOSSES[name](vectors, batch, **options), name, outputs["vectors"], sizes)
 
     def logits(self, outputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
         return similarities(outputs["vectors"])
@@ -212,7 +213,7 @@ class SentenceEncoderTask:
         temperature: float,
     ) -> WeightedSum:
         del temperature  # that of `soft_target_options` is used
-        return soft_targets(outputs["vectors"], teacher_logits, batch, **self._soft_target_options)
+        return soft_targets(outputs["vectors"], teacher_logits, batch, **self._objective.soft_target_options)
 
     def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         del batch

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.tasks.sentence_encoder.data import example_schema
-from official_bert.tasks.sentence_encoder.task import LOSSES, SentenceEncoderTask, of_all_sizes, softmax
+from official_bert.tasks.sentence_encoder.task import LOSSES, Objective, SentenceEncoderTask, of_all_sizes, softmax
 from official_bert.training.step import TrainingSteps
 from official_bert.training.task import TrainingPlan
 
@@ -125,10 +125,8 @@ def trained(loss, strategy=None, num_parts=1):
     strategy = strategy or tf.distribute.get_strategy()
     num_texts = 2 if loss == "cosent" else K
     schema = example_schema(LENGTH, num_texts, 50, 2, num_scores=loss == "cosent")
-    task = SentenceEncoderTask(
-        CONFIG, schema, loss=loss, max_seq_length=LENGTH, num_texts=num_texts, vector_sizes=(5,), layers_after=[None],
-        loss_options={"temperature": 0.05, "symmetric": True} if loss == "contrastive" else {},
-    )  # fmt: skip
+    options = {"temperature": 0.05, "symmetric": True} if loss == "contrastive" else {}
+    task = SentenceEncoderTask(CONFIG, schema, Objective(loss, options, vector_sizes=(5,)), layers_after=[None])
     keras.utils.set_random_seed(5)
     with strategy.scope():
         model = task.build_model()

@@ -158,10 +158,7 @@ class BertEncoder(TokenModel):
           UserError: a file is missing or damaged, they do not match, or the model is too large for this
             machine.
         """
-        from official_bert.checkpoints.loading import (
-            load,  # imports TensorFlow
-            open_pretrained,
-        )
+        from official_bert.checkpoints.loading import load, open_pretrained  # imports TensorFlow
 
         reader, config = open_pretrained(path, bert_config)
         encoder = cls(config, **options)

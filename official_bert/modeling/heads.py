@@ -91,10 +91,7 @@ class EncoderModel(TokenModel):
         Raises:
           UserError: see `BertEncoder.from_checkpoint`.
         """
-        from official_bert.checkpoints.loading import (
-            load,  # imports TensorFlow
-            open_pretrained,
-        )
+        from official_bert.checkpoints.loading import load, open_pretrained  # imports TensorFlow
 
         reader, config = open_pretrained(path, bert_config)
         model = cls(create_encoder(config, EncoderOptions(dtype=dtype)), **options)
@@ -114,22 +111,19 @@ class OutputProjection(keras.layers.Layer):
         input_width: int,
         num_outputs: int,
         *,
-        initializer_range: float = 0.02,
+        initializer_range: float = HEAD_INITIALIZER_RANGE,
         name: str = "output_projection",
     ):
-        """Create the variables."""
         super().__init__(name=name, dtype="float32")
         self.supports_masking = True  # positions are independent
         self._num_outputs = num_outputs
-        # variable [C, D]
-        self.output_weights = self._variable("output_weights", (num_outputs, input_width), initializer_range)
-        self.output_bias = self._variable("output_bias", (num_outputs,), None)  # variable [C]
+        self.output_weights = keras.Variable(
+            initializer(initializer_range), shape=(num_outputs, input_width), name="output_weights", autocast=False
+        )
+        self.output_bias = keras.Variable(
+            keras.initializers.Zeros(), shape=(num_outputs,), name="output_bias", autocast=False
+        )
         self.build((None, input_width))
-
-    @staticmethod
-    def _variable(name: str, shape: tuple[int, ...], initializer_range: float | None) -> keras.Variable:
-        initial = initializer(initializer_range) if initializer_range else "zeros"
-        return keras.Variable(keras.initializers.get(initial), shape=shape, name=name, autocast=False)
 
     def build(self, input_shape=None):
         """Do nothing; the variables exist already."""
@@ -250,7 +244,7 @@ class ClassificationModel(EncoderModel):
             )
         width = width_after(self.lstm_layers, num_read * config.hidden_size)
         self.dropout.build((None, width))
-        self.head = OutputProjection(width, num_outputs, initializer_range=HEAD_INITIALIZER_RANGE, name="classifier")
+        self.head = OutputProjection(width, num_outputs, name="classifier")
         self.build_for_any_length()
 
     def call(self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False) -> Any:
@@ -370,7 +364,7 @@ class SpanModel(EncoderModel):
         with keras.name_scope("cls"), keras.name_scope("squad"):
             self.lstm_layers = bilstm_layers(head, lstm_units, encoder.config.hidden_size, self.dtype_policy)
             width = width_after(self.lstm_layers, encoder.config.hidden_size)
-            self.head = OutputProjection(width, 2, initializer_range=HEAD_INITIALIZER_RANGE, name="start_and_end")
+            self.head = OutputProjection(width, 2, name="start_and_end")
         self.build_for_any_length()
 
     def call(self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False) -> Any:
@@ -431,7 +425,7 @@ class MultipleChoiceModel(EncoderModel):
         self.dropout = Dropout(head_dropout, dtype=self.dtype_policy)
         self.dropout.build((None, width))
         with keras.name_scope("multiple_choice"):
-            self.head = OutputProjection(width, 1, initializer_range=HEAD_INITIALIZER_RANGE)
+            self.head = OutputProjection(width, 1)
         self.build_for_any_length()
 
     def call(self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False) -> Any:

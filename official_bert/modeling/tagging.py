@@ -12,7 +12,6 @@ from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import (
     CRF,
     HEAD_DROPOUT,
-    HEAD_INITIALIZER_RANGE,
     LINEAR,
     EncoderModel,
     OutputProjection,
@@ -182,7 +181,7 @@ class TaggingModel(EncoderModel):
             units = lstm_units or config.hidden_size
             self.lstm_layers = bilstm_layers(head, units, width, self.dtype_policy)
             width = width_after(self.lstm_layers, width)
-            self.head = OutputProjection(width, num_outputs, initializer_range=HEAD_INITIALIZER_RANGE, name="tags")
+            self.head = OutputProjection(width, num_outputs, name="tags")
             if head == CRF:
                 self.start_transitions, self.between_transitions, self.end_transitions = (
                     keras.Variable(keras.initializers.Zeros(), shape=shape, name=f"{name}_transitions", autocast=False)

@@ -170,14 +170,6 @@ SCHEDULES: dict[str, Callable[..., keras.optimizers.schedules.LearningRateSchedu
 }
 
 
-def create_schedule(
-    name: str, learning_rate: float, *, num_train_steps: int, num_warmup_steps: int, end_learning_rate: float = 0.0
-) -> keras.optimizers.schedules.LearningRateSchedule:
-    """Create a schedule by name; the other arguments are those of `LinearWarmupThenDecay`."""
-    create = lookup(SCHEDULES, name, "lr_schedule")
-    return create(
-        learning_rate,
-        num_train_steps=num_train_steps,
-        num_warmup_steps=num_warmup_steps,
-        end_learning_rate=end_learning_rate,
-    )
+def create_schedule(name: str, learning_rate: float, **options: Any) -> keras.optimizers.schedules.LearningRateSchedule:
+    """Create a schedule by name; the options are those of `LinearWarmupThenDecay`."""
+    return lookup(SCHEDULES, name, "lr_schedule")(learning_rate, **options)

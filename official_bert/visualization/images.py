@@ -77,10 +77,7 @@ def draw(points: np.ndarray, shares: np.ndarray, texts: Sequence[str], title: st
       points: float [N, 2], the first two principal components.
       shares: float [2], fraction of the variance that each component explains.
     """
-    from matplotlib.figure import Figure  # needs an extra
-
-    figure = Figure(figsize=(9, 6), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = _figure(9, 6)
     axes.scatter(points[:, 0], points[:, 1])
     for number, (text, point) in enumerate(zip(texts, points, strict=True), start=1):
         shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."

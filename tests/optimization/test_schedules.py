@@ -101,11 +101,11 @@ def test_schedules_are_found_by_name(monkeypatch):
         return keras.optimizers.schedules.PolynomialDecay(learning_rate, num_train_steps, end_learning_rate, power=2.0)
 
     monkeypatch.setitem(SCHEDULES, "square", square)
-    numbers = {"num_train_steps": 10, "num_warmup_steps": 0}
+    numbers = {"num_train_steps": 10, "num_warmup_steps": 0, "end_learning_rate": 0.0}
     middles = {name: float(create_schedule(name, 1.0, **numbers)(4)) for name in SCHEDULES}
     expected = {"linear": 0.5, "cosine": 0.5, "constant": 1.0, "square": 0.36, "budget": 1.0}
     assert middles == pytest.approx(expected, abs=1e-6)
-    assert float(create_schedule("linear", 1.0, **numbers, end_learning_rate=0.25)(9)) == 0.25
+    assert float(create_schedule("linear", 1.0, **{**numbers, "end_learning_rate": 0.25})(9)) == 0.25
     message = "^lr_schedule='root' is unknown; choose one of budget, constant, cosine, linear, square$"
     with pytest.raises(UserError, match=message):
         create_schedule("root", 1.0, **numbers)

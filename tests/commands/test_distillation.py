@@ -84,7 +84,7 @@ def test_each_record_contains_the_teachers_logits(base, student, teacher, tmp_pa
     assert probabilities == pytest.approx(
         np.array([list(answer.probabilities.values()) for answer in answers]), abs=1e-5
     )
-    assert np.ptp(probabilities[:, 0]) > 0.01
+    assert np.ptp(probabilities[:, 0]) > 1e-3  # a hundred times the tolerance
     losses = [json.loads(line) for line in open(f"{student['output_dir']}/metrics.jsonl")]
     assert losses[0]["soft_target_loss"] > 0
 

@@ -179,7 +179,7 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
     from official_bert.checkpoints import safetensors
     from official_bert.checkpoints.loading import open_checkpoint
     from official_bert.checkpoints.locate import locate
-    from official_bert.commands.shared.model_card import SCOPE, model_card, sentence_folder
+    from official_bert.commands.shared.edited_model import SCOPE, model_card, sentence_folder
     from official_bert.options.option import config_from_saved
     from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
     from official_bert.tokenization import read_tokenizer

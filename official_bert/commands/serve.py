@@ -4,8 +4,8 @@ import os
 import re
 
 from official_bert.commands.shared.text_options import check_folder
-from official_bert.config.batching_settings import BatchingSettings
 from official_bert.options.command import Command
+from official_bert.options.groups import BatchingSettings
 from official_bert.options.option import MAX_BATCH_SIZE, MAX_PARTS, Options, option, options
 from official_bert.support.errors import UserError, check_installed, require
 from official_bert.support.network import check_free

@@ -3,7 +3,9 @@
 import dataclasses
 import itertools
 import os
+import signal
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from absl import logging
 
 from official_bert.commands import load_command
-from official_bert.options.command import Command, from_arguments, split_command
+from official_bert.options.command import Command, from_arguments, split_command, to_arguments
 from official_bert.options.option import Options, option, options
-from official_bert.support import writing
+from official_bert.support import files, writing
 from official_bert.support.console import format_seconds, format_table, mean_and_deviation
 from official_bert.support.errors import UserError
 
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from official_bert.options.training import LabellingOptions
     from official_bert.tasks.classification.options import ClassifierConfig
     from official_bert.tasks.tagging.options import TaggingConfig
-    from official_bert.training.trials import Trial
 
 
 @options(group="training")
@@ -82,11 +83,62 @@ def run(config: SweepConfig) -> None:
     sys.stdout.write(f"best on dev: {_best(combinations).description}\n")
 
 
+class Trial(NamedTuple):
+    """One run of the command."""
+
+    script: str  # the command
+    config: "LabellingOptions"  # its flags
+    metric: str  # the key in `eval_results.txt` to report
+
+    @property
+    def score(self) -> float | None:
+        from official_bert.training.run_folder import RESULTS_FILE, read_results
+
+        path = os.path.join(self.config.output_dir, RESULTS_FILE)
+        return read_results(path).get(self.metric) if files.exists(path) else None
+
+    def check_folder(self) -> None:
+        """Raise if the folder has a run with other flags: resuming would mix two runs."""
+        from official_bert.training.run_folder import differing_flags, read_run_config, settings_folder
+
+        folder, flags = self.config.output_dir, dataclasses.asdict(self.config)
+        run = read_run_config(settings_folder(self.config))
+        if run is None and self.score is None:
+            return
+        found = run.flags_with_defaults(self.config) if run else {}
+        names = differing_flags(found, flags, ignored=("output_dir",))
+        if names:
+            values = [flags_there.get(names[0]) for flags_there in (found, flags)]
+            raise UserError(
+                f"{folder} has a run with --{names[0]}={values[0]}, not {values[1]}; "
+                "delete that folder or give another output_dir"
+            )
+
+    def run(self, name: str) -> None:
+        """Run or resume the command quietly to its end; pass SIGTERM on, after which it saves a checkpoint."""
+        command = [sys.executable, "-m", "official_bert", self.script, *to_arguments(self.config)]
+        with subprocess.Popen([*command, "--verbosity=-1"]) as process:  # warnings and errors
+            previous = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+            try:
+                exit_code = process.wait()
+            finally:
+                signal.signal(signal.SIGTERM, previous)
+        if self.score is not None:
+            return
+        # Stopped externally: by SIGTERM, which exits with 0, another signal (negative, or over 128) or Ctrl-C (130).
+        if exit_code <= 0 or exit_code > 128:
+            raise UserError(f"stopped during {name}; the same command resumes from there")
+        raise UserError(
+            f"{name} ended with exit code {exit_code}; fix the error above and run the command again; "
+            "finished runs are kept"
+        )
+
+
 class _Combination(NamedTuple):
     """Settings as shown in the table, and a run per seed."""
 
     settings: dict[str, str]
-    trials: "list[Trial]"
+    trials: list[Trial]
 
     @property
     def scores(self) -> list[float]:
@@ -104,8 +156,6 @@ class _Combination(NamedTuple):
 
 
 def _combinations(config: SweepConfig) -> list[_Combination]:
-    from official_bert.training.trials import Trial
-
     grid = [_parse_list(config, name, kind) for name, kind in _SETTINGS.items()]
     seeds = _parse_list(config, "random_seed", int)
     values = {name: values[0] for name, values in zip(_SETTINGS, grid, strict=True)}

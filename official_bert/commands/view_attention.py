@@ -68,7 +68,7 @@ def run(config: AttentionConfig) -> None:
     from official_bert.inference.attention_reader import EXPLAINED, AttentionReader
     from official_bert.modeling.encoder_options import PLAIN
     from official_bert.training.model_files import read_model_files
-    from official_bert.visualization import attention, images
+    from official_bert.visualization import attention
 
     bert_config = BertConfig.from_json_file(config.bert_config_file)
     bert_config.check_head(config.layer or 0, config.head or 0, config.bert_config_file)
@@ -94,9 +94,9 @@ def run(config: AttentionConfig) -> None:
             first = chosen or {"layer": 0, "head": 0}
             sink.write(attention.page(view, **first, merges_words=config.merge_words).encode())
         elif chosen:
-            images.draw_head(view, sink, **chosen, merges_words=config.merge_words)
+            attention.draw_head(view, sink, **chosen, merges_words=config.merge_words)
         else:
-            images.draw_overview(view, sink, merges_words=config.merge_words)
+            attention.draw_overview(view, sink, merges_words=config.merge_words)
     num_layers, num_heads, length, _ = view.attention.shape
     logging.info("wrote %s: %d wordpieces, %d layers of %d heads", config.output_file, length, num_layers, num_heads)
 

@@ -53,7 +53,7 @@ def run(config: WordVectorConfig) -> None:
     from official_bert.inference.text_encoder import VectorSettings, load_text_encoder
     from official_bert.metrics.retrieval import cosine_table, principal_components
     from official_bert.training.model_files import read_model_files
-    from official_bert.visualization import images
+    from official_bert.visualization import attention
 
     if config.image_file is not None:
         require("matplotlib", extra="plots")
@@ -78,7 +78,7 @@ def run(config: WordVectorConfig) -> None:
     if config.image_file is not None:
         texts = [str(each.sentence) for each in occurrences]
         with writing.atomic_write(config.image_file, "wb") as sink:
-            images.draw(*principal_components(vectors), texts, config.word, sink)
+            attention.draw_points(*principal_components(vectors), texts, config.word, sink)
         logging.info("drawn: %s", config.image_file)
 
 

@@ -12,9 +12,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from official_bert.data.batch_sizes import TokenBudget
 from official_bert.data.record_files import check_records, compression_type, read_records
-from official_bert.data.schema import RecordSchema
+from official_bert.data.schema import RecordSchema, TokenBudget
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer, load_tokenizer
 from official_bert.tokenization.graph_operations import truncate_and_join

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from official_bert.config.batching_settings import BatchingSettings
+from official_bert.options.groups import BatchingSettings
 
 Arrays = Mapping[str, np.ndarray]
 

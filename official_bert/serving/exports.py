@@ -20,12 +20,11 @@ from absl import logging
 from google.protobuf import message
 from tensorflow.core.framework import tensor_pb2
 
-from official_bert.config.batching_settings import BatchingSettings
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.record_files import read_records
 from official_bert.data.schema import delimited, fields
 from official_bert.modeling.encoder_options import PLAIN, UNPADDED
-from official_bert.options.groups import VersionOptions, export_parts
+from official_bert.options.groups import BatchingSettings, VersionOptions, export_parts
 from official_bert.serving.servable import (
     EXAMPLES,
     IDS_SCHEMA,

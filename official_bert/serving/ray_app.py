@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from ray import serve
 from starlette.exceptions import HTTPException
 
-from official_bert.config.batching_settings import BatchingSettings
+from official_bert.options.groups import BatchingSettings
 from official_bert.serving.batching import QueueFullError
 from official_bert.serving.rest_endpoints import BatchMetrics, add_endpoints
 from official_bert.serving.rest_format import RequestError

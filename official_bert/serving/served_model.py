@@ -17,7 +17,7 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
-from official_bert.config.batching_settings import BatchingSettings
+from official_bert.options.groups import BatchingSettings
 from official_bert.serving.batching import UNOBSERVED, Arrays, Batcher, BatchObserver
 from official_bert.serving.exports import (
     SAVED_MODEL_FILE,

@@ -22,7 +22,7 @@ from kserve import errors, model_server
 from kserve.utils.numpy_codec import from_np_dtype
 from starlette.exceptions import HTTPException
 
-from official_bert.config.batching_settings import BatchingSettings
+from official_bert.options.groups import BatchingSettings
 from official_bert.serving.batching import QueueFullError
 from official_bert.serving.open_inference import LENGTH_HEADER, open_arrays, read_open_request
 from official_bert.serving.rest_endpoints import MOST_BYTES, BatchMetrics, add_endpoints, find_version, named_model

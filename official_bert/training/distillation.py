@@ -1,23 +1,44 @@
-"""Knowledge distillation: tasks whose model also learns the outputs of a larger model, the teacher."""
+"""Knowledge distillation: a run's teacher, its logits beside the records, and tasks that learn from a teacher, too."""
 
 import abc
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
+from absl import logging
 
-from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.checkpoints.loading import load
+from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
+from official_bert.checkpoints.loading import load, open_pretrained
 from official_bert.config.bert_config import ENCODER_INPUTS, BertConfig
-from official_bert.data.schema import Field
+from official_bert.data import record_files
+from official_bert.data.pipeline import reporting_damaged_records
+from official_bert.data.record_files import RecordFile, manifest_path, write_cached
+from official_bert.data.schema import RecordSchema
 from official_bert.modeling.blocks import dense
 from official_bert.modeling.encoder import BertEncoder, create_encoder, is_needed
 from official_bert.modeling.encoder_options import EncoderOptions
 from official_bert.modeling.heads import EncoderModel
 from official_bert.modeling.token_model import complete_inputs
+from official_bert.options.option import flags_affecting, layer_numbers
+from official_bert.options.training import FinetuningOptions
 from official_bert.support.errors import UserError
-from official_bert.training.task import RecordTask, WeightedSum, compares_examples
+from official_bert.support.manifest import Manifest
+from official_bert.training.devices import encoder_options
+from official_bert.training.job import FinetuningJob
+from official_bert.training.loop import Trainer, batches_of
+from official_bert.training.model_files import check_same_casing
+from official_bert.training.run_folder import (
+    check_trained_flags,
+    matches_vocabulary,
+    read_run_config,
+    teacher_label_order,
+    vocabulary_mismatch,
+)
+from official_bert.training.task import DistillableTask, RecordTask, WeightedSum, compares_examples
 
 TEACHER_LOGITS = "teacher_logits"
 
@@ -71,25 +92,6 @@ class LayeredModel(keras.Model):
             of_embeddings, of_layers = self.projections
             layers = [of_embeddings(layers[0]), *map(of_layers, layers[1:])]
         return OutputsAndLayers(self.model.from_encoded(encoded, named, training=training), layers)
-
-
-class DistillableTask(RecordTask, Protocol):
-    """A task whose logits can be distilled."""
-
-    teacher_field: Field
-    """The teacher's field in a record: the logits of one example, named `TEACHER_LOGITS`."""
-
-    def logits(self, outputs: Mapping[str, tf.Tensor] | tf.Tensor) -> tf.Tensor:
-        """Return the teacher outputs to store: float32 [B, *shape of `teacher_field`]."""
-
-    def soft_target_loss(
-        self,
-        outputs: Mapping[str, tf.Tensor] | tf.Tensor,
-        teacher_logits: tf.Tensor,
-        batch: Mapping[str, tf.Tensor],
-        temperature: float,
-    ) -> WeightedSum:
-        """Return the loss of a student's outputs against a teacher's logits; 0 if they are equal."""
 
 
 class DistilledTask:
@@ -268,3 +270,146 @@ def soft_binary_cross_entropy(logits: tf.Tensor, teacher_logits: tf.Tensor, temp
     """Compute `soft_cross_entropy` for independent labels: the mean over the last axis."""
     pairs = [tf.stack([values, tf.zeros_like(values)], axis=-1) for values in (logits, teacher_logits)]
     return tf.reduce_mean(soft_cross_entropy(*pairs, temperature), axis=-1)
+
+
+class Teacher(NamedTuple):
+    """A trained model."""
+
+    folder: str  # the folder of its other files: output folder of its run, or a folder in another format
+    is_run: bool  # whether it is the output folder of a run of this package
+    head: dict[str, Any]  # flags of its head, by name; it may differ from the student's
+    reader: CheckpointReader  # its weights
+    bert_config: BertConfig  # its architecture
+    # the number of its output for each label of the student; None for the same order
+    label_order: list[int] | None = None
+
+
+def checked_teacher(job: FinetuningJob) -> Teacher:
+    """Find the teacher of a run and check that it matches the task."""
+    teacher, vocabulary = _find_teacher(job.config), job.tokenizer.vocabulary
+    if matches_vocabulary(teacher.folder, vocabulary) is False:
+        raise UserError(vocabulary_mismatch(vocabulary, teacher.folder, f"teacher={teacher.folder} was trained with"))
+    teacher.bert_config.check_vocabulary(vocabulary, f"teacher={teacher.folder}")
+    if not teacher.is_run:
+        check_same_casing(teacher.folder, job.tokenizer, "teacher")
+    check_trained_flags(teacher.folder, job.config, "use the same value, or another teacher", has_same_head=False)
+    if job.labels is not None:
+        order = teacher_label_order(teacher.folder, job.labels, noun=job.label_noun, is_run=teacher.is_run)
+        teacher = teacher._replace(label_order=order)
+    if job.config.hidden_state_weight:
+        _teacher_layers(job, teacher)  # raises if they do not fit
+    return teacher
+
+
+def distilled_task(job: FinetuningJob, teacher: Teacher) -> DistilledTask | HiddenStateTask:
+    """Return the task of a job, which also learns from the teacher."""
+    config = job.config
+    task = DistilledTask(
+        job.task, soft_target_weight=config.soft_target_weight, temperature=config.distillation_temperature
+    )
+    if not config.hidden_state_weight:
+        return task
+    return HiddenStateTask(
+        task,
+        teacher=teacher.reader,
+        teacher_config=teacher.bert_config,
+        teacher_layers=_teacher_layers(job, teacher),
+        weight=config.hidden_state_weight,
+        dtype=encoder_options(config).dtype,
+    )
+
+
+def _teacher_layers(job: FinetuningJob, teacher: Teacher) -> list[int]:
+    given = job.config.teacher_layers and layer_numbers(job.config.teacher_layers, "teacher_layers")
+    return matched_layers(given, job.bert_config.num_layers, teacher.bert_config.num_layers)
+
+
+def _find_teacher(config: FinetuningOptions) -> Teacher:
+    """Find the teacher given by the flags; check that it was trained on the same task."""
+    path = config.teacher
+    reader, bert_config = open_pretrained(path, parameter="teacher")
+    folder = reader.source.folders[-1]
+    run = read_run_config(folder)
+    if run and run.task not in (None, config.task):
+        raise UserError(
+            f"teacher={path} was trained for {run.task}, not for {config.task}; use a teacher of the same task"
+        )
+    bert_config.check_length(config.max_seq_length, f"teacher={path}")
+    names = flags_affecting(config, "head")
+    defaults = {field.name: field.default for field in dataclasses.fields(config) if field.name in names}
+    head = {name: run.flags[name] for name in names if name in run.flags} if run else defaults
+    return Teacher(folder, run is not None, head, reader, bert_config)
+
+
+def teacher_file(file: RecordFile, task: DistillableTask) -> RecordFile:
+    """Return the file for the records of `file` plus the teacher's logits."""
+    path = file.path.removesuffix(".tf_record") + ".teacher.tf_record"
+    return file._replace(path=path, schema=file.schema.with_fields(task.teacher_field))
+
+
+class TeacherModel(NamedTuple):
+    """A teacher's task, and a trainer with its model."""
+
+    task: DistillableTask
+    trainer: Trainer
+
+
+def load_teacher(job: FinetuningJob, teacher: Teacher, strategy: tf.distribute.Strategy) -> TeacherModel:
+    """Create the model of a teacher, with its weights."""
+    task = job.create_task(dataclasses.replace(job.config, **teacher.head), teacher.bert_config)
+    trainer = Trainer(task, strategy, seed=job.config.random_seed)
+    load(teacher.reader, trainer.model.weights)
+    return TeacherModel(task, trainer)
+
+
+def write_teacher_records(
+    job: FinetuningJob, teacher: Teacher, load_model: Callable[[], TeacherModel], file: RecordFile, num_records: int
+) -> None:
+    """Write the training records with a teacher's logits, unless an existing file is up to date.
+
+    The teacher computes each example once, without dropout; training reads the stored logits in every epoch.
+    """
+    config = job.config
+    target = teacher_file(file, job.task)
+    schema = RecordSchema(target.schema.fields[-1])
+
+    def records() -> Iterator[bytes]:
+        logging.info("teacher: using the weights of %s", teacher.reader.prefix)
+        logits = _logits(load_model(), file, num_records, config)
+        for record, of_record in zip(record_files.read_records(file.path), logits, strict=True):
+            # Two concatenated serialized tf.train.Examples are an Example with the features of both.
+            if teacher.label_order:
+                of_record = of_record[..., teacher.label_order]
+            yield record + schema.encode({TEACHER_LOGITS: of_record.ravel()})
+
+    read = Manifest.read_or_none(manifest_path(file.path))
+    provenance = {
+        **(read.provenance if read else {}),
+        "weights of the teacher": _fingerprint(teacher.reader),
+        "model of the teacher": teacher.bert_config.to_dict(),
+        "head of the teacher": teacher.head,
+        **({"order of the teacher's labels": teacher.label_order} if teacher.label_order else {}),
+        "mixed_precision": config.mixed_precision,
+    }
+    write_cached(target, provenance, records)
+
+
+def _fingerprint(reader: CheckpointReader) -> str:
+    """Return a hash of a model's weights."""
+    digest = hashlib.sha256()
+    for name in sorted(name for name in reader.shapes if not is_training_state(name, reader.shapes)):
+        digest.update(f"{name} ".encode())
+        digest.update(np.ascontiguousarray(reader.read(name)))
+    return digest.hexdigest()
+
+
+def _logits(model: TeacherModel, file: RecordFile, num_records: int, config: FinetuningOptions) -> Iterator[np.ndarray]:
+    task, trainer = model
+    with reporting_damaged_records([file.path], file.schema):
+        yield from trainer.compute_by_record(
+            lambda batch: task.logits(trainer.model(batch, training=False)),
+            lambda numbers: batches_of(trainer, file, config.predict_batch_size, numbers),
+            num_records,
+            bytes_per_record=4 * task.teacher_field.length,
+            label="teacher",
+        )

@@ -13,13 +13,21 @@ from official_bert.checkpoints.checkpoint_folder import BestCheckpoint
 from official_bert.checkpoints.loading import open_checkpoint
 from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.batch_sizes import TokenBudget
 from official_bert.data.pipeline import batch_sizes, reporting_damaged_records, training_batches
 from official_bert.data.record_files import RecordFile, manifest_path
+from official_bert.data.schema import TokenBudget
 from official_bert.options.training import FinetuningOptions
 from official_bert.support.errors import UserError
 from official_bert.support.manifest import Manifest
 from official_bert.training.devices import Cluster, create_strategy
+from official_bert.training.distillation import (
+    Teacher,
+    checked_teacher,
+    distilled_task,
+    load_teacher,
+    teacher_file,
+    write_teacher_records,
+)
 from official_bert.training.job import FinetuningJob
 from official_bert.training.loop import Trainer, check_divisible, training_batch_size, warn_of_other_direction
 from official_bert.training.model_files import read_model_files
@@ -37,14 +45,6 @@ from official_bert.training.run_folder import (
     write_run_files,
 )
 from official_bert.training.task import TrainingPlan, compares_examples
-from official_bert.training.teacher import (
-    Teacher,
-    checked_teacher,
-    distilled_task,
-    load_teacher,
-    teacher_file,
-    write_teacher_records,
-)
 
 _TRAINING = "train"  # the training split's record files
 

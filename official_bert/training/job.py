@@ -16,11 +16,10 @@ from official_bert.modeling.token_model import model_fingerprint
 from official_bert.options.training import FinetuningOptions
 from official_bert.support.manifest import fingerprint
 from official_bert.tokenization import Tokenizer
-from official_bert.training.distillation import DistillableTask
 from official_bert.training.loop import Trainer, batches_of
 from official_bert.training.monitoring import ScalarLog
 from official_bert.training.run_folder import check_label_order, check_same_labels, checkpoint_folder
-from official_bert.training.task import RecordTask
+from official_bert.training.task import DistillableTask, RecordTask
 from official_bert.visualization.report_page import (
     NUM_MISTAKES,
     Bar,

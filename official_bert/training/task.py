@@ -10,7 +10,7 @@ import tensorflow as tf
 from typing_extensions import Self
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.schema import RecordSchema
+from official_bert.data.schema import Field, RecordSchema
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
 from official_bert.options.training import TrainingOptions
@@ -147,3 +147,22 @@ class EncoderTask:
 def compares_examples(task: Task) -> bool:
     """Return the attribute of a task; see `Task`."""
     return getattr(task, "compares_examples", False)
+
+
+class DistillableTask(RecordTask, Protocol):
+    """A task whose logits can be distilled."""
+
+    teacher_field: Field
+    """The teacher's field in a record: the logits of one example, `TEACHER_LOGITS` of `training.distillation`."""
+
+    def logits(self, outputs: Mapping[str, tf.Tensor] | tf.Tensor) -> tf.Tensor:
+        """Return the teacher outputs to store: float32 [B, *shape of `teacher_field`]."""
+
+    def soft_target_loss(
+        self,
+        outputs: Mapping[str, tf.Tensor] | tf.Tensor,
+        teacher_logits: tf.Tensor,
+        batch: Mapping[str, tf.Tensor],
+        temperature: float,
+    ) -> WeightedSum:
+        """Return the loss of a student's outputs against a teacher's logits; 0 if they are equal."""

@@ -13,7 +13,7 @@ from official_bert.commands import convert_hf_checkpoint, export_embeddings, run
 from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.commands.export_embeddings import EmbeddingExportConfig
 from official_bert.commands.sentence_similarity import SimilarityConfig
-from official_bert.commands.shared.model_card import sentence_folder
+from official_bert.commands.shared.edited_model import sentence_folder
 from official_bert.commands.shared.text_options import load_sentence_encoder
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.predictor import Predictor

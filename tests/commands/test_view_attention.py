@@ -60,13 +60,13 @@ class TestImages:
 
     @pytest.mark.slow
     def test_flags_choose_what_is_drawn(self, flags, view, tmp_path):
-        from official_bert.visualization import images
+        from official_bert.visualization import attention
 
         for chosen, draw in (
-            ({}, functools.partial(images.draw_overview, merges_words=False)),
+            ({}, functools.partial(attention.draw_overview, merges_words=False)),
             (
                 {"layer": -2, "head": 2, "merge_words": True},
-                functools.partial(images.draw_head, layer=1, head=2, merges_words=True),
+                functools.partial(attention.draw_head, layer=1, head=2, merges_words=True),
             ),
         ):
             view_attention.run(AttentionConfig(**flags, format="png", **chosen))
@@ -77,15 +77,15 @@ class TestImages:
     def test_shades_are_the_weights(self, view, monkeypatch):
         from matplotlib.axes import Axes
 
-        from official_bert.visualization import images
+        from official_bert.visualization import attention
 
         drawn, imshow = [], Axes.imshow
         monkeypatch.setattr(
             Axes, "imshow", lambda self, *args, **more: drawn.append(args[0]) or imshow(self, *args, **more)
         )
         for merges_words in (False, True):
-            images.draw_head(view, io.BytesIO(), layer=0, head=3, merges_words=merges_words)
-        images.draw_overview(view, io.BytesIO(), merges_words=False)
+            attention.draw_head(view, io.BytesIO(), layer=0, head=3, merges_words=merges_words)
+        attention.draw_overview(view, io.BytesIO(), merges_words=False)
         head, words, overview = drawn
         np.testing.assert_array_equal(head, view.attention[0, 3])
         np.testing.assert_array_equal(words, merge_words(view.attention[0, 3], view.word_indices))

@@ -18,7 +18,7 @@ import tensorflow as tf
 from official_bert.commands.launch_workers import free_ports
 from official_bert.commands.serve import ServeConfig
 from official_bert.commands.serve import check as check_serve
-from official_bert.config.batching_settings import BatchingSettings
+from official_bert.options.groups import BatchingSettings
 from official_bert.serving.exports import read_warmup
 from official_bert.serving.servable import SIGNATURES
 from official_bert.serving.served_model import ServedModel, Signature

@@ -12,9 +12,8 @@ import numpy as np
 from absl import logging
 
 from official_bert.config.bert_config import ENCODER_INPUTS
-from official_bert.data.batch_sizes import padded_lengths
 from official_bert.data.record_files import ExampleJoiner
-from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
+from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema, padded_lengths
 from official_bert.data.tables import ENDINGS, KEYED_FORMATS, Keys, format_of, read_table
 from official_bert.metrics.classification import class_counts, confusion_matrix
 from official_bert.metrics.retrieval import RERANKING_METRICS

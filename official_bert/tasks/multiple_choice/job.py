@@ -8,8 +8,8 @@ from absl import logging
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.batch_sizes import padded_lengths
 from official_bert.data.record_files import ExampleSplit
+from official_bert.data.schema import padded_lengths
 from official_bert.serving.exports import check_export_dir, export_run
 from official_bert.support.console import write_rows
 from official_bert.tasks.multiple_choice.data import (

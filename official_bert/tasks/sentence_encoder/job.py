@@ -10,10 +10,9 @@ from absl import logging
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.batch_sizes import padded_lengths
 from official_bert.data.record_files import ExampleSplit
 from official_bert.data.retrieval import BM25, Bm25Weights, read_beir
-from official_bert.data.schema import RecordSchema
+from official_bert.data.schema import RecordSchema, padded_lengths
 from official_bert.metrics.classification import accuracy, pearson, spearman
 from official_bert.metrics.retrieval import nearest, normalized, retrieval_scores, triplet_accuracy
 from official_bert.serving.exports import check_export_dir, export_run

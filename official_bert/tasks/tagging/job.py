@@ -14,7 +14,7 @@ from absl import logging
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.batch_sizes import padded_lengths
+from official_bert.data.schema import padded_lengths
 from official_bert.metrics.tagging import (
     Entity,
     TaggingScores,

@@ -174,6 +174,11 @@ def width_after(layers: list[keras.layers.Layer], input_width: int) -> int:
     return 2 * layers[-1].forward_layer.units if layers else input_width
 
 
+def make_layer_weights(num_layers: int) -> keras.Variable:
+    """Return the variable of a weighted sum of layers; equal weights at first."""
+    return keras.Variable(keras.initializers.Zeros(), shape=(num_layers,), name="layer_weights", autocast=False)
+
+
 @keras.saving.register_keras_serializable(package="official_bert")
 class ClassificationModel(EncoderModel):
     """Encoder and classifier; with windows, the scores of an example's windows are pooled.
@@ -235,8 +240,7 @@ class ClassificationModel(EncoderModel):
         self.dropout = Dropout(head_dropout, dtype=self.dtype_policy)
         num_read = self.feature_shape[0]
         if feature_layers == WEIGHTED_SUM:
-            zeros = keras.initializers.Zeros()
-            self.layer_weights = keras.Variable(zeros, shape=(num_read,), name="layer_weights", autocast=False)
+            self.layer_weights = make_layer_weights(num_read)
             num_read = 1
         with keras.name_scope("classification"):
             self.lstm_layers = bilstm_layers(

@@ -17,6 +17,7 @@ from official_bert.modeling.heads import (
     OutputProjection,
     bilstm_layers,
     holds_features,
+    make_layer_weights,
     width_after,
 )
 from official_bert.modeling.pooling import LAST, is_weighted, num_vectors, position_features
@@ -173,8 +174,7 @@ class TaggingModel(EncoderModel):
         self.dropout = Dropout(head_dropout, dtype=self.dtype_policy)
         with keras.name_scope("tagging"):
             if is_weighted(feature_layers):
-                zeros = keras.initializers.Zeros()
-                self.layer_weights = keras.Variable(zeros, shape=(num_read,), name="layer_weights", autocast=False)
+                self.layer_weights = make_layer_weights(num_read)
                 num_read = 1
             width = num_read * config.hidden_size
             self.dropout.build((None, None, width))

@@ -147,7 +147,7 @@ _unit = functools.partial(tf.math.l2_normalize, axis=-1)
 
 
 class Objective(NamedTuple):
-    """What a sentence encoder minimizes."""
+    """The loss that a sentence encoder minimizes."""
 
     loss: str  # a key of `LOSSES`, or "softmax"
     options: Mapping[str, Any] = {}  # arguments of the loss

@@ -16,7 +16,7 @@ from official_bert.checkpoints.locate import Source, locate
 from official_bert.config import model_formats
 from official_bert.config.bert_config import LORA, LORA_SCALE, BertConfig, check_memory
 from official_bert.families.family import check_kind
-from official_bert.support import files, network, writing
+from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 
 _CONFIG_FILE = "bert_config.json"
@@ -211,7 +211,7 @@ def open_pretrained(
     parameter: str = "path",
 ) -> tuple[CheckpointReader, BertConfig]:
     """Find the weights and the architecture of a model, without reading the weights."""
-    path = network.local_folder(os.fspath(path))
+    path = files.local_folder(os.fspath(path))
     if path.endswith((".keras", ".h5")):
         raise UserError(f"{path} is not a checkpoint; load it with keras.models.load_model, or with load_weights")
     source = locate(path, parameter)

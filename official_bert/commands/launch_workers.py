@@ -18,7 +18,7 @@ from absl import logging
 from official_bert.options.command import Command, split_command
 from official_bert.options.option import Options, option, options
 from official_bert.support.errors import UserError
-from official_bert.support.network import is_address
+from official_bert.support.processes import is_address
 
 
 @options(group="devices")

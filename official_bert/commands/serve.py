@@ -8,7 +8,7 @@ from official_bert.options.command import Command
 from official_bert.options.groups import BatchingSettings
 from official_bert.options.option import MAX_BATCH_SIZE, MAX_PARTS, Options, option, options
 from official_bert.support.errors import UserError, check_installed, require
-from official_bert.support.network import check_free
+from official_bert.support.processes import check_free
 
 _MAX_PORT = 2**16 - 1
 

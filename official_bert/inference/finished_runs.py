@@ -39,7 +39,7 @@ from official_bert.serving.exports import (
     load_version,
 )
 from official_bert.serving.servable import EXAMPLES, TEXT, Servable
-from official_bert.support import files, network, text_files, writing
+from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.task_registry import TASKS, TaskRow, task_of_export, task_of_run
 from official_bert.tokenization import FullTokenizer, Tokenizer, load_tokenizer
@@ -133,7 +133,7 @@ def export(
         "export_precision": export_precision,
         "export_parallelism": export_parallelism,
     }
-    path = network.local_folder(os.fspath(path))
+    path = files.local_folder(os.fspath(path))
     run = find_run(path)
     if run is None:
         raise UserError(f"{path} contains neither an exported model nor the {RUN_CONFIG_FILE} of a run; check the path")

@@ -15,7 +15,7 @@ from official_bert.inference.sentence_head import find_head
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.modeling.encoder_options import UNPADDED
 from official_bert.serving.servable import EXAMPLES, TEXT, Servable
-from official_bert.support import network
+from official_bert.support import files
 from official_bert.support.errors import UserError, format_names, plain_message
 from official_bert.tasks.multiple_choice.servable import CHOICES, joined_choices
 from official_bert.tasks.sentence_encoder.servable import VECTORS
@@ -82,7 +82,7 @@ class Predictor:
         Raises:
           UserError: there is no model at the path, or it cannot be loaded.
         """
-        path = network.local_folder(os.fspath(path))
+        path = files.local_folder(os.fspath(path))
         changes = {
             "vocab_file": vocab_file and os.fspath(vocab_file),
             "bert_config_file": bert_config_file and os.fspath(bert_config_file),

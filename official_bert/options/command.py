@@ -16,7 +16,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 from absl import app, flags, logging
 
 from official_bert.options.option import GROUPS, REQUIRED
-from official_bert.support import errors, files, network, processes
+from official_bert.support import errors, files, processes
 from official_bert.support.console import filtered_stderr
 from official_bert.support.errors import UserError, printable
 
@@ -403,7 +403,7 @@ def from_flags(
     values = {name: flag_values[name].value for name in names}
     for field in dataclasses.fields(config_class):
         if field.metadata["is_path"] and values[field.name]:
-            values[field.name] = ",".join(map(network.local_folder, values[field.name].split(",")))
+            values[field.name] = ",".join(map(files.local_folder, values[field.name].split(",")))
     if complete is not None:
         values = complete(config_class, values, [name for name in names if flag_values[name].present])
     return config_class(**values)

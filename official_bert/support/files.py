@@ -1,4 +1,4 @@
-"""Opens and finds files, local or remote.
+"""Opens and finds files: local, remote, or models of the Hugging Face Hub, given as hf://owner/name.
 
 Local paths use the standard library, so that tokenization and `--help` never import TensorFlow; paths with a scheme
 (`gs://`) use `tf.io.gfile`, imported on first use. Only this module and `writing` use `tf.io.gfile`. File errors become
@@ -8,6 +8,7 @@ Local paths use the standard library, so that tokenization and `--help` never im
 import collections
 import contextlib
 import errno
+import functools
 import glob as local_glob
 import hashlib
 import os
@@ -18,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
 
-from official_bert.support.errors import UserError
+from official_bert.support.errors import UserError, install_command
 
 _MAX_NAME_BYTES = 255  # maximum on all common file systems
 _BYTES_AT_ONCE = 1 << 20
@@ -31,6 +32,21 @@ VARIABLE = "OFFICIAL_BERT_KILL_AT"
 
 _answering: set[str] = set()  # remote locations that have answered
 _passed: collections.Counter[str] = collections.Counter()
+HUB = "hf://"
+_HUB_NAME = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?/?")
+_HUB_SETTINGS = [
+    *("config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.txt", "tokenizer.json", "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model"),
+    *("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"),
+    *("[0-9]_*/*.json", "[0-9]_*/*.txt", "[0-9]_*/*.model"),
+    *("[1-9]_*/model.safetensors", "[1-9]_*/pytorch_model.bin"),
+]
+# In order of preference; either may be split, and sentence-transformers may keep it in the encoder's folder.
+_HUB_WEIGHTS = (
+    ("model*.safetensors", "0_*/model*.safetensors", "model.safetensors.index.json"),
+    ("pytorch_model*.bin", "0_*/pytorch_model*.bin", "pytorch_model.bin.index.json"),
+)
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 def is_remote(path: str) -> bool:
@@ -275,3 +291,51 @@ def fault_point(name: str) -> None:
     if wanted.startswith("trace:"):
         with open(wanted.removeprefix("trace:"), "a", encoding="utf-8") as trace:
             trace.write(f"{name}\n")
+
+
+def local_folder(path: str) -> str:
+    """Download the needed files of a hub model and return their folder in the cache; return other paths unchanged.
+
+    The client's environment variables apply: `HF_HOME`, `HF_HUB_OFFLINE`, `HF_TOKEN`, `HF_ENDPOINT`.
+    """
+    if not path.startswith(HUB):
+        return path
+    match = _HUB_NAME.fullmatch(path)
+    if match is None:
+        raise UserError(f"{path} is not a model name; write hf://owner/name or hf://owner/name@revision")
+    try:
+        import huggingface_hub
+        from huggingface_hub import errors
+    except ImportError as error:
+        raise UserError(f"{path} needs the client of the hub; run: {install_command('hub')}") from error
+    name, revision = match.groups()
+    try:
+        for weights in _HUB_WEIGHTS:
+            folder = huggingface_hub.snapshot_download(
+                name, revision=revision, allow_patterns=[*_HUB_SETTINGS, *weights]
+            )
+            if any(local_glob.glob(os.path.join(local_glob.escape(folder), pattern)) for pattern in weights):
+                break
+    except errors.GatedRepoError as error:
+        raise UserError(f"{path}: access is restricted; request it on the model's page, and set HF_TOKEN") from error
+    except errors.RepositoryNotFoundError as error:
+        raise UserError(f"{path}: the model does not exist or is private; check the name, or set HF_TOKEN") from error
+    except errors.RevisionNotFoundError as error:
+        raise UserError(f"{path}: this model has no revision {revision!r}") from error
+    except (OSError, ValueError, errors.HTTPError) as error:
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise UserError(f"{path} cannot be downloaded, and is not in the cache: {reason:.200}") from error
+    for pattern in (*_HUB_SETTINGS, *weights):
+        for file in sorted(local_glob.glob(pattern, root_dir=folder)):
+            _check_content(path, file, os.path.realpath(os.path.join(folder, file)))
+    return folder
+
+
+@functools.cache  # commands ask for one folder several times
+def _check_content(model: str, file: str, blob: str) -> None:
+    """Raise if a large file of a model differs from its hash, which is its name in the cache."""
+    wanted = os.path.basename(blob)
+    if not _SHA256.fullmatch(wanted):
+        return
+    if sha256(blob) != wanted:
+        raise UserError(f"{model}: {file} is damaged: its SHA-256 does not match; delete {blob} to download it again")

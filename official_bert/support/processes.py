@@ -9,6 +9,7 @@ import os
 import pickle
 import queue
 import signal
+import socket
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -230,3 +231,21 @@ def _sendable(error: Exception) -> Exception:
         if str(pickle.loads(pickle.dumps(error))) == str(error):
             return error
     return UserError(str(error)) if isinstance(error, UserError) else RuntimeError(f"{type(error).__name__}: {error}")
+
+
+def is_address(text: object) -> bool:
+    """Return True for a string host:port with a valid port number."""
+    if not isinstance(text, str):
+        return False
+    host, _, port = text.rpartition(":")
+    return bool(host) and port.isascii() and port.isdigit() and 0 < int(port) < 2**16
+
+
+def check_free(port: int, name: str) -> None:
+    """Check that a server can listen on a port of all addresses of this machine."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port with closing connections counts as free
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            raise UserError(f"{name}={port} cannot be used ({error.strerror}); give another port") from error

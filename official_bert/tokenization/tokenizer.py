@@ -14,7 +14,7 @@ from typing_extensions import Self
 from official_bert.config.model_formats import encoder_folder
 from official_bert.config.text_settings import TextSettings
 from official_bert.families.family import Family, all_families, load_class
-from official_bert.support import network
+from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.tokenization.sequences import JoinedSequence, Specials, truncate_and_join
 from official_bert.tokenization.tokenizer_files import check_casing, find_settings, find_vocabulary, kind_of_file
@@ -171,7 +171,7 @@ class Tokenizer(abc.ABC):
           UserError: the folder or its vocabulary is missing or damaged, text would be lowercased for a cased
             vocabulary, or the settings contradict each other.
         """
-        folder = encoder_folder(network.local_folder(os.fspath(folder)))
+        folder = encoder_folder(files.local_folder(os.fspath(folder)))
         path = find_vocabulary(folder)
         kind = kind_of_file(path)
         if not issubclass(kind, cls):

@@ -22,7 +22,7 @@ from official_bert.options.groups import DeviceOptions
 from official_bert.options.training import TrainingOptions
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
-from official_bert.support.network import is_address
+from official_bert.support.processes import is_address
 
 NONE, BFLOAT16, FLOAT16, AUTO = "none", "bfloat16", "float16", "auto"
 _POLICIES = {NONE: "float32", BFLOAT16: "mixed_bfloat16", FLOAT16: "mixed_float16"}  # Keras's

@@ -11,7 +11,7 @@ import pytest
 import official_bert
 from official_bert.checkpoints.safetensors import WEIGHTS_FILE, to_hf, write_file
 from official_bert.config.bert_config import BertConfig
-from official_bert.support.network import local_folder
+from official_bert.support.files import local_folder
 from tests.conftest import ROOT
 from tests.support.hub_server import serving
 
@@ -59,7 +59,7 @@ def run(hub, *arguments, **changes):
 FOLDERS = """
 import os, sys
 from official_bert.support.errors import UserError
-from official_bert.support.network import local_folder
+from official_bert.support.files import local_folder
 for path in sys.argv[1:]:
     try:
         folder = local_folder(path)

@@ -299,7 +299,9 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray])
             )
         writing.publish(partials, paths)
     except tf.errors.OpError as error:
-        raise UserError(f"cannot write the checkpoint {prefix}: {plain_message(error)}") from error
+        writing.discard_beginning_with(partial)  # TensorFlow writes to further names first
+        reason = plain_message(error).replace(partial, prefix)
+        raise UserError(f"cannot write the checkpoint {prefix}: {reason}") from error
     finally:
         writing.discard(partials)  # already renamed if all went well
 

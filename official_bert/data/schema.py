@@ -1,4 +1,4 @@
-"""`RecordSchema`: the fields of a record, declared once for writing, reading and checking; and sizes of batches.
+"""`RecordSchema`: the fields of a record, declared once for writing, reading and checking.
 
 A record is a serialized `tf.train.Example`. Writing builds its bytes directly: a few joins per record instead of the
 reference's slow seven Python lists and protocol buffer. Reading uses TensorFlow's own parser.
@@ -7,7 +7,6 @@ reference's slow seven Python lists and protocol buffer. Reading uses TensorFlow
 import dataclasses
 import functools
 import math
-import random
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -15,8 +14,6 @@ from typing import Any, Literal
 import numpy as np
 
 from official_bert.support.errors import UserError
-
-_SHORTEST = 8  # positions; the smallest length that batches are cut to
 
 
 class _VarintTable(dict):
@@ -221,8 +218,6 @@ class RecordSchema:
 
 # The wire format of tf.train.Example: Example{1: Features{1: map<string, Feature>}}, where a map entry is {1: key,
 # 2: Feature}, a Feature is {2: FloatList} or {3: Int64List}, and a list is {1: packed values}.
-
-
 _VARINT_OF = VARINTS.__getitem__
 
 
@@ -260,53 +255,3 @@ class _EntryPrefixes(dict):
 
     def __reduce__(self) -> tuple:
         return _EntryPrefixes, (self._name, self._dtype)
-
-
-def padded_lengths(max_length: int, unit: int = _SHORTEST) -> list[int]:
-    """Return a short list of padded lengths for batches of similar texts, so that few shapes are compiled."""
-    lengths, length, step = [], unit, unit
-    while length < max_length:
-        lengths.append(length)
-        if length == 16 * step:  # end of an octave
-            step *= 2
-        length += step
-    return [*lengths, max_length]
-
-
-@dataclasses.dataclass(frozen=True)
-class TokenBudget:
-    num_tokens: int  # maximum number of positions per batch, padding included, over all replicas
-    multiple: int = 1  # batch sizes are multiples of this, so that replicas and their parts can share a batch
-
-    def minimum(self, longest: int) -> int:
-        return longest * self.multiple
-
-    def split(self, extents: np.ndarray, lengths: Sequence[int], seed: str) -> list[np.ndarray]:
-        """Split a pool of examples into batches of similar lengths, in random order.
-
-        The longest come first. Each batch takes as many of the next examples as fit, and the last two share the
-        remainder. For example, extents 5 8 2 7 1 1 3 (positions up to the last real one), lengths 4 and 8 and a budget
-        of 16 tokens give the batches 8 7, 5 3 and 2 1 1; with another example of length 4, 8 7, 5 4 and 3 2 1 1.
-        """
-        order = np.argsort(-extents, kind="stable")
-        widths = self.widths(extents[order], lengths)
-        if self.num_tokens < self.minimum(widths[0]):
-            raise ValueError(f"{self} is less than the {self.minimum(widths[0])} tokens that the longest examples need")
-        ends = [0]
-        while ends[-1] < len(order):
-            num_fitting = self._rounded(self.num_tokens // widths[ends[-1]])
-            ends.append(min(ends[-1] + num_fitting, len(order)))
-        if len(ends) > 2:
-            ends[-2] = min(ends[-2], ends[-3] + self._rounded((ends[-1] - ends[-3]) // 2))
-        batches = np.split(order, ends[1:-1])
-        random.Random(seed).shuffle(batches)
-        return batches
-
-    @staticmethod
-    def widths(extents: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
-        """Return the first of the lengths that holds each extent; int [B]."""
-        return np.asarray(lengths)[np.searchsorted(lengths, extents)]
-
-    def _rounded(self, number: int) -> int:
-        """Return the largest batch size, up to a limit."""
-        return int(number) // self.multiple * self.multiple

@@ -182,7 +182,7 @@ class SelfAttention(EncoderLayer):
         num_heads = self.config.num_attention_heads
         query = attending_layout.split_heads(self.query(attending), num_heads)  # [B, N, F, H]
         key, value = (layout.split_heads(projection(x), num_heads) for projection in (self.key, self.value))
-        # This hides whole positions from others, which is unusual, but the original Transformer does it too.
+        # Dropout hides whole positions from others here, which is unusual, but the original Transformer does it too.
         context, probabilities = attend(query, key, value, bias, lambda x: self.dropout(x, training=training))
         return AttentionOutput(attending_layout.join_heads(context), probabilities)
 
@@ -201,7 +201,7 @@ def attend(query, key, value, bias, drop_out=lambda probabilities: probabilities
     """
     scale = 1 / math.sqrt(query.shape[-1])
     scores = ops.cast(ops.einsum("bnfh,bnth->bnft", query, key), "float32") * scale  # [B, N, F, T]
-    probabilities = ops.softmax(scores + ops.cast(bias, "float32"))
+    probabilities = ops.softmax(scores + ops.cast(bias, "float32"))  # -10000 at masked positions
     weights = ops.cast(drop_out(probabilities), value.dtype)
     return ops.einsum("bnft,bnth->bnfh", weights, value), probabilities
 

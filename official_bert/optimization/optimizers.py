@@ -139,7 +139,7 @@ class MomentOptimizer(keras.optimizers.Optimizer):
         self._first_moments, self._second_moments = self.add_optimizer_variables(variables, list(self.slot_names))
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
-        """Apply the gradients of each replica; called by Keras in replica context."""
+        """Apply the gradients of each replica; called by Keras's `fit` in replica context, not by `Trainer`."""
         if keras.backend.backend() != "tensorflow":
             super().apply(grads, trainable_variables)
             return

@@ -127,7 +127,7 @@ class ExportModel(kserve.Model):
 
     async def answer(self, body: bytes, version: ServedVersion) -> bytes:
         """Answer a request to TensorFlow Serving's REST API."""
-        answer, _ = await self(_RestCall(body, version))
+        answer, _ = await self(_RestCall(body, version))  # KServe's: preprocess, predict and postprocess below
         return answer
 
     async def answer_open(self, request: Request) -> Response:

@@ -28,7 +28,7 @@ _SECONDS_TO_ANSWER = 30.0  # TensorFlow itself keeps retrying a remote file syst
 NO_LINKS = getattr(os, "O_NOFOLLOW", 0)  # a flag of `os.open`, missing on Windows
 # Files that this process already has open, such as the pipe of a shell's `--vocab_file=<(...)`.
 _OWN_DESCRIPTOR = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/\d+")
-VARIABLE = "OFFICIAL_BERT_KILL_AT"
+KILL_AT_VARIABLE = "OFFICIAL_BERT_KILL_AT"
 
 _answering: set[str] = set()  # remote locations that have answered
 _passed: collections.Counter[str] = collections.Counter()
@@ -282,7 +282,7 @@ def _raise_unreadable(error: OSError) -> None:
 
 def fault_point(name: str) -> None:
     """Kill the process here if a test wants it, or note that it came here."""
-    wanted = os.environ.get(VARIABLE)
+    wanted = os.environ.get(KILL_AT_VARIABLE)
     if not wanted:
         return
     _passed[name] += 1

@@ -206,6 +206,13 @@ def discard(partials: Iterable[str]) -> None:
             remove(partial)
 
 
+def discard_beginning_with(partial: str) -> None:
+    """Delete all files of a folder that begin with an incomplete file's name, as far as possible."""
+    folder, name = os.path.split(partial)
+    with contextlib.suppress(OSError, UserError):
+        discard(os.path.join(folder, entry) for entry in files.list_folder(folder or ".") if entry.startswith(name))
+
+
 def _place(path: str) -> str:
     """Return the name of a file in fault points, without the suffix of `partial_name`."""
     name, is_partial, _ = os.path.basename(path).partition(".partial-")

@@ -13,9 +13,8 @@ from official_bert.checkpoints.checkpoint_folder import BestCheckpoint
 from official_bert.checkpoints.loading import open_checkpoint
 from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.pipeline import batch_sizes, reporting_damaged_records, training_batches
+from official_bert.data.pipeline import TokenBudget, batch_sizes, reporting_damaged_records, training_batches
 from official_bert.data.record_files import RecordFile, manifest_path
-from official_bert.data.schema import TokenBudget
 from official_bert.options.training import FinetuningOptions
 from official_bert.support.errors import UserError
 from official_bert.support.manifest import Manifest

@@ -8,7 +8,7 @@ import numpy as np
 
 from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.pipeline import reporting_damaged_records
+from official_bert.data.pipeline import padded_lengths, reporting_damaged_records
 from official_bert.data.record_files import RecordFile, Split, write_cached, write_split
 from official_bert.data.schema import RecordSchema
 from official_bert.metrics.classification import confidence_bins, expected_calibration_error
@@ -140,17 +140,25 @@ class SplitRecords:
         self,
         config: FinetuningOptions,
         task: RecordTask,
-        lengths: Sequence[int],
+        max_length: int,
         *,
-        feature_lengths: Sequence[int] | None = None,
+        unit: int | None = None,
+        cuts_features: bool = False,
         schema: RecordSchema | None = None,
     ):
-        """Configure reading and writing; `schema` is that of the ids, by default the task's."""
+        """Configure reading and writing.
+
+        Args:
+          max_length: the most positions of a record, and the longest that batches of similar texts are padded to.
+          unit: of which these lengths are multiples.
+          cuts_features: whether a frozen encoder's outputs have the same lengths.
+          schema: that of the ids, by default the task's.
+        """
         self._config = config
         self._task = task
         self._schema = schema or task.schema
-        self._lengths = lengths if config.pads_dynamically else None
-        self._feature_lengths = feature_lengths if config.pads_dynamically else None
+        self._lengths = padded_lengths(max_length, unit) if config.pads_dynamically else None
+        self._feature_lengths = self._lengths if cuts_features else None
         self._num_records: dict[str, int] = {}  # in each file verified by this run
 
     def ids_file(self, name: str) -> RecordFile:

@@ -12,9 +12,8 @@ from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.loading import load, merged, open_checkpoint
 from official_bert.checkpoints.locate import locate
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.pipeline import IS_REAL_EXAMPLE, RECORD_INDEX, evaluation_batches
+from official_bert.data.pipeline import IS_REAL_EXAMPLE, RECORD_INDEX, TokenBudget, evaluation_batches
 from official_bert.data.record_files import RecordFile
-from official_bert.data.schema import TokenBudget
 from official_bert.modeling.encoder import is_needed
 from official_bert.modeling.encoder_options import lora_scale
 from official_bert.options.training import TrainingOptions

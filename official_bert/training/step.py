@@ -117,9 +117,9 @@ class TrainingSteps:
         if self._batch_size is None:
             self.slots[NUM_EXAMPLES] = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._seed_states = [state for state in model.non_trainable_variables if state.path.endswith(_SEED_STATE)]
-        self._scalar_names: list[str] = []
+        self._scalar_names: list[str] = []  # set when the step is traced
         step = self._replica_step
-        self._compiled_step = tf.function(step, jit_compile=True, autograph=False) if plan.use_xla else step
+        self._step_function = tf.function(step, jit_compile=True, autograph=False) if plan.use_xla else step
 
     @property
     def num_examples(self) -> int:
@@ -130,7 +130,7 @@ class TrainingSteps:
 
     def compile(self, iterator: Iterator) -> None:
         """Trace the compiled call ahead of the first `take`, without running a step."""
-        self._compiled.get_concrete_function(iterator, tf.constant(1))
+        self._run_steps.get_concrete_function(iterator, tf.constant(1))
 
     def take(self, iterator: Iterator, num_steps: int) -> dict[str, np.ndarray]:
         """Run steps in one compiled call; stop early at a non-finite loss or gradient.
@@ -144,19 +144,19 @@ class TrainingSteps:
           float16 also loss_scale, and overflow_steps, 1 for a step that changed nothing; otherwise, if the plan skips
           steps, skipped_steps, 1 for a skipped step.
         """
-        history = self._compiled(iterator, tf.constant(num_steps)).numpy()
+        history = self._run_steps(iterator, tf.constant(num_steps)).numpy()
         columns = {name: history[:, column] for column, name in enumerate(self._scalar_names)}
         if self._batch_size is None:
             self.slots[NUM_EXAMPLES].assign_add(int(columns["examples"].sum(dtype=np.int64)))
         return columns
 
     @tf.function(reduce_retracing=True)
-    def _compiled(self, iterator, num_steps):
+    def _run_steps(self, iterator, num_steps):
         history = tf.TensorArray(tf.float32, size=num_steps)
         num_taken = 0
         is_finite = True
         while num_taken < num_steps and is_finite:
-            scalars = self._strategy.run(self._compiled_step, args=(next(iterator), self.step + 1))
+            scalars = self._strategy.run(self._step_function, args=(next(iterator), self.step + 1))
             row = self._strategy.experimental_local_results(scalars)[0]  # every replica holds the same sums
             history = history.write(num_taken, row)
             num_taken += 1
@@ -167,19 +167,16 @@ class TrainingSteps:
     def _replica_step(self, batch: Mapping[str, tf.Tensor], step: tf.Tensor) -> tf.Tensor:
         """Run one step on one replica; `step` counts from 1."""
         gradients, sums = self._gradients(batch, step)
-        learning_rate = self.optimizer.learning_rate  # that of this step: the optimizer has not counted it yet
-        scalars = {**replicas.sum_over_replicas(sums), "learning_rate": learning_rate}
+        # The rate that `take_step` reads, too: the optimizer has not counted this step yet.
+        scalars = {**replicas.sum_over_replicas(sums), "learning_rate": self.optimizer.learning_rate}
+        scale = tf.constant(1.0) if self._skips else None
         if self._loss_scale:
-            scale = self._loss_scale.scale.value()
-            scalars["loss_scale"] = scale
-            variables = self._model.trainable_variables
-            norm = replicas.take_step(self.optimizer, variables, gradients, gradient_scale=scale)
+            scale = scalars["loss_scale"] = self._loss_scale.scale.value()
+        norm = replicas.take_step(self.optimizer, self._model.trainable_variables, gradients, gradient_scale=scale)
+        if self._loss_scale:
             scalars[OVERFLOW_STEPS] = tf.cast(self._loss_scale.update(tf.math.is_finite(norm)), tf.float32)
-        else:
-            scale = tf.constant(1.0) if self._skips else None
-            norm = replicas.take_step(self.optimizer, self._model.trainable_variables, gradients, gradient_scale=scale)
-            if self._skips:
-                scalars[SKIPPED_STEPS] = tf.cast(~tf.math.is_finite(norm), tf.float32)
+        elif self._skips:
+            scalars[SKIPPED_STEPS] = tf.cast(~tf.math.is_finite(norm), tf.float32)
         scalars["gradient_norm"] = norm
         self._scalar_names = list(scalars)
         return tf.stack(list(scalars.values()))

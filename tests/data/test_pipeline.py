@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from official_bert.data import pipeline
-from official_bert.data.pipeline import evaluation_batches, training_batches
+from official_bert.data.pipeline import TokenBudget, evaluation_batches, padded_lengths, training_batches
 from official_bert.data.record_files import RecordWriter, read_records
-from official_bert.data.schema import Field, RecordSchema, TokenBudget, padded_lengths
+from official_bert.data.schema import Field, RecordSchema
 from official_bert.tasks.pretraining.job import growing_batches
 
 SCHEMA = RecordSchema(Field("number", (), "int32"), Field("input_mask", (2,), "int32"))

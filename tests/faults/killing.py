@@ -8,7 +8,7 @@ import signal
 import subprocess
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.support.files import VARIABLE
+from official_bert.support.files import KILL_AT_VARIABLE
 from tests.conftest import run_script, script_command, script_environment
 from tests.warm_start import run as run_warm
 
@@ -17,15 +17,15 @@ _RATES = ("examples_per_second", "tokens_per_second")
 
 def run(script, flags, kill_at=None):
     """Run a script until it ends or is killed at "PLACE:NUMBER", see `fault_points`; return a `Result`."""
-    previous = os.environ.pop(VARIABLE, None)
+    previous = os.environ.pop(KILL_AT_VARIABLE, None)
     try:
         if kill_at:
-            os.environ[VARIABLE] = kill_at
+            os.environ[KILL_AT_VARIABLE] = kill_at
         return run_script(script, **flags)
     finally:
-        os.environ.pop(VARIABLE, None)
+        os.environ.pop(KILL_AT_VARIABLE, None)
         if previous:
-            os.environ[VARIABLE] = previous
+            os.environ[KILL_AT_VARIABLE] = previous
 
 
 def is_killed_after(script, flags, seconds):

@@ -113,7 +113,12 @@ class ClassificationJob(FinetuningJob):
         self.primary_metric = selecting_metric(config.primary_metric, dataset.primary_metric, _metric_names(dataset))
         if self._train:
             self.training_split, self.num_training_examples = self._split_of(self._train), len(self._train.examples)
-        self.records = SplitRecords(config, self.task, self._joiner.padded_lengths())
+        self.records = SplitRecords(
+            config,
+            self.task,
+            self._joiner.max_length,
+            unit=config.max_seq_length if self._joiner.max_windows > 1 else None,  # whole windows
+        )
 
     def create_task(self, config: ClassifierConfig, bert_config: BertConfig) -> ClassificationTask:
         dataset = self._dataset

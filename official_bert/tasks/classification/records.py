@@ -13,7 +13,7 @@ from absl import logging
 
 from official_bert.config.bert_config import ENCODER_INPUTS
 from official_bert.data.record_files import ExampleJoiner
-from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema, padded_lengths
+from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.data.tables import ENDINGS, KEYED_FORMATS, Keys, format_of, read_table
 from official_bert.metrics.classification import class_counts, confusion_matrix
 from official_bert.metrics.retrieval import RERANKING_METRICS
@@ -245,12 +245,6 @@ class TextJoiner(ExampleJoiner):
             num_missing = number * self._max_seq_length - len(concatenated)
             concatenated = concatenated + padding * num_missing + window
         return concatenated
-
-    def padded_lengths(self) -> list[int]:
-        """Return the lengths to pad batches of similar examples to; with windows, multiples of the window length."""
-        if self.max_windows > 1:
-            return padded_lengths(self.max_length, unit=self._max_seq_length)
-        return padded_lengths(self.max_length)
 
 
 def class_score_names(dataset: Dataset, suffix: str = "") -> list[tuple[str, ...]]:

@@ -9,7 +9,6 @@ from absl import logging
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.record_files import ExampleSplit
-from official_bert.data.schema import padded_lengths
 from official_bert.serving.exports import check_export_dir, export_run
 from official_bert.support.console import write_rows
 from official_bert.tasks.multiple_choice.data import (
@@ -142,7 +141,7 @@ class MultipleChoiceJob(FinetuningJob):
         config, num_choices = self.config, max(len(example.choices) for example in examples)
         logging.info("%s: %d examples with up to %d choices", name, len(examples), num_choices)
         task = self._task(config, self.bert_config, num_choices)
-        records = SplitRecords(config, task, padded_lengths(num_choices * config.max_seq_length))
+        records = SplitRecords(config, task, num_choices * config.max_seq_length)
         return _Split(name, ExampleSplit(self._joiner, examples), task, records)
 
     def _task(self, config: MultipleChoiceConfig, bert_config: BertConfig, num_choices: int) -> MultipleChoiceTask:

@@ -14,9 +14,16 @@ from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.graph_masking import GraphMasker
 from official_bert.data.masking import Replacements
-from official_bert.data.pipeline import RECORD_INDEX, evaluation_batches, reporting_damaged_records, training_batches
+from official_bert.data.pipeline import (
+    RECORD_INDEX,
+    TokenBudget,
+    evaluation_batches,
+    padded_lengths,
+    reporting_damaged_records,
+    training_batches,
+)
 from official_bert.data.record_files import check_first_record, count_records
-from official_bert.data.schema import RecordSchema, TokenBudget, padded_lengths
+from official_bert.data.schema import RecordSchema
 from official_bert.serving.exports import check_export_dir, export_run
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.data import UNMASKED_SCHEMA, PretrainingInputs, read_inputs

@@ -13,7 +13,6 @@ from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.loading import check_fits, load, open_checkpoint
 from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.schema import padded_lengths
 from official_bert.metrics.answer_scores import (
     NORMALIZATIONS,
     AnswerScores,
@@ -236,9 +235,9 @@ class QuestionAnsweringJob(FinetuningJob):
         self.task = self.create_task(config, bert_config)
         self.primary_metric = "best_f1" if self._version_2 else "f1"
         self.ensemble = tuple(config.ensemble)
-        lengths = padded_lengths(config.max_seq_length)
-        self.records = SplitRecords(config, self.task, lengths)
-        self._prediction_records = SplitRecords(config, self.task, lengths, schema=self.task.sized(PREDICTION_SCHEMA))
+        length = config.max_seq_length
+        self.records = SplitRecords(config, self.task, length)
+        self._prediction_records = SplitRecords(config, self.task, length, schema=self.task.sized(PREDICTION_SCHEMA))
         if self._train:
             self.training_split = TrainingWindows(
                 self._train, tokenizer, self._options, self._version_2, config.num_processes or None

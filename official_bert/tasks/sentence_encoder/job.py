@@ -12,7 +12,7 @@ from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.record_files import ExampleSplit
 from official_bert.data.retrieval import BM25, Bm25Weights, read_beir
-from official_bert.data.schema import RecordSchema, padded_lengths
+from official_bert.data.schema import RecordSchema
 from official_bert.metrics.classification import accuracy, pearson, spearman
 from official_bert.metrics.retrieval import nearest, normalized, retrieval_scores, triplet_accuracy
 from official_bert.serving.exports import check_export_dir, export_run
@@ -179,8 +179,8 @@ class SentenceEncoderJob(FinetuningJob):
         if self._dev:
             self.primary_metric = self.primary_metric or f"eval_{primary_metric(self._dev, config.loss_name)}"
         length, schema = config.max_seq_length, self._schema(bert_config, num_texts=1)
-        self.records = SplitRecords(config, self.task, padded_lengths(length * self._num_texts))
-        self._text_records = SplitRecords(config, self.task, padded_lengths(length), schema=schema)
+        self.records = SplitRecords(config, self.task, length * self._num_texts)
+        self._text_records = SplitRecords(config, self.task, length, schema=schema)
         if self._train:
             self.training_split = ExampleSplit(self._joiner, self._train)
             self.num_training_examples = len(self._train)

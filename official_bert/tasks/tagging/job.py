@@ -14,7 +14,6 @@ from absl import logging
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.schema import padded_lengths
 from official_bert.metrics.tagging import (
     Entity,
     TaggingScores,
@@ -239,8 +238,7 @@ class TaggingJob(FinetuningJob):
         if self._train:
             self.training_split = self._windows_of(self._train)
             self.num_training_examples = sum(1 for _ in self._windows(self._train))
-        lengths = padded_lengths(config.max_seq_length)
-        self.records = SplitRecords(config, self.task, lengths, feature_lengths=lengths)
+        self.records = SplitRecords(config, self.task, config.max_seq_length, cuts_features=True)
 
     def check_output_folder(self) -> None:
         """See `FinetuningJob`; warn if the checkpoints were trained with another context."""

@@ -99,7 +99,6 @@ def test_no_more_windows_than_allowed(word_tokenizer):
     assert len(joined(joiner, words(21), None, counts=counts)["input_ids"]) == 24
     assert counts["num_shortened"] == 1
     assert joiner.max_length == 24
-    assert joiner.padded_lengths() == [12, 24]
 
 
 def test_by_default_windows_overlap_by_half(word_tokenizer):

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.data.pipeline import evaluation_batches, training_batches
-from official_bert.data.schema import TokenBudget
+from official_bert.data.pipeline import TokenBudget, evaluation_batches, training_batches
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.data import PRETRAINING_SCHEMA
 from official_bert.tasks.pretraining.job import DynamicMasking

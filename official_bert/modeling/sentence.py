@@ -179,18 +179,18 @@ class SentenceGroupModel(EncoderModel):
         texts = unjoined_texts(inputs, self._fixed_length)
         if self._fixed_length is None and num_texts > 1:
             # First texts, such as questions, are often much shorter than the others.
-            parts = [_shortened(texts, 0, 1), _shortened(texts, 1, num_texts)]
-            vectors = ops.concatenate([self._vectors(part, training) for part in parts], axis=1)
+            first, others = _shortened(texts, 0, 1), _shortened(texts, 1, num_texts)
+            parts = [self._vectors(first, 1, training), self._vectors(others, num_texts - 1, training)]
+            vectors = ops.concatenate(parts, axis=1)
         else:
-            vectors = self._vectors(texts, training)
+            vectors = self._vectors(texts, num_texts, training)
         if self.classifier is None or num_texts == 1:
             return {"vectors": vectors}
         return {"vectors": vectors, "logits": self.classify(vectors[:, 0], vectors[:, 1])}
 
-    def _vectors(self, texts: Mapping[str, Any], training: bool):
+    def _vectors(self, texts: Mapping[str, Any], num_texts: int, training: bool):
         """Compute the vectors of some texts of each example: int32 [B, K, S] by name to float32 [B, K, D]."""
-        _, num_texts, length = ops.shape(texts["input_ids"])
-        rows = {name: ops.reshape(tensor, (-1, length)) for name, tensor in texts.items()}
+        rows = {name: ops.reshape(tensor, (-1, ops.shape(tensor)[-1])) for name, tensor in texts.items()}
         return ops.reshape(self.sentence(rows, training=training), (-1, num_texts, self.sentence.width))
 
     def classify(self, u, v):

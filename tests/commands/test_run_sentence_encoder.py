@@ -148,7 +148,7 @@ def test_the_nearest_text_is_of_the_same_class_and_sentence_transformers_get_the
     np.testing.assert_allclose(Predictor(given["output_dir"]).embed(texts), expected, atol=1e-5)
     assert expected.shape == (3, 24) and np.ptp(expected, axis=0).max() > 0.01
     sentence_encoder_of_run(settings["output_dir"], pooling="mean")
-    assert "trained as a sentence encoder with pooling=mean,cls and sentence/dense_0/bias, " in caplog.text
+    assert "trained as a sentence encoder with pooling=mean,cls and dense_size=24, " in caplog.text
     with pytest.raises(UserError, match="sentence-transformers does not support pooling=bm25, only cls, max, mean"):
         sentence_folder(SentenceEncoderConfig(**settings, **columns | {"pooling": "bm25"}, do_eval=True), {}, 8)
     config = SentenceEncoderConfig(**settings, **columns | {"pooling": "cls,mean", "dense_size": 0}, do_eval=True)

@@ -45,7 +45,7 @@ _THEIRS = (MODEL_TYPE, "architectures", "transformers_version")  # keys that our
 class Family:
     """A family of models that differ only in their sizes. The defaults are BERT's."""
 
-    name: str  # key in `family_registry.FAMILIES`, equal to `model_type` in a Hugging Face `config.json`
+    name: str  # key in `FAMILIES`, equal to `model_type` in a Hugging Face `config.json`
     title: str  # name in messages: "an ALBERT"
     config_class: type  # `BertConfig` or a subclass; its fields are the keys of the config files
     config_file: str = "bert_config.json"  # name of the config file in released archives

@@ -131,7 +131,8 @@ def test_a_full_disk_under_standard_output_is_a_mistake(tmp_path):
         assert end_of(process) == (1, None, "bake.py: error: input or output: File too large\n")
 
 
-WAITS = "print('ready', flush=True), time.sleep(60)"
+# A signal between a check of Python and one long sleep would wait for its end.
+WAITS = "print('ready', flush=True), [time.sleep(0.1) for _ in range(600)]"
 
 
 @pytest.mark.parametrize(
@@ -176,7 +177,7 @@ LOGS_STOP = "SIGTERM: stopped; the same command resumes\n"
         ({"run": f"try:\n        {WAITS}\n    finally: print('end')"}, "--do_train", (0, "end\n", LOGS_STOP)),
         ({"run": f"try:\n        {WAITS}\n    except BaseException: _ = 1 / 0"}, "--do_train", (0, "", LOGS_STOP)),
         ({"check": WAITS}, "--do_train", (0, "", LOGS_STOP)),
-        ({"run": f"import atexit; atexit.register(lambda: ({WAITS.replace('60', '1')}))"}, "", (0, "", "")),
+        ({"run": f"import atexit; atexit.register(lambda: ({WAITS.replace('600', '10')}))"}, "", (0, "", "")),
     ],
 )
 def test_termination_before_and_after_training_ends_like_during_it(changes, argument, expected):

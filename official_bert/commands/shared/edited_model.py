@@ -2,9 +2,11 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import official_bert
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.model_formats import MODULES_FILE
 from official_bert.options.option import Options, option, options
 from official_bert.support import writing
 from official_bert.support.errors import UserError
@@ -13,15 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from official_bert.checkpoints.locate import Source
-    from official_bert.tokenization import Vocabulary
-from typing import Any
-
-import numpy as np
-
-import official_bert
-from official_bert.config.model_formats import MODULES_FILE
-from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
-from official_bert.tokenization import Tokenizer
+    from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
+    from official_bert.tokenization import Tokenizer, Vocabulary
 
 CHECKPOINT_FILE = "bert_model.ckpt"
 # `pipeline_tag` on the Hugging Face Hub for models with each head.
@@ -123,7 +118,7 @@ def model_card(
     name: str,
     architecture: str,
     bert_config: BertConfig,
-    tokenizer: Tokenizer,
+    tokenizer: "Tokenizer",
     *,
     labels: Sequence[str] = (),
     training: Mapping[str, str],
@@ -175,11 +170,11 @@ class SentenceFolder(NamedTuple):
     """The files of the folder besides those of the encoder."""
 
     values: dict[str, Any]  # the contents of the JSON files, by path in the folder
-    arrays: dict[str, dict[str, np.ndarray]]  # the contents of the safetensors files, by path in the folder
+    arrays: "dict[str, dict[str, np.ndarray]]"  # the contents of the safetensors files, by path in the folder
 
 
 def sentence_folder(
-    config: SentenceEncoderConfig, arrays: Mapping[str, np.ndarray], hidden_size: int
+    config: "SentenceEncoderConfig", arrays: "Mapping[str, np.ndarray]", hidden_size: int
 ) -> SentenceFolder:
     """Describe the modules of a trained sentence encoder."""
     unknown = next((pooling for pooling in config.poolings if pooling not in _POOLINGS), None)

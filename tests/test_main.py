@@ -58,6 +58,7 @@ def test_the_version_comes_without_tensorflow():
         (["fill_mask.py"], "there is no script 'fill_mask.py' (did you mean fill_mask?); "),
         (["mine_paraphrases"], "mine_paraphrases is now mine_hard_negatives --paraphrases; "),
         (["edit_vocab"], "edit_vocab is now edit_checkpoint --input_file; "),
+        (["plot_metrics"], "plot_metrics is now tensorboard --logdir=OUTPUT_DIR; "),
         (["bake"], "there is no script 'bake'; "),
         (["--task_name=mrpc"], "the first argument must be the name of a script, not '--task_name=mrpc'"),
         (["score_answers", "--squad_file=a", "--predictions_file=b"], "python -m official_bert score_answers: error"),

@@ -136,7 +136,7 @@ FEW_STEPS = {  # a tenth, with as many lines of the log
 
 @pytest.fixture(scope="module", params=["few", pytest.param("all", marks=pytest.mark.endurance)])
 def folders(request, tmp_path_factory):
-    """Whether all steps are trained, copies of the notebooks, and their output: the model of the first, if it ran."""
+    """Return whether all steps are trained, copies of the notebooks, and their output folder."""
     copies, output = (tmp_path_factory.mktemp(f"{name}_of_{request.param}_steps") for name in ("notebooks", "output"))
     for path in (*FOLDER.glob("*.ipynb"), *FOLDER.glob("*.py")):
         text = path.read_text(encoding="utf-8")

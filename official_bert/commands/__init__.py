@@ -22,12 +22,14 @@ GROUPS = {
     "beam_predict glue_average score_answers",
     "serve": "export_embeddings serve",
 }
-# Commands that are part of another one now.
+# Commands of earlier versions, and what does their work now.
 RENAMED = {
+    "ablation": "recipes/ablations/run.sh",
     "convert_adapter": "convert_hf_checkpoint",
     "edit_vocab": "edit_checkpoint --input_file",
     "extend_positions": "edit_checkpoint --max_position_embeddings",
     "mine_paraphrases": "mine_hard_negatives --paraphrases",
+    "plot_metrics": "tensorboard --logdir=OUTPUT_DIR",
 }
 
 

@@ -66,8 +66,8 @@ def run(config: LaunchConfig) -> None:
     hosts = config.addresses
     if hosts and config.worker_index is None:
         for index, host in enumerate(hosts):
-            print(f"# worker {index}, on {host.rpartition(':')[0]}")
-            print(f"export TF_CONFIG={shlex.quote(tf_config(hosts, index))}")
+            sys.stdout.write(f"# worker {index}, on {host.rpartition(':')[0]}\n")
+            sys.stdout.write(f"export TF_CONFIG={shlex.quote(tf_config(hosts, index))}\n")
         return
     command = split_command(config.command)
     if hosts:

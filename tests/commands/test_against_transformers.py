@@ -1,4 +1,4 @@
-"""What `convert_hf_checkpoint` writes, read by `transformers` with PyTorch; runs where the `bench` extra is installed.
+"""`transformers` with PyTorch reads what `convert_hf_checkpoint` writes; runs where the `bench` extra is installed.
 
 What their models compute is compared in `tests/families/test_transformers.py`, by their recorded outputs.
 """

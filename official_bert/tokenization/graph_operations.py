@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert.tokenization.characters import SigmaContext
-from official_bert.tokenization.graph_tables import PAGE_SIZE, PagedTable
 from official_bert.tokenization.sequences import Specials
 from official_bert.tokenization.tokenizer import Tokenizer
 
@@ -20,6 +19,7 @@ NUMBER = tf.TensorSpec([], tf.int64, name="num_wordpieces")
 MOST_BYTES = 1 << 20  # maximum number of bytes read from a text
 _BYTES_PER_PIECE = 16  # read first when only the beginning of a text is needed
 _GROUP_BYTES = 1 << 18  # total size of the texts that are processed together
+_PAGE_SIZE = 256  # code points
 _SMALLEST_LENGTH = 2  # an empty text: [CLS] and [SEP]
 # B: texts or pairs, C: characters, W: windows of a text, R: rows or windows of all texts, S: positions of a row.
 
@@ -33,16 +33,18 @@ class RaggedEncodingWithOffsets(NamedTuple):
 
 
 class CodePointLookup(tf.Module):
-    """A `PagedTable` in the graph."""
+    """A table of a number for every code point; equal pages are stored once, as 90% of them are unassigned."""
 
-    def __init__(self, table: PagedTable):
+    def __init__(self, numbers: Sequence[int] | np.ndarray):
         super().__init__()
-        self._page_starts = tf.constant(table.page_of * PAGE_SIZE, tf.int32)
-        self._pages = tf.constant(table.pages.ravel(), tf.int32)
+        rows = np.asarray(numbers, np.int32).reshape(-1, _PAGE_SIZE)
+        pages, page_of = np.unique(rows, axis=0, return_inverse=True)
+        self._page_starts = tf.constant(page_of.ravel() * _PAGE_SIZE, tf.int32)
+        self._pages = tf.constant(pages.ravel())
 
     def __call__(self, codes: tf.Tensor) -> tf.Tensor:
         """Look up code points; both int32."""
-        return tf.gather(self._pages, tf.gather(self._page_starts, codes // PAGE_SIZE) + codes % PAGE_SIZE)
+        return tf.gather(self._pages, tf.gather(self._page_starts, codes // _PAGE_SIZE) + codes % _PAGE_SIZE)
 
 
 def shifted(values: tf.Tensor, places: int) -> tf.Tensor:
@@ -50,9 +52,9 @@ def shifted(values: tf.Tensor, places: int) -> tf.Tensor:
     return tf.concat([values[-places:], values[:-places]], axis=0)
 
 
-def ended(texts: tf.Tensor) -> tf.Tensor:
-    """Append a separator to each text, so that no rule reaches into the next one."""
-    return tf.strings.join([texts, "\n"])
+def decoded(texts: tf.Tensor) -> tf.RaggedTensor:
+    """Return the code points of texts, string [B], each with a separator, so that no rule reaches into the next one."""
+    return tf.strings.unicode_decode(tf.strings.join([texts, "\n"]), "UTF-8", errors="ignore")
 
 
 def cut_out(codes: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:

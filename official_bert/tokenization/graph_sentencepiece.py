@@ -18,12 +18,12 @@ from official_bert.tokenization.graph_operations import (
     CodePointLookup,
     GraphEncoder,
     RaggedEncodingWithOffsets,
+    decoded,
     depends_on_cut_text,
-    ended,
     shifted,
     with_final_sigmas,
 )
-from official_bert.tokenization.graph_tables import CAPITAL_SIGMA, FINAL_SIGMA, NUM_CODE_POINTS, PagedTable
+from official_bert.tokenization.graph_tables import CAPITAL_SIGMA, FINAL_SIGMA, NUM_CODE_POINTS
 from official_bert.tokenization.sentencepiece_tokenizer import SPACE, PieceParts, SentencePieceTokenizer, decompose
 
 # B: texts, C: characters, D: characters of the prepared texts, Q: pieces; all but B are totals over the batch.
@@ -57,7 +57,7 @@ class GraphSentencePieceTokenizer(GraphEncoder):
         self._ends_at_spaces = not any(SPACE in piece[1:] for piece in tokenizer.vocab)
 
     def encode_cut(self, texts: tf.Tensor, is_cut: tf.Tensor) -> tf.RaggedTensor:
-        codes = tf.strings.unicode_decode(ended(texts), "UTF-8", errors="ignore")
+        codes = decoded(texts)
         codes = tf.cond(tf.reduce_any(is_cut), lambda: self._blanked(codes, is_cut), lambda: codes)
         ids = self._renumbered(self._op.tokenize(tf.strings.unicode_encode(self._text.prepare(codes).codes, "UTF-8")))
         return self._parts.split(ids)[1] if self._parts else ids
@@ -76,7 +76,7 @@ class GraphSentencePieceTokenizer(GraphEncoder):
     def encode_with_offsets(self, texts: tf.Tensor) -> RaggedEncodingWithOffsets:
         """Split texts, string [B], into pieces with their offsets; undecodable bytes are dropped."""
         with tf.device("CPU:0"):
-            codes = tf.strings.unicode_decode(ended(texts), "UTF-8", errors="ignore")
+            codes = decoded(texts)
             prepared = self._text.prepare(codes)
             ids, begins, ends = self._op.tokenize_with_offsets(tf.strings.unicode_encode(prepared.codes, "UTF-8"))
             ids = self._renumbered(ids)
@@ -95,32 +95,23 @@ class GraphSentencePieceTokenizer(GraphEncoder):
             return RaggedEncodingWithOffsets(ids, starts, ends)
 
 
-class _TextTables(NamedTuple):
-    """The part of Python's Unicode data that `prepare` uses."""
-
-    is_space: PagedTable  # whether `str.split` splits at a character
-    replacement_of: PagedTable  # index of a character's replacement; 0 if the character is unchanged
-    replacements: tuple[str, ...]  # the distinct replacements; index 0 stands for the character itself
-    sigma_context: PagedTable  # see `characters.SigmaContext`; lowercasing does not change it
-
-
 @functools.cache
-def _text_tables(do_lower_case: bool) -> _TextTables:
-    """Build the tables, which takes seconds."""
+def _text_tables(do_lower_case: bool) -> tuple[list[bool], list[int], list[str], list[characters.SigmaContext]]:
+    """Return what `prepare` needs of Python's Unicode data, which takes seconds to collect.
+
+    For each code point: whether it is white space, the number of its replacement, 0 if it is unchanged, and its effect
+    on a capital sigma, which lowercasing does not change. The third value is the distinct replacements.
+    """
     every = list(map(chr, range(NUM_CODE_POINTS)))
-    prepared = list(map(decompose, every))
-    if do_lower_case:  # the lowercase letter of a capital sigma depends on its neighbours
-        prepared = [text if text == CAPITAL_SIGMA else text.lower() for text in prepared]
-    changed = dict.fromkeys(text for character, text in zip(every, prepared, strict=True) if text != character)
-    numbers = {text: number for number, text in enumerate(changed, start=1)}
-    return _TextTables(
-        is_space=PagedTable.from_numbers([character.isspace() for character in every]),
-        replacement_of=PagedTable.from_numbers(
-            [numbers[text] if text != character else 0 for character, text in zip(every, prepared, strict=True)]
-        ),
-        replacements=("?", *changed),
-        sigma_context=PagedTable.from_numbers(list(map(characters.sigma_context, every))),
-    )
+    numbers: dict[str, int] = {}
+    replacement_of = []
+    for character in every:
+        text = decompose(character)
+        if do_lower_case and text != CAPITAL_SIGMA:  # whose lowercase letter depends on its neighbours
+            text = text.lower()
+        replacement_of.append(0 if text == character else 1 + numbers.setdefault(text, len(numbers)))
+    contexts = list(map(characters.sigma_context, every))
+    return list(map(str.isspace, every)), replacement_of, ["?", *numbers], contexts
 
 
 class _TextOps(tf.Module):
@@ -128,12 +119,12 @@ class _TextOps(tf.Module):
 
     def __init__(self, *, do_lower_case: bool):
         super().__init__()
-        tables = _text_tables(do_lower_case)
-        self._is_space = CodePointLookup(tables.is_space)
-        self._replacement_of = CodePointLookup(tables.replacement_of)
-        self._starts = tf.constant(np.cumsum([0, *map(len, tables.replacements)]), tf.int64)
-        self._codes = tf.constant([ord(character) for text in tables.replacements for character in text], tf.int32)
-        self._sigma_context = CodePointLookup(tables.sigma_context) if do_lower_case else None
+        is_space, replacement_of, replacements, sigma_contexts = _text_tables(do_lower_case)
+        self._is_space = CodePointLookup(is_space)
+        self._replacement_of = CodePointLookup(replacement_of)
+        self._starts = tf.constant(np.cumsum([0, *map(len, replacements)]), tf.int64)
+        self._codes = tf.constant([ord(character) for text in replacements for character in text], tf.int32)
+        self._sigma_context = CodePointLookup(sigma_contexts) if do_lower_case else None
 
     def is_space(self, codes: tf.RaggedTensor) -> tf.Tensor:
         """Return which characters, int32 [B, (characters)], are white space, bool [C]."""

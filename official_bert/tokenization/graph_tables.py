@@ -20,9 +20,7 @@ from official_bert.tokenization.full_tokenizer import is_of_word
 from official_bert.tokenization.vocab import CONTINUATION
 
 SEPARATOR, UNKNOWN_LETTER, FIRST_LETTER = 0, 1, 2
-NO_NAME = 0
 CAPITAL_SIGMA, FINAL_SIGMA = "Σ", "ς"
-PAGE_SIZE = 256  # code points
 NUM_CODE_POINTS = 0x110000
 
 # Rewriting does not change these, except ideographs: unassigned, private use, surrogates.
@@ -47,29 +45,10 @@ class CharacterRule(NamedTuple):
         return self.letters[:1] == (SEPARATOR,) and self.sigma_context == SigmaContext.OTHER
 
 
-class PagedTable(NamedTuple):
-    """A paged table of a number per code point, `pages[page_of[code // PAGE_SIZE], code % PAGE_SIZE]`.
-
-    Equal pages are stored once: 90% of the code points are unassigned.
-    """
-
-    page_of: np.ndarray  # int32 [4352], the page of each block of `PAGE_SIZE` code points
-    pages: np.ndarray  # int32 [pages, PAGE_SIZE], numbers
-
-    @classmethod
-    def from_numbers(cls, numbers: Sequence[int] | np.ndarray) -> "PagedTable":
-        """Build the table from int32 [1114112], a number for every code point."""
-        number_of_page: dict[bytes, int] = {}
-        rows = np.asarray(numbers, np.int32).reshape(-1, PAGE_SIZE)
-        page_of = [number_of_page.setdefault(row.tobytes(), len(number_of_page)) for row in rows]
-        pages = np.frombuffer(b"".join(number_of_page), np.int32)
-        return cls(np.array(page_of, np.int32), pages.reshape(-1, PAGE_SIZE))
-
-
 @functools.lru_cache(maxsize=4)
 def make_character_table(
     numbered_letters: tuple[tuple[str, int], ...], settings: TextSettings, *, marks_words: bool = False
-) -> tuple[PagedTable, tuple[CharacterRule, ...]]:
+) -> tuple[np.ndarray, tuple[CharacterRule, ...]]:
     """Return the index of every code point's rule, and the distinct rules; this takes seconds, so it is cached."""
     letters = dict(numbered_letters)
     number_of_rule = {CharacterRule((UNKNOWN_LETTER,), are_of_words=(False,) * marks_words): 0}
@@ -84,7 +63,7 @@ def make_character_table(
         rule_of_code_point[ord(block[0]) : ord(block[-1]) + 1] = number(example)
     for character in itertools.chain(others, letters):
         rule_of_code_point[ord(character)] = number(character)
-    return PagedTable.from_numbers(rule_of_code_point), tuple(number_of_rule)
+    return rule_of_code_point, tuple(number_of_rule)
 
 
 @functools.cache
@@ -117,79 +96,55 @@ def _rule(character: str, letters: dict[str, int], settings: TextSettings, marks
     )
 
 
-class PieceTable(NamedTuple):
-    """The vocabulary as numbered strings: single letters, blocks of 2, 4, 8, ... letters, and prefixes.
-
-    A wordpiece is matched from its start in strides of halving length: "harbour" is the block "harb" after the start of
-    a word, then "ou", then "r". `joins` maps the names of two adjacent strings to the name of their concatenation; it
-    also builds blocks from their halves. Only prefixes that wordpieces need have names.
-    """
-
-    joins: np.ndarray  # int64 [N, 3], names of a string, of the block after it, and of their concatenation
-    word_start: int  # name of the empty prefix of a word's first wordpiece
-    inner_start: int  # name of the empty prefix of a word's other wordpieces
-    num_strides: int  # the longest wordpiece has fewer than `2 ** num_strides` letters
-    piece_ids: np.ndarray  # int32 [names], id of the longest wordpiece that a prefix starts with
-    piece_lengths: np.ndarray  # int32 [names], its number of letters; 0 if there is none
-
-
 def letters_of(tokens: Iterable[str]) -> dict[str, int]:
     """Assign numbers from `FIRST_LETTER` on to the characters of tokens."""
     return {letter: FIRST_LETTER + index for index, letter in enumerate(sorted(set().union(*tokens)))}
 
 
-def make_piece_table(token_to_id: dict[str, int], letters: dict[str, int], *, basic_tokenize: bool) -> PieceTable:
-    """Build the table of a vocabulary."""
-    namer = _Namer(letters)
-    num_strides = 0
-    beginnings: dict[int, tuple[str, str]] = {}  # name -> "" or CONTINUATION, and the letters
-    for piece in token_to_id:
-        is_inner = piece.startswith(CONTINUATION)
-        kinds = [CONTINUATION] if is_inner else []
-        if not is_inner or not basic_tokenize:
-            kinds.append("")
-        for prefix in kinds:
-            text = piece.removeprefix(prefix)
-            num_strides = max(num_strides, len(text).bit_length())
-            for end, name in namer.name_prefixes(prefix, text):
-                beginnings[name] = prefix, text[:end]
-    piece_ids, piece_lengths = np.zeros((2, namer.num_names), np.int32)
-    for name, (prefix, text) in beginnings.items():
-        for length in range(len(text), 0, -1):
-            if prefix + text[:length] in token_to_id:
-                piece_ids[name], piece_lengths[name] = token_to_id[prefix + text[:length]], length
-                break
-    return PieceTable(
-        joins=np.array([(*sides, name) for sides, name in namer.joins.items()], np.int64).reshape(-1, 3),
-        word_start=namer.starts[""],
-        inner_start=namer.starts[CONTINUATION],
-        num_strides=num_strides,
-        piece_ids=piece_ids,
-        piece_lengths=piece_lengths,
-    )
+class PieceTable:
+    """The vocabulary as numbered strings: single letters, blocks of 2, 4, 8, ... letters, and prefixes.
 
+    A wordpiece is matched from its start in strides of halving length: "harbour" is the block "harb" after the start of
+    a word, then "ou", then "r". Equal strings share a name; only prefixes that wordpieces need have one.
+    """
 
-class _Namer:
-    """Assigns names to strings; equal strings share a name."""
-
-    def __init__(self, letters: dict[str, int]):
-        after_letters = FIRST_LETTER + len(letters)
-        self.starts = {"": after_letters, CONTINUATION: after_letters + 1}
+    def __init__(self, token_to_id: dict[str, int], letters: dict[str, int], *, basic_tokenize: bool):
+        # names of the empty prefixes of a word's first wordpiece and of its others
+        self.word_start = FIRST_LETTER + len(letters)
+        self.inner_start = self.word_start + 1
+        # names of a string and of the block after it, to the name of both; also builds blocks from their halves
         self.joins: dict[tuple[int, int], int] = {}
-        self.num_names = after_letters + len(self.starts)
+        self.num_strides = 0  # the longest wordpiece has fewer than `2 ** num_strides` letters
+        self._num_names = self.inner_start + 1
         self._blocks = dict(letters)
+        beginnings: dict[int, tuple[str, str]] = {}  # name -> "" or CONTINUATION, and the letters
+        for piece in token_to_id:
+            is_inner = piece.startswith(CONTINUATION)
+            kinds = [CONTINUATION] if is_inner else []
+            if not is_inner or not basic_tokenize:
+                kinds.append("")
+            for prefix in kinds:
+                text = piece.removeprefix(prefix)
+                self.num_strides = max(self.num_strides, len(text).bit_length())
+                for end, name in self._name_prefixes(self.inner_start if prefix else self.word_start, text):
+                    beginnings[name] = prefix, text[:end]
+        # int32 [names]: the id of the longest wordpiece that a prefix starts with, and its letters; 0 if there is none
+        self.piece_ids, self.piece_lengths = np.zeros((2, self._num_names), np.int32)
+        for name, (prefix, text) in beginnings.items():
+            for length in range(len(text), 0, -1):
+                if prefix + text[:length] in token_to_id:
+                    self.piece_ids[name], self.piece_lengths[name] = token_to_id[prefix + text[:length]], length
+                    break
 
-    def name_prefixes(self, prefix: str, text: str) -> Iterator[tuple[int, int]]:
+    def _name_prefixes(self, name: int, text: str) -> Iterator[tuple[int, int]]:
         """Split a wordpiece into strides: the powers of 2 that add up to its length, largest first."""
-        name, start = self.starts[prefix], 0
+        start = 0
         for bit in reversed(range(len(text).bit_length())):
-            stride = 1 << bit
-            if not len(text) & stride:
-                continue
-            end = start + stride
-            name = self._join(name, self._name_block(text[start:end]))
-            yield end, name
-            start = end
+            if len(text) & (1 << bit):
+                end = start + (1 << bit)
+                name = self._join(name, self._name_block(text[start:end]))
+                yield end, name
+                start = end
 
     def _name_block(self, block: str) -> int:
         if block not in self._blocks:
@@ -198,6 +153,6 @@ class _Namer:
         return self._blocks[block]
 
     def _join(self, left: int, right: int) -> int:
-        name = self.joins.setdefault((left, right), self.num_names)
-        self.num_names = max(self.num_names, name + 1)
+        name = self.joins.setdefault((left, right), self._num_names)
+        self._num_names = max(self._num_names, name + 1)
         return name

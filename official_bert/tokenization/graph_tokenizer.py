@@ -19,14 +19,15 @@ from official_bert.tokenization.graph_operations import (
     CodePointLookup,
     GraphEncoder,
     RaggedEncodingWithOffsets,
+    decoded,
     depends_on_cut_text,
-    ended,
     shifted,
     with_final_sigmas,
 )
 from official_bert.tokenization.graph_tables import FINAL_SIGMA, SEPARATOR, UNKNOWN_LETTER, CharacterRule
 from official_bert.tokenization.hf_tokenizer import AddedToken
 
+_NO_NAME = 0  # of no letter, see `PieceTable`
 # B: texts, C: characters, M: letters and separators, W: words, Q: wordpieces; C to Q are totals over the batch.
 
 
@@ -72,7 +73,7 @@ class GraphTokenizer(GraphEncoder):
             self._wordpieces = _PieceOps(letters, tokenizer)
 
     def encode_cut(self, texts: tf.Tensor, is_cut: tf.Tensor) -> tf.RaggedTensor:
-        codes = tf.strings.unicode_decode(ended(texts), "UTF-8", errors="ignore")
+        codes = decoded(texts)
         letters = self._characters.rewrite(codes, is_cut)
         wordpieces = self._wordpieces.split(letters.letters, letters.text_starts)
         ids = tf.RaggedTensor.from_row_splits(wordpieces.ids, wordpieces.row_splits, validate=False)
@@ -87,7 +88,7 @@ class GraphTokenizer(GraphEncoder):
     def encode_with_offsets(self, texts: tf.Tensor) -> RaggedEncodingWithOffsets:
         """Split texts, string [B], into wordpieces with their offsets; undecodable bytes are dropped."""
         with tf.device("CPU:0"):
-            codes = tf.strings.unicode_decode(ended(texts), "UTF-8", errors="ignore")
+            codes = decoded(texts)
             letters = self._characters.rewrite(codes)
             wordpieces = self._wordpieces.split(letters.letters, letters.text_starts)
             starts, ends = self._characters.places(letters)  # [M]
@@ -287,11 +288,10 @@ class _LongestPieces(tf.Module):
 
     def __init__(self, token_to_id: dict[str, int], letters: dict[str, int], *, basic_tokenize: bool):
         super().__init__()
-        table = graph_tables.make_piece_table(token_to_id, letters, basic_tokenize=basic_tokenize)
-        left, right, names = table.joins.T
-        self._joins = tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(_pair(left, right), names), default_value=graph_tables.NO_NAME
-        )
+        table = graph_tables.PieceTable(token_to_id, letters, basic_tokenize=basic_tokenize)
+        left, right = np.array([*table.joins], np.int64).reshape(-1, 2).T
+        names = tf.lookup.KeyValueTensorInitializer(_pair(left, right), np.array([*table.joins.values()], np.int64))
+        self._joins = tf.lookup.StaticHashTable(names, default_value=_NO_NAME)
         self._word_start, self._inner_start = table.word_start, table.inner_start
         self._num_strides = table.num_strides
         self._ids = tf.constant(table.piece_ids, tf.int32)
@@ -308,7 +308,7 @@ class _LongestPieces(tf.Module):
         ends = tf.range(tf.size(letters, tf.int64))
         for bit in reversed(range(self._num_strides)):
             longer = self._join(names, tf.gather(blocks[bit], ends))
-            is_found = longer != graph_tables.NO_NAME
+            is_found = longer != _NO_NAME
             names = tf.where(is_found, longer, names)
             ends += tf.cast(is_found, tf.int64) * (1 << bit)
         return tf.gather(self._ids, names), tf.gather(self._lengths, names)
@@ -358,12 +358,10 @@ class _RawTokens(_TokenMatches):
         letters = graph_tables.letters_of(finder.tokens)
         self._num_added = len(added)
         super().__init__(finder, added, letters)
-        numbers = np.full(graph_tables.NUM_CODE_POINTS, UNKNOWN_LETTER, np.int32)
-        numbers[[ord(letter) for letter in letters]] = list(letters.values())
-        self._letters = CodePointLookup(graph_tables.PagedTable.from_numbers(numbers))
+        every = list(map(chr, range(graph_tables.NUM_CODE_POINTS)))
+        self._letters = CodePointLookup([letters.get(character, UNKNOWN_LETTER) for character in every])
         if self.needs_words:
-            is_word = [is_of_word(chr(code)) for code in range(graph_tables.NUM_CODE_POINTS)]
-            self._are_of_words = CodePointLookup(graph_tables.PagedTable.from_numbers(is_word))
+            self._are_of_words = CodePointLookup(list(map(is_of_word, every)))
 
     def replace(self, codes: tf.RaggedTensor, rules: tf.Tensor, num_rules: int) -> tf.Tensor:
         """Return the rules of characters, int32 [C], with those of tokens, which follow the first `num_rules`."""

@@ -11,18 +11,16 @@ from official_bert.support import files, text_files
 from official_bert.support.errors import UserError, require
 from official_bert.tokenization.hf_tokenizer import (
     BPE_FILE,
-    BYTE_LEVEL,
     TOKENIZER_FILE,
     AddedToken,
     TokenizerConfig,
     TokenizerJson,
-    check_class,
     check_declared,
-    check_template,
+    check_folder,
     complete_token,
     read_added_tokens,
+    read_steps,
     read_tokenizer_config,
-    steps_of,
     tokenizer_json,
 )
 from official_bert.tokenization.sequences import LAYOUT, NAMES, RobertaSequences
@@ -42,6 +40,12 @@ _MODEL = {
     "unk_token": (None,),
     "fuse_unk": None,
     "byte_fallback": (False,),
+}
+_STEPS = {
+    "normalizer": {},
+    "pre_tokenizer": {
+        "ByteLevel": {"add_prefix_space": (True, False), "trim_offsets": None, "use_regex": (True,)},
+    },
 }
 _SPACE = "\u0120"  # represents a space in a token
 
@@ -65,6 +69,7 @@ class BpeVocabulary(Vocabulary):
 
     file_name = BPE_FILE
     their_file_name = TOKENIZER_FILE
+    other_classes = ("LongformerTokenizer", "BartTokenizer")
     changes_text = False
     marks_first_word = False
     can_grow = False
@@ -93,7 +98,6 @@ class BpeVocabulary(Vocabulary):
         """Read a `tokenizer.json`, or a `vocab.json` with the `merges.txt` beside it."""
         values = text_files.read_json(vocab_file, "vocabulary", max_bytes=text_files.MAX_VOCAB_BYTES)
         folder = os.path.dirname(vocab_file)
-        check_class(folder, NAMES, "RobertaTokenizer", "LongformerTokenizer", "BartTokenizer")
         is_tokenizer_json = isinstance(values.get("model"), dict)  # else the id of a token
         if is_tokenizer_json:
             text_files.check_json(values, TokenizerJson, vocab_file)
@@ -123,8 +127,7 @@ class BpeVocabulary(Vocabulary):
         _check(vocab_file, pieces, merges)
         added = [complete_token(token) for token in added if token["content"] not in NAMES.values()]
         made = cls(pieces, merges, vocab_file, adds_prefix_space=adds_prefix_space, added=added)
-        if is_tokenizer_json:
-            check_template(values, vocab_file, made)
+        check_folder(made, values if is_tokenizer_json else None)
         return made
 
     @property
@@ -256,19 +259,13 @@ def _read_model(values: TokenizerJson, path: str) -> tuple[dict[str, int], list,
     text_files.check_json(model["vocab"], dict[str, int], path, "model.vocab")
     if "merges" not in model:
         raise UserError(f"{path} has no model.merges")
-    for place, step in steps_of(values, "normalizer", path):
-        check_declared(step, {}, path, place)
-    steps = steps_of(values, "pre_tokenizer", path)
-    for place, step in steps:
-        check_declared(step, BYTE_LEVEL, path, place)
-    if len(steps) != 1:
-        raise UserError(
-            f"{path}: pre_tokenizer has {len(steps)} steps; a byte-level BPE like RoBERTa's has one ByteLevel"
-        )
+    step = read_steps(values, _STEPS, path).get("ByteLevel")
+    if step is None:
+        raise UserError(f"{path} has no pre_tokenizer; that of a byte-level BPE like RoBERTa's is ByteLevel")
     has_all = model["vocab"].keys() >= _BYTES.keys()  # then no text has an unknown part
     check_declared(model, _MODEL | (dict.fromkeys(_FOR_UNKNOWN) if has_all else {}), path, "model")
     merges = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
-    return dict(model["vocab"]), merges, bool(steps[0][1].get(_PREFIX_KEY, False))
+    return dict(model["vocab"]), merges, step.get(_PREFIX_KEY, False)
 
 
 def _check(path: str, pieces: dict, merges: Sequence) -> None:

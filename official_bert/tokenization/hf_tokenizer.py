@@ -3,19 +3,19 @@
 import base64
 import os
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, Required, TypedDict
 
+from official_bert.families.family import all_families, load_class
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError, require
 
 TOKENIZER_CONFIG_FILE, TOKENIZER_FILE = "tokenizer_config.json", "tokenizer.json"
 VOCAB_FILE, WORDPIECE_FILE = "vocab.txt", "wordpiece.json"  # the latter holds a vocabulary with added tokens
 PIECES_FILE = "vocab.json"  # used by older folders, with `merges.txt`, instead of `tokenizer.json`
-BYTE_LEVEL = {"type": ("ByteLevel",), "add_prefix_space": (True, False), "trim_offsets": None, "use_regex": (True,)}
 SPECIALS = {
     "pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]",
 }  # fmt: skip
-ADDED_TOKENS_FILE = "added_tokens.json"
+ADDED_TOKENS_FILE, SPECIALS_FILE = "added_tokens.json", "special_tokens_map.json"
 _MOST_DIGITS_OF_AN_ID = 9
 WORDPIECE = "WordPiece"
 BPE = "BPE"  # model type of a byte-level tokenizer
@@ -30,34 +30,34 @@ _UNKNOWN, _CONTROL = "<unk>", {"<s>", "</s>", "<pad>", "[CLS]", "[SEP]", "[MASK]
 # Replacements of quotation marks, and of several spaces, by one.
 _QUOTES, _SPACES = "quotes", "spaces"
 _CHANGING, _OPTIONAL = {_QUOTES, "NFKD", "StripAccents", "Lowercase"}, {_QUOTES, "Lowercase"}
-# Known steps and their options, in the order in which they may occur.
-_STEPS = {
-    _QUOTES: {"pattern": ({"String": "``"}, {"String": "''"}), "content": ('"',)},
-    "NFKD": {},
-    "StripAccents": {},
-    "Lowercase": {},
-    "Precompiled": {"precompiled_charsmap": None},
-    "Strip": {"strip_left": (True, False), "strip_right": (True,)},
-    _SPACES: {"pattern": ({"Regex": " {2,}"},), "content": (" ", "\u2581")},
-    "WhitespaceSplit": {},
-    "Metaspace": {
-        "replacement": ("\u2581",),
-        "str_rep": ("\u2581",),
-        "prepend_scheme": ("always",),
-        "add_prefix_space": (True,),
-        "split": (True,),
+_UNIGRAM_STEPS = {
+    "normalizer": {
+        _QUOTES: {"pattern": ({"String": "``"}, {"String": "''"}), "content": ('"',)},
+        "NFKD": {},
+        "StripAccents": {},
+        "Lowercase": {},
+        "Precompiled": {"precompiled_charsmap": None},
+        "Strip": {"strip_left": (True, False), "strip_right": (True,)},
+        _SPACES: {"pattern": ({"Regex": " {2,}"},), "content": (" ", "\u2581")},
+    },
+    "pre_tokenizer": {
+        "WhitespaceSplit": {},
+        "Metaspace": {
+            "replacement": ("\u2581",),
+            "str_rep": ("\u2581",),
+            "prepend_scheme": ("always",),
+            "add_prefix_space": (True,),
+            "split": (True,),
+        },
     },
 }
 _MODEL = {"type": (UNIGRAM,), "vocab": None, "byte_fallback": (False,)}
 
 
-class _Content(TypedDict):
-    content: str
-
-
-class AddedToken(_Content, total=False):
+class AddedToken(TypedDict, total=False):
     """A token that is found in a text before it is split."""
 
+    content: Required[str]
     id: int
     lstrip: bool
     rstrip: bool
@@ -66,24 +66,18 @@ class AddedToken(_Content, total=False):
     special: bool
 
 
-class _Vocab(TypedDict):
-    vocab: dict[str, int] | list
-
-
-class TokenizerModel(_Vocab, total=False):
+class TokenizerModel(TypedDict, total=False):
     """The model of a `tokenizer.json`; the kinds of models have different vocabularies."""
 
+    vocab: Required[dict[str, int] | list]
     type: str
     merges: list
 
 
-class _Model(TypedDict):
-    model: TokenizerModel
-
-
-class TokenizerJson(_Model, total=False):
+class TokenizerJson(TypedDict, total=False):
     """A `tokenizer.json`; its steps are objects whose keys depend on their type."""
 
+    model: Required[TokenizerModel]
     added_tokens: list[AddedToken] | None
     normalizer: dict[str, Any] | None
     pre_tokenizer: dict[str, Any] | None
@@ -119,30 +113,10 @@ def type_of(model: Mapping[str, Any]) -> Any:
     return model.get("type", WORDPIECE if is_wordpiece else None)
 
 
-def _read_settings_file(folder: str, name: str, what: str) -> TokenizerConfig:
+def read_tokenizer_config(folder: str, name: str = TOKENIZER_CONFIG_FILE) -> TokenizerConfig:
+    """Read a file of settings in a folder; empty if there is none."""
     path = os.path.join(folder, name)
-    return text_files.read_json_as(path, what, TokenizerConfig) if files.exists(path) else {}
-
-
-def read_tokenizer_config(folder: str) -> TokenizerConfig:
-    """Read the `tokenizer_config.json` of a folder; empty if there is none."""
-    return _read_settings_file(folder, TOKENIZER_CONFIG_FILE, "tokenizer config")
-
-
-def read_specials_map(folder: str) -> TokenizerConfig:
-    """Read the `special_tokens_map.json` of a folder; empty if there is none."""
-    return _read_settings_file(folder, "special_tokens_map.json", "special tokens")
-
-
-class _ModelConfig(TypedDict, total=False):
-    tokenizer_class: str | None
-
-
-def declared_class(folder: str) -> str | None:
-    """Return the `tokenizer_class` in a folder's files."""
-    path, kind = os.path.join(folder, "config.json"), read_tokenizer_config(folder).get("tokenizer_class")
-    is_in_config = kind is None and files.exists(path)
-    return text_files.read_json_as(path, "model config", _ModelConfig).get("tokenizer_class") if is_in_config else kind
+    return text_files.read_json_as(path, "tokenizer config", TokenizerConfig) if files.exists(path) else {}
 
 
 def content_of(token: str | AddedToken | None) -> str | None:
@@ -150,23 +124,43 @@ def content_of(token: str | AddedToken | None) -> str | None:
     return token["content"] if isinstance(token, dict) else token
 
 
-def check_specials(folder: str, special_names: Mapping[str, str]) -> None:
-    """Raise UserError if a folder's files call special tokens otherwise; `special_names` has those not of BERT."""
-    for values in (read_tokenizer_config(folder), read_specials_map(folder)):
-        for key, special in SPECIALS.items():
-            name = special_names.get(special, special)
-            if (other := content_of(values.get(key))) not in (None, name):
-                raise UserError(f"{folder}: the {key} is {other!r:.80}; only {name} is supported")
+def check_folder(vocabulary: Any, values: TokenizerJson | None) -> None:
+    """Raise UserError if the files beside a vocabulary declare another tokenizer, or other special tokens.
 
-
-def check_class(folder: str, special_names: Mapping[str, str], *classes: str) -> None:
-    """Raise UserError if a folder's files declare another class of tokenizer, or other special tokens."""
-    kind = declared_class(folder)
-    if kind is not None and kind.removesuffix("Fast") not in {*classes, "PreTrainedTokenizer", "TokenizersBackend"}:
-        raise UserError(
-            f"{folder}: tokenizer_class is {kind!r:.80}; only {', '.join(classes)} can be read from its files"
-        )
-    check_specials(folder, special_names)
+    `values` are those of its `tokenizer.json`: it must join texts as the tokenizers of the vocabulary do.
+    """
+    folder, path = os.path.dirname(vocabulary.source), vocabulary.source
+    config, kind = read_tokenizer_config(folder), type(vocabulary)
+    families = (of for of in all_families() if load_class(of.tokenizer).vocabulary_class is kind)
+    known = {
+        "tokenizer_class": {*kind.other_classes, *(family.hugging_face.tokenizer_class for family in families)},
+        "word_tokenizer_type": {"basic"},
+        "subword_tokenizer_type": {"wordpiece"},
+    }
+    for key, names in known.items():
+        value = config.get(key)
+        if value is None and key == "tokenizer_class":
+            value = read_tokenizer_config(folder, "config.json").get(key)
+        if value is not None and value.removesuffix("Fast") not in names | {"PreTrainedTokenizer", "TokenizersBackend"}:
+            raise UserError(
+                f"{folder}: {key} is {value!r:.80}, which is not supported. For text that another program split into "
+                "words, copy the vocab.txt alone to another folder and give basic_tokenize=false"
+            )
+    names = {key: (None, vocabulary.name_of(special)) for key, special in SPECIALS.items()}
+    for specials in (config, read_tokenizer_config(folder, SPECIALS_FILE)):
+        check_declared({key: content_of(specials.get(key)) for key in SPECIALS}, names, folder)
+    if values is None or values.get("post_processor") is None:
+        return
+    path, (cls, sep) = path if path.endswith(".json") else os.path.join(folder, TOKENIZER_FILE), vocabulary.ends
+    older = "BertProcessing" if vocabulary.layout["num_between"] == 1 else "RobertaProcessing"
+    steps = [step for step in steps_of(values, "post_processor", path) if step[1].get("type") != "ByteLevel"]
+    for place, step in steps:
+        template = {key: (value,) for key, value in vocabulary.template.items()}
+        if step.get("type") == older:
+            template = {"type": None, "cls": (cls,), "sep": (sep,), "trim_offsets": None, "add_prefix_space": None}
+        check_declared(step, template, path, place)
+    if len(steps) != 1:
+        raise UserError(f"{path}: post_processor has {len(steps)} steps that add special tokens; there must be one")
 
 
 def steps_of(values: TokenizerJson, part: str, path: str) -> list[tuple[str, dict[str, Any]]]:
@@ -179,12 +173,36 @@ def steps_of(values: TokenizerJson, part: str, path: str) -> list[tuple[str, dic
     return [(f"{part}.{place}[{index}]", {"type": None, **inner}) for index, inner in enumerate(step[place])]
 
 
-def check_declared(declared: Mapping[str, Any], known: Mapping[str, Collection | None], path: str, place: str) -> None:
+def read_steps(
+    values: TokenizerJson, known: Mapping[str, Mapping[str, Mapping]], path: str
+) -> dict[str, Mapping[str, Any]]:
+    """Return the steps of the normalizer and the pre-tokenizer by their kinds.
+
+    UserError for a step that is not one of the known kinds of its part, has other options, or comes too late.
+    """
+    found: dict[str, Mapping[str, Any]] = {}
+    for part, kinds in known.items():
+        for place, step in steps_of(values, part, path):
+            kind = str(step.get("type"))
+            if kind == "Replace":
+                kind = _SPACES if "Regex" in str(step.get("pattern")) else _QUOTES
+            check_declared(step, {"type": None, **kinds[kind]} if kind in kinds else {}, path, place)
+            later = [*kinds][[*kinds].index(kind) :]
+            if not found.keys().isdisjoint(later) and kind != _QUOTES:
+                raise UserError(f"{path}: {place} ({kind}) comes too late, or twice")
+            found[kind] = step
+    return found
+
+
+def check_declared(
+    declared: Mapping[str, Any], known: Mapping[str, Collection | None], path: str, place: str = ""
+) -> None:
     """Raise UserError for a key that is not known, or whose value is not one of the known ones; None for any value."""
     for name, value in declared.items():
         values = known.get(name, ())
         if values is not None and not any(type(value) is type(right) and value == right for right in values):
-            raise UserError(f"{path}: {place}.{name} is {value!r:.80}, which is not supported for this kind of model")
+            name = f"{place}.{name}" if place else name
+            raise UserError(f"{path}: {name} is {value!r:.80}, which is not supported for this kind of model")
 
 
 def template_of(cls: Sequence, sep: Sequence, *, num_between: int, second_segment: int) -> dict[str, Any]:
@@ -201,19 +219,6 @@ def template_of(cls: Sequence, sep: Sequence, *, num_between: int, second_segmen
         "pair": [*first, *first[-1:] * (num_between - 1), *second],
         "special_tokens": {name: {"id": name, "ids": [index], "tokens": [name]} for name, index in (cls, sep)},
     }
-
-
-def check_template(values: TokenizerJson, path: str, vocabulary: Any) -> None:
-    """Raise UserError if a `tokenizer.json` joins texts otherwise than the tokenizers of a vocabulary."""
-    cls, sep = vocabulary.ends
-    kind = "BertProcessing" if vocabulary.layout["num_between"] == 1 else "RobertaProcessing"
-    older = {"type": (kind,), "cls": (cls,), "sep": (sep,), "trim_offsets": None, "add_prefix_space": None}
-    template = {key: (value,) for key, value in vocabulary.template.items()}
-    steps = [step for step in steps_of(values, "post_processor", path) if step[1].get("type") != BYTE_LEVEL["type"][0]]
-    for place, step in steps:
-        check_declared(step, older if step.get("type") == kind else template, path, place)
-    if len(steps) != 1 and values.get("post_processor") is not None:
-        raise UserError(f"{path}: post_processor has {len(steps)} steps that add special tokens; there must be one")
 
 
 def read_added_tokens(folder: str, values: TokenizerJson | None = None) -> list[AddedToken]:
@@ -286,21 +291,11 @@ def read_unigram(tokenizer_file: str) -> Unigram:
     content = read_tokenizer_json(tokenizer_file)
     model = content["model"]
     pieces = model["vocab"]
-    if not isinstance(pieces, list) or not all(_is_piece(piece) for piece in pieces):
+    if not isinstance(pieces, list) or not all(map(_is_piece, pieces)):
         raise UserError(f"{tokenizer_file}: model.vocab must be a list of tokens with their scores")
     unknown = next((index for index, (name, _) in enumerate(pieces) if name == _UNKNOWN), None)
     check_declared(model, {**_MODEL, "unk_id": (unknown,)}, tokenizer_file, "model")
-    found: dict[str, Mapping[str, Any]] = {}
-    for part in ("normalizer", "pre_tokenizer"):
-        for place, step in steps_of(content, part, tokenizer_file):
-            kind = str(step.get("type"))
-            if kind == "Replace":
-                kind = _SPACES if "Regex" in str(step.get("pattern")) else _QUOTES
-            named = {"type": ("Replace" if kind in (_QUOTES, _SPACES) else kind,)}
-            check_declared(step, {**named, **_STEPS[kind]} if kind in _STEPS else {}, tokenizer_file, place)
-            if any([*_STEPS].index(other) > [*_STEPS].index(kind) for other in found):
-                raise UserError(f"{tokenizer_file}: {place} ({kind}) comes too late for a SentencePiece model")
-            found[kind] = step
+    found = read_steps(content, _UNIGRAM_STEPS, tokenizer_file)
     if "Metaspace" not in found or not ("WhitespaceSplit" in found or {"Strip", _SPACES} <= found.keys()):
         raise UserError(f"{tokenizer_file}: pre_tokenizer does not treat spaces as a SentencePiece model does")
     rules = found.get("Precompiled", {}).get("precompiled_charsmap") or ""

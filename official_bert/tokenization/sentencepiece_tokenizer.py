@@ -23,8 +23,7 @@ from official_bert.support.errors import UserError, folder_of_tensorflow_text, i
 from official_bert.tokenization.characters import TranslationTable
 from official_bert.tokenization.hf_tokenizer import (
     UNIGRAM,
-    check_class,
-    check_template,
+    check_folder,
     complete_token,
     not_supported,
     read_added_tokens,
@@ -76,6 +75,7 @@ class SentencePieceVocabulary(Vocabulary):
     """The pieces of a SentencePiece model, and the model that splits text into them."""
 
     file_name = MODEL_FILE
+    other_classes = ()
     flag = "spm_model_file"
     can_grow = False
     marker = SPACE
@@ -91,7 +91,6 @@ class SentencePieceVocabulary(Vocabulary):
     own_pieces: ClassVar[tuple[str, ...]] = specials_first
     # steps of a `tokenizer.json` that the tokenizer of this vocabulary does before the model
     text_steps: ClassVar[frozenset[str]] = frozenset({"quotes", "NFKD", "StripAccents", "Lowercase"})
-    their_class: ClassVar[str] = "AlbertTokenizer"  # the equivalent tokenizer in `transformers`
 
     def __init__(self, model: bytes, source: str):
         require("sentencepiece", "sentencepiece")
@@ -137,7 +136,7 @@ class SentencePieceVocabulary(Vocabulary):
         content = unigram.to_sentencepiece(cls) if unigram else read_content(vocab_file, "SentencePiece model")
         made, folder = cls(content, vocab_file), os.path.dirname(vocab_file)
         made.declared = {} if unigram is None else {"do_lower_case": "Lowercase" in unigram.steps}
-        check_class(folder, cls.special_names, cls.their_class)
+        check_folder(made, unigram and unigram.content)
         names = made.names_of_specials
         for token in read_added_tokens(folder, unigram and unigram.content):
             name = token["content"]
@@ -147,8 +146,6 @@ class SentencePieceVocabulary(Vocabulary):
                     f"{vocab_file}: the added token {name!r:.80} with the id {token.get('id')} cannot be part of a "
                     "SentencePiece model; use a model without it"
                 )
-        if unigram is not None:
-            check_template(unigram.content, vocab_file, made)
         return made
 
     @property
@@ -439,7 +436,6 @@ class XlmRobertaVocabulary(SentencePieceVocabulary):
     specials_last = (NAMES[MASK],)
     own_pieces = (NAMES[UNK], NAMES[CLS], NAMES[SEP])
     text_steps = frozenset()
-    their_class = "XLMRobertaTokenizer"
 
     def numbered(self, pieces: Sequence[str]) -> dict[str, int]:
         """Return the ids of the pieces, given those of the model in order."""
@@ -464,7 +460,6 @@ class CamembertVocabulary(XlmRobertaVocabulary):
 
     file_name = "camembert.bpe.model"
     their_file_name = XlmRobertaVocabulary.file_name
-    their_class = "CamembertTokenizer"
     specials_first = ("<s>NOTUSED", NAMES[PAD], "</s>NOTUSED", NAMES[UNK], "<unk>NOTUSED")
     own_pieces = (NAMES[UNK],)
 

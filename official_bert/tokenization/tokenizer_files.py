@@ -17,7 +17,6 @@ from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 from official_bert.tokenization.hf_tokenizer import (
     ADDED_TOKENS_FILE,
-    BERT_SPLIT,
     BPE,
     BPE_FILE,
     PIECES_FILE,
@@ -29,22 +28,32 @@ from official_bert.tokenization.hf_tokenizer import (
     VOCAB_FILE,
     WORDPIECE,
     WORDPIECE_FILE,
-    check_declared,
     not_supported,
+    read_steps,
     read_tokenizer_config,
     read_unigram,
-    steps_of,
     type_of,
 )
 from official_bert.tokenization.vocab import Vocabulary, read_wordpiece_json
 
 # Released checkpoints whose names do not give their casing.
 _UNCASED_NAMES = ("multilingual_L-12_H-768_A-12", "chinese_L-12_H-768_A-12")
-_SPLITS_AT_PUNCTUATION = (
-    [BERT_SPLIT],
-    [{"type": "WhitespaceSplit"}, {"type": "Punctuation", "behavior": "Isolated"}],
-)
-_SPLITS_AT_WHITE_SPACE = ([SPLIT_AT_WHITE_SPACE], [{"type": "WhitespaceSplit"}])
+_STEPS = {
+    "normalizer": {
+        "BertNormalizer": {
+            "clean_text": (True,),
+            "handle_chinese_chars": (True, False),
+            "strip_accents": (True, False, None),
+            "lowercase": (True, False),
+        }
+    },
+    "pre_tokenizer": {
+        "BertPreTokenizer": {},
+        "WhitespaceSplit": {},
+        "Punctuation": {"behavior": ("Isolated",)},
+        "Split": {name: (value,) for name, value in SPLIT_AT_WHITE_SPACE.items()},
+    },
+}
 _CASED_FRACTION = 0.01  # fraction of the wordpieces with Latin letters; a few uppercase ones may be placeholders
 _PRETRAINING = "pretraining"  # the task whose runs may have no vocabulary
 _RUN_CONFIG_FILE = "run_config.json"  # `training.run_folder` writes it
@@ -282,24 +291,17 @@ def _settings_of_json(folder: str) -> dict[str, bool]:
     path, values = os.path.join(folder, TOKENIZER_FILE), read_wordpiece_json(folder)
     if values is None or type_of(values["model"]) != WORDPIECE or not {"normalizer", "pre_tokenizer"} & values.keys():
         return {}
-    normalizers, splits = (
-        [step for _, step in steps_of(values, part, path)] for part in ("normalizer", "pre_tokenizer")
-    )
-    if not normalizers and splits in _SPLITS_AT_WHITE_SPACE:
+    steps = read_steps(values, _STEPS, path)
+    if steps.keys() in ({"WhitespaceSplit"}, {"Split"}):
         return {"do_lower_case": False, "basic_tokenize": False}
-    part, steps = ("normalizer", normalizers) if splits in _SPLITS_AT_PUNCTUATION else ("pre_tokenizer", splits)
-    kinds = [str(step.get("type"))[:40] for step in steps]
-    if part == "pre_tokenizer" or kinds != ["BertNormalizer"]:
+    splits = steps.keys() - {"BertNormalizer"}
+    if len(splits) == len(steps) or splits not in ({"BertPreTokenizer"}, {"WhitespaceSplit", "Punctuation"}):
         raise UserError(
-            f"{path}: the {part} is {' and '.join(kinds) or 'null'}, which is not supported here; a WordPiece model "
-            "needs BertNormalizer with BertPreTokenizer, or WhitespaceSplit without a normalizer"
+            f"{path}: the steps are {', '.join(steps) or 'none'}; a WordPiece model needs BertNormalizer and "
+            "BertPreTokenizer, or WhitespaceSplit alone"
         )
-    ((place, normalizer),) = steps_of(values, "normalizer", path)
-    flags = ("handle_chinese_chars", "lowercase")
-    known = {"type": None, "clean_text": (True,), "strip_accents": (True, False, None)}
-    check_declared(normalizer, known | dict.fromkeys(flags, (True, False)), path, place)
-    lowercase = normalizer.get("lowercase", True)
-    strips = normalizer.get("strip_accents")
+    normalizer = steps["BertNormalizer"]
+    lowercase, strips = normalizer.get("lowercase", True), normalizer.get("strip_accents")
     return {
         "do_lower_case": lowercase,
         "strip_accents" if lowercase else "strip_accents_only": lowercase if strips is None else strips,

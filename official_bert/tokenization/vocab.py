@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 from typing_extensions import Self
 
 from official_bert.config import model_formats
-from official_bert.families.family import Family, all_families
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 from official_bert.tokenization.hf_tokenizer import (
     SPECIALS,
+    SPECIALS_FILE,
     TOKENIZER_FILE,
     VOCAB_FILE,
     WORDPIECE,
@@ -25,13 +25,10 @@ from official_bert.tokenization.hf_tokenizer import (
     AddedToken,
     TokenizerJson,
     check_declared,
-    check_specials,
-    check_template,
+    check_folder,
     complete_token,
     content_of,
-    declared_class,
     read_added_tokens,
-    read_specials_map,
     read_tokenizer_config,
     read_tokenizer_json,
     template_of,
@@ -43,13 +40,13 @@ _UNUSED = "[unused"  # prefix of the placeholder tokens of released vocabularies
 CONTINUATION = "##"  # prefix of every wordpiece of a word except the first
 MAX_CHARACTERS_PER_WORD = 200  # reference value; a longer word is unknown
 _BYTES_OF_A_PIECE = 64  # enough for the first piece of a SentencePiece model, whose score of 0 is binary
-_CLASSES = (
-    *("Bert", "DistilBert", "Electra", "MobileBert", "ConvBert", "SqueezeBert", "RetriBert", "LayoutLM", "Lxmert"),
-    *("DPRContextEncoder", "DPRQuestionEncoder", "DPRReader", "PreTrained"),
+# Models with BERT's tokenizer that are no families here.
+_OTHER_MODELS = (
+    *("MobileBert", "ConvBert", "SqueezeBert", "RetriBert", "LayoutLM", "Lxmert"),
+    *("DPRContextEncoder", "DPRQuestionEncoder", "DPRReader"),
 )
-_SUPPORTED_CLASSES = {"TokenizersBackend", *(f"{name}Tokenizer{fast}" for name in _CLASSES for fast in ("", "Fast"))}
-_MODEL_KEYS = {
-    "type": None,
+_MODEL = {
+    "type": (WORDPIECE,),
     "vocab": None,
     "unk_token": ("[UNK]",),
     "continuing_subword_prefix": ("##",),
@@ -114,6 +111,8 @@ class Vocabulary:
 
     file_name: str = VOCAB_FILE  # its file name beside a model; `wordpiece.json` for wordpieces with added tokens
     their_file_name: ClassVar[str | None] = None  # its file name in a Hugging Face folder, if different
+    # further classes in `transformers` with this vocabulary, beside those of families
+    other_classes: ClassVar[tuple[str, ...]] = tuple(f"{name}Tokenizer" for name in _OTHER_MODELS)
     flag: ClassVar[str] = "vocab_file"  # the flag for such a file
     changes_text: ClassVar[bool] = True  # whether its tokenizers may normalize text, for example lowercase it
     # whether the first word of a text is marked as the beginning of a word, too
@@ -310,7 +309,7 @@ def _added_tokens(vocabulary: Vocabulary) -> list[AddedToken]:
 def _named_specials(folder: str) -> dict[str, Any]:
     """Return the further special tokens that a folder names, as `transformers` reads its files."""
     config, named = read_tokenizer_config(folder), []
-    for values in (config, {} if "added_tokens_decoder" in config else read_specials_map(folder)):
+    for values in (config, {} if "added_tokens_decoder" in config else read_tokenizer_config(folder, SPECIALS_FILE)):
         extra = values.get("extra_special_tokens") or ()
         extra = extra.values() if isinstance(extra, dict) else extra
         named += [values.get("bos_token"), values.get("eos_token")]
@@ -326,34 +325,18 @@ def read_wordpiece_json(folder: str) -> TokenizerJson | None:
 
 def _check_folder(folder: str, values: TokenizerJson | None, vocabulary: Vocabulary) -> None:
     """Raise UserError if the files beside a vocabulary declare another tokenizer than BERT's."""
+    check_folder(vocabulary, values)
     token_to_id = vocabulary.token_to_id
-    config, kind = read_tokenizer_config(folder), declared_class(folder)
-    others = {"word_tokenizer_type": ("basic",), "subword_tokenizer_type": ("wordpiece",)}
-    families = {
-        family.hugging_face.tokenizer_class for family in all_families() if family.tokenizer == Family.tokenizer
-    }
-    if kind is not None and kind not in _SUPPORTED_CLASSES | families:
-        what = f"tokenizer_class is {kind!r:.80}"
-    elif other := next((key for key in others if config.get(key) not in (None, *others[key])), None):
-        what = f"{other} is {config[other]!r:.80}"
-    elif _count(token_to_id, "\u2581") > _count(token_to_id, "##"):
-        what = "the vocabulary has pieces of SentencePiece, which begin with \u2581"
-    elif values is not None and (other := type_of(values["model"])) != WORDPIECE:
-        what = f"the {TOKENIZER_FILE} is of type {other!r:.80}"
-    else:
-        what = ""
-    if what:
+    if _count(token_to_id, "\u2581") > _count(token_to_id, "##"):
         raise UserError(
-            f"{folder}: {what}; its tokenizer is not supported, only BERT's. For text that another program split into "
-            "words, copy the vocab.txt alone to another folder and give basic_tokenize=false"
+            f"{folder}: the vocabulary has pieces of SentencePiece, which begin with \u2581; give the model "
+            "that it was made from: spiece.model"
         )
-    check_specials(folder, vocabulary.special_names)
     if values is None:
         return
-    path = os.path.join(folder, TOKENIZER_FILE)
-    check_declared(values["model"], _MODEL_KEYS, path, "model")
-    check_template(values, path, vocabulary)
-    ids = values["model"]["vocab"]
+    path, ids = os.path.join(folder, TOKENIZER_FILE), values["model"]["vocab"]
+    check_declared(values["model"], _MODEL, path, "model")
+    text_files.check_json(ids, dict[str, int], path, "model.vocab")
     different = next((token for token in ids if ids[token] != token_to_id.get(token.strip())), None)
     if different is not None:
         raise UserError(f"{path} and the {VOCAB_FILE} beside it have different ids for {different!r:.80}; restore them")

@@ -233,8 +233,8 @@ def test_what_a_unigram_tokenizer_does_otherwise_is_named(models, tmp_path, plac
     [
         ("tokenizer_config.json", {"tokenizer_class": "T5TokenizerFast"}, "tokenizer_class is 'T5TokenizerFast'"),
         ("config.json", {"tokenizer_class": ["T5"]}, "tokenizer_class is ['T5']"),
-        ("tokenizer_config.json", {"sep_token": {"content": "</s>"}}, "the sep_token is '</s>'"),
-        ("special_tokens_map.json", {"cls_token": "<s>"}, "the cls_token is '<s>'"),
+        ("tokenizer_config.json", {"sep_token": {"content": "</s>"}}, "sep_token is '</s>'"),
+        ("special_tokens_map.json", {"cls_token": "<s>"}, "cls_token is '<s>'"),
         ("special_tokens_map.json", {"cls_token": {"a": 5}}, "has no cls_token.content"),
         ("tokenizer_config.json", {"keep_accents": True}, "keep_accents is true"),
     ],

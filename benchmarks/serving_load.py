@@ -89,9 +89,7 @@ def measure_server(do_job, folder: str, *flags: str) -> dict[str, float]:
     """Start a server and measure it under load."""
     port = free_port()
     command = [sys.executable, "-m", "official_bert", "serve", f"--export_dir={folder}/model", f"--port={port}"]
-    with running_server(
-        [*command, "--grpc_port=0", "--verbosity=-1", *flags], f"http://127.0.0.1:{port}/v2/health/ready"
-    ):
+    with running_server([*command, "--grpc_port=0", "--verbosity=-1", *flags], f"http://127.0.0.1:{port}/health"):
         return do_job("load", "--port", str(port))
 
 

@@ -158,7 +158,7 @@ def forked_commands(tmp_path, monkeypatch, forked_python):
 @pytest.mark.slow
 @notebooks
 def test_a_notebook_runs_and_prints_what_is_stored(name, folders, forked_commands):
-    for package in ("nbclient", "ipykernel", "matplotlib", "kserve"):
+    for package in ("nbclient", "ipykernel", "matplotlib", "uvicorn"):
         pytest.importorskip(package, reason=f'needs {package}, of the extras "notebooks" and "serve"')
     trains_fully, copies, output = folders
     executed = loaded(ROOT / "tools" / "run_notebooks.py").execute(copies / name, output)

@@ -81,13 +81,13 @@ class ServeConfig(Options):
 
 def check(config: ServeConfig) -> None:
     check_folder(config.export_dir, "export_dir")
-    check_installed("kserve", extra="serve")
+    check_installed("uvicorn", extra="serve")
     config.check_ports()
 
 
 def run(config: ServeConfig) -> None:
     """Serve until SIGTERM or Ctrl-C."""
-    require("kserve", extra="serve")
+    require("uvicorn", extra="serve")
     import tensorflow as tf
 
     from official_bert.serving.server import serve
@@ -111,7 +111,7 @@ def run(config: ServeConfig) -> None:
 
 COMMAND = Command(
     config_class=ServeConfig,
-    summary="Serves an exported model over REST, as TensorFlow Serving does, and over the open inference protocol.",
+    summary="Serves an exported model as TensorFlow Serving does, and vectors of texts as OpenAI does.",
     usage=r"""
   {command} --export_dir=serving/reviews --port=8501
   curl http://localhost:8501/v1/models/reviews:predict \

@@ -134,8 +134,7 @@ def add_embedding_endpoints(app: Starlette, served: Callable[[], tuple[str, Serv
 
     async def models(request: Request) -> Response:
         name, version = served()
-        model = {"id": name, "object": "model", "created": version.load_time, "owned_by": official_bert.__name__}
-        return JSONResponse({"object": "list", "data": [model], "models": [name]})  # "models" is that of KServe's API
+        return JSONResponse({"object": "list", "data": [describe_model(name, version)], "models": [name]})
 
     async def info(request: Request) -> Response:
         name, version = served()
@@ -155,6 +154,11 @@ def add_embedding_endpoints(app: Starlette, served: Callable[[], tuple[str, Serv
         app.add_route(path, endpoint(answer, TEI_ERRORS), methods=["POST"])
     app.add_route("/info", info, methods=["GET"])
     app.add_route("/health", health, methods=["GET"])
+
+
+def describe_model(name: str, version: ServedVersion) -> dict[str, Any]:
+    """Describe a model as OpenAI's API does."""
+    return {"id": name, "object": "model", "created": version.load_time, "owned_by": official_bert.__name__}
 
 
 async def _answer_openai(version: ServedVersion, name: str, content: dict[str, Any]) -> Response:

@@ -1,4 +1,4 @@
-"""A Ray Serve application: serves replicas of an export on a Ray cluster over the REST API of `official-bert serve`.
+"""A Ray Serve application: serves replicas of an export on a Ray cluster over HTTP, as `official-bert serve` does.
 
 `deploy/ray_serve.yaml` is an example configuration. Needs the extra `ray`.
 """
@@ -6,16 +6,14 @@
 import os
 
 import tensorflow as tf
-from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from ray import serve
-from starlette.exceptions import HTTPException
+from starlette.applications import Starlette
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from official_bert.options.groups import BatchingSettings
-from official_bert.serving.batching import QueueFullError
-from official_bert.serving.rest_endpoints import BatchMetrics, add_endpoints
-from official_bert.serving.rest_format import RequestError
-from official_bert.serving.served_model import ServedModel, ServedVersion
+from official_bert.serving.served_model import ServedModel
+from official_bert.serving.server import BatchMetrics, make_app
 from official_bert.support import files
 
 
@@ -57,11 +55,16 @@ class ExportArguments(BaseModel):
         return BatchingSettings(**self.model_dump(include=set(BatchingSettings.__dataclass_fields__)))
 
 
-def _make_endpoints() -> FastAPI:
-    """Return the REST endpoints of the current replica."""
-    endpoints = FastAPI(openapi_url=None)
-    add_endpoints(endpoints, lambda: serve.get_replica_context().servable_object)
-    return endpoints
+def _make_endpoints() -> ASGIApp:
+    """Return the application of the current replica, which does not exist yet."""
+    starting = Starlette()
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        is_request = scope["type"] != "lifespan"  # Ray starts and ends applications
+        endpoints = serve.get_replica_context().servable_object.endpoints if is_request else starting
+        await endpoints(scope, receive, send)
+
+    return answer
 
 
 @serve.deployment
@@ -72,22 +75,12 @@ class ServedExport:
     def __init__(self, arguments: ExportArguments):
         """Load the version and replay its warm-up requests before accepting requests."""
         tf.config.threading.set_intra_op_parallelism_threads(arguments.tensorflow_intra_op_parallelism)
-        self.name = arguments.served_name  # name of the model in URLs
-        self.served = ServedModel(arguments.export_dir, arguments.batching, BatchMetrics())  # the served versions
-        self.served.start_watching()
+        self._served = ServedModel(arguments.export_dir, arguments.batching, BatchMetrics())
+        self._served.start_watching()
+        self.endpoints = make_app(self._served, arguments.served_name)  # answers the requests to this replica
 
     def __del__(self):
-        self.served.close()
-
-    async def answer(self, body: bytes, version: ServedVersion) -> bytes:
-        """Answer a request to TensorFlow Serving's REST API."""
-        try:
-            request, inputs = await version.read(body)
-            return await version.write(await version.predict(request.signature_name, inputs), request.is_in_rows)
-        except RequestError as error:
-            raise HTTPException(400, str(error)) from error
-        except QueueFullError as error:
-            raise HTTPException(503, str(error)) from error
+        self._served.close()
 
 
 def app(arguments: ExportArguments) -> serve.Application:

@@ -1,316 +1,300 @@
-"""A model server on KServe: serves an export over TensorFlow Serving's REST API and the Open Inference Protocol (V2).
+"""The server: `make_app` returns the application with all HTTP endpoints, and `serve` runs it in a process.
 
-KServe provides the V2 protocol over REST and gRPC, health checks, metrics and graceful shutdown; this module adds a
-model and the endpoints of TensorFlow Serving's REST API. Needs the extra `serve`.
+Ray Serve runs the same application in its replicas. TensorFlow Serving's REST API is documented at
+https://www.tensorflow.org/tfx/serving/api_rest. Needs the extra `serve`.
 """
 
 import asyncio
+import contextlib
 import html
-import json
 import logging
 import pathlib
-import uuid
-import warnings
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+import signal
+import time
+from collections.abc import Iterator
 
-import kserve
-import numpy as np
-import uvloop
-from fastapi import FastAPI, Request, Response
-from kserve import errors, model_server
-from kserve.utils.numpy_codec import from_np_dtype
+import uvicorn
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram, exposition
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from official_bert.options.groups import BatchingSettings
-from official_bert.serving.batching import QueueFullError
-from official_bert.serving.open_inference import LENGTH_HEADER, open_arrays, read_open_request
-from official_bert.serving.rest_endpoints import MOST_BYTES, BatchMetrics, add_endpoints, find_version, named_model
-from official_bert.serving.rest_format import JsonRequest, RequestError, quoted_names
-from official_bert.serving.servable import TEXT
+from official_bert.serving.batching import BatchObserver, QueueFullError
+from official_bert.serving.embedding_endpoints import add_embedding_endpoints, describe_model
+from official_bert.serving.rest_format import RequestError, quoted
 from official_bert.serving.served_model import ServedModel, ServedVersion
+
+MOST_BYTES = 1 << 26  # maximum size of a request
+_MOST_BYTES_TOGETHER = 4 * MOST_BYTES  # total of large requests held at a time
+_LARGE = 1 << 20  # minimum size in bytes of a large request
+_MOST_IN_A_NAME = 200  # characters between two slashes in a URL
+_GRACE_SECONDS = 30  # time for requests to finish after SIGTERM
+_KEEP_ALIVE_SECONDS = 65  # longer than the usual 60 of proxies, so that these close idle connections
+
+_REQUESTS = Counter("requests", "Number of answered REST requests", ["method", "path", "status"])
+_SECONDS = Histogram("request_seconds", "Time from a REST request to the end of its response", ["method", "path"])
+_QUEUE = Gauge("queue_examples", "Number of examples waiting in the queue")
+_BATCH_EXAMPLES = Histogram("batch_examples", "Number of examples per batch", buckets=[2**power for power in range(11)])
+_BATCH_POSITIONS = Histogram(
+    "batch_positions",
+    "Number of positions per batch, including padding; estimated for texts",
+    buckets=[2**power for power in range(4, 16)],
+)
+_OTHER, _WRONG_METHOD, _CLIENT_LEFT = "other", 405, 499
 
 _FOLDER = pathlib.Path(__file__).parent / "ui"
 _FILES = {"page.js": "text/javascript", "page.css": "text/css"}
 # The page loads no external resources, and never executes the content of a text.
-_HEADERS = {
+_PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-_GRACE_SECONDS = 30  # time for requests to finish after SIGTERM
-_SIGNATURE_PARAMETER = "signature_name"
 
 
-def add_page(app: FastAPI, model_name: str) -> None:
-    """Add `/ui` to a server."""
+class BatchMetrics(BatchObserver):
+    def wait(self, change: int) -> None:
+        _QUEUE.inc(change)
+
+    def compute(self, num_examples: int, num_positions: int) -> None:
+        _BATCH_EXAMPLES.observe(num_examples)
+        _BATCH_POSITIONS.observe(num_positions)
+
+
+class _Requests:
+    """ASGI middleware that limits, counts and measures the requests of an application.
+
+    Reading more than `MOST_BYTES` of a request raises an HTTPException, 413; while too many large requests are held,
+    503. Exceptions of the application are converted to responses.
+    """
+
+    def __init__(self, app: ASGIApp):
+        self._app, self._num_held = app, 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        num_bytes, status, start = 0, None, time.perf_counter()
+
+        async def receive_some() -> Message:
+            nonlocal num_bytes
+            message = await receive()
+            held, num_bytes = _held(num_bytes), num_bytes + len(message.get("body", b""))
+            self._num_held += _held(num_bytes) - held
+            if num_bytes > MOST_BYTES:
+                raise HTTPException(413, f"the request has more than {MOST_BYTES} bytes")
+            if _held(num_bytes) and self._num_held > _MOST_BYTES_TOGETHER:
+                raise HTTPException(503, "many large requests are being answered; try again later")
+            return message
+
+        async def send_some(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            if max(map(len, scope["path"].split("/"))) > _MOST_IN_A_NAME:
+                await JSONResponse({"error": "there is nothing at this address"}, 404)(scope, receive, send_some)
+            else:
+                await self._app(scope, receive_some, send_some)
+        except ClientDisconnect:
+            pass
+        except asyncio.CancelledError:
+            if status is None:
+                await JSONResponse({"error": "the server is stopping"}, 503)(scope, receive, send_some)
+            raise
+        except Exception:
+            logging.getLogger("absl").exception("a request could not be answered")
+            if status is None:
+                await JSONResponse({"error": "the server failed; its log says why"}, 500)(scope, receive, send_some)
+        finally:
+            self._num_held -= _held(num_bytes)
+            status = status or _CLIENT_LEFT
+            # Clients must not be able to create labels with arbitrary paths or methods.
+            path = _template(scope) if "endpoint" in scope else _OTHER
+            method = scope["method"] if path != _OTHER and status != _WRONG_METHOD else _OTHER
+            _SECONDS.labels(method, path).observe(time.perf_counter() - start)
+            _REQUESTS.labels(method, path, status).inc()
+
+
+def _held(num_bytes: int) -> int:
+    """Return the number of a request's bytes that count towards the total of large requests."""
+    return num_bytes if num_bytes > _LARGE else 0
+
+
+def _template(scope: Scope) -> str:
+    """Return the path of a request with parameters replaced by their names: "/v1/models/{model_name}:predict"."""
+    names = {str(value): f"{{{name}}}" for name, value in scope.get("path_params", {}).items()}
+
+    def named(part: str) -> str:
+        name, colon, verb = part.rpartition(":")
+        return names.get(part) or names.get(name, name) + colon + verb
+
+    return "/".join(map(named, scope["path"].split("/")))
+
+
+class _Endpoints:
+    """The endpoints of TensorFlow Serving's REST API."""
+
+    def __init__(self, served: ServedModel, name: str):
+        self._served, self._name = served, name
+
+    def routes(self) -> Iterator[Route]:
+        for number in ("", "/versions/{number}"):
+            path = f"/v1/models/{{model_name}}{number}"
+            yield Route(f"{path}:predict", self._predict, methods=["POST"])
+            for verb in ("explain", "classify", "regress"):
+                yield Route(f"{path}:{verb}", self._refuse, methods=["POST"])
+            yield Route(path, self._status, methods=["GET"])
+            yield Route(f"{path}/metadata", self._metadata, methods=["GET"])
+
+    def _version(self, request: Request) -> ServedVersion:
+        """Return the version that a request's address names, by default the served one."""
+        name, number, version = (
+            request.path_params["model_name"],
+            request.path_params.get("number"),
+            self._served.version,
+        )
+        if name != self._name:
+            raise HTTPException(404, f"there is no model {quoted(name)}; {self._name} is served")
+        if number and number != str(version.number):
+            served = f"version {version.number} is"
+            raise HTTPException(404, f"version {quoted(number)} of {name} is not served; {served}")
+        return version
+
+    async def _predict(self, request: Request) -> Response:
+        version = self._version(request)
+        call, inputs = await version.read(await request.body())
+        outputs = await version.predict(call.signature_name, inputs)
+        return Response(await version.write(outputs, call.is_in_rows), media_type="application/json")
+
+    async def _status(self, request: Request) -> Response:
+        """Describe the model to clients of TensorFlow Serving, of OpenAI's API and of KServe's V1 protocol."""
+        version = self._version(request)
+        available = {"error_code": "OK", "error_message": ""}
+        state = {"version": str(version.number), "state": "AVAILABLE", "status": available}
+        readiness = {"name": self._name, "ready": True}
+        return JSONResponse({"model_version_status": [state], **describe_model(self._name, version), **readiness})
+
+    async def _metadata(self, request: Request) -> Response:
+        version = self._version(request)
+        specification = {"name": self._name, "signature_name": "", "version": str(version.number)}
+        signatures = {"signature_def": {"signature_def": version.definitions}}
+        return JSONResponse({"model_spec": specification, "metadata": signatures})
+
+    async def _refuse(self, request: Request) -> Response:
+        self._version(request)
+        raise HTTPException(404, "this server does not explain, classify or regress; its models answer at :predict")
+
+
+def _page_routes(model_name: str) -> Iterator[Route]:
+    """Return the routes of the page to try the model."""
     name = html.escape(model_name)
     heading = f'<h1 id="name" data-path="v1/models/{name}">{name}</h1>'
     page = (_FOLDER / "index.html").read_text("utf-8").replace('<h1 id="name"></h1>', heading)
     contents = {file_name: (_FOLDER / file_name).read_bytes() for file_name in _FILES}
 
     async def show(request: Request) -> Response:
-        return Response(page, media_type="text/html", headers=_HEADERS)
+        return Response(page, media_type="text/html", headers=_PAGE_HEADERS)
 
     async def send_file(request: Request) -> Response:
         file_name = request.url.path.rpartition("/")[2]
-        return Response(contents[file_name], media_type=_FILES[file_name], headers=_HEADERS)
+        return Response(contents[file_name], media_type=_FILES[file_name], headers=_PAGE_HEADERS)
 
-    app.add_route("/ui", show, methods=["GET"])
+    yield Route("/ui", show)
     for file_name in _FILES:
-        app.add_route(f"/ui/{file_name}", send_file, methods=["GET"])
+        yield Route(f"/ui/{file_name}", send_file)
 
 
-class _RestCall(NamedTuple):
-    """A request to TensorFlow Serving's REST API."""
-
-    body: bytes
-    version: ServedVersion
+async def _metrics(request: Request) -> Response:
+    encode, content_type = exposition.choose_encoder(request.headers.get("accept", ""))
+    return Response(encode(REGISTRY), headers={"content-type": content_type})
 
 
-class _OpenCall(NamedTuple):
-    """A request to the V2 protocol's REST API; `json_length` comes from its header."""
-
-    body: bytes
-    json_length: str | None
-    version: ServedVersion
+def _answer_error(_: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException):
+        return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+    return JSONResponse({"error": str(error)}, 503 if isinstance(error, QueueFullError) else 400)
 
 
-class _Call(NamedTuple):
-    """A parsed request; `request` determines the form of the answer."""
+def make_app(served: ServedModel, name: str, *, has_page: bool = False) -> Starlette:
+    """Return the application that answers all HTTP requests to a model, at its name."""
+    pointer = f"POST /v1/models/{name}:predict asks the model {name}; GET /v1/models/{name}/metadata describes it\n"
 
-    version: ServedVersion
-    signature_name: str
-    inputs: Mapping[str, np.ndarray]
-    request: JsonRequest | kserve.InferRequest
+    async def start_page(request: Request) -> Response:
+        return RedirectResponse("ui") if has_page else PlainTextResponse(pointer)
 
-
-class _Result(NamedTuple):
-    call: _Call
-    outputs: Mapping[str, np.ndarray]
-
-
-class _OpenAnswer(NamedTuple):
-    """The body of a response, and the length of its JSON part if binary values follow."""
-
-    body: bytes
-    json_length: int | None
-
-
-class _Overloaded(errors.ModelNotReady):
-    """The request queue is full; KServe responds with 503 or UNAVAILABLE."""
-
-    def __init__(self, reason: str):
-        RuntimeError.__init__(self, reason)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return self.reason
+    app = Starlette(
+        routes=[
+            *_Endpoints(served, name).routes(),
+            Route("/", start_page),
+            Route("/metrics", _metrics),
+            *(_page_routes(name) if has_page else ()),
+        ],
+        middleware=[Middleware(_Requests)],
+        exception_handlers=dict.fromkeys((HTTPException, RequestError, QueueFullError), _answer_error),
+    )
+    add_embedding_endpoints(app, lambda: (name, served.version))
+    return app
 
 
-_REFUSALS = (errors.InvalidInput, errors.ModelNotFound, errors.ModelNotReady, NotImplementedError)
+class _Server(uvicorn.Server):
+    """A server of HTTP, which SIGTERM and Ctrl-C stop after the requests in progress."""
+
+    def __init__(self, app: Starlette, port: int, started: str):
+        config = uvicorn.Config(
+            app,
+            host="0.0.0.0",
+            port=port,
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+        )
+        super().__init__(config)
+        self._message = started
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle signals until the process has ended; uvicorn would raise them again after stopping."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self.handle_exit)
+        yield
+
+    async def startup(self, sockets: list | None = None) -> None:
+        await super().startup(sockets)
+        logging.getLogger("absl").info(self._message)
 
 
-class ExportModel(kserve.Model):
-    """An export as a KServe model: bytes to arrays, arrays to predictions, predictions to bytes."""
-
-    def __init__(self, name: str, served: ServedModel):
-        super().__init__(name)
-        self.served, self.ready = served, True
-
-    def stop(self) -> None:
-        """Stop watching for new versions."""
-        super().stop()
-        self.served.close()
-
-    async def answer(self, body: bytes, version: ServedVersion) -> bytes:
-        """Answer a request to TensorFlow Serving's REST API."""
-        answer, _ = await self(_RestCall(body, version))  # KServe's: preprocess, predict and postprocess below
-        return answer
-
-    async def answer_open(self, request: Request) -> Response:
-        """Answer a request to the V2 protocol's REST API."""
-        version = find_version(self, request.path_params.get("number"))
-        call = _OpenCall(await request.body(), request.headers.get(LENGTH_HEADER), version)
-        answer, _ = await self(call)
-        if answer.json_length is None:
-            return Response(answer.body, media_type="application/json")
-        headers = {LENGTH_HEADER: str(answer.json_length)}
-        return Response(answer.body, media_type="application/octet-stream", headers=headers)
-
-    async def preprocess(self, payload: _RestCall | _OpenCall | kserve.InferRequest, headers: Any = None) -> _Call:
-        """Convert a request to arrays."""
-        try:
-            if isinstance(payload, _RestCall):
-                request, inputs = await payload.version.read(payload.body)
-                return _Call(payload.version, request.signature_name, inputs, request)
-            if isinstance(payload, _OpenCall):
-                return await payload.version.aside(len(payload.body), lambda: self._read_open(payload))
-            version = find_version(self, payload.model_version)
-            return await version.aside(_size(payload), lambda: _open_call(payload, version))
-        except (RequestError, HTTPException) as error:
-            raise errors.InvalidInput(getattr(error, "detail", None) or str(error)) from error
-
-    def _read_open(self, payload: _OpenCall) -> _Call:
-        version = payload.version
-        request = read_open_request(payload.body, payload.json_length, self.name, version.most_values)
-        return _open_call(request, version)
-
-    async def predict(self, payload: _Call, headers: Any = None, response_headers: Any = None) -> _Result:
-        """Compute predictions."""
-        try:
-            return _Result(payload, await payload.version.predict(payload.signature_name, payload.inputs))
-        except RequestError as error:
-            raise errors.InvalidInput(str(error)) from error
-        except QueueFullError as error:
-            raise _Overloaded(str(error)) from error
-
-    async def postprocess(
-        self, result: _Result, headers: Any = None, response_headers: Any = None
-    ) -> bytes | _OpenAnswer | kserve.InferResponse:
-        call, version = result.call, result.call.version
-        if isinstance(call.request, JsonRequest):
-            return await version.write(result.outputs, call.request.is_in_rows)
-        size = sum(values.size for values in result.outputs.values())
-        return await version.aside(size, lambda: self._open_answer(call, result.outputs))
-
-    def _open_answer(self, call: _Call, outputs: Mapping[str, np.ndarray]) -> _OpenAnswer | kserve.InferResponse:
-        response = _infer_response(self.name, call.version.number, call.request, outputs)
-        if call.request.from_grpc:
-            return response
-        answer, json_length = response.to_rest()
-        return _OpenAnswer(answer if isinstance(answer, bytes) else json.dumps(answer).encode(), json_length)
-
-    def get_input_types(self) -> list[dict[str, Any]]:
-        """Return the inputs of the signature that V2 requests call by default."""
-        return _tensor_types(self.served.version.signature(TEXT).inputs)
-
-    def get_output_types(self) -> list[dict[str, Any]]:
-        return _tensor_types(self.served.version.signature(TEXT).outputs)
-
-
-class _Repository(kserve.ModelRepository):
-    """A repository with a single model that clients cannot unload."""
-
-    is_ending = False
-
-    def unload(self, name: str) -> None:
-        if not self.is_ending:
-            raise NotImplementedError("this server's model cannot be unloaded; stop the server instead")
-        super().unload(name)
-
-
-class _Server(kserve.ModelServer):
-    def stop(self, sig: int) -> None:
-        self.registered_models.is_ending = True
-        super().stop(sig)
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """Shorten the log of a request that had to be cancelled to one line."""
+    if record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError):
+        record.msg, record.args, record.exc_info = "a request was cut off when the server stopped", (), None
+    return True
 
 
 def serve(
     export_dir: str, *, name: str, settings: BatchingSettings, port: int, grpc_port: int, has_page: bool = False
 ) -> None:
     """Serve the highest version of an export until SIGTERM or Ctrl-C; running requests are completed."""
-    model_server.args.configure_logging = False  # route KServe's messages like all others
-    model_server.args.grpc_max_receive_message_length = MOST_BYTES
-    model_server.args.grpc_max_send_message_length = -1  # no limit, as over REST
-    for logger in ("kserve", "kserve.trace", "uvicorn.access", "uvicorn.error"):
-        logging.getLogger(logger).setLevel(logging.WARNING)
-    for logger in ("kserve", "uvicorn.error"):
-        logging.getLogger(logger).addFilter(_on_one_line)
-    warnings.filterwarnings("ignore", "ORJSONResponse is deprecated")  # the response class that KServe uses
-    model = ExportModel(name, ServedModel(export_dir, settings, BatchMetrics()))
-    server = _Server(
-        http_port=port,
-        grpc_port=grpc_port,
-        enable_grpc=bool(grpc_port),
-        grace_period=_GRACE_SECONDS,
-        registered_models=_Repository(),
-        enable_latency_logging=False,
-    )
-    _add_endpoints(model)
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.error").addFilter(_without_traceback)
+    served = ServedModel(export_dir, settings, BatchMetrics())
+    served.start_watching()
+    message = f"serving {name} at http://localhost:{port}/v1/models/{name}"
     if has_page:
-        add_page(model_server.app, name)
-    model.served.start_watching()
-    logging.getLogger("absl").info("serving %s at http://localhost:%d/v1/models/%s", name, port, name)
-    if has_page:
-        logging.getLogger("absl").info("try it at http://localhost:%d/ui", port)
-    uvloop.install()
-    asyncio.set_event_loop(asyncio.new_event_loop())  # KServe gets the event loop before it creates its own
-    server.start([model])
-
-
-def _on_one_line(record: logging.LogRecord) -> bool:
-    """Shorten the log of a client's mistake to one line, without terminal control characters."""
-    message = record.getMessage()
-    if record.exc_info and isinstance(record.exc_info[1], _REFUSALS):
-        message, record.exc_info = str(record.exc_info[1]), None
-    shown = "".join(character if character.isprintable() else repr(character)[1:-1] for character in message)
-    record.msg, record.args = shown, ()
-    return True
-
-
-def _add_endpoints(model: ExportModel) -> None:
-    """Add the endpoints that all servers have before those of KServe, so that they take precedence."""
-
-    async def infer(request: Request) -> Response:
-        return await named_model(model, request).answer_open(request)
-
-    add_endpoints(model_server.app, lambda: model)
-    for number in ("", "/versions/{number}"):
-        model_server.app.add_route(f"/v2/models/{{model_name}}{number}/infer", infer, methods=["POST"])
-
-
-def _signature_name(request: kserve.InferRequest) -> str:
-    parameters = request.parameters
-    if not parameters or _SIGNATURE_PARAMETER not in parameters:
-        return TEXT
-    value = parameters[_SIGNATURE_PARAMETER]
-    return str(getattr(value, "string_param", value))  # a message over gRPC
-
-
-def _open_call(request: kserve.InferRequest, version: ServedVersion) -> _Call:
-    """Parse a request of the V2 protocol."""
-    name = _signature_name(request)
-    inputs = open_arrays(request, version.signature(name).input_types, version.most_examples)
-    return _Call(version, name, inputs, request)
-
-
-def _size(request: kserve.InferRequest) -> int:
-    """Estimate the amount of data in a gRPC request."""
-    return sum(len(tensor.data or ()) + len(tensor._raw_data or b"") for tensor in request.inputs)
-
-
-def _infer_response(
-    model_name: str, number: int, request: kserve.InferRequest, outputs: Mapping[str, np.ndarray]
-) -> kserve.InferResponse:
-    wanted = {output.name for output in request.request_outputs or ()}
-    if unknown := wanted - set(outputs):
-        raise errors.InvalidInput(f"there is no output {quoted_names(unknown)}; there are {', '.join(outputs)}")
-    tensors = []
-    for name, values in outputs.items():
-        if values.dtype == object:  # strings that are not UTF-8 cannot be written as JSON
-            values = np.vectorize(lambda text: text.decode("utf-8", "replace").encode(), otypes=[object])(values)
-        tensor = kserve.InferOutput(name, list(values.shape), from_np_dtype(values.dtype))
-        tensor.set_data_from_numpy(values, binary_data=request.use_binary_outputs)
-        tensors.append(tensor)
-    return kserve.InferResponse(
-        request.id or str(uuid.uuid4()),
-        model_name,
-        tensors,
-        model_version=str(number),
-        use_binary_outputs=request.use_binary_outputs,
-        requested_outputs=request.request_outputs,
-    )
-
-
-def _tensor_types(specifications: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": name,
-            "datatype": from_np_dtype(np.dtype(spec.dtype.as_numpy_dtype)),
-            "shape": [-1 if size is None else size for size in spec.shape.as_list()],
-        }
-        for name, spec in specifications.items()
-    ]
+        message += f"; try it at http://localhost:{port}/ui"
+    _Server(make_app(served, name, has_page=has_page), port, message).run()
+    served.close()

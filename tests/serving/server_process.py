@@ -63,7 +63,7 @@ class Server:
         while True:
             assert self.process.poll() is None and time.monotonic() < deadline, self.log
             with contextlib.suppress(OSError):
-                if self.get("/v2/health/ready")[0] == 200:
+                if self.send("GET", "/health")[0] == 200:
                     return
             time.sleep(0.1)
 

@@ -12,7 +12,7 @@ from official_bert.serving.batching import QueueFullError
 from tests.exports import TOLERANCE
 from tests.serving.server_process import Server
 
-pytest.importorskip("kserve")
+pytest.importorskip("uvicorn")
 openai = pytest.importorskip("openai")
 huggingface_hub = pytest.importorskip("huggingface_hub")
 

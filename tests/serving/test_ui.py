@@ -8,7 +8,7 @@ import pytest
 from tests.serving import tiny_exports
 from tests.serving.server_process import Server
 
-pytest.importorskip("kserve")
+pytest.importorskip("uvicorn")
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 CONTEXT = "𝕋he tower of the town 'is' bright. <img src=x onerror=\"document.title='harmed'\"> It's old & big."

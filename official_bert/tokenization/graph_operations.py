@@ -150,10 +150,7 @@ class GraphEncoder(tf.Module):
           int32 [B, (wordpieces)], of each text at least the first `num_wordpieces`, or all if there are fewer. Fails
           for a text of which more than `MOST_BYTES` would be needed.
         """
-        with tf.device("CPU:0"):
-            return self._encode_beginnings(texts, num_wordpieces)
 
-    def _encode_beginnings(self, texts: tf.Tensor, num_wordpieces: tf.Tensor) -> tf.RaggedTensor:
         def encode_some(texts: tf.Tensor, is_cut: tf.Tensor) -> dict[str, tf.Tensor]:
             ids = self.encode_cut(texts, is_cut)
             return {"ids": ids.flat_values, "lengths": ids.row_lengths()}
@@ -165,25 +162,26 @@ class GraphEncoder(tf.Module):
             found = in_groups(encode_some, [beginnings, is_cut], tf.minimum(num_bytes, limits))
             return found["ids"], found["lengths"], ~is_cut | (found["lengths"] >= num_wordpieces)
 
-        # One function for both attempts: else the first call of a graph takes twice as long.
-        attempt = tf.function(encode_up_to, autograph=False)
-        attempt = attempt.get_concrete_function(TEXTS, tf.TensorSpec([None], tf.int32))
-        limit = tf.cast(tf.minimum(num_wordpieces * _BYTES_PER_PIECE, MOST_BYTES), tf.int32)
-        limits = tf.fill(tf.shape(texts), limit)
-        ids, lengths, is_enough = attempt(texts, limits)
+        with tf.device("CPU:0"):
+            # One function for both attempts: else the first call of a graph takes twice as long.
+            attempt = tf.function(encode_up_to, autograph=False)
+            attempt = attempt.get_concrete_function(TEXTS, tf.TensorSpec([None], tf.int32))
+            limit = tf.cast(tf.minimum(num_wordpieces * _BYTES_PER_PIECE, MOST_BYTES), tf.int32)
+            limits = tf.fill(tf.shape(texts), limit)
+            ids, lengths, is_enough = attempt(texts, limits)
 
-        def with_further_attempt() -> tuple[tf.Tensor, tf.Tensor]:
-            ids, lengths, is_now_enough = attempt(texts, tf.where(is_enough, limits, MOST_BYTES))
-            message = (
-                f"a text must have at most {MOST_BYTES} bytes, unless its first {MOST_BYTES} bytes contain all "
-                "wordpieces that the model reads; their number is"
-            )
-            check = tf.debugging.Assert(tf.reduce_all(is_now_enough), [message, num_wordpieces])
-            with tf.control_dependencies([check]):
-                return tf.identity(ids), tf.identity(lengths)
+            def with_further_attempt() -> tuple[tf.Tensor, tf.Tensor]:
+                ids, lengths, is_now_enough = attempt(texts, tf.where(is_enough, limits, MOST_BYTES))
+                message = (
+                    f"a text must have at most {MOST_BYTES} bytes, unless its first {MOST_BYTES} bytes contain all "
+                    "wordpieces that the model reads; their number is"
+                )
+                check = tf.debugging.Assert(tf.reduce_all(is_now_enough), [message, num_wordpieces])
+                with tf.control_dependencies([check]):
+                    return tf.identity(ids), tf.identity(lengths)
 
-        ids, lengths = tf.cond(tf.reduce_all(is_enough), lambda: (ids, lengths), with_further_attempt)
-        return tf.RaggedTensor.from_row_lengths(ids, lengths, validate=False)
+            ids, lengths = tf.cond(tf.reduce_all(is_enough), lambda: (ids, lengths), with_further_attempt)
+            return tf.RaggedTensor.from_row_lengths(ids, lengths, validate=False)
 
 
 def depends_on_cut_text(codes: tf.RaggedTensor, is_cut: tf.Tensor, is_boundary: tf.Tensor) -> tf.Tensor:

@@ -74,7 +74,7 @@ _DECOMPOSED = TranslationTable(decompose)
 class SentencePieceVocabulary(Vocabulary):
     """The pieces of a SentencePiece model, and the model that splits text into them."""
 
-    file_name = MODEL_FILE
+    file_name = their_file_name = MODEL_FILE
     other_classes = ()
     flag = "spm_model_file"
     can_grow = False
@@ -84,11 +84,9 @@ class SentencePieceVocabulary(Vocabulary):
         "is this a model for ALBERT? spm_train makes one with pad_id=0, unk_id=1, bos_id=-1, eos_id=-1 and "
         "control_symbols=[CLS],[SEP],[MASK]"
     )
-    # the tokens with the first ids
-    specials_first: ClassVar[tuple[str, ...]] = (_NAMES[PAD], _NAMES[UNK], CLS, SEP, MASK)
-    specials_last: ClassVar[tuple[str, ...]] = ()  # the tokens with the last ids, if these are not in the model
-    # the model's first pieces, whose ids come from `specials_first`
-    own_pieces: ClassVar[tuple[str, ...]] = specials_first
+    specials_first: ClassVar[tuple[str, ...]] = ()  # tokens that the model has not in these places: with the first ids
+    specials_last: ClassVar[tuple[str, ...]] = ()  # with the last ids
+    own_pieces: ClassVar[tuple[str, ...]] = ()  # the model's first pieces, whose ids come from `specials_first`
     # steps of a `tokenizer.json` that the tokenizer of this vocabulary does before the model
     text_steps: ClassVar[frozenset[str]] = frozenset({"quotes", "NFKD", "StripAccents", "Lowercase"})
 
@@ -117,15 +115,13 @@ class SentencePieceVocabulary(Vocabulary):
                 f"{source} represents unknown characters by bytes (byte_fallback), which have no position in the text; "
                 "train it without byte_fallback"
             )
-        super().__init__(self.numbered(pieces), source)
-
-    @staticmethod
-    def numbered(pieces: Sequence[str]) -> dict[str, int]:
-        """Return the ids of a model's pieces: their indices in the model."""
-        return {piece: index for index, piece in enumerate(pieces)}
+        tokens = (*self.specials_first, *pieces[len(self.own_pieces) :], *self.specials_last)
+        super().__init__({token: index for index, token in enumerate(tokens)}, source)
+        self._ids = [self.token_to_id.get(piece, 0) for piece in pieces]
 
     def ids_of(self, numbers: Sequence[int]) -> list[int]:
-        return list(numbers)
+        """Return the ids of pieces, given their numbers in the model."""
+        return [self._ids[number] for number in numbers] if self.specials_first else list(numbers)
 
     @classmethod
     def from_file(cls, vocab_file: str) -> "SentencePieceVocabulary":
@@ -427,7 +423,7 @@ class XlmRobertaVocabulary(SentencePieceVocabulary):
     Source: transformers 4, `XLMRobertaTokenizer`.
     """
 
-    file_name = "sentencepiece.bpe.model"
+    file_name = their_file_name = "sentencepiece.bpe.model"
     changes_text = False
     special_names = NAMES
     layout = LAYOUT
@@ -436,16 +432,6 @@ class XlmRobertaVocabulary(SentencePieceVocabulary):
     specials_last = (NAMES[MASK],)
     own_pieces = (NAMES[UNK], NAMES[CLS], NAMES[SEP])
     text_steps = frozenset()
-
-    def numbered(self, pieces: Sequence[str]) -> dict[str, int]:
-        """Return the ids of the pieces, given those of the model in order."""
-        following = pieces[len(self.own_pieces) :]
-        return {piece: index for index, piece in enumerate((*self.specials_first, *following, *self.specials_last))}
-
-    def ids_of(self, numbers: Sequence[int]) -> list[int]:
-        """Return the ids of pieces, given their numbers in the model."""
-        unknown, shift = self.specials_first.index(NAMES[UNK]), len(self.specials_first) - len(self.own_pieces)
-        return [number + shift if number else unknown for number in numbers]
 
     def continues_word(self, token: str) -> bool:
         """Return True if a token continues the previous token's word: it does not begin with a space."""
@@ -459,7 +445,6 @@ class CamembertVocabulary(XlmRobertaVocabulary):
     """
 
     file_name = "camembert.bpe.model"
-    their_file_name = XlmRobertaVocabulary.file_name
     specials_first = ("<s>NOTUSED", NAMES[PAD], "</s>NOTUSED", NAMES[UNK], "<unk>NOTUSED")
     own_pieces = (NAMES[UNK],)
 

@@ -115,15 +115,13 @@ def kind_of_file(vocab_file: str, flag: str | None = None) -> Any:
     kinds = tokenizer_kinds()
     if vocab_file.endswith(".json") and files.exists(vocab_file):
         return kinds[_kind_of_json(vocab_file)]
-    fitting = [kind for name, kind in kinds.items() if vocab_file.endswith(name)][:1]
-    if fitting and flag in (None, fitting[0].vocabulary_class.flag):
-        name = os.path.basename(vocab_file)
-        fitting += [kind for kind in kinds.values() if kind.vocabulary_class.their_file_name == name]
-    else:
-        is_sentencepiece = vocab_file.endswith((".model", ".spm"))  # names that other programs give such a model
-        flag = flag or ("spm_model_file" if is_sentencepiece else Vocabulary.flag)
-        fitting = [kind for kind in kinds.values() if kind.vocabulary_class.flag == flag]
-        fitting = fitting[:1] if flag == Vocabulary.flag else fitting
+    flag = flag or ("spm_model_file" if vocab_file.endswith((".model", ".spm")) else Vocabulary.flag)
+    if flag == Vocabulary.flag:
+        return kinds[VOCAB_FILE]
+    models = {kind: kind.vocabulary_class for kind in kinds.values() if kind.vocabulary_class.flag == flag}
+    fitting = [kind for kind, of in models.items() if vocab_file.endswith((of.file_name, of.their_file_name))] or [
+        *models
+    ]
     # If several kinds use this file name in a Hugging Face folder, the model's class decides.
     family = _family_beside(vocab_file) if len(fitting) > 1 else None
     return family if family in fitting else fitting[0]

@@ -110,7 +110,7 @@ class Vocabulary:
     """Tokens (wordpieces and special tokens such as [CLS]) and their ids."""
 
     file_name: str = VOCAB_FILE  # its file name beside a model; `wordpiece.json` for wordpieces with added tokens
-    their_file_name: ClassVar[str | None] = None  # its file name in a Hugging Face folder, if different
+    their_file_name: ClassVar[str] = VOCAB_FILE  # its file name in a Hugging Face folder
     # further classes in `transformers` with this vocabulary, beside those of families
     other_classes: ClassVar[tuple[str, ...]] = tuple(f"{name}Tokenizer" for name in _OTHER_MODELS)
     flag: ClassVar[str] = "vocab_file"  # the flag for such a file
@@ -188,7 +188,7 @@ class Vocabulary:
         """The contents of its files in a Hugging Face folder, where other files hold added tokens."""
         if self.file_name == WORDPIECE_FILE:
             return {VOCAB_FILE: self._lines}
-        return {self.their_file_name or self.file_name: self.file_content}
+        return {self.their_file_name: self.file_content}
 
     @property
     def _lines(self) -> bytes:

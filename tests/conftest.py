@@ -14,6 +14,7 @@ import sys
 import numpy as np
 import pytest
 
+from official_bert.commands import load_command
 from official_bert.options.command import UNUSED_PEERS
 from official_bert.support.console import filtered_stderr
 from official_bert.support.errors import UserError, blocked_imports
@@ -168,17 +169,23 @@ def assert_fails(result, *parts):
         assert part.replace("--", "") in result.last_error_line.replace("--", ""), result
 
 
-def assert_refused(run, config_class, flags, *parts):
-    """Assert a user error in this process: a UserError whose message, as printed by scripts, contains all parts."""
+def run_here(command, **flags):
+    """Run a command in this process, without its checks before TensorFlow is imported."""
+    declared = load_command(command)
     flags = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in flags.items()}
+    declared.run(declared.config_class(**flags))
+
+
+def assert_refused(command, flags, *parts):
+    """Assert a user error in this process: a UserError whose message, as printed by scripts, contains all parts."""
     with pytest.raises(UserError) as caught:
-        run(config_class(**flags))
+        run_here(command, **flags)
     for part in parts:
         assert part.replace("--", "") in str(caught.value).replace("--", "")
 
 
 @contextlib.contextmanager
-def prints_error(message, config_class):
+def prints_error(message):
     """Assert a user error in the block whose message, as printed by the script, matches the expression."""
     with pytest.raises(UserError) as caught:
         yield caught

@@ -20,10 +20,7 @@ $ python train.py
 
 
 def test_blocks_are_found_with_their_lines_languages_and_marks():
-    assert find_blocks(PAGE) == [
-        Block(4, "sh", "make demo", None),
-        Block(9, "", "$ python train.py", "needs a TPU"),
-    ]
+    assert find_blocks(PAGE) == [Block(4, "sh", "make demo", None), Block(9, "", "$ python train.py", "needs a TPU")]
     for page, message in (
         ("text\n```\nmake", "line 2: the block has no end"),
         ("<!-- not run: slow -->\n\n```\nmake\n```", "line 2: '<!-- not run: slow -->' stands above no block"),
@@ -68,10 +65,7 @@ LAST = "saved a-8"
         (["[b'dough' b'clay']"], ["[b'a' b'b' b'c']"]),
         (["positive    0.998"], ["negative    0.5"]),
         # Lines that depend on the machine.
-        (
-            [],
-            ["10:00:01 INFO    writing records:  23% of 4,730 documents, 0:00:34 left", "I0000 00:00:17.3 1 a.cc:2]"],
-        ),
+        ([], ["10:00:01 INFO    writing records:  23% of 4,730 documents, 0:00:34 left", "I0000 00:00:17.3 1 a.cc:2]"]),
     ],
 )
 def test_figures_times_and_choices_may_differ(shown, printed):

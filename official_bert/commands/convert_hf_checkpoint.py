@@ -61,10 +61,7 @@ class HfConversionConfig(TextOptions):
         is_path=True,
     )
     vocab_file: str | None = option(
-        None,
-        "Vocabulary of the checkpoint; by default the one beside it.",
-        from_checkpoint=("to_hf",),
-        is_path=True,
+        None, "Vocabulary of the checkpoint; by default the one beside it.", from_checkpoint=("to_hf",), is_path=True
     )
     spm_model_file: str | None = option(
         None, "SentencePiece model of the checkpoint, with --to_hf, instead of --vocab_file.", is_path=True

@@ -83,10 +83,7 @@ def run(config: AttentionConfig) -> None:
     view = read(config.text, config.text_b, max_seq_length=config.max_seq_length)
     chosen = None
     if config.layer is not None:
-        chosen = {
-            "layer": config.layer % bert_config.num_layers,
-            "head": config.head % bert_config.num_attention_heads,
-        }
+        chosen = {"layer": config.layer % bert_config.num_layers, "head": config.head % bert_config.num_attention_heads}
     with writing.atomic_write(config.output_file, "wb") as sink:
         if config.format == "json":
             sink.write(json.dumps(attention.as_json(view, merges_words=config.merge_words)).encode())

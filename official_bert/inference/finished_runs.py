@@ -11,13 +11,7 @@ import numpy as np
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.loading import open_checkpoint
-from official_bert.checkpoints.locate import (
-    BEST_FOLDER,
-    find_config,
-    hugging_face_folder,
-    latest_checkpoint,
-    locate,
-)
+from official_bert.checkpoints.locate import BEST_FOLDER, find_config, hugging_face_folder, latest_checkpoint, locate
 from official_bert.checkpoints.model_garden import signatures
 from official_bert.checkpoints.safetensors import architecture_of
 from official_bert.config.bert_config import BertConfig

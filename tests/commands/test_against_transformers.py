@@ -6,10 +6,8 @@ What their models compute is compared in `tests/families/test_transformers.py`, 
 import numpy as np
 import pytest
 
-from official_bert.commands import convert_hf_checkpoint
-from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.tokenization import FullTokenizer
-from tests.conftest import golden_arrays
+from tests.conftest import golden_arrays, run_here
 from tests.tokenization.hard_texts import ACCENTED, CASED, SCRIPTS, UNCASED
 
 torch = pytest.importorskip("torch")
@@ -47,7 +45,7 @@ def make_model(class_name):
 
 
 def convert(**flags):
-    convert_hf_checkpoint.run(HfConversionConfig(**flags))
+    run_here("convert_hf_checkpoint", **flags)
 
 
 @pytest.mark.parametrize("class_name", CLASSES)

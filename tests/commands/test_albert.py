@@ -9,17 +9,13 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.commands import edit_checkpoint, extract_features, run_classifier
-from official_bert.commands.edit_checkpoint import EditCheckpointConfig
-from official_bert.commands.extract_features import FeatureConfig
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.albert import AlbertConfig
 from official_bert.inference.attention_reader import AttentionReader
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tokenization import FullTokenizer
-from tests.conftest import assert_refused
+from tests.conftest import assert_refused, run_here
 from tests.export_fixtures import write_reviews
 from tests.exports import LABELS
 
@@ -57,7 +53,7 @@ def reviews_flags(albert, tmp_path):
 def test_a_classifier_is_trained_predicts_and_is_exported(reviews_flags, tmp_path, config):
     export = str(tmp_path / "export")
     flags = {**reviews_flags, "export_dir": export}
-    run_classifier.run(ClassifierConfig(**flags, do_train=True, do_predict=True, do_export=True))
+    run_here("run_classifier", **flags, do_train=True, do_predict=True, do_export=True)
     out = tmp_path / "out"
     assert BertConfig.from_json_file(str(out / "bert_config.json")) == config
     trained = CheckpointReader(str(out))
@@ -84,13 +80,13 @@ def test_the_error_names_the_other_models_config(reviews_flags, files_of_model):
         ({"layer_wise_lr_decay": 0.9}, "--layer_wise_lr_decay=0.9: the layers of an ALBERT share their weights"),
     ):
         flags = {**reviews_flags, "do_train": True, **changes}
-        assert_refused(run_classifier.run, ClassifierConfig, flags, *parts)
+        assert_refused("run_classifier", flags, *parts)
 
 
 def test_features_of_all_layers(albert, tmp_path):
     (tmp_path / "in.txt").write_text("the harbour ||| the town\n")
     flags = {**albert, "input_file": str(tmp_path / "in.txt"), "output_file": str(tmp_path / "out.jsonl")}
-    extract_features.run(FeatureConfig(**flags, layers="0,1,2,3", max_seq_length=16))
+    run_here("extract_features", **flags, layers="0,1,2,3", max_seq_length=16)
     (line,) = (json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines())
     vectors = np.array([[layer["values"] for layer in token["layers"]] for token in line["features"]])
     tokenizer = FullTokenizer(albert["vocab_file"])
@@ -101,7 +97,7 @@ def test_features_of_all_layers(albert, tmp_path):
     assert len(expected) == 4
     np.testing.assert_allclose(vectors, np.stack([layer[0] for layer in expected], axis=1), atol=1e-5)
     refused = {**flags, "layers": "4", "max_seq_length": 16}
-    assert_refused(extract_features.run, FeatureConfig, refused, "there is no layer 4 in a model of 4 layers")
+    assert_refused("extract_features", refused, "there is no layer 4 in a model of 4 layers")
 
 
 def test_attention_of_all_layers(albert, config):
@@ -114,4 +110,4 @@ def test_attention_of_all_layers(albert, config):
 def test_no_layers_are_taken_out(albert, tmp_path):
     flags = {**albert, "num_layers": 1, "output_dir": str(tmp_path / "out")}
     message = "is of an ALBERT, whose layers share their weights; for another number of layers change num_hidden_layers"
-    assert_refused(edit_checkpoint.run, EditCheckpointConfig, flags, message)
+    assert_refused("edit_checkpoint", flags, message)

@@ -6,12 +6,10 @@ import sys
 import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
-from official_bert.commands import answer
-from official_bert.commands.answer import AnswerConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering import servable
-from tests.conftest import GOLDEN, ROOT, prints_error
+from tests.conftest import GOLDEN, ROOT, prints_error, run_here
 
 CONTEXT = "The bridge\nopened in 2009.\r\nZoë came by train."
 
@@ -38,7 +36,7 @@ def eager(monkeypatch):
 
 
 def run(**flags):
-    answer.run(AnswerConfig(**flags))
+    run_here("answer", **flags)
 
 
 def give_input(monkeypatch, data):
@@ -104,7 +102,7 @@ def test_windows_too_short_for_the_default_stride_get_a_shorter_one(flags, monke
     ],
 )
 def test_mistakes(flags, changes, message):
-    with prints_error(message, AnswerConfig):
+    with prints_error(message):
         run(**{**flags, "question": "who?", **changes})
 
 
@@ -118,7 +116,7 @@ def test_mistakes(flags, changes, message):
 )
 def test_texts_that_hold_no_answers_are_mistakes(flags, tmp_path, content, message):
     (tmp_path / "context.txt").write_bytes(content)
-    with prints_error(message, AnswerConfig):
+    with prints_error(message):
         run(**flags, question="who?")
 
 

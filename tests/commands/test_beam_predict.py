@@ -9,15 +9,13 @@ import pytest
 
 pytest.importorskip("apache_beam")
 
-from official_bert.commands import beam_predict
-from official_bert.commands.beam_predict import BeamPredictionConfig
 from official_bert.data.beam_jobs import shard_paths
 from official_bert.data.feature_files import TextId, read_parts
 from official_bert.inference import beam_prediction
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError, install_command
 from tests.beam.cluster import TWO_PROCESSES
-from tests.conftest import assert_refused, run_script
+from tests.conftest import assert_refused, run_here, run_script
 from tests.exports import TOLERANCE, assert_same, predicted_pairs
 
 pytestmark = pytest.mark.beam
@@ -55,20 +53,20 @@ def test_the_results_are_those_of_predictor_in_any_number_of_shards(reviews, ver
     files = (pairs[: -len(pairs) // 21], pairs[-len(pairs) // 21 :])
     expected = [beam_prediction.as_json(result) for file in files for result in predict(file)]
     flags = flags_for(names, tmp_path, model_dir=reviews["export_dir"])
-    beam_predict.run(BeamPredictionConfig(**flags))
+    run_here("beam_predict", **flags)
     rows = lines_of(tmp_path / "found.jsonl")
     assert [(row["file"], row["number"]) for row in rows] == [
         (name, number) for name, file in zip(names, files, strict=True) for number in range(len(file))
     ]
     assert_same([row["prediction"] for row in rows], expected)
 
-    beam_predict.run(BeamPredictionConfig(**flags, num_shards=3))
+    run_here("beam_predict", **flags, num_shards=3)
     shards = sorted(tmp_path.glob("found-*"))
     assert [path.name for path in shards] == [f"found-0000{number}-of-00003.jsonl" for number in range(3)]
     assert all(in_order(lines_of(shard), names) == lines_of(shard) != [] for shard in shards)
     assert in_order(lines_of(*shards), names) == rows
 
-    beam_predict.run(BeamPredictionConfig(**{**flags, "input_file": names[1]}, num_shards=9))  # more shards than blocks
+    run_here("beam_predict", **{**flags, "input_file": names[1]}, num_shards=9)  # more shards than blocks
     assert sorted(len(lines_of(path)) for path in tmp_path.glob("found-*-of-00009.jsonl")) == [0] * 8 + [len(files[1])]
     assert not list(tmp_path.glob(".*partial*"))
 
@@ -78,9 +76,7 @@ def test_records_give_what_their_texts_give(reviews, tmp_path):
     records = os.path.join(reviews["output_dir"], "predict.tf_record")
     flags = {"model_dir": reviews["export_dir"], "input_file": records, "input_format": "tfrecord"}
     for model_dir in (reviews["export_dir"], reviews["output_dir"]):
-        beam_predict.run(
-            BeamPredictionConfig(**{**flags, "model_dir": model_dir}, output_file=str(tmp_path / "found.jsonl"))
-        )
+        run_here("beam_predict", **{**flags, "model_dir": model_dir}, output_file=str(tmp_path / "found.jsonl"))
         found = [row["prediction"] for row in lines_of(tmp_path / "found.jsonl")]
         expected = Predictor(model_dir)([tuple(pair) for pair in predicted_pairs(reviews)])
         assert [row["label"] for row in found] == [result.label for result in expected]
@@ -94,7 +90,7 @@ def test_records_give_what_their_texts_give(reviews, tmp_path):
         output = tmp_path / f"{name}.jsonl"
         damaged = {**flags, "input_file": str(tmp_path / f"{name}.tfrecord"), "output_file": str(output)}
         with pytest.raises(UserError, match=part):
-            beam_predict.run(BeamPredictionConfig(**damaged))
+            run_here("beam_predict", **damaged)
         assert not output.exists()
 
 
@@ -104,13 +100,13 @@ def test_vectors_are_those_of_predictor(reviews, tmp_path):
     texts = ["a bright town", "", "the town of the baker " * 30, "one ||| two"] * 20
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
     flags = {"input_file": str(tmp_path / "texts.txt"), "output_file": str(tmp_path / "found.jsonl"), "pooling": "max"}
-    beam_predict.run(BeamPredictionConfig(**flags, model_dir=reviews["output_dir"], max_seq_length=16))
+    run_here("beam_predict", **flags, model_dir=reviews["output_dir"], max_seq_length=16)
     inputs = [("one", "two") if text == "one ||| two" else text for text in map(str.strip, texts)]
     expected = Predictor(reviews["output_dir"]).embed(inputs, pooling="max", max_seq_length=16)
     found = [row["vector"] for row in lines_of(tmp_path / "found.jsonl")]
     np.testing.assert_allclose(found, expected, atol=1e-5)
     flags["model_dir"] = reviews["export_dir"]
-    assert_refused(beam_predict.run, BeamPredictionConfig, flags, "an export only predicts its task")
+    assert_refused("beam_predict", flags, "an export only predicts its task")
 
 
 @pytest.mark.slow
@@ -128,7 +124,7 @@ def test_vectors_of_a_sentence_encoder_in_any_number_of_parts(one_layer_config_f
     for output_format, num_shards, beam_args in (("npy", 1, ""), ("npy", 5, threads), ("tfrecord", 2, threads)):
         output = str(tmp_path / f"found.{output_format}")
         changes = {"output_format": output_format, "num_shards": num_shards, "beam_args": beam_args}
-        beam_predict.run(BeamPredictionConfig(**flags, output_file=output, **changes))
+        run_here("beam_predict", **flags, output_file=output, **changes)
         blocks = list(read_parts(shard_paths(output, num_shards)))
         rows = {text: vector for block in blocks for text, vector in zip(block.ids, block.vectors, strict=True)}
         assert set(rows) == {TextId(flags["input_file"], number) for number in range(len(texts))}
@@ -136,7 +132,7 @@ def test_vectors_of_a_sentence_encoder_in_any_number_of_parts(one_layer_config_f
         np.testing.assert_allclose(found[output_format, num_shards], expected, atol=1e-5)
     np.testing.assert_array_equal(found["npy", 1], found["npy", 5])
     np.testing.assert_array_equal(found["npy", 1], found["tfrecord", 2])
-    beam_predict.run(BeamPredictionConfig(**flags, output_file=str(tmp_path / "found.jsonl")))
+    run_here("beam_predict", **flags, output_file=str(tmp_path / "found.jsonl"))
     found = [row["vector"] for row in lines_of(tmp_path / "found.jsonl")]
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
@@ -170,10 +166,10 @@ def test_mistakes_are_told_in_one_line(reviews, texts, tmp_path, monkeypatch):
     ):
         if changes.get("num_shards"):  # from an earlier run; would be mistaken for a shard of this one
             (tmp_path / "found-00000-of-00002.jsonl").write_text("{}\n")
-        assert_refused(beam_predict.run, BeamPredictionConfig, {**flags, **changes}, *parts)
+        assert_refused("beam_predict", {**flags, **changes}, *parts)
         assert not list(tmp_path.glob("found*"))
     monkeypatch.setitem(sys.modules, "apache_beam", None)
-    assert_refused(beam_predict.run, BeamPredictionConfig, flags, install_command("beam"))
+    assert_refused("beam_predict", flags, install_command("beam"))
 
 
 @pytest.fixture
@@ -188,7 +184,7 @@ def assert_all_there(tmp_path, flags):
     shards = sorted(tmp_path.glob("found-*-of-00003.jsonl"))
     rows = in_order(lines_of(*shards), [flags["input_file"]])
     assert [row["number"] for row in rows] == list(range(600))
-    beam_predict.run(BeamPredictionConfig(**{**flags, "num_shards": 1, "beam_args": ""}))
+    run_here("beam_predict", **{**flags, "num_shards": 1, "beam_args": ""})
     assert rows == lines_of(tmp_path / "found.jsonl")
 
 

@@ -9,11 +9,8 @@ import pytest
 
 pytest.importorskip("apache_beam")
 
-from official_bert.commands import beam_pretraining_data, create_pretraining_data
-from official_bert.commands.beam_pretraining_data import BeamPretrainingDataConfig
 from official_bert.data.record_files import read_records
 from official_bert.tasks.pretraining import sharded
-from official_bert.tasks.pretraining.options import PretrainingDataConfig
 from tests.beam.cluster import (
     TWO_PROCESSES,
     assert_failed_for_a_lost_worker,
@@ -22,7 +19,7 @@ from tests.beam.cluster import (
     started,
     wait_until,
 )
-from tests.conftest import ROOT, assert_fails, assert_refused, run_script
+from tests.conftest import ROOT, assert_fails, assert_refused, run_here, run_script
 
 pytestmark = pytest.mark.beam
 
@@ -51,7 +48,7 @@ def made_locally(flags, tmp_path):
     name = tmp_path / "local"
     known = {name: value for name, value in flags.items() if name != "beam_args"}
     local = {**known, "output_file": str(name), "sampling": "sharded", "num_processes": 1}
-    create_pretraining_data.run(PretrainingDataConfig(**local))
+    run_here("create_pretraining_data", **local)
     return contents(name)
 
 
@@ -74,7 +71,7 @@ def contents(name):
 def test_the_files_are_those_of_sharded_sampling(small_groups, flags, tmp_path, changes):
     flags.update(changes)
     expected = made_locally(flags, tmp_path)
-    beam_pretraining_data.run(BeamPretrainingDataConfig(**flags))
+    run_here("beam_pretraining_data", **flags)
     found = contents(tmp_path / "beam")
     assert len(found) == flags["num_shards"] and found == expected
     notes = [json.loads((tmp_path / f"{name}.tokenizer.json").read_text()) for name in ("local", "beam")]
@@ -91,7 +88,7 @@ def test_several_files_of_several_formats_compressed(small_groups, flags, tmp_pa
     (tmp_path / "second.txt.gz").write_bytes(gzip.compress(text[half:].encode()))
     flags.update(input_file=f"{tmp_path}/first.txt,{tmp_path}/second.txt.gz", compression="gzip")
     made_locally(flags, tmp_path)
-    beam_pretraining_data.run(BeamPretrainingDataConfig(**flags))
+    run_here("beam_pretraining_data", **flags)
     files = [sorted(tmp_path.glob(f"{name}-*")) for name in ("local", "beam")]
     for local, ours in zip(*files, strict=True):
         assert ours.read_bytes().startswith(b"\x1f\x8b")
@@ -119,7 +116,7 @@ def test_mistakes_are_told_in_one_line(flags, tmp_path):
         ({"beam_args": "--sampling=serial"}, "--beam_args: unknown option '--sampling'"),
         ({"output_file": f"{tmp_path}/no/out"}, "--output_file", "does not exist"),
     ):
-        assert_refused(beam_pretraining_data.run, BeamPretrainingDataConfig, {**flags, **changes}, *parts)
+        assert_refused("beam_pretraining_data", {**flags, **changes}, *parts)
     assert_fails(run_script(SCRIPT, **flags, work_dir=tmp_path), "there is no flag --work_dir")
 
 

@@ -7,11 +7,8 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.commands import convert_hf_checkpoint, run_classifier
-from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.inference.predictor import Predictor
-from official_bert.tasks.classification.options import ClassifierConfig
-from tests.conftest import assert_refused, prints_error
+from tests.conftest import assert_refused, prints_error, run_here
 
 TEXTS = ["the empty town", "the bright harbour"]
 
@@ -40,7 +37,7 @@ def trained(settings, tmp_path_factory):
     """The output folder of a run of four steps, with its predictions."""
     folder = tmp_path_factory.mktemp("run") / "out"
     flags = {**settings, "output_dir": str(folder), "num_train_epochs": 2.0}
-    run_classifier.run(ClassifierConfig(**flags, do_train=True, do_predict=True))
+    run_here("run_classifier", **flags, do_train=True, do_predict=True)
     return folder
 
 
@@ -59,11 +56,11 @@ def test_only_the_updates_and_the_head_are_trained_and_runs_resume(settings, tra
     assert all(np.any(whole.read(name)) for name in updates)
 
     flags = {**settings, "output_dir": str(tmp_path / "out"), "do_train": True}
-    run_classifier.run(ClassifierConfig(**flags, num_train_epochs=1.0))
+    run_here("run_classifier", **flags, num_train_epochs=1.0)
     flags["num_train_epochs"] = 2.0
-    with prints_error("--lora_rank=3, but .*model.ckpt-2 was trained with --lora_rank=2, and", ClassifierConfig):
-        run_classifier.run(ClassifierConfig(**{**flags, "lora_rank": 3}))
-    run_classifier.run(ClassifierConfig(**flags))
+    with prints_error("--lora_rank=3, but .*model.ckpt-2 was trained with --lora_rank=2, and"):
+        run_here("run_classifier", **{**flags, "lora_rank": 3})
+    run_here("run_classifier", **flags)
     resumed = CheckpointReader(f"{tmp_path}/out/model.ckpt-4")
     for name in whole.shapes:
         assert np.array_equal(whole.read(name), resumed.read(name)), name
@@ -76,24 +73,24 @@ def test_the_model_is_merged_for_prediction_and_for_its_adapter(settings, traine
     found = Predictor(trained)(TEXTS)
     np.testing.assert_allclose(probabilities(found), expected, atol=1e-5)
     without_updates = {name: value for name, value in settings.items() if not name.startswith("lora_")}
-    run_classifier.run(ClassifierConfig(**without_updates, output_dir=str(trained), do_predict=True))
+    run_here("run_classifier", **without_updates, output_dir=str(trained), do_predict=True)
     rows = [line.split("\t") for line in (trained / "test_results.tsv").read_text().splitlines()]
     np.testing.assert_allclose([list(map(float, row)) for row in rows], expected, atol=1e-5)
 
     flags = {name: settings[name] for name in ("bert_config_file", "vocab_file")}
     adapter, merged = str(tmp_path / "adapter"), tmp_path / "merged"
-    convert_hf_checkpoint.run(HfConversionConfig(**flags, init_checkpoint=str(trained), output_dir=adapter))
+    run_here("convert_hf_checkpoint", **flags, init_checkpoint=str(trained), output_dir=adapter)
     values = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
     assert (values["r"], values["lora_alpha"], values["modules_to_save"]) == (2, 6.0, ["classifier", "pooler"])
     assert values["base_model_name_or_path"] == settings["init_checkpoint"]
     given = {**flags, "init_checkpoint": settings["init_checkpoint"], "adapter_dir": adapter}
-    convert_hf_checkpoint.run(HfConversionConfig(**given, output_dir=str(merged)))
+    run_here("convert_hf_checkpoint", **given, output_dir=str(merged))
     shutil.copy(trained / "labels.json", merged)
     again = Predictor(merged, do_lower_case=True)(TEXTS)
     np.testing.assert_allclose(probabilities(again), expected, atol=1e-5)
     message = "adapter_config.json exists already; give another folder"
     config = {**flags, "init_checkpoint": str(trained), "output_dir": adapter}
-    assert_refused(convert_hf_checkpoint.run, HfConversionConfig, config, message)
+    assert_refused("convert_hf_checkpoint", config, message)
 
 
 def test_mistakes_are_one_message(settings, files_of_model, tmp_path):
@@ -107,15 +104,11 @@ def test_mistakes_are_one_message(settings, files_of_model, tmp_path):
         ({"train_only": "bias"}, "--train_only cannot be used with --lora_rank"),
         ({"init_checkpoint": None}, "--lora_rank needs --init_checkpoint"),
     ):
-        assert_refused(run_classifier.run, ClassifierConfig, {**flags, **changes}, message)
+        assert_refused("run_classifier", {**flags, **changes}, message)
     base = {name: files_of_model[name] for name in ("init_checkpoint", "bert_config_file")}
-    for changes, message in (
-        ({}, "has no low-rank updates"),
-        ({"adapter_dir": str(tmp_path)}, "adapter_config.json"),
-    ):
+    for changes, message in (({}, "has no low-rank updates"), ({"adapter_dir": str(tmp_path)}, "adapter_config.json")):
         assert_refused(
-            convert_hf_checkpoint.run,
-            HfConversionConfig,
+            "convert_hf_checkpoint",
             {**base, "output_dir": str(tmp_path / "new"), **changes},
             message,
         )

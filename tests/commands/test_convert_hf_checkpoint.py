@@ -10,11 +10,10 @@ import pytest
 import tokenizers
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.commands import convert_hf_checkpoint
 from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.support.errors import UserError
 from official_bert.tokenization import load_tokenizer
-from tests.conftest import GOLDEN, prints_error
+from tests.conftest import GOLDEN, prints_error, run_here
 
 
 @pytest.fixture
@@ -36,7 +35,7 @@ def hf_dir(checkpoint_flags, tmp_path):
 
 
 def convert(**flags):
-    convert_hf_checkpoint.run(HfConversionConfig(**flags))
+    run_here("convert_hf_checkpoint", **flags)
 
 
 def test_there_and_back_gives_the_same_files(checkpoint_flags, hf_dir, model_dir, tmp_path, caplog):
@@ -113,14 +112,14 @@ def test_added_tokens_go_along(checkpoint_flags, hf_dir, tmp_path):
 
 
 def test_no_model_is_overwritten(checkpoint_flags, hf_dir, model_dir, tmp_path):
-    with prints_error(r"--output_dir=.*README\.md exists already; give another folder", HfConversionConfig):
+    with prints_error(r"--output_dir=.*README\.md exists already; give another folder"):
         convert(hf_dir=str(hf_dir), output_dir=str(hf_dir))
     assert "bert_config.json" not in os.listdir(hf_dir)
     mine = tmp_path / "mine"
     mine.mkdir()
     shutil.copy(model_dir / "bert_config.json", mine / "config.json")
     flags = {**checkpoint_flags, "bert_config_file": str(mine / "config.json")}
-    with prints_error(r"--output_dir=.*config\.json exists already; give another folder", HfConversionConfig):
+    with prints_error(r"--output_dir=.*config\.json exists already; give another folder"):
         convert(**flags, output_dir=str(mine))
     assert os.listdir(mine) == ["config.json"]
 
@@ -220,5 +219,5 @@ def test_a_model_that_no_machine_holds_is_refused(checkpoint_flags, hf_dir, tmp_
     ],
 )
 def test_flags_that_do_not_go_together_are_refused(flags, message):
-    with prints_error(message, HfConversionConfig):
+    with prints_error(message):
         HfConversionConfig(output_dir="out", **flags)

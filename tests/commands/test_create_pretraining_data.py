@@ -7,11 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from official_bert.commands import build_vocab, create_pretraining_data
-from official_bert.commands.build_vocab import VocabConfig
-from official_bert.tasks.pretraining.options import PretrainingDataConfig
 from tests.compressing import COMPRESS
-from tests.conftest import assert_fails, assert_refused, run_script
+from tests.conftest import assert_fails, assert_refused, run_here, run_script
 
 
 @pytest.fixture
@@ -20,7 +17,7 @@ def refuse(corpus_file, vocab_file, tmp_path):
     flags = {"input_file": corpus_file, "output_file": tmp_path / "out.tfrecord", "vocab_file": vocab_file}
 
     def run(changes, *parts):
-        assert_refused(create_pretraining_data.run, PretrainingDataConfig, {**flags, **changes}, *parts)
+        assert_refused("create_pretraining_data", {**flags, **changes}, *parts)
 
     return run
 
@@ -126,8 +123,8 @@ def test_the_same_corpus_in_every_format_gives_the_same(corpus_file, vocab_file,
     for flags in corpora(tmp_path, text):
         flags = {name: str(value) for name, value in flags.items()}
         out, vocab = tmp_path / "out.tfrecord", tmp_path / "vocab.out"
-        create_pretraining_data.run(PretrainingDataConfig(**flags, **settings, output_file=str(out)))
-        build_vocab.run(VocabConfig(**flags, vocab_file=str(vocab), vocab_size=300))
+        run_here("create_pretraining_data", **flags, **settings, output_file=str(out))
+        run_here("build_vocab", **flags, vocab_file=str(vocab), vocab_size=300)
         records.append(out.read_bytes())
         vocabularies.append(vocab.read_bytes())
         assert records[-1] == records[0], flags

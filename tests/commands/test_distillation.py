@@ -9,13 +9,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.commands import (
-    convert_hf_checkpoint,
-    load_command,
-    run_classifier,
-    run_pretraining,
-)
-from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
+from official_bert.commands import load_command
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.pipeline import training_batches
 from official_bert.data.record_files import read_records
@@ -25,7 +19,7 @@ from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tasks.pretraining.task import DistilledPretrainingTask, PretrainingTask
-from tests.conftest import GOLDEN, assert_refused, prints_error, run_script
+from tests.conftest import GOLDEN, assert_refused, prints_error, run_here, run_script
 from tests.training.short_runs import runs_of_all_tasks
 
 
@@ -47,7 +41,7 @@ def base(sst2, files_of_model):
 def teacher(base, tmp_path_factory):
     """Output folder of a finished run."""
     folder = str(tmp_path_factory.mktemp("teacher") / "out")
-    run_classifier.run(ClassifierConfig(**{**base, "output_dir": folder}))
+    run_here("run_classifier", **{**base, "output_dir": folder})
     return folder
 
 
@@ -93,8 +87,8 @@ def test_each_record_contains_the_teachers_logits(base, student, teacher, tmp_pa
     assert "train.teacher.tf_record is up to date" in again.errors, again
     assert "using the weights of" not in again.errors
     other = str(tmp_path / "other")
-    run_classifier.run(ClassifierConfig(**{**base, "output_dir": other, "random_seed": 7, "num_train_epochs": 1.0}))
-    run_classifier.run(ClassifierConfig(**{**more, "teacher": other, "num_train_epochs": 4.0}))
+    run_here("run_classifier", **{**base, "output_dir": other, "random_seed": 7, "num_train_epochs": 1.0})
+    run_here("run_classifier", **{**more, "teacher": other, "num_train_epochs": 4.0})
     others, _ = stored_logits(f"{student['output_dir']}/train.teacher.tf_record")
     assert others.shape == logits.shape and not np.allclose(others, logits)  # another teacher is evaluated again
 
@@ -104,16 +98,14 @@ def first_losses(folder):
 
 
 def trained_weights(student, folder, **changes):
-    run_classifier.run(ClassifierConfig(**{**student, **changes, "output_dir": str(folder)}))
+    run_here("run_classifier", **{**student, **changes, "output_dir": str(folder)})
     return weights_of(str(folder))
 
 
 def as_hugging_face(teacher, folder):
     """Write a teacher as a Hugging Face folder, with its labels in reverse order."""
     files_of_run = {"bert_config_file": f"{teacher}/bert_config.json", "vocab_file": f"{teacher}/vocab.txt"}
-    convert_hf_checkpoint.run(
-        HfConversionConfig(to_hf=True, init_checkpoint=teacher, output_dir=str(folder), **files_of_run)
-    )
+    run_here("convert_hf_checkpoint", to_hf=True, init_checkpoint=teacher, output_dir=str(folder), **files_of_run)
     path = folder / "model.safetensors"
     arrays = safetensors.numpy.load_file(path)
     arrays |= {name: np.ascontiguousarray(arrays[name][::-1]) for name in ("classifier.weight", "classifier.bias")}
@@ -140,7 +132,7 @@ def test_a_teacher_alone_makes_labels_irrelevant(student, tmp_path):
 @pytest.mark.slow
 def test_teachers_that_do_not_fit_are_refused(student, teacher, tmp_path, files_of_model):
     def refuse(changes, *parts):
-        assert_refused(run_classifier.run, ClassifierConfig, {**student, **changes}, *parts)
+        assert_refused("run_classifier", {**student, **changes}, *parts)
 
     refuse({"teacher": str(tmp_path)}, f"teacher {tmp_path} is a folder without a readable `checkpoint` file")
     headless = {"teacher": str(GOLDEN / "pretraining_model/bert_model.ckpt"), "output_dir": str(tmp_path / "out")}
@@ -168,7 +160,7 @@ def test_teachers_that_do_not_fit_are_refused(student, teacher, tmp_path, files_
         ({"do_train": False, "do_eval": True}, "--teacher needs --do_train"),
         ({"soft_target_weight": 1.5}, "--soft_target_weight=1.5: must be at most 1"),
     ):
-        with prints_error(message, ClassifierConfig):
+        with prints_error(message):
             ClassifierConfig(**{**student, **changes})
 
 
@@ -179,14 +171,14 @@ def test_layers_are_learned_through_projections(student, tmp_path):
     saved = {}
     for weight in (0.0, 1.0):
         folder = tmp_path / f"weight {weight}"
-        run_classifier.run(ClassifierConfig(**settings | {"hidden_state_weight": weight, "output_dir": str(folder)}))
+        run_here("run_classifier", **settings | {"hidden_state_weight": weight, "output_dir": str(folder)})
         saved[weight] = weights_of(str(folder)).keys()
     assert saved[1.0] - saved[0.0] == {"distillation/embeddings/kernel", "distillation/layers/kernel"}
     losses = [json.loads(line) for line in open(folder / "metrics.jsonl")]
     assert losses[-1]["hidden_state_loss"] < 0.8 * losses[0]["hidden_state_loss"]
     # Only the student is evaluated, used and reloaded.
     alone = {"teacher": None, "output_dir": str(folder), "do_train": False, "do_eval": True, "soft_target_weight": 0.5}
-    run_classifier.run(ClassifierConfig(**settings | alone))
+    run_here("run_classifier", **settings | alone)
     assert Predictor(folder)("the rain is warm").label in "01"
 
 
@@ -201,7 +193,7 @@ def test_layers_that_cannot_be_learned_are_refused(student):
         ({"long_text": "window"}, "--hidden_state_weight and --long_text=window exclude"),
         ({"teacher": None}, "--hidden_state_weight needs --teacher"),
     ):
-        assert_refused(run_classifier.run, ClassifierConfig, {**student, **changes}, message)
+        assert_refused("run_classifier", {**student, **changes}, message)
 
 
 @pytest.mark.slow
@@ -245,12 +237,12 @@ def pretraining(records_file, model_dir, tmp_path):
 
 @pytest.mark.slow
 def test_pretraining_learns_the_teacher_s_words_and_its_last_layer(pretraining, model_dir, tmp_path):
-    run_pretraining.run(PretrainingConfig(**pretraining, init_checkpoint=str(model_dir / "bert_model.ckpt")))
+    run_here("run_pretraining", **pretraining, init_checkpoint=str(model_dir / "bert_model.ckpt"))
     copy = first_losses(pretraining["output_dir"])
     assert copy["soft_target_loss"] == pytest.approx(0, abs=1e-4)
     assert copy["cosine_loss"] == pytest.approx(0, abs=1e-5)
     alone = {**pretraining, "teacher": None, "output_dir": str(tmp_path / "alone")}
-    run_pretraining.run(PretrainingConfig(**alone, init_checkpoint=str(model_dir / "bert_model.ckpt")))
+    run_here("run_pretraining", **alone, init_checkpoint=str(model_dir / "bert_model.ckpt"))
     alone = first_losses(alone["output_dir"])
     assert copy["masked_lm_loss"] == pytest.approx(2 * alone["masked_lm_loss"], rel=1e-5)
     assert copy["next_sentence_loss"] == pytest.approx(alone["next_sentence_loss"], rel=1e-5)
@@ -261,7 +253,7 @@ def test_pretraining_learns_the_teacher_s_words_and_its_last_layer(pretraining, 
 
     small = {**pretraining, "output_dir": str(tmp_path / "small"), "num_train_steps": 30, "masked_lm_weight": 0.0}
     small["bert_config_file"] = without_dropout(pretraining["bert_config_file"], tmp_path, num_hidden_layers=1)
-    run_pretraining.run(PretrainingConfig(**small, cosine_weight=3.0, do_eval=True, gradient_accumulation_steps=2))
+    run_here("run_pretraining", **small, cosine_weight=3.0, do_eval=True, gradient_accumulation_steps=2)
     lines = [json.loads(line) for line in open(f"{small['output_dir']}/metrics.jsonl") if '"train"' in line]
     assert lines[-1]["soft_target_loss"] < 0.9 * lines[0]["soft_target_loss"]
     assert lines[-1]["cosine_loss"] < 0.8 * lines[0]["cosine_loss"]
@@ -302,7 +294,7 @@ def test_the_loss_of_the_teacher_s_words_is_a_divergence(pretraining, model_dir,
 
 def test_teachers_of_pretraining_that_do_not_fit_are_refused(pretraining, tmp_path, model_dir):
     def refuse(changes, *parts):
-        assert_refused(run_pretraining.run, PretrainingConfig, {**pretraining, **changes}, *parts)
+        assert_refused("run_pretraining", {**pretraining, **changes}, *parts)
 
     config_file = pretraining["bert_config_file"]
     (tmp_path / "narrow").mkdir()
@@ -318,5 +310,5 @@ def test_teachers_of_pretraining_that_do_not_fit_are_refused(pretraining, tmp_pa
     (tmp_path / "headless" / "bert_config.json").unlink()
     refuse({"teacher": headless}, "there is no bert_config.json beside", "copy it there")
     refuse({"teacher": str(tmp_path / "none")}, str(tmp_path / "none"))
-    with prints_error("--masked_lm_weight needs --teacher", PretrainingConfig):
+    with prints_error("--masked_lm_weight needs --teacher"):
         PretrainingConfig(**{**pretraining, "teacher": None, "masked_lm_weight": 1.0})

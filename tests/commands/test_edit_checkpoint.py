@@ -8,12 +8,11 @@ import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state, write_checkpoint
 from official_bert.checkpoints.editing import with_positions
-from official_bert.commands import edit_checkpoint
 from official_bert.commands.edit_checkpoint import EditCheckpointConfig
 from official_bert.families.bert import RobertaConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.support.errors import UserError
-from tests.conftest import assert_fails, run_script
+from tests.conftest import assert_fails, run_here, run_script
 
 
 def arrays_of(path):
@@ -40,7 +39,7 @@ def checkpoints(tmp_path, model_dir):
 
 
 def average(tmp_path, *paths):
-    edit_checkpoint.run(EditCheckpointConfig(init_checkpoint=",".join(paths), output_dir=str(tmp_path / "out")))
+    run_here("edit_checkpoint", init_checkpoint=",".join(paths), output_dir=str(tmp_path / "out"))
     return tmp_path / "out"
 
 
@@ -88,7 +87,7 @@ def student_of(model_dir, vocab_file, tmp_path):
             "vocab_file": vocab_file,
             "output_dir": str(tmp_path / "student"),
         }
-        edit_checkpoint.run(EditCheckpointConfig(**{**given, **flags}))
+        run_here("edit_checkpoint", **{**given, **flags})
         return tmp_path / "student"
 
     return make
@@ -133,10 +132,7 @@ def test_students_that_there_cannot_be(student_of, tmp_path, model_dir):
         ({"layers": "0,3"}, "layers=0,3: there is no layer 3"),
         ({"layers": "0,x"}, "--layers=0,x: give whole numbers separated by commas"),
         ({"num_layers": 1, "layers": "0"}, "--num_layers and --layers exclude each other"),
-        (
-            {"num_layers": 1, "bert_config_file": str(tmp_path / "other.json")},
-            "has 3 layers, .*other.json 2; use",
-        ),
+        ({"num_layers": 1, "bert_config_file": str(tmp_path / "other.json")}, "has 3 layers, .*other.json 2; use"),
         ({"num_layers": 1, "vocab_file": str(tmp_path / "long.txt")}, "long.txt has 5000 wordpieces"),
     ):
         with pytest.raises(UserError, match=message):
@@ -170,7 +166,7 @@ def extend(model_dir, out, **flags):
         "max_position_embeddings": 150,
         **flags,
     }
-    edit_checkpoint.run(EditCheckpointConfig(**given))
+    run_here("edit_checkpoint", **given)
 
 
 def test_positions_are_repeated_and_all_else_stays(model_dir, vocab_file, tmp_path):

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.commands import edit_checkpoint
-from official_bert.commands.edit_checkpoint import EditCheckpointConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.tokenization import FullTokenizer, Vocabulary
@@ -89,7 +87,7 @@ def test_a_pruned_model_computes_the_same_of_the_text(flags):
 @pytest.mark.parametrize("action", [{"num_new_tokens": 9}, {"prune": True}])
 def test_files_that_do_not_belong_together_are_refused(flags, tmp_path, action):
     def refuse(changes, *parts):
-        assert_refused(edit_checkpoint.run, EditCheckpointConfig, {**flags, **action, **changes}, *parts)
+        assert_refused("edit_checkpoint", {**flags, **action, **changes}, *parts)
         assert not os.path.exists(flags["output_dir"])
 
     (tmp_path / "empty.txt").write_text("\n\n")
@@ -109,7 +107,7 @@ def test_files_that_do_not_belong_together_are_refused(flags, tmp_path, action):
 def test_a_text_without_new_wordpieces_adds_nothing(flags, tmp_path):
     (tmp_path / "old.txt").write_text("the snow\n")
     changes = {"input_file": str(tmp_path / "old.txt"), "num_new_tokens": 9}
-    assert_refused(edit_checkpoint.run, EditCheckpointConfig, {**flags, **changes}, "nothing to add")
+    assert_refused("edit_checkpoint", {**flags, **changes}, "nothing to add")
 
 
 def test_flags_of_the_other_action_are_refused(flags):
@@ -119,4 +117,4 @@ def test_flags_of_the_other_action_are_refused(flags):
         ({"num_new_tokens": 9, "min_count": 2}, "--min_count needs --prune"),
         ({"prune": True, "min_frequency": 3}, "--min_frequency needs --num_new_tokens"),
     ):
-        assert_refused(edit_checkpoint.run, EditCheckpointConfig, {**flags, **changes}, part)
+        assert_refused("edit_checkpoint", {**flags, **changes}, part)

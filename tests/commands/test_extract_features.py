@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.commands import extract_features
-from official_bert.commands.extract_features import FeatureConfig
 from official_bert.inference.text_encoder import TextEncoder
-from tests.conftest import GOLDEN, assert_refused
+from tests.conftest import GOLDEN, assert_refused, run_here
 
 GOLDEN_OUTPUT = GOLDEN / "extract_features" / "extract_features_output.jsonl"
 INPUT = GOLDEN / "inputs" / "extract_features.txt"
@@ -32,7 +30,7 @@ def extract(flags, tmp_path):
         ending = changes.get("output_format", "jsonl")
         flags.setdefault("output_file", str(tmp_path / "out.jsonl"))
         given = {**flags, "output_file": str(tmp_path / f"out.{ending}"), **changes}
-        extract_features.run(FeatureConfig(**given))
+        run_here("extract_features", **given)
         return given["output_file"]
 
     return run
@@ -42,7 +40,7 @@ def extract(flags, tmp_path):
 def json_lines(files_of_model, tmp_path_factory):
     """The output of that command."""
     path = str(tmp_path_factory.mktemp("lines") / "out.jsonl")
-    extract_features.run(FeatureConfig(**files_of_model, **GOLDEN_FLAGS, output_file=path))
+    run_here("extract_features", **files_of_model, **GOLDEN_FLAGS, output_file=path)
     return path
 
 
@@ -214,7 +212,7 @@ class TestMistakes:
         ],
     )
     def test_flags_and_files_that_do_not_serve(self, flags, changes, parts):
-        assert_refused(extract_features.run, FeatureConfig, {**flags, **changes}, *parts)
+        assert_refused("extract_features", {**flags, **changes}, *parts)
 
     @pytest.mark.parametrize(
         ("content", "changes", "part"),
@@ -232,14 +230,14 @@ class TestMistakes:
         for name, more in (("old.jsonl", {}), ("old.npz", {"output_format": "npz"})):
             (tmp_path / name).write_text("old")
             given = {**flags, "input_file": tmp_path / "in.tsv", "output_file": tmp_path / name, **changes, **more}
-            assert_refused(extract_features.run, FeatureConfig, given, part)
+            assert_refused("extract_features", given, part)
             assert (tmp_path / name).read_text() == "old"
         assert sorted(os.listdir(tmp_path)) == ["in.tsv", "old.jsonl", "old.npz"]
 
     def test_the_input_is_not_overwritten(self, flags, tmp_path):
         (tmp_path / "in.txt").write_text("a\n")
         given = {**flags, "input_file": tmp_path / "in.txt", "output_file": tmp_path / "in.txt"}
-        assert_refused(extract_features.run, FeatureConfig, given, "is also an input; it would be overwritten")
+        assert_refused("extract_features", given, "is also an input; it would be overwritten")
 
     def test_long_texts_are_counted(self, extract, caplog):
         with caplog.at_level("INFO", logger="absl"):

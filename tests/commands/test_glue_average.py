@@ -4,9 +4,7 @@ import json
 
 import pytest
 
-from official_bert.commands import glue_average
-from official_bert.commands.glue_average import GlueAverageConfig
-from tests.conftest import assert_refused, run_cold
+from tests.conftest import assert_refused, run_cold, run_here
 
 LOSSES = {"global_step": 10, "loss": 0.5, "eval_loss": 0.5}
 MRPC = {"eval_accuracy_f1_mean": 0.85, "eval_accuracy": 0.8, "eval_f1": 0.9}
@@ -42,7 +40,7 @@ def printed(capsys):
     """Return a function that runs the command and returns its table."""
 
     def run(output_dirs, **flags):
-        glue_average.run(GlueAverageConfig(output_dirs=str(output_dirs), **flags))
+        run_here("glue_average", output_dirs=str(output_dirs), **flags)
         return capsys.readouterr().out
 
     return run
@@ -105,7 +103,7 @@ def test_averaging_runs_that_differ_in_more_than_their_seed_is_warned_of(folders
 
 
 def assert_no_table(output_dirs, *parts):
-    assert_refused(glue_average.run, GlueAverageConfig, {"output_dirs": output_dirs}, *parts)
+    assert_refused("glue_average", {"output_dirs": output_dirs}, *parts)
 
 
 @pytest.mark.parametrize(

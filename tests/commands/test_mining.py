@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from official_bert.commands.mine_hard_negatives import MiningConfig, check, run
-from official_bert.commands.sentence_similarity import SimilarityConfig
-from official_bert.commands.sentence_similarity import run as rank
-from tests.conftest import assert_refused
+from tests.conftest import assert_refused, run_here
 
 PASSAGES = ["The harbour woke.", "Marta counted the crates", "the town", "The town", "the harbour  before the town"]
 
@@ -43,7 +41,7 @@ def cosines(files_of_model, tmp_path, capsys):
         (tmp_path / "passages.txt").write_text("\n".join(PASSAGES))
         flags = {"candidates_file": str(tmp_path / "passages.txt"), "output_format": "jsonl", "top_k": 9}
         capsys.readouterr()
-        rank(SimilarityConfig(**files_of_model, **flags, query=query, max_seq_length=24))
+        run_here("sentence_similarity", **files_of_model, **flags, query=query, max_seq_length=24)
         (found,) = map(json.loads, capsys.readouterr().out.splitlines())
         return {PASSAGES[row["line"] - 1]: row["cosine"] for row in found["candidates"]}
 
@@ -95,7 +93,7 @@ def test_mistakes_are_one_message_and_leave_no_file(files_of_model, corpus, tmp_
         if pairs is not None:
             (tmp_path / "pairs.tsv").write_text("anchor\tpositive\n" + pairs)
             given["pairs_file"] = str(tmp_path / "pairs.tsv")
-        assert_refused(run, MiningConfig, given, message)
+        assert_refused("mine_hard_negatives", given, message)
         assert not (tmp_path / "out.tsv").exists()
 
     refused("pair 2 has no text in column 'positive'", "a\tb\nc\t \n")

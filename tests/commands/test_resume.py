@@ -8,12 +8,10 @@ import shutil
 import numpy as np
 import pytest
 
-from official_bert.commands import run_classifier
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
-from official_bert.tasks.classification.options import ClassifierConfig
 from tests.commands.conftest import bytes_in
-from tests.conftest import prints_error
+from tests.conftest import prints_error, run_here
 
 WORDS = ("bright", "empty", "harbour", "town", "snow")
 
@@ -43,7 +41,7 @@ def settings(given, model_dir):
 
 
 def run(settings, **changes):
-    run_classifier.run(ClassifierConfig(**{**settings, **changes}))
+    run_here("run_classifier", **{**settings, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +106,7 @@ def test_refusals_leave_the_folder_as_it_was(resumed, tmp_path):
         ({"optimizer": "lamb"}, "--optimizer=lamb, but .*ckpt-5 was trained with --optimizer=adam, and its checkpoint"),
         ({"random_seed": 6}, "--random_seed=6, but .* --allow_inexact_resume or another --output_dir"),
     ):
-        with prints_error(message, ClassifierConfig):
+        with prints_error(message):
             run(resumed, **changes)
         assert bytes_in(resumed["output_dir"]) == before, changes
     assert not (tmp_path / "export").exists()

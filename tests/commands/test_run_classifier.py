@@ -11,15 +11,13 @@ import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.commands import run_classifier
 from official_bert.inference.predictor import Predictor
 from official_bert.serving.servable import IDS_SCHEMA
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.data import DATASETS
-from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tokenization import FullTokenizer
 from tests.commands.conftest import write_rows
-from tests.conftest import assert_fails, prints_error, run_script
+from tests.conftest import assert_fails, prints_error, run_here, run_script
 from tests.exports import TOLERANCE, ask
 from tests.reports import scores_of, sections_of
 from tests.sentences import BAD, GOOD, NOUNS, sentence
@@ -57,7 +55,7 @@ def settings(data_dir, one_layer_model, tmp_path):
 
 
 def run(settings, **more):
-    run_classifier.run(ClassifierConfig(**settings, **more))
+    run_here("run_classifier", **settings, **more)
 
 
 def table(settings, name):
@@ -337,12 +335,9 @@ def test_text_that_is_split_already(settings, tmp_path):
 
     for flags, message in (
         ({"do_lower_case": False}, "trained with --basic_tokenize=False; use the same value, or another --output_dir"),
-        (
-            {"basic_tokenize": False},
-            "--basic_tokenize=false takes words as they are and lowercases nothing; give",
-        ),
+        ({"basic_tokenize": False}, "--basic_tokenize=false takes words as they are and lowercases nothing; give"),
     ):
-        with prints_error(message, ClassifierConfig):
+        with prints_error(message):
             run(settings, do_predict=True, **flags)
 
 
@@ -400,7 +395,7 @@ def test_features_of_other_layers_are_not_taken_for_these(settings, files_of_mod
     ],
 )
 def test_mistakes(settings, changes, message):
-    with prints_error(message.replace("(", r"\("), ClassifierConfig):
+    with prints_error(message.replace("(", r"\(")):
         run({"do_train": True, **settings, **changes})
 
 

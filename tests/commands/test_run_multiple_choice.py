@@ -6,12 +6,11 @@ import random
 import numpy as np
 import pytest
 
-from official_bert.commands import convert_hf_checkpoint, run_multiple_choice
-from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
 from official_bert.tasks.multiple_choice.job import MultipleChoiceJob
 from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
+from tests.conftest import run_here
 from tests.training.evaluated_runs import sigterm_after_first_evaluation
 from tests.training.short_runs import arrays_of
 
@@ -43,7 +42,7 @@ def settings(data_dir, one_layer_model, tmp_path):
 
 
 def run(settings, **more):
-    run_multiple_choice.run(MultipleChoiceConfig(**settings | more))
+    run_here("run_multiple_choice", **settings | more)
 
 
 def results(settings):
@@ -83,7 +82,7 @@ def test_a_stopped_run_resumes_exactly_learns_predicts_and_exports(settings, dat
     run(flags, do_export=True, export_dir=export)
     model_files = {name: settings[name] for name in ("bert_config_file", "vocab_file")}
     given = {"init_checkpoint": settings["output_dir"], "output_dir": str(tmp_path / "hf"), **model_files}
-    convert_hf_checkpoint.run(HfConversionConfig(to_hf=True, **given))
+    run_here("convert_hf_checkpoint", to_hf=True, **given)
     assert json.loads((tmp_path / "hf" / "config.json").read_text())["architectures"] == ["BertForMultipleChoice"]
     texts = [(example["c"], example["o"]) for example in examples]
     for folder in (settings["output_dir"], export, given["output_dir"]):

@@ -12,16 +12,14 @@ import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
-from official_bert.commands import run_ner
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.metrics.tagging import conlleval_report, find_entities, invalid_tags, score_tags
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.tasks.tagging.records import make_windows
 from official_bert.tokenization import FullTokenizer
 from tests.commands.conftest import bytes_in
-from tests.conftest import assert_fails, assert_refused, prints_error, run_script
+from tests.conftest import assert_fails, assert_refused, prints_error, run_here, run_script
 from tests.record_files import read_records
 from tests.reports import scores_of, sections_of
 
@@ -109,7 +107,7 @@ def settings(base, tmp_path):
 
 
 def run(settings, **more):
-    run_ner.run(TaggingConfig(**{**settings, **more}))
+    run_here("run_ner", **{**settings, **more})
 
 
 def read(settings, name):
@@ -292,10 +290,10 @@ def test_a_crf_is_trained_and_decoded_everywhere(settings, corpus, tmp_path):
         assert [sentence.tags for sentence in tagged] == written_tags(crf)[1]
         shares = [probability for sentence in tagged for probability in sentence.probabilities]
         assert 0 < min(shares) and max(shares) <= 1 + 1e-5
-    with prints_error("trained with --head=crf", TaggingConfig):
+    with prints_error("trained with --head=crf"):
         run(settings, do_eval=True)
     os.remove(os.path.join(crf["output_dir"], "run_config.json"))
-    with prints_error("has the transitions of a CRF; give --head=crf", TaggingConfig):
+    with prints_error("has the transitions of a CRF; give --head=crf"):
         run(settings, do_eval=True)
 
 
@@ -405,7 +403,7 @@ def test_a_last_column_without_any_known_tag_is_not_scored(copied, tmp_path, cap
     ]
     assert not {"test_results.txt", "test_report.txt"} & set(os.listdir(copied["output_dir"]))
     before = bytes_in(copied["output_dir"])
-    with prints_error(r"none of its tags .* is among those .*; check --tag_column=-1$", TaggingConfig):
+    with prints_error(r"none of its tags .* is among those .*; check --tag_column=-1$"):
         run(copied, do_eval=True, eval_file=path)
     assert bytes_in(copied["output_dir"]) == before
 
@@ -452,7 +450,7 @@ def test_a_trained_model_keeps_its_meaning(copied, corpus, tmp_path):
         ({"max_seq_length": 24, "do_train": True}, "was trained on examples with other --max_seq_length; use"),
         ({"document_context": True, "do_train": True}, "was trained on examples with other --document_context;"),
     ):
-        with prints_error(message, TaggingConfig):
+        with prints_error(message):
             run(copied, **changes)
         assert bytes_in(copied["output_dir"]) == before, changes
 
@@ -486,7 +484,7 @@ def test_a_trained_model_keeps_its_meaning(copied, corpus, tmp_path):
 def test_mistakes(settings, tmp_path, changes, parts):
     if "train_file" in changes:
         changes = {**changes, "train_file": file_of(tmp_path, changes["train_file"])}
-    assert_refused(run_ner.run, TaggingConfig, {"do_train": True, **settings, **changes}, *parts)
+    assert_refused("run_ner", {"do_train": True, **settings, **changes}, *parts)
     folder = settings["output_dir"]
     assert not os.path.exists(folder) or [name for name in os.listdir(folder) if not name.endswith(".lock")] == []
 

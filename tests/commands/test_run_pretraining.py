@@ -8,14 +8,12 @@ import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
-from official_bert.commands import run_pretraining
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.support.errors import UserError
-from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tokenization import Vocabulary
 from official_bert.training.run_folder import read_results
-from tests.conftest import assert_refused, prints_error
+from tests.conftest import assert_refused, prints_error, run_here
 
 
 @pytest.fixture
@@ -32,7 +30,7 @@ def refuse(flags):
     """Return a function that asserts that training with changed flags fails with the given message parts."""
 
     def run(changes, *parts):
-        assert_refused(run_pretraining.run, PretrainingConfig, {**flags, "do_train": True, **changes}, *parts)
+        assert_refused("run_pretraining", {**flags, "do_train": True, **changes}, *parts)
 
     return run
 
@@ -43,7 +41,7 @@ def test_evaluation_of_a_given_checkpoint_covers_the_first_batches_in_file_order
     for max_eval_steps, eval_batch_size in ((3, 8), (6, 4), (100, 8)):  # twice the same 24 records, then all
         sizes = {"max_eval_steps": max_eval_steps, "eval_batch_size": eval_batch_size}
         checkpoint = str(model_dir / "bert_model.ckpt")
-        run_pretraining.run(PretrainingConfig(**flags, **sizes, do_eval=True, init_checkpoint=checkpoint))
+        run_here("run_pretraining", **flags, **sizes, do_eval=True, init_checkpoint=checkpoint)
         scores.append(read_results(str(tmp_path / "out" / "eval_results.txt")))
     assert scores[0]["global_step"] == 0
     for name in ("masked_lm_accuracy", "masked_lm_loss", "next_sentence_accuracy", "next_sentence_loss"):
@@ -65,7 +63,7 @@ def test_a_folder_of_records_may_hold_other_files(flags, tmp_path, model_dir, re
     checkpoint, scores = str(model_dir / "bert_model.ckpt"), []
     for path in (records_file, str(tmp_path / "records"), f"@{tmp_path}/list"):
         config = {**flags, "input_file": path, "max_eval_steps": 2}
-        run_pretraining.run(PretrainingConfig(**config, do_eval=True, init_checkpoint=checkpoint))
+        run_here("run_pretraining", **config, do_eval=True, init_checkpoint=checkpoint)
         scores.append(read_results(str(tmp_path / "out" / "eval_results.txt")))
     assert scores[0] == scores[1] == scores[2]
 
@@ -145,23 +143,23 @@ def test_the_folder_of_a_run_with_masks_drawn_while_training(flags, dynamic, voc
     out = tmp_path / "out"
     steps = {"num_train_steps": 4, "num_warmup_steps": 1}
     flags = {**flags, **steps, **dynamic, "do_eval": True}
-    run_pretraining.run(PretrainingConfig(**flags, do_train=True))
+    run_here("run_pretraining", **flags, do_train=True)
     first = read_results(str(out / "eval_results.txt"))
     settings = json.loads((out / "run_config.json").read_text())
     assert settings["vocabulary"] == Vocabulary.from_file(vocab_file).fingerprint
     assert (out / "vocab.txt").read_bytes() == open(vocab_file, "rb").read()
     assert Predictor(out)(["the [MASK] town"])
-    run_pretraining.run(PretrainingConfig(**flags))
+    run_here("run_pretraining", **flags)
     assert read_results(str(out / "eval_results.txt")) == first
-    run_pretraining.run(PretrainingConfig(**{**flags, "random_seed": 7}))
+    run_here("run_pretraining", **{**flags, "random_seed": 7})
     assert read_results(str(out / "eval_results.txt"))["masked_lm_loss"] != first["masked_lm_loss"]
     lines = open(vocab_file, encoding="utf-8").read().splitlines()
     (tmp_path / "other.txt").write_text("\n".join([*lines[:-2], lines[-1], lines[-2], ""]))
-    with prints_error("other.txt is not the vocabulary that the records were made with", PretrainingConfig):
-        run_pretraining.run(PretrainingConfig(**{**flags, "vocab_file": str(tmp_path / "other.txt")}))
+    with prints_error("other.txt is not the vocabulary that the records were made with"):
+        run_here("run_pretraining", **{**flags, "vocab_file": str(tmp_path / "other.txt")})
     caplog.clear()
     changes = {"num_train_steps": 6, "do_whole_word_mask": True, "masked_lm_prob": 0.2}
-    run_pretraining.run(PretrainingConfig(**{**flags, **changes}, do_train=True))
+    run_here("run_pretraining", **{**flags, **changes}, do_train=True)
     for change in ("num_train_steps=6", "do_whole_word_mask=True", "masked_lm_prob=0.2"):
         assert f"{change}, but " in caplog.text
     assert caplog.text.count("the resumed run differs from an uninterrupted one") == 3
@@ -207,7 +205,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(refuse, tmp_path, model_dir):
 def test_without_the_next_sentence_its_head_and_the_pooler_stay_as_they_are(flags, tmp_path, model_dir):
     initial = CheckpointReader(str(model_dir / "bert_model.ckpt"), "init_checkpoint")
     changes = {"num_train_steps": 3, "init_checkpoint": initial.prefix, "use_next_sentence": False}
-    run_pretraining.run(PretrainingConfig(**{**flags, **changes}, do_train=True, do_eval=True))
+    run_here("run_pretraining", **{**flags, **changes}, do_train=True, do_eval=True)
     trained = CheckpointReader(str(tmp_path / "out"))
     for name in initial.shapes:
         is_same = np.array_equal(trained.read(name), initial.read(name))
@@ -224,9 +222,9 @@ def test_a_second_phase_has_the_weights_of_the_first_and_its_own_schedule(flags,
     flags |= {"bert_config_file": one_layer_config_file, "do_train": True, "optimizer": "lamb", "log_steps": 1}
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
     steps = {"num_train_steps": 4, "num_warmup_steps": 3, "learning_rate": 4e-3}
-    run_pretraining.run(PretrainingConfig(**flags | steps | {"output_dir": first}))
+    run_here("run_pretraining", **flags | steps | {"output_dir": first})
     steps = {"num_train_steps": 2, "num_warmup_steps": 1, "learning_rate": 2e-3, "init_checkpoint": first}
-    run_pretraining.run(PretrainingConfig(**flags | steps | {"output_dir": second}))
+    run_here("run_pretraining", **flags | steps | {"output_dir": second})
     end, start = CheckpointReader(f"{first}/model.ckpt-4"), CheckpointReader(f"{second}/model.ckpt-0")
     assert end.shapes == start.shapes
     assert (end.step, start.step) == (4, 0)
@@ -242,7 +240,7 @@ def test_a_second_phase_has_the_weights_of_the_first_and_its_own_schedule(flags,
 def test_a_left_to_right_model_is_one_in_all_that_follows(flags, tmp_path, model_dir, vocab_file, caplog):
     initial = str(model_dir / "bert_model.ckpt")
     changes = {"num_train_steps": 2, "attention_direction": "left_to_right", "init_checkpoint": initial}
-    run_pretraining.run(PretrainingConfig(**{**flags, **changes}, do_train=True))
+    run_here("run_pretraining", **{**flags, **changes}, do_train=True)
     out = str(tmp_path / "out")
     warning = f"{initial} was trained with attention_direction=bidirectional, but this run uses left_to_right"
     assert warning in caplog.text
@@ -254,8 +252,8 @@ def test_a_left_to_right_model_is_one_in_all_that_follows(flags, tmp_path, model
         "attention_direction is 'bidirectional', but the checkpoints in .* with attention_direction 'left_to_right'"
     )
     with pytest.raises(UserError, match=message):
-        run_pretraining.run(PretrainingConfig(**evaluated))
-    run_pretraining.run(PretrainingConfig(**{**evaluated, "bert_config_file": f"{out}/bert_config.json"}))
+        run_here("run_pretraining", **evaluated)
+    run_here("run_pretraining", **{**evaluated, "bert_config_file": f"{out}/bert_config.json"})
     by_file = read_results(f"{out}/eval_results.txt")
-    run_pretraining.run(PretrainingConfig(**evaluated, attention_direction="left_to_right"))
+    run_here("run_pretraining", **evaluated, attention_direction="left_to_right")
     assert read_results(f"{out}/eval_results.txt") == by_file

@@ -9,8 +9,6 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from official_bert.commands import convert_hf_checkpoint, export_embeddings, run_sentence_encoder
-from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.commands.export_embeddings import EmbeddingExportConfig
 from official_bert.commands.sentence_similarity import SimilarityConfig
 from official_bert.commands.shared.edited_model import sentence_folder
@@ -22,7 +20,7 @@ from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.job import SentenceEncoderJob
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from official_bert.training.model_files import complete_model_flags, read_model_files
-from tests.conftest import assert_refused
+from tests.conftest import assert_refused, run_here
 from tests.training.evaluated_runs import sigterm_after_first_evaluation
 from tests.training.short_runs import arrays_of
 
@@ -60,7 +58,7 @@ def files(name):
 
 
 def run(settings, **more):
-    run_sentence_encoder.run(SentenceEncoderConfig(**settings, **more))
+    run_here("run_sentence_encoder", **settings, **more)
 
 
 def results(settings):
@@ -119,7 +117,7 @@ def test_a_stopped_run_resumes_exactly_learns_predicts_and_exports(
     assert encoder.prompts.by_name == {"query": "query: ", "document": ""}
     given = {"init_checkpoint": settings["output_dir"], "export_dir": str(tmp_path / "serving")}
     model_files = {name: settings[name] for name in ("bert_config_file", "vocab_file")}
-    export_embeddings.run(EmbeddingExportConfig(**given, **model_files, prefix="", vector_size=8))
+    run_here("export_embeddings", **given, **model_files, prefix="", vector_size=8)
     expected = vectors[:, 1, :8] / np.linalg.norm(vectors[:, 1, :8], axis=1, keepdims=True)
     np.testing.assert_allclose(Predictor(given["export_dir"]).embed(list(positives)), expected, atol=1e-5)
 
@@ -142,7 +140,7 @@ def test_the_nearest_text_is_of_the_same_class_and_sentence_transformers_get_the
 
     given = {"init_checkpoint": settings["output_dir"], "to_hf": True, "output_dir": str(tmp_path / "theirs")}
     model_files = {name: settings[name] for name in ("bert_config_file", "vocab_file")}
-    convert_hf_checkpoint.run(HfConversionConfig(**given, **model_files))
+    run_here("convert_hf_checkpoint", **given, **model_files)
     texts = ["the bees", "", "the town of the baker " * 10]
     expected = Predictor(settings["output_dir"]).embed(texts)
     np.testing.assert_allclose(Predictor(given["output_dir"]).embed(texts), expected, atol=1e-5)
@@ -234,5 +232,5 @@ def test_the_help_names_every_pooling(config_class):
 )
 def test_mistakes_are_named(flags, message, settings):
     flags = {"train_file": "triplets.train.tsv", **settings, "do_train": True, **flags}
-    assert_refused(run_sentence_encoder.run, SentenceEncoderConfig, flags, message)
+    assert_refused("run_sentence_encoder", flags, message)
     assert not glob.glob(f"{settings['output_dir']}/model.ckpt*")  # before training

@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
 from official_bert.checkpoints.loading import load
-from official_bert.commands import run_squad
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.text_settings import TextSettings
 from official_bert.metrics.answer_scores import NORMALIZATIONS, score_answers
@@ -21,12 +20,11 @@ from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import SpanModel
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering import job
-from official_bert.tasks.question_answering.options import SquadConfig
 from official_bert.tokenization import load_vocab
 from official_bert.training.run_folder import read_results
 from tests import reports
 from tests.commands.conftest import bytes_in
-from tests.conftest import GOLDEN, assert_fails, prints_error, run_script
+from tests.conftest import GOLDEN, assert_fails, prints_error, run_here, run_script
 from tests.metrics.plain_squad_2 import plain_squad_2
 from tests.tasks.question_answering.plain_squad import plain_answers, plain_features
 
@@ -102,7 +100,7 @@ def golden_settings(settings):
 
 
 def run(settings, **more):
-    run_squad.run(SquadConfig(**{**settings, **more}))
+    run_here("run_squad", **{**settings, **more})
 
 
 def content_of(settings, name):
@@ -321,7 +319,7 @@ def test_an_ensemble_takes_only_checkpoints_that_fit(golden_settings, trained, t
         (f"{run_folder},{encoder}", {}, "--ensemble_checkpoints .*bert_model.ckpt lacks cls/squad/output_weights, "),
         (run_folder, {"do_lower_case": False}, "trained with --do_lower_case=True; use the same value, or leave them"),
     ):
-        with prints_error(message, SquadConfig):
+        with prints_error(message):
             run(settings, ensemble_checkpoints=ensemble, **more)
         assert not os.path.exists(os.path.join(settings["output_dir"], "eval.tf_record"))
     run(settings, ensemble_checkpoints=run_folder)  # a folder stands for its last checkpoint
@@ -491,7 +489,7 @@ def test_mistakes_are_one_line_and_leave_no_records_or_answers(mistake, settings
             settings[f"{name}_file"] = str(tmp_path / f"{name}.json")
             text = content if isinstance(content, str) else json.dumps(content)
             (tmp_path / f"{name}.json").write_text(text)
-    with prints_error(message, SquadConfig) as caught:
+    with prints_error(message) as caught:
         run(settings, **{"do_train": True, "do_predict": True, **flags})
     assert "\n" not in str(caught.value)
     str(caught.value).encode()  # must be printable
@@ -512,7 +510,7 @@ def test_mistakes_in_a_used_folder_change_nothing(trained, settings, data, tmp_p
         ({"do_predict": True, "predict_file": str(tmp_path / "bad.json")}, "bad.json is not JSON"),
         ({"do_predict": True, "use_best_checkpoint": True}, "--use_best_checkpoint: no checkpoint in"),
     ):
-        with prints_error(message, SquadConfig):
+        with prints_error(message):
             run(settings, **flags)
     after = bytes_in(settings["output_dir"])
     assert [name for name in before if after[name] != before[name]] == []
@@ -563,14 +561,14 @@ def test_the_answers_to_another_file_are_not_overwritten(golden_settings, data):
     folder = golden_settings["output_dir"]
     before = bytes_in(folder)
     message = "predictions.json has the answers to another file than --predict_file=.*dev.json and .*--output_dir"
-    with prints_error(f"{message}$", SquadConfig):
+    with prints_error(f"{message}$"):
         run(golden_settings, predict_file=str(data / "dev.json"))
     assert bytes_in(folder) == before
     run(golden_settings, n_best_size=3)  # the same file may be predicted with other settings
     write_checkpoint(os.path.join(folder, "model.ckpt-7"), {**arrays_of(SPAN_CHECKPOINT), "global_step": np.int64(7)})
     with open(os.path.join(folder, "checkpoint"), "w") as sink:
         sink.write('model_checkpoint_path: "model.ckpt-7"\n')
-    with prints_error(f"{message} with --init_checkpoint={folder}/model.ckpt-7, the model in", SquadConfig):
+    with prints_error(f"{message} with --init_checkpoint={folder}/model.ckpt-7, the model in"):
         run(golden_settings, predict_file=str(data / "dev.json"))
 
 

@@ -4,10 +4,8 @@ import json
 
 import pytest
 
-from official_bert.commands import score_answers
-from official_bert.commands.score_answers import AnswerScoringConfig
 from official_bert.support.errors import UserError
-from tests.conftest import assert_fails, run_cold, run_script
+from tests.conftest import assert_fails, run_cold, run_here, run_script
 from tests.metrics.plain_squad_2 import plain_squad_2
 
 GOLDS = {"a": ["the red house", "red houses"], "b": ["1987"], "c": [], "d": ["나무 위에"]}
@@ -67,7 +65,7 @@ def test_scores_with_null_odds_are_those_of_the_official_script(write, capsys):
         "version_2_with_negative": True,
     }
     for flags, threshold in (({}, 1.0), ({"null_odds_threshold": -1.5}, -1.5)):  # the official default is 1
-        score_answers.run(AnswerScoringConfig(**files, **flags))
+        run_here("score_answers", **files, **flags)
         printed = dict(line.split(" = ") for line in capsys.readouterr().out.splitlines())
         expected = plain_squad_2(GOLDS, PREDICTIONS, NULL_ODDS, threshold)
         assert {name: float(value) for name, value in printed.items()} == expected
@@ -97,7 +95,7 @@ def test_mistakes(write, flags, contents, message):
     if "odds" in contents:
         files["null_odds_file"] = write("odds.json", contents["odds"])
     with pytest.raises(UserError) as caught:
-        score_answers.run(AnswerScoringConfig(**files, **flags))
+        run_here("score_answers", **files, **flags)
     assert message in str(caught.value)
 
 

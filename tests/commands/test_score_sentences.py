@@ -118,7 +118,7 @@ def test_mistakes_are_one_message(score, tmp_path):
         (["a"], {"score": "next_sentence", "by_word": True}, "--by_word needs --score=pseudo_log_likelihood"),
         (["a"], {"max_seq_length": 65}, "exceeds max_position_embeddings"),
     ):
-        with prints_error(message, ScoreConfig):
+        with prints_error(message):
             score(lines, **flags)
         assert not (tmp_path / "scores").exists()
 
@@ -132,6 +132,6 @@ def test_only_the_head_of_the_score_is_needed(score, files_of_model, tmp_path, h
     for name, heads in (("with", (head,)), ("without", {"predictions", "seq_relationship"} - {head})):
         kept = [name for name in reader.shapes if name.startswith(("bert/", *(f"cls/{head}" for head in heads)))]
         write_checkpoint(str(tmp_path / name), {name: reader.read(name) for name in kept})
-    with prints_error(f"without lacks .*cls/{head}", ScoreConfig):
+    with prints_error(f"without lacks .*cls/{head}"):
         score(["a ||| b"], score=flag, init_checkpoint=str(tmp_path / "without"))
     score(["a ||| b"], score=flag, init_checkpoint=str(tmp_path / "with"))

@@ -8,8 +8,8 @@ import scipy.stats
 
 from official_bert.commands import extract_features, sentence_similarity
 from official_bert.commands.extract_features import FeatureConfig
-from official_bert.commands.sentence_similarity import POOLINGS, SimilarityConfig
-from tests.conftest import assert_refused, run_script
+from official_bert.commands.sentence_similarity import POOLINGS
+from tests.conftest import assert_refused, run_here, run_script
 
 SENTENCES = [
     "The harbour woke before the town did.",
@@ -34,7 +34,7 @@ def rank(flags, capsys):
 
     def run(**changes):
         capsys.readouterr()
-        sentence_similarity.run(SimilarityConfig(**{**flags, "output_format": "jsonl", **changes}))
+        run_here("sentence_similarity", **{**flags, "output_format": "jsonl", **changes})
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
     return run
@@ -93,7 +93,7 @@ def test_equal_sentences_are_ordered_by_line(rank):
 
 def test_columns_have_a_header_and_the_same_numbers(rank, flags, capsys):
     (found,) = rank(query="a\u00a0town", top_k=2)
-    sentence_similarity.run(SimilarityConfig(**flags, query="a\u00a0town", top_k=2))
+    run_here("sentence_similarity", **flags, query="a\u00a0town", top_k=2)
     header, *rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert header == ["query", "rank", "cosine", "line", "sentence"]
     assert rows == [
@@ -226,7 +226,7 @@ def test_the_table_of_layers_and_poolings_is_that_of_scipy(rank, files_of_model,
 def test_mistakes_are_one_message(flags, tmp_path):
     def refused(message, **changes):
         given = {name: value for name, value in {**flags, "query": "a town", **changes}.items() if value is not None}
-        assert_refused(sentence_similarity.run, SimilarityConfig, given, message)
+        assert_refused("sentence_similarity", given, message)
 
     def file(text):
         (tmp_path / "file.txt").write_text(text)
@@ -256,4 +256,4 @@ def test_mistakes_are_one_message(flags, tmp_path):
 def test_the_index_folder_cannot_be_a_file(flags, tmp_path):
     (tmp_path / "index").write_text("")
     config = {**flags, "query": "a town", "index_dir": str(tmp_path / "index")}
-    assert_refused(sentence_similarity.run, SimilarityConfig, config, "not a folder")
+    assert_refused("sentence_similarity", config, "not a folder")

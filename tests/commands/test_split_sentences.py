@@ -13,13 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from official_bert.commands import split_sentences
-from official_bert.commands.split_sentences import SplitSentencesConfig
 from official_bert.data import corpus_files
 from official_bert.data.corpus_files import CorpusReader, corpus_parts
 from official_bert.support.errors import install_command
 from tests.compressing import COMPRESS
-from tests.conftest import ROOT, assert_fails, assert_refused, run_script, script_command, script_environment
+from tests.conftest import ROOT, assert_fails, assert_refused, run_here, run_script, script_command, script_environment
 
 # Documents, each a list of paragraphs, each a list of sentences.
 _DOCUMENTS = [
@@ -79,7 +77,7 @@ def split(tmp_path):
     def run(*inputs, name="out.txt", **flags):
         flags = {"num_processes": 1, **flags}
         output = str(tmp_path / name)
-        split_sentences.run(SplitSentencesConfig(input_file=",".join(map(str, inputs)), output_file=output, **flags))
+        run_here("split_sentences", input_file=",".join(map(str, inputs)), output_file=output, **flags)
         return documents_of(output)
 
     return run
@@ -189,7 +187,7 @@ def test_a_script_makes_what_pretraining_reads(tmp_path, vocab_file):
 def test_mistakes(text, name, flags, message, tmp_path):
     (tmp_path / name).write_text(text)
     flags = {"input_file": tmp_path / name, "output_file": tmp_path / "out", "num_processes": 1, **flags}
-    assert_refused(split_sentences.run, SplitSentencesConfig, flags, message)
+    assert_refused("split_sentences", flags, message)
     assert os.listdir(tmp_path) == [name]
 
 
@@ -202,7 +200,7 @@ def test_bytes_that_are_not_utf8_are_located(is_compressed, num_processes, tmp_p
     path.write_bytes(gzip.compress(text) if is_compressed else text)
     flags = {"input_file": path, "output_file": tmp_path / "out", "num_processes": num_processes}
     message = "in.txt, line 41: byte 0xe9 at byte 8 of the line is not UTF-8"
-    assert_refused(split_sentences.run, SplitSentencesConfig, flags, message)
+    assert_refused("split_sentences", flags, message)
     assert os.listdir(tmp_path) == ["in.txt"]
 
 
@@ -210,14 +208,14 @@ def test_an_output_that_is_an_input_is_refused(tmp_path):
     (tmp_path / "in.txt").write_text("It rained.")
     (tmp_path / "link").symlink_to(tmp_path / "in.txt")
     flags = {"input_file": tmp_path, "output_file": tmp_path / "link"}
-    assert_refused(split_sentences.run, SplitSentencesConfig, flags, "is also an input; it would be overwritten")
+    assert_refused("split_sentences", flags, "is also an input; it would be overwritten")
     assert (tmp_path / "in.txt").read_text() == "It rained."
 
 
 def test_a_missing_package_is_reported_immediately(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "blingfire", None)
     flags = {"input_file": "absent.txt", "output_file": tmp_path / "out"}
-    assert_refused(split_sentences.run, SplitSentencesConfig, flags, install_command("sentences"))
+    assert_refused("split_sentences", flags, install_command("sentences"))
 
 
 def test_a_process_reports_a_mistake_in_one_line(tmp_path):

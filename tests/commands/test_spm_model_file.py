@@ -10,22 +10,15 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.commands import (
-    convert_hf_checkpoint,
-    create_pretraining_data,
-    run_classifier,
-    run_pretraining,
-)
-from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
+from official_bert.commands import create_pretraining_data
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.albert import AlbertConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.tasks.classification.options import ClassifierConfig
-from official_bert.tasks.pretraining.options import PretrainingConfig, PretrainingDataConfig
+from official_bert.tasks.pretraining.options import PretrainingDataConfig
 from official_bert.tokenization import SentencePieceTokenizer, load_tokenizer
 from official_bert.training.run_folder import read_results
-from tests.conftest import assert_refused
+from tests.conftest import assert_refused, run_here
 from tests.export_fixtures import write_reviews
 from tests.record_files import read_records
 from tests.tokenization.sentencepiece_models import VOCAB_SIZE, write_model
@@ -60,7 +53,7 @@ def classifier(albert, tmp_path_factory):
         "output_dir": str(folder / "out"), "max_seq_length": 24, "num_train_epochs": 1.0,
         "export_dir": str(folder / "export"),
     }  # fmt: skip
-    run_classifier.run(ClassifierConfig(**flags, do_train=True, do_predict=True, do_export=True))
+    run_here("run_classifier", **flags, do_train=True, do_predict=True, do_export=True)
     return flags
 
 
@@ -91,7 +84,7 @@ def test_another_model_or_what_has_no_effect_is_refused(classifier, albert, tmp_
         ({"spm_model_file": vocab_file}, [f"{vocab_file} is not a SentencePiece model"]),
         ({"spm_model_file": None}, ["--vocab_file", "is missing"]),
     ):
-        assert_refused(run_classifier.run, ClassifierConfig, {**flags, **changes}, *parts)
+        assert_refused("run_classifier", {**flags, **changes}, *parts)
 
 
 def test_records_mask_whole_words(albert, tmp_path, corpus_file):
@@ -125,13 +118,13 @@ def test_records_mask_whole_words(albert, tmp_path, corpus_file):
 def test_pretraining_draws_whole_words_learns_the_order_of_sentences_and_is_exported(albert, tmp_path, corpus_file):
     records = str(tmp_path / "train.tfrecord")
     flags = {"spm_model_file": albert["spm_model_file"], "max_seq_length": 48, "sentence_order": True}
-    create_pretraining_data.run(
-        PretrainingDataConfig(input_file=corpus_file, output_file=records, dupe_factor=1, masking="none", **flags)
+    run_here(
+        "create_pretraining_data", input_file=corpus_file, output_file=records, dupe_factor=1, masking="none", **flags
     )
     flags |= {**albert, "input_file": records, "output_dir": str(tmp_path / "out"), "num_train_steps": 4}
     flags |= {"train_batch_size": 8, "dynamic_masking": True, "do_whole_word_mask": True, "num_warmup_steps": 2}
-    run_pretraining.run(
-        PretrainingConfig(**flags, do_train=True, do_eval=True, do_export=True, export_dir=str(tmp_path / "export"))
+    run_here(
+        "run_pretraining", **flags, do_train=True, do_eval=True, do_export=True, export_dir=str(tmp_path / "export")
     )
     scores = read_results(str(tmp_path / "out" / "eval_results.txt"))
     assert {"sentence_order_accuracy", "sentence_order_loss"} < scores.keys()
@@ -149,9 +142,9 @@ def test_pretraining_draws_whole_words_learns_the_order_of_sentences_and_is_expo
 
 def test_hugging_face_folders_keep_the_model_file(albert, tmp_path):
     made, back = tmp_path / "hf", tmp_path / "back"
-    convert_hf_checkpoint.run(HfConversionConfig(to_hf=True, output_dir=str(made), **albert))
+    run_here("convert_hf_checkpoint", to_hf=True, output_dir=str(made), **albert)
     assert json.loads((made / "tokenizer_config.json").read_text())["tokenizer_class"] == "AlbertTokenizer"
-    convert_hf_checkpoint.run(HfConversionConfig(hf_dir=str(made), output_dir=str(back)))
+    run_here("convert_hf_checkpoint", hf_dir=str(made), output_dir=str(back))
     for folder in (made, back):
         assert (folder / "spiece.model").read_bytes() == open(albert["spm_model_file"], "rb").read()
         assert not (folder / "vocab.txt").exists()

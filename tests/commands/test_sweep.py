@@ -12,12 +12,19 @@ import time
 
 import pytest
 
-from official_bert.commands import sweep
-from official_bert.commands.sweep import SweepConfig
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.training.run_folder import read_results, read_run_config
-from tests.conftest import ROOT, assert_fails, assert_refused, run_cold, run_script, script_command, script_environment
+from tests.conftest import (
+    ROOT,
+    assert_fails,
+    assert_refused,
+    run_cold,
+    run_here,
+    run_script,
+    script_command,
+    script_environment,
+)
 
 ROWS = [("1", "the light rain"), ("0", "the dark snow"), ("1", "a light town"), ("0", "a dark bridge")]
 
@@ -112,7 +119,7 @@ def test_checkpoints_of_losers_are_deleted_on_request(paper_grid, tmp_path):
 
 
 def assert_no_sweep(flags, *parts):
-    assert_refused(sweep.run, SweepConfig, {name: str(value) for name, value in flags.items()}, *parts)
+    assert_refused("sweep", {name: str(value) for name, value in flags.items()}, *parts)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +178,7 @@ def test_data_of_the_users_own_is_ranked_by_its_problem(paper_grid, tmp_path, mo
         flags |= {"train_file": data / "train.txt", "eval_file": data / "dev.txt"}
     command = "run_ner" if metric == "f1" else "run_classifier"
     with pytest.raises(UserError, match="seed_7 ended with exit code 1; fix"):
-        sweep.run(SweepConfig(**swept(flags, *kind, command=command)))
+        run_here("sweep", **swept(flags, *kind, command=command))
     assert read_table(tmp_path / "other")[0][5].startswith(f"mean_eval_{metric}")
 
 

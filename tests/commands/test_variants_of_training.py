@@ -9,16 +9,12 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.commands import extract_features, run_classifier, run_pretraining
-from official_bert.commands.extract_features import FeatureConfig
 from official_bert.data.record_files import compression_type
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
-from official_bert.tasks.classification.options import ClassifierConfig
-from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.training.devices import _of_cpu, _of_gpus, dtype_policy
 from official_bert.training.run_folder import read_results
-from tests.conftest import UNMASKED_RECORDS, assert_refused, prints_error
+from tests.conftest import UNMASKED_RECORDS, assert_refused, prints_error, run_here
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +28,7 @@ def settings(sst2, tmp_path_factory):
 
 
 def run(settings, folder, **more):
-    run_classifier.run(ClassifierConfig(**{**settings, "output_dir": str(folder), **more}))
+    run_here("run_classifier", **{**settings, "output_dir": str(folder), **more})
     return read_results(str(folder / "eval_results.txt"))
 
 
@@ -72,7 +68,7 @@ def test_results_are_those_of_a_plain_run(settings, plain_results, tmp_path, opt
     ],
 )
 def test_what_does_not_go_together_is_refused(settings, tmp_path, changes, message):
-    with prints_error(message, ClassifierConfig):
+    with prints_error(message):
         run(settings, tmp_path, **changes)
     assert list(tmp_path.iterdir()) == []
 
@@ -136,7 +132,7 @@ def test_features_in_bfloat16(files_of_model, tmp_path):
         output = tmp_path / f"{precision}.npy"
         flags = {**files_of_model, "input_file": str(tmp_path / "texts.txt"), "output_file": str(output)}
         options = {"layers": "-1", "pooling": "mean", "output_format": "npy", "max_seq_length": 16}
-        extract_features.run(FeatureConfig(**flags, **options, mixed_precision=precision))
+        run_here("extract_features", **flags, **options, mixed_precision=precision)
         vectors.append(np.load(output))
     assert vectors[1].dtype == np.float32
     assert 0 < np.abs(vectors[0] - vectors[1]).max() < 0.1
@@ -195,7 +191,7 @@ def test_pretraining_with_batches_of_different_sizes_resumes_exactly(
         "save_checkpoints_steps": 1, "keep_checkpoint_max": 0, "log_steps": 4, "learning_rate": 1e-3,
     }  # fmt: skip
     whole = tmp_path / "whole"
-    run_pretraining.run(PretrainingConfig(**flags, output_dir=str(whole)))
+    run_here("run_pretraining", **flags, output_dir=str(whole))
     counts = [CheckpointReader(f"{whole}/model.ckpt-{step}").read("num_examples") for step in range(21)]
     sizes = np.diff(counts)
     assert sizes.min() < sizes.max() and sizes.max() >= 16  # short records come in larger batches
@@ -203,7 +199,7 @@ def test_pretraining_with_batches_of_different_sizes_resumes_exactly(
         assert sizes.tolist() == [4] * 4 + [8] * 5 + [16] * 5 + [32] * 6
     assert sizes.sum() > 2 * UNMASKED_RECORDS
     resumed = broken_off(whole, tmp_path / "resumed", 9)
-    run_pretraining.run(PretrainingConfig(**flags, output_dir=str(resumed)))
+    run_here("run_pretraining", **flags, output_dir=str(resumed))
     expected, found = (CheckpointReader(f"{folder}/model.ckpt-20") for folder in (whole, resumed))
     assert found.shapes == expected.shapes
     for name in found.shapes:
@@ -231,7 +227,7 @@ BY_TOKENS = {"train_batch_tokens": 128, "do_eval": False}
 def test_batches_of_tokens_that_cannot_be_made_are_refused(settings, tmp_path, changes, parts):
     flags = {name: value for name, value in settings.items() if name != "train_batch_size"}
     flags |= {**BY_TOKENS, "output_dir": str(tmp_path / "out"), **changes}
-    assert_refused(run_classifier.run, ClassifierConfig, flags, *parts)
+    assert_refused("run_classifier", flags, *parts)
 
 
 @pytest.mark.slow
@@ -240,7 +236,7 @@ def test_fine_tuning_with_batches_of_tokens_uses_each_example_once_and_resumes_i
     flags |= {"save_checkpoints_steps": 1, "keep_checkpoint_max": 0, "output_dir": str(tmp_path / "whole")}
 
     def train(**changes):
-        run_classifier.run(ClassifierConfig(**{**flags, **changes}))
+        run_here("run_classifier", **{**flags, **changes})
 
     train()
     last = CheckpointReader(flags["output_dir"])
@@ -253,10 +249,10 @@ def test_fine_tuning_with_batches_of_tokens_uses_each_example_once_and_resumes_i
         ({"num_replicas": 2}, r"shared by 2 device\(s\), but .*ckpt-3 was trained with 1: .*twice"),
         ({"train_batch_tokens": 0, "num_train_epochs": 10.0}, "--train_batch_tokens=0, but"),
     ):
-        with prints_error(message, ClassifierConfig):
+        with prints_error(message):
             train(**changes)
     train(train_batch_tokens=0, num_train_epochs=10.0, allow_inexact_resume=True)
     assert json.loads((folder / "run_config.json").read_text())["flags"]["train_batch_tokens"] == 0
     flags["output_dir"] = str(broken_off(folder, tmp_path / "other", 3))
-    with prints_error("--train_batch_tokens=128, .* did not count examples; leave it out", ClassifierConfig):
+    with prints_error("--train_batch_tokens=128, .* did not count examples; leave it out"):
         train()

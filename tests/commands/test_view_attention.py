@@ -16,7 +16,7 @@ from official_bert.inference.attention_reader import AttentionReader
 from official_bert.support.errors import install_command
 from official_bert.tokenization import FullTokenizer
 from official_bert.visualization.attention import merge_words, page
-from tests.conftest import assert_refused
+from tests.conftest import assert_refused, run_here
 
 TEXT, TEXT_B = "Who woke before the town?", "The unbelievable harbour costs $5, not $6."
 
@@ -35,14 +35,14 @@ def view(files_of_model):
 
 @pytest.mark.slow
 def test_the_page_starts_where_the_flags_say(flags, view, tmp_path):
-    view_attention.run(AttentionConfig(**flags, top_k=2))
+    run_here("view_attention", **flags, top_k=2)
     assert (tmp_path / "out").read_text() == page(view, layer=0, head=0, merges_words=False)
-    view_attention.run(AttentionConfig(**flags, top_k=2, layer=-1, head=1, merge_words=True))
+    run_here("view_attention", **flags, top_k=2, layer=-1, head=1, merge_words=True)
     assert (tmp_path / "out").read_text() == page(view, layer=2, head=1, merges_words=True)
 
 
 def test_json_has_the_numbers_of_the_encoder(flags, view, tmp_path):
-    view_attention.run(AttentionConfig(**flags, top_k=2, format="json", merge_words=True))
+    run_here("view_attention", **flags, top_k=2, format="json", merge_words=True)
     read = json.loads((tmp_path / "out").read_text())
     np.testing.assert_array_equal(np.array(read["attention"], np.float32), view.attention)
     words = merge_words(view.attention, view.word_indices)
@@ -69,7 +69,7 @@ class TestImages:
                 functools.partial(attention.draw_head, layer=1, head=2, merges_words=True),
             ),
         ):
-            view_attention.run(AttentionConfig(**flags, format="png", **chosen))
+            run_here("view_attention", **flags, format="png", **chosen)
             expected = io.BytesIO()
             draw(view, expected)
             assert (tmp_path / "out").read_bytes() == expected.getvalue()
@@ -123,9 +123,9 @@ def test_without_matplotlib_the_message_says_what_to_install(flags, monkeypatch)
     ],
 )
 def test_mistakes_are_one_message(flags, changes, message):
-    assert_refused(view_attention.run, AttentionConfig, {**flags, **changes}, message)
+    assert_refused("view_attention", {**flags, **changes}, message)
 
 
 def test_inputs_are_not_overwritten(flags):
     changes = {**flags, "output_file": flags["vocab_file"]}
-    assert_refused(view_attention.run, AttentionConfig, changes, "--output_file: ", "is also an input")
+    assert_refused("view_attention", changes, "--output_file: ", "is also an input")

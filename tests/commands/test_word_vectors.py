@@ -5,12 +5,10 @@ import importlib.util
 import numpy as np
 import pytest
 
-from official_bert.commands import word_vectors
-from official_bert.commands.word_vectors import WordVectorConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.support.errors import install_command
 from official_bert.tokenization import FullTokenizer
-from tests.conftest import assert_refused
+from tests.conftest import assert_refused, run_here
 
 SENTENCES = ["The town woke.", "Marta left.", "the harbour before the town, the Town", "townish"]
 
@@ -22,7 +20,7 @@ def flags(files_of_model, tmp_path):
 
 
 def test_the_table_has_the_cosines_of_all_occurrences(flags, model_dir, vocab_file, capsys):
-    word_vectors.run(WordVectorConfig(**flags, layers="0,-1"))
+    run_here("word_vectors", **flags, layers="0,-1")
     header, *rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert header == ["number", "line", "1", "2", "3", "sentence"]
     assert [row[:2] + row[5:] for row in rows] == [
@@ -46,9 +44,9 @@ def test_words_of_several_wordpieces_and_parts_of_words(flags, vocab_file, capsy
     (tmp_path / "sentences.txt").write_text("townish\nthe townish town\nthe town\n")
     for word, lines in (("townish", ["1", "2"]), ("town", ["2", "3"]), ("the town", None)):
         if lines is None:
-            assert_refused(word_vectors.run, WordVectorConfig, {**flags, "word": word}, "occurs 1 times")
+            assert_refused("word_vectors", {**flags, "word": word}, "occurs 1 times")
         else:
-            word_vectors.run(WordVectorConfig(**{**flags, "word": word}))
+            run_here("word_vectors", **{**flags, "word": word})
             assert [line.split("\t")[1] for line in capsys.readouterr().out.splitlines()[1:]] == lines
 
 
@@ -59,16 +57,16 @@ def test_mistakes_are_one_message(flags):
         ({"word": "marta"}, "--word=marta occurs 1 times"),
         ({"layers": "5"}, "--layers=5: there is no layer 5"),
     ):
-        assert_refused(word_vectors.run, WordVectorConfig, {**flags, **changes}, message)
+        assert_refused("word_vectors", {**flags, **changes}, message)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is not None, reason="matplotlib is installed")
 def test_without_matplotlib_the_picture_is_refused(flags, tmp_path):
     flags["image_file"] = str(tmp_path / "town.png")
-    assert_refused(word_vectors.run, WordVectorConfig, flags, install_command("plots"))
+    assert_refused("word_vectors", flags, install_command("plots"))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs the plots extra")
 def test_the_picture_is_a_png_file(flags, tmp_path):
-    word_vectors.run(WordVectorConfig(**flags, image_file=str(tmp_path / "town.png")))
+    run_here("word_vectors", **flags, image_file=str(tmp_path / "town.png"))
     assert (tmp_path / "town.png").read_bytes().startswith(b"\x89PNG")

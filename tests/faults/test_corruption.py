@@ -16,8 +16,6 @@ import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.safetensors import from_hf, read_folder
-from official_bert.commands import convert_hf_checkpoint
-from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.pipeline import evaluation_batches, reporting_damaged_records
 from official_bert.data.record_files import check_first_record, count_records
@@ -27,6 +25,7 @@ from official_bert.tasks.pretraining.data import PRETRAINING_SCHEMA
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tokenization.vocab import Vocabulary
 from official_bert.training.run_folder import read_run_config, write_run_config
+from tests.conftest import run_here
 from tests.serving.tiny_exports import write_tiny_export
 
 TEXTS = [("the harbour woke", "before the town"), ("", "the boats")]
@@ -167,14 +166,13 @@ def folders(tmp_path_factory, model_dir, vocab_file, one_layer_config_file, reco
         PretrainingConfig(input_file="records", output_dir="out", bert_config_file="bert_config.json", do_train=True),
     )
     hf = root / "Hugging Face folder"
-    convert_hf_checkpoint.run(
-        HfConversionConfig(
-            to_hf=True,
-            output_dir=str(hf),
-            init_checkpoint=str(model_dir / "bert_model.ckpt"),
-            bert_config_file=str(model_dir / "bert_config.json"),
-            vocab_file=vocab_file,
-        )
+    run_here(
+        "convert_hf_checkpoint",
+        to_hf=True,
+        output_dir=str(hf),
+        init_checkpoint=str(model_dir / "bert_model.ckpt"),
+        bert_config_file=str(model_dir / "bert_config.json"),
+        vocab_file=vocab_file,
     )
     version = write_tiny_export(
         root / "serving", "classification", bert_config_file=one_layer_config_file, vocab_file=vocab_file

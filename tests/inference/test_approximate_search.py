@@ -7,18 +7,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from official_bert.commands import mine_hard_negatives, sentence_similarity
+from official_bert.commands import mine_hard_negatives
 from official_bert.inference import sentence_index
 from official_bert.inference.sentence_index import NeighbourGraph, neighbour_graph
 from official_bert.metrics.retrieval import nearest, normalized
 from official_bert.support.errors import UserError
-from tests.conftest import assert_refused
+from tests.conftest import assert_refused, run_here
 
 
 def test_a_missing_package_or_folder_is_reported(files_of_model, corpus_file, tmp_path, monkeypatch):
     flags = {**files_of_model, "candidates_file": corpus_file, "query": "a town", "approximate": True}
-    config_class = sentence_similarity.SimilarityConfig
-    assert_refused(sentence_similarity.run, config_class, flags, "--approximate needs --index_dir")
+    assert_refused("sentence_similarity", flags, "--approximate needs --index_dir")
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(UserError, match=r"faiss is not installed; run: pip install .*\[search\]"):
         neighbour_graph(str(tmp_path), np.eye(3, dtype=np.float32), {}, print)
@@ -86,7 +85,7 @@ def test_commands_give_the_same_results_with_a_graph(vectors, files_of_model, tm
     outputs = []
     for approximate in (False, True, True):
         flags = {**model, "candidates_file": str(tmp_path / "texts.txt"), "approximate": approximate}
-        sentence_similarity.run(sentence_similarity.SimilarityConfig(**flags, query="a town", output_format="jsonl"))
+        run_here("sentence_similarity", **flags, query="a town", output_format="jsonl")
         outputs.append(json.loads(capsys.readouterr().out))
     assert outputs[0] == outputs[1] == outputs[2] and (tmp_path / "index" / "graph.faiss").exists()
     (tmp_path / "pairs.tsv").write_text("anchor\tpositive\nthe crates\tthe town\n")

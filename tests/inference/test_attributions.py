@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.commands import view_attention
-from official_bert.commands.view_attention import AttentionConfig
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.attention_reader import attribute
 from official_bert.modeling.encoder import create_encoder
@@ -19,7 +17,7 @@ from official_bert.tasks.question_answering.data import WindowOptions
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
 from official_bert.tasks.tagging.servable import TaggingServable
 from official_bert.tokenization import FullTokenizer
-from tests.conftest import run_script
+from tests.conftest import run_here, run_script
 
 TAGS = ("O", "B-LOC", "I-LOC")
 TEXT, TEXT_B = "the harbour woke", "the town woke before the crates"
@@ -158,13 +156,12 @@ def test_the_word_that_decides_has_the_largest_attribution(files_of_model, tmp_p
         output_file = str(tmp_path / "view.json")
         given = {"text": text(label == "bad"), "output_file": output_file, "format": "json", "merge_words": True}
         model = {name: str(tmp_path / "run" / name) for name in ("bert_config.json", "vocab.txt")}
-        view_attention.run(
-            AttentionConfig(
-                init_checkpoint=str(tmp_path / "run"),
-                bert_config_file=model["bert_config.json"],
-                vocab_file=model["vocab.txt"],
-                **given,
-            )
+        run_here(
+            "view_attention",
+            init_checkpoint=str(tmp_path / "run"),
+            bert_config_file=model["bert_config.json"],
+            vocab_file=model["vocab.txt"],
+            **given,
         )
         view = json.loads((tmp_path / "view.json").read_text())
         assert view["attributions"]["prediction"] == label

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.commands import run_classifier
 from official_bert.inference.finished_runs import export, load_export, save_model
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
@@ -14,8 +13,8 @@ from official_bert.modeling.heads import ClassificationModel, SpanModel
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.support.errors import UserError
-from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tokenization import FullTokenizer
+from tests.conftest import run_here
 
 PAIRS = [("the baker woke .", "the town"), ("the Town", ""), ("a " * 40, "the harbour")]
 LABELS = ["first", "second", "third"]
@@ -67,11 +66,7 @@ def test_arguments_that_do_not_match_are_refused(pairs, encoder, tokenizer, tmp_
         (classifier, {"max_seq_length": 65}, "max_seq_length=65 exceeds max_position_embeddings=64 of the model"),
         (span, {}, "the outputs of a SpanModel have no labels; leave them out"),
         (span, {"labels": None}, "no part of a context fits beside a question"),  # found when reading it back
-        (
-            encoder,
-            {},
-            "PretrainingModel, MultipleChoiceModel, SentenceModel, not BertEncoder",
-        ),
+        (encoder, {}, "PretrainingModel, MultipleChoiceModel, SentenceModel, not BertEncoder"),
     ):
         with pytest.raises(UserError, match=message):
             save_model(tmp_path / "out", model, tokenizer, **{"labels": LABELS, **changes})
@@ -111,7 +106,7 @@ def test_the_scripts_read_the_folder(pairs, tmp_path):
     }
     flags |= {"task_name": "custom", "data_dir": str(tmp_path), "text_a_column": "text", "text_b_column": "second"}
     flags |= {"output_dir": str(folder), "do_lower_case": False}
-    run_classifier.run(ClassifierConfig(**flags, do_predict=True, predict_file="texts.tsv"))
+    run_here("run_classifier", **flags, do_predict=True, predict_file="texts.tsv")
     found = np.loadtxt(folder / "test_results.tsv")
     np.testing.assert_allclose(found, expected, atol=1e-4)
     assert export(folder, tmp_path / "out") == str(tmp_path / "out" / "1")

@@ -210,10 +210,7 @@ def test_several_devices_and_fixed_shapes_give_the_same(plain, unpadded, tokeniz
     strategy = mirrored_strategy("CPU", 2)
     with strategy.scope():
         mirrored = BertEncoder.from_checkpoint(model_dir / "bert_model.ckpt", layout=UnpaddedLayout)
-    for found in (
-        extracted(mirrored, tokenizer, strategy=strategy),
-        extracted(plain, tokenizer, fixed_shape=(4, 64)),
-    ):
+    for found in (extracted(mirrored, tokenizer, strategy=strategy), extracted(plain, tokenizer, fixed_shape=(4, 64))):
         for text, other in zip(found, expected, strict=True):
             np.testing.assert_allclose(text.vectors, other.vectors, atol=1e-5)
 

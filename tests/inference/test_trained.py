@@ -8,12 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.commands import run_classifier, run_squad
 from official_bert.inference.predictor import Predictor
 from official_bert.serving.servable import IDS_SCHEMA
-from official_bert.tasks.classification.options import ClassifierConfig
-from official_bert.tasks.question_answering.options import SquadConfig
-from tests.conftest import GOLDEN, golden_arrays
+from tests.conftest import GOLDEN, golden_arrays, run_here
 from tests.exports import LABELS, TOLERANCE, ask, assert_are_records, predicted
 from tests.sentences import sentence
 
@@ -58,7 +55,7 @@ def test_every_kind_of_classifier(files_of_model, one_layer_config_file, tmp_pat
     }  # fmt: skip
     if "feature_layers" not in flags:
         flags["bert_config_file"] = one_layer_config_file
-    run_classifier.run(ClassifierConfig(**flags, do_train=True, do_predict=True, do_export=True))
+    run_here("run_classifier", **flags, do_train=True, do_predict=True, do_export=True)
     expected = predicted(flags["output_dir"])
     rows = [json.loads(line) for line in (tmp_path / "test.jsonl").read_text().splitlines()]
     names = ("text",) if "one text" in kind else ("text", "other")
@@ -94,7 +91,7 @@ def test_question_answering_gives_what_run_squad_predicted(files_of_model, one_l
         "predict_file": str(GOLDEN / "inputs" / "squad_v1.json"), "output_dir": str(tmp_path / "out"),
         "answer_alignment": "offsets", "export_dir": str(tmp_path / "serving"),
     }  # fmt: skip
-    run_squad.run(SquadConfig(**flags, do_predict=True, do_export=True, export_top_k=3))
+    run_here("run_squad", **flags, do_predict=True, do_export=True, export_top_k=3)
     assert "answer_alignment" not in caplog.text
     predictions = json.loads((tmp_path / "out" / "predictions.json").read_text())
     best = json.loads((tmp_path / "out" / "nbest_predictions.json").read_text())
@@ -134,7 +131,7 @@ def test_position_scores_are_those_of_the_reference(files_of_model, tmp_path, ca
         **files_of_model, **SPAN_LENGTHS, "init_checkpoint": str(GOLDEN / "squad" / "model.ckpt"),
         "output_dir": str(tmp_path / "out"), "export_dir": str(tmp_path / "serving"),
     }  # fmt: skip
-    run_squad.run(SquadConfig(**flags, do_export=True))
+    run_here("run_squad", **flags, do_export=True)
     assert "its best answer differs from that in predictions.json for some questions" in caplog.text
     assert "export with answer_alignment=offsets" in caplog.text
     golden, inputs = golden_arrays("squad/activations.npz"), golden_arrays("pretraining_model/activations.npz")

@@ -34,7 +34,7 @@ from official_bert.tasks.question_answering.servable import QuestionAnsweringSer
 from official_bert.tasks.sentence_encoder.servable import SentenceServable
 from official_bert.tasks.tagging.servable import TaggingServable
 from official_bert.tokenization import FullTokenizer
-from tests.conftest import prints_error
+from tests.conftest import prints_error, run_here
 from tests.exports import predicted_pairs
 
 TOLERANCES = {
@@ -70,7 +70,7 @@ def test_a_classifier_gives_the_probabilities_of_the_saved_model(reviews, versio
     if export_format == "onnx":
         pytest.importorskip("tf2onnx", reason='needs the extra "onnx"')
     export = {"export_dir": str(tmp_path / "out"), "export_format": export_format, "export_precision": precision}
-    run_classifier.run(ClassifierConfig(**{**reviews, **export}, do_export=True))
+    run_here("run_classifier", **{**reviews, **export}, do_export=True)
     signatures = tf.saved_model.load(version).signatures
     texts = dict(zip(("text_a", "text_b"), map(tf.constant, zip(*predicted_pairs(reviews), strict=True)), strict=True))
     ids = {name: values.numpy() for name, values in signatures["tokenize"](**texts).items()}
@@ -184,7 +184,7 @@ def test_the_ids_of_a_pretrained_model_are_those_of_its_words(vocab_file):
 
 def test_formats_have_their_precisions(reviews):
     message = "--export_format=tflite does not support --export_precision=bfloat16"
-    with prints_error(message, ClassifierConfig):
+    with prints_error(message):
         ClassifierConfig(**{**reviews, "export_format": "tflite", "export_precision": "bfloat16"}, do_export=True)
 
 

@@ -9,16 +9,15 @@ import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.commands import run_classifier, run_pretraining
+from official_bert.commands import run_pretraining
 from official_bert.modeling.encoder_options import PLAIN, UNPADDED, EncoderOptions, LoraSettings
 from official_bert.support.errors import UserError
-from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tasks.question_answering.task import QuestionAnsweringTask
 from official_bert.training.loop import Trainer
 from official_bert.training.step import TrainingSteps
 from official_bert.training.task import TrainingPlan
-from tests.conftest import assert_refused, prints_error
+from tests.conftest import assert_refused, prints_error, run_here
 from tests.training.task_batches import TASKS, batch_of
 
 # Tasks and heads whose graphs together contain everything in the other graphs.
@@ -205,14 +204,14 @@ def test_mistakes_are_one_message(flags):
         ({"train_only": "bias", "init_checkpoint": None}, "--train_only needs --init_checkpoint"),
         ({"train_layers": "last:1", "trainable_encoder": False}, "--train_layers cannot be used with --notrainable"),
     ):
-        assert_refused(run_classifier.run, ClassifierConfig, {**flags, **changes}, message)
+        assert_refused("run_classifier", {**flags, **changes}, message)
 
 
 @pytest.mark.slow
 def test_frozen_weights_stay_and_a_run_resumes_with_the_same_selection(flags, tmp_path):
     flags |= {"train_layers": "last:1", "train_only": "bias", "learning_rate": 1e-2, "lr_schedule": "constant"}
     flags["warmup_proportion"] = 0.0
-    run_classifier.run(ClassifierConfig(**flags, num_train_epochs=2.0))
+    run_here("run_classifier", **flags, num_train_epochs=2.0)
     whole, released = (CheckpointReader(path) for path in (f"{tmp_path}/out/model.ckpt-4", flags["init_checkpoint"]))
     encoder = [
         name for name in released.shapes if name.startswith("bert/") and not name.endswith(("/adam_m", "/adam_v"))
@@ -224,12 +223,12 @@ def test_frozen_weights_stay_and_a_run_resumes_with_the_same_selection(flags, tm
     assert slots == {*changed, "output_weights", "output_bias"}
 
     flags |= {"output_dir": str(tmp_path / "again")}
-    run_classifier.run(ClassifierConfig(**flags, num_train_epochs=1.0))
+    run_here("run_classifier", **flags, num_train_epochs=1.0)
     flags["num_train_epochs"] = 2.0
     for changes in ({"train_layers": "last:2"}, {"train_only": None}, {"train_layers": None}):
-        with prints_error("its checkpoint holds optimizer slots of the weights trained then", ClassifierConfig):
-            run_classifier.run(ClassifierConfig(**{**flags, **changes}))
-    run_classifier.run(ClassifierConfig(**flags))
+        with prints_error("its checkpoint holds optimizer slots of the weights trained then"):
+            run_here("run_classifier", **{**flags, **changes})
+    run_here("run_classifier", **flags)
     resumed = CheckpointReader(f"{tmp_path}/again/model.ckpt-4")
     for name in whole.shapes:
         assert np.array_equal(whole.read(name), resumed.read(name)), name

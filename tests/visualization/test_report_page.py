@@ -2,14 +2,7 @@
 
 import pytest
 
-from official_bert.visualization.report_page import (
-    Matrix,
-    Mistake,
-    Mistakes,
-    Part,
-    Text,
-    report_page,
-)
+from official_bert.visualization.report_page import Matrix, Mistake, Mistakes, Part, Text, report_page
 from tests.attention_views import HOSTILE
 from tests.browser_fixtures import OpenedPage
 from tests.visualization.report_sections import HEBREW, KOREAN, largest_sections, made_sections

@@ -9,17 +9,14 @@ from keras import ops
 
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
 from official_bert.checkpoints.loading import load
-from official_bert.commands import fill_mask, run_pretraining
-from official_bert.commands.fill_mask import FillMaskConfig
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.support.errors import UserError
-from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tasks.pretraining.servable import FilledMask, PretrainingServable, load_model
 from official_bert.tokenization import FullTokenizer
-from tests.conftest import assert_refused
+from tests.conftest import assert_refused, run_here
 from tests.exports import TOLERANCE, ask
 
 TEXTS = ["the [MASK] kept the town [MASK][MASK] .", "none here", "[MASK]", "Zoë’s [mask] [MASK", ""]
@@ -79,7 +76,7 @@ def test_the_export_fills_in_the_likeliest_pieces(files_of_model, plain, tmp_pat
         **files_of_model, "output_dir": str(tmp_path / "out"), "max_seq_length": 64,
         "max_predictions_per_seq": 10, "export_dir": str(tmp_path / "serving"),
     }  # fmt: skip
-    run_pretraining.run(PretrainingConfig(**flags, do_export=True, export_top_k=4))
+    run_here("run_pretraining", **flags, do_export=True, export_top_k=4)
     folder = str(tmp_path / "serving" / "1")
     answer, ids = ask(folder, [["text", {"text": TEXTS}], ["tokenize", {"text": TEXTS}]], tmp_path)
     ids_only = tf.saved_model.load(folder).signatures["serving_default"]
@@ -102,17 +99,17 @@ def test_the_output_folder_of_pretraining_tells_all(files_of_model, records_file
     vocab_file, records = files_of_model["vocab_file"], tmp_path / "records"
     flags = {**files_of_model, "vocab_file": None, "input_file": records_file, "output_dir": str(tmp_path / "out")}
     flags |= {"max_seq_length": 64, "max_predictions_per_seq": 10, "train_batch_size": 2}
-    run_pretraining.run(PretrainingConfig(**flags, do_train=True, num_train_steps=1))
+    run_here("run_pretraining", **flags, do_train=True, num_train_steps=1)
     assert len(Predictor(tmp_path / "out")("a [MASK] [MASK]")) == 2
     assert Predictor(tmp_path / "out").embed("a text").ndim == 1
     exported = {**flags, "input_file": None, "do_export": True, "export_dir": str(tmp_path / "serving")}
-    run_pretraining.run(PretrainingConfig(**exported))  # with the folder's vocabulary
+    run_here("run_pretraining", **exported)  # with the folder's vocabulary
     assert len(Predictor(tmp_path / "serving")("a [MASK] [MASK]")) == 2
 
     shutil.copy(records_file, records)  # without the files that give its vocabulary
     tmp_path /= "without"
     flags |= {"input_file": str(records), "output_dir": str(tmp_path)}
-    run_pretraining.run(PretrainingConfig(**flags, do_train=True, num_train_steps=1))
+    run_here("run_pretraining", **flags, do_train=True, num_train_steps=1)
     with pytest.raises(UserError, match="has no vocabulary, and its run does not record one; give vocab_file"):
         Predictor(tmp_path)
     text = {"do_lower_case": False, "basic_tokenize": False}
@@ -143,7 +140,7 @@ class TestTool:
         return {**files_of_model, "top_k": 3}
 
     def test_it_prints_what_the_model_says(self, flags, plain, capsys):
-        fill_mask.run(FillMaskConfig(**flags, text="The [MASK] woke [MASK]."))
+        run_here("fill_mask", **flags, text="The [MASK] woke [MASK].")
         lines = capsys.readouterr().out.splitlines()
         assert lines[0] == "The [MASK] woke [MASK]."
         assert lines[1::4] == ["[MASK] 1 of 2:", "[MASK] 2 of 2:"]
@@ -157,13 +154,13 @@ class TestTool:
             ("the town", "the text has no [MASK]: 'the town'"),
             ("the " * 62 + "[MASK]", "the text has 65 wordpieces, but the model takes at most 64; shorten it"),
         ):
-            assert_refused(fill_mask.run, FillMaskConfig, {**flags, "text": text}, message)
+            assert_refused("fill_mask", {**flags, "text": text}, message)
 
     @pytest.mark.slow
     def test_a_text_that_just_fits_is_not_cut(self, flags, plain, capsys):
         text = "the " * 60 + "[MASK] ."
         assert len(plain.encode(text)) == 64
-        fill_mask.run(FillMaskConfig(**flags, text=text))
+        run_here("fill_mask", **flags, text=text)
         assert capsys.readouterr().out.split()[62] == plain.fill(text, 1)[0][0][0]
 
     def test_a_checkpoint_without_the_head_is_refused(self, flags, tmp_path):
@@ -171,11 +168,11 @@ class TestTool:
         arrays = {name: reader.read(name) for name in reader.shapes if not name.startswith("cls/predictions")}
         write_checkpoint(str(tmp_path / "encoder.ckpt"), arrays)
         with pytest.raises(UserError, match="encoder.ckpt lacks .*cls/predictions/"):
-            fill_mask.run(FillMaskConfig(**{**flags, "init_checkpoint": str(tmp_path / "encoder.ckpt")}, text="[MASK]"))
+            run_here("fill_mask", **{**flags, "init_checkpoint": str(tmp_path / "encoder.ckpt")}, text="[MASK]")
 
     def test_a_vocabulary_larger_than_the_model_is_refused(self, flags, tmp_path):
         larger = tmp_path / "vocab.txt"
         with open(flags["vocab_file"], encoding="utf-8") as source:
             larger.write_text(source.read().rstrip("\n") + "\nmores\n")
         flags = {**flags, "vocab_file": larger, "text": "[MASK]"}
-        assert_refused(fill_mask.run, FillMaskConfig, flags, "has 1183 wordpieces", "a vocab_size of 1182")
+        assert_refused("fill_mask", flags, "has 1183 wordpieces", "a vocab_size of 1182")

@@ -169,7 +169,7 @@ def assert_fails(result, *parts):
         assert part.replace("--", "") in result.last_error_line.replace("--", ""), result
 
 
-def run_here(command, **flags):
+def run_here(command, /, **flags):
     """Run a command in this process, without its checks before TensorFlow is imported."""
     declared = load_command(command)
     flags = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in flags.items()}

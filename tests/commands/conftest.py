@@ -1,10 +1,14 @@
-"""Shared by the tests of commands: generated data in the layout of SST-2, and the flags that fine-tune on it."""
+"""Shared by the tests of commands: generated data in the layout of SST-2, and what runs wrote."""
 
+import json
 import os
 import random
 
+import numpy as np
 import pytest
 
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.training.run_folder import read_results
 from tests.sentences import sentence
 
 
@@ -12,6 +16,30 @@ def bytes_in(folder):
     """Return the contents of all files by name, except logs, to which every run appends."""
     paths = (os.path.join(parent, name) for parent, _, names in os.walk(folder) for name in names)
     return {os.path.relpath(path, folder): open(path, "rb").read() for path in paths if "/events." not in path}
+
+
+def arrays_of(path):
+    """Return the arrays of a checkpoint, or of the last one in a folder, by name."""
+    reader = CheckpointReader(str(path))
+    return {name: reader.read(name) for name in reader.shapes}
+
+
+def assert_same_arrays(first, second, names=None):
+    """Compare arrays by name, or those of checkpoints; all of them or only some."""
+    first, second = (each if isinstance(each, dict) else arrays_of(each) for each in (first, second))
+    if names is None:
+        assert first.keys() == second.keys()
+    for name in names or second:
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+
+
+def results_of(settings, name="eval_results.txt"):
+    return read_results(os.path.join(settings["output_dir"], name))
+
+
+def json_lines(path):
+    with open(path, encoding="utf-8") as source:
+        return [json.loads(line) for line in source]
 
 
 def write_rows(path, header, rows):

@@ -72,11 +72,7 @@ def test_the_error_names_the_other_models_config(reviews_flags, files_of_model):
     of_bert = {name: files_of_model[name] for name in ("bert_config_file", "init_checkpoint")}
     for changes, *parts in (
         ({"init_checkpoint": of_bert["init_checkpoint"]}, "has the layers of a BERT", "give the bert_config.json that"),
-        (
-            {"bert_config_file": of_bert["bert_config_file"]},
-            "has ALBERT's shared layers",
-            "give the albert_config.json",
-        ),
+        ({"bert_config_file": of_bert["bert_config_file"]}, "has ALBERT's shared layers", "the albert_config.json"),
         ({"layer_wise_lr_decay": 0.9}, "--layer_wise_lr_decay=0.9: the layers of an ALBERT share their weights"),
     ):
         flags = {**reviews_flags, "do_train": True, **changes}
@@ -96,8 +92,6 @@ def test_features_of_all_layers(albert, tmp_path):
     expected = encoder(ids, np.ones_like(ids), segments)["encoder_layers"]
     assert len(expected) == 4
     np.testing.assert_allclose(vectors, np.stack([layer[0] for layer in expected], axis=1), atol=1e-5)
-    refused = {**flags, "layers": "4", "max_seq_length": 16}
-    assert_refused("extract_features", refused, "there is no layer 4 in a model of 4 layers")
 
 
 def test_attention_of_all_layers(albert, config):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,20 +27,13 @@ def refuse(corpus_file, vocab_file, tmp_path):
     ("changes", "parts"),
     [
         ({"input_file": "absent*.txt"}, ["no file matches 'absent*.txt'"]),
-        ({"max_seq_length": 4}, ["--max_seq_length=4: must be at least 5"]),
         ({"vocab_file": "absent.txt"}, ["cannot read the vocabulary absent.txt: No such file"]),
-        ({"masking": "dynamic"}, ["--masking=dynamic: must be one of static, none"]),
         ({"masking": "none", "masked_lm_prob": 0.2}, ["--masked_lm_prob needs --masking=static"]),
-        ({"masking": "none", "max_predictions_per_seq": 10}, ["--max_predictions_per_seq needs --masking=static"]),
-        ({"masking": "none", "do_whole_word_mask": True}, ["--do_whole_word_mask needs --masking=static"]),
         ({"use_next_sentence": False, "sentence_order": True}, ["--sentence_order needs --use_next_sentence"]),
         ({"max_ngram_length": 3}, ["--max_ngram_length needs --do_whole_word_mask"]),
-        ({"max_ngram_length": 3, "masking": "none"}, ["--max_ngram_length needs --masking=static"]),
-        ({"max_ngram_length": 0}, ["--max_ngram_length=0: must be at least 1"]),
         ({"output_file": "absent/folder/out"}, ["--output_file=absent/folder/out", "does not exist"]),
         ({"text_field": "body"}, ["--text_field=body cannot be used with plain text", "give --input_format=jsonl or"]),
         ({"text_field": "body", "input_format": "text"}, ["--text_field needs --input_format=auto or jsonl or"]),
-        ({"input_format": "tsv"}, ["--input_format=tsv: must be one of auto, text, jsonl, parquet"]),
         ({"input_format": "parquet"}, [".txt is not Parquet, or damaged"]),
         ({"input_format": "jsonl"}, [".txt, line 1: not JSON"]),
         ({"input_file": "@absent.txt"}, ["cannot read absent.txt: No such file"]),
@@ -49,19 +43,12 @@ def test_flags_and_files_that_do_not_serve(refuse, changes, parts):
     refuse(changes, *parts)
 
 
-def test_the_vocabulary_is_not_overwritten(refuse, vocab_file, tmp_path):
-    vocab = tmp_path / "vocab.txt"
-    vocab.write_bytes(open(vocab_file, "rb").read())
-    refuse({"vocab_file": vocab, "output_file": vocab}, "is also an input")
-    assert vocab.read_bytes() == open(vocab_file, "rb").read()
-
-
-def test_an_output_that_is_an_input_is_refused(refuse, tmp_path, corpus_file):
-    copy, link = tmp_path / "corpus.txt", tmp_path / "link.txt"
-    copy.write_bytes(open(corpus_file, "rb").read())
-    link.symlink_to(copy)
-    refuse({"input_file": copy, "output_file": link}, "is also an input")
-    assert copy.read_bytes() == open(corpus_file, "rb").read()
+@pytest.mark.parametrize("flag", ["vocab_file", "input_file"])
+def test_an_output_that_is_an_input_is_refused(refuse, vocab_file, tmp_path, flag):
+    copy = tmp_path / "copy.txt"
+    shutil.copy(vocab_file, copy)
+    refuse({flag: copy, "output_file": copy}, "is also an input")
+    assert copy.read_bytes() == open(vocab_file, "rb").read()
 
 
 def test_special_files_are_refused_immediately(refuse, tmp_path):

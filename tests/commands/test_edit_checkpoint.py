@@ -6,18 +6,13 @@ import os
 import numpy as np
 import pytest
 
-from official_bert.checkpoints.bundle import CheckpointReader, is_training_state, write_checkpoint
+from official_bert.checkpoints.bundle import is_training_state, write_checkpoint
 from official_bert.checkpoints.editing import with_positions
-from official_bert.commands.edit_checkpoint import EditCheckpointConfig
 from official_bert.families.bert import RobertaConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.support.errors import UserError
+from tests.commands.conftest import arrays_of
 from tests.conftest import assert_fails, run_here, run_script
-
-
-def arrays_of(path):
-    reader = CheckpointReader(str(path))
-    return {name: reader.read(name) for name in reader.shapes}
 
 
 @pytest.fixture
@@ -73,9 +68,8 @@ def test_checkpoints_that_cannot_be_averaged(checkpoints, tmp_path, model_dir):
     average(tmp_path, *checkpoints)
     with pytest.raises(UserError, match="output_dir=.*out/.* exists already; give another folder"):
         average(tmp_path, *checkpoints)
-    for given in ("a,", ","):
-        with pytest.raises(UserError, match="must be a comma-separated list of checkpoints"):
-            EditCheckpointConfig(init_checkpoint=given, output_dir="out")
+    with pytest.raises(UserError, match="must be a comma-separated list of checkpoints"):
+        average(tmp_path, "a", "")
 
 
 @pytest.fixture
@@ -95,13 +89,7 @@ def student_of(model_dir, vocab_file, tmp_path):
 
 @pytest.mark.parametrize(
     ("flags", "taken"),
-    [
-        ({"num_layers": 2}, [0, 1]),
-        pytest.param({"num_layers": 3}, [0, 1, 2], marks=pytest.mark.slow),
-        pytest.param({"layers": "0,2"}, [0, 2], marks=pytest.mark.slow),
-        pytest.param({"layers": "-1"}, [2], marks=pytest.mark.slow),
-        ({"layers": "0,1,2,0,1,2"}, [0, 1, 2, 0, 1, 2]),
-    ],
+    [({"num_layers": 2}, [0, 1]), ({"layers": "-1"}, [2]), ({"layers": "0,1,2,0,1,2"}, [0, 1, 2, 0, 1, 2])],
 )
 def test_layers_are_taken_as_they_are(student_of, model_dir, flags, taken):
     student = student_of(**flags)
@@ -126,21 +114,15 @@ def test_layers_are_taken_as_they_are(student_of, model_dir, flags, taken):
 def test_students_that_there_cannot_be(student_of, tmp_path, model_dir):
     config = json.loads((model_dir / "bert_config.json").read_text())
     (tmp_path / "other.json").write_text(json.dumps({**config, "num_hidden_layers": 2}))
-    (tmp_path / "long.txt").write_text("".join(f"piece{number}\n" for number in range(5000)))
     for flags, message in (
         ({"num_layers": 4}, "num_layers=4: .*bert_config.json has 3 layers; give at most 3"),
         ({"layers": "0,3"}, "layers=0,3: there is no layer 3"),
-        ({"layers": "0,x"}, "--layers=0,x: give whole numbers separated by commas"),
         ({"num_layers": 1, "layers": "0"}, "--num_layers and --layers exclude each other"),
         ({"num_layers": 1, "bert_config_file": str(tmp_path / "other.json")}, "has 3 layers, .*other.json 2; use"),
-        ({"num_layers": 1, "vocab_file": str(tmp_path / "long.txt")}, "long.txt has 5000 wordpieces"),
     ):
         with pytest.raises(UserError, match=message):
             student_of(**flags)
     assert not (tmp_path / "student").exists()
-    student_of(num_layers=1)
-    with pytest.raises(UserError, match="exists already; give another folder"):
-        student_of(num_layers=1)
 
 
 def test_the_command_itself(checkpoints, model_dir, tmp_path):
@@ -159,29 +141,16 @@ def test_the_command_itself(checkpoints, model_dir, tmp_path):
     assert "there is no bert_config.json beside the checkpoint" in run_script("edit_checkpoint", **flags).errors
 
 
-def extend(model_dir, out, **flags):
-    given = {
-        "init_checkpoint": str(model_dir / "bert_model.ckpt"),
-        "output_dir": str(out),
-        "max_position_embeddings": 150,
-        **flags,
-    }
-    run_here("edit_checkpoint", **given)
-
-
-def test_positions_are_repeated_and_all_else_stays(model_dir, vocab_file, tmp_path):
-    extend(model_dir, tmp_path / "long", vocab_file=vocab_file)
-    old, new = (
-        BertEncoder.from_checkpoint(str(model_dir / "bert_model.ckpt")),
-        BertEncoder.from_checkpoint(str(tmp_path / "long")),
-    )
+def test_positions_are_repeated_and_all_else_stays(student_of, model_dir, vocab_file):
+    folder = student_of(max_position_embeddings=150)
+    old, new = (BertEncoder.from_checkpoint(str(path)) for path in (model_dir / "bert_model.ckpt", folder))
     assert (old.max_length, new.max_length) == (64, 150)
     table, longer = (np.asarray(encoder.embeddings.position_embeddings) for encoder in (old, new))
     np.testing.assert_array_equal(longer, np.concatenate([table, table, table[:22]]))
     ids = np.arange(60)[None] + 5
     np.testing.assert_array_equal(new(ids)["sequence_output"], old(ids)["sequence_output"])
     assert new(np.tile(ids, 2))["sequence_output"].shape == (1, 120, 32)
-    assert (tmp_path / "long" / "vocab.txt").read_bytes() == open(vocab_file, "rb").read()
+    assert (folder / "vocab.txt").read_bytes() == open(vocab_file, "rb").read()
 
 
 def test_rows_that_are_no_positions_stay_at_the_beginning():
@@ -190,18 +159,11 @@ def test_rows_that_are_no_positions_stay_at_the_beginning():
     assert with_positions({name: table}, config, 11)[name][:, 0].tolist() == [0, 1, 2, 3, 4, 5, 2, 3, 4, 5, 2]
 
 
-def test_models_that_cannot_be_extended(model_dir, tmp_path):
+def test_models_that_cannot_be_extended(student_of, model_dir, tmp_path):
     with pytest.raises(UserError, match=r"max_position_embeddings=64: .*bert_config.json has 64 already; give more"):
-        extend(model_dir, tmp_path / "out", max_position_embeddings=64)
-    other = tmp_path / "bert_config.json"
-    other.write_text(
-        (model_dir / "bert_config.json")
-        .read_text()
-        .replace('"max_position_embeddings": 64', '"max_position_embeddings": 32')
-    )
+        student_of(max_position_embeddings=64)
+    config = json.loads((model_dir / "bert_config.json").read_text())
+    (tmp_path / "other.json").write_text(json.dumps({**config, "max_position_embeddings": 32}))
     with pytest.raises(UserError, match="position_embeddings has 64 rows, but the model config has 32 positions"):
-        extend(model_dir, tmp_path / "out", bert_config_file=str(other))
-    assert not (tmp_path / "out").exists()
-    extend(model_dir, tmp_path / "out")
-    with pytest.raises(UserError, match="out/.* exists already; give another folder"):
-        extend(model_dir, tmp_path / "out")
+        student_of(max_position_embeddings=150, bert_config_file=tmp_path / "other.json")
+    assert not (tmp_path / "student").exists()

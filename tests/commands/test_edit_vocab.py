@@ -2,14 +2,15 @@
 
 import json
 import os
+import re
 
 import numpy as np
 import pytest
 
-from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.tokenization import FullTokenizer, Vocabulary
+from tests.commands.conftest import arrays_of, assert_same_arrays
 from tests.conftest import assert_refused, run_script
 
 DOMAIN = "the harbourmasters saw the harbourmasters .\nbridgework is a bridgework of the harbourmasters .\n"
@@ -26,9 +27,16 @@ def encoded(folder, vocab_file, text):
     """Return the tokens of a text and the encoder's outputs."""
     tokenizer = FullTokenizer(vocab_file)
     tokens = ["[CLS]", *tokenizer.tokenize(text), "[SEP]"]
-    ids = np.array([tokenizer.convert_tokens_to_ids(tokens)])
-    return tokens, {name: np.asarray(value) for name, value in BertEncoder.from_checkpoint(folder)(ids).items()
-                    if name in ("sequence_output", "pooled_output")}  # fmt: skip
+    outputs = BertEncoder.from_checkpoint(folder)(np.array([tokenizer.convert_tokens_to_ids(tokens)]))
+    return tokens, {name: np.asarray(outputs[name]) for name in ("sequence_output", "pooled_output")}
+
+
+def assert_same_outputs(flags, text):
+    """Assert that the new model tokenizes and encodes a text as the old one does."""
+    tokens, outputs = encoded(flags["init_checkpoint"], flags["vocab_file"], text)
+    same_tokens, same_outputs = encoded(flags["output_dir"], f"{flags['output_dir']}/vocab.txt", text)
+    assert tokens == same_tokens
+    assert_same_arrays(outputs, same_outputs)
 
 
 def test_an_extended_model_computes_the_same_of_texts_without_new_tokens(flags):
@@ -42,25 +50,18 @@ def test_an_extended_model_computes_the_same_of_texts_without_new_tokens(flags):
     added = [token for token in new.token_to_id if token not in old.token_to_id]
     assert len(added) == 3 and "adding 3 wordpieces" in result.errors
     assert json.loads(open(f"{out}/bert_config.json").read())["vocab_size"] == new.size
-    before, after = (float(line.split(" wordpieces per word")[0].split()[-1]) for line in result.errors.splitlines()
-                     if "wordpieces per word" in line)  # fmt: skip
+    before, after = map(float, re.findall(r"(\S+) wordpieces per word", result.errors))
     assert after < before
 
-    text = "the snow is warm"
-    tokens, outputs = encoded(flags["init_checkpoint"], flags["vocab_file"], text)
-    same_tokens, same_outputs = encoded(out, f"{out}/vocab.txt", text)
-    assert tokens == same_tokens
-    for name, values in outputs.items():
-        assert np.array_equal(values, same_outputs[name]), name
-
-    first, second = CheckpointReader(flags["init_checkpoint"], "first"), CheckpointReader(out, "second")
+    assert_same_outputs(flags, "the snow is warm")
+    first, second = arrays_of(flags["init_checkpoint"]), arrays_of(out)
     tokenizer = FullTokenizer(flags["vocab_file"])
     for name in ("bert/embeddings/word_embeddings", "cls/predictions/output_bias"):
         for token in added:
             parts = tokenizer.convert_tokens_to_ids(tokenizer.tokenize(token.removeprefix("##")))
             if not token.startswith("##"):
-                expected = first.read(name)[parts].mean(axis=0)
-                np.testing.assert_allclose(second.read(name)[new.token_to_id[token]], expected, rtol=1e-5, atol=1e-7)
+                expected = first[name][parts].mean(axis=0)
+                np.testing.assert_allclose(second[name][new.token_to_id[token]], expected, rtol=1e-5, atol=1e-7)
     PretrainingModel.from_checkpoint(out)
 
 
@@ -71,17 +72,11 @@ def test_a_pruned_model_computes_the_same_of_the_text(flags):
     old, new = Vocabulary.from_file(flags["vocab_file"]), Vocabulary.from_file(f"{out}/vocab.txt")
     assert new.size < old.size / 2 and json.loads(open(f"{out}/bert_config.json").read())["vocab_size"] == new.size
     for text in DOMAIN.splitlines():
-        tokens, outputs = encoded(flags["init_checkpoint"], flags["vocab_file"], text)
-        same_tokens, same_outputs = encoded(out, f"{out}/vocab.txt", text)
-        assert tokens == same_tokens
-        for name, values in outputs.items():
-            assert np.array_equal(values, same_outputs[name]), name
-    first, second = CheckpointReader(flags["init_checkpoint"], "first"), CheckpointReader(out, "second")
-    kept = old.ids(new.tokens(range(new.size)))
-    for name in first.shapes:
-        array = first.read(name)
-        is_by_token = name in ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
-        assert np.array_equal(second.read(name), array[kept] if is_by_token else array), name
+        assert_same_outputs(flags, text)
+    arrays, kept = arrays_of(flags["init_checkpoint"]), old.ids(new.tokens(range(new.size)))
+    for name in ("bert/embeddings/word_embeddings", "cls/predictions/output_bias"):
+        arrays[name] = arrays[name][kept]
+    assert_same_arrays(out, arrays)
 
 
 @pytest.mark.parametrize("action", [{"num_new_tokens": 9}, {"prune": True}])
@@ -99,19 +94,12 @@ def test_files_that_do_not_belong_together_are_refused(flags, tmp_path, action):
     larger = tmp_path / "larger.json"
     larger.write_text(json.dumps({**config, "vocab_size": config["vocab_size"] + 2}))
     refuse({"vocab_file": str(longer), "bert_config_file": str(larger)}, "has embeddings of", "belong together")
-    os.makedirs(tmp_path / "there")
-    (tmp_path / "there" / "vocab.txt").write_text("[PAD]\n")
-    refuse({"output_dir": str(tmp_path / "there")}, "exists already; give another folder")
 
 
-def test_a_text_without_new_wordpieces_adds_nothing(flags, tmp_path):
+def test_flags_of_the_other_action_are_refused(flags, tmp_path):
     (tmp_path / "old.txt").write_text("the snow\n")
-    changes = {"input_file": str(tmp_path / "old.txt"), "num_new_tokens": 9}
-    assert_refused("edit_checkpoint", {**flags, **changes}, "nothing to add")
-
-
-def test_flags_of_the_other_action_are_refused(flags):
     for changes, part in (
+        ({"input_file": tmp_path / "old.txt", "num_new_tokens": 9}, "nothing to add"),
         ({}, "give either --num_new_tokens, to add wordpieces, or --prune"),
         ({"num_new_tokens": 9, "prune": True}, "give either --num_new_tokens"),
         ({"num_new_tokens": 9, "min_count": 2}, "--min_count needs --prune"),

@@ -82,18 +82,11 @@ def test_wnli_can_be_included_and_folders_count_once(folders, printed):
     assert rows["average"][4].startswith("4 of 9 tasks; missing: SST-2,")
 
 
-def test_without_a_task_that_counts_there_is_no_average(folders, printed):
-    average = table(printed(folders / "ax", table_format="tsv"))["average"]
-    assert (average[1], average[4]) == ("", "0 of 8 tasks; missing: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE")
-
-
 def test_the_table_is_aligned_by_default(folders, printed):
     assert printed(folders / "cola").splitlines()[:2] == [
         "task     runs  score  std  counts  metrics",
         "CoLA        1  50.00       yes     matthews_correlation 50.00, accuracy 80.00",
     ]
-    markdown = printed(folders / "cola", table_format="markdown")
-    assert markdown.startswith("| task    | runs | score | std | counts | metrics ")
 
 
 def test_averaging_runs_that_differ_in_more_than_their_seed_is_warned_of(folders, printed, caplog):

@@ -90,19 +90,14 @@ def test_refusals_leave_the_folder_as_it_was(resumed, tmp_path):
             "num_attention_heads is 1",
         ),
         (vocabulary, "other.txt is not the vocabulary that the checkpoints in .* use .*out/vocab.txt"),
-        ({**vocabulary, **only, "do_eval": True}, "other.txt is not the vocabulary"),
-        ({**vocabulary, **only, "do_predict": True}, "other.txt is not the vocabulary"),
         ({**vocabulary, **only, "do_export": True, "export_dir": str(tmp_path / "export")}, "other.txt is not the voc"),
         ({"data_dir": str(elsewhere)}, "on examples with other texts, labels;"),
         ({"max_seq_length": 24}, "was trained on examples with other --max_seq_length; use"),
         ({"labels": "1,0", **only, "do_predict": True}, r"trained with '0', '1' \(labels.json\); use those"),
-        ({"labels": "0,1,2", **only, "do_eval": True}, "trained with '0', '1'"),
         ({"multi_label": True, **only, "do_predict": True}, "trained with --multi_label=False; use the same value"),
         ({"feature_layers": "last", **only, "do_eval": True}, "trained with --feature_layers=None"),
         ({"do_lower_case": False, **only, "do_predict": True}, "trained with --do_lower_case=True"),
-        ({"strip_accents": False, **only, "do_predict": True}, "trained with --strip_accents=True"),
         ({"train_batch_size": 4}, r"--train_batch_size=4, but .*ckpt-5 was trained with --train_batch_size=8: .*twice"),
-        ({"dynamic_padding": False}, "--dynamic_padding=False, but"),
         ({"optimizer": "lamb"}, "--optimizer=lamb, but .*ckpt-5 was trained with --optimizer=adam, and its checkpoint"),
         ({"random_seed": 6}, "--random_seed=6, but .* --allow_inexact_resume or another --output_dir"),
     ):
@@ -133,15 +128,11 @@ def test_changes_that_affect_a_resumed_run_give_a_warning(resumed, caplog):
 
 
 @pytest.mark.slow
-def test_changes_without_effect_give_no_warning(resumed, caplog):
+def test_only_what_has_an_effect_is_warned_of(resumed, settings, tmp_path, caplog):
     run(resumed, log_steps=3, save_checkpoints_steps=4, init_checkpoint=None)
     assert "differs from an uninterrupted one" not in caplog.text
     assert "newly initialized, and fine-tuning" not in caplog.text  # the weights come from the folder
-
-
-@pytest.mark.slow
-def test_training_without_weights_to_begin_with_is_warned_of(settings, tmp_path, caplog):
-    run(settings, output_dir=str(tmp_path), init_checkpoint=None, do_train=True, num_train_epochs=0.2)
+    run(settings, output_dir=str(tmp_path / "new"), init_checkpoint=None, do_train=True, num_train_epochs=0.2)
     assert "no init_checkpoint: all weights are newly initialized" in caplog.text
 
 
@@ -178,8 +169,7 @@ def test_settings_of_wrong_types_are_named(half_done, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damaged", ["data-00000-of-00001", pytest.param("index", marks=pytest.mark.endurance)])
-def test_a_run_resumes_before_a_damaged_checkpoint_with_the_same_result(resumed, tmp_path, caplog, damaged):
+def test_a_run_resumes_before_a_damaged_checkpoint_with_the_same_result(resumed, tmp_path, caplog):
     whole = str(tmp_path / "whole")
     shutil.copytree(resumed["output_dir"], whole)
     for end in ("index", "data-00000-of-00001"):
@@ -189,7 +179,7 @@ def test_a_run_resumes_before_a_damaged_checkpoint_with_the_same_result(resumed,
     run({**resumed, "output_dir": whole})
     folder = str(tmp_path / "broken")
     shutil.copytree(resumed["output_dir"], folder)
-    path = os.path.join(folder, f"model.ckpt-5.{damaged}")
+    path = os.path.join(folder, "model.ckpt-5.data-00000-of-00001")
     os.truncate(path, os.path.getsize(path) // 2)
     run({**resumed, "output_dir": folder})
     message = f"{folder}/model.ckpt-5: damaged; resuming from the previous checkpoint, {folder}/model.ckpt-0"

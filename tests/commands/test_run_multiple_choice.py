@@ -10,9 +10,9 @@ from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
 from official_bert.tasks.multiple_choice.job import MultipleChoiceJob
 from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
+from tests.commands.conftest import assert_same_arrays, json_lines, results_of
 from tests.conftest import run_here
 from tests.training.evaluated_runs import sigterm_after_first_evaluation
-from tests.training.short_runs import arrays_of
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +45,6 @@ def run(settings, **more):
     run_here("run_multiple_choice", **settings | more)
 
 
-def results(settings):
-    with open(f"{settings['output_dir']}/eval_results.txt", encoding="utf-8") as source:
-        return {name: float(value) for name, value in (line.split(" = ") for line in source)}
-
-
 @pytest.fixture
 def stops_once(monkeypatch):
     sigterm_after_first_evaluation(MultipleChoiceJob, monkeypatch)
@@ -62,16 +57,13 @@ def test_a_stopped_run_resumes_exactly_learns_predicts_and_exports(settings, dat
     assert not (tmp_path / "out" / "model.ckpt-40.index").exists()
     run(settings, **options, do_eval=True, do_predict=True, predict_file="dev.jsonl")
     run(settings, **options, output_dir=str(tmp_path / "whole"))
-    stopped, whole = (arrays_of(tmp_path / folder, 40) for folder in ("out", "whole"))
-    assert stopped.keys() == whole.keys()
-    for name, values in whole.items():
-        np.testing.assert_array_equal(stopped[name], values, err_msg=name)
-    scores = results(settings)
+    assert_same_arrays(tmp_path / "out" / "model.ckpt-40", tmp_path / "whole" / "model.ckpt-40")
+    scores = results_of(settings)
     assert scores["global_step"] == 40
     assert scores["eval_accuracy"] > 0.8
     header, *rows = [line.split("\t") for line in (tmp_path / "out" / "predictions.tsv").read_text().splitlines()]
     assert header == ["id", "prediction", "choice", "probability", "p0", "p1", "p2", "p3", "p4"]
-    examples = [json.loads(line) for line in (data_dir / "dev.jsonl").read_text().splitlines()]
+    examples = json_lines(data_dir / "dev.jsonl")
     assert [row[0] for row in rows] == [example["id"] for example in examples]
     hits = [int(row[1]) == example["l"] for row, example in zip(rows, examples, strict=True)]
     assert np.mean(hits) == pytest.approx(scores["eval_accuracy"])
@@ -96,11 +88,11 @@ def test_a_stopped_run_resumes_exactly_learns_predicts_and_exports(settings, dat
 @pytest.mark.slow
 def test_a_frozen_encoder_and_a_student_learn(settings, tmp_path):
     run(settings, trainable_encoder=False, do_eval=True, num_train_epochs=20.0, learning_rate=1e-2)
-    assert results(settings)["eval_accuracy"] > 0.2
+    assert results_of(settings)["eval_accuracy"] > 0.2
     run(settings, output_dir=str(tmp_path / "teacher"), num_train_epochs=10.0)
     student = {"output_dir": str(tmp_path / "student"), "teacher": str(tmp_path / "teacher"), "soft_target_weight": 1.0}
     run(settings, **student, do_eval=True, num_train_epochs=10.0)
-    assert results(settings | student)["eval_accuracy"] > 0.8
+    assert results_of(settings | student)["eval_accuracy"] > 0.8
 
 
 @pytest.mark.parametrize(

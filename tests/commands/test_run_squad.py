@@ -21,10 +21,9 @@ from official_bert.modeling.heads import SpanModel
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering import job
 from official_bert.tokenization import load_vocab
-from official_bert.training.run_folder import read_results
 from tests import reports
-from tests.commands.conftest import bytes_in
-from tests.conftest import GOLDEN, assert_fails, prints_error, run_here, run_script
+from tests.commands.conftest import arrays_of, assert_same_arrays, bytes_in, results_of
+from tests.conftest import GOLDEN, prints_error, run_here, run_script
 from tests.metrics.plain_squad_2 import plain_squad_2
 from tests.tasks.question_answering.plain_squad import plain_answers, plain_features
 
@@ -108,15 +107,6 @@ def content_of(settings, name):
         return json.load(source)
 
 
-def scores_of(settings):
-    return read_results(os.path.join(settings["output_dir"], "eval_results.txt"))
-
-
-def arrays_of(prefix):
-    reader = CheckpointReader(str(prefix))
-    return {name: reader.read(name) for name in reader.shapes}
-
-
 @pytest.fixture
 def logits(monkeypatch):
     """The start and end logits used by the last run."""
@@ -154,8 +144,6 @@ def test_training_and_prediction(trained, data):
     assert "55 variables loaded, 2 newly initialized, 7 unused" in result.errors
     assert "newly initialized: cls/squad/output_weights" in result.errors
     names = set(os.listdir(settings["output_dir"]))
-    assert {"predictions.json", "nbest_predictions.json", "eval_results.txt", "checkpoint", "run_config.json"} <= names
-    assert {"train.tf_record", "train.tf_record.json", "eval.tf_record", "metrics.jsonl"} <= names
     steps = {name for name in names if name.endswith(".index")}
     assert steps == {"model.ckpt-0.index", "model.ckpt-60.index", "model.ckpt-91.index"}
     assert not names & {"null_odds.json", "best"}
@@ -170,7 +158,7 @@ def test_training_and_prediction(trained, data):
         assert [*answers[0]] == ["text", "probability", "start_logit", "end_logit"]
         assert sum(answer["probability"] for answer in answers) == pytest.approx(1)
     hits = [predictions[name] in golds[name] for name in golds]
-    scores = scores_of(settings)
+    scores = results_of(settings)
     assert list(scores) == ["exact_match", "f1", "global_step"]
     assert scores["global_step"] == 91
     assert scores["exact_match"] == pytest.approx(100 * np.mean(hits))
@@ -188,10 +176,7 @@ def test_repeating_the_command_changes_nothing_and_logs_it(trained):
     assert again.code == 0, again
     assert "model.ckpt-91 exists already: nothing left to train up to step 91" in again.errors
     assert "eval.tf_record is up to date" in again.errors
-    after = bytes_in(settings["output_dir"])
-    assert after.keys() == before.keys()
-    # The log of scores has the same numbers once; its lines may have been rewritten.
-    assert [name for name in after if after[name] != before[name]] == []
+    assert bytes_in(settings["output_dir"]) == before
 
 
 @pytest.mark.slow
@@ -210,16 +195,16 @@ def test_records_are_made_again_when_a_flag_changes_them(trained, settings):
     assert are_made_again(doc_stride=5, predict_file=settings["predict_file"].replace("dev", "dev2"))
 
 
-def plain_questions(path, vocab_file, lengths):
-    """Return the ids of a file's questions, and their features by the plain rules."""
-    content = json.loads(open(path).read())
-    features = plain_features(
-        content, load_vocab(vocab_file), TextSettings(), **lengths, for_training=False, version_2=False
+def plain_questions(settings):
+    """Return the features of the questions to answer by the plain rules: by question, and all in order."""
+    content, how = json.loads(open(settings["predict_file"]).read()), {"for_training": False, "version_2": False}
+    features = list(
+        plain_features(content, load_vocab(settings["vocab_file"]), TextSettings(), **GOLDEN_LENGTHS, **how)
     )
     by_question = {entry["id"]: [] for entry, _ in entries_of(content)}
     for feature in features:
         by_question[feature["id"]].append(feature)
-    return by_question
+    return by_question, features
 
 
 def plain_logits(checkpoint, config_file, features, length):
@@ -265,42 +250,26 @@ def assert_plain_answers(settings, questions, rows, **rules):
 def test_answers_of_a_checkpoint_are_those_of_the_plain_rules(golden_settings, version):
     settings = {**golden_settings, "predict_file": str(GOLDEN / "inputs" / f"squad_v{version}.json")}
     run(settings, version_2_with_negative=version == 2)
-    questions = plain_questions(settings["predict_file"], settings["vocab_file"], GOLDEN_LENGTHS)
-    features = [feature for own in questions.values() for feature in own]
+    questions, features = plain_questions(settings)
     assert len(features) > 2 * len(questions)
     rows = plain_logits(SPAN_CHECKPOINT, settings["bert_config_file"], features, 64)
     assert_plain_answers(settings, questions, rows, version_2=version == 2)
-    assert scores_of(settings)["global_step"] == 0
-
-
-def assert_equal_in_windows(first, second, windows):
-    """Compare logits up to the last [SEP] of each window."""
-    for row, window in enumerate(windows):
-        stop = window.offset + window.num_wordpieces + 1
-        np.testing.assert_allclose(first[row, :stop], second[row, :stop], atol=1e-5)
-
-
-@pytest.fixture
-def other_checkpoint(tmp_path):
-    """A model other than the golden one, whose head prefers other words."""
-    arrays = arrays_of(SPAN_CHECKPOINT)
-    arrays["cls/squad/output_weights"] = -arrays["cls/squad/output_weights"][::-1] * 1.5
-    path = str(tmp_path / "other.ckpt")
-    write_checkpoint(path, {**arrays, "global_step": np.int64(7)})
-    return path
+    assert results_of(settings)["global_step"] == 0
 
 
 @pytest.mark.slow
-def test_an_ensemble_answers_with_the_mean_of_the_logits(golden_settings, other_checkpoint, logits):
+def test_an_ensemble_answers_with_the_mean_of_the_logits(golden_settings, logits, tmp_path):
     settings = {**golden_settings, "init_checkpoint": None}
-    members = [SPAN_CHECKPOINT, other_checkpoint]
+    members = [SPAN_CHECKPOINT, str(tmp_path / "other.ckpt")]  # its head prefers other words
+    arrays = arrays_of(SPAN_CHECKPOINT)
+    arrays["cls/squad/output_weights"] = -arrays["cls/squad/output_weights"][::-1] * 1.5
+    write_checkpoint(members[1], {**arrays, "global_step": np.int64(7)})
     run(settings, ensemble_checkpoints=", ".join(members))
-    questions = plain_questions(settings["predict_file"], settings["vocab_file"], GOLDEN_LENGTHS)
-    features = [feature for own in questions.values() for feature in own]
+    questions, features = plain_questions(settings)
     rows = [plain_logits(path, settings["bert_config_file"], features, 64) for path in members]
     assert np.abs(rows[0] - rows[1]).max() > 0.1
     assert_plain_answers(settings, questions, np.mean(rows, axis=0))
-    assert scores_of(settings)["global_step"] == 7
+    assert results_of(settings)["global_step"] == 7
     # In another order and with truncated batches: equal where it matters, and without warnings for lowest logits.
     plain = dict(logits)
     with warnings.catch_warnings():
@@ -308,7 +277,9 @@ def test_an_ensemble_answers_with_the_mean_of_the_logits(golden_settings, other_
         run(settings, ensemble_checkpoints=",".join(reversed(members)), dynamic_padding=True)
     for side in ("starts", "ends"):
         assert np.isfinite(logits[side]).all()
-        assert_equal_in_windows(logits[side], plain[side], plain["windows"])
+        for row, window in enumerate(plain["windows"]):  # up to its last [SEP]
+            stop = window.offset + window.num_wordpieces + 1
+            np.testing.assert_allclose(logits[side][row, :stop], plain[side][row, :stop], atol=1e-5)
 
 
 def test_an_ensemble_takes_only_checkpoints_that_fit(golden_settings, trained, tmp_path):
@@ -323,7 +294,7 @@ def test_an_ensemble_takes_only_checkpoints_that_fit(golden_settings, trained, t
             run(settings, ensemble_checkpoints=ensemble, **more)
         assert not os.path.exists(os.path.join(settings["output_dir"], "eval.tf_record"))
     run(settings, ensemble_checkpoints=run_folder)  # a folder stands for its last checkpoint
-    assert scores_of(settings)["global_step"] == 91
+    assert results_of(settings)["global_step"] == 91
 
 
 @pytest.fixture(scope="module")
@@ -360,10 +331,10 @@ def test_the_best_checkpoint_is_kept_and_training_stops_early(run_of_2_0):
     run(settings, **training)
     assert content_of(settings, "best/evaluations.json") == history
     run(settings, do_predict=True, use_best_checkpoint=True)
-    assert scores_of(settings)["global_step"] == best_step
-    assert scores_of(settings)["best_f1"] == pytest.approx(max(scores), abs=1e-6)
+    assert results_of(settings)["global_step"] == best_step
+    assert results_of(settings)["best_f1"] == pytest.approx(max(scores), abs=1e-6)
     run(settings, do_predict=True)
-    assert scores_of(settings)["global_step"] == history[-1][0]
+    assert results_of(settings)["global_step"] == history[-1][0]
 
 
 @pytest.mark.slow
@@ -380,7 +351,7 @@ def test_the_best_threshold_is_that_of_brute_force(run_of_2_0, tmp_path, caplog)
     settings = {**settings, "predict_file": str(tmp_path / "dev.json")}
     (tmp_path / "dev.json").write_text(json.dumps(content))
     run(settings, **flags, null_score_diff_threshold="auto")
-    scores, chosen = scores_of(settings), content_of(settings, "predictions.json")
+    scores, chosen = results_of(settings), content_of(settings, "predictions.json")
     ranked, golds = content_of(settings, "nbest_predictions.json"), golds_of(content)
     texts = {name: next(answer["text"] for answer in ranked[name] if answer["text"]) for name in golds}
     official = plain_squad_2(golds, texts, odds)
@@ -398,7 +369,6 @@ def test_the_best_threshold_is_that_of_brute_force(run_of_2_0, tmp_path, caplog)
     assert best > scores_at(0.0)["f1"]
     threshold = scores["null_score_diff_threshold"]
     assert chosen == predictions_at(threshold)
-    assert {name: scores[name] for name in scores_at(threshold)} == scores_at(threshold)
     assert f"null_score_diff_threshold=auto: {threshold} gives the best F1" in caplog.text
     tables = reports.sections_of(pathlib.Path(settings["output_dir"], "report.html"))
     answerable = [row for row in tables["With and without answer"]["rows"] if row[0].startswith("has an answer")]
@@ -407,8 +377,8 @@ def test_the_best_threshold_is_that_of_brute_force(run_of_2_0, tmp_path, caplog)
     threshold = sorted(odds.values())[5]
     run(settings, **flags, null_score_diff_threshold=threshold)
     assert content_of(settings, "predictions.json") == predictions_at(threshold)
-    assert {name: scores_of(settings)[name] for name in scores_at(threshold)} == scores_at(threshold)
-    assert scores_of(settings)["f1"] < scores["f1"]
+    assert {name: results_of(settings)[name] for name in scores_at(threshold)} == scores_at(threshold)
+    assert results_of(settings)["f1"] < scores["f1"]
 
 
 def test_korquad_is_scored_by_its_own_rules(golden_settings):
@@ -418,7 +388,7 @@ def test_korquad_is_scored_by_its_own_rules(golden_settings):
     of_squad, expected = (
         score_answers(golds, predictions, normalization=NORMALIZATIONS[dataset]) for dataset in ("squad", "korquad")
     )
-    assert scores_of(golden_settings) == pytest.approx({**expected, "global_step": 0})
+    assert results_of(golden_settings) == pytest.approx({**expected, "global_step": 0})
     assert expected != of_squad
 
 
@@ -428,14 +398,11 @@ def test_training_continues_from_a_finished_run_with_its_head(trained, settings,
     run(settings, do_train=True, do_predict=True, num_train_epochs=1.0, learning_rate=0.0, dynamic_padding=False)
     finished = arrays_of(os.path.join(trained[0]["output_dir"], "model.ckpt-91"))
     first = arrays_of(os.path.join(settings["output_dir"], "model.ckpt-0"))
-    assert first.keys() == finished.keys()
-    for name in first:
-        if "/adam_" in name or name == "global_step":
-            assert not np.any(first[name]), name  # the optimizer starts afresh
-        else:
-            np.testing.assert_array_equal(first[name], finished[name], err_msg=name)
+    state = {name for name in first if "/adam_" in name or name == "global_step"}
+    assert not any(np.any(first[name]) for name in state)  # the optimizer starts afresh
+    assert_same_arrays(first, finished, finished.keys() - state)
     assert "cls/squad/output_weights" in first
-    assert scores_of(settings)["f1"] > 90
+    assert results_of(settings)["f1"] > 90
 
 
 def question(name="a", answers=(("warm", 4),), **more):
@@ -455,20 +422,16 @@ AUTO = {"do_train": False, "version_2_with_negative": True, "null_score_diff_thr
 UNLABELLED = "=auto needs the correct answers, but 1 of the 1 questions in .*predict.json have none"
 # Contents of --train_file and --predict_file (None keeps the valid one), flags, and parts of the message.
 MISTAKES = {
-    "malformed JSON": ('{"data": [', None, {}, "train.json is not JSON: .*line 1 column 11"),
     "a missing key": (file_of(NO_QUESTION), None, {}, r"question 1 \(id 'a7'\) lacks the key 'question'"),
     "an id twice": (None, file_of(question(), question()), {}, r"question 2 \(id 'a'\): .* has the same id"),
     "no answer": (file_of(UNANSWERED), None, {}, r"\(id 'b'\) has 0 answers; .*--version_2_with_negative"),
     "two answers": (file_of(question(answers=[("warm", 4)] * 2)), None, {}, r"\(id 'a'\) has 2 answers"),
     "no questions": (file_of(), None, {}, "train.json: no questions"),
-    "a list": (None, [], {}, "predict.json contains a JSON list"),
-    "nested deeply": (None, "[" * 100_000, {}, "predict.json is nested too deeply"),
     "1.1 as 2.0": (file_of(question()), None, {"version_2_with_negative": True}, "leave that flag out"),
     "unlabelled for steps": (None, file_of(UNANSWERED), {"eval_steps": 5}, "--eval_steps needs the correct answers"),
     "unlabelled for auto": (None, file_of({**UNANSWERED, "is_impossible": False}), AUTO, UNLABELLED),
     "auto in 1.1": (None, None, {"null_score_diff_threshold": "auto"}, "=auto needs --version_2_with_negative"),
     "no train_file": (None, None, {"train_file": None}, "--do_train needs --train_file"),
-    "a folder": (None, None, {"train_file": str(GOLDEN)}, "cannot read the SQuAD file .*golden: Is a directory"),
     "no predict_file": (None, None, {"predict_file": None}, "--do_predict needs --predict_file"),
     "nothing to do": (None, None, {"do_train": False, "do_predict": False}, "nothing to do"),
     "ensemble to train": (None, None, ENSEMBLE, "--ensemble_checkpoints=.* cannot be used with --do_train"),
@@ -487,12 +450,10 @@ def test_mistakes_are_one_line_and_leave_no_records_or_answers(mistake, settings
     for name, content in (("train", train), ("predict", predict)):
         if content is not None:
             settings[f"{name}_file"] = str(tmp_path / f"{name}.json")
-            text = content if isinstance(content, str) else json.dumps(content)
-            (tmp_path / f"{name}.json").write_text(text)
+            (tmp_path / f"{name}.json").write_text(json.dumps(content))
     with prints_error(message) as caught:
         run(settings, **{"do_train": True, "do_predict": True, **flags})
     assert "\n" not in str(caught.value)
-    str(caught.value).encode()  # must be printable
     made = os.listdir(settings["output_dir"]) if os.path.exists(settings["output_dir"]) else []
     assert not [name for name in made if "tf_record" in name or "predictions" in name or "ckpt" in name]
 
@@ -502,35 +463,20 @@ def test_mistakes_in_a_used_folder_change_nothing(trained, settings, data, tmp_p
     before = bytes_in(settings["output_dir"])
     (tmp_path / "bad.json").write_text("{")
     for flags, message in (
-        ({"do_predict": True, "do_lower_case": False}, "trained with --do_lower_case=True; use the same value"),
-        ({"do_train": True, "do_lower_case": False}, "trained with --do_lower_case=True; use the same value"),
-        ({"do_train": True, "max_seq_length": 32}, "was trained on examples with other --max_seq_length; use"),
         ({"do_train": True, "train_file": str(data / "dev.json")}, "with other contexts, questions;"),
-        ({"do_train": True, "train_file": str(tmp_path / "bad.json")}, "bad.json is not JSON"),
         ({"do_predict": True, "predict_file": str(tmp_path / "bad.json")}, "bad.json is not JSON"),
         ({"do_predict": True, "use_best_checkpoint": True}, "--use_best_checkpoint: no checkpoint in"),
     ):
         with prints_error(message):
             run(settings, **flags)
     after = bytes_in(settings["output_dir"])
-    assert [name for name in before if after[name] != before[name]] == []
-    assert set(after) - set(before) <= {"eval/run_config.json"}
-
-
-def test_a_mistake_ends_the_script_with_one_clear_line(settings, data, tmp_path):
-    (tmp_path / "out").write_text("a good file")
-    assert_fails(run_script("run_squad.py", "--do_train", **settings), "out is a file, not a folder")
-    assert (tmp_path / "out").read_text() == "a good file"
+    after.pop("eval/run_config.json", None)
+    assert after == before
 
 
 def test_strange_but_readable_files_are_answered(golden_settings, tmp_path, caplog):
-    entries = [
-        question(7),
-        question("\ue000"),
-        question("long", question="town " * 500),
-        question("", question=""),
-        UNANSWERED,
-    ]
+    entries = [question(7), question("\ue000"), question("long", question="town " * 500), question("", question="")]
+    entries.append(UNANSWERED)
     content = file_of(*entries, context="the warm town \U0001f389 \u6771\u4eac \uffff")
     content["data"] += file_of(question("none"), context=" \n ")["data"] + file_of(question("one"), context="x")["data"]
     (tmp_path / "strange.json").write_text(json.dumps(content))

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from official_bert.support.errors import UserError
-from tests.conftest import assert_fails, run_cold, run_here, run_script
+from tests.conftest import assert_refused, run_cold, run_here, run_script
 from tests.metrics.plain_squad_2 import plain_squad_2
 
 GOLDS = {"a": ["the red house", "red houses"], "b": ["1987"], "c": [], "d": ["나무 위에"]}
@@ -24,15 +23,8 @@ def write(tmp_path):
 
 
 def squad(golds):
-    entries = [
-        {
-            "id": name,
-            "question": "?",
-            "is_impossible": not texts,
-            "answers": [{"text": text, "answer_start": 0} for text in texts],
-        }
-        for name, texts in golds.items()
-    ]
+    answers = {name: [{"text": text, "answer_start": 0} for text in texts] for name, texts in golds.items()}
+    entries = [{"id": name, "question": "?", "is_impossible": not of, "answers": of} for name, of in answers.items()]
     return {"data": [{"paragraphs": [{"context": "text", "qas": entries}]}]}
 
 
@@ -80,8 +72,6 @@ MISTAKES = [
     ({"null_odds_file": "x"}, {}, "--null_odds_file needs --version_2_with_negative"),
     ({"null_odds_threshold": 0.0}, {}, "--null_odds_threshold needs --null_odds_file"),
     ({"version_2_with_negative": True}, {"odds": {"a": True}}, "question 'a' has True, which is not a number"),
-    ({"version_2_with_negative": True}, {"odds": {"a": float("nan")}}, "odds.json is not JSON: NaN is"),
-    ({"version_2_with_negative": True}, {"odds": {"a": -(10**400)}}, "odds.json is not JSON: -1000"),
     ({"version_2_with_negative": True}, {"odds": {"a": 1}}, "3 of the predicted questions have no null odds: 'b', 'c'"),
 ]
 
@@ -94,11 +84,4 @@ def test_mistakes(write, flags, contents, message):
     }
     if "odds" in contents:
         files["null_odds_file"] = write("odds.json", contents["odds"])
-    with pytest.raises(UserError) as caught:
-        run_here("score_answers", **files, **flags)
-    assert message in str(caught.value)
-
-
-def test_a_mistake_ends_the_tool_with_one_clear_line(write):
-    files = {"squad_file": write("squad.json", squad(GOLDS)), "predictions_file": write("predictions.json", [])}
-    assert_fails(run_script("score_answers", **files), "predictions.json contains a JSON list")
+    assert_refused("score_answers", {**files, **flags}, message)

@@ -17,7 +17,7 @@ from official_bert.data import corpus_files
 from official_bert.data.corpus_files import CorpusReader, corpus_parts
 from official_bert.support.errors import install_command
 from tests.compressing import COMPRESS
-from tests.conftest import ROOT, assert_fails, assert_refused, run_here, run_script, script_command, script_environment
+from tests.conftest import ROOT, assert_refused, run_here, run_script, script_command, script_environment
 
 # Documents, each a list of paragraphs, each a list of sentences.
 _DOCUMENTS = [
@@ -101,7 +101,7 @@ def inputs(tmp_path):
     return [(path, flags.get(path.name.split(".")[0], {})) for path in paths]
 
 
-@pytest.mark.parametrize("part_bytes", [1 << 22, 100, 20, 3, 1])
+@pytest.mark.parametrize("part_bytes", [1 << 22, 20, 1])
 def test_every_format_gives_the_same(split, inputs, part_bytes, monkeypatch):
     monkeypatch.setattr(corpus_files, "PART_BYTES", part_bytes)
     for path, flags in inputs:
@@ -169,19 +169,9 @@ def test_a_script_makes_what_pretraining_reads(tmp_path, vocab_file):
     ("text", "name", "flags", "message"),
     [
         ("\n \n\n", "in.txt", {}, "no text in "),
-        ('{"text": " "}', "in.jsonl", {}, "no text in "),
         ("A", "in.txt", {"text_field": "body"}, "--text_field=body cannot be used with plain text"),
-        ('{"text": "A."}', "in.jsonl", {"text_field": "body"}, "in.jsonl, line 1: no key 'body'; the keys are 'text'"),
         ("A", "in.txt", {"output_file": "absent/out"}, "--output_file=absent/out: the folder absent does not exist"),
-        ("A", "in.txt", {"input_file": "absent.txt"}, "no file matches 'absent.txt'"),
-        ("A", "in.txt", {"num_processes": -1}, "--num_processes=-1: must be at least 0"),
         ('{"text": "A."}', "in.jsonl", {"one_document_per_file": True}, "--one_document_per_file cannot be used with"),
-        (
-            '{"text": "A."}',
-            "in.jsonl",
-            {"one_document_per_file": True, "input_format": "jsonl"},
-            "--one_document_per_file needs --input_format=auto or text",
-        ),
     ],
 )
 def test_mistakes(text, name, flags, message, tmp_path):
@@ -191,8 +181,7 @@ def test_mistakes(text, name, flags, message, tmp_path):
     assert os.listdir(tmp_path) == [name]
 
 
-@pytest.mark.parametrize("num_processes", [1, 2])
-@pytest.mark.parametrize("is_compressed", [False, True])
+@pytest.mark.parametrize(("is_compressed", "num_processes"), [(False, 2), (True, 1)])
 def test_bytes_that_are_not_utf8_are_located(is_compressed, num_processes, tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_files, "PART_BYTES", 10)
     text = b"It rained.\n\n" * 20 + b"The caf\xe9.\n" + b"\nIt rained." * 20
@@ -204,26 +193,10 @@ def test_bytes_that_are_not_utf8_are_located(is_compressed, num_processes, tmp_p
     assert os.listdir(tmp_path) == ["in.txt"]
 
 
-def test_an_output_that_is_an_input_is_refused(tmp_path):
-    (tmp_path / "in.txt").write_text("It rained.")
-    (tmp_path / "link").symlink_to(tmp_path / "in.txt")
-    flags = {"input_file": tmp_path, "output_file": tmp_path / "link"}
-    assert_refused("split_sentences", flags, "is also an input; it would be overwritten")
-    assert (tmp_path / "in.txt").read_text() == "It rained."
-
-
 def test_a_missing_package_is_reported_immediately(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "blingfire", None)
     flags = {"input_file": "absent.txt", "output_file": tmp_path / "out"}
     assert_refused("split_sentences", flags, install_command("sentences"))
-
-
-def test_a_process_reports_a_mistake_in_one_line(tmp_path):
-    (tmp_path / "in.jsonl").write_text('{"text": "It rained."}\n{"text": 7}\n')
-    flags = {"input_file": tmp_path / "in.jsonl", "output_file": tmp_path / "out"}
-    result = run_script("split_sentences", **flags)
-    assert_fails(result, "in.jsonl, line 2: 'text' is 7; a text must be a string")
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow

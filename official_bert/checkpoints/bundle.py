@@ -20,15 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from official_bert.checkpoints.locate import (
-    CHECKPOINT_NAME,
-    DATA_SUFFIX,
-    STATE_FILE,
-    Source,
-    check_path,
-    locate,
-    step_of,
-)
+from official_bert.checkpoints.locate import DATA_SUFFIX, STATE_FILE, Source, check_path, locate, step_of
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.family import canonical_name
 from official_bert.support import files, writing
@@ -178,7 +170,6 @@ class CheckpointReader:
         self.name = f"{what} {self.prefix}"  # the prefix, preceded by the parameter that named it, for messages
         check_path(self.prefix)
         _check_files(self.prefix)
-        self._is_named = what != _RESUMED and not files.is_folder(self.source.path)
         try:
             self._reader = tf.train.load_checkpoint(self.prefix)
             shapes, dtypes = self._reader.get_variable_to_shape_map(), self._reader.get_variable_to_dtype_map()
@@ -229,26 +220,16 @@ class CheckpointReader:
         folder, step = os.path.dirname(self.prefix), step_of(self.prefix)
         if step is None:
             return ""
-        whole = _last_whole(folder, before=step)
+        names = (entry.removesuffix(".index") for entry in files.list_folder(folder or ".") if entry.endswith(".index"))
+        earlier = sorted(other for name in names if (other := step_of(name)) is not None and other < step)
+        prefixes = (os.path.join(folder, f"model.ckpt-{other}") for other in reversed(earlier))
+        whole = next(filter(is_whole, prefixes), None)
         if whole is None:
             return "; no earlier checkpoint in its folder is intact"
-        if self._is_named:
-            return f"; the earlier checkpoint {os.path.join(folder, whole)} is intact"
         return (
-            f"; to resume from {whole}, the last intact checkpoint before it, replace the contents of "
-            f'{os.path.join(folder, STATE_FILE)} with the line model_checkpoint_path: "{whole}"'
+            f"; {whole}, the last one before it, is intact: give it, or to resume from it, replace the contents of "
+            f'{os.path.join(folder, STATE_FILE)} with the line model_checkpoint_path: "{os.path.basename(whole)}"'
         )
-
-
-def _last_whole(folder: str, before: int) -> str | None:
-    """Find the last intact checkpoint of a folder before a step, by reading it completely."""
-    names = (entry.removesuffix(".index") for entry in files.list_folder(folder or ".") if entry.endswith(".index"))
-    steps = [int(match[1]) for name in names if (match := CHECKPOINT_NAME.fullmatch(name))]
-    for step in sorted(steps, reverse=True):
-        name = f"model.ckpt-{step}"
-        if step < before and is_whole(os.path.join(folder, name)):
-            return name
-    return None
 
 
 def is_whole(prefix: str) -> bool:

@@ -113,7 +113,7 @@ class _Needed(TypedDict):
 
 
 class _Config(_Needed, total=False):
-    """The understood keys of the config; others must be unset."""
+    """The understood keys of the config."""
 
     peft_type: Literal["LORA"]
     bias: Literal["none"]
@@ -121,22 +121,14 @@ class _Config(_Needed, total=False):
     task_type: str | None
     # Other initializations, such as "pissa", change the base model, too.
     init_lora_weights: bool | Literal["gaussian", "eva", "orthogonal"] | None
-    # Without effect on a trained adapter: its arrays show the layers.
-    auto_mapping: Any
-    base_model_name_or_path: Any
-    eva_config: Any
-    exclude_modules: Any
-    inference_mode: Any
-    layers_pattern: Any
-    layers_to_transform: Any
-    lora_dropout: Any
-    megatron_core: Any
-    modules_to_save: Any
-    peft_version: Any
-    qalora_group_size: Any
-    revision: Any
-    runtime_config: Any
-    target_modules: Any
+
+
+# Keys without effect on a trained adapter, whose arrays show the layers; all others must be unset.
+_UNUSED_KEYS = {
+    "auto_mapping", "base_model_name_or_path", "eva_config", "exclude_modules", "inference_mode", "layers_pattern",
+    "layers_to_transform", "lora_dropout", "megatron_core", "modules_to_save", "peft_version", "qalora_group_size",
+    "revision", "runtime_config", "target_modules",
+}  # fmt: skip
 
 
 class Adapter(NamedTuple):
@@ -149,9 +141,9 @@ class Adapter(NamedTuple):
 def read_adapter(folder: str) -> Adapter:
     path = os.path.join(folder, ADAPTER_CONFIG_FILE)
     values = text_files.read_json_as(path, "adapter config", _Config)
-    for key, value in values.items():
-        if key not in _Config.__annotations__ and value not in (None, False, {}, []):
-            raise UserError(f"{path}: {key} is {value!r:.80}; this setting of PEFT is not supported")
+    for key in values.keys() - _Config.__annotations__.keys() - _UNUSED_KEYS:
+        if values[key] not in (None, False, {}, []):
+            raise UserError(f"{path}: {key} is {values[key]!r:.80}; this setting of PEFT is not supported")
     for key in ("r", "lora_alpha"):
         if values[key] <= 0:
             raise UserError(f"{path}: {key} is {values[key]}; it must be above 0")

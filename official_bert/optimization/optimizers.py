@@ -17,10 +17,12 @@ NO_DECAY = (r"LayerNorm", r"bias")  # reference values, searched for in a variab
 CLIP_NORM = 1.0  # reference value
 
 
-def layer_number(path: str) -> int | None:
-    """Return the number of the encoder layer that a variable belongs to, from 0; None if it belongs to none."""
-    match = _LAYER.search(path)
-    return int(match[2]) if match else None
+def layers_of(paths: Sequence[str], parameter: str) -> list[int | None]:
+    """Return the number of each variable's encoder layer, from 0, or None; raise if the layers share their weights."""
+    for family in all_families():
+        if family.shares_layers and any(family.layer_scope in path for path in paths):
+            raise UserError(f"{parameter}: the layers of {family.title} share their weights; leave it out")
+    return [int(match[2]) if match else None for match in map(_LAYER.search, paths)]
 
 
 def rate_multipliers(paths: Sequence[str], decay: float) -> list[float]:
@@ -37,13 +39,7 @@ def rate_multipliers(paths: Sequence[str], decay: float) -> list[float]:
         raise ValueError(f"layer_wise_lr_decay={decay}: must be above 0 and at most 1")
     if decay == 1:
         return [1.0] * len(paths)
-    for family in all_families():
-        if family.shares_layers and any(family.layer_scope in path for path in paths):
-            raise ValueError(
-                f"layer_wise_lr_decay={decay}: the layers of {family.title} share their weights, so that none can have "
-                "a learning rate of its own; leave it out"
-            )
-    layers = list(map(layer_number, paths))
+    layers = layers_of(paths, f"layer_wise_lr_decay={decay}")
     num_layers = max((layer + 1 for layer in layers if layer is not None), default=0)
     if not num_layers:
         raise ValueError(
@@ -309,19 +305,12 @@ class Lamb(MomentOptimizer):
 
 def _trust_ratio(weights, update):
     """Return the norm of the weights divided by the norm of their update; 1 if either is 0."""
-    norms = _norm(weights), _norm(update)
+    norms = [ops.sqrt(ops.sum(ops.square(values))) for values in (weights, update)]
     return ops.where(ops.minimum(*norms) > 0, norms[0] / norms[1], ops.ones_like(norms[0]))
 
 
-def _norm(values):
-    return ops.sqrt(ops.sum(ops.square(values)))
-
-
 # The flag `optimizer` has the same names.
-OPTIMIZERS: dict[str, type[keras.optimizers.Optimizer]] = {
-    "adam": AdamWeightDecay,
-    "lamb": Lamb,
-}
+OPTIMIZERS: dict[str, type[keras.optimizers.Optimizer]] = {"adam": AdamWeightDecay, "lamb": Lamb}
 
 
 def create_optimizer(

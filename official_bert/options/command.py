@@ -74,15 +74,8 @@ _KINDS = {
 }
 _COMMAND = "command"  # the flag that receives everything after "--", for a script that starts another one
 _CHECKPOINT = "init_checkpoint"  # the flag whose folder supplies the other flags that are not given
-# Flags that the memory depends on, each with the flag of the phase in which it does.
-_SIZES = {
-    "train_batch_size": "do_train",
-    "train_batch_tokens": "do_train",
-    "eval_batch_size": "do_eval",
-    "predict_batch_size": "do_predict",
-    "batch_size": None,
-    "max_seq_length": None,
-}
+# Flags that the memory depends on.
+_SIZES = re.compile(r"(\w+_)?batch_(size|tokens)|max_seq_length")
 # TensorFlow and Keras import these if installed, which takes two seconds; no command needs them.
 UNUSED_PEERS = ("IPython", "jax", "matplotlib", "pandas", "sklearn")
 _NVIDIA_DEVICE = "/dev/nvidiactl"
@@ -140,12 +133,17 @@ def run_command(command: Command, complete: Complete | None = None) -> NoReturn:
             if _CHECKPOINT in flags.FLAGS and files.is_remote(flags.FLAGS[_CHECKPOINT].value or ""):
                 _import_tensorflow()
             config = from_flags(command.config_class, flags.FLAGS, complete if _CHECKPOINT in flags.FLAGS else None)
+            texts = [value for value in vars(config).values() if isinstance(value, str)]
+            is_remote = any(map(files.is_remote, texts))
             # Only TensorFlow reads remote files; a descriptor can be read only once.
-            is_late = _is_any(files.is_remote, config) or _is_any(files.is_own_descriptor, config)
-            if command.check and not is_late:
-                with _logging_errors_only():  # the run itself warns about the same things
+            if command.check and not is_remote and not any(map(files.is_own_descriptor, texts)):
+                verbosity = logging.get_verbosity()
+                logging.set_verbosity(logging.ERROR)  # the run itself warns about the same things
+                try:
                     command.check(config)
-            if command.uses_tensorflow or _is_any(files.is_remote, config):
+                finally:
+                    logging.set_verbosity(verbosity)
+            if command.uses_tensorflow or is_remote:
                 _import_tensorflow()
             command.run(config)
 
@@ -217,9 +215,10 @@ def exiting_with_one_line() -> Iterator[None]:
         logging.info("SIGTERM: stopped; the same command resumes")
         sys.exit(0)
     except Exception as error:
-        if _is_interruption(error):
+        if "REPLACED BY KeyboardInterrupt" in str(error):  # TensorFlow's, if Ctrl-C arrives during its error handling
             _exit_with("interrupted", status=130)
-        if not _is_tensorflow_out_of_memory(error):
+        is_exhausted = type(error).__name__ == "ResourceExhaustedError"  # TensorFlow's, also for full queues
+        if not (is_exhausted and any(words in str(error) for words in ("OOM when allocating", "Out of memory"))):
             raise
         _exit_with(_out_of_memory())
     finally:
@@ -236,17 +235,11 @@ def _naming_flag(message: str) -> str:
 def _out_of_memory() -> str:
     """Describe the size of the run, and suggest how to reduce it."""
     values = {name: flags.FLAGS[name].value for name in flags.FLAGS}
-    sizes = [
-        f"--{name}={values[name]}"
-        for name, phase in _SIZES.items()
-        if values.get(name) and (phase is None or values.get(phase, True))
-    ]
-    if not sizes:
-        return "not enough memory; use a smaller model, shorter texts or a larger machine"
+    sizes = [f"--{name}={value}" for name, value in values.items() if value and _SIZES.fullmatch(name)]
     savings = [f"--{name}" for name in ("gradient_accumulation_steps", "gradient_checkpointing") if name in values]
-    advice = f"use {' or '.join(savings)}, " if savings and values["do_train"] else "use "
-    lowered = "lower it" if len(sizes) == 1 else "lower one of them"
-    return f"not enough memory with {' and '.join(sizes)}; {lowered}, {advice}a smaller model or a larger machine"
+    advice = " or ".join([*savings, "a smaller model, shorter texts or a larger machine"])
+    lowered = f" with {', '.join(sizes)}; lower one of these, or" if sizes else ";"
+    return f"not enough memory{lowered} use {advice}"
 
 
 def _exit_with(message: str, status: int = 1) -> NoReturn:
@@ -275,32 +268,6 @@ def _drop_broken_streams() -> None:
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, stream.fileno())
             os.close(null)
-
-
-def _is_interruption(error: Exception) -> bool:
-    """Return True for the error that TensorFlow raises if Ctrl-C arrives during its error handling."""
-    return isinstance(error, RuntimeError) and "REPLACED BY KeyboardInterrupt" in str(error)
-
-
-def _is_tensorflow_out_of_memory(error: Exception) -> bool:
-    """Recognize out-of-memory errors among other exhausted resources, without importing TensorFlow."""
-    words = ("OOM when allocating", "Out of memory")
-    return type(error).__name__ == "ResourceExhaustedError" and any(word in str(error) for word in words)
-
-
-def _is_any(is_kind: Callable[[str], bool], config: Any) -> bool:
-    """Return True if the text of a flag has the given kind."""
-    return any(is_kind(value) for value in vars(config).values() if isinstance(value, str))
-
-
-@contextlib.contextmanager
-def _logging_errors_only() -> Iterator[None]:
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity(logging.ERROR)
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
 
 
 def _import_tensorflow() -> None:
@@ -424,10 +391,8 @@ def from_arguments(
 def parse_flags(flag_values: flags.FlagValues, arguments: Sequence[str]) -> None:
     """Parse a command line."""
     for argument in arguments[1:]:
-        try:
-            argument.encode("utf-8")
-        except UnicodeEncodeError as error:  # Python decodes invalid bytes of the command line to surrogates
-            raise UserError(f"the argument {argument!a} is not UTF-8; check the terminal's encoding") from error
+        if not argument.isascii() and re.search("[\udc80-\udcff]", argument):  # Python's form of invalid bytes
+            raise UserError(f"the argument {argument!a} is not UTF-8; check the terminal's encoding")
     flag_file = next((argument for argument in arguments if argument.lstrip("-").startswith("flagfile")), "--flagfile")
     if flag_file.endswith("="):
         raise UserError(f"{flag_file} is empty; name a file, or leave the flag out")

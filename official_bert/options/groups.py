@@ -280,8 +280,8 @@ class VectorOptions(Options):
 
     def __post_init__(self):
         super().__post_init__()
-        _check_listed("pooling", self.poolings, self.known_poolings)
-        _check_listed("vector_types", self.listed_vector_types, VECTOR_TYPES)
+        check_listed("pooling", self.poolings, self.known_poolings)
+        check_listed("vector_types", self.listed_vector_types, VECTOR_TYPES)
 
     @property
     def poolings(self) -> list[str]:
@@ -298,7 +298,7 @@ def check_vector_size(size: int, width: int) -> None:
         raise UserError(f"vector_size={size} exceeds the {width} components of the model's vectors")
 
 
-def _check_listed(name: str, values: Sequence[str], known: Sequence[str]) -> None:
+def check_listed(name: str, values: Sequence[str], known: Sequence[str]) -> None:
     unknown = next((value for value in values if value not in known), None)
     if unknown is not None:
         raise UserError(f"--{name}: {unknown!r:.80} is unknown; choose from {', '.join(known)}")

@@ -7,11 +7,12 @@ import os
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import typing_extensions
 
 from official_bert.support.errors import UserError
+from official_bert.support.text_files import check_json
 
 # Upper limits far beyond any real run, so that a typo is an error before it fills the memory.
 MAX_NUMBER = 10**12  # the default of option(); a million times this fits a 64-bit counter
@@ -19,7 +20,6 @@ MAX_SEED = 2**32 - 1  # NumPy's
 MAX_BATCH_SIZE = 2**20
 MAX_AXIS = 2**16  # size of a tensor axis: wordpieces of a sequence, answers to a question
 MAX_PARTS = 2**12  # devices, processes, windows of a text, files of an output, layers
-_SHOWN_CHARACTERS = 80  # longer values are shortened in messages
 UNLIMITED = math.inf
 
 # The groups of flags, in the order of `--help`. Required flags are listed in the first group instead of their own.
@@ -187,8 +187,7 @@ def _check_limits(name: str, value: Any, limits: Mapping[str, Any]) -> None:
 
 def layer_numbers(layers: str, name: str = "layers") -> list[int]:
     """Parse a list of layer numbers, 0 for the first layer and -1 for the last."""
-    given = f"--{name}={layers[:_SHOWN_CHARACTERS]}{'...' * (len(layers) > _SHOWN_CHARACTERS)}"
-    names = layers.split(",")
+    given, names = f"--{name}={layers:.80}", layers.split(",")
     if len(names) > MAX_PARTS:
         raise UserError(f"{given}: lists {len(names):,} numbers; the maximum is {MAX_PARTS:,}")
     try:
@@ -202,21 +201,8 @@ def config_from_saved(config_class: type[Config], saved: Mapping[str, Any], sour
     annotations = typing.get_type_hints(config_class)
     values = {field.name: saved[field.name] for field in dataclasses.fields(config_class) if field.name in saved}
     for name, value in values.items():
-        if not _has_type(value, annotations[name]):
-            raise UserError(
-                f"{source}: {name} is {value!r:.80}, which is not a valid value of the flag; restore the file"
-            )
+        check_json(value, annotations[name], source, name)
     try:
         return config_class(**values)
     except UserError as error:
         raise UserError(f"{source}: {error}") from error
-
-
-def _has_type(value: Any, annotation: Any) -> bool:
-    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
-        return any(_has_type(value, kind) for kind in typing.get_args(annotation))
-    if typing.get_origin(annotation) is Literal:
-        return value in typing.get_args(annotation)
-    if annotation is float:  # JSON does not distinguish 3 from 3.0
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return type(value) is annotation

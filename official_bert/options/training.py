@@ -11,6 +11,7 @@ from official_bert.options.groups import (
     EvaluationOptions,
     TokenizerOptions,
     VersionOptions,
+    check_listed,
 )
 from official_bert.options.option import (
     MAX_AXIS,
@@ -270,10 +271,7 @@ class TrainingOptions(VersionOptions, DeviceOptions, ArchitectureOptions):
             raise UserError(f"nothing to do: give at least one of {listed} and --do_export")
 
     def _check_trained_weights(self) -> None:
-        known = ("query", "key", "value", "dense")
-        unknown = next((name for name in self.lora_layers.split(",") if name not in known), None)
-        if unknown is not None:
-            raise UserError(f"--lora_layers={self.lora_layers:.80}: {unknown!r:.80} is not one of {', '.join(known)}")
+        check_listed("lora_layers", self.lora_layers.split(","), ("query", "key", "value", "dense"))
         if self.train_layers is not None and not _LAST.fullmatch(self.train_layers):
             raise UserError(f"--train_layers={self.train_layers:.80}: write last:N, as in last:4")
         if self.lora_rank:

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import hashlib
-import json
 import os
 import pathlib
 import secrets
@@ -11,7 +10,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 import keras
 import tensorflow as tf
@@ -20,7 +19,7 @@ from absl import logging
 from official_bert.modeling.encoder_options import EncoderOptions, FlatLayout, LoraSettings, UnpaddedLayout
 from official_bert.options.groups import DeviceOptions
 from official_bert.options.training import TrainingOptions
-from official_bert.support import files, writing
+from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError
 from official_bert.support.processes import is_address
 
@@ -38,6 +37,20 @@ _CHIEF = 0
 # The errors that TensorFlow raises when another process has ended, depending on the operation in progress.
 _LOST_WORKER = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError)
 _LOST_WORKER_TEXT = "Collective ops is aborted"  # part of the message of other error types
+
+
+class _Workers(TypedDict):
+    worker: list[str]
+
+
+class _Worker(TypedDict):
+    type: Literal["worker"]
+    index: int
+
+
+class _TfConfig(TypedDict):
+    cluster: _Workers
+    task: _Worker
 
 
 def require_tensorflow_backend(user: str) -> None:
@@ -59,19 +72,15 @@ def dtype_policy(mixed_precision: str, *, use_tpu: bool = False) -> str:
     if use_tpu and mixed_precision == FLOAT16:
         raise UserError("mixed_precision=float16: a TPU computes in bfloat16; use that, or auto")
     if mixed_precision == AUTO:
-        mixed_precision, reason = _fastest_precision(use_tpu)
+        gpus = tf.config.list_physical_devices("GPU")
+        if use_tpu:
+            mixed_precision, reason = BFLOAT16, "the native format of TPUs"
+        elif gpus:
+            mixed_precision, reason = _of_gpus([tf.config.experimental.get_device_details(gpu) for gpu in gpus])
+        else:
+            mixed_precision, reason = _of_cpu(_CPU_INFO, os.environ.get("TF_ENABLE_ONEDNN_OPTS"))
         logging.info("mixed_precision=auto: %s (%s)", mixed_precision, reason)
     return _POLICIES[mixed_precision]
-
-
-def _fastest_precision(use_tpu: bool) -> tuple[str, str]:
-    """Return the fastest precision, and the reason."""
-    if use_tpu:
-        return BFLOAT16, "the native format of TPUs"
-    gpus = tf.config.list_physical_devices("GPU")
-    if gpus:
-        return _of_gpus([tf.config.experimental.get_device_details(gpu) for gpu in gpus])
-    return _of_cpu(_CPU_INFO, os.environ.get("TF_ENABLE_ONEDNN_OPTS"))
 
 
 def _of_gpus(details: list[dict]) -> tuple[str, str]:
@@ -130,12 +139,19 @@ def create_strategy(devices: DeviceOptions, *, allows_workers: bool = True) -> t
                 "distribution=multi_worker: this script computes on one machine; give each machine a part of the input "
                 "and distribution=one_device or mirrored, or use beam_predict"
             )
-        return _multi_worker_strategy(devices)
+        if devices.num_replicas != 1:
+            raise UserError(
+                f"num_replicas={devices.num_replicas}: each worker uses all GPUs it sees, or its CPU; leave "
+                "num_replicas out, and choose GPUs with CUDA_VISIBLE_DEVICES"
+            )
+        return _multi_worker_strategy()
     if distribution == "one_device":
         return tf.distribute.get_strategy()
-    if gpus:
-        return _gpu_strategy(len(gpus), devices)
-    return _logical_cpu_strategy(devices.num_replicas)
+    if not gpus:
+        return _logical_cpu_strategy(devices.num_replicas)
+    if devices.num_replicas > len(gpus):
+        raise UserError(f"num_replicas={devices.num_replicas}: this machine has {len(gpus)} GPUs")
+    return mirrored_strategy("GPU", devices.num_replicas if devices.num_replicas > 1 else len(gpus))
 
 
 def _chosen(devices: DeviceOptions) -> str:
@@ -166,13 +182,6 @@ def mirrored_strategy(kind: str, num_replicas: int) -> tf.distribute.MirroredStr
     return tf.distribute.MirroredStrategy([f"{kind}:{index}" for index in range(num_replicas)])
 
 
-def _gpu_strategy(num_gpus: int, devices: DeviceOptions) -> tf.distribute.Strategy:
-    if devices.num_replicas > num_gpus:
-        raise UserError(f"num_replicas={devices.num_replicas}: this machine has {num_gpus} GPUs")
-    is_number_given = devices.num_replicas > 1
-    return mirrored_strategy("GPU", devices.num_replicas if is_number_given else num_gpus)
-
-
 def _logical_cpu_strategy(num_replicas: int) -> tf.distribute.Strategy:
     if num_replicas < 2:
         raise UserError(
@@ -184,17 +193,8 @@ def _logical_cpu_strategy(num_replicas: int) -> tf.distribute.Strategy:
     return mirrored_strategy("CPU", num_replicas)
 
 
-def _multi_worker_strategy(devices: DeviceOptions) -> tf.distribute.Strategy:
-    if devices.num_replicas != 1:
-        raise UserError(
-            f"num_replicas={devices.num_replicas}: each worker uses all GPUs it sees, or its CPU; leave num_replicas "
-            "out, and choose GPUs with CUDA_VISIBLE_DEVICES"
-        )
-    return _the_multi_worker_strategy()
-
-
 @functools.cache
-def _the_multi_worker_strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
+def _multi_worker_strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
     """Return the strategy of this process's cluster, which it can join only once."""
     resolver = _cluster_resolver()
     workers = resolver.cluster_spec().job_tasks("worker")
@@ -258,21 +258,16 @@ def _num_configured_workers() -> int:
     if not text:
         return 0
     try:
-        config = json.loads(text)
+        config = text_files.parse_json(text, "it")
+        text_files.check_json(config, _TfConfig, "it")
         workers, index = config["cluster"]["worker"], config["task"]["index"]
-        others = sorted({*config["cluster"], config["task"]["type"]} - {"worker"})
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        reason = f"it lacks {error}" if isinstance(error, KeyError) else _first_line(error)
-        raise UserError(f"the variable TF_CONFIG cannot be read ({reason}); {_TF_CONFIG_ADVICE}") from error
-    if others:
-        raise UserError(
-            f"the variable TF_CONFIG has tasks of the type {others[0]!r}, which no run has here; {_TF_CONFIG_ADVICE}"
-        )
-    if not isinstance(workers, list) or not workers or type(index) is not int or not 0 <= index < len(workers):
-        raise UserError(f"the variable TF_CONFIG names no worker of its list as this one's; {_TF_CONFIG_ADVICE}")
-    wrong = next((worker for worker in workers if not is_address(worker)), None)
-    if wrong is not None:
-        raise UserError(f"the variable TF_CONFIG: {wrong!r} is not host:port; {_TF_CONFIG_ADVICE}")
+        wrong = next((worker for worker in workers if not is_address(worker)), None)
+        if wrong is not None:
+            raise UserError(f"{wrong!r} is not host:port")
+        if config["cluster"].keys() != {"worker"} or not 0 <= index < len(workers):
+            raise UserError("this process must be one of its workers, and nothing else is known here")
+    except UserError as error:
+        raise UserError(f"the variable TF_CONFIG cannot be used: {error}; {_TF_CONFIG_ADVICE}") from error
     return len(workers)
 
 
@@ -336,9 +331,7 @@ class Cluster:
             return list(numbers)
         num_local = self.strategy.num_replicas_in_sync // self.num_workers
 
-        def of_replica(
-            context,
-        ):  # every replica contributes; only the first replica of each worker contributes a nonzero value
+        def of_replica(context):  # only the first replica of each worker contributes a nonzero value
             return tf.constant(numbers, tf.int64) * int(context.replica_id_in_sync_group % num_local == 0)
 
         values = self.strategy.experimental_distribute_values_from_function(of_replica)

@@ -9,10 +9,9 @@ import tensorflow as tf
 
 from official_bert.checkpoints.bundle import LOSS_SCALE, NUM_EXAMPLES, CheckpointReader
 from official_bert.checkpoints.loading import load
-from official_bert.families.family import all_families
 from official_bert.modeling.encoder import ENCODER_SCOPE
 from official_bert.optimization import replicas
-from official_bert.optimization.optimizers import create_optimizer, layer_number, slots_by_name
+from official_bert.optimization.optimizers import create_optimizer, layers_of, slots_by_name
 from official_bert.optimization.schedules import create_schedule
 from official_bert.support.errors import UserError
 from official_bert.training.task import Task, TrainingPlan, WeightedSum, compares_examples
@@ -61,25 +60,17 @@ def freeze(model: keras.Model, *, num_trained_layers: int | None, train_only: st
       Language-models", 2022.
     """
     weights = [weight for weight in model.trainable_weights if weight.path.startswith(f"{ENCODER_SCOPE}/")]
-    first = 0
+    layers, first = [None] * len(weights), None
     if num_trained_layers is not None:
-        first = _num_layers(weights, num_trained_layers) - num_trained_layers
-    for weight in weights:
-        number = layer_number(weight.path)
-        is_in_layers = num_trained_layers is None or weight.path.startswith(_POOLER)
-        is_in_layers |= number is not None and number >= first
+        given = f"train_layers=last:{num_trained_layers}"
+        layers = layers_of([weight.path for weight in weights], given)
+        num_layers = 1 + max(layer for layer in layers if layer is not None)
+        first = num_layers - num_trained_layers
+        if first < 0:
+            raise UserError(f"{given}: the model has only {num_layers} layers")
+    for weight, layer in zip(weights, layers, strict=True):
+        is_in_layers = first is None or weight.path.startswith(_POOLER) or (layer is not None and layer >= first)
         weight.trainable = is_in_layers and (train_only is None or _BIAS.search(weight.path) is not None)
-
-
-def _num_layers(weights: list[keras.Variable], num_trained_layers: int) -> int:
-    given = f"train_layers=last:{num_trained_layers}"
-    for family in all_families():
-        if family.shares_layers and any(family.layer_scope in weight.path for weight in weights):
-            raise UserError(f"{given}: the layers of {family.title} share their weights; leave it out")
-    num_layers = max(number for weight in weights if (number := layer_number(weight.path)) is not None) + 1
-    if num_trained_layers > num_layers:
-        raise UserError(f"{given}: the model has only {num_layers} layers")
-    return num_layers
 
 
 class TrainingSteps:

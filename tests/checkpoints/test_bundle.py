@@ -111,9 +111,9 @@ def test_the_last_whole_checkpoint_before_a_damaged_one_is_named(tmp_path):
         content[8] ^= 1  # in the first array; the others are unchanged
         data.write_bytes(content)
 
-    def message(path, flag="checkpoint"):
+    def message(path):
         with pytest.raises(UserError) as caught:
-            CheckpointReader(str(path), flag).read("bert/embeddings/word_embeddings")
+            CheckpointReader(str(path)).read("bert/embeddings/word_embeddings")
         return str(caught.value)
 
     damage(3000)
@@ -122,14 +122,11 @@ def test_the_last_whole_checkpoint_before_a_damaged_one_is_named(tmp_path):
     found = message(tmp_path / "model.ckpt-3000")
     line = 'model_checkpoint_path: "model.ckpt-9"'
     assert found.endswith(
-        "; to resume from model.ckpt-9, the last intact checkpoint before it, replace the contents of "
-        f"{tmp_path}/checkpoint with the line {line}"
+        f"; {tmp_path}/model.ckpt-9, the last one before it, is intact: give it, or to resume from it, replace the "
+        f"contents of {tmp_path}/checkpoint with the line {line}"
     )
     (tmp_path / "checkpoint").write_text(line)  # as advised
     assert latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-9")
-    assert message(tmp_path / "model.ckpt-3000", "--init_checkpoint").endswith(
-        f"; the earlier checkpoint {tmp_path}/model.ckpt-9 is intact"
-    )
     damage(9)
     assert message(tmp_path).endswith("; no earlier checkpoint in its folder is intact")
     (tmp_path / "model.ckpt-3000.index").write_bytes(b"nonsense")

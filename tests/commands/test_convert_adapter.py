@@ -90,7 +90,7 @@ def test_the_model_is_merged_for_prediction_and_for_its_adapter(settings, traine
 def test_mistakes_are_one_message(settings, files_of_model, tmp_path):
     flags = {**settings, "output_dir": str(tmp_path), "do_train": True}
     for changes, message in (
-        ({"lora_layers": "query,pooler"}, "--lora_layers=query,pooler: 'pooler' is not one of query, key, value"),
+        ({"lora_layers": "query,pooler"}, "--lora_layers: 'pooler' is unknown; choose from query, key, value, dense"),
         ({"lora_rank": 0}, "--lora_alpha needs --lora_rank"),
         ({"train_only": "bias"}, "--train_only cannot be used with --lora_rank"),
         ({"init_checkpoint": None}, "--lora_rank needs --init_checkpoint"),

@@ -1,13 +1,7 @@
 """Small models and a few steps of Keras's `fit`, for the tests of every optimizer."""
 
-import json
-import subprocess
-import sys
-
 import keras
 import numpy as np
-
-from tests.conftest import script_environment
 
 # The fused kernel computes 1 - 0.999 in float32, which differs from 0.001 by 1.3e-5.
 TOLERANCE = 5e-5
@@ -58,46 +52,3 @@ def fitted(model, epochs=1, optimizer=None):
 def assert_same_weights(model, expected, tolerance):
     for ours, theirs in zip(model.trainable_variables, expected.trainable_variables, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=tolerance, err_msg=ours.path)
-
-
-JAX_PROGRAM = """
-import json
-import sys
-import keras
-import numpy as np
-from official_bert import optimization
-
-given = np.load(sys.argv[1])
-model = keras.Sequential([
-    keras.Input([3]), keras.layers.Dense(4), keras.layers.LayerNormalization(name="LayerNorm"), keras.layers.Dense(1),
-])
-model.set_weights([given[f"weights{number}"] for number in range(6)])
-schedule = optimization.LinearWarmupThenDecay(0.05, num_train_steps=12, num_warmup_steps=3)
-optimizer = getattr(optimization, sys.argv[3])(schedule, **json.loads(sys.argv[4]))
-model.compile(optimizer=optimizer, loss="mse")
-model.fit(given["numbers"], given["sums"], batch_size=4, epochs=2, shuffle=False, verbose=0)
-assert "tensorflow" not in sys.modules
-np.savez(sys.argv[2], *model.get_weights())
-"""
-
-
-def fitted_with_jax(folder, name, **options):
-    """Return the small model's weights after twelve steps with an optimizer of `official_bert.optimization`."""
-    numbers, sums = small_batches()
-    weights = {f"weights{number}": values for number, values in enumerate(small_model().get_weights())}
-    np.savez(folder / "given.npz", numbers=numbers, sums=sums, **weights)
-    arguments = [str(folder / "given.npz"), str(folder / "trained.npz"), name, json.dumps(options)]
-    process = subprocess.run(
-        [sys.executable, "-c", JAX_PROGRAM, *arguments],
-        env={**script_environment(), "KERAS_BACKEND": "jax"},
-        capture_output=True,
-        text=True,
-    )
-    assert process.returncode == 0, process.stderr
-    with np.load(folder / "trained.npz") as trained:
-        return [trained[name] for name in trained.files]
-
-
-def assert_close(values, expected, tolerance):
-    for ours, theirs in zip(values, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=tolerance)

@@ -64,18 +64,6 @@ def test_a_variable_moves_as_with_the_rate_of_its_layer(model, optimizer_class):
         assert np.abs(plain).max() > 1e-7
 
 
-def test_decay_of_weights_follows_the_rate_of_the_layer(model):
-    variables = model.trainable_variables
-    for optimizer_class in (AdamWeightDecay, Lamb):
-        kernel = next(variable for variable in variables if variable.path.endswith("layer_3/output/dense/kernel"))
-        start = np.asarray(kernel)
-        optimizer = optimizer_class(0.1, weight_decay_rate=0.5, layer_wise_lr_decay=0.9)
-        optimizer.apply([tf.zeros(variable.shape) for variable in variables], variables)
-        lost = 0.5 if optimizer_class is AdamWeightDecay else 1  # LAMB's updates are proportional to the weights
-        np.testing.assert_allclose(kernel, start * (1 - 0.1 * 0.9**8 * lost), rtol=1e-5)
-        kernel.assign(start)
-
-
 def test_a_model_without_layers_is_refused():
     model = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
     options = {"layer_wise_lr_decay": 0.9, "no_decay": ()}
@@ -91,9 +79,3 @@ def test_layers_that_share_their_weights_are_refused():
     model = ClassificationModel(BertEncoder(config), num_outputs=2)
     with pytest.raises(UserError, match="layer_wise_lr_decay=0.9: the layers of an ALBERT share their weights"):
         create_optimizer("adam", 0.1, model, {"layer_wise_lr_decay": 0.9})
-    create_optimizer("adam", 0.1, model, {})
-
-
-def test_the_decay_is_saved_with_the_optimizer():
-    optimizer = Lamb(0.1, layer_wise_lr_decay=0.8)
-    assert Lamb.from_config(optimizer.get_config()).layer_wise_lr_decay == 0.8

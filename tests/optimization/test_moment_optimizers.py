@@ -13,10 +13,8 @@ from official_bert.support.errors import UserError
 from tests.optimization.small_models import (
     TOLERANCE,
     Rates,
-    assert_close,
     assert_same_weights,
     fitted,
-    fitted_with_jax,
     make_variables,
     small_model,
     variable,
@@ -207,10 +205,3 @@ def test_a_scaled_loss_gives_the_same_steps(optimizer_class, twelve_small_steps)
     model = fitted(small_model(), epochs=2, optimizer=scaled)
     assert float(scaled.dynamic_scale) == 2.0**10  # no gradient was too large
     assert_same_weights(model, twelve_small_steps, 1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.endurance
-def test_jax_takes_the_same_steps(optimizer_class, twelve_small_steps, tmp_path):
-    weights = fitted_with_jax(tmp_path, optimizer_class.__name__, **OPTIONS[optimizer_class])
-    assert_close(weights, twelve_small_steps.get_weights(), 1e-4)

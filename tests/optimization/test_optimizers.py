@@ -1,22 +1,20 @@
 """Optimizers by name: a new one needs a class and a row, and trains, saves and resumes like the reference's."""
 
-import dataclasses
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
-from official_bert.data.schema import RecordSchema
 from official_bert.optimization.optimizers import OPTIMIZERS, AdamWeightDecay, create_optimizer, slots_by_name
 from official_bert.optimization.schedules import LinearWarmupThenDecay
 from official_bert.options.training import TrainingOptions
 from official_bert.support.errors import UserError
 from official_bert.training.loop import Trainer
-from official_bert.training.task import TrainingPlan, WeightedSum
+from official_bert.training.task import TrainingPlan
+from tests.training.sum_task import PLAN, SumTask, batches
 
-BATCH_SIZE, NUM_STEPS = 4, 6
+NUM_STEPS = 6
 
 
 class Momentum(keras.optimizers.Optimizer):
@@ -41,42 +39,17 @@ def momentum_row(monkeypatch):
     monkeypatch.setitem(OPTIMIZERS, "momentum", Momentum)
 
 
-class SumTask:
-    """Learns to add three numbers."""
-
-    schema = RecordSchema()
-
-    def build_model(self):
-        inputs = {"numbers": keras.Input([3], name="numbers")}
-        hidden = keras.layers.Dense(4, name="dense")(inputs["numbers"])
-        hidden = keras.layers.LayerNormalization(name="LayerNorm")(hidden)
-        return keras.Model(inputs, {"sum": keras.layers.Dense(1, name="dense_1")(hidden)[:, 0]})
-
-    def losses(self, outputs, batch):
-        errors = tf.square(outputs["sum"] - tf.reduce_sum(batch["numbers"], axis=1))
-        return {"squared": WeightedSum(tf.reduce_sum(errors), tf.cast(tf.size(errors), tf.float32))}
-
-    def predictions(self, outputs, batch):
-        raise NotImplementedError
-
-
-def batches(start):
-    def batch(first):
-        return {"numbers": tf.random.stateless_normal([BATCH_SIZE, 3], [7, first])}
-
-    return tf.data.Dataset.counter(start, BATCH_SIZE).map(batch)
-
-
 def train(folder, *, strategy=None, learning_rate=0.1, **changes):
     """Train six steps with a checkpoint after each; return the trainable variables' paths."""
     plan = TrainingPlan(
-        train_batch_size=BATCH_SIZE,
+        train_batch_size=PLAN.train_batch_size,
         num_train_steps=NUM_STEPS,
         learning_rate=learning_rate,
         save_checkpoints_steps=1,
         keep_checkpoint_max=0,
         **changes,
     )
+    keras.backend.clear_session()  # numbering of names restarts, as in a new process
     trainer = Trainer(SumTask(), strategy or tf.distribute.get_strategy(), seed=1)
     assert trainer.train(plan, batches, output_dir=str(folder), init_checkpoint=None)
     return [variable.path for variable in trainer.model.trainable_variables]
@@ -85,11 +58,6 @@ def train(folder, *, strategy=None, learning_rate=0.1, **changes):
 def arrays(folder, step):
     reader = CheckpointReader(str(folder / f"model.ckpt-{step}"))
     return {name: reader.read(name) for name in reader.shapes}
-
-
-def test_the_flag_has_the_names_of_the_optimizers():
-    (flag,) = (field for field in dataclasses.fields(TrainingOptions) if field.name == "optimizer")
-    assert set(flag.metadata["choices"]) == set(OPTIMIZERS)
 
 
 def test_another_optimizer_trains_is_saved_and_resumes(tmp_path, momentum_row):
@@ -139,12 +107,8 @@ def test_another_optimizer_takes_the_same_steps_on_two_devices(name, tmp_path, m
         np.testing.assert_allclose(values, expected[name], atol=1e-6, err_msg=name)
 
 
-def test_a_loss_that_is_not_finite_says_what_to_change(tmp_path, momentum_row):
-    with pytest.raises(UserError, match="last good checkpoint is .*; try a lower learning_rate or a longer warm-up"):
-        train(tmp_path, optimizer="momentum", learning_rate=1e30)
-
-
 def test_invalid_names_and_options_are_refused(momentum_row):
+    assert {*TrainingOptions.__dataclass_fields__["optimizer"].metadata["choices"], "momentum"} == set(OPTIMIZERS)
     model = SumTask().build_model()
     with pytest.raises(UserError, match="optimizer='lion' is unknown; choose one of adam, lamb, momentum"):
         create_optimizer("lion", 0.1, model, {})
@@ -156,7 +120,7 @@ def test_invalid_names_and_options_are_refused(momentum_row):
 
 def test_patterns_of_frozen_layers_are_not_missed():
     model = SumTask().build_model()
-    model.get_layer("LayerNorm").trainable = False
+    model.norm.trainable = False
     optimizer = create_optimizer("adam", 0.1, model, {})
     assert optimizer.no_decay == ["bias"]
     with pytest.raises(ValueError, match="no variable path matches 'LayerNorm'"):

@@ -1,7 +1,5 @@
 """The schedule, compared with manually computed numbers."""
 
-import dataclasses
-
 import keras
 import numpy as np
 import pytest
@@ -19,21 +17,6 @@ from official_bert.options.training import TrainingOptions
 from official_bert.support.errors import UserError
 
 
-@pytest.mark.parametrize(
-    ("step", "rate"), [(1, 0.1), (5, 0.5), (9, 0.9), (10, 0.9), (50, 0.5), (99, 0.01), (100, 0.0), (200, 0.0)]
-)
-def test_warmup_and_decay(step, rate):
-    schedule = LinearWarmupThenDecay(1.0, num_train_steps=100, num_warmup_steps=10)
-    computed = schedule(keras.ops.convert_to_tensor(step - 1, "int64"))  # as Keras calls it for this step
-    assert keras.backend.standardize_dtype(computed.dtype) == "float32"
-    np.testing.assert_allclose(computed, rate, atol=1e-6)
-
-
-@pytest.mark.parametrize(("step", "rate"), [(1, 1.98), (50, 1.0), (100, 0.0)])
-def test_decay_without_warmup(step, rate):
-    np.testing.assert_allclose(LinearWarmupThenDecay(2.0, num_train_steps=100)(step - 1), rate, atol=1e-6)
-
-
 @pytest.mark.parametrize("num_warmup_steps", [0, 10])
 def test_without_an_end_the_rates_are_bit_for_bit_those_of_the_reference(num_warmup_steps):
     schedule = LinearWarmupThenDecay(5e-5, num_train_steps=97, num_warmup_steps=num_warmup_steps)
@@ -41,13 +24,14 @@ def test_without_an_end_the_rates_are_bit_for_bit_those_of_the_reference(num_war
         rate = 5e-5 * (1.0 - tf.minimum(tf.constant(step, tf.float32), 97.0) / 97)
         if step < num_warmup_steps:
             rate = 5e-5 * tf.constant(step, tf.float32) / num_warmup_steps
-        assert float(schedule(step - 1)) == float(rate)
+        computed = schedule(keras.ops.convert_to_tensor(step - 1, "int64"))  # as Keras calls it for this step
+        assert computed.dtype == tf.float32 and float(computed) == float(rate)
 
 
-@pytest.mark.parametrize(("step", "rate"), [(5, 0.5), (10, 0.92), (50, 0.6), (99, 0.208), (100, 0.2), (200, 0.2)])
-def test_a_line_ends_where_the_reference_s_polynomial_would(step, rate):
+def test_a_line_ends_where_the_reference_s_polynomial_would():
     schedule = LinearWarmupThenDecay(1.0, num_train_steps=100, num_warmup_steps=10, end_learning_rate=0.2)
-    np.testing.assert_allclose(schedule(step - 1), rate, rtol=1e-5)
+    rates = [float(schedule(step - 1)) for step in (5, 10, 50, 99, 100, 200)]
+    np.testing.assert_allclose(rates, [0.5, 0.92, 0.6, 0.208, 0.2, 0.2], rtol=1e-5)
 
 
 @pytest.mark.parametrize("end", [0.0, 0.2])
@@ -97,6 +81,8 @@ def test_impossible_numbers_are_refused():
 
 
 def test_schedules_are_found_by_name(monkeypatch):
+    assert set(TrainingOptions.__dataclass_fields__["lr_schedule"].metadata["choices"]) == set(SCHEDULES)
+
     def square(learning_rate, *, num_train_steps, num_warmup_steps, end_learning_rate):
         return keras.optimizers.schedules.PolynomialDecay(learning_rate, num_train_steps, end_learning_rate, power=2.0)
 
@@ -109,8 +95,3 @@ def test_schedules_are_found_by_name(monkeypatch):
     message = "^lr_schedule='root' is unknown; choose one of budget, constant, cosine, .*linear, square$"
     with pytest.raises(UserError, match=message):
         create_schedule("root", 1.0, **numbers)
-
-
-def test_the_flag_has_the_names_of_the_schedules():
-    (flag,) = (field for field in dataclasses.fields(TrainingOptions) if field.name == "lr_schedule")
-    assert set(flag.metadata["choices"]) == set(SCHEDULES)

@@ -1,11 +1,12 @@
 """Limits of flags and relations between them, checked when a config is built."""
 
 import dataclasses
+import json
 
 import pytest
 
 from official_bert.commands import all_commands
-from official_bert.options.option import AFFECTS, UNLIMITED, Options, layer_numbers, option, options
+from official_bert.options.option import AFFECTS, UNLIMITED, Options, config_from_saved, layer_numbers, option, options
 from official_bert.options.training import TrainingOptions
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
@@ -56,7 +57,7 @@ def test_values_beyond_the_limits_are_refused_with_the_flag(values, message):
 
 def test_lists_of_layers_have_a_limit():
     assert layer_numbers("0,-1") == [0, -1]
-    with pytest.raises(UserError, match=r"^--layers=(-1,){26}-1\.\.\.: lists 100,000 numbers; the maximum is 4,096$"):
+    with pytest.raises(UserError, match=r"^--layers=(-1,){26}-1: lists 100,000 numbers; the maximum is 4,096$"):
         layer_numbers(",".join(["-1"] * 10**5))
 
 
@@ -248,3 +249,36 @@ def test_large_numbers_of_real_runs_are_accepted():
     for seed in (-1, 2**32):  # the seed of initial weights
         with pytest.raises(UserError, match=f"--random_seed={seed}: must be at"):
             PretrainingConfig(**TRAINING, do_train=True, random_seed=seed)
+
+
+FILES = {"bert_config_file": "b", "vocab_file": "v", "output_dir": "o"}
+PREDICTION = {**FILES, "do_predict": True, "predict_file": "p"}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        ClassifierConfig(**FILES, data_dir="d", task_name="mrpc", do_eval=True, num_train_epochs=2),
+        SquadConfig(**PREDICTION, version_2_with_negative=True, null_score_diff_threshold="auto"),
+        SquadConfig(**PREDICTION, null_score_diff_threshold=-1),
+    ],
+)
+def test_a_saved_config_comes_back_as_it_was(config):
+    saved = json.loads(json.dumps(dataclasses.asdict(config)))
+    del saved["log_steps"]
+    assert config_from_saved(type(config), {**saved, "of_a_later_version": 1}, "run_config.json") == config
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("max_seq_length", True, "max_seq_length is True; it must be a whole number"),
+        ("learning_rate", "1e-4", "learning_rate is '1e-4'; it must be a number"),
+        ("vocab_file", ["v"], "vocab_file is .*; it must be text or null"),
+        ("null_score_diff_threshold", "automatic", 'it must be a number or "auto"'),
+        ("max_seq_length", 2, "--max_seq_length=2: must be at least 5"),
+    ],
+)
+def test_a_saved_value_of_another_type_or_out_of_range_is_named_with_its_file(name, value, message):
+    with pytest.raises(UserError, match=f"^out/run_config.json: .*{message}"):
+        config_from_saved(SquadConfig, {**PREDICTION, name: value}, "out/run_config.json")

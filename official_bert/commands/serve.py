@@ -7,6 +7,7 @@ from official_bert.commands.shared.text_options import check_folder
 from official_bert.options.command import Command
 from official_bert.options.groups import BatchingSettings
 from official_bert.options.option import MAX_BATCH_SIZE, MAX_PARTS, Options, option, options
+from official_bert.support import files
 from official_bert.support.errors import UserError, check_installed, require
 from official_bert.support.processes import check_free
 
@@ -80,7 +81,15 @@ class ServeConfig(Options):
 
 
 def check(config: ServeConfig) -> None:
+    from official_bert.training.run_folder import RUN_CONFIG_FILE
+
     check_folder(config.export_dir, "export_dir")
+    names = {name.rstrip("/") for name in files.list_folder(config.export_dir)}
+    if RUN_CONFIG_FILE in names and not any(map(str.isdecimal, names)):
+        raise UserError(
+            f"--export_dir={config.export_dir} is a training run, not an export; export it first: repeat the command "
+            "of the run with --do_export --export_dir=FOLDER instead of --do_train, and serve FOLDER"
+        )
     check_installed("uvicorn", extra="serve")
     config.check_ports()
 

@@ -11,11 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from official_bert.serving.servable import SERVING_DEFAULT
 from official_bert.support.errors import format_names
 
 _ROWS, _COLUMNS = "instances", "inputs"
-_KEYS = {"signature_name", _ROWS, _COLUMNS}
 _MOST_SHOWN = 200  # maximum length of client data in messages
 _BYTES_AT_ONCE = 1 << 20
 
@@ -36,18 +34,22 @@ class InputType(NamedTuple):
 class JsonRequest(NamedTuple):
     """A parsed request, not yet converted to arrays."""
 
-    signature_name: str  # the signature to call
+    signature_name: str  # the signature to call; empty for the one that reads the inputs
     values: Any  # a list of examples for rows, otherwise the inputs
     is_in_rows: bool  # whether `values` is a list of rows
+
+    @property
+    def input_names(self) -> set[str]:
+        """The names of the inputs, if they are named."""
+        first = self.values[0] if self.is_in_rows else self.values
+        return set(first) if _is_named(first) else set()
 
 
 def read_request(body: bytes, most_values: int) -> JsonRequest:
     request = read_object(body, most_values)
-    if unknown := set(request) - _KEYS:
-        raise RequestError(f"the request has an unknown key: {quoted_names(unknown)}")
     if (_ROWS in request) == (_COLUMNS in request):
         raise RequestError('the request must have either "inputs" or "instances"')
-    name = request.get("signature_name", SERVING_DEFAULT)
+    name = request.get("signature_name", "")
     if not isinstance(name, str):
         raise RequestError("signature_name must be a string")
     is_in_rows = _ROWS in request

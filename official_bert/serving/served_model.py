@@ -6,7 +6,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -37,7 +37,7 @@ from official_bert.serving.rest_format import (
     read_request,
     request_arrays,
 )
-from official_bert.serving.servable import EXAMPLES, SERVING_DEFAULT, TEXT
+from official_bert.serving.servable import EXAMPLES, SERVING_DEFAULT, TEXT, TOKENIZE
 from official_bert.support import files
 from official_bert.support.errors import UserError, format_names, plain_message
 
@@ -120,6 +120,15 @@ class ServedVersion:
             )
         return self.signatures[name]
 
+    def signature_for(self, name: str, input_names: Set[str]) -> Signature:
+        """Return the signature of a request; without a name `serving_default`, or the only one with these inputs."""
+        signature = self.signature(name or SERVING_DEFAULT)
+        if name or signature.inputs.keys() == input_names:
+            return signature
+        others = [self.signatures[other] for other in self.signatures if other != TOKENIZE]
+        fitting = [other for other in others if other.inputs.keys() == input_names]
+        return fitting[0] if len(fitting) == 1 else signature
+
     async def read(self, body: bytes) -> tuple[JsonRequest, Arrays]:
         """Parse a request of TensorFlow Serving's REST API, and convert it to arrays."""
         return await self.aside(len(body), lambda: self._read(body))
@@ -137,11 +146,12 @@ class ServedVersion:
 
     def _read(self, body: bytes) -> tuple[JsonRequest, Arrays]:
         request = read_request(body, self.most_values)
-        types = self.signature(request.signature_name).input_types
+        signature = self.signature_for(request.signature_name, request.input_names)
         try:
-            return request, request_arrays(request, types, self.most_examples)
+            arrays = request_arrays(request, signature.input_types, self.most_examples)
+            return request._replace(signature_name=signature.name), arrays
         except NamesError as error:
-            if TEXT not in self.signatures or request.signature_name == TEXT:
+            if TEXT not in self.signatures or signature.name == TEXT:
                 raise
             names = format_names(sorted(self.signatures[TEXT].inputs))
             raise NamesError(

@@ -11,6 +11,7 @@ import logging
 import pathlib
 import signal
 import time
+import zlib
 from collections.abc import Iterator
 
 import uvicorn
@@ -32,6 +33,7 @@ from official_bert.serving.served_model import ServedModel, ServedVersion
 MOST_BYTES = 1 << 26  # maximum size of a request
 _MOST_BYTES_TOGETHER = 4 * MOST_BYTES  # total of large requests held at a time
 _LARGE = 1 << 20  # minimum size in bytes of a large request
+_BYTES_AT_ONCE = 1 << 18  # of a compressed request
 _MOST_IN_A_NAME = 200  # characters between two slashes in a URL
 _GRACE_SECONDS = 30  # time for requests to finish after SIGTERM
 _KEEP_ALIVE_SECONDS = 65  # longer than the usual 60 of proxies, so that these close idle connections
@@ -68,6 +70,34 @@ class BatchMetrics(BatchObserver):
         _BATCH_POSITIONS.observe(num_positions)
 
 
+class _Decompressed:
+    """Receives the body of a request that is compressed with gzip, decompressed in small parts."""
+
+    def __init__(self, receive: Receive):
+        self._receive, self._reader = receive, zlib.decompressobj(16 + zlib.MAX_WBITS)
+        self._compressed, self._has_more = b"", True
+
+    async def __call__(self) -> Message:
+        if self._compressed:
+            await asyncio.sleep(0)  # other requests take their turn
+        else:
+            message = await self._receive()
+            if message["type"] != "http.request":
+                return message
+            self._compressed, self._has_more = message.get("body", b""), message.get("more_body", False)
+        try:
+            part = self._reader.decompress(self._compressed, _BYTES_AT_ONCE)
+            self._compressed = self._reader.unconsumed_tail
+            is_last = not (self._compressed or self._has_more)
+            if is_last:
+                part += self._reader.flush()
+        except zlib.error as error:
+            raise HTTPException(400, "the request is not compressed with gzip, as its header says") from error
+        if self._reader.unused_data or (is_last and not self._reader.eof):
+            raise HTTPException(400, "the request is not one complete file of gzip, as its header says")
+        return {"type": "http.request", "body": part, "more_body": not is_last}
+
+
 class _Requests:
     """ASGI middleware that limits, counts and measures the requests of an application.
 
@@ -83,6 +113,9 @@ class _Requests:
             await self._app(scope, receive, send)
             return
         num_bytes, status, start = 0, None, time.perf_counter()
+        encoding = dict(scope["headers"]).get(b"content-encoding", b"identity").lower()
+        if encoding == b"gzip":
+            receive = _Decompressed(receive)
 
         async def receive_some() -> Message:
             nonlocal num_bytes
@@ -103,6 +136,8 @@ class _Requests:
         try:
             if max(map(len, scope["path"].split("/"))) > _MOST_IN_A_NAME:
                 await JSONResponse({"error": "there is nothing at this address"}, 404)(scope, receive, send_some)
+            elif encoding not in (b"identity", b"gzip"):
+                await JSONResponse({"error": "Content-Encoding must be gzip"}, 415)(scope, receive, send_some)
             else:
                 await self._app(scope, receive_some, send_some)
         except ClientDisconnect:

@@ -2,6 +2,7 @@
 
 import base64
 import concurrent.futures
+import gzip
 import json
 import os
 import pathlib
@@ -120,7 +121,7 @@ def nested(depth):
         ({"inputs": IDS, "instances": []}, 'must have either "inputs" or "instances"'),
         ({"instances": []}, "at least one example"),
         ({"instances": [{"input_ids": [1]}, {"input_mask": [1]}]}, "must have the same inputs"),
-        ({"inputs": IDS, "outputs": []}, "unknown key: 'outputs'"),
+        ({"inputs": {**IDS, "extra": [1]}}, "but the request has 'extra', 'input_ids', "),
         ({"inputs": IDS, "signature_name": 3}, "signature_name must be a string"),
         ({"inputs": {name: [""] * 1025 for name in TEXTS}, "signature_name": "text"}, "has 1025 examples; at most"),
         ({"instances": [{"b64": "YQ=="}], "signature_name": "examples"}, "is not a serialized tf.train.Example"),
@@ -134,7 +135,7 @@ def nested(depth):
         ({"inputs": {**IDS, "input_ids": [["a" * (1 << 20), *"bcd"]]}}, "input_ids must have whole numbers"),
         ({"inputs": IDS, "signature_name": "\n" * 5000}, "there is no signature '" + r"\n" * 200 + "...'"),
         ({"instances": ["text"]}, """signature that reads texts ('text_a', 'text_b') is "signature_name": "text\""""),
-        ({"inputs": TEXTS}, """signature that reads texts ('text_a', 'text_b') is "signature_name": "text\""""),
+        ({"inputs": TEXTS, "signature_name": "examples"}, """signature that reads texts ('text_a', 'text_b') is """),
     ],
 )  # fmt: skip
 def test_mistakes_of_clients(server, body, message):
@@ -172,6 +173,40 @@ def test_the_size_of_requests_is_limited(server):
     assert status == 413 and answer == {"error": "the request has more than 67108864 bytes"}
     status, answer = server.predict({"inputs": {"text_a": [text[1000:]]}})  # is read
     assert status == 400 and "but the request has 'text_a'" in answer["error"]
+
+
+def test_requests_may_be_compressed(server):
+    """As TensorFlow Serving does, within the limit; a bomb of 64 kB has 64 MiB and more."""
+    body = gzip.compress(json.dumps({"signature_name": "text", "inputs": TEXTS}).encode())
+    path, header = "/v1/models/reviews:predict", {"Content-Encoding": "gzip"}
+    status, answer = server.send("POST", path, body, header)
+    assert status == 200 and json.loads(answer)["outputs"] == server.outputs("text", TEXTS)
+    large = {"inputs": IDS, "ignored": os.urandom(1 << 20).hex()}
+    status, answer = server.send("POST", path, gzip.compress(json.dumps(large).encode()), header)
+    assert status == 200
+    bomb = gzip.compress(b" " * (1 << 26) + b"{}")
+    for content, expected, message in (
+        (bomb, 413, "the request has more than 67108864 bytes"),
+        (body[:-1], 400, "not one complete file of gzip"),
+        (body + b"a", 400, "not one complete file of gzip"),
+        (b"{}", 400, "the request is not compressed with gzip"),
+        (b"", 400, "not one complete file of gzip"),
+    ):
+        status, answer = server.send("POST", path, content, header)
+        assert status == expected and message in json.loads(answer)["error"], answer
+    status, answer = server.send("POST", path, b"{}", {"Content-Encoding": "br"})
+    assert (status, json.loads(answer)) == (415, {"error": "Content-Encoding must be gzip"})
+
+
+def test_a_request_without_a_signature_gets_the_one_that_reads_its_inputs(server):
+    expected = server.predict({"signature_name": "text", "inputs": TEXTS})
+    assert expected[0] == 200
+    for name in ({}, {"signature_name": ""}):
+        assert server.predict({**name, "inputs": TEXTS}) == expected
+        rows = {**name, "instances": [dict(zip(TEXTS, pair, strict=True)) for pair in PAIRS], "ignored": [1]}
+        assert [row["logits"] for row in server.predict(rows)[1]["predictions"]] == expected[1]["outputs"]["logits"]
+        default = server.outputs("serving_default", IDS)
+        assert server.predict({**name, "inputs": IDS}) == (200, {"outputs": default})
 
 
 def test_status_metadata_and_metrics(server):
@@ -259,6 +294,8 @@ def test_every_task_answers_its_own_warm_up_requests(task, write_export, tmp_pat
     path = write_export(tmp_path / task, task)
     export = tf.saved_model.load(path)
     server = Server(str(tmp_path / task), tmp_path / "log")
+    status, pointer = server.send("GET", "/")
+    assert status == 200 and pointer.startswith(f"POST /v1/models/{task}:predict asks".encode())
     requests = list(read_warmup(os.path.join(path, "assets.extra", "tf_serving_warmup_requests")))
     assert {name for name, _ in requests} == set(export.signatures)
     for name, inputs in requests:
@@ -324,6 +361,7 @@ def test_a_new_version_replaces_the_old_one_under_load(
 def test_the_page_to_try_the_model_takes_nothing_from_elsewhere(server):
     status, page = server.send("GET", "/ui")
     assert status == 200 and b"http" not in page
+    assert server.send("GET", "/")[0] == 307
     for path in ("/ui/page.js", "/ui/page.css"):
         assert server.send("GET", path)[0] == 200
 
@@ -362,6 +400,10 @@ def test_a_folder_that_is_away_is_one_line_of_the_log_until_it_is_back(export_di
 def test_mistakes_at_the_start(export_dir, tmp_path):
     result = run_script("serve", export_dir=tmp_path / "absent")
     assert_fails(result, "--export_dir: there is no folder")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run_config.json").write_text("{}")
+    result = run_script("serve", export_dir=tmp_path / "run")
+    assert_fails(result, "run is a training run, not an export; export it first: repeat the command of the run with")
     (tmp_path / "empty" / "1").mkdir(parents=True)
     shutil.copytree(export_dir, tmp_path / "damaged")
     (tmp_path / "damaged" / "1" / "saved_model.pb").write_bytes(b"damage")

@@ -3,6 +3,7 @@
 import json
 import pickle
 import random
+import re
 from collections import Counter
 
 import numpy as np
@@ -22,6 +23,7 @@ from tests.tokenization.hard_texts import ACCENTED, CASED, PRESPLIT, UNCASED, ra
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LOWER = [*SPECIAL, "the", "harbour", "##s", "don", "'", "t"]
 CASED_TOKENS = [*LOWER, "The", "Zoe"]
+UPPER = {"flags": {"do_lower_case": False}}
 
 
 @pytest.fixture(scope="module")
@@ -65,12 +67,6 @@ def test_the_ways_to_give_texts_and_pairs(tokenizer):
     assert rows(both) == rows(tokenizer(iter(["the town", ("the town", "a harbour")])))
 
 
-def test_an_empty_batch_has_two_positions_as_in_the_graph(tokenizer):
-    assert [values.shape for values in tokenizer([]).values()] == [(0, 2)] * 3
-    batch = tokenizer([], max_seq_length=9, padding="max_length")
-    assert [values.shape for values in batch.values()] == [(0, 9)] * 3
-
-
 def test_batches_equal_the_records_of_training(tokenizer):
     rng = random.Random(7)
     for number in range(300):
@@ -102,22 +98,19 @@ def test_batches_equal_the_records_of_the_reference(tokenizer):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([("a", "b")], r"a tuple is ambiguous: write tokenizer\(\[\(first, second\)\]\) for a pair"),
-        ([None], "texts is None; give one text, or a list of texts or of pairs"),
-        ([7], "texts is 7; give one text"),
-        ([{"text": "a"}], r"texts is \{'text': 'a'\}; give one text"),
-        ([["a", None]], r"example 1 is None; it must be a text or a tuple of two: \(first, second\)"),
-        ([["a", ["b", "c"]]], r"example 1 is \['b', 'c'\]; it must be a text or a tuple"),
-        ([[("a", "b", "c")]], r"example 0 is \('a', 'b', 'c'\); it must be"),
-        ([["a", "b"], ["c"]], "there are 2 texts, but 1 text_pairs; give one for each, or None"),
-        ([["a"], "b"], "text_pairs is 'b'; give one text, or a list of"),
-        (["a", ["b"]], "texts is 'a'; give one text, or a list of"),
-        ([[("a", "b")], ["c"]], r"example 0 is \(\('a', 'b'\), 'c'\); it must be a text or a tuple of two"),
-        ([["a"], [7]], r"example 0 is \('a', 7\); it must be"),
+        ([("a", "b")], "a tuple is ambiguous"),
+        ([None], "texts is None; give one text, or a list"),
+        ([{"text": "a"}], "texts is {'text': 'a'}; give one text"),
+        ([["a", ["b", "c"]]], "example 1 is ['b', 'c']; it must be a text or a tuple of two"),
+        ([[("a", "b", "c")]], "example 0 is ('a', 'b', 'c'); it must be"),
+        ([["a", "b"], ["c"]], "there are 2 texts, but 1 text_pairs"),
+        ([["a"], "b"], "text_pairs is 'b'; give one text, or a list"),
+        ([[("a", "b")], ["c"]], "example 0 is (('a', 'b'), 'c'); it must be"),
+        ([["a"], [7]], "example 0 is ('a', 7); it must be"),
     ],
 )
 def test_arguments_that_are_not_text_are_refused(tokenizer, arguments, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=re.escape(message)):
         tokenizer(*arguments)
 
 
@@ -127,16 +120,10 @@ def test_lengths_and_paddings_that_cannot_be_are_refused(tokenizer):
             tokenizer("a", max_seq_length=length)
     with pytest.raises(UserError, match="padding=True must be 'longest' or 'max_length'"):
         tokenizer("a", padding=True)
+    assert tokenizer([])["input_ids"].shape == (0, 2)
+    assert tokenizer([], max_seq_length=9, padding="max_length")["input_ids"].shape == (0, 9)
     assert tokenizer("the " * 600)["input_ids"].shape == (1, 512)
     assert tokenizer("the " * 600, max_seq_length=np.int64(600))["input_ids"].shape == (1, 600)
-
-
-def test_encode_of_a_list_says_what_to_do(tokenizer):
-    for function in (tokenizer.encode, tokenizer.encode_with_offsets, tokenizer.tokenize):
-        with pytest.raises(
-            TypeError, match=r"must be str or bytes, not list; for several texts, call tokenizer\(\[\.\.\.\]\)"
-        ):
-            function(["a", "b"])
 
 
 # Special tokens and text
@@ -194,20 +181,12 @@ def write_folder(folder, tokens, **json_files):
 @pytest.mark.parametrize(
     ("tokens", "json_files", "is_lower", "source"),
     [
-        (LOWER, {}, True, "the vocabulary, which has no capital letters"),
         (CASED_TOKENS, {}, False, "the vocabulary, which has wordpieces with capital letters"),
         ([*SPECIAL, "한"], {}, True, "the vocabulary, which has no capital letters"),
-        (LOWER, {"run_config": {"flags": {"do_lower_case": False}}}, False, "run_config.json"),
-        (CASED_TOKENS, {"run_config": {"flags": {"do_lower_case": False}}}, False, "run_config.json"),
+        (LOWER, {"run_config": UPPER}, False, "run_config.json"),
         (LOWER, {"run_config": {"flags": {"train_file": "a"}}}, True, "the vocabulary"),
-        (LOWER, {"tokenizer_config": {"do_lower_case": False}}, False, "tokenizer_config.json"),
-        (LOWER, {"tokenizer_config": {"model_max_length": 5}}, True, "the vocabulary"),
-        (
-            LOWER,
-            {"tokenizer_config": {"do_lower_case": False}, "run_config": {"flags": {"do_lower_case": True}}},
-            False,
-            "tokenizer_config.json",
-        ),
+        (LOWER, {"tokenizer_config": {"model_max_length": 5}, "run_config": UPPER}, False, "run_config.json"),
+        (LOWER, {"tokenizer_config": {"do_lower_case": True}, "run_config": UPPER}, True, "tokenizer_config.json"),
     ],
 )
 def test_a_folder_says_whether_text_is_lowercased(tmp_path, caplog, tokens, json_files, is_lower, source):
@@ -266,39 +245,18 @@ def test_lowercasing_for_a_cased_vocabulary_is_refused(tmp_path):
             FullTokenizer.from_folder(folder, **given)
 
 
-def test_a_folder_with_tokenizer_json_alone(tmp_path, vocab_file):
-    tokens = list(FullTokenizer(vocab_file).vocab)
-    values = {"model": {"type": "WordPiece", "vocab": {token: index for index, token in enumerate(tokens)}}}
-    (tmp_path / "tokenizer.json").write_text(json.dumps(values))
-    tokenizer = FullTokenizer.from_folder(tmp_path)
-    assert tokenizer.vocab == FullTokenizer(vocab_file).vocab
-    assert tokenizer.vocabulary.source == str(tmp_path / "tokenizer.json")
-
-
 def test_folders_without_a_vocabulary_are_refused(tmp_path):
-    with pytest.raises(
-        UserError, match=r"has no vocabulary: neither wordpiece.json nor vocab\.txt nor spiece\.model nor .* exists"
-    ):
-        FullTokenizer.from_folder(tmp_path)
-    with pytest.raises(UserError, match="there is no folder bert-base-uncased; write a model of the Hugging Face Hub"):
-        FullTokenizer.from_folder("bert-base-uncased")
     folder = write_folder(tmp_path / "model", LOWER, run_config={"flags": {"do_lower_case": "yes"}})
-    with pytest.raises(
-        UserError, match=r"vocab\.txt is a file; give its folder, or read a vocab\.txt with FullTokenizer\("
+    for path, message in (
+        (tmp_path, r"has no vocabulary: neither wordpiece.json nor vocab\.txt nor spiece\.model nor .* exists"),
+        ("bert-base-uncased", "there is no folder bert-base-uncased; write a model of the Hugging Face Hub"),
+        (folder / "vocab.txt", r"vocab\.txt is a file; give its folder, or read a vocab\.txt with FullTokenizer\("),
     ):
-        FullTokenizer.from_folder(folder / "vocab.txt")
+        with pytest.raises(UserError, match=message):
+            FullTokenizer.from_folder(path)
     for settings in ({"flags": {"do_lower_case": "yes"}}, {"flags": None}, {}):
         write_folder(folder, LOWER, run_config=settings)
         with pytest.raises(UserError, match=r"run_config\.json was not written by a run; restore it or pass do_lower_"):
             FullTokenizer.from_folder(folder)
         given = FullTokenizer.from_folder(folder, **TextSettings(strip_accents=False)._asdict())
         assert given.settings == TextSettings(strip_accents=False)
-
-
-def test_the_constructor_takes_files_and_sends_those_with_a_folder_on(tmp_path, vocab_file):
-    with pytest.raises(
-        UserError, match=r"is a folder; give the vocabulary in it, or use official_bert\.load_tokenizer in Python"
-    ):
-        FullTokenizer(tmp_path)
-    folder = write_folder(tmp_path / "model", LOWER)
-    assert FullTokenizer(folder / "vocab.txt").vocab == FullTokenizer(str(folder / "vocab.txt")).vocab

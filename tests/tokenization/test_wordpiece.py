@@ -16,7 +16,6 @@ from official_bert.tokenization import (
 )
 from tests.tokenization.hard_texts import (
     ALL_SETTINGS,
-    CASED,
     PRESPLIT,
     SCRIPTS,
     SETTINGS,
@@ -111,19 +110,13 @@ def test_words_end_where_python_splits(tokenizers):
     assert all(every[start - 1].isspace() for start in starts[1:])
 
 
-def test_encode_forgets_nothing_when_its_memory_is_full(tokenizers, monkeypatch, vocab_file):
-    monkeypatch.setattr(full_tokenizer, "MAX_CACHED_WORDS", 3)
-    tokenizer = FullTokenizer(vocab_file=vocab_file)
-    text = "the harbour woke before the town did and the harbour slept"
-    assert tokenizer.encode(text) == tokenizers[UNCASED].encode(text)
-
-
 def test_bytes_are_utf8_and_undecodable_ones_are_dropped(tokenizers):
     tokenizer = tokenizers[UNCASED]
     for function in (tokenizer.tokenize, tokenizer.encode_with_offsets):
         assert function(b"the\xff caf\xc3\xa9 town") == function("the café town")
-        with pytest.raises(TypeError, match="str or bytes"):
-            function(7)
+        for other in (7, ["a", "b"]):
+            with pytest.raises(TypeError, match=r"must be str or bytes, not .*; for several texts, call tokenizer\("):
+                function(other)
 
 
 def test_wordpiece_takes_the_longest_piece_from_the_left():
@@ -138,15 +131,6 @@ def test_a_word_is_unknown_beyond_200_characters(vocab_file):
     assert tokenizer.tokenize("e" * 200) == ["e"] + ["##e"] * 199
     assert tokenizer.tokenize("e" * 201) == ["[UNK]"]
     assert WordpieceTokenizer({"a": 0}, unk_token="?", max_input_chars_per_word=1).tokenize("a aa") == ["a", "?"]
-
-
-def test_ids_and_pieces_translate_back(tokenizers):
-    tokenizer = tokenizers[UNCASED]
-    wordpieces = ["[CLS]", "the", "harbour", "[SEP]"]
-    assert tokenizer.convert_ids_to_tokens(tokenizer.convert_tokens_to_ids(wordpieces)) == wordpieces
-    assert all(tokenizer.vocab[piece] == index for index, piece in tokenizer.inv_vocab.items())
-    with pytest.raises(KeyError, match="'no such piece' is not in"):
-        tokenizer.convert_tokens_to_ids(["no such piece"])
 
 
 def test_a_vocabulary_without_special_pieces_is_refused(tmp_path):
@@ -198,41 +182,19 @@ def aligned_rows(text, tokenizer):
 @pytest.mark.parametrize(
     ("text", "do_lower_case", "expected"),
     [
-        ("The town.", True, [("the", 0, 3), ("town", 4, 8), (".", 8, 9)]),
         ("Zoe\u0301's", True, [("z", 0, 1), ("o", 1, 2), ("e", 2, 4), ("'", 4, 5), ("s", 5, 6)]),
         ("Zoe\u0301", False, [("Z", 0, 1), ("o", 1, 2), ("e", 2, 3), ("\u0301", 3, 4)]),
         ("한국", True, [("ᄒ", 0, 1), ("ᅡ", 0, 1), ("ᆫ", 0, 1), ("ᄀ", 1, 2), ("ᅮ", 1, 2), ("ᆨ", 1, 2)]),
-        ("한국", False, [("한", 0, 1), ("국", 1, 2)]),
-        ("a中文b", True, [("a", 0, 1), ("中", 1, 2), ("文", 2, 3), ("b", 3, 4)]),
-        ("中\u0301 豈", True, [("中", 0, 2), ("豈", 3, 4)]),  # the last is U+F900, which decomposes to U+8C48
-        ("دٌ", True, [("د", 0, 2)]),
-        ("น้ำ", True, [("น", 0, 2), ("ำ", 2, 3)]),
+        ("중\u0301문b", False, [("중", 0, 1), ("\u0301", 1, 2), ("문", 2, 3), ("b", 3, 4)]),
         ("x❤\ufe0f\u200d🔥", True, [("x", 0, 1), ("❤", 1, 3), ("🔥", 4, 5)]),  # the joiner belongs to neither
-        ("İi", True, [("i", 0, 1), ("i", 1, 2)]),
-        ("İ", False, [("İ", 0, 1)]),
-        ("ΑΣ ΣΑ", True, [("α", 0, 1), ("ς", 1, 2), ("σ", 3, 4), ("α", 4, 5)]),
-        ("ΐΣ'x", True, [("ι", 0, 1), ("σ", 1, 2), ("'", 2, 3), ("x", 3, 4)]),  # not a final sigma: a letter follows
-        ("ﬁß", True, [("ﬁ", 0, 1), ("ß", 1, 2)]),
-        ("Ａ！", True, [("ａ", 0, 1), ("！", 1, 2)]),
-        ("a≠b", True, [("a", 0, 1), ("=", 1, 2), ("b", 2, 3)]),
-        ("a≠b", False, [("a", 0, 1), ("≠", 1, 2), ("b", 2, 3)]),
+        ("ΑΣ İΣi", True, [("α", 0, 1), ("ς", 1, 2), ("i", 3, 4), ("σ", 4, 5), ("i", 5, 6)]),
         ("\xada\u200b\u0301\u200d\x00b\ufeff \x0b", True, [("a", 1, 4), ("b", 6, 7)]),
-        ("a\x0bb\u2028\x85c", True, [("a", 0, 1), ("b", 2, 3), ("c", 5, 6)]),
         ("\u0301a \u0301", True, [("a", 1, 2)]),  # accents without a base belong to no piece
-        ("", True, []),
         # U+302E (class 224) moves before accents of class 230, which are dropped; U+1D165 (216) before U+1D16D (226).
         ("a\u0301\u302e", True, [("a", 0, 2), ("\u302e", 2, 3)]),
         ("a\u302e\u0301", True, [("a", 0, 1), ("\u302e", 1, 3)]),
-        (
-            "a\U0001d16d\U0001d165b",
-            True,
-            [("a", 0, 1), ("\U0001d165", 1, 3), ("\U0001d16d", 1, 3), ("b", 3, 4)],
-        ),
-        (
-            "a\U0001d16d\U0001d165b",
-            False,
-            [("a", 0, 1), ("\U0001d16d", 1, 2), ("\U0001d165", 2, 3), ("b", 3, 4)],
-        ),
+        ("a\U0001d16d\U0001d165b", True, [("a", 0, 1), ("\U0001d165", 1, 3), ("\U0001d16d", 1, 3), ("b", 3, 4)]),
+        ("a\U0001d16d\U0001d165b", False, [("a", 0, 1), ("\U0001d16d", 1, 2), ("\U0001d165", 2, 3), ("b", 3, 4)]),
     ],
 )
 def test_places_by_hand(tmp_path, text, do_lower_case, expected):
@@ -240,20 +202,6 @@ def test_places_by_hand(tmp_path, text, do_lower_case, expected):
     path = write_vocabulary(tmp_path / "vocab.txt", [*wordpieces, *(f"##{piece}" for piece in wordpieces)])
     rows = aligned_rows(text, FullTokenizer(path, do_lower_case=do_lower_case))
     assert [(piece.removeprefix("##"), start, end) for piece, start, end in rows] == expected
-
-
-def test_an_unknown_piece_is_its_whole_word(tokenizers):
-    text = "x\u0302ȳz\u0303 the 한국! " + "e" * 201 + ", e\u0301\u200dё."
-    assert aligned_rows(text, tokenizers[UNCASED]) == [
-        ("[UNK]", 0, 5),
-        ("the", 6, 9),
-        ("[UNK]", 10, 12),
-        ("[UNK]", 12, 13),
-        ("[UNK]", 14, 215),
-        (",", 215, 216),
-        ("[UNK]", 217, 221),
-        (".", 221, 222),
-    ]
 
 
 def test_places_are_those_of_the_plain_rules(texts, tokenizers, letter_tokenizer):
@@ -282,11 +230,11 @@ def test_places_ascend_and_hold_what_the_pieces_were_made_from(texts, letter_tok
             assert piece == "[UNK]" or piece.removeprefix("##").replace("ς", "σ") in letters, ascii(text)
 
 
-@ALL_SETTINGS
-def test_pieces_of_a_range_are_those_that_overlap_it(texts, tokenizers, settings):
+def test_pieces_of_a_range_are_those_that_overlap_it(texts, tokenizers):
     rng = random.Random(3)
+    assert EncodingWithOffsets([5, 6], [0, 3], [3, 4]).in_range(1, 1) is None
     for text in texts[:300]:
-        aligned = tokenizers[settings].encode_with_offsets(text)
+        aligned = tokenizers[UNCASED].encode_with_offsets(text)
         for _ in range(10):
             start, end = sorted(rng.choices(range(len(text) + 1), k=2))
             overlapping = [
@@ -298,24 +246,15 @@ def test_pieces_of_a_range_are_those_that_overlap_it(texts, tokenizers, settings
             assert aligned.in_range(start, end) == expected, (ascii(text), start, end)
 
 
-def test_pieces_of_ranges_by_hand():
-    aligned = EncodingWithOffsets(ids=[5, 6, 7, 8], starts=[0, 3, 3, 7], ends=[3, 4, 4, 9])
-    ranges = [(0, 9), (2, 3), (3, 4), (2, 8), (4, 7), (9, 12), (1, 1)]
-    expected = [(0, 3), (0, 0), (1, 2), (0, 3), None, None, None]
-    assert [aligned.in_range(*each) for each in ranges] == expected
-    assert EncodingWithOffsets([], [], []).in_range(0, 5) is None
-
-
-def test_each_tokenizer_keeps_its_own_words_and_few_of_them(vocab_file, tokenizers, monkeypatch):
+def test_a_tokenizer_keeps_few_words(vocab_file, tokenizers, monkeypatch):
     monkeypatch.setattr(full_tokenizer, "MAX_ALIGNED_WORDS", 3)
+    monkeypatch.setattr(full_tokenizer, "MAX_CACHED_WORDS", 3)
     text = "The harbour woke before the town did and the harbour slept" + "e" * 50
     tokenizer = FullTokenizer(vocab_file)
-    expected = {settings: aligned_rows(text, tokenizers[settings]) for settings in SETTINGS.values()}
-    assert expected[UNCASED] != expected[CASED]
     for _ in range(2):
-        assert aligned_rows(text, tokenizer) == expected[UNCASED]
-        assert aligned_rows(text, tokenizers[CASED]) == expected[CASED]
-        assert 0 < len(tokenizer._aligned_words) <= 3
+        assert tokenizer.encode(text) == tokenizers[UNCASED].encode(text)
+        assert aligned_rows(text, tokenizer) == aligned_rows(text, tokenizers[UNCASED])
+        assert 0 < len(tokenizer._aligned_words) <= 3 and len(tokenizer._ids_of_word) <= 3
         assert max(map(len, tokenizer._aligned_words)) <= full_tokenizer.MAX_ALIGNED_LENGTH
 
 

@@ -220,11 +220,11 @@ def test_texts_whose_beginning_is_not_enough(vocab_file, monkeypatch):
             pair.graph.encode_beginnings(tf.constant(["the", text]), 10)
 
 
-@pytest.mark.parametrize("number", [0, 1, 199, 200, 201, 255, 256, 257, 1000])
-def test_long_words(word_pair, number):
-    word = "e" * number
-    texts = [word, f"{word} the {word}", f"{word},{word}", f"t{word}", f"{word}\u0378", "\u0301" * number, "." * number]
-    word_pair.assert_same(texts)
+def test_long_words(word_pair):
+    for number in (0, 1, 199, 200, 201, 255, 256, 257, 1000):
+        word = "e" * number
+        texts = [f"{word} the {word}", f"{word},{word}", f"t{word}", f"{word}\u0378", "\u0301" * number, "." * number]
+        word_pair.assert_same(texts)
 
 
 def test_awkward_vocabularies(tmp_path):
@@ -257,9 +257,29 @@ def test_words_that_are_taken_as_they_are(tmp_path):
     ]
     pair = Pair(write_vocabulary(tmp_path / "vocab.txt", wordpieces), PRESPLIT)
     words = [
-        "##", "#", "##a", "##ab", "###", "##aab", "[UNK]", "[UNK]a", "[SEP]", "[SEP]ab", "[a]b", "a[UNK]", "중/NNG",
-        "중/", "중NNG", "/", "İ", "i", "A", "\0", "\ufffda", long, f"{long}a", long[:-1], f"a{long}", f"##{long}",
-    ]  # fmt: skip
+        "##",
+        "#",
+        "##a",
+        "##ab",
+        "###",
+        "##aab",
+        "[UNK]",
+        "[UNK]a",
+        "[SEP]",
+        "[SEP]ab",
+        "[a]b",
+        "a[UNK]",
+        "중/NNG",
+        "중/",
+        "중NNG",
+        "/",
+        "İ",
+        "i",
+        "A",
+        "\x00",
+        "�a",
+    ]
+    words += [long, f"{long}a", long[:-1], f"a{long}", f"##{long}"]
     separators = " \t\x0b\x1c\x85\u2028\u3000"  # the second to the fifth are not separators in the reference
     rng = random.Random(5)
     texts = [*words, *("".join(rng.choice(words) + rng.choice(separators) for _ in range(6)) for _ in range(500))]

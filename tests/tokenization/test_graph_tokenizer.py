@@ -238,48 +238,13 @@ def test_awkward_vocabularies(tmp_path):
 
 def test_words_that_are_taken_as_they_are(tmp_path):
     long = "ab" * 150  # longer than allowed, unless the vocabulary contains it
-    wordpieces = [
-        "##",
-        "#",
-        "##a",
-        "a",
-        "##b",
-        "##ab",
-        "b",
-        "[a]",
-        "중/NNG",
-        "중",
-        "##/",
-        "##NNG",
-        "İ",
-        long,
-        f"##{long}",
-    ]
+    wordpieces = ["##", "#", "##a", "a", "##b", "##ab", "b", "[a]", "중/NNG", "중", "##/", "##NNG", "İ"]
+    wordpieces += [long, f"##{long}"]
     pair = Pair(write_vocabulary(tmp_path / "vocab.txt", wordpieces), PRESPLIT)
     words = [
-        "##",
-        "#",
-        "##a",
-        "##ab",
-        "###",
-        "##aab",
-        "[UNK]",
-        "[UNK]a",
-        "[SEP]",
-        "[SEP]ab",
-        "[a]b",
-        "a[UNK]",
-        "중/NNG",
-        "중/",
-        "중NNG",
-        "/",
-        "İ",
-        "i",
-        "A",
-        "\x00",
-        "�a",
-    ]
-    words += [long, f"{long}a", long[:-1], f"a{long}", f"##{long}"]
+        *wordpieces, "###", "##aab", "[UNK]", "[UNK]a", "[SEP]", "[SEP]ab", "[a]b", "a[UNK]", "중/", "중NNG", "/", "i",
+        "A", "\0", "\ufffda", f"{long}a", long[:-1], f"a{long}",
+    ]  # fmt: skip
     separators = " \t\x0b\x1c\x85\u2028\u3000"  # the second to the fifth are not separators in the reference
     rng = random.Random(5)
     texts = [*words, *("".join(rng.choice(words) + rng.choice(separators) for _ in range(6)) for _ in range(500))]

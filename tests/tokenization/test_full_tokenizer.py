@@ -212,6 +212,7 @@ def test_the_output_folder_of_a_run_is_such_a_folder(tmp_path):
 def test_settings_that_contradict_each_other_are_refused(tmp_path):
     folder = write_folder(tmp_path / "model", LOWER, tokenizer_config={"do_basic_tokenize": False})
     as_they_are = "basic_tokenize=false takes words as they are and lowercases nothing; give do_lower_case=false"
+    cased = write_folder(tmp_path / "cased", CASED_TOKENS, tokenizer_config={"do_lower_case": True})
     refusal = "strip_accents needs do_lower_case"
     vocab_file = folder / "vocab.txt"
     for make, message in (
@@ -219,6 +220,7 @@ def test_settings_that_contradict_each_other_are_refused(tmp_path):
         (lambda: FullTokenizer(vocab_file, do_lower_case=False, strip_accents=False), refusal),
         (lambda: FullTokenizer.from_folder(folder, do_lower_case=True), as_they_are),
         (lambda: FullTokenizer.from_folder(folder, strip_accents=False), refusal),
+        (lambda: FullTokenizer.from_folder(cased), r"vocab\.txt is cased .* give do_lower_case=false"),
     ):
         with pytest.raises(UserError, match=message):
             make()
@@ -236,13 +238,6 @@ def test_each_tokenizer_keeps_its_own_words_and_takes_its_settings_to_other_proc
                 assert copy.settings == settings
     new = pickle.dumps(FullTokenizer(vocabulary))
     assert len(new) == len(pickle.dumps(tokenizers[UNCASED]))  # without the words that it has seen
-
-
-def test_lowercasing_for_a_cased_vocabulary_is_refused(tmp_path):
-    folder = write_folder(tmp_path / "model", CASED_TOKENS, tokenizer_config={"do_lower_case": True})
-    for given in ({}, {"do_lower_case": True}):
-        with pytest.raises(UserError, match=r"vocab\.txt is cased .* give do_lower_case=false"):
-            FullTokenizer.from_folder(folder, **given)
 
 
 def test_folders_without_a_vocabulary_are_refused(tmp_path):

@@ -99,9 +99,8 @@ def test_a_bpe_is_the_same_from_either_file_and_in_another_process(bpe, expected
     pieces = json.loads((BPE / "vocab.json").read_text())
     (tmp_path / "older").mkdir()
     shutil.copy(BPE / "merges.txt", tmp_path / "older")
-    (tmp_path / "older" / "vocab.json").write_text(
-        json.dumps({**pieces, "model": len(pieces)})
-    )  # RoBERTa's vocabulary contains this word
+    pieces["model"] = len(pieces)  # RoBERTa's vocabulary contains this word
+    (tmp_path / "older" / "vocab.json").write_text(json.dumps(pieces))
     assert load_tokenizer(tmp_path / "older").encode(expected["texts"][-1]) == expected["ids"][-1]
     assert not bpe.vocabulary.continues_word("\u0120the") and bpe.vocabulary.continues_word("ing")
 
@@ -115,11 +114,7 @@ def test_bad_bpe_files_are_named(bpe, tmp_path):
         ("bpe.json", values, r"\['a', 'nothing'\] is not a merge"),
         ("tokenizer.json", {"model": {"type": "Unigram"}}, "has no model.vocab"),
         ("tokenizer.json", as_tokenizer_json([["<pad>", 0.0], ["<unk>", 0.0]]), "put the SentencePiece model"),
-        (
-            "tokenizer.json",
-            as_tokenizer_json([["<s>", 0.0]], normalizer={"type": "Lowercase"}),
-            "unlike those of ALBERT",
-        ),
+        ("tokenizer.json", as_tokenizer_json([["<s>", 0.0]], {"type": "Lowercase"}), "unlike those of ALBERT"),
     )
     for name, content, message in cases:
         if content is not None:
@@ -129,6 +124,10 @@ def test_bad_bpe_files_are_named(bpe, tmp_path):
         assert name in str(caught.value)
     with pytest.raises(UserError, match="basic_tokenize=false, but .* takes text as it is; give basic_tokenize=true"):
         load_tokenizer(BPE, basic_tokenize=False)
+    shutil.copytree(BPE, tmp_path / "other")
+    (tmp_path / "other" / "tokenizer_config.json").write_text('{"tokenizer_class": "CLIPTokenizer"}')
+    with pytest.raises(UserError, match="tokenizer_class is 'CLIPTokenizer'"):
+        load_tokenizer(tmp_path / "other")
     assert kind_of_file(str(tmp_path / "vocab.txt")) is FullTokenizer
 
 
@@ -149,23 +148,16 @@ BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, 
     ("place", "value", "named"),
     [
         ("normalizer", {"type": "Sequence", "normalizers": [{"type": "Lowercase"}]}, "normalizer.normalizers[0].type"),
-        ("pre_tokenizer.use_regex", False, "pre_tokenizer.use_regex"),
         ("pre_tokenizer", {"type": "Whitespace"}, "pre_tokenizer.type"),
         ("pre_tokenizer", {"type": "Sequence", "pretokenizers": [BYTES]}, "pre_tokenizer.pretokenizers[0].use_regex"),
-        ("pre_tokenizer", {"type": "Sequence", "pretokenizers": [5]}, "pre_tokenizer.pretokenizers[0] is 5"),
-        ("pre_tokenizer", {"type": "Sequence"}, "pre_tokenizer.pretokenizers is None"),
         ("pre_tokenizer", None, "has no pre_tokenizer"),
         ("model.ignore_merges", True, "model.ignore_merges"),
-        ("model.dropout", 0.1, "model.dropout"),
-        ("model.end_of_word_suffix", "</w>", "model.end_of_word_suffix"),
-        ("model.continuing_subword_prefix", "##", "model.continuing_subword_prefix"),
         ("model.vocab", ["a"], "model.vocab is ['a']"),
         ("model.merges", [5], "5 is not a merge"),
         ("post_processor", BYTES, "post_processor has 0 steps"),
         ("post_processor.sep", ["</s>", 3], "post_processor.sep"),
         ("post_processor", TEMPLATE, "post_processor.single"),
         ("post_processor.type", "BertProcessing", "post_processor.type"),
-        ("added_tokens", [5], "added_tokens[0] is 5"),
         ("added_tokens", [{"content": "<s>", "id": 3}], "the added token '<s>' has another id"),
         ("added_tokens", [{"content": "<e>"}], "ids must be distinct"),
     ],
@@ -176,20 +168,6 @@ def test_what_a_bpe_tokenizer_does_otherwise_is_named(bpe, tmp_path, place, valu
     with pytest.raises(UserError) as caught:
         load_tokenizer(tmp_path)
     assert "tokenizer.json" in str(caught.value) and named in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("values", "named"),
-    [
-        ({"tokenizer_class": "CLIPTokenizer"}, "tokenizer_class is 'CLIPTokenizer'"),
-        ({"mask_token": "[MASK]"}, r"mask_token is '\[MASK\]'"),
-    ],
-)
-def test_folders_of_other_bpe_tokenizers_are_refused(tmp_path, values, named):
-    shutil.copytree(BPE, tmp_path, dirs_exist_ok=True)
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(values))
-    with pytest.raises(UserError, match=named):
-        load_tokenizer(tmp_path)
 
 
 def test_tokens_added_to_a_bpe_are_those_of_tokenizers(bpe, expected, tmp_path):

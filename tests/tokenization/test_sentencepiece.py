@@ -166,9 +166,7 @@ def test_a_folder_says_which_tokenizer_it_has(models, vocab_file, tmp_path):
     # A tokenizer.json made from the model, the only file that transformers 5 keeps.
     only, tokenizer = tmp_path / "only", SentencePieceTokenizer(models["albert"])
     only.mkdir()
-    model = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.vocabulary.model)
-    pieces = [[piece.piece, piece.score] for piece in model.pieces]
-    content = as_tokenizer_json(pieces, normalizer_of(model, "Replace", "NFKD", "StripAccents", "Lowercase"))
+    content = unigram_content(models, "Replace", "NFKD", "StripAccents", "Lowercase")
     (only / "tokenizer.json").write_text(json.dumps(content))
     again = load_tokenizer(only)
     assert type(again) is SentencePieceTokenizer and again.vocabulary.token_to_id == tokenizer.vocabulary.token_to_id
@@ -179,7 +177,7 @@ def test_a_folder_says_which_tokenizer_it_has(models, vocab_file, tmp_path):
 def test_the_tokenizer_json_that_is_written_gives_our_ids(models, tmp_path):
     tokenizers = pytest.importorskip("tokenizers")
     assert SentencePieceTokenizer(models["albert"]).to_tokenizer_json() is None  # it splits pieces such as "2,"
-    model = sentencepiece_model_pb2.ModelProto.FromString(open(models["albert"], "rb").read())
+    model = proto_of(models)
     kept = [piece for piece in model.pieces if not piece.piece[1:].endswith(",")]
     model = sentencepiece_model_pb2.ModelProto(pieces=kept, normalizer_spec=model.normalizer_spec)
     path = tmp_path / "spiece.model"
@@ -201,19 +199,14 @@ def test_the_tokenizer_json_that_is_written_gives_our_ids(models, tmp_path):
 @pytest.mark.parametrize(
     ("place", "value", "named"),
     [
-        ("model.byte_fallback", True, "model.byte_fallback"),
         ("model.unk_id", 3, "model.unk_id"),
         ("model.vocab", [["a", "b"]], "model.vocab must be a list"),
         ("normalizer", {"type": "NFC"}, "normalizer.type is 'NFC'"),
-        ("normalizer", {"type": ["NFC"]}, "normalizer.type is ['NFC']"),
         ("normalizer", {"type": "Sequence", "normalizers": [SPACES, {"type": "NFKD"}]}, "normalizer.normalizers[1]"),
         ("normalizer", {**SPACES, "content": "x"}, "normalizer.content"),
         ("normalizer", {"type": "Precompiled", "precompiled_charsmap": "*"}, "precompiled_charsmap"),
         ("normalizer", {"type": "NFKD"}, "unlike those of ALBERT"),  # accents would be kept
-        ("pre_tokenizer", {"type": "Whitespace"}, "pre_tokenizer.type"),
         ("pre_tokenizer", {"type": "Metaspace", "replacement": "_"}, "pre_tokenizer.replacement"),
-        ("pre_tokenizer", {"type": "Metaspace", "prepend_scheme": "first"}, "pre_tokenizer.prepend_scheme"),
-        ("pre_tokenizer", {"type": "Metaspace", "replacement": SPACE}, "does not treat spaces"),
         ("pre_tokenizer", None, "does not treat spaces"),
         ("post_processor", {"type": "RobertaProcessing", "sep": ["[SEP]", 3]}, "post_processor.type"),
         ("added_tokens", [{"id": 5, "content": "("}], "the added token '('"),
@@ -233,8 +226,6 @@ def test_what_a_unigram_tokenizer_does_otherwise_is_named(models, tmp_path, plac
     [
         ("tokenizer_config.json", {"tokenizer_class": "T5TokenizerFast"}, "tokenizer_class is 'T5TokenizerFast'"),
         ("config.json", {"tokenizer_class": ["T5"]}, "tokenizer_class is ['T5']"),
-        ("tokenizer_config.json", {"sep_token": {"content": "</s>"}}, "sep_token is '</s>'"),
-        ("special_tokens_map.json", {"cls_token": "<s>"}, "cls_token is '<s>'"),
         ("special_tokens_map.json", {"cls_token": {"a": 5}}, "has no cls_token.content"),
         ("tokenizer_config.json", {"keep_accents": True}, "keep_accents is true"),
     ],
@@ -246,11 +237,15 @@ def test_folders_of_other_sentencepiece_tokenizers_are_refused(models, tmp_path,
     assert_refused(lambda: load_tokenizer(tmp_path), named)
 
 
-def unigram_content(models):
-    """Return a `tokenizer.json` of a cased ALBERT."""
-    model = sentencepiece_model_pb2.ModelProto.FromString(open(models["albert"], "rb").read())
+def unigram_content(models, *steps):
+    """Return a `tokenizer.json` of an ALBERT, cased unless the steps say otherwise."""
+    model = proto_of(models)
     pieces = [[piece.piece, piece.score] for piece in model.pieces]
-    return as_tokenizer_json(pieces, normalizer_of(model, "NFKD", "StripAccents"))
+    return as_tokenizer_json(pieces, normalizer_of(model, *(steps or ("NFKD", "StripAccents"))))
+
+
+def proto_of(models):
+    return sentencepiece_model_pb2.ModelProto.FromString(open(models["albert"], "rb").read())
 
 
 def test_unsuitable_models_are_named(models, tmp_path, monkeypatch):
@@ -294,7 +289,7 @@ def test_models_that_could_end_the_process_are_refused(models, tmp_path):
     """The library trusts the places in compiled normalization rules, and recurses once for each byte of a piece."""
 
     def with_rules(change):
-        model = sentencepiece_model_pb2.ModelProto.FromString(open(models["albert"], "rb").read())
+        model = proto_of(models)
         rules = model.normalizer_spec.precompiled_charsmap
         size = int.from_bytes(rules[:4], "little")
         units = np.frombuffer(rules[4 : 4 + size], "<u4").copy()

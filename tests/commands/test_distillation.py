@@ -248,9 +248,7 @@ def test_the_loss_of_the_teacher_s_words_is_a_divergence(pretraining, model_dir,
     task = DistilledPretrainingTask(
         PretrainingTask(config, max_seq_length=64, max_predictions_per_seq=10, eval_batch_size=8),
         config,
-        teacher=f"{model_dir}/bert_model.ckpt",
-        temperature=2.0,
-        weights={"soft_target": 5.0, "masked_lm": 2.0, "cosine": 1.0},
+        PretrainingConfig(**pretraining, distillation_temperature=2.0),
     )
     model = task.build_model()
     batch = next(iter(training_batches([records_file], task.schema, batch_size=4, num_records=100, seed=1)))

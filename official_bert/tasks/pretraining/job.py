@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,12 +11,10 @@ from absl import logging
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.locate import latest_checkpoint
-from official_bert.config.bert_config import BertConfig
 from official_bert.data.graph_masking import GraphMasker
 from official_bert.data.masking import Replacements
 from official_bert.data.pipeline import (
     RECORD_INDEX,
-    TokenBudget,
     evaluation_batches,
     padded_lengths,
     reporting_damaged_records,
@@ -47,75 +45,61 @@ from official_bert.training.run_folder import (
 from official_bert.training.task import TrainingPlan
 
 
-class DynamicMasking:
-    """Masking of records with new masks each time they are read."""
+class PretrainingRecords(NamedTuple):
+    """The records of a run; unmasked ones get new masks each time they are read."""
 
-    def __init__(self, vocabulary: Vocabulary, *, type_vocab_size: int, **settings: Any):
-        """Create the maskers; `settings` are those of `GraphMasker`, except its purpose."""
-        # the record schema, with lengths and limits
-        self.schema = UNMASKED_SCHEMA.sized(S=settings["max_seq_length"], V=vocabulary.size, T=type_vocab_size)
-        self._vocabulary = vocabulary
-        self._random_seed = settings["random_seed"]
-        self._maskers = {
-            purpose: GraphMasker(vocabulary, purpose=purpose, **settings) for purpose in ("training", "evaluation")
-        }
+    paths: list[str]  # the files
+    schema: RecordSchema  # the record schema, sized
+    count: int  # number of records
+    seed: int  # shuffle seed
+    maskers: Mapping[str, GraphMasker] = {}  # for "training" and "evaluation" on unmasked records
 
-    def check_vocabulary(self, path: str) -> None:
-        """Check the first record of a file against the vocabulary."""
-        cls_id = self._vocabulary.require(vocab.CLS)[0]
-        for batch in evaluation_batches([path], self.schema, batch_size=1, max_batches=1):
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
+        """Check the first record of the first file against the vocabulary."""
+        cls_id = vocabulary.require(vocab.CLS)[0]
+        for batch in evaluation_batches(self.paths[:1], self.schema, batch_size=1, max_batches=1):
             first = int(batch["input_ids"][0, 0])
             if first != cls_id:
                 raise UserError(
-                    f"{path}: record 0 (counted from 0) begins with the id {first}, but {vocab.CLS} is {cls_id} in "
-                    f"{self._vocabulary.source}; give the vocabulary that the records were made with"
+                    f"{self.paths[0]}: record 0 (counted from 0) begins with the id {first}, but {vocab.CLS} is "
+                    f"{cls_id} in {vocabulary.source}; give the vocabulary that the records were made with"
                 )
 
     @tf.autograph.experimental.do_not_convert
-    def training_batches(
-        self,
-        paths: Sequence[str],
-        *,
-        batch_size: int | TokenBudget,
-        num_records: int,
-        start_record: int,
-        lengths: Sequence[int] | None = None,
-    ) -> tf.data.Dataset:
-        """Read and mask training batches; see `data.pipeline.training_batches` for arguments and order.
+    def training_batches(self, *, start_record: int, **selection: Any) -> tf.data.Dataset:
+        """Return shuffled batches without end; see `data.pipeline.training_batches` for arguments and order.
 
-        The masks depend on the seed and the number of examples used since training began.
+        New masks depend on the seed and the number of examples used since training began.
         """
         batches = training_batches(
-            paths,
-            self.schema,
-            batch_size=batch_size,
-            num_records=num_records,
-            seed=self._random_seed,
-            start_record=start_record,
-            lengths=lengths,
+            self.paths, self.schema, num_records=self.count, seed=self.seed, start_record=start_record, **selection
         )
+        if not self.maskers:
+            return batches
 
         def count(num_before, batch):
             num_examples = tf.shape(batch["input_ids"], tf.int64)[0]
             return num_before + num_examples, (num_before + tf.range(num_examples), batch)
 
         def mask(visits, batch):
-            return self._maskers["training"].mask(batch, visits)
+            return self.maskers["training"].mask(batch, visits)
 
         counted = batches.scan(tf.constant(start_record, tf.int64), count)
         return counted.map(mask, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
     @tf.autograph.experimental.do_not_convert
-    def evaluation_batches(self, paths: Sequence[str], *, batch_size: int, max_batches: int) -> tf.data.Dataset:
-        """Read and mask evaluation batches; see `data.pipeline.evaluation_batches` for the arguments.
+    def evaluation_batches(self, **selection: Any) -> tf.data.Dataset:
+        """Return the first batches in file order; see `data.pipeline.evaluation_batches` for the arguments.
 
-        The masks depend on the seed and record number: they are the same in every evaluation, and differ from those of
+        New masks depend on the seed and record number: they are the same in every evaluation, and differ from those of
         training.
         """
-        batches = evaluation_batches(paths, self.schema, batch_size=batch_size, max_batches=max_batches)
+        batches = evaluation_batches(self.paths, self.schema, **selection)
+        if not self.maskers:
+            return batches
 
         def mask(batch):
-            return self._maskers["evaluation"].mask(batch, tf.cast(batch[RECORD_INDEX], tf.int64))
+            return self.maskers["evaluation"].mask(batch, tf.cast(batch[RECORD_INDEX], tf.int64))
 
         return batches.map(mask, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
@@ -148,28 +132,6 @@ def pretrain(config: PretrainingConfig) -> None:
             export_run(servable_of_run, config, bert_config, inputs.tokenizer, checkpoint)
 
 
-class _Records(NamedTuple):
-    """The records of a run."""
-
-    paths: list[str]  # the files
-    schema: RecordSchema  # the record schema
-    masking: DynamicMasking | None  # draws new masks each time, for unmasked records
-    count: int  # number of records
-    seed: int  # shuffle seed
-
-    def training_batches(self, **selection: Any) -> tf.data.Dataset:
-        """Return shuffled batches without end; see `data.pipeline` for the arguments."""
-        if self.masking:
-            return self.masking.training_batches(self.paths, num_records=self.count, **selection)
-        return training_batches(self.paths, self.schema, num_records=self.count, seed=self.seed, **selection)
-
-    def evaluation_batches(self, **selection: Any) -> tf.data.Dataset:
-        """Return the first batches in file order."""
-        if self.masking:
-            return self.masking.evaluation_batches(self.paths, **selection)
-        return evaluation_batches(self.paths, self.schema, **selection)
-
-
 def _train_and_evaluate(inputs: PretrainingInputs, strategy: tf.distribute.Strategy, cluster: Cluster) -> bool:
     """Train, evaluate or both; return True if training is complete."""
     config, bert_config = inputs.config, inputs.bert_config
@@ -183,8 +145,8 @@ def _train_and_evaluate(inputs: PretrainingInputs, strategy: tf.distribute.Strat
         sentence_order=config.sentence_order,
         encoder_options=options,
     )
-    learned = _distilled(task, config, bert_config, options.dtype) if config.teacher else task
-    records = _records(inputs, task)
+    learned = DistilledPretrainingTask(task, bert_config, config, dtype=options.dtype) if config.teacher else task
+    records = _records(inputs, task.schema)
     if config.do_train and not config.train_batch_tokens:
         num_parts = config.gradient_accumulation_steps
         check_divisible(config.train_batch_size, strategy, "train_batch_size", num_parts=num_parts)
@@ -198,8 +160,8 @@ def _train_and_evaluate(inputs: PretrainingInputs, strategy: tf.distribute.Strat
         cluster.check_same("flags or numbers of records", config, records.count)
         trainer = Trainer(learned, strategy, seed=config.random_seed, use_xla=config.use_xla)
         with reporting_damaged_records(inputs.paths, records.schema):
-            if records.masking:
-                records.masking.check_vocabulary(inputs.paths[0])
+            if records.maskers:
+                records.check_vocabulary(inputs.vocabulary)
             if config.do_train and not _train(inputs, trainer, records):
                 return False
             if config.do_eval:
@@ -207,42 +169,31 @@ def _train_and_evaluate(inputs: PretrainingInputs, strategy: tf.distribute.Strat
     return True
 
 
-def _distilled(
-    task: PretrainingTask, config: PretrainingConfig, bert_config: BertConfig, dtype: str | None
-) -> DistilledPretrainingTask:
-    weights = {
-        "masked_lm": config.masked_lm_weight,
-        "soft_target": config.soft_target_weight,
-        "cosine": config.cosine_weight,
-    }
-    temperature = config.distillation_temperature
-    return DistilledPretrainingTask(
-        task, bert_config, teacher=config.teacher, temperature=temperature, weights=weights, dtype=dtype
-    )
-
-
-def _records(inputs: PretrainingInputs, task: PretrainingTask) -> _Records:
-    config, paths, masking = inputs.config, inputs.paths, None
+def _records(inputs: PretrainingInputs, schema: RecordSchema) -> PretrainingRecords:
+    config, paths, maskers = inputs.config, inputs.paths, {}
     if config.dynamic_masking:
-        masking = DynamicMasking(
-            inputs.vocabulary,
-            max_seq_length=config.max_seq_length,
-            max_predictions_per_seq=config.max_predictions_per_seq,
-            type_vocab_size=inputs.bert_config.num_segments,
-            masked_lm_prob=config.masked_lm_prob,
-            whole_word=config.do_whole_word_mask,
-            random_seed=config.random_seed,
-            replacements=Replacements(config.mask_replace_prob, config.random_replace_prob),
+        schema = UNMASKED_SCHEMA.sized(
+            S=config.max_seq_length, V=inputs.vocabulary.size, T=inputs.bert_config.num_segments
         )
-    schema = masking.schema if masking else task.schema
+        for purpose in ("training", "evaluation"):
+            maskers[purpose] = GraphMasker(
+                inputs.vocabulary,
+                max_seq_length=config.max_seq_length,
+                max_predictions_per_seq=config.max_predictions_per_seq,
+                masked_lm_prob=config.masked_lm_prob,
+                whole_word=config.do_whole_word_mask,
+                random_seed=config.random_seed,
+                purpose=purpose,
+                replacements=Replacements(config.mask_replace_prob, config.random_replace_prob),
+            )
     for path in paths:
         check_first_record(path, schema)
     num_records = sum(count_records(path) for path in paths)
     logging.info("%s records in %d file(s)", f"{num_records:,}", len(paths))
-    return _Records(paths, schema, masking, num_records, config.random_seed)
+    return PretrainingRecords(paths, schema, num_records, config.random_seed, maskers)
 
 
-def _train(inputs: PretrainingInputs, trainer: Trainer, records: _Records) -> bool:
+def _train(inputs: PretrainingInputs, trainer: Trainer, records: PretrainingRecords) -> bool:
     """Train; return True if complete."""
     config = inputs.config
     for name, effect in (
@@ -274,7 +225,7 @@ def _train(inputs: PretrainingInputs, trainer: Trainer, records: _Records) -> bo
     return trainer.train(plan, batches, output_dir=config.output_dir, init_checkpoint=config.init_checkpoint)
 
 
-def _evaluate(config: PretrainingConfig, trainer: Trainer, records: _Records, task: PretrainingTask) -> None:
+def _evaluate(config: PretrainingConfig, trainer: Trainer, records: PretrainingRecords, task: PretrainingTask) -> None:
     latest = latest_checkpoint(config.output_dir)
     if latest:
         step = trainer.restore(latest)

@@ -14,6 +14,7 @@ from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.data import PRETRAINING_SCHEMA
+from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tokenization import Vocabulary
 from official_bert.training.distillation import (
     LayeredModel,
@@ -142,24 +143,21 @@ class DistilledPretrainingTask(TaskWithTeacher):
     """
 
     def __init__(
-        self,
-        task: PretrainingTask,
-        bert_config: BertConfig,
-        *,
-        teacher: str,
-        temperature: float,
-        weights: Mapping[str, float],
-        dtype: str | None = None,
+        self, task: PretrainingTask, bert_config: BertConfig, config: PretrainingConfig, *, dtype: str | None = None
     ):
-        """Add distillation losses to pretraining.
+        """Add the losses `soft_target` (the teacher's masked-word predictions) and `cosine` to pretraining.
 
-        The losses with `weights` are `masked_lm`, `soft_target` (the teacher's masked-word predictions) and `cosine`
-        (the angle between the last layers of both models; disabled at 0).
+        The last is the angle between the last layers of both models; it is disabled at weight 0.
         """
+        weights = {
+            "masked_lm": config.masked_lm_weight,
+            "soft_target": config.soft_target_weight,
+            "cosine": config.cosine_weight,
+        }
         super().__init__(task, weights=weights)
-        self._temperature = temperature
+        self._temperature = config.distillation_temperature
         self._dtype = dtype
-        self._reader, self._teacher_config = open_pretrained(teacher, parameter="teacher")
+        self._reader, self._teacher_config = open_pretrained(config.teacher, parameter="teacher")
         _check_fits(self._teacher_config, bert_config, self._reader.prefix, compares_layers=weights["cosine"] > 0)
 
     def _load_teacher(self) -> LayeredModel:

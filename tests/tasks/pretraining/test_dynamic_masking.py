@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_bert.data.graph_masking import GraphMasker
 from official_bert.data.pipeline import TokenBudget, evaluation_batches, training_batches
 from official_bert.support.errors import UserError
-from official_bert.tasks.pretraining.data import PRETRAINING_SCHEMA
-from official_bert.tasks.pretraining.job import DynamicMasking
+from official_bert.tasks.pretraining.data import PRETRAINING_SCHEMA, UNMASKED_SCHEMA
+from official_bert.tasks.pretraining.job import PretrainingRecords
 from official_bert.tokenization import Vocabulary, load_vocab
 from tests.conftest import UNMASKED_RECORDS as NUM_RECORDS
 
@@ -17,36 +18,35 @@ BATCH_SIZE = 8
 
 
 @pytest.fixture(scope="module")
-def vocabulary(vocab_file):
-    return Vocabulary.from_file(vocab_file)
-
-
-@pytest.fixture(scope="module")
-def make(vocabulary):
-    """Return a function that creates a `DynamicMasking` with changed settings."""
+def make(vocab_file, unmasked_records_file):
+    """Return a function that creates records with maskers of changed settings."""
+    vocabulary = Vocabulary.from_file(vocab_file)
 
     def make(**changes):
-        settings = {"type_vocab_size": 2, "masked_lm_prob": 0.15, "whole_word": False, "random_seed": 3}
-        return DynamicMasking(vocabulary, **LENGTHS, **{**settings, **changes})
+        settings = {"masked_lm_prob": 0.15, "whole_word": False, "random_seed": 3, **changes}
+        maskers = {
+            purpose: GraphMasker(vocabulary, purpose=purpose, **LENGTHS, **settings)
+            for purpose in ("training", "evaluation")
+        }
+        schema = UNMASKED_SCHEMA.sized(S=64, V=vocabulary.size, T=2)
+        return PretrainingRecords([unmasked_records_file], schema, NUM_RECORDS, settings["random_seed"], maskers)
 
     return make
 
 
 @pytest.fixture
-def training(make, unmasked_records_file):
+def training(make):
     """The first batches of training, as arrays."""
 
     def batches(count, start_record=0, batch_size=BATCH_SIZE, **changes):
-        dataset = make(**changes).training_batches(
-            [unmasked_records_file], batch_size=batch_size, num_records=NUM_RECORDS, start_record=start_record
-        )
+        dataset = make(**changes).training_batches(batch_size=batch_size, start_record=start_record)
         return list(dataset.take(count).as_numpy_iterator())
 
     return batches
 
 
-def evaluation(masking, path, batch_size=BATCH_SIZE):
-    return list(masking.evaluation_batches([path], batch_size=batch_size, max_batches=100).as_numpy_iterator())
+def evaluation(records, batch_size=BATCH_SIZE):
+    return list(records.evaluation_batches(batch_size=batch_size).as_numpy_iterator())
 
 
 def assert_equal(first, second):
@@ -68,25 +68,20 @@ def unmasked(batch):
 
 
 @pytest.mark.parametrize("whole_word", [False, True])
-def test_only_the_masks_differ_from_what_is_on_the_disk(make, training, unmasked_records_file, whole_word):
-    masking = make(whole_word=whole_word)
-    stored = training_batches(
-        [unmasked_records_file], masking.schema, batch_size=BATCH_SIZE, num_records=NUM_RECORDS, seed=3
-    )
+def test_only_the_masks_differ_from_what_is_on_the_disk(make, training, whole_word):
+    stored = make()._replace(maskers={}).training_batches(batch_size=BATCH_SIZE, start_record=0)
     found = training(30, whole_word=whole_word)
     assert_equal([unmasked(batch) for batch in found], list(stored.take(30).as_numpy_iterator()))
     assert all(np.all(batch["masked_lm_weights"].sum(axis=1) > 0) for batch in found)
 
 
-def test_batches_are_of_the_kind_that_records_with_masks_give(make, records_file, unmasked_records_file):
+def test_batches_are_of_the_kind_that_records_with_masks_give(make, records_file):
     schema = PRETRAINING_SCHEMA.sized(S=64, P=10, V=2000, T=2)
     with_masks = training_batches([records_file], schema, batch_size=4, num_records=110, seed=1)
-    masking = make()
-    without = masking.training_batches([unmasked_records_file], batch_size=4, num_records=102, start_record=0)
+    without = make().training_batches(batch_size=4, start_record=0)
     assert without.element_spec == with_masks.element_spec
     with_masks = evaluation_batches([records_file], schema, batch_size=4)
-    without = masking.evaluation_batches([unmasked_records_file], batch_size=4, max_batches=9)
-    assert without.element_spec == with_masks.element_spec
+    assert make().evaluation_batches(batch_size=4, max_batches=9).element_spec == with_masks.element_spec
 
 
 @pytest.mark.parametrize("num_batches", [1, 13])
@@ -103,15 +98,11 @@ def test_the_masks_of_a_visit_are_those_of_its_number_in_batches_of_any_size(tra
 
 @pytest.mark.slow
 @pytest.mark.parametrize("whole_word", [True, False])
-def test_shorter_batches_within_a_budget_have_the_masks_of_whole_ones(make, unmasked_records_file, whole_word):
-    masking = make(whole_word=whole_word)
-    selection = {"num_records": NUM_RECORDS, "lengths": [32, 48, 64]}
-    budget = TokenBudget(256)
+def test_shorter_batches_within_a_budget_have_the_masks_of_whole_ones(make, whole_word):
+    records = make(whole_word=whole_word)
 
     def batches(count, start_record=0):
-        dataset = masking.training_batches(
-            [unmasked_records_file], batch_size=budget, start_record=start_record, **selection
-        )
+        dataset = records.training_batches(batch_size=TokenBudget(256), start_record=start_record, lengths=[32, 48, 64])
         assert dataset.element_spec["masked_lm_positions"].shape.as_list() == [None, 10]
         return list(dataset.take(count).as_numpy_iterator())
 
@@ -125,7 +116,7 @@ def test_shorter_batches_within_a_budget_have_the_masks_of_whole_ones(make, unma
             name: tf.constant(np.pad(unmasked(batch)[name], [(0, 0), (0, 64 - width)]))
             for name in ("input_ids", "input_mask")
         }
-        again = masking._maskers["training"].mask(restored, tf.constant(visits))
+        again = records.maskers["training"].mask(restored, tf.constant(visits))
         np.testing.assert_array_equal(again["input_ids"][:, :width], batch["input_ids"])
         for name in MASKED[1:]:
             np.testing.assert_array_equal(again[name], batch[name], err_msg=name)
@@ -147,12 +138,12 @@ def test_each_visit_and_each_seed_has_masks_of_its_own(training):
     assert not np.array_equal(first[0]["masked_lm_positions"], second[0]["masked_lm_positions"])
 
 
-def test_evaluations_have_the_same_masks_each_time_which_are_not_those_of_training(make, unmasked_records_file):
-    masking = make()
-    whole = evaluation(masking, unmasked_records_file)
-    assert_equal(evaluation(make(), unmasked_records_file), whole)
+def test_evaluations_have_the_same_masks_each_time_which_are_not_those_of_training(make):
+    records = make()
+    whole = evaluation(records)
+    assert_equal(evaluation(make()), whole)
     joined = {name: np.concatenate([batch[name] for batch in whole])[:NUM_RECORDS] for name in whole[0]}
-    larger = evaluation(masking, unmasked_records_file, batch_size=60)
+    larger = evaluation(records, batch_size=60)
     for name, values in joined.items():
         np.testing.assert_array_equal(np.concatenate([batch[name] for batch in larger])[:NUM_RECORDS], values)
     last = whole[-1]["is_real_example"] == 0
@@ -161,15 +152,13 @@ def test_evaluations_have_the_same_masks_each_time_which_are_not_those_of_traini
     numbers = np.arange(NUM_RECORDS)
     stored = {name: joined[name] for name in joined if name not in MASKED}
     stored["input_ids"] = unmasked(joined)["input_ids"]
-    trained = masking._maskers["training"].mask(stored, numbers)
+    trained = records.maskers["training"].mask(stored, numbers)
     is_equal = np.all(trained["masked_lm_positions"].numpy() == joined["masked_lm_positions"], axis=1)
     assert np.mean(is_equal) < 0.05
 
 
-def test_two_devices_share_the_batches_of_one(make, training, unmasked_records_file, two_devices):
-    dataset = make().training_batches(
-        [unmasked_records_file], batch_size=BATCH_SIZE, num_records=NUM_RECORDS, start_record=40
-    )
+def test_two_devices_share_the_batches_of_one(make, training, two_devices):
+    dataset = make().training_batches(batch_size=BATCH_SIZE, start_record=40)
     iterator = iter(two_devices.experimental_distribute_dataset(dataset))
     found = []
     for _ in range(15):
@@ -179,14 +168,12 @@ def test_two_devices_share_the_batches_of_one(make, training, unmasked_records_f
     assert_equal(found, training(15, start_record=40))
 
 
-def test_another_vocabulary_is_refused(make, unmasked_records_file, vocab_file):
-    make().check_vocabulary(unmasked_records_file)
+def test_another_vocabulary_is_refused(make, vocab_file):
+    make().check_vocabulary(Vocabulary.from_file(vocab_file))
     token_to_id = load_vocab(vocab_file)
     token_to_id["[CLS]"], token_to_id["[SEP]"] = token_to_id["[SEP]"], token_to_id["[CLS]"]
-    settings = {"type_vocab_size": 2, "masked_lm_prob": 0.15, "whole_word": False, "random_seed": 3}
-    other = DynamicMasking(Vocabulary(token_to_id, "other.txt"), **LENGTHS, **settings)
     message = (
         r"record 0 .* begins with the id \d+, but \[CLS\] is \d+ in other.txt; give the vocabulary that the records"
     )
     with pytest.raises(UserError, match=message):
-        other.check_vocabulary(unmasked_records_file)
+        make().check_vocabulary(Vocabulary(token_to_id, "other.txt"))

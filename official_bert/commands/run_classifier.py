@@ -8,7 +8,7 @@ from official_bert.tasks.classification.options import ClassifierConfig
 
 
 def check(config: ClassifierConfig) -> None:
-    from official_bert.data.tables import Keys, check_table, format_of
+    from official_bert.data.tables import Columns, check_table, format_of
     from official_bert.tasks.classification.data import CUSTOM, named_dataset, xnli
 
     check_finetuning(config)
@@ -18,7 +18,7 @@ def check(config: ClassifierConfig) -> None:
             check_file(path, name)
             texts = [column for column in (config.text_a_column, config.text_b_column) if column is not None]
             label = None if name == "predict_file" else config.label_column
-            check_table(path, format_of(path), Keys(texts, label))
+            check_table(path, format_of(path), Columns(texts, label))
         return
     is_xnli = config.task_name.lower() == "xnli"
     dataset = xnli(config.xnli_language, config.train_file) if is_xnli else named_dataset(config.task_name)

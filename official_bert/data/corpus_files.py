@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import NamedTuple
 
-from official_bert.data.tables import KEYED_FORMATS, PARQUET_MAGIC, Keys, format_of, open_parquet
+from official_bert.data.tables import KEYED_FORMATS, PARQUET_MAGIC, Columns, format_of, json_object, open_parquet
 from official_bert.support import files, text_files
 from official_bert.support.console import Progress
 from official_bert.support.errors import UserError, install_command
@@ -156,17 +156,17 @@ class CorpusReader:
                 yield position, line
 
     def _jsonl_texts(self) -> Iterator[tuple[int, str]]:
-        path, keys = self._part.path, Keys([self._part.text_field])
+        path, field = self._part.path, self._part.text_field
         for position, line in self._lines():
             try:
-                yield position, *keys.cells_of_json(line)
+                yield position, json_object(line, Columns([field]))[field]
             except UserError as error:
                 raise UserError(f"{path}, line {line_number(path, position)}: {error}") from error
 
     def _parquet_texts(self) -> Iterator[tuple[int, str]]:
         path, field = self._part.path, self._part.text_field
         with open_parquet(path) as table:
-            table.check_columns([field])
+            table.check_columns(Columns([field]))
             groups = range(self._part.start, len(table.group_rows) if self._part.stop is None else self._part.stop)
             num_bytes, num_rows = files.size(path), table.num_rows
             first_row = sum(table.group_rows[: groups.start])
@@ -225,7 +225,7 @@ def _format(path: str) -> str:
 def _group_starts(part: CorpusPart, part_bytes: int | None) -> list[int]:
     """Return the first row group of each part of a Parquet file; check its column."""
     with open_parquet(part.path) as table:
-        table.check_columns([part.text_field])
+        table.check_columns(Columns([part.text_field]))
         group_bytes = table.group_bytes
     starts, num_bytes = [0], 0
     for number, this_bytes in enumerate(group_bytes):

@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from official_bert.data.tables import Keys, Row, column_number, parse_score, read_jsonl, read_tsv
+from official_bert.data.tables import Columns, Row, column_number, parse_score, read_jsonl, read_tsv
 from official_bert.metrics.retrieval import check_relevant
 from official_bert.support import files
 from official_bert.support.errors import UserError, format_names
 
-_KEYS = Keys(("_id", "text"), optional="title")
 _COLUMNS = ("query-id", "corpus-id", "score")
 BM25 = "bm25"  # name of the pooling
 
@@ -70,12 +69,12 @@ def read_beir(folder: str, split: str) -> tuple[dict[str, str], BeirCorpus, dict
 
 
 def _texts(path: str) -> Iterator[tuple[Row, Passage]]:
-    for row in read_jsonl(path, _KEYS):
+    for row in read_jsonl(path, Columns(("_id", "text"))):
         if row.mistake:
             raise UserError(f"{row.where}: {row.mistake}")
         if row.cells:
-            name, text, title = row.cells
-            yield row, Passage(name, f"{title} {text}".strip())
+            text = f"{row.cells.get('title') or ''} {row.cells['text']}"
+            yield row, Passage(row.cells["_id"], text.strip())
 
 
 def _judgments(path: str) -> Iterator[tuple[Row, str, str, float]]:
@@ -83,7 +82,7 @@ def _judgments(path: str) -> Iterator[tuple[Row, str, str, float]]:
     header = next(rows, None)
     if header is None:
         raise UserError(f"{path} is empty; its first line must name the columns: {format_names(_COLUMNS)}")
-    columns = [column_number(name, header) for name in _COLUMNS]
+    columns = [column_number(name, header.where, header.cells) for name in _COLUMNS]
     for row in rows:
         if not row.cells:
             continue

@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from absl import logging
@@ -28,74 +28,60 @@ _BUFFER_BYTES = 1 << 20  # per column
 class Row(NamedTuple):
     number: int  # index of the row, from 0
     where: str  # file and line, for messages
-    cells: list[str]  # its columns; empty if the row is blank or unreadable
+    # its cells by number, or in JSON Lines and Parquet its values by name; empty if the row is blank or unreadable
+    cells: list[str] | dict[str, Any]
     mistake: str | None = None  # the reason if it cannot be read
 
 
-class Keys(NamedTuple):
-    """The columns to read from a table with named columns, in the order of a row's cells."""
+class Columns(NamedTuple):
+    """The columns to read from JSON Lines and Parquet; `ALL_COLUMNS` are not checked."""
 
-    texts: Sequence[str]  # names of the text columns
-    label: str | None = None  # name of the label column; None if not read
-    label_delimiter: str | None = None  # delimiter to join label lists with; None if lists are not allowed
-    optional: str | None = None  # name of a column that may be missing, such as one of ids; None if not read
+    texts: Sequence[str] = ()  # columns of strings
+    label: str | None = None  # a column of any type; None if not read
+    optional: str | None = None  # a column that may be missing, such as one of ids; None if not read
 
     @property
     def required(self) -> list[str]:
         return [*self.texts, *([] if self.label is None else [self.label])]
 
-    def cells(self, values: Mapping[str, Any]) -> list[str]:
-        """Convert a row to cells; a missing optional one is ""."""
-        for key in self.texts:
-            if not isinstance(values[key], str):
-                raise UserError(f"{key!r} is {values[key]!r}; a text must be a string")
-        cells = [values[key] for key in self.texts]
-        if self.label is not None:
-            cells.append(_json_label(values[self.label], self.label_delimiter))
-        if self.optional is not None:
-            value = values.get(self.optional, "")  # such as an id
-            cells.append(value if isinstance(value, str) else "" if value is None else json.dumps(value, default=str))
-        return cells
-
-    def cells_of_json(self, line: str) -> list[str]:
-        """Convert a line of JSON Lines to cells; a blank line has none."""
-        if not line:
-            return []
-        with _explained_json():
-            values = _object(line)
-            missing = [key for key in self.required if key not in values]
-            if missing:
-                raise UserError(f"no key {missing[0]!r}; the keys are {format_names(values)}")
-            cells = self.cells(values)
-            "".join(cells).encode()
-        return cells
+    def checked(self, values: dict[str, Any]) -> dict[str, Any]:
+        missing = [name for name in self.required if name not in values]
+        if missing:
+            raise UserError(f"no key {missing[0]!r}; the keys are {format_names(values)}")
+        for name in self.texts:
+            if not isinstance(values[name], str):
+                raise UserError(f"{name!r} is {values[name]!r}; a text must be a string")
+        return values
 
 
-def _object(line: str) -> dict[str, Any]:
+ALL_COLUMNS = Columns()
+
+
+def json_object(line: str, columns: Columns) -> dict[str, Any]:
+    """Parse and check a line of JSON Lines; a blank line has no values."""
+    if not line.strip():
+        return {}
     if line.lstrip().startswith("["):
         raise UserError("a JSON array begins here; write one object per line, without brackets or commas around it")
-    values = json.loads(line)
-    if not isinstance(values, dict):
-        raise UserError(f"a JSON {type(values).__name__}; write an object with keys on each line")
-    return values
-
-
-@contextlib.contextmanager
-def _explained_json() -> Iterator[None]:
     try:
-        yield
+        values = json.loads(line)
+        if not isinstance(values, dict):
+            raise UserError(f"a JSON {type(values).__name__}; write an object with keys on each line")
+        used = [values.get(name) for name in (*columns.required, columns.optional)] if columns.texts else values
+        if "\\u" in line:  # the only way to write half of a character
+            json.dumps(used, ensure_ascii=False).encode()
     except UserError:
         raise
     except json.JSONDecodeError as error:
         raise UserError(f"not JSON: {error.msg} at character {error.pos + 1}") from error
     except UnicodeEncodeError as error:
-        half = error.object[error.start]
         raise UserError(
-            f"JSON that cannot be read: {half!a} is half of a surrogate pair, as in a cut emoji; "
+            f"JSON that cannot be read: {error.object[error.start]!a} is half of a surrogate pair, as in a cut emoji; "
             "write the whole character, or remove this half"
         ) from error
     except (ValueError, RecursionError) as error:  # a huge number, or very deep nesting
         raise UserError(f"JSON that cannot be read: {error}") from error
+    return columns.checked(values)
 
 
 def format_of(path: str) -> str | None:
@@ -112,64 +98,43 @@ def find_table(path: str) -> str:
     return table_format
 
 
-def check_table(path: str, table_format: str | None, keys: Keys) -> None:
+def check_table(path: str, table_format: str | None, columns: Columns) -> None:
     if table_format == "parquet":
         with open_parquet(path) as table:
-            table.check_columns(keys.texts, keys.label)
+            table.check_columns(columns)
     else:
         is_compressed(path)  # raises if it cannot be decompressed
 
 
-def read_table(path: str, table_format: str, keys: Keys) -> Iterator[Row]:
-    """Read a table: all columns, with the header as the first row; for `KEYED_FORMATS`, only the columns in `keys`."""
-    keyed = {"jsonl": read_jsonl, "parquet": read_parquet}
-    plain = {"tsv": read_tsv, "csv": read_csv}
-    return keyed[table_format](path, keys) if table_format in keyed else plain[table_format](path)
+def read_table(path: str, table_format: str, columns: Columns = ALL_COLUMNS) -> Iterator[Row]:
+    """Read a table: TSV and CSV with their header as the first row, `KEYED_FORMATS` with the given columns."""
+    if table_format in KEYED_FORMATS:
+        return {"jsonl": read_jsonl, "parquet": read_parquet}[table_format](path, columns)
+    return {"tsv": read_tsv, "csv": read_csv}[table_format](path)
 
 
 def read_objects(
     path: str, table_format: str, columns: Sequence[str], *, optional: Sequence[str] = (), has_header: bool = True
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    read = {"jsonl": _json_objects, "parquet": _parquet_objects}.get(table_format)
-    rows = read(path) if read else _cells_by_name(path, table_format, columns, optional, has_header)
-    is_empty = True
-    for row in rows:
+    """Yield the place of each row and its values by name; of TSV and CSV only the given columns."""
+    places, is_empty = None, True
+    for row in without_trailing_blank_rows(read_table(path, table_format)):
+        values = row.cells
+        if row.mistake:
+            raise UserError(f"{row.where}: {row.mistake}")
+        if isinstance(values, list):
+            if places is None:
+                places = dict(zip(columns, locate_columns(columns, row if has_header else None), strict=True))
+                if has_header:
+                    places |= {name: values.index(name) for name in optional if values.count(name) == 1}
+                    continue
+            values = {name: values[place] for name, place in places.items() if place < len(values)}
+        elif not values:
+            continue
         is_empty = False
-        yield row
+        yield row.where, values
     if is_empty:
         raise UserError(f"{path} has no examples")
-
-
-def _json_objects(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    for number, line in enumerate(_lines(path), start=1):
-        if line.strip():
-            where = f"{path}, line {number}"
-            try:
-                with _explained_json():
-                    values = _object(line)
-                    json.dumps(values, ensure_ascii=False).encode()
-            except UserError as error:
-                raise UserError(f"{where}: {error}") from error
-            yield where, values
-
-
-def _parquet_objects(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    with open_parquet(path) as table:
-        for number, values in table.rows(table.column_names):
-            yield f"{path}, row {number}", dict(zip(table.column_names, values, strict=True))
-
-
-def _cells_by_name(
-    path: str, table_format: str, columns: Sequence[str], optional: Sequence[str], has_header: bool
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    places = None
-    for row in without_trailing_blank_rows(read_table(path, table_format, Keys(()))):
-        if places is None:
-            places = dict(zip(columns, locate_columns(columns, row if has_header else None), strict=True))
-            if has_header:
-                places |= {name: row.cells.index(name) for name in optional if row.cells.count(name) == 1}
-                continue
-        yield row.where, {name: row.cells[place] for name, place in places.items() if place < len(row.cells)}
 
 
 def locate_columns(columns: Sequence[str], header: Row | None) -> list[int]:
@@ -178,7 +143,7 @@ def locate_columns(columns: Sequence[str], header: Row | None) -> list[int]:
     for column in columns:
         if header is None and not column.isdecimal():
             raise UserError(f"column {column!r}: without a header, give its number, counted from 0")
-        numbers.append(int(column) if column.isdecimal() else column_number(column, header))
+        numbers.append(int(column) if column.isdecimal() else column_number(column, header.where, header.cells))
     if header is not None:
         log_header(header, is_doubtful=any(map(str.isdecimal, columns)))
     return numbers
@@ -197,14 +162,14 @@ def _log_once(message: str, is_doubtful: bool) -> None:
         logging.info("%s", message)
 
 
-def column_number(name: str, header: Row) -> int:
-    count = header.cells.count(name)
+def column_number(name: str, where: str, columns: Sequence[str]) -> int:
+    count = columns.count(name)
     if not count:
-        columns = format_names(header.cells) + separator_hint(header.cells)
-        raise UserError(f"{header.where}: no column {name!r}; the columns are {columns}")
+        names = format_names(columns) + separator_hint(columns)
+        raise UserError(f"{where}: no column {name!r}; the columns are {names}")
     if count > 1:
-        raise UserError(f"{header.where}: {count} columns are named {name!r}; rename all but one of them")
-    return header.cells.index(name)
+        raise UserError(f"{where}: {count} columns are named {name!r}; rename all but one of them")
+    return columns.index(name)
 
 
 def parse_score(cell: str, where: str, hint: str = "", max_score: float = math.inf) -> float:
@@ -248,24 +213,25 @@ def read_csv(path: str) -> Iterator[Row]:
         yield Row(number, where, cells)
 
 
-def read_jsonl(path: str, keys: Keys) -> Iterator[Row]:
+def read_jsonl(path: str, columns: Columns) -> Iterator[Row]:
     for number, line in enumerate(_lines(path)):
-        yield _row(number, f"{path}, line {number + 1}", keys.cells_of_json, line)
+        yield _row(number, f"{path}, line {number + 1}", json_object, line, columns)
 
 
-def read_parquet(path: str, keys: Keys) -> Iterator[Row]:
+def read_parquet(path: str, columns: Columns) -> Iterator[Row]:
     with open_parquet(path) as table:
-        table.check_columns(keys.texts, keys.label)
-        names = keys.required + [keys.optional] * (table.column_names.count(keys.optional) == 1)
+        table.check_columns(columns)
+        names = columns.required + [columns.optional] * (table.column_names.count(columns.optional) == 1)
+        names = names or table.column_names
         for number, values in table.rows(names):
-            yield _row(number, f"{path}, row {number}", keys.cells, dict(zip(names, values, strict=True)))
+            yield _row(number, f"{path}, row {number}", columns.checked, dict(zip(names, values, strict=True)))
 
 
-def _row(number: int, where: str, cells_of: Callable[[Any], list[str]], values: Any) -> Row:
+def _row(number: int, where: str, read: Callable[..., dict[str, Any]], *arguments: Any) -> Row:
     try:
-        return Row(number, where, cells_of(values))
+        return Row(number, where, read(*arguments))
     except UserError as error:
-        return Row(number, where, [], str(error))
+        return Row(number, where, {}, str(error))
 
 
 def read_review_folders(path: str) -> Iterator[Row]:
@@ -306,19 +272,6 @@ def _lines(path: str) -> Iterator[str]:
         yield line if number else line.removeprefix("\ufeff")
 
 
-def _json_label(label: Any, delimiter: str | None) -> str:
-    if isinstance(label, str):
-        return label
-    if isinstance(label, (int, float)):  # also true and false
-        return json.dumps(label)
-    if not isinstance(label, list) or delimiter is None:
-        raise UserError(f"the label is {label!r}; it must be a string or a number, or with several labels a list")
-    for name in label:
-        if not isinstance(name, str) or delimiter in name:
-            raise UserError(f"the label {name!r} in a list must be a string without the delimiter {delimiter!r}")
-    return delimiter.join(label)
-
-
 def _unquoted(cell: str) -> str:
     return cell[1:-1].replace('""', '"') if len(cell) > 1 and cell[0] == cell[-1] == '"' else cell
 
@@ -342,18 +295,14 @@ class ParquetReader:
     def column_names(self) -> list[str]:
         return self._file.schema_arrow.names
 
-    def check_columns(self, text_columns: Sequence[str], label_column: str | None = None) -> None:
+    def check_columns(self, columns: Columns) -> None:
         """Raise unless the file has all these columns and its text columns contain strings."""
         import pyarrow as pa
 
         schema = self._file.schema_arrow
-        for name in text_columns if label_column is None else [*text_columns, label_column]:
-            count = schema.names.count(name)
-            if not count:
-                raise UserError(f"{self.path}: no column {name!r}; the columns are {format_names(schema.names)}")
-            if count > 1:
-                raise UserError(f"{self.path}: {count} columns are named {name!r}; rename all but one of them")
-        for name in text_columns:
+        for name in columns.required:
+            column_number(name, self.path, schema.names)
+        for name in columns.texts:
             kind = schema.field(name).type
             if pa.types.is_dictionary(kind):
                 kind = kind.value_type

@@ -11,7 +11,7 @@ from official_bert.data.tables import (
     ENDINGS,
     FORMATS,
     KEYED_FORMATS,
-    Keys,
+    Columns,
     Row,
     check_table,
     format_of,
@@ -60,7 +60,7 @@ class TextSource(NamedTuple):
             raise UserError(f"{self.parameter}: there is no {self.path}; check the path")
         table_format = self._format()
         if not self.is_stream:
-            check_table(self.path, table_format, Keys(self.text_columns or ()))
+            check_table(self.path, table_format, Columns(self.text_columns or ()))
         elif table_format == "parquet":
             raise UserError(f"{self.parameter}: Parquet cannot be read from a pipe; give a file")
 
@@ -112,23 +112,22 @@ class TextSource(NamedTuple):
             yield TextOrPair(match[1], match[2]) if match else TextOrPair(line)
 
     def _cells(self, table_format: str) -> Iterator[TextOrPair]:
-        rows = without_trailing_blank_rows(read_table(self.readable_path, table_format, Keys(self.text_columns)))
-        if table_format in KEYED_FORMATS:
-            numbers = range(len(self.text_columns))
-        else:
+        rows = without_trailing_blank_rows(read_table(self.readable_path, table_format, Columns(self.text_columns)))
+        places = self.text_columns
+        if table_format not in KEYED_FORMATS:
             header = next(rows, None) if self.has_header else None
             if self.has_header and header is None:
                 return
-            numbers = locate_columns(self.text_columns, header)
+            places = locate_columns(self.text_columns, header)
         for row in rows:
-            yield TextOrPair(*_texts(row, numbers))
+            yield TextOrPair(*_texts(row, places))
 
 
-def _texts(row: Row, numbers: Sequence[int]) -> list[str]:
+def _texts(row: Row, places: Sequence[str | int]) -> list[str]:
     if row.mistake:
         raise UserError(f"{row.where}: {row.mistake}")
     if not row.cells:
         return [""]
-    if max(numbers) >= len(row.cells):
-        raise UserError(f"{row.where}: there is no column {max(numbers)} (counted from 0), only {len(row.cells)}")
-    return [row.cells[number].strip() for number in numbers]
+    if isinstance(row.cells, list) and max(places) >= len(row.cells):
+        raise UserError(f"{row.where}: there is no column {max(places)} (counted from 0), only {len(row.cells)}")
+    return [row.cells[place].strip() for place in places]

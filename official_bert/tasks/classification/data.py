@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import difflib
 import functools
+import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -70,6 +71,7 @@ class Split:
     renamed_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     skip_short_rows: bool = False  # skip rows with missing columns, with a warning
     most_columns: int | None = None  # maximum number of columns per row; with a header, its width; None for no limit
+    has_label_lists: bool = False  # a label in JSON Lines or Parquet may be a list
 
     def find(self, data_dir: str | None) -> str:
         paths = [os.path.join(data_dir, name) if data_dir else name for name in self.names]
@@ -113,7 +115,7 @@ class Split:
         numbers = {"most_columns": len(header.cells)} if self.most_columns else {}
         for field, column in self._columns.items():
             if isinstance(column, str):
-                column = column_number(column, header)
+                column = column_number(column, header.where, header.cells)
             elif self.most_columns and column >= len(header.cells):
                 raise UserError(
                     f"{header.where}: no column {column}, counted from 0; the columns are {format_names(header.cells)}"
@@ -147,20 +149,44 @@ class Split:
             )
         if not cells:
             raise UserError(f"{row.where}: a blank line; remove it")
-        if len(cells) < self._width:
+        if isinstance(cells, list) and len(cells) < self._width:
             raise UserError(
                 f"{row.where}: {len(cells)} columns, but {self._width} are required; the row begins {cells[0][:40]!r}"
             )
-        label = None if self.label is None else cells[self.label].strip()
         number = row.number - int(self.has_header and not self.is_header_counted)
         return TextExample(
             f"{guid_prefix}-{number if self.guid_column is None else cells[self.guid_column]}",
             cells[self.text_a],
             None if self.text_b is None else cells[self.text_b],
-            self.renamed_labels.get(label, label),
+            None if self.label is None else self._label(row),
             row.where,
-            None if self.id_column is None else "".join(cells[self.id_column : self.id_column + 1]),
+            None if self.id_column is None else self._id(cells),
         )
+
+    def _label(self, row: Row) -> str:
+        label = row.cells[self.label]
+        if isinstance(label, (int, float)):  # also true and false
+            label = json.dumps(label)
+        if isinstance(label, list) and self.has_label_lists:
+            for name in label:
+                if not isinstance(name, str) or LABEL_DELIMITER in name:
+                    raise UserError(
+                        f"{row.where}: the label {name!r} in a list must be a string without the delimiter "
+                        f"{LABEL_DELIMITER!r}"
+                    )
+            label = LABEL_DELIMITER.join(label)
+        if not isinstance(label, str):
+            raise UserError(
+                f"{row.where}: the label is {label!r}; it must be a string or a number, or with several labels a list"
+            )
+        label = label.strip()
+        return self.renamed_labels.get(label, label)
+
+    def _id(self, cells: list[str] | dict[str, Any]) -> str:
+        if isinstance(cells, list):
+            return "".join(cells[self.id_column : self.id_column + 1])
+        value = cells.get(self.id_column)
+        return value if isinstance(value, str) else "" if value is None else json.dumps(value, default=str)
 
 
 def split_suffix(split: str) -> str:

@@ -14,7 +14,7 @@ from absl import logging
 from official_bert.config.bert_config import ENCODER_INPUTS
 from official_bert.data.record_files import ExampleJoiner
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
-from official_bert.data.tables import ENDINGS, KEYED_FORMATS, Keys, format_of, read_table
+from official_bert.data.tables import KEYED_FORMATS, Columns, find_table, read_table
 from official_bert.metrics.classification import class_counts, confusion_matrix
 from official_bert.metrics.retrieval import RERANKING_METRICS
 from official_bert.support.console import write_rows
@@ -129,19 +129,21 @@ def custom_dataset(
 def _custom_split(
     path: str, text_columns: Sequence[Column], label_column: Column | None, problem: Problem, has_header: bool
 ) -> Split:
-    table_format = format_of(path)
-    if table_format is None:
-        raise UserError(f"{path}: the file name must end in one of {', '.join(ENDINGS)}")
+    table_format = find_table(path)
     # Do not keep a column twice.
     id_column = None if ID_COLUMN in (*text_columns, label_column) else ID_COLUMN
-    label_key = None if label_column is None else str(label_column)
-    delimiter = LABEL_DELIMITER if problem == "multi_label" else None
-    keys = Keys([str(column) for column in text_columns], label_key, delimiter, id_column)
-    read = functools.partial(read_table, table_format=table_format, keys=keys)
+    columns = Columns([*map(str, text_columns)], None if label_column is None else str(label_column), id_column)
+    read = functools.partial(read_table, table_format=table_format, columns=columns)
     if table_format in KEYED_FORMATS:
-        label = None if label_key is None else len(keys.texts)
-        last = None if id_column is None else len(keys.required)
-        return Split((path,), *range(len(keys.texts)), label=label, read=read, has_header=False, id_column=last)
+        return Split(
+            (path,),
+            *columns.texts,
+            label=columns.label,
+            read=read,
+            has_header=False,
+            id_column=id_column,
+            has_label_lists=problem == "multi_label",
+        )
     numbers = [_column(column, has_header) for column in text_columns]
     return Split(
         (path,),

@@ -1,5 +1,7 @@
 """Every data set in its published layout, custom data sets, and every kind of bad row."""
 
+import json
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -505,6 +507,22 @@ def test_bad_rows_of_jsonl_are_counted(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("label", "message"),
+    [
+        (None, "the label is None; it must be a string or a number, or with several labels a list"),
+        ({"x": 1}, "the label is {'x': 1}; it must be a string"),
+        (["x,y"], "the label 'x,y' in a list must be a string without the delimiter ','"),
+        ([1], "the label 1 in a list must be a string"),
+    ],
+)
+def test_bad_labels_of_jsonl(tmp_path, label, message):
+    path = write(tmp_path / "boats.jsonl", json.dumps({"t": "A.", "l": label}))
+    for problem in ("multi_label", "single_label"):
+        with pytest.raises(UserError, match=f"line 1: {message if problem == 'multi_label' else 'the label is '}"):
+            custom_dataset(text_a_column="t", label_column="l", train_file=path, problem=problem)
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"text_a_column": "wrong"}, r"boats\.tsv, line 1: no column 'wrong'; the columns are 'kind', 'text', 'more'"),
@@ -518,11 +536,8 @@ def test_bad_rows_of_jsonl_are_counted(tmp_path):
             {"train_file": "boats.xml"},
             r"boats\.xml: the file name must end in one of \.tsv, \.txt, \.csv, \.jsonl, \.json, \.parquet",
         ),
-        (
-            {"train_file": None, "predict_file": "boats.tsv"},
-            "the labels are unknown; give labels=... or train_file",
-        ),
-        ({"train_file": "absent.csv"}, r"there is no absent\.csv; check the path"),
+        ({"train_file": None}, "the labels are unknown; give labels=... or train_file"),
+        ({"train_file": "absent.csv"}, r"absent\.csv: there is no file; check the path"),
     ],
 )
 def test_own_data_that_does_not_fit_is_refused(boats, arguments, message):

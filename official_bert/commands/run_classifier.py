@@ -9,7 +9,7 @@ from official_bert.tasks.classification.options import ClassifierConfig
 
 def check(config: ClassifierConfig) -> None:
     from official_bert.data.tables import Columns, check_table, format_of
-    from official_bert.tasks.classification.data import CUSTOM, named_dataset, xnli
+    from official_bert.tasks.classification.data import CUSTOM, named_dataset
 
     check_finetuning(config)
     if config.task_name.lower() == CUSTOM:
@@ -20,8 +20,7 @@ def check(config: ClassifierConfig) -> None:
             label = None if name == "predict_file" else config.label_column
             check_table(path, format_of(path), Columns(texts, label))
         return
-    is_xnli = config.task_name.lower() == "xnli"
-    dataset = xnli(config.xnli_language, config.train_file) if is_xnli else named_dataset(config.task_name)
+    dataset = named_dataset(config.task_name, config.xnli_language, config.train_file)
     splits = [
         *(("train",) if config.do_train else ()),
         *(dataset.eval_splits if config.is_evaluated else ()),

@@ -453,9 +453,9 @@ def check_task_name(name: str) -> None:
     raise UserError(f"task_name={name}: unknown task; {hint} {', '.join(TASK_NAMES)}")
 
 
-def named_dataset(name: str) -> Dataset:
+def named_dataset(name: str, xnli_language: str = "zh", xnli_train_file: str | None = None) -> Dataset:
     """Return a data set by its name, ignoring case."""
     check_task_name(name)
     if name.lower() not in DATASETS:
         raise UserError(f"task_name={name}: needs further flags of run_classifier; choose one of {', '.join(DATASETS)}")
-    return DATASETS[name.lower()]
+    return xnli(xnli_language, xnli_train_file) if name.lower() == "xnli" else DATASETS[name.lower()]

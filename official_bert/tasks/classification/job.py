@@ -1,8 +1,7 @@
 """`run_classifier.py` as a `FinetuningJob`: its examples, records and output files."""
 
-import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from absl import logging
@@ -19,7 +18,6 @@ from official_bert.tasks.classification.options import BALANCED, ClassifierConfi
 from official_bert.tasks.classification.records import (
     LabelledText,
     TextJoiner,
-    check_submission,
     class_score_names,
     class_scores,
     configured_dataset,
@@ -68,14 +66,6 @@ class _LabelledSplit(NamedTuple):
         return split_suffix(self.name)
 
 
-class _Evaluated(NamedTuple):
-    """A split with its predictions and its scores, whose names carry the split's suffix."""
-
-    split: _LabelledSplit
-    predictions: Mapping[str, np.ndarray]
-    scores: Mapping[str, float]
-
-
 class ClassificationJob(FinetuningJob):
     """A fine-tuning run of a classifier. For the attributes see `FinetuningJob`."""
 
@@ -88,8 +78,8 @@ class ClassificationJob(FinetuningJob):
         self.labels = dataset.labels
         if reads_pairs(config, dataset):
             tokenizer.specials.check_pairs()
-        if config.glue_submission:
-            check_submission(dataset)
+        if config.glue_submission and not dataset.glue_name:
+            raise UserError(f"glue_submission: {dataset.name} is not one of GLUE's data sets")
         if config.tune_thresholds:
             check_tunable(dataset)
             if not config.do_train and not latest_checkpoint(checkpoint_folder(config)):
@@ -137,11 +127,11 @@ class ClassificationJob(FinetuningJob):
 
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
         """Evaluate and log all evaluation splits; the scores of a second split carry a suffix."""
-        evaluated = self._evaluated(trainer, step, self._predicted_dev(trainer), self._dataset)
-        scores = _all_scores(evaluated)
-        if self.primary_metric not in scores:  # a score of one class
-            scores[self.primary_metric] = float(_scores_of_classes(evaluated, self._dataset)[self.primary_metric])
-        return scores
+        overall, of_classes = self._scored(self._predicted_dev(trainer), self._dataset)
+        self.log_scores(trainer, step, overall)
+        if self.primary_metric not in overall:  # a score of one class
+            overall[self.primary_metric] = float(of_classes[self.primary_metric])
+        return overall
 
     def evaluate(self, trainer: Trainer, step: int) -> None:
         """Write `eval_results.txt`, confusion matrices and reports; on request, `thresholds.json`."""
@@ -154,10 +144,9 @@ class ClassificationJob(FinetuningJob):
             write_thresholds(latest_checkpoint(checkpoint_folder(self.config)), dataset)
         else:
             dataset = self._with_stored_thresholds()
-        evaluated = self._evaluated(trainer, step, predicted, dataset)
-        scores_of_all = _all_scores(evaluated)
-        results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores_of_all.items()}}
-        of_classes = _scores_of_classes(evaluated, dataset)
+        overall, of_classes = self._scored(predicted, dataset)
+        self.log_scores(trainer, step, overall)
+        results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in overall.items()}}
         path = self.path(RESULTS_FILE)
         are_many = len(self.labels) > _MOST_LABELS_OF_A_LOG
         write_results(path, {**results, **of_classes}, unlogged=of_classes if are_many else ())
@@ -169,35 +158,37 @@ class ClassificationJob(FinetuningJob):
                 "batches of eval_batch_size=%d, in which the examples of a smaller last batch weigh more",
                 self.config.eval_batch_size,
             )
-        for split, predictions, scores in evaluated:
+        for split, predictions in zip(self._dev, predicted, strict=True):
             if dataset.problem == "single_label":
                 write_confusion_matrix(self.path(f"confusion_matrix{split.suffix}.tsv"), dataset, predictions)
-            shown = {name: results[name] for name in (*scores, GLOBAL_STEP)}
-            self._write_report(split, predictions, dataset, shown)
+            of_split = [name for name in overall if split_suffix(name) == split.suffix]
+            scores = {name: results[name] for name in (*of_split, GLOBAL_STEP)}
+            lengths = [sum(len(self.tokenizer.encode(text or "")) for text in pair) for pair in split.texts]
+            sections = report_sections(dataset, split.examples, predictions, scores=scores, lengths=lengths)
+            title = f"{dataset.name}: {split.name}, {len(split.examples):,} examples"
+            write_report(self.path(f"report{split.suffix}.html"), title, sections)
 
     def predict(self, trainer: Trainer, step: int) -> None:
         """Write the prediction tables of every prediction split."""
         del step
+        dataset = self._with_stored_thresholds()
         for split in self._test:
-            self._predict_split(trainer, split)
+            predicted = self._predictions(trainer, split, "predict")
+            if not trainer.cluster.is_chief:
+                continue
+            probabilities = predicted["probabilities"]
+            write_bare_table(self.path(f"test_results{split.suffix}.tsv"), probabilities)
+            readable = self.path(f"predictions{split.suffix}.tsv")
+            write_readable_table(readable, dataset, split.examples, probabilities)
+            logging.info("wrote %d predictions to %s", len(probabilities), readable)
+            if self.config.glue_submission:
+                submission = self.path(submission_name(dataset, split.name))
+                write_glue_submission(submission, dataset, probabilities)
+                logging.info("wrote %s", submission)
 
     def export(self, checkpoint: str) -> None:
         """Export a checkpoint."""
         export_run(servable_of_run, self.config, self.bert_config, self.tokenizer, checkpoint)
-
-    def _predict_split(self, trainer: Trainer, split: _LabelledSplit) -> None:
-        predicted = self._predictions(trainer, split, "predict")
-        if not trainer.cluster.is_chief:
-            return
-        probabilities, dataset = predicted["probabilities"], self._with_stored_thresholds()
-        write_bare_table(self.path(f"test_results{split.suffix}.tsv"), probabilities)
-        readable = self.path(f"predictions{split.suffix}.tsv")
-        write_readable_table(readable, dataset, split.examples, probabilities)
-        logging.info("wrote %d predictions to %s", len(probabilities), readable)
-        if self.config.glue_submission:
-            submission = self.path(submission_name(self._dataset, split.name))
-            write_glue_submission(submission, dataset, probabilities)
-            logging.info("wrote %s", submission)
 
     def _with_stored_thresholds(self) -> Dataset:
         """Return the data set with the thresholds beside the weights of the run, if there are any."""
@@ -207,39 +198,20 @@ class ClassificationJob(FinetuningJob):
     def _predicted_dev(self, trainer: Trainer) -> list[dict[str, np.ndarray]]:
         return [self._predictions(trainer, split, "eval") for split in self._dev]
 
-    def _evaluated(
-        self, trainer: Trainer, step: int, predicted_dev: Sequence[dict[str, np.ndarray]], dataset: Dataset
-    ) -> list[_Evaluated]:
-        """Score the predictions of all evaluation splits by the thresholds of a data set, and log the scores."""
-        evaluated = []
+    def _scored(
+        self, predicted_dev: Sequence[dict[str, np.ndarray]], dataset: Dataset
+    ) -> tuple[dict[str, float], dict[str, np.float32 | int]]:
+        """Score all evaluation splits, and each class, by the thresholds of a data set."""
+        overall, of_classes = {}, {}
         for split, predicted in zip(self._dev, predicted_dev, strict=True):
             scores = self.task.scores(predicted, dataset.thresholds)
             if self.config.ranking:  # by the number, or by the probability of the second label
                 texts = [example.text_a for example in split.examples]
                 ranked = reranking_scores(texts, predicted["label_ids"], predicted["probabilities"][:, -1])
                 scores |= {f"eval_{name}": score for name, score in ranked.items()}
-            scores = {f"{name}{split.suffix}": score for name, score in scores.items()}
-            evaluated.append(_Evaluated(split, predicted, scores))
-        self.log_scores(trainer, step, _all_scores(evaluated))
-        return evaluated
-
-    def _write_report(
-        self,
-        split: _LabelledSplit,
-        predictions: Mapping[str, np.ndarray],
-        dataset: Dataset,
-        scores: Mapping[str, Any],
-    ) -> None:
-        encode = self.tokenizer.encode
-        sections = report_sections(
-            dataset,
-            split.examples,
-            predictions,
-            scores=scores,
-            lengths=[len(encode(a)) + len(encode(b or "")) for a, b in split.texts],
-        )
-        title = f"{dataset.name}: {split.name}, {len(split.examples):,} examples"
-        write_report(self.path(f"report{split.suffix}.html"), title, sections)
+            overall |= {f"{name}{split.suffix}": score for name, score in scores.items()}
+            of_classes |= class_scores(dataset, predicted, split.suffix)
+        return overall, of_classes
 
     def _split_of(self, split: _LabelledSplit) -> ExampleSplit:
         return ExampleSplit(self._joiner, list(map(LabelledText, split.texts, split.labels)))
@@ -271,11 +243,6 @@ def _training_loss(config: ClassifierConfig, dataset: Dataset, train: _LabelledS
     return ClassLoss(weights, config.label_smoothing, config.focal_gamma)
 
 
-def _scores_of_classes(evaluated: Sequence[_Evaluated], dataset: Dataset) -> dict[str, np.float32 | int]:
-    scores = [class_scores(dataset, predictions, split.suffix) for split, predictions, _ in evaluated]
-    return dict(itertools.chain.from_iterable(map(dict.items, scores)))
-
-
 def _overall_metrics(dataset: Dataset) -> list[str]:
     """Return the names of the metrics to report, without those of a single class."""
     return list(dict.fromkeys((*dataset.metrics, *(("macro_f1",) if dataset.labels else ()))))
@@ -285,10 +252,6 @@ def _metric_names(dataset: Dataset) -> list[str]:
     """Return the names of all metrics in `eval_results.txt`, for the first split."""
     of_classes = [name.removeprefix("eval_") for *names, _ in class_score_names(dataset) for name in names]
     return [*_overall_metrics(dataset), *of_classes]
-
-
-def _all_scores(evaluated: Sequence[_Evaluated]) -> dict[str, float]:
-    return {name: score for part in evaluated for name, score in part.scores.items()}
 
 
 def _read_splits(

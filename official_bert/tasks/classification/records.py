@@ -32,7 +32,6 @@ from official_bert.tasks.classification.data import (
     Split,
     TextExample,
     named_dataset,
-    xnli,
 )
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tokenization import Tokenizer
@@ -51,9 +50,6 @@ IS_REAL_FIELD = Field("is_real_example", (), "int32", below=2)
 _MOST_LABELS_OF_A_MATRIX = 1000
 
 
-_CLASS_SCORES = ("precision", "recall", "f1", "count")
-
-
 _SPLITS = {"train_file": "train", "eval_file": "dev", "predict_file": "test"}
 _METRICS: Mapping[Problem, tuple[str, ...]] = {
     "single_label": ("accuracy",),
@@ -64,11 +60,8 @@ _METRICS: Mapping[Problem, tuple[str, ...]] = {
 
 def configured_dataset(config: ClassifierConfig) -> Dataset:
     """Return the selected data set; custom labels come from the flags, an earlier run or the training file."""
-    name = config.task_name.lower()
-    if name == "xnli":
-        return xnli(config.xnli_language, config.train_file)
-    if name != CUSTOM:
-        return named_dataset(name)
+    if config.task_name.lower() != CUSTOM:
+        return named_dataset(config.task_name, config.xnli_language, config.train_file)
     labels = config.label_names if config.labels else None
     if not (labels or config.regression):
         labels = read_trained_labels(config.output_dir, None if config.do_train else config.init_checkpoint)
@@ -254,8 +247,12 @@ def class_score_names(dataset: Dataset, suffix: str = "") -> list[tuple[str, ...
 
     Unprintable characters in a label are escaped as in Python, such as a tab as `\t`.
     """
-    labels = [_on_a_line(label) for label in dataset.labels]
-    return [tuple(f"eval_{score}_{label}{suffix}" for score in _CLASS_SCORES) for label in labels]
+
+    def shown(label: str) -> str:
+        return "".join(c if c.isprintable() and c != "\\" else c.encode("unicode_escape").decode() for c in label)
+
+    scores = ("precision", "recall", "f1", "count")
+    return [tuple(f"eval_{score}_{shown(label)}{suffix}" for score in scores) for label in dataset.labels]
 
 
 def class_scores(
@@ -269,10 +266,6 @@ def class_scores(
     columns = [values.astype(np.float32) for values in (counts.precision, counts.recall, counts.f1)]
     rows = zip(class_score_names(dataset, suffix), zip(*columns, counts.gold.tolist(), strict=True), strict=True)
     return {name: score for names, scores in rows for name, score in zip(names, scores, strict=True)}
-
-
-def _on_a_line(label: str) -> str:
-    return "".join(c if c.isprintable() and c != "\\" else c.encode("unicode_escape").decode() for c in label)
 
 
 def write_confusion_matrix(path: str, dataset: Dataset, predictions: Mapping[str, np.ndarray]) -> None:
@@ -301,17 +294,15 @@ def write_readable_table(
         "label": any(example.label is not None for example in examples),
     }
     columns = [name for name in ("guid", ID_COLUMN, "text_a", "text_b", "label") if optional.get(name, True)]
-    predicted_columns = ["prediction"]
-    if dataset.problem == "single_label":
-        predicted_columns.append("probability")
-    if dataset.problem != "regression":
-        predicted_columns += dataset.labels
+    has_probability = ["probability"] if dataset.problem == "single_label" else []
 
     def rows():
-        yield columns + predicted_columns
+        yield [*columns, "prediction", *has_probability, *dataset.labels]
         for example, row in zip(examples, probabilities, strict=True):
+            label, shares = predicted_label(dataset, row), [f"{share:.6f}" for share in row]
             cells = [getattr(example, column) or "" for column in columns]
-            yield cells + _predicted_cells(dataset, row)
+            probability = [shares[dataset.labels.index(label)] for _ in has_probability]
+            yield [*cells, label, *probability, *(shares if dataset.labels else ())]
 
     write_rows(path, rows())
 
@@ -320,11 +311,6 @@ def write_glue_submission(path: str, dataset: Dataset, probabilities: np.ndarray
     """Write a table in GLUE's submission format: index and prediction."""
     rows = ((str(index), predicted_label(dataset, row)) for index, row in enumerate(probabilities))
     write_rows(path, [("index", "prediction"), *rows])
-
-
-def check_submission(dataset: Dataset) -> None:
-    if dataset.name not in GLUE_NAMES:
-        raise UserError(f"glue_submission: {dataset.name} is not one of GLUE's data sets")
 
 
 def submission_name(dataset: Dataset, split: str) -> str:
@@ -341,13 +327,3 @@ def predicted_label(dataset: Dataset, probabilities: np.ndarray) -> str:
     if dataset.problem == "multi_label":
         return LABEL_DELIMITER.join(itertools.compress(dataset.labels, decided))
     return dataset.labels[decided]
-
-
-def _predicted_cells(dataset: Dataset, probabilities: np.ndarray) -> list[str]:
-    label = predicted_label(dataset, probabilities)
-    shares = [f"{share:.6f}" for share in probabilities]
-    if dataset.problem == "regression":
-        return [label]
-    if dataset.problem == "multi_label":
-        return [label, *shares]
-    return [label, shares[dataset.labels.index(label)], *shares]

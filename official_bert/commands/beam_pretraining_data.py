@@ -29,7 +29,8 @@ def check(config: BeamPretrainingDataConfig) -> None:
 
 def run(config: BeamPretrainingDataConfig) -> None:
     from official_bert.data.corpus_files import corpus_parts
-    from official_bert.tasks.pretraining.data import CorpusCounts, RecordCounts, keeping_tokenizer
+    from official_bert.data.documents import CorpusCounts
+    from official_bert.tasks.pretraining.data import RecordCounts, check_corpus, keeping_tokenizer
     from official_bert.tasks.pretraining.sharded import PART_BYTES
 
     require("apache_beam", extra="beam")
@@ -55,7 +56,7 @@ def run(config: BeamPretrainingDataConfig) -> None:
             raise
     seconds = time.monotonic() - began
     corpus, counts = (kind(**{name: counters[name] for name in vars(kind())}) for kind in (CorpusCounts, RecordCounts))
-    corpus.check(paths, tokenizer.settings, config)
+    check_corpus(corpus, paths, tokenizer.settings, config)
     logging.info("%s", counts.summary(corpus, config))
     logging.info(
         "%s wordpieces of text in %.0f seconds, %s records/s",

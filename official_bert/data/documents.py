@@ -6,6 +6,7 @@ file gets its name only when it is complete.
 
 import bisect
 import contextlib
+import dataclasses
 import itertools
 import json
 import operator
@@ -13,6 +14,7 @@ import os
 import struct
 import zipfile
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
@@ -81,6 +83,15 @@ class BlockFile:
         count = (self.length(name) if stop is None else stop) - start
         data = os.pread(self._file.fileno(), count * dtype.itemsize, position + start * dtype.itemsize)
         return np.frombuffer(data, dtype)
+
+
+def summed_metadata(paths: Iterable[str]) -> Counter[str]:
+    """Add up the numbers in the metadata of files."""
+    sums = Counter()
+    for path in paths:
+        with BlockFile(path) as file:
+            sums.update(file.metadata)
+    return sums
 
 
 @contextlib.contextmanager
@@ -225,30 +236,38 @@ class Document(NamedTuple):
     ids: np.ndarray  # int32, wordpieces of all sentences
 
 
-class DocumentTable(NamedTuple):
-    """Locations and lengths of D documents; each attribute is an array [D]."""
+# Locations and lengths of documents: 32 bytes each.
+DOCUMENT_TABLE = np.dtype(
+    [
+        ("spool", "int32"),  # index of the file that contains the document
+        ("file_number", "int32"),  # as in `Document`
+        ("position", "int64"),  # as in `Document`
+        ("offset", "int64"),  # start of its numbers in the spool
+        ("num_sentences", "int32"),
+        ("num_ids", "int32"),
+    ]
+)
 
-    spool: np.ndarray  # int32, index of the file that contains the document
-    file_number: np.ndarray  # int32, as in `Document`
-    position: np.ndarray  # int64, as in `Document`
-    offset: np.ndarray  # int64, start of its numbers in the spool
-    num_sentences: np.ndarray  # int32, number of sentences
-    num_ids: np.ndarray  # int32, number of wordpieces
 
-    @classmethod
-    def empty(cls, num_documents: int) -> "DocumentTable":
-        dtypes = ("int32", "int32", "int64", "int64", "int32", "int32")
-        return cls(*(np.empty(num_documents, dtype) for dtype in dtypes))
+@dataclasses.dataclass
+class CorpusCounts:
+    """Counts of a tokenized corpus."""
 
-    def rows(self, index: np.ndarray | slice) -> "DocumentTable":
-        """Return the documents selected by a NumPy index."""
-        return DocumentTable(*(column[index] for column in self))
+    num_documents: int = 0  # number of documents
+    num_single: int = 0  # number of single-sentence documents
+    num_ids: int = 0  # number of wordpieces
+    num_unknown: int = 0  # number of these that are [UNK]
+
+    @property
+    def unknown_share(self) -> float:
+        """Fraction of wordpieces that are [UNK]."""
+        return self.num_unknown / self.num_ids
 
 
 def tokenized_documents(
-    lines: Iterable[tuple[int, str]], tokenizer: Tokenizer, file_number: int = 0
+    lines: Iterable[tuple[int, str]], tokenizer: Tokenizer, counts: CorpusCounts, file_number: int = 0
 ) -> Iterator[Document]:
-    """Tokenize lines with their positions; a blank line ends a document.
+    """Tokenize and count the documents of lines with their positions; a blank line ends a document.
 
     Sentences and documents without wordpieces are skipped.
     """
@@ -261,54 +280,45 @@ def tokenized_documents(
                 lengths.append(len(wordpieces))
                 ids.extend(wordpieces)
         elif lengths:
+            counts.num_documents += 1
+            counts.num_single += len(lengths) == 1
+            counts.num_ids += len(ids)
+            counts.num_unknown += ids.count(tokenizer.unk_id)
             yield Document(file_number, start, np.frombuffer(lengths, np.int32), np.frombuffer(ids, np.int32))
             lengths, ids = array("i"), array("i")
 
 
 def write_documents(path: str, part: CorpusPart, tokenizer: Tokenizer) -> None:
     """Tokenize a part of a corpus to a file; see `CorpusReader` for errors."""
-    table = array("q")
-    offset = num_unknown = 0
+    table, offset, counts = array("q"), 0, CorpusCounts()
     with _block_writer(path) as archive:
         with _new_block(archive, "numbers") as block:
-            for document in tokenized_documents(CorpusReader(part), tokenizer, part.file_number):
+            for document in tokenized_documents(CorpusReader(part), tokenizer, counts, part.file_number):
                 num_sentences, num_ids = len(document.sentence_lengths), len(document.ids)
                 table.extend((document.file_number, document.position, offset, num_sentences, num_ids))
                 block.write(document.sentence_lengths.tobytes() + document.ids.tobytes())
                 offset += num_sentences + num_ids
-                num_unknown += np.count_nonzero(document.ids == tokenizer.unk_id)
         _write_block(archive, "documents", table.tobytes())
-        metadata = {"num_documents": len(table) // 5, "num_unknown": int(num_unknown)}
-        _write_block(archive, "metadata", json.dumps(metadata).encode())
+        _write_block(archive, "metadata", json.dumps(vars(counts)).encode())
 
 
-class DocumentSpools:
-    """Files written by `write_documents` for all parts of a corpus."""
-
-    def __init__(self, paths: list[str]):
-        """Read the tables; needs 32 bytes of memory per document."""
-        self.paths = paths  # the files, in part order
-        num_documents = self.num_unknown = 0  # documents, and wordpieces that are [UNK]
-        for path in paths:
-            with BlockFile(path) as file:
-                num_documents += file.metadata["num_documents"]
-                self.num_unknown += file.metadata["num_unknown"]
-        self.table = DocumentTable.empty(num_documents)  # all documents, in order
-        start = 0
-        for number, path in enumerate(paths):
-            with BlockFile(path) as file:
-                columns = file.read("documents").reshape(-1, 5).T
-            rows = self.table.rows(slice(start, start + columns.shape[1]))
-            rows.spool[:] = number
-            for column, values in zip(rows[1:], columns, strict=True):
-                column[:] = values
-            start += columns.shape[1]
+def read_table(paths: Sequence[str]) -> tuple[np.ndarray, CorpusCounts]:
+    """Read the `DOCUMENT_TABLE` of the files that `write_documents` wrote for all parts of a corpus, and its counts."""
+    counts = CorpusCounts(**summed_metadata(paths))
+    table, start = np.empty(counts.num_documents, DOCUMENT_TABLE), 0
+    for number, path in enumerate(paths):
+        with BlockFile(path) as file:
+            columns = file.read("documents").reshape(-1, 5).T
+        rows = table[start : start + columns.shape[1]]
+        rows["spool"] = number
+        for name, column in zip(DOCUMENT_TABLE.names[1:], columns, strict=True):
+            rows[name] = column
+        start += len(rows)
+    return table, counts
 
 
-def read_documents(paths: list[str], rows: DocumentTable) -> Iterator[Document]:
-    columns = (column.tolist() for column in rows)
-    places = zip(*columns, strict=True)
-    for spool, documents in itertools.groupby(places, key=operator.itemgetter(0)):
+def read_documents(paths: Sequence[str], rows: np.ndarray) -> Iterator[Document]:
+    for spool, documents in itertools.groupby(rows.tolist(), key=operator.itemgetter(0)):
         with BlockFile(paths[spool]) as file:
             for _, file_number, position, offset, num_sentences, num_ids in documents:
                 numbers = file.read("numbers", offset, offset + num_sentences + num_ids)

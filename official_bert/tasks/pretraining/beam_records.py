@@ -14,10 +14,10 @@ import numpy as np
 from official_bert.data import beam_jobs
 from official_bert.data.beam_jobs import WriteShards
 from official_bert.data.corpus_files import CorpusPart, CorpusReader
-from official_bert.data.documents import KEY_BITS, Document, shard_of, tokenized_documents
+from official_bert.data.documents import KEY_BITS, CorpusCounts, Document, shard_of, tokenized_documents
 from official_bert.data.record_files import RecordWriter
 from official_bert.support.errors import UserError
-from official_bert.tasks.pretraining.data import CorpusCounts, RecordCounts, RecordMaker
+from official_bert.tasks.pretraining.data import RecordCounts, RecordMaker
 from official_bert.tasks.pretraining.options import RecordOptions
 from official_bert.tasks.pretraining.sharded import count_groups, document_keys, group_numbers, group_records
 from official_bert.tokenization import Tokenizer
@@ -72,11 +72,7 @@ class _Tokenize(beam.DoFn):
     def process(self, part: tuple) -> Iterator[_Packed]:
         counts = CorpusCounts()
         part = CorpusPart(*part)
-        for document in tokenized_documents(CorpusReader(part), self._tokenizer, part.file_number):
-            counts.num_documents += 1
-            counts.num_single += len(document.sentence_lengths) == 1
-            counts.num_ids += len(document.ids)
-            counts.num_unknown += int(np.count_nonzero(document.ids == self._tokenizer.unk_id))
+        for document in tokenized_documents(CorpusReader(part), self._tokenizer, counts, part.file_number):
             lengths, ids = document.sentence_lengths.tobytes(), document.ids.tobytes()
             yield document.file_number, document.position, lengths, ids
         _count(counts)

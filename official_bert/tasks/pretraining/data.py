@@ -13,6 +13,7 @@ from absl import logging
 
 from official_bert.config.bert_config import BertConfig, check_memory
 from official_bert.config.text_settings import TextSettings
+from official_bert.data.documents import CorpusCounts
 from official_bert.data.masking import MaskedSequence, Masker, MaskingVocabulary, Replacements
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.data.sentence_pairs import Corpus, SentencePair, full_sentences, ordered_pairs, sentence_pairs
@@ -74,45 +75,33 @@ def kind_of_negatives(settings: RecordOptions) -> str | None:
     return SWAPPED if settings.sentence_order else RANDOM_NEXT
 
 
-@dataclasses.dataclass
-class CorpusCounts:
-    """Counts of a tokenized corpus."""
-
-    num_documents: int = 0  # number of documents
-    num_single: int = 0  # number of single-sentence documents
-    num_ids: int = 0  # number of wordpieces
-    num_unknown: int = 0  # number of these that are [UNK]
-
-    @property
-    def unknown_share(self) -> float:
-        """Fraction of wordpieces that are [UNK]."""
-        return self.num_unknown / self.num_ids
-
-    def check(self, paths: Iterable[str], text_settings: TextSettings, settings: RecordOptions) -> None:
-        """Reject an empty corpus, and warn about text that the reference silently turns into poor records."""
-        if not self.num_documents:
-            raise UserError(f"no text in {', '.join(dict.fromkeys(paths))}")
-        if kind_of_negatives(settings) != RANDOM_NEXT:
-            pass  # both segments come from the same document, so one document is enough
-        elif self.num_documents == 1:
-            logging.warning(
-                'the input is a single document, so "random" next sentences come from it too and the next-sentence '
-                "labels are noise; put a blank line between documents"
-            )
-        elif self.num_single > _DUBIOUS_SHARE_SINGLE_SENTENCES * self.num_documents:
-            logging.warning(
-                "%d of %d documents have a single sentence, so all of their pairs are random; write one sentence per "
-                "line, and blank lines only between documents",
-                self.num_single,
-                self.num_documents,
-            )
-        if self.unknown_share > _DUBIOUS_SHARE_UNKNOWN:
-            logging.warning(
-                "%.1f%% of the wordpieces are %s; is this the right vocabulary, and does %s fit it?",
-                100 * self.unknown_share,
-                vocab.UNK,
-                text_settings,
-            )
+def check_corpus(
+    counts: CorpusCounts, paths: Iterable[str], text_settings: TextSettings, settings: RecordOptions
+) -> None:
+    """Reject an empty corpus, and warn about text that the reference silently turns into poor records."""
+    if not counts.num_documents:
+        raise UserError(f"no text in {', '.join(dict.fromkeys(paths))}")
+    if kind_of_negatives(settings) != RANDOM_NEXT:
+        pass  # both segments come from the same document, so one document is enough
+    elif counts.num_documents == 1:
+        logging.warning(
+            'the input is a single document, so "random" next sentences come from it too and the next-sentence '
+            "labels are noise; put a blank line between documents"
+        )
+    elif counts.num_single > _DUBIOUS_SHARE_SINGLE_SENTENCES * counts.num_documents:
+        logging.warning(
+            "%d of %d documents have a single sentence, so all of their pairs are random; write one sentence per "
+            "line, and blank lines only between documents",
+            counts.num_single,
+            counts.num_documents,
+        )
+    if counts.unknown_share > _DUBIOUS_SHARE_UNKNOWN:
+        logging.warning(
+            "%.1f%% of the wordpieces are %s; is this the right vocabulary, and does %s fit it?",
+            100 * counts.unknown_share,
+            vocab.UNK,
+            text_settings,
+        )
 
 
 @dataclasses.dataclass
@@ -253,46 +242,45 @@ class RecordsTokenizer(NamedTuple):
     sizes: Mapping[str, int]  # record file names and sizes in bytes
 
 
+def _by_base(paths: Iterable[str]) -> dict[str, list[str]]:
+    """Group record files by the name that the shards of an output share."""
+    groups: dict[str, list[str]] = {}
+    for path in paths:
+        groups.setdefault(_SHARD.sub("", path), []).append(path)
+    return groups
+
+
 @contextlib.contextmanager
 def keeping_tokenizer(outputs: Sequence[str], tokenizer: Tokenizer, inputs: Iterable[str]) -> Iterator[None]:
     """Store the tokenizer of the records that the block writes; nothing is written after an error."""
-    name_in_folder = tokenizer.vocabulary.file_name
-    groups: dict[str, list[str]] = {}
-    for path in outputs:
-        groups.setdefault(_SHARD.sub("", path), []).append(path)
-    copies = {base: f"{base}.{name_in_folder}" for base in groups}
-    notes = [base + _NOTE for base in groups]
-    writing.check_no_overwriting([*copies.values(), *notes], inputs, name="output_file")
+    vocabulary, groups = tokenizer.vocabulary, _by_base(outputs)
+    kept = [name for base in groups for name in (f"{base}.{vocabulary.file_name}", base + _NOTE)]
+    writing.check_no_overwriting(kept, inputs, name="output_file")
     yield
-    for (base, paths), note in zip(groups.items(), notes, strict=True):
-        with writing.atomic_write(copies[base], "wb") as sink:
-            sink.write(tokenizer.vocabulary.file_content)
-        provenance = {"file": name_in_folder, **tokenizer.identity}
-        Manifest.write(note, provenance, [os.path.basename(path) for path in paths], is_checked=False)
+    for base, paths in groups.items():
+        with writing.atomic_write(f"{base}.{vocabulary.file_name}", "wb") as sink:
+            sink.write(vocabulary.file_content)
+        provenance = {"file": vocabulary.file_name, **tokenizer.identity}
+        Manifest.write(base + _NOTE, provenance, [os.path.basename(path) for path in paths], is_checked=False)
 
 
 def find_tokenizer(paths: Iterable[str]) -> RecordsTokenizer | None:
     """Find the tokenizer that created record files; None if there is no manifest."""
-    found: dict[str, RecordsTokenizer | None] = {}
-    made_with: list[RecordsTokenizer] = []
-    for path in paths:
-        base = _SHARD.sub("", path)
-        if base not in found:
-            found[base] = _read(base)
-        known = found[base]
-        if known is None:
-            continue
-        if known.sizes.get(os.path.basename(path)) != files.size(path):
-            message = "%s is not the file described by %s, so the vocabulary is not taken from there"
-            logging.log_first_n(logging.WARNING, message, 1, path, known.note)
-        elif made_with and made_with[0][3:5] != known[3:5]:
-            raise UserError(
-                f"{known.note} records another vocabulary or other text settings than {made_with[0].note}; give "
-                "records with the same vocabulary"
-            )
-        else:
-            made_with.append(known)
-    return made_with[0] if made_with else None
+    first = None
+    for base, members in _by_base(paths).items():
+        known = _read(base)
+        for path in members if known else ():
+            if known.sizes.get(os.path.basename(path)) != files.size(path):
+                message = "%s is not the file described by %s, so the vocabulary is not taken from there"
+                logging.log_first_n(logging.WARNING, message, 1, path, known.note)
+                continue
+            first = first or known
+            if (first.fingerprint, first.settings) != (known.fingerprint, known.settings):
+                raise UserError(
+                    f"{known.note} records another vocabulary or other text settings than {first.note}; give records "
+                    "with the same vocabulary"
+                )
+    return first
 
 
 def _read(base: str) -> RecordsTokenizer | None:

@@ -13,7 +13,6 @@ import contextlib
 import hashlib
 import json
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple
@@ -25,13 +24,13 @@ from official_bert.data.corpus_files import CorpusPart, read_lines
 from official_bert.data.documents import (
     ADVICE,
     KEY_BITS,
-    BlockFile,
+    CorpusCounts,
     Document,
-    DocumentSpools,
-    DocumentTable,
     is_intact,
     merge_runs,
     read_documents,
+    read_table,
+    summed_metadata,
     tokenized_documents,
     write_documents,
     write_run,
@@ -44,7 +43,7 @@ from official_bert.support.errors import UserError
 from official_bert.support.manifest import InputState, Manifest, fingerprint
 from official_bert.support.processes import Workers
 from official_bert.support.writing import exclusive_lock
-from official_bert.tasks.pretraining.data import RECORD_FLAGS, CorpusCounts, RecordCounts, RecordMaker
+from official_bert.tasks.pretraining.data import RECORD_FLAGS, RecordCounts, RecordMaker, check_corpus
 from official_bert.tasks.pretraining.options import RecordOptions
 from official_bert.tokenization import Tokenizer
 
@@ -70,16 +69,11 @@ def write_serial(parts: Sequence[CorpusPart], tokenizer: Tokenizer, settings: Re
     maker = RecordMaker(tokenizer, settings)  # first, because it checks the vocabulary
     paths = [part.path for part in parts]
     inputs = InputState(paths)
-    corpus = read_corpus(parts, tokenizer)
+    counts = CorpusCounts()
+    corpus = read_corpus(parts, tokenizer, counts)
     inputs.check_unchanged()
-    counts = CorpusCounts(
-        num_documents=len(corpus.documents),
-        num_single=sum(len(document) == 1 for document in corpus.documents),
-        num_ids=len(corpus.ids),
-        num_unknown=corpus.ids.count(tokenizer.unk_id),
-    )
     outputs = settings.output_files
-    counts.check(paths, tokenizer.settings, settings)
+    check_corpus(counts, paths, tokenizer.settings, settings)
     # One stream for all random numbers: documents, pairs and masks, records.
     rng = Random(settings.random_seed)
     corpus.shuffle_documents(rng)
@@ -92,14 +86,14 @@ def write_serial(parts: Sequence[CorpusPart], tokenizer: Tokenizer, settings: Re
     return maker.counts.summary(counts, settings)
 
 
-def read_corpus(parts: Sequence[CorpusPart], tokenizer: Tokenizer) -> Corpus:
+def read_corpus(parts: Sequence[CorpusPart], tokenizer: Tokenizer, counts: CorpusCounts) -> Corpus:
     """Tokenize the files of a corpus; as in the reference, a document may continue in the next file."""
     corpus = Corpus()
 
     def details(seconds: float) -> tuple[str, str]:
-        return f"{len(corpus.documents):,} documents", f"{len(corpus.ids) / (seconds or 1):,.0f} tokens/s"
+        return f"{counts.num_documents:,} documents", f"{counts.num_ids / (seconds or 1):,.0f} tokens/s"
 
-    for document in tokenized_documents(read_lines(parts, details), tokenizer):
+    for document in tokenized_documents(read_lines(parts, details), tokenizer, counts):
         corpus.add_document(document.sentence_lengths, document.ids)
     return corpus
 
@@ -220,6 +214,7 @@ class ShardedRun:
         paths = [part.path for part in self._parts]
         inputs = InputState(paths)
         provenance = {
+            "format": 2,  # of the intermediate files
             "text": fingerprint(inputs.states, self._parts),
             **self._tokenizer.identity,
             **{name: getattr(self._settings, name) for name in RECORD_FLAGS},
@@ -227,19 +222,10 @@ class ShardedRun:
         with work_folder(self._work_dir, provenance):
             spools = self._tokenize()
             inputs.check_unchanged()
-            corpus = CorpusCounts(
-                num_documents=len(spools.table.num_ids),
-                num_single=int((spools.table.num_sentences == 1).sum()),
-                num_ids=int(spools.table.num_ids.sum()),
-                num_unknown=spools.num_unknown,
-            )
-            corpus.check(paths, self._tokenizer.settings, self._settings)
-            runs = self._make_runs(spools, count_groups(corpus.num_documents, corpus.num_ids))
-            sums = Counter()
-            for run in runs:
-                with BlockFile(run) as file:
-                    sums.update(file.metadata)
-            counts = RecordCounts(**sums)
+            table, corpus = read_table(spools)
+            check_corpus(corpus, paths, self._tokenizer.settings, self._settings)
+            runs = self._make_runs(spools, table, count_groups(corpus.num_documents, corpus.num_ids))
+            counts = RecordCounts(**summed_metadata(runs))
             merge_runs(
                 runs,
                 self._settings.output_files,
@@ -249,7 +235,7 @@ class ShardedRun:
             )
         return counts.summary(corpus, self._settings)
 
-    def _tokenize(self) -> DocumentSpools:
+    def _tokenize(self) -> list[str]:
         """Tokenize the parts that are not on disk yet."""
         paths = [os.path.join(self._work_dir, f"documents-{number:05}") for number in range(len(self._parts))]
         missing = [(path, part) for path, part in zip(paths, self._parts, strict=True) if not _is_there(path)]
@@ -264,27 +250,29 @@ class ShardedRun:
             for size, _ in zip(sizes, workers.map(_write_part, missing), strict=True):
                 num_bytes += size
                 progress.update(num_bytes)
-        return DocumentSpools(paths)
+        return paths
 
-    def _make_runs(self, spools: DocumentSpools, num_groups: int) -> list[str]:
+    def _make_runs(self, spools: list[str], table: np.ndarray, num_groups: int) -> list[str]:
         """Create the records of groups that are not on disk yet; return all sorted runs."""
         runs: list[str] = []
         kept: list[int] = []
-        largest = self._largest_group(spools.table, num_groups)
+        # The largest group of the first copy; other copies are similar.
+        groups = group_numbers(self._keys(0, table), num_groups)
+        largest = int(np.bincount(groups, weights=table["num_ids"]).max())
 
         def missing() -> Iterator[_Group]:
-            for group in self._groups(spools.table, num_groups):
+            for group in self._groups(table, num_groups):
                 runs.append(group.path)
                 if _is_there(group.path):
                     kept.append(len(group.keys))
                 else:
                     yield group
 
-        total = self._settings.dupe_factor * len(spools.table.num_ids)
-        unit = f"documents ({self._settings.dupe_factor:,} passes over {len(spools.table.num_ids):,})"
+        total = self._settings.dupe_factor * len(table)
+        unit = f"documents ({self._settings.dupe_factor:,} passes over {len(table):,})"
         num_processes = self._resources.num_group_processes(largest)
         with (
-            self._workers(self._maker, spools.paths, name="makes records", num_processes=num_processes) as workers,
+            self._workers(self._maker, spools, name="makes records", num_processes=num_processes) as workers,
             Progress("writing records", total, unit) as progress,
         ):
             num_documents = num_records = 0
@@ -295,9 +283,12 @@ class ShardedRun:
         self._log_kept(len(kept), len(runs), "groups of records already existed")
         return runs
 
-    def _groups(self, table: DocumentTable, num_groups: int) -> Iterator["_Group"]:
+    def _keys(self, copy: int, table: np.ndarray) -> np.ndarray:
+        return document_keys(self._settings.random_seed, copy, table["file_number"], table["position"])
+
+    def _groups(self, table: np.ndarray, num_groups: int) -> Iterator["_Group"]:
         for copy in range(self._settings.dupe_factor):
-            keys = document_keys(self._settings.random_seed, copy, table.file_number, table.position)
+            keys = self._keys(copy, table)
             groups = group_numbers(keys, num_groups)
             order = np.argsort(groups, kind="stable")
             edges = np.searchsorted(groups[order], np.arange(num_groups + 1))
@@ -305,12 +296,7 @@ class ShardedRun:
                 members = order[edges[number] : edges[number + 1]]
                 if len(members):
                     path = os.path.join(self._work_dir, f"records-{copy:03}-{number:05}")
-                    yield _Group(path, table.rows(members), keys[members])
-
-    def _largest_group(self, table: DocumentTable, num_groups: int) -> int:
-        """Return the wordpieces of the largest group of the first copy; other copies are similar."""
-        keys = document_keys(self._settings.random_seed, 0, table.file_number, table.position)
-        return int(np.bincount(group_numbers(keys, num_groups), weights=table.num_ids).max())
+                    yield _Group(path, table[members], keys[members])
 
     def _workers(self, *settings, name: str, num_processes: int | None = None) -> Workers:
         return Workers(num_processes or self._resources.num_processes, *settings, name=name, advice=ADVICE)
@@ -324,7 +310,7 @@ class _Group(NamedTuple):
     """Inputs of a group's process: its output path, documents and keys."""
 
     path: str
-    rows: DocumentTable
+    rows: np.ndarray  # of the `DOCUMENT_TABLE`
     keys: np.ndarray
 
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from official_bert.commands import create_pretraining_data
 from official_bert.data.corpus_files import corpus_parts
+from official_bert.data.documents import CorpusCounts
 from official_bert.data.masking import shuffle
 from official_bert.data.sentence_pairs import sentence_pairs
 from official_bert.support.errors import UserError
@@ -22,6 +23,11 @@ from tests.conftest import GOLDEN, golden_arrays
 from tests.record_files import read_records
 from tests.tasks.pretraining.plain_records import plain_records
 from tests.tokenization.hard_texts import ACCENTED, CASED, PRESPLIT, UNCASED
+
+
+def corpus_of(paths, tokenizer):
+    return read_corpus(corpus_parts(paths), tokenizer, CorpusCounts())
+
 
 CASES = json.loads((GOLDEN / "pretraining_data" / "pretraining_cases.json").read_text())
 NOT_FLAGS = {"vocab_file", "num_outputs", "input_files", "name", "total_instances"}
@@ -165,7 +171,11 @@ def test_a_document_continues_in_the_next_file(tmp_path, vocab_file):
     for name, text in (("a", "the town\n\nthe harbour"), ("b", "the boats\n\n"), ("c", "the sky\n")):
         (tmp_path / name).write_text(text)
         paths.append(str(tmp_path / name))
-    assert [len(document) for document in read_corpus(corpus_parts(paths), tokenizer).documents] == [1, 2, 1]
+    assert [len(document) for document in corpus_of(paths, tokenizer).documents] == [
+        1,
+        2,
+        1,
+    ]
 
 
 def test_the_counts_are_those_of_the_records(corpus_file, vocab_file):
@@ -173,7 +183,7 @@ def test_the_counts_are_those_of_the_records(corpus_file, vocab_file):
     files = {"input_file": corpus_file, "output_file": "none", "vocab_file": vocab_file}
     settings = PretrainingDataConfig(**files, max_seq_length=48, max_predictions_per_seq=6, short_seq_prob=0.3)
     maker, rng = RecordMaker(tokenizer, settings), random.Random(1)
-    corpus = read_corpus(corpus_parts([corpus_file]), tokenizer)
+    corpus = corpus_of([corpus_file], tokenizer)
     made = [
         record for document in [*range(len(corpus.documents))] * 3 for record in maker.records(corpus, document, rng)
     ]
@@ -198,7 +208,7 @@ def test_records_without_masks_are_the_pairs_of_the_same_stream(tmp_path, corpus
         )
     )
     tokenizer = FullTokenizer(vocab_file)
-    corpus, rng = read_corpus(corpus_parts([corpus_file]), tokenizer), random.Random(5)
+    corpus, rng = corpus_of([corpus_file], tokenizer), random.Random(5)
     corpus.shuffle_documents(rng)
     pairs = [
         pair
@@ -243,7 +253,7 @@ def test_records_without_pairs_are_single_stretches_of_all_text(tmp_path, corpus
     ids[:, 0] = tokenizer.cls_id  # unused slots point there
     assert (ids == tokenizer.sep_id).sum() == len(ids)
     assert (ids[np.arange(len(ids)), lengths - 1] == tokenizer.sep_id).all()
-    corpus = read_corpus(corpus_parts([corpus_file]), tokenizer)
+    corpus = corpus_of([corpus_file], tokenizer)
     assert lengths.sum() - 2 * len(ids) == len(corpus.ids)
     wordpieces = np.concatenate([row[1 : length - 1] for row, length in zip(ids, lengths, strict=True)])
     assert sorted(wordpieces) == sorted(corpus.ids)
@@ -258,7 +268,7 @@ def test_records_of_the_order_of_sentences(tmp_path, corpus_file, vocab_file, ca
     create_pretraining_data.run(PretrainingDataConfig(**inputs, sentence_order=True, **flags))
     tokenizer = FullTokenizer(vocab_file)
     records = read_records(tmp_path / "out")
-    text = "".join(f" {index}" for index in read_corpus(corpus_parts([corpus_file]), tokenizer).ids) + " "
+    text = "".join(f" {index}" for index in corpus_of([corpus_file], tokenizer).ids) + " "
     labels = records["next_sentence_labels"].ravel().astype(bool)
     assert f"swapped {labels.mean():.1%} of the pairs" in caplog.text
     assert abs(labels.mean() - 0.5) < 3 * 0.5 / len(labels) ** 0.5

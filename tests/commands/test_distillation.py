@@ -15,6 +15,7 @@ from official_bert.data.record_files import read_records
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
+from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tasks.pretraining.task import DistilledPretrainingTask, PretrainingTask
 from tests.commands.conftest import arrays_of, assert_same_arrays, json_lines
 from tests.conftest import GOLDEN, assert_refused, run_here, run_script

@@ -73,12 +73,12 @@ def measure_answers(squad_file: str, vocab_file: str) -> None:
     from official_bert.tasks.question_answering.task import find_answers
 
     tokenized = tokenize(squad_file, vocab_file)
-    windows = tokenized.prediction_windows()[:NUM_WINDOWS]
+    windows = tokenized.windows = tokenized.windows[:NUM_WINDOWS]
     shape = 2, len(windows), LENGTHS["max_seq_length"]
     starts, ends = np.random.default_rng(0).normal(0, 3, shape).astype(np.float32)
     print(f"SQuAD answers: {len(windows):,} windows with random logits")
     for version_2 in (False, True):
-        work = functools.partial(find_answers, tokenized, windows, starts, ends, **ANSWERS, version_2=version_2)
+        work = functools.partial(find_answers, tokenized, starts, ends, **ANSWERS, version_2=version_2)
         print(f"  version {2 if version_2 else 1}     {seconds(work):>14,.2f} s")
 
 
@@ -109,15 +109,12 @@ def tokenize(squad_file: str, vocab_file: str):
 
 def write_records(squad_file: str, vocab_file: str, path: str) -> int:
     from official_bert.data.record_files import RecordFile, write_split
-    from official_bert.tasks.question_answering.data import PREDICTION_SCHEMA, PredictionWindows
+    from official_bert.tasks.question_answering.data import PREDICTION_SCHEMA
 
     with contextlib.suppress(FileNotFoundError):
         os.remove(path)  # or it would be reused
     tokenized = tokenize(squad_file, vocab_file)
-    return write_split(
-        RecordFile(path, PREDICTION_SCHEMA.sized(S=tokenized.options.max_seq_length)),
-        PredictionWindows(tokenized, tokenized.prediction_windows()),
-    )
+    return write_split(RecordFile(path, PREDICTION_SCHEMA.sized(S=tokenized.options.max_seq_length)), tokenized)
 
 
 def write_plain_records(content: dict, vocab_file: str, path: str) -> None:

@@ -30,7 +30,7 @@ import sys
 from official_bert.data.record_files import ExampleSplit, RecordFile, write_split
 from official_bert.tasks.classification.records import LabelledText, TextJoiner, classification_schema
 from official_bert.tasks.question_answering.data import read_squad
-from official_bert.tasks.question_answering.data import PREDICTION_SCHEMA, TRAINING_SCHEMA, PredictionWindows
+from official_bert.tasks.question_answering.data import PREDICTION_SCHEMA, TRAINING_SCHEMA
 from official_bert.tasks.question_answering.data import TokenizedSquad, TrainingWindows, WindowOptions
 from official_bert.tasks.tagging import records as tagging
 from official_bert.tasks.tagging.records import make_windows
@@ -52,8 +52,7 @@ options = WindowOptions(max_seq_length=64, doc_stride=32, max_query_length=16)
 schema = TRAINING_SCHEMA.sized(S=64)
 assert write_split(RecordFile(folder + "/train", schema), TrainingWindows(squad, tokenizer, options, False))
 tokenized = TokenizedSquad(squad, tokenizer, options)
-schema, windows = PREDICTION_SCHEMA.sized(S=64), tokenized.prediction_windows()
-assert write_split(RecordFile(folder + "/eval", schema), PredictionWindows(tokenized, windows))
+assert write_split(RecordFile(folder + "/eval", PREDICTION_SCHEMA.sized(S=64)), tokenized)
 """
 
 

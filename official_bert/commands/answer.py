@@ -34,6 +34,10 @@ class AnswerConfig(AnswerOptions, ModelOptions, HeadOptions):
     )
     top_k: int = option(5, "Number of answers to print.", group="output", minimum=1, maximum=MAX_AXIS)
 
+    @property
+    def export_top_k(self) -> int:
+        return self.top_k
+
 
 def check(config: AnswerConfig) -> None:
     check_file(config.context_file, "context_file")
@@ -47,7 +51,7 @@ _STANDARD_INPUT = "standard input"
 def run(config: AnswerConfig) -> None:
     """Print the best answers to one question, or to each question from standard input as it arrives."""
     from official_bert.inference.predictor import Predictor
-    from official_bert.tasks.question_answering.servable import load_servable
+    from official_bert.tasks.question_answering.servable import servable_of_run
     from official_bert.training.model_files import read_model_files
 
     if config.question is not None and not config.question.strip():
@@ -59,15 +63,7 @@ def run(config: AnswerConfig) -> None:
     bert_config, tokenizer = read_model_files(config)
     if not tokenizer.encode(context):
         raise UserError(f"--context_file={config.context_file} contains no words; there is nothing to find answers in")
-    servable = load_servable(
-        config,
-        bert_config,
-        tokenizer,
-        config.init_checkpoint,
-        top_k=config.top_k,
-        what="init_checkpoint",
-        **config.model_options,
-    )
+    servable = servable_of_run(config, bert_config, tokenizer, config.init_checkpoint)
     predict = Predictor.from_servable(servable)
     for question in _questions_from_input() if config.question is None else [config.question]:
         num_wordpieces = len(tokenizer.encode(question))

@@ -270,7 +270,7 @@ def without_server_padding(inputs: Mapping[str, tf.Tensor], cls_id: int) -> Tens
 
 
 def check_ranks(inputs: Tensors, *names: str) -> Tensors:
-    """Fail with a clear message for tensors whose rank differs from the signature's.
+    """Fail with a clear message for tensors whose rank differs from the signature's, or lists of different lengths.
 
     Neither the server nor Python checks requests against the signature's shapes, and the graph relies on them: a
     tensor's rank is fixed when traced, unless a placeholder hides it.
@@ -282,6 +282,10 @@ def check_ranks(inputs: Tensors, *names: str) -> Tensors:
         dimensions = f"{number} dimension{'' if number == 1 else 's'}, {' and '.join(names)}"
         message = f"{name} must have {dimensions}, but has the shape"
         checks.append(tf.debugging.Assert(tf.equal(tf.size(shape), number), [message, shape]))
+    if number == 1:
+        sizes = tf.stack([tf.size(values) for values in inputs.values()])
+        message = f"{' and '.join(inputs)} must have the same number of {names[0]}, but have"
+        checks.append(tf.debugging.Assert(tf.reduce_all(sizes == sizes[0]), [message, sizes]))
     with tf.control_dependencies(checks):
         return {name: tf.identity(values) for name, values in inputs.items()}
 

@@ -267,6 +267,9 @@ def read_json_as(path: str, what: str, schema: type[Schema], *, max_bytes: int =
     return values
 
 
+_type_hints = functools.cache(typing.get_type_hints)  # takes most of the time of a check
+
+
 def check_json(value: Any, schema: Any, path: str, key: str = "") -> None:
     """Raise UserError unless a JSON value, whose place is `key` (as in `model.merges[2]`), has the types of a schema.
 
@@ -277,7 +280,7 @@ def check_json(value: Any, schema: Any, path: str, key: str = "") -> None:
         what = f"{path}: {key} is {value!r:.80}" if key else f"{path} is {value!r:.80}"
         raise UserError(f"{what}; it must be {_described(schema)}")
     if typing.is_typeddict(schema):
-        prefix, types = f"{key}." if key else "", typing.get_type_hints(schema)
+        prefix, types = f"{key}." if key else "", _type_hints(schema)
         missing = sorted(schema.__required_keys__ - value.keys())
         if missing:
             raise UserError(f"{path} has no {prefix}{missing[0]}")

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
+from absl import logging
 
 from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
@@ -14,6 +15,7 @@ from official_bert.data.schema import RecordSchema
 from official_bert.metrics.classification import confidence_bins, expected_calibration_error
 from official_bert.modeling.token_model import model_fingerprint
 from official_bert.options.training import FinetuningOptions
+from official_bert.support import files
 from official_bert.support.manifest import fingerprint
 from official_bert.tokenization import Tokenizer
 from official_bert.training.loop import Trainer, batches_of
@@ -80,6 +82,11 @@ class FinetuningJob(abc.ABC):
     def path(self, name: str) -> str:
         """Return the path of a file in the output folder."""
         return os.path.join(self.config.output_dir, name)
+
+    def warn_of_earlier(self, *names: str) -> None:
+        """Warn of output files of an earlier prediction, which this one does not write."""
+        for path in filter(files.exists, map(self.path, names)):
+            logging.warning("%s is from an earlier prediction", path)
 
     def log_scores(self, trainer: Trainer, step: int, scores: Mapping[str, float]) -> None:
         """Log the scores of a step, instead of those of an earlier evaluation of it."""

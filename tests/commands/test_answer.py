@@ -64,7 +64,7 @@ def test_the_model_is_loaded_once_and_answers_stand_on_one_line_with_their_place
 def test_windows_too_short_for_the_default_stride_get_a_shorter_one(flags, monkeypatch, capsys, caplog):
     del flags["doc_stride"]
     strides = []
-    monkeypatch.setattr(servable, "load_servable", lambda config, *given, **settings: strides.append(config.doc_stride))
+    monkeypatch.setattr(servable, "servable_of_run", lambda config, *given: strides.append(config.doc_stride))
     monkeypatch.setattr(
         Predictor, "from_servable", lambda model: lambda pair: [servable.Answer("bridge", 0.75, 4, 10)] * len(pair)
     )

@@ -102,10 +102,7 @@ class ClassificationServable(Servable):
 
     def _encode_pairs(self, text_a: tf.Tensor, text_b: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """Tokenize both texts of all pairs in one call; two calls of such small operations would take twice as long."""
-        same_number = tf.debugging.assert_equal(
-            tf.size(text_a), tf.size(text_b), message="text_a and text_b must have the same number of texts"
-        )
-        with tf.device("CPU:0"), tf.control_dependencies([same_number]):
+        with tf.device("CPU:0"):
             encoded = self._encode(tf.concat([text_a, text_b], axis=0))
             num_pairs = tf.size(text_a)
             start = encoded.row_splits[num_pairs]  # index of the first wordpiece of the second texts

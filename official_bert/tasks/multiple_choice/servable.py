@@ -59,16 +59,8 @@ class MultipleChoiceServable(WindowedServable):
 
         `choices` has at least two, one per line; blank lines at the end do not count.
         """
-        names = " and ".join(self.text_names)
-        same_number = [
-            tf.debugging.assert_equal(
-                tf.size(each), tf.size(choices), message=f"{names} must have the same number of texts"
-            )
-            for each in (context, question)
-            if each is not None
-        ]
-        with tf.device("CPU:0"), tf.control_dependencies(same_number):
-            lines = _lines(tf.identity(choices))
+        with tf.device("CPU:0"):
+            lines = _lines(choices)
             example, texts = lines.value_rowids(), lines.flat_values
             if question is not None:
                 before = tf.gather(question, example)

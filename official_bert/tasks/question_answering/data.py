@@ -1,12 +1,13 @@
 """Question answering: data in SQuAD's JSON format (1.1, 2.0 and KorQuAD), its windows and their records."""
 
 import dataclasses
+import functools
 import itertools
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from absl import logging
@@ -15,7 +16,7 @@ from official_bert.data.record_files import RecordFile
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.support import text_files
 from official_bert.support.console import Progress
-from official_bert.support.errors import UserError
+from official_bert.support.errors import UserError, format_names
 from official_bert.support.manifest import fingerprint
 from official_bert.support.processes import Workers, available_cores
 from official_bert.tasks.question_answering.options import SquadConfig
@@ -25,7 +26,6 @@ from official_bert.tokenization.tokenizer import EncodingWithOffsets
 
 # The reference splits words only at these characters; other white space, such as U+3000, is part of a word.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
-_MOST_MISPLACED_SHOWN = 5
 
 
 class Answer(NamedTuple):
@@ -92,124 +92,105 @@ def words_of_answer(word_starts: Sequence[int], answer: Answer) -> tuple[int, in
     return bisect_right(word_starts, answer.start) - 1, bisect_right(word_starts, last_character) - 1
 
 
+class _Answer(TypedDict):
+    text: str
+
+
+class _PlacedAnswer(_Answer, total=False):
+    answer_start: int
+
+
+class _Question(TypedDict):
+    id: str | int
+    question: str
+
+
+class _AnsweredQuestion(_Question, total=False):
+    answers: list[_PlacedAnswer]
+    is_impossible: bool
+
+
+class _Paragraph(TypedDict):
+    context: str
+    qas: list[_AnsweredQuestion]
+
+
+class _Article(TypedDict):
+    paragraphs: list[_Paragraph]
+
+
+class _File(TypedDict):
+    data: list[_Article]
+
+
 def read_squad(path: str, *, for_training: bool, version_2: bool) -> SquadSet:
     """Read a file.
 
     In training, a question whose answer is not at `answer_start` is skipped with a warning. The words there must
     contain the answer, but may contain more.
     """
-    return _Reader(path, for_training, version_2).read()
-
-
-class _Reader:
-    """Reader of one file; `where` in its methods is the location in the file, for error messages."""
-
-    def __init__(self, path: str, for_training: bool, version_2: bool):
-        self._path = path
-        self._for_training = for_training
-        self._version_2 = version_2
-        self._place_of_id: dict[str, str] = {}
-        self._misplaced: list[tuple[str, Answer, str | None]] = []
-        self._num_skipped = 0
-
-    def read(self) -> SquadSet:
-        contexts, questions = [], []
-        for where, paragraph in self._paragraphs():
-            context = _value(paragraph, "context", str, where)
-            words = split_words(context) if self._for_training else None
-            for number, entry in enumerate(_value(paragraph, "qas", list, where), start=1):
-                question = self._question(entry, len(contexts), f"{where}, question {number}")
-                if words is None or self._has_its_answer(question, context, words):
-                    questions.append(question)
-            contexts.append(context)
-        self._report_misplaced()
-        if not questions:
-            reason = f"none of its {self._num_skipped} questions can be used" if self._num_skipped else "no questions"
-            raise UserError(f"{self._path}: {reason}; is this the right file?")
-        return SquadSet(contexts, questions)
-
-    def _paragraphs(self) -> Iterator[tuple[str, Any]]:
-        content = text_files.read_json(self._path, "SQuAD file", max_bytes=None)
-        for number, article in enumerate(_value(content, "data", list, self._path), start=1):
-            where = f"{self._path}: article {number}"
-            for part, paragraph in enumerate(_value(article, "paragraphs", list, where), start=1):
-                yield f"{where}, paragraph {part}", paragraph
-
-    def _question(self, entry: Any, context_index: int, where: str) -> Question:
-        identity = str(_value(entry, "id", str | int, where))  # JSON object keys are strings anyway
-        where = f"{where} (id {identity!r})"
-        if identity in self._place_of_id:
-            raise UserError(f"{where}: {self._place_of_id[identity]} has the same id; ids must be unique, rename one")
-        self._place_of_id[identity] = where
-        text = _value(entry, "question", str, where)
-        is_impossible, answers = self._version_2 and self._is_impossible(entry, where), ()
-        if not is_impossible and (self._for_training or "answers" in entry):
-            answers = tuple(
-                self._answer(answer, f"{where}, answer {number}")
-                for number, answer in enumerate(_value(entry, "answers", list, where), start=1)
-            )
-            if self._for_training and len(answers) != 1:
-                advice = "for training, each question must have exactly 1 answer"
-                if answers:
-                    advice += ": keep one of them"
-                elif self._version_2:
-                    advice += ', or "is_impossible": true'
-                else:
-                    advice += "; if the file has questions without answers (SQuAD 2.0), give version_2_with_negative"
-                raise UserError(f"{where} has {len(answers)} answers; {advice}")
-        return Question(identity, text, context_index, answers, is_impossible)
-
-    def _is_impossible(self, entry: dict[str, Any], where: str) -> bool:
-        if "is_impossible" in entry:
-            return _value(entry, "is_impossible", bool, where)
-        if self._for_training:
-            raise UserError(
-                f'{where} lacks "is_impossible", which training with version_2_with_negative needs; '
-                "leave that flag out for a file of version 1.1"
-            )
-        return entry.get("answers") == []
-
-    def _answer(self, entry: Any, where: str) -> Answer:
-        text, is_placed = _value(entry, "text", str, where), self._for_training or "answer_start" in entry
-        return Answer(text, _value(entry, "answer_start", int, where) if is_placed else -1)
-
-    def _has_its_answer(self, question: Question, context: str, words: Words) -> bool:
-        if question.is_impossible:
-            return True
-        (answer,) = question.answers
-        is_inside = bool(answer.text.strip()) and 0 <= answer.start <= len(context) - len(answer.text)
-        found = context[answer.start : answer.start + len(answer.text)] if is_inside else None
-        if found != answer.text:
-            self._misplaced.append((question.id, answer, found))
-        held = words.joined(*words_of_answer(words.starts, answer)) if is_inside else ""
-        # The reference tries only the first, and so skips the answer "5\u00a0km" in "at 5\u00a0km".
-        is_usable = is_inside and any(
-            " ".join(w) in held for w in (answer.text.split(), split_words(answer.text).texts)
-        )
-        self._num_skipped += not is_usable
-        return is_usable
-
-    def _report_misplaced(self) -> None:
-        if not self._misplaced:
-            return
+    content = text_files.read_json(path, "SQuAD file", max_bytes=None)
+    text_files.check_json(content, _File, path)
+    contexts, questions, ids, misplaced, num_skipped = [], [], set(), [], 0
+    for paragraph in itertools.chain.from_iterable(article["paragraphs"] for article in content["data"]):
+        context = paragraph["context"]
+        words = split_words(context)
+        for entry in paragraph["qas"]:
+            question = _question(path, entry, len(contexts), for_training=for_training, version_2=version_2)
+            if question.id in ids:
+                raise UserError(f"{path}: two questions have the id {question.id!r}; ids must be unique, rename one")
+            ids.add(question.id)
+            is_usable = True
+            if for_training and question.answers:
+                (answer,) = question.answers
+                is_inside = bool(answer.text.strip()) and 0 <= answer.start <= len(context) - len(answer.text)
+                is_usable = is_inside and _is_held(answer, words)
+                if not (is_inside and context.startswith(answer.text, answer.start)):
+                    misplaced.append(question.id)
+            num_skipped += not is_usable
+            if is_usable:
+                questions.append(question)
+        contexts.append(context)
+    if misplaced:
         logging.warning(
             "%s: answer_start of %d questions does not point at the answer; %d of them are skipped, because the words "
-            "there do not contain it. The first ones:",
-            self._path,
-            len(self._misplaced),
-            self._num_skipped,
+            "there do not contain it: %s",
+            path,
+            len(misplaced),
+            num_skipped,
+            format_names(misplaced),
         )
-        for name, answer, found in self._misplaced[:_MOST_MISPLACED_SHOWN]:
-            shown = "nothing" if found is None else repr(found)
-            logging.warning("  id %r: expected %r at character %d, found %s", name, answer.text, answer.start, shown)
+    if not questions:
+        reason = f"none of its {num_skipped} questions can be used" if num_skipped else "no questions"
+        raise UserError(f"{path}: {reason}; is this the right file?")
+    return SquadSet(contexts, questions)
 
 
-def _value(holder: Any, key: str, kind: Any, where: str) -> Any:
-    text_files.check_json(holder, dict, where)
-    if key not in holder:
-        raise UserError(f"{where} lacks the key {key!r}; is the file in SQuAD's format?")
-    text_files.check_json(holder[key], kind, where, key)
-    return holder[key]
+def _question(
+    path: str, entry: _AnsweredQuestion, context_index: int, *, for_training: bool, version_2: bool
+) -> Question:
+    answers = tuple(Answer(answer["text"], answer.get("answer_start", -1)) for answer in entry.get("answers", ()))
+    is_impossible = version_2 and entry.get("is_impossible", entry.get("answers") == [])
+    if for_training and version_2 and "is_impossible" not in entry:
+        raise UserError(
+            f'{path}: the question {entry["id"]!r} lacks "is_impossible", which training with version_2_with_negative '
+            "needs; leave that flag out for a file of version 1.1"
+        )
+    if is_impossible:
+        answers = ()
+    elif for_training and len(answers) != 1:
+        raise UserError(
+            f"{path}: the question {entry['id']!r} has {len(answers)} answers; training needs exactly 1, or "
+            '"is_impossible": true with version_2_with_negative (SQuAD 2.0)'
+        )
+    return Question(str(entry["id"]), entry["question"], context_index, answers, is_impossible)
+
+
+def _is_held(answer: Answer, words: Words) -> bool:
+    """Return True if the words at an answer's place contain it."""
+    held = words.joined(*words_of_answer(words.starts, answer))
+    # The reference tries only the first, and so skips the answer "5\u00a0km" in "at 5\u00a0km".
+    return any(" ".join(parts) in held for parts in (answer.text.split(), split_words(answer.text).texts))
 
 
 _CHARACTERS_WORTH_A_PROCESS = 2_000_000  # takes about as long to tokenize as a process takes to start
@@ -333,7 +314,7 @@ class Window(NamedTuple):
 
 
 class TokenizedSquad:
-    """Questions and contexts of a data set, each tokenized once."""
+    """Questions and contexts of a data set, each tokenized once; as a `Split`, the windows of questions to answer."""
 
     def __init__(
         self, squad: SquadSet, tokenizer: Tokenizer, options: WindowOptions, *, num_processes: int | None = None
@@ -358,13 +339,10 @@ class TokenizedSquad:
                 f"no part of a context fits beside a question of {options.max_query_length} wordpieces in "
                 f"max_seq_length={options.max_seq_length}; raise it or lower max_query_length"
             )
-        if num_apart := sum(max_tokens <= options.doc_stride for max_tokens in lengths_left):
-            message = "%d of %d questions are so long that their windows do not overlap: lower doc_stride=%d or raise "
-            message += "max_seq_length=%d"
-            logging.warning(message, num_apart, len(queries), options.doc_stride, options.max_seq_length)
 
-    def prediction_windows(self) -> list[Window]:
-        """Return all windows of all questions, in order; window n has the unique id 1000000000 + n."""
+    @functools.cached_property
+    def windows(self) -> list[Window]:
+        """All windows of all questions, in order; window n has the unique id 1000000000 + n."""
         return [window for index in range(len(self.squad.questions)) for window in self._windows(index)]
 
     def training_windows(self, order: Iterable[int], *, version_2: bool) -> Iterator[Window]:
@@ -420,6 +398,29 @@ class TokenizedSquad:
         wordpieces = np.arange(window.first, window.first + window.num_wordpieces)
         return self._cut(window.question_index).best_windows(wordpieces, LENGTH_WEIGHT) == window.window_index
 
+    def provenance(self, schema: RecordSchema) -> dict[str, Any]:
+        return _provenance(self.squad, self.tokenizer, self.options, schema)
+
+    def records(self, file: RecordFile, windows: Iterable[Window] | None = None) -> Iterator[bytes]:
+        """Serialize windows, by default all; those of a question are consecutive."""
+        num_questions, num_done, question = len(self.squad.questions), 0, None
+        with Progress("writing records", num_questions, "questions") as progress:
+            for number, window in enumerate(self.windows if windows is None else windows):
+                if window.question_index != question:
+                    question = window.question_index
+                    progress.update(num_done, f"{number:,} windows")
+                    num_done += 1
+                yield file.schema.encode(
+                    {
+                        **self.join(window).inputs,
+                        "unique_ids": [FIRST_UNIQUE_ID + number],
+                        "start_positions": [window.start_position],
+                        "end_positions": [window.end_position],
+                        "is_impossible": [int(window.is_impossible)],
+                    }
+                )
+            progress.update(num_questions)
+
 
 def _narrowed(ids: np.ndarray, first: int, last: int, answer: Sequence[int]) -> tuple[int, int]:
     """Narrow a range of wordpieces to those that match the answer, if found.
@@ -451,47 +452,10 @@ class TrainingWindows(NamedTuple):
         order = list(range(len(self.squad.questions)))
         Random(_SHUFFLE_SEED).shuffle(order)
         windows = tokenized.training_windows(order, version_2=self.version_2)
-        records = _records(tokenized, windows, file.schema)
-        first = next(records, None)
+        first = next(windows, None)
         if first is None:
             raise UserError(f"{file.path}: there are no windows to train on; are the contexts empty?")
-        yield first
-        yield from records
-
-
-class PredictionWindows(NamedTuple):
-    """The windows of the questions to answer; a `Split`."""
-
-    tokenized: TokenizedSquad
-    windows: Sequence[Window]
-
-    def provenance(self, schema: RecordSchema) -> dict[str, Any]:
-        return _provenance(self.tokenized.squad, self.tokenized.tokenizer, self.tokenized.options, schema)
-
-    def records(self, file: RecordFile) -> Iterator[bytes]:
-        return _records(self.tokenized, self.windows, file.schema)
-
-
-def _records(tokenized: TokenizedSquad, windows: Iterable[Window], schema: RecordSchema) -> Iterator[bytes]:
-    """Serialize windows; the windows of a question are consecutive."""
-    num_questions = len(tokenized.squad.questions)
-    num_done, question = 0, None
-    with Progress("writing records", num_questions, "questions") as progress:
-        for number, window in enumerate(windows):
-            if window.question_index != question:
-                question = window.question_index
-                progress.update(num_done, f"{number:,} windows")
-                num_done += 1
-            yield schema.encode(
-                {
-                    **tokenized.join(window).inputs,
-                    "unique_ids": [FIRST_UNIQUE_ID + number],
-                    "start_positions": [window.start_position],
-                    "end_positions": [window.end_position],
-                    "is_impossible": [int(window.is_impossible)],
-                }
-            )
-        progress.update(num_questions)
+        return tokenized.records(file, itertools.chain([first], windows))
 
 
 def _provenance(squad: SquadSet, tokenizer: Tokenizer, options: WindowOptions, schema: RecordSchema) -> dict[str, Any]:

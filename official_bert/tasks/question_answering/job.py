@@ -1,8 +1,9 @@
 """`run_squad.py` as a `FinetuningJob`: its questions, records, report and output files."""
 
+import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -11,7 +12,6 @@ from absl import logging
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.loading import check_fits, load, open_checkpoint
-from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.metrics.answer_scores import (
     NORMALIZATIONS,
@@ -29,12 +29,10 @@ from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering.data import (
     PREDICTION_SCHEMA,
     TRAINING_SCHEMA,
-    PredictionWindows,
     Question,
     SquadSet,
     TokenizedSquad,
     TrainingWindows,
-    Window,
     WindowOptions,
     read_squad,
 )
@@ -54,7 +52,7 @@ from official_bert.training.devices import encoder_options
 from official_bert.training.job import FinetuningJob, SplitRecords
 from official_bert.training.loop import Trainer
 from official_bert.training.monitoring import write_results
-from official_bert.training.run_folder import RESULTS_FILE, checkpoint_folder, write_evaluation_flags
+from official_bert.training.run_folder import RESULTS_FILE, write_evaluation_flags
 from official_bert.visualization.report_page import (
     NUM_MISTAKES,
     REPORT_FILE,
@@ -72,7 +70,7 @@ from official_bert.visualization.report_page import (
 
 QUESTION_WORDS = ("what", "who", "when", "where", "why", "how", "which")
 _OTHER_FORMS = {"whom": "who", "whose": "who", "whats": "what", "whos": "who"}
-_LENGTHS = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, None))  # minimum and maximum number of words
+_MOST_WORDS = {"1": 1, "2": 2, "3": 3, "4–5": 5, "6–10": 10, "11+": math.inf}  # of answers, by group
 _NO_ANSWER = "(no answer)"
 _THRESHOLD = "null_score_diff_threshold"  # the flag, and the result key for "auto"
 
@@ -102,13 +100,11 @@ def report_sections(
         chosen = next(answer for answer in found.ranked if answer.text == text)
         score = score_answer(text, golds, normalization=normalization, has_null=version_2)
         scored.append(_Scored(question, text, chosen.position, chosen.probability, score))
-    sections = [
+    return [
         Scores(title="Scores", values=scores, note="Percentages, as in SQuAD's own scripts."),
-        _by_question_word(scored),
+        *_tables(scored, version_2),
+        _worst(squad.contexts, scored),
     ]
-    if version_2:
-        sections.append(_by_answerability(scored))
-    return [*sections, _by_answer_length(scored), _worst(squad.contexts, scored)]
 
 
 def question_word(question: str) -> str:
@@ -120,59 +116,36 @@ def question_word(question: str) -> str:
     return next((word for word in words if word in QUESTION_WORDS), "other")
 
 
-def _by_question_word(scored: Sequence[_Scored]) -> Table:
-    groups = {word: [] for word in (*QUESTION_WORDS, "other")}
-    for entry in scored:
-        groups[question_word(entry.question.text)].append(entry)
-    title = "By question word"
-    if len(groups["other"]) == len(scored):
-        note = f"No question has one of the English words {', '.join(QUESTION_WORDS)}."
-        return _table(title, "question word", {}, note)
-    return _table(title, "question word", groups, "The first of these words in the question.")
-
-
-def _by_answer_length(scored: Sequence[_Scored]) -> Table:
-    groups = {f"{low}" if low == high else f"{low}–{high}" if high else f"{low}+": [] for low, high in _LENGTHS}
-    for entry in scored:
-        if entry.question.answers:
-            length = max(1, len(entry.question.answers[0].text.split()))
-            place = next(place for place, (_, high) in enumerate(_LENGTHS) if high is None or length <= high)
-            list(groups.values())[place].append(entry)
-    note = "Words of the first gold answer, between spaces; questions without an answer are left out."
-    return _table("By answer length", "words", groups, note)
-
-
-def _by_answerability(scored: Sequence[_Scored]) -> Table:
-    groups = {
-        f"{'has an answer' if has_answer else 'has none'}, {'answered' if is_answered else 'not answered'}": [
-            entry
+def _tables(scored: Sequence[_Scored], version_2: bool) -> Iterator[Table]:
+    words = [question_word(entry.question.text) for entry in scored]
+    if set(words) != {"other"}:  # a question in English
+        note = "The first of these words in the question."
+        yield _table("By question word", "question word", scored, words, [*QUESTION_WORDS, "other"], note)
+    if version_2:
+        kinds = [
+            f"{'has an answer' if entry.question.answers else 'has none'}, {'' if entry.predicted else 'not '}answered"
             for entry in scored
-            if bool(entry.question.answers) == has_answer and bool(entry.predicted) == is_answered
         ]
-        for has_answer in (True, False)
-        for is_answered in (True, False)
-    }
-    return _table("With and without answer", "question", groups, "")
+        yield _table("With and without answer", "question", scored, kinds, sorted(set(kinds)))
+    answered = [entry for entry in scored if entry.question.answers]
+    lengths = [len(entry.question.answers[0].text.split()) for entry in answered]
+    groups = [next(name for name, most in _MOST_WORDS.items() if length <= most) for length in lengths]
+    note = "Words of the first gold answer, between spaces; questions without an answer are left out."
+    yield _table("By answer length", "words", answered, groups, list(_MOST_WORDS), note)
 
 
-def _table(title: str, name: str, groups: Mapping[str, Sequence[_Scored]], note: str) -> Table:
-    """Return a row per group that has questions."""
-    rows = [
-        (
-            group,
-            len(entries),
-            _percent(entry.scores.exact for entry in entries),
-            _percent(entry.scores.f1 for entry in entries),
-        )
-        for group, entries in groups.items()
-        if entries
-    ]
+def _table(
+    title: str, name: str, scored: Sequence[_Scored], groups: Sequence[str], order: Sequence[str], note: str = ""
+) -> Table:
+    """Return a row per group that has questions, given the group of each."""
+    rows = []
+    for group in order:
+        scores = [entry.scores for entry, own in zip(scored, groups, strict=True) if own == group]
+        if scores:
+            rows.append(
+                (group, len(scores), *(100 * sum(column) / len(scores) for column in zip(*scores, strict=True)))
+            )
     return Table(title=title, columns=(name, "questions", "exact match", "F1"), rows=rows, decimals=2, note=note)
-
-
-def _percent(scores: Iterable[float]) -> float:
-    values = list(scores)
-    return 100 * sum(values) / len(values)
 
 
 def _worst(contexts: Sequence[str], scored: Sequence[_Scored]) -> Mistakes:
@@ -277,19 +250,14 @@ class QuestionAnsweringJob(FinetuningJob):
         output_dir = self.config.output_dir
         write_answers(output_dir, answers, predicted_texts(answers, threshold))
         logging.info("wrote the answers to %d questions to %s", len(answers), output_dir)
-        new_files = (
-            ("null_odds.json", threshold is not None),
-            (RESULTS_FILE, bool(scores)),
-            (REPORT_FILE, bool(scores)),
-        )
-        for name, is_new in new_files:
-            if not is_new and files.exists(self.path(name)):
-                logging.warning("%s is from an earlier prediction", self.path(name))
+        self.warn_of_earlier(*([] if self._version_2 else ["null_odds.json"]))
         if scores:
             self.log_scores(trainer, step, scores)
             results = {GLOBAL_STEP: step, **scores}
             write_results(self.path(RESULTS_FILE), results)
             self._write_report(answers, threshold, results)
+        else:
+            self.warn_of_earlier(RESULTS_FILE, REPORT_FILE)
 
     def export(self, checkpoint: str) -> None:
         """Export a checkpoint."""
@@ -320,13 +288,9 @@ class QuestionAnsweringJob(FinetuningJob):
             return
         config = self.config
         number = f"{len(dev.questions) - dev.num_labelled} of the {len(dev.questions)} questions"
-        if config.is_evaluated:
-            raise UserError(f"eval_steps needs the correct answers, but {number} in {config.predict_file} have none")
-        if config.null_score_diff_threshold == "auto":
-            raise UserError(
-                f"null_score_diff_threshold=auto needs the correct answers, but {number} in {config.predict_file} have "
-                f"none; give the number that eval_results.txt of a labelled file calls '{_THRESHOLD}'"
-            )
+        if config.is_evaluated or config.null_score_diff_threshold == "auto":
+            flag = "eval_steps" if config.is_evaluated else f"{_THRESHOLD}=auto"
+            raise UserError(f"{flag} needs the correct answers, but {number} in {config.predict_file} have none")
         if dev.num_labelled:
             hint = "" if self._version_2 else "; is it a file of version 2.0 (version_2_with_negative)?"
             logging.warning("%s in %s have no answer: nothing is scored%s", number, config.predict_file, hint)
@@ -339,11 +303,9 @@ class QuestionAnsweringJob(FinetuningJob):
             return
         predicted = text_files.read_json(path, "file of predictions", max_bytes=None).keys()
         if predicted != {question.id for question in dev.questions}:
-            latest = latest_checkpoint(checkpoint_folder(config))
             raise UserError(
                 f"{path} has the answers to another file than predict_file={config.predict_file} and would be "
-                "overwritten; use another output_dir"
-                + (f" with init_checkpoint={latest}, the model in this one" if latest else "")
+                f"overwritten; use another output_dir, with init_checkpoint={config.output_dir} for the same model"
             )
 
     @cached_property
@@ -351,10 +313,6 @@ class QuestionAnsweringJob(FinetuningJob):
         """The prediction questions and their contexts as wordpieces."""
         num_processes = self.config.num_processes or None
         return TokenizedSquad(self._dev, self.tokenizer, self._options, num_processes=num_processes)
-
-    @cached_property
-    def _windows(self) -> list[Window]:
-        return self._tokenized.prediction_windows()
 
     def _ensemble_logits(self, trainer: Trainer) -> tuple[int, dict[str, np.ndarray]]:
         """Return the last step and the mean logits of the ensemble's checkpoints; float32 [N, S]."""
@@ -375,8 +333,7 @@ class QuestionAnsweringJob(FinetuningJob):
 
     def _logits(self, trainer: Trainer, *, is_scored: bool = False) -> dict[str, np.ndarray]:
         """Start and end logits of every window; float32 [N, S]."""
-        windows = PredictionWindows(self._tokenized, self._windows)
-        logits = self._prediction_records.predictions(trainer, "eval", windows, is_scored=is_scored)
+        logits = self._prediction_records.predictions(trainer, "eval", self._tokenized, is_scored=is_scored)
         for name, values in logits.items():
             if not np.isfinite(values).all():
                 raise UserError(f"the model's {name} are not all finite; did its training diverge?")
@@ -386,7 +343,6 @@ class QuestionAnsweringJob(FinetuningJob):
         config = self.config
         return find_answers(
             self._tokenized,
-            self._windows,
             *(logits[name] for name in LOGITS),
             n_best_size=config.n_best_size,
             max_answer_length=config.max_answer_length,

@@ -17,7 +17,7 @@ from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.heads import SpanModel
 from official_bert.serving.servable import WINDOWS_IN_A_BATCH, Tensors, WindowedServable, check_text_size
 from official_bert.tasks.question_answering.data import LENGTH_WEIGHT, WindowOptions
-from official_bert.tasks.question_answering.options import AnswerOptions, SquadConfig
+from official_bert.tasks.question_answering.options import AnswerOptions
 from official_bert.tasks.question_answering.task import LOGITS, MASKED_LOGIT
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.graph_operations import (
@@ -303,8 +303,7 @@ class QuestionAnsweringServable(WindowedServable):
         )
 
     def cut(self, question: tf.Tensor, context: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
-        with tf.control_dependencies([_same_number(question, context)]):
-            reading, ids = self._read(question, tf.identity(context))
+        reading, ids = self._read(question, context)
         return reading.windows.text, ids
 
     def predict(self, inputs: Tensors) -> Tensors:
@@ -318,8 +317,7 @@ class QuestionAnsweringServable(WindowedServable):
         A missing answer is "" with the probability 0; "" with another probability means no answer. In version 2, also
         null_probabilities, [B], and null_odds, [B]: the score of no answer minus that of the best answer.
         """
-        with tf.control_dependencies([_same_number(question, context)]):
-            context, num_bytes = check_text_size(context, "context")
+        context, num_bytes = check_text_size(context, "context")
         return in_groups(self._answer_some, [question, context], num_bytes)
 
     def _answer_some(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
@@ -346,53 +344,24 @@ class QuestionAnsweringServable(WindowedServable):
             ), ids
 
 
-def _same_number(question: tf.Tensor, context: tf.Tensor) -> tf.Operation:
-    return tf.debugging.assert_equal(
-        tf.size(question), tf.size(context), message="there must be as many questions as contexts"
-    )
-
-
 def servable_of_run(
-    config: SquadConfig,
+    config: AnswerOptions,
     bert_config: BertConfig,
     tokenizer: Tokenizer,
     checkpoint: str,
     encoder_options: EncoderOptions = UNPADDED,
 ) -> QuestionAnsweringServable:
-    return load_servable(
-        config,
-        bert_config,
-        tokenizer,
-        checkpoint,
-        top_k=config.export_top_k,
-        encoder_options=encoder_options,
-        **config.model_options,
-    )
-
-
-def load_servable(
-    options: AnswerOptions,
-    bert_config: BertConfig,
-    tokenizer: Tokenizer,
-    checkpoint: str,
-    *,
-    top_k: int,
-    what: str = "checkpoint",
-    encoder_options: EncoderOptions = UNPADDED,
-    **model_options,
-) -> QuestionAnsweringServable:
-    """Load a model as `servable_of_run` does, with any answering flags."""
-    windows = WindowOptions(options.max_seq_length, options.doc_stride, options.max_query_length)
-    model = SpanModel(create_encoder(bert_config, encoder_options), **model_options)
-    load(open_checkpoint(checkpoint, what), model.trainable_variables)
+    """Load a model; the flags are those of `run_squad` or `answer`."""
+    model = SpanModel(create_encoder(bert_config, encoder_options), **config.model_options)
+    load(open_checkpoint(checkpoint, "checkpoint"), model.trainable_variables)
     return QuestionAnsweringServable(
         model,
         bert_config,
         tokenizer,
-        windows,
-        max_answer_length=options.max_answer_length,
-        version_2=options.version_2_with_negative,
-        top_k=top_k,
+        WindowOptions(config.max_seq_length, config.doc_stride, config.max_query_length),
+        max_answer_length=config.max_answer_length,
+        version_2=config.version_2_with_negative,
+        top_k=config.export_top_k,
     )
 
 
@@ -401,17 +370,12 @@ def results(outputs: Mapping[str, np.ndarray]) -> list[list[Answer]]:
 
     If questions may be unanswerable, "no answer" is always included.
     """
-    names = ("answers", "probabilities", "starts", "ends")
-    null = outputs.get("null_probabilities", np.array([None] * len(outputs["answers"])))
-    rows = zip(*(outputs[name].tolist() for name in names), null.tolist(), strict=True)
-    return [_answers(*row) for row in rows]
-
-
-def _answers(
-    texts: list[bytes], probabilities: list[float], starts: list[int], ends: list[int], null: float | None
-) -> list[Answer]:
-    rows = zip(texts, probabilities, starts, ends, strict=True)
-    answers = [Answer(text.decode(), *values) for text, *values in rows if values[0]]
-    if null is not None and all(answer.text for answer in answers):
-        answers.append(Answer("", null, 0, 0))
-    return answers
+    found = []
+    for row in range(len(outputs["answers"])):
+        columns = {name: values[row].tolist() for name, values in outputs.items()}
+        rows = zip(*(columns[name] for name in ("answers", "probabilities", "starts", "ends")), strict=True)
+        answers = [Answer(text.decode(), *values) for text, *values in rows if values[0]]
+        if "null_probabilities" in columns and all(answer.text for answer in answers):
+            answers.append(Answer("", columns["null_probabilities"], 0, 0))
+        found.append(answers)
+    return found

@@ -143,7 +143,6 @@ class _Span(NamedTuple):
 
 def find_answers(
     tokenized: TokenizedSquad,
-    windows: Sequence[Window],
     start_logits: np.ndarray,
     end_logits: np.ndarray,
     *,
@@ -156,7 +155,7 @@ def find_answers(
 
     As in the reference, positions after a window's end are candidates, so logits that were not computed must be low.
     """
-    text_of = text_finder(tokenized, verbose=verbose_logging)
+    text_of, windows = text_finder(tokenized, verbose=verbose_logging), tokenized.windows
     num_questions, found = len(tokenized.squad.questions), []
     groups = itertools.groupby(range(len(windows)), key=lambda number: windows[number].question_index)
     with Progress("answering", num_questions, "questions") as progress:

@@ -27,7 +27,7 @@ from official_bert.metrics.tagging import (
 from official_bert.modeling.pooling import num_vectors
 from official_bert.modeling.tagging import Transitions
 from official_bert.serving.exports import check_export_dir, export_run
-from official_bert.support import files, writing
+from official_bert.support import writing
 from official_bert.support.errors import UserError, format_names, pluralize
 from official_bert.support.manifest import fingerprint
 from official_bert.tasks.tagging.data import TaggedFile, TaggedSentence
@@ -290,9 +290,7 @@ class TaggingJob(FinetuningJob):
             scores, tagging_scores = self._scores("test", self._test, predicted, loss)
             self._write_scores(step, scores, tagging_scores, TEST_RESULTS_FILE, TEST_REPORT_FILE)
         else:
-            for name in (TEST_RESULTS_FILE, TEST_REPORT_FILE):
-                if files.exists(self.path(name)):
-                    logging.warning("%s is from an earlier prediction", self.path(name))
+            self.warn_of_earlier(TEST_RESULTS_FILE, TEST_REPORT_FILE)
 
     def export(self, checkpoint: str) -> None:
         """Export a checkpoint."""

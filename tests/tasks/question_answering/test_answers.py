@@ -38,7 +38,6 @@ def test_answers_are_those_of_the_reference(name, tokenizer, tmp_path):
     logits = golden_arrays(f"squad/{name}_logits.npz")
     answers = find_answers(
         tokenized,
-        tokenized.prediction_windows(),
         logits["start_logits"],
         logits["end_logits"],
         n_best_size=config["n_best_size"],
@@ -85,10 +84,10 @@ def test_answers_are_those_of_the_plain_rules_with_ties_everywhere(settings, voc
         path.write_text(json.dumps(content))
         squad = read_squad(str(path), for_training=False, version_2=rules["version_2"])
         tokenized = TokenizedSquad(squad, tokenizer, WindowOptions(**lengths))
-        windows = tokenized.prediction_windows()
+        windows = tokenized.windows
         shape = len(windows), lengths["max_seq_length"] + 3
         starts, ends = numpy_rng.integers(-3, 3, (2, *shape)).astype(np.float32) / 4
-        found = find_answers(tokenized, windows, starts, ends, **rules)
+        found = find_answers(tokenized, starts, ends, **rules)
         plain = list(plain_features(content, vocab, settings, **lengths, for_training=False, version_2=False))
         for answer, question in zip(found, squad.questions, strict=True):
             rows = [row for row, window in enumerate(windows) if squad.questions[window.question_index] == question]
@@ -113,7 +112,7 @@ def ask(tokenizer, context, *, starts=(), ends=(), version_2=False, alignment="r
         for position, logit in chosen:
             row[position] = logit
     rules = {"n_best_size": 20, "max_answer_length": 30, "verbose_logging": False, **rules}
-    (answer,) = find_answers(tokenized, tokenized.prediction_windows(), *logits, version_2=version_2, **rules)
+    (answer,) = find_answers(tokenized, *logits, version_2=version_2, **rules)
     return answer
 
 
@@ -142,22 +141,22 @@ def test_without_any_span_version_1_answers_empty_and_version_2_nothing(tokenize
 def test_the_lowest_null_score_of_all_windows_is_compared(tokenizer):
     squad = SquadSet(["one two three four five six seven eight nine ten " * 3], [Question("q", "who", 0, (), False)])
     tokenized = TokenizedSquad(squad, tokenizer, WindowOptions(24, 6, 8))
-    windows = tokenized.prediction_windows()
+    windows = tokenized.windows
     starts, ends = np.full((2, len(windows), 24), -9, np.float32)
     starts[:, 0], ends[:, 0] = 3, 4
     starts[1, 0], ends[2, 0] = 2.5, 3.75
     offset = windows[0].offset
     starts[0, offset], ends[0, offset] = 1, 2
     rules = {"n_best_size": 5, "max_answer_length": 3}
-    (answer,) = find_answers(tokenized, windows, starts, ends, **rules, version_2=True)
+    (answer,) = find_answers(tokenized, starts, ends, **rules, version_2=True)
     assert answer.null_odds == 2.5 + 4 - 1 - 2
     assert [entry.text for entry in answer.ranked[:2]] == ["", "one"]
     assert predicted_texts([answer], 3.5) == {"q": "one"}
     assert predicted_texts([answer], 3.4) == {"q": ""}
     starts[1, 0], ends[1, 0], starts[2, 0], ends[2, 0] = -(2**25), -1, -(2**25), -2  # equal sums in float32
-    (answer,) = find_answers(tokenized, windows, starts, ends, **rules, version_2=True)
+    (answer,) = find_answers(tokenized, starts, ends, **rules, version_2=True)
     assert answer.null_odds == -(2**25) - 2 - 1 - 2
-    (answer,) = find_answers(tokenized, windows, starts, ends, **rules, version_2=False)
+    (answer,) = find_answers(tokenized, starts, ends, **rules, version_2=False)
     assert (answer.best_text, answer.null_odds) == ("one", None)
 
 
@@ -235,22 +234,8 @@ def from_gold_positions(tokenizer, alignment, context, gold):
     (window,) = tokenized.training_windows([0], version_2=False)
     starts, ends = np.zeros((2, 1, 96), np.float32)
     starts[0, window.start_position] = ends[0, window.end_position] = 1
-    (found,) = find_answers(
-        tokenized, [window], starts, ends, n_best_size=1, max_answer_length=NO_MAXIMUM, version_2=False
-    )
+    (found,) = find_answers(tokenized, starts, ends, n_best_size=1, max_answer_length=NO_MAXIMUM, version_2=False)
     return found.ranked[0]
-
-
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_offsets_give_back_the_exact_answer(script, spelling_tokenizer):
-    context, gold, *_ = SCRIPTS[script]
-    found = from_gold_positions(spelling_tokenizer, "offsets", context, gold)
-    assert (found.text, found.position) == (gold, context.index(gold))
-
-
-def test_offsets_give_back_the_exact_answer_of_unknown_pieces(tokenizer):
-    context, gold, *_ = SCRIPTS["chinese"]
-    assert from_gold_positions(tokenizer, "offsets", context, gold).text == gold
 
 
 # The same contexts for tokenizers without decomposition, with the reference's results.
@@ -285,9 +270,13 @@ def test_answers_in_text_that_keeps_its_characters(script, composed_tokenizer):
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_the_reference_alignment_equals_the_reference(script, spelling_tokenizer, tokenizer):
+def test_answers_in_scripts_are_exact_with_offsets_and_the_references_without(script, spelling_tokenizer, tokenizer):
     context, gold, spelt, unknown = SCRIPTS[script]
+    found = from_gold_positions(spelling_tokenizer, "offsets", context, gold)
+    assert (found.text, found.position) == (gold, context.index(gold))
     found = from_gold_positions(spelling_tokenizer, "reference", context, gold)
     assert (found.text, found.position) == (spelt, None)
     if unknown:
         assert from_gold_positions(tokenizer, "reference", context, gold).text == unknown
+    else:
+        assert from_gold_positions(tokenizer, "offsets", context, gold).text == gold

@@ -84,10 +84,6 @@ def test_groups_add_up_to_the_official_scores():
     assert [row[:2] for row in found["By answer length"]["rows"]] == [
         [str(length), str(lengths.count(length))] for length in (1, 2, 3)
     ]
-    whats = {name: texts for name, texts in squad.gold_texts.items() if int(name) % 4 == 0}
-    of_whats = score_answers(whats, predictions, normalization=NORMALIZATIONS["squad"])
-    row = found["By question word"]["rows"][0]
-    assert [float(cell) for cell in row[2:]] == pytest.approx([of_whats["exact_match"], of_whats["f1"]], abs=0.006)
     assert "With and without answer" not in found
 
 
@@ -155,9 +151,7 @@ def test_gold_and_predicted_texts_are_marked_where_they_stand():
 
 def test_questions_in_other_languages_are_not_sorted_by_english_words():
     squad, answers = made_set(12, words=("누가", "어디"))
-    table = sections(squad, answers, dataset="korquad")["By question word"]
-    assert table["rows"] == []
-    assert table["note"].startswith("No question has one of the English words what, ")
+    assert "By question word" not in sections(squad, answers, dataset="korquad")
 
 
 def test_a_single_right_answer_gives_a_page():

@@ -141,7 +141,7 @@ def expected_answers(model, tokenizer, options, question, context, *, max_answer
     """Return the answers of the Python path, with windows batched by length, so that there is no padding."""
     squad = SquadSet([context], [Question("q", question, 0, (), False)])
     tokenized = TokenizedSquad(squad, tokenizer, options)
-    windows = tokenized.prediction_windows()
+    windows = tokenized.windows
     rows_of_length = collections.defaultdict(list)
     joined = [tokenized.join(window) for window in windows]
     for row, sequence in enumerate(joined):
@@ -152,7 +152,7 @@ def expected_answers(model, tokenizer, options, question, context, *, max_answer
         outputs = model(batch, training=False)
         logits[:, rows, :length] = [outputs["start_logits"], outputs["end_logits"]]
     settings = {"n_best_size": 20, "max_answer_length": max_answer_length, "version_2": version_2}
-    (found,) = find_answers(tokenized, windows, *logits, **settings)
+    (found,) = find_answers(tokenized, *logits, **settings)
     return found, len(windows)
 
 
@@ -336,5 +336,5 @@ def test_many_long_contexts_are_read_some_at_a_time_and_longer_ones_refused(choo
 
 
 def test_texts_in_unequal_numbers_are_refused(program):
-    with pytest.raises(tf.errors.InvalidArgumentError, match="as many questions as contexts"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must have the same number of examples"):
         program(question=tf.constant(["who?"]), context=tf.constant(["a", "b"]))

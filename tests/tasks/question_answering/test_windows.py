@@ -1,6 +1,5 @@
 """Windows and their records: compared with the reference and the plain rules, and edge cases."""
 
-import itertools
 import json
 import multiprocessing
 import os
@@ -8,7 +7,6 @@ import random
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from official_bert.data.record_files import RecordFile, write_split
 from official_bert.support.errors import UserError
@@ -17,7 +15,6 @@ from official_bert.tasks.question_answering.data import (
     PREDICTION_SCHEMA,
     TRAINING_SCHEMA,
     Answer,
-    PredictionWindows,
     Question,
     SquadSet,
     TokenizedSquad,
@@ -43,12 +40,8 @@ def tokenizer(vocab_file):
 
 def written(path, split):
     """Write a split's records; return their number."""
-    schema, options = (
-        (TRAINING_SCHEMA, split.options)
-        if isinstance(split, TrainingWindows)
-        else (PREDICTION_SCHEMA, split.tokenized.options)
-    )
-    return write_split(RecordFile(str(path), schema.sized(S=options.max_seq_length)), split)
+    schema = TRAINING_SCHEMA if isinstance(split, TrainingWindows) else PREDICTION_SCHEMA
+    return write_split(RecordFile(str(path), schema.sized(S=split.options.max_seq_length)), split)
 
 
 def as_feature(tokenized, window):
@@ -74,7 +67,7 @@ def test_features_to_predict_are_those_of_the_reference(name, answer_alignment, 
     squad = read_squad(path, for_training=False, version_2=name == "squad_v2")
     options = WindowOptions(options.max_seq_length, options.doc_stride, options.max_query_length, answer_alignment)
     tokenized = TokenizedSquad(squad, tokenizer, options)
-    windows = tokenized.prediction_windows()
+    windows = tokenized.windows
     for number, (window, expected) in enumerate(zip(windows, case["features"]["predict"], strict=True)):
         assert expected.pop("unique_id") == FIRST_UNIQUE_ID + number
         assert expected.pop("start_position") is expected.pop("end_position") is None
@@ -122,16 +115,13 @@ def test_training_records_come_in_the_order_in_which_the_reference_shuffles_ques
     assert num_records == len(features)
     expected = expected_records(features, options.max_seq_length, squad.questions)
     assert_same_arrays(read_records(tmp_path / "t"), expected)
-    schema = TRAINING_SCHEMA.sized(S=options.max_seq_length, V=tokenizer.vocabulary.size, T=2)
-    (batch,) = tf.data.TFRecordDataset([str(tmp_path / "t")]).batch(999).map(schema.decode).as_numpy_iterator()
-    np.testing.assert_array_equal(batch["unique_ids"], expected["unique_ids"][:, 0])
 
 
 def test_prediction_records_come_in_the_order_of_the_file(tokenizer, tmp_path):
     case, options, path = golden("squad_v1")
     squad = read_squad(path, for_training=False, version_2=False)
     tokenized = TokenizedSquad(squad, tokenizer, options)
-    assert written(tmp_path / "p", PredictionWindows(tokenized, tokenized.prediction_windows())) == 60
+    assert written(tmp_path / "p", tokenized) == 60
     expected = expected_records(case["features"]["predict"], options.max_seq_length)
     assert_same_arrays(read_records(tmp_path / "p"), expected)
 
@@ -181,21 +171,12 @@ def test_the_context_of_pieces_is_compared_as_by_the_plain_rules_in_long_windows
         num_wordpieces, max_tokens = rng.randint(300, 900), rng.randint(120, 290)
         options = WindowOptions(max_tokens + 4, rng.randint(20, max_tokens - 1), 1)
         tokenized = TokenizedSquad(make_squad(("who", None, None), context="the " * num_wordpieces), tokenizer, options)
-        windows = tokenized.prediction_windows()
+        windows = tokenized.windows
         spans = plain_spans(num_wordpieces, max_tokens, options.doc_stride)
         assert [(window.first, window.num_wordpieces) for window in windows] == spans
         for number, (window, (start, length)) in enumerate(zip(windows, spans, strict=True)):
             best = [plain_best_span(spans, place) == number for place in range(start, start + length)]
             assert tokenized.has_max_context(window).tolist() == best
-
-
-def test_windows_that_do_not_overlap_are_counted(tokenizer, caplog):
-    squad = make_squad(("who", None, None), ("who was the mayor of the old town", None, None))
-    tokenized = TokenizedSquad(squad, tokenizer, WindowOptions(20, 12, 8))
-    assert "1 of 2 questions are so long that their windows do not overlap" in caplog.text
-    second = [window for window in tokenized.prediction_windows() if window.question_index == 1]
-    assert all(first.first + first.num_wordpieces == then.first for first, then in itertools.pairwise(second))
-    assert len(second) > 1
 
 
 def make_squad(*questions, context="one two three four five six seven eight nine ten " * 3):
@@ -248,24 +229,15 @@ def test_offsets_take_the_pieces_under_the_answer_and_words_where_it_is_misplace
         assert positions(alignment, " menu", " menu", 0) == (0, 0)
 
 
-def test_unique_ids_have_no_gaps_when_windows_are_left_out(tokenizer, tmp_path):
-    squad = make_squad(("who", "nine", 40), ("what", "nine", 40))
-    assert squad.contexts[0].startswith("nine", 40)
-    options = WindowOptions(24, 6, 8, drop_out_of_window=True)
-    num_records = written(tmp_path / "t", TrainingWindows(squad, tokenizer, options, False))
-    ids = read_records(tmp_path / "t")["unique_ids"][:, 0].tolist()
-    assert ids == [FIRST_UNIQUE_ID + number for number in range(num_records)]
-
-
 def test_an_empty_context_and_a_question_without_pieces_make_a_window(tokenizer, tmp_path):
     cls_id, sep_id = tokenizer.vocabulary.require("[CLS]", "[SEP]")
     for context in ("", " \n", "\u200b"):
         squad = make_squad(("", None, None), context=context)
         tokenized = TokenizedSquad(squad, tokenizer, OPTIONS)
-        (window,) = tokenized.prediction_windows()
+        (window,) = tokenized.windows
         assert tokenized.join(window).input_ids == [cls_id, sep_id, sep_id]
         assert tokenized.has_max_context(window).shape == (0,)
-        assert written(tmp_path / "p", PredictionWindows(tokenized, [window])) == 1
+        assert written(tmp_path / "p", tokenized) == 1
         with pytest.raises(UserError, match="there are no windows to train on; are the contexts empty"):
             written(tmp_path / "t", TrainingWindows(squad, tokenizer, OPTIONS, True))
 
@@ -321,13 +293,9 @@ def test_options_that_do_not_fit_are_refused(lengths, parts):
         assert part in str(caught.value)
 
 
-def test_options_that_just_fit_and_the_references_defaults_are_taken():
+def test_options_that_just_fit_are_taken():
     for lengths in ((68, 1, 63), (40, 35, 8), (384, 128, 64), (128, 64, 64), (128, 30, 64), (12, 5, 0)):
         assert WindowOptions(*lengths).doc_stride == lengths[1]
-
-
-def arrays_of(texts):
-    return [[column.tolist() for column in context] for context in texts]
 
 
 @pytest.mark.parametrize("answer_alignment", ["reference", "offsets"])
@@ -336,7 +304,9 @@ def test_any_number_of_processes_gives_the_same(tokenizer, monkeypatch, answer_a
     alone = tokenize_contexts(texts, tokenizer, answer_alignment=answer_alignment)
     monkeypatch.setattr("official_bert.tasks.question_answering.data._CHARACTERS_WORTH_A_PROCESS", 1)
     together = tokenize_contexts(texts, tokenizer, answer_alignment=answer_alignment, num_processes=2)
-    assert arrays_of(together) == arrays_of(alone)
+    for one, other in zip(together, alone, strict=True):
+        for column, expected in zip(one, other, strict=True):
+            np.testing.assert_array_equal(column, expected)
 
 
 def test_few_contexts_start_no_process(tokenizer, monkeypatch):

@@ -23,6 +23,9 @@ class ServeConfig(Options):
     port: int = option(8501, "Port of the REST API.", minimum=1, maximum=_MAX_PORT)
     grpc_port: int = option(8500, "Port of gRPC; 0 for REST only.", minimum=0, maximum=_MAX_PORT)
     ui: bool = option(False, "Also serve a page at /ui to try the model in a browser.")
+    accept_token_ids: bool = option(
+        False, "Accept token ids of the model's vocabulary instead of texts, for vectors.", group="rarely needed"
+    )
     max_batch_size: int = option(
         BatchingSettings.max_batch_size, "Maximum number of examples per request.", minimum=1, maximum=MAX_BATCH_SIZE
     )
@@ -115,6 +118,7 @@ def run(config: ServeConfig) -> None:
         port=config.port,
         grpc_port=config.grpc_port,
         has_page=config.ui,
+        accept_token_ids=config.accept_token_ids,
     )
 
 

@@ -1,4 +1,4 @@
-"""HTTP endpoints for vectors and rankings, compatible with OpenAI's embeddings API and text-embeddings-inference.
+"""HTTP endpoints for vectors, rankings, classes and tokens, compatible with OpenAI and text-embeddings-inference (TEI).
 
 The APIs are documented at https://platform.openai.com/docs/api-reference/embeddings and
 https://huggingface.github.io/text-embeddings-inference. Each has its own error format and status codes.
@@ -6,154 +6,331 @@ https://huggingface.github.io/text-embeddings-inference. Each has its own error 
 
 import asyncio
 import base64
+import itertools
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError, ValidationInfo
+from pydantic import model_validator as validator
+from pydantic_core import PydanticCustomError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 import official_bert
+from official_bert.serving import text_answers
 from official_bert.serving.batching import QueueFullError
 from official_bert.serving.exports import description
-from official_bert.serving.rest_format import RequestError, quoted, quoted_names, read_object
+from official_bert.serving.rest_format import RequestError, quoted, read_object
 from official_bert.serving.served_model import ServedVersion
-from official_bert.serving.text_answers import (
-    EmptyError,
-    TooLongError,
-    TooManyError,
-    WrongModelError,
-    embed,
-    ranks_texts,
-    read_model,
-    relevance,
-    vector_size,
+from official_bert.serving.text_answers import EmptyError, FieldError, TooLongError, TooManyError, WrongModelError
+from official_bert.tokenization.graph_operations import MOST_BYTES
+
+_REMEDY = (
+    "has token ids, which the client took from its own vocabulary; send texts (LangChain: OpenAIEmbeddings("
+    "check_embedding_ctx_length=False)), or start the server with --accept_token_ids if the ids are the model's"
 )
-
-_REQUIRED = object()
-_ANY = object
-_KINDS = {bool: "true or false", int: "a whole number", str: "a string", dict: "an object"}
-
-# The fields of requests: their type, and their value if they are missing or null.
-_OPENAI = {
-    "input": (_ANY, _REQUIRED),
-    "model": (str, _REQUIRED),
-    "encoding_format": (str, "float"),
-    "dimensions": (int, None),
-    "user": (str, None),
-    "truncate": (bool, False),  # not part of OpenAI's API
-}
-_READING = {"truncate": (bool, True), "truncation_direction": (str, "right"), "prompt_name": (str, None)}
-_EMBED = {"inputs": (_ANY, _REQUIRED), **_READING, "normalize": (bool, True), "dimensions": (int, None)}
-_SIMILARITY = {"inputs": (dict, _REQUIRED), "parameters": (dict, {})}
-_SENTENCES = {"source_sentence": (str, _REQUIRED), "sentences": (_ANY, _REQUIRED)}
-_RERANK = {
-    "query": (str, _REQUIRED),
-    "texts": (_ANY, _REQUIRED),
-    **_READING,
-    "raw_scores": (bool, False),
-    "return_text": (bool, False),
-}
-_RERANK.pop("prompt_name")
-
-Fields = Mapping[str, tuple[type, Any]]
-Answer = Callable[[ServedVersion, str, dict[str, Any]], Awaitable[Response]]
+_BYTES_PER_TOKEN = 100  # approximate size of a token in a response
 
 
-class _FieldError(RequestError):
-    """The field `name` of the request is invalid."""
-
-    def __init__(self, name: str, message: str):
-        super().__init__(message)
-        self.name = name
-
-
-class _UnknownModelError(_FieldError):
+class UnknownModelError(FieldError):
     """The request asks for a model that is not served."""
 
 
-class _Protocol(NamedTuple):
-    # HTTP status and error type for each class of exceptions; the first match is used
-    statuses: Mapping[type[Exception], tuple[int, str]]
-    # creates the response body from the exception, its message and its error type
-    body: Callable[[Exception, str, str], dict[str, Any]]
-
-    def refuse(self, error: Exception) -> Response:
-        message = error.detail if isinstance(error, HTTPException) else str(error)
-        is_overload = isinstance(error, HTTPException) and error.status_code == 503
-        shown = QueueFullError() if is_overload else error
-        status, kind = next(value for group, value in self.statuses.items() if isinstance(shown, group))
-        if isinstance(error, HTTPException) and not is_overload:
-            status = error.status_code
-        return JSONResponse(self.body(error, message, kind), status)
+def _read_text(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise PydanticCustomError("text", "must be a string")
+    return value.encode("utf-8", "ignore")  # as in the reference, lone surrogates are dropped
 
 
-def _openai_body(error: Exception, message: str, kind: str) -> dict[str, Any]:
-    is_of_input = isinstance(error, TooManyError | TooLongError | EmptyError)
-    name = error.name if isinstance(error, _FieldError) else "input" if is_of_input else None
-    codes = {_UnknownModelError: "model_not_found", TooLongError: "context_length_exceeded"}
-    return {"error": {"message": message, "type": kind, "param": name, "code": codes.get(type(error))}}
+def _read_texts(value: Any) -> list[bytes]:
+    texts = value if isinstance(value, list) else [value]
+    if not all(isinstance(text, str) for text in texts):
+        raise PydanticCustomError("texts", "must be a string or a list of strings")
+    return list(map(_read_text, texts))
 
 
-OPENAI_ERRORS = _Protocol(
-    {
-        _UnknownModelError: (404, "invalid_request_error"),
-        QueueFullError: (503, "server_error"),
-        Exception: (400, "invalid_request_error"),
-    },
-    _openai_body,
-)
-TEI_ERRORS = _Protocol(
-    {
-        EmptyError: (400, "empty"),
-        TooManyError: (413, "validation"),
-        TooLongError: (413, "validation"),
-        WrongModelError: (424, "backend"),
-        QueueFullError: (429, "overloaded"),
-        Exception: (422, "validation"),
-    },
-    lambda error, message, kind: {"error": message, "error_type": kind},
-)
+def _read_ids(value: Any) -> list[list[int]]:
+    rows = [value] if isinstance(value, list) and not any(isinstance(row, list) for row in value) else value
+    if not (isinstance(rows, list) and all(isinstance(row, list) and set(map(type, row)) <= {int} for row in rows)):
+        raise PydanticCustomError("ids", "must be a list of token ids, or such a list for each text")
+    return rows
 
 
-def add_embedding_endpoints(app: Starlette, served: Callable[[], tuple[str, ServedVersion]]) -> None:
-    def endpoint(answer: Answer, errors: _Protocol) -> Callable[[Request], Awaitable[Response]]:
+def _read_inputs(value: Any, info: ValidationInfo) -> list[bytes] | list[list[int]]:
+    """Return the texts, or the token ids of each text."""
+    if not (isinstance(value, list) and {int, list}.intersection(map(type, value))):
+        return _read_texts(value)
+    if not info.context["accept_token_ids"]:
+        raise PydanticCustomError("token_ids", _REMEDY)
+    return _read_ids(value)
+
+
+def _read_examples(value: Any) -> tuple[list[list[bytes]], bool]:
+    """Return the one or two texts of each example, and whether there is a list of examples."""
+    is_batch = isinstance(value, list) and any(isinstance(row, list) for row in value)
+    rows = value if is_batch else [value if isinstance(value, list) else [value]]
+    if not all(isinstance(row, list) and len(row) in (1, 2) for row in rows):
+        raise PydanticCustomError("examples", "must be a text, a pair of texts, or a list of [text] or [text, text]")
+    return [_read_texts(row) for row in rows], is_batch
+
+
+_Text = Annotated[Any, PlainValidator(_read_text)]
+_Texts = Annotated[Any, PlainValidator(_read_texts)]
+_Inputs = Annotated[Any, PlainValidator(_read_inputs)]
+_ANY_CASE = BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
+
+
+class _Asked(BaseModel):
+    """The fields of a request; unknown ones are ignored, and null stands for the default."""
+
+    model_config = ConfigDict(strict=True)
+
+    @validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, content: Any) -> Any:
+        if not isinstance(content, dict):
+            raise PydanticCustomError("object", "must be an object")
+        return {name: value for name, value in content.items() if value is not None}
+
+    @classmethod
+    def read(cls, content: dict[str, Any], accept_token_ids: bool) -> "_Asked":
+        try:
+            return cls.model_validate(content, context={"accept_token_ids": accept_token_ids})
+        except ValidationError as error:
+            wrong = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            message = wrong["msg"][0].lower() + wrong["msg"][1:]
+            raise FieldError(str(wrong["loc"][0]), f"{'.'.join(map(str, wrong['loc']))} {message}") from None
+
+    async def answer(self, version: ServedVersion, name: str) -> Response:
+        """Answer the request to the model of this name."""
+        raise NotImplementedError
+
+
+class _OpenAi(_Asked):
+    input: _Inputs
+    model: str
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = None
+    truncate: bool = False  # not part of OpenAI's API
+
+    async def answer(self, version: ServedVersion, name: str) -> Response:
+        if self.model != name:
+            raise UnknownModelError("model", f"the model {quoted(self.model)} does not exist; this server has {name}")
+        vectors = await text_answers.embed(version, self.input, truncate=self.truncate, dimensions=self.dimensions)
+        is_base64 = self.encoding_format == "base64"
+
+        def item(number: int, row: np.ndarray) -> dict[str, Any]:
+            vector = base64.b64encode(row.astype("<f4").tobytes()).decode() if is_base64 else row.tolist()
+            return {"object": "embedding", "index": number, "embedding": vector}
+
+        def written() -> bytes:
+            usage = {"prompt_tokens": vectors.num_tokens, "total_tokens": vectors.num_tokens}
+            start = _json({"object": "list", "model": name, "usage": usage})[:-1]
+            return start + b', "data": ' + _json_list(itertools.starmap(item, enumerate(vectors.values))) + b"}"
+
+        return await _respond(version, vectors.values.size, written)
+
+
+class _Reading(_Asked):
+    truncate: bool = True
+    truncation_direction: Annotated[Literal["left", "right"], _ANY_CASE] = "right"
+    prompt_name: str | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments of `embed` that these fields give."""
+        keeps_end = self.truncation_direction == "left"
+        return {"truncate": self.truncate, "keeps_end": keeps_end, "prompt_name": self.prompt_name}
+
+
+class _Embed(_Reading):
+    inputs: _Inputs
+    normalize: bool = True
+    dimensions: int | None = None
+
+    async def answer(self, version: ServedVersion, name: str) -> Response:
+        options = {"dimensions": self.dimensions, "normalize": self.normalize, **self.options}
+        vectors = await text_answers.embed(version, self.inputs, **options)
+        rows = map(np.ndarray.tolist, vectors.values)
+        return await _respond(version, vectors.values.size, lambda: _json_list(rows))
+
+
+class _Sentences(_Asked):
+    source_sentence: _Text
+    sentences: _Texts
+
+
+class _Similarity(_Asked):
+    inputs: _Sentences
+    parameters: _Reading = _Reading()
+
+    async def answer(self, version: ServedVersion, name: str) -> Response:
+        options = self.parameters.options
+        source, others = await asyncio.gather(
+            text_answers.embed(version, [self.inputs.source_sentence], **options),
+            text_answers.embed(version, self.inputs.sentences, **options),
+        )
+        return JSONResponse((others.values @ source.values[0]).tolist())
+
+
+class _Judge(_Asked):
+    truncate: bool = True
+    truncation_direction: Annotated[Literal["right"], _ANY_CASE] = "right"
+    raw_scores: bool = False
+
+
+class _Rerank(_Judge):
+    query: _Text
+    texts: _Texts
+    return_text: bool = False
+    top_n: int | None = Field(None, ge=1)
+
+    async def answer(self, version: ServedVersion, name: str) -> Response:
+        scores = await text_answers.relevance(version, self.query, self.texts, truncate=self.truncate)
+        scores = scores if self.raw_scores else text_answers.sigmoid(scores)
+
+        def rank(index: int) -> dict[str, Any]:
+            text = {"text": self.texts[index].decode()} if self.return_text else {}
+            return {"index": index, **text, "score": float(scores[index])}
+
+        best_first = np.argsort(-scores, kind="stable")[: self.top_n].tolist()
+        size = sum(map(len, self.texts)) if self.return_text else len(best_first)
+        return await _respond(version, size, lambda: _json_list(map(rank, best_first)))
+
+
+class _Predict(_Judge):
+    inputs: Annotated[Any, PlainValidator(_read_examples)]
+
+    async def answer(self, version: ServedVersion, name: str) -> Response:
+        rows, is_batch = self.inputs
+        found = await text_answers.classify(version, rows, truncate=self.truncate, is_raw=self.raw_scores)
+        answers = ([{"label": label, "score": score} for label, score in labels] for labels in found)
+        size = sum(map(len, found)) * _BYTES_PER_TOKEN
+        return await _respond(version, size, lambda: _json_list(answers if is_batch else next(answers)))
+
+
+class _Tokenize(_Asked):
+    inputs: _Texts
+    add_special_tokens: bool = True
+    prompt_name: str | None = None
+
+    async def answer(self, version: ServedVersion, name: str) -> Response:
+        text_answers.check_number(version, self.inputs)
+        if (size := sum(map(len, self.inputs))) > MOST_BYTES:
+            raise TooLongError(f"the inputs must have at most {MOST_BYTES} bytes in total here")
+        reading = await text_answers.read_model(version)
+        tokenizer, prompt = reading.tokenizer, text_answers.find_prompt(reading, self.prompt_name)
+
+        def token(number: int, text: str, start: int | None = None, stop: int | None = None) -> dict[str, Any]:
+            return {"id": number, "text": text, "special": start is None, "start": start, "stop": stop}
+
+        names, is_whole = tokenizer.vocabulary.id_to_token, self.add_special_tokens
+        cls, sep = ([token(number, names[number])][:is_whole] for number in (tokenizer.cls_id, tokenizer.sep_id))
+
+        def tokens(text: bytes) -> Iterable[dict[str, Any]]:
+            read = prompt + text.decode()
+            places = zip(*tokenizer.encode_with_offsets(read), strict=True)
+            pieces = (token(number, read[start:stop], start, stop) for number, start, stop in places)
+            return itertools.chain(cls, pieces, sep)
+
+        lists = map(tokens, self.inputs)
+        return await _respond(version, size * _BYTES_PER_TOKEN, lambda: _json_list(lists, _json_list))
+
+
+class _Decode(_Asked):
+    ids: Annotated[Any, PlainValidator(_read_ids)]
+    skip_special_tokens: bool = True
+
+    async def answer(self, version: ServedVersion, name: str) -> Response:
+        text_answers.check_number(version, self.ids)
+        tokenizer = (await text_answers.read_model(version)).tokenizer
+
+        def texts() -> list[str]:
+            try:
+                return [tokenizer.decode(row, self.skip_special_tokens) for row in self.ids]
+            except KeyError as error:
+                raise FieldError("ids", f"ids must be those of tokens, from 0 to {len(tokenizer) - 1}") from error
+
+        size = sum(map(len, self.ids)) * _BYTES_PER_TOKEN
+        return await _respond(version, size, lambda: _json_list(texts()))
+
+
+# HTTP status of an error at OpenAI's API; status and error type at TEI
+_STATUSES: Mapping[type[Exception], tuple[int, int, str]] = {
+    UnknownModelError: (404, 404, "validation"),
+    EmptyError: (400, 400, "empty"),
+    TooManyError: (400, 413, "validation"),
+    TooLongError: (400, 413, "validation"),
+    WrongModelError: (400, 424, "backend"),
+    QueueFullError: (503, 429, "overloaded"),
+    RequestError: (400, 422, "validation"),
+}
+
+
+def refuse(error: Exception, is_openai: bool) -> Response:
+    """Return the response to a request that raised an error."""
+    if isinstance(error, HTTPException):
+        kind = QueueFullError if error.status_code == 503 else RequestError
+        message, status = error.detail, None if kind is QueueFullError else error.status_code
+    else:
+        kind, message, status = type(error), str(error), None
+    of_openai, of_tei, kind_of_tei = next(row for group, row in _STATUSES.items() if issubclass(kind, group))
+    if not is_openai:
+        return JSONResponse({"error": message, "error_type": kind_of_tei}, status or of_tei)
+    is_of_input = issubclass(kind, TooManyError | TooLongError | EmptyError)
+    content = {
+        "message": message,
+        "type": "server_error" if of_openai == 503 else "invalid_request_error",
+        "param": getattr(error, "name", "input" if is_of_input else None),
+        "code": {UnknownModelError: "model_not_found", TooLongError: "context_length_exceeded"}.get(kind),
+    }
+    return JSONResponse({"error": content}, status or of_openai)
+
+
+def add_embedding_endpoints(
+    app: Starlette, served: Callable[[], tuple[str, ServedVersion]], *, accept_token_ids: bool = False
+) -> None:
+    """Add the URLs; `served` returns the name of the model and its current version."""
+
+    def add(
+        path: str, choose: Callable[[dict[str, Any], ServedVersion], type[_Asked]], is_openai: bool = False
+    ) -> None:
         async def respond(request: Request) -> Response:
             name, version = served()
+
+            def read(body: bytes) -> _Asked:
+                content = read_object(body, version.most_values)
+                return choose(content, version).read(content, accept_token_ids)
+
             try:
                 body = await request.body()
-                content = await version.aside(len(body), lambda: read_object(body, version.most_values))
-                return await answer(version, name, content)
+                asked = await version.aside(len(body), lambda: read(body))
+                return await asked.answer(version, name)
             except (RequestError, QueueFullError, HTTPException) as error:
-                return errors.refuse(error)
+                return refuse(error, is_openai)
 
-        return respond
+        app.add_route(path, respond, methods=["POST"])
 
     async def models(request: Request) -> Response:
         name, version = served()
         return JSONResponse({"object": "list", "data": [describe_model(name, version)], "models": [name]})
 
     async def info(request: Request) -> Response:
-        name, version = served()
-        return JSONResponse(await _info(name, version))
+        return JSONResponse(await _information(*served()))
 
     async def health(request: Request) -> Response:
         return Response()
 
-    app.add_route("/v1/embeddings", endpoint(_answer_openai, OPENAI_ERRORS), methods=["POST"])
-    app.add_route("/v1/models", models, methods=["GET"])
-    for path, answer in (
-        ("/embed", _answer_embed),
-        ("/similarity", _answer_similarity),
-        ("/rerank", _answer_rerank),
-        ("/", _answer_any),
-    ):
-        app.add_route(path, endpoint(answer, TEI_ERRORS), methods=["POST"])
-    app.add_route("/info", info, methods=["GET"])
-    app.add_route("/health", health, methods=["GET"])
+    add("/v1/embeddings", lambda *_: _OpenAi, is_openai=True)
+    add("/", _kind)
+    for kind in (_Embed, _Similarity, _Rerank, _Predict, _Tokenize, _Decode):
+        add(f"/{kind.__name__[1:].lower()}", lambda *_, kind=kind: kind)
+    for path, answer in (("/v1/models", models), ("/info", info), ("/health", health)):
+        app.add_route(path, answer, methods=["GET"])
 
 
 def describe_model(name: str, version: ServedVersion) -> dict[str, Any]:
@@ -161,97 +338,29 @@ def describe_model(name: str, version: ServedVersion) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": version.load_time, "owned_by": official_bert.__name__}
 
 
-async def _answer_openai(version: ServedVersion, name: str, content: dict[str, Any]) -> Response:
-    fields = _read_fields(content, _OPENAI)
-    if fields["model"] != name:
-        raise _UnknownModelError("model", f"the model {quoted(fields['model'])} does not exist; this server has {name}")
-    if fields["encoding_format"] not in ("float", "base64"):
-        shown = quoted(fields["encoding_format"])
-        raise _FieldError("encoding_format", f"encoding_format must be 'float' or 'base64', not {shown}")
-    vectors = await embed(
-        version,
-        _inputs("input", fields["input"]),
-        truncate=fields["truncate"],
-        dimensions=_dimensions(fields, version),
-    )
-
-    def written() -> bytes:
-        if fields["encoding_format"] == "float":
-            rows = vectors.values.tolist()
-        else:
-            rows = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in vectors.values]
-        return _json(
-            {
-                "object": "list",
-                "data": [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(rows)],
-                "model": name,
-                "usage": {"prompt_tokens": vectors.num_tokens, "total_tokens": vectors.num_tokens},
-            }
-        )
-
-    return await _respond(version, vectors.values.size, written)
-
-
-async def _answer_any(version: ServedVersion, name: str, content: dict[str, Any]) -> Response:
-    """Answer requests to "/", where `huggingface_hub` sends all of its requests; the fields determine the kind."""
+def _kind(content: dict[str, Any], version: ServedVersion) -> type[_Asked]:
+    """Determine the kind of a request to "/", where `huggingface_hub` sends all of its requests."""
     if isinstance(content.get("inputs"), dict):
-        return await _answer_similarity(version, name, content)
-    return await (_answer_rerank if "query" in content else _answer_embed)(version, name, content)
+        return _Similarity
+    if "query" in content:
+        return _Rerank
+    return _Predict if text_answers.classifies_texts(version) else _Embed
 
 
-async def _answer_embed(version: ServedVersion, name: str, content: dict[str, Any]) -> Response:
-    fields = _read_fields(content, _EMBED)
-    inputs, dimensions = _inputs("inputs", fields["inputs"]), _dimensions(fields, version)
-    vectors = await embed(version, inputs, dimensions=dimensions, normalize=fields["normalize"], **_reading(fields))
-    return await _respond(version, vectors.values.size, lambda: _json(vectors.values.tolist()))
-
-
-async def _answer_similarity(version: ServedVersion, name: str, content: dict[str, Any]) -> Response:
-    fields = _read_fields(content, _SIMILARITY)
-    texts = _read_fields(fields["inputs"], _SENTENCES, "inputs")
-    options = _read_fields(fields["parameters"], _READING, "parameters")
-    reading, sentences = _reading(options), _texts("sentences", texts["sentences"])
-    source, others = await asyncio.gather(
-        embed(version, [texts["source_sentence"]], **reading), embed(version, sentences, **reading)
-    )
-    return JSONResponse((others.values @ source.values[0]).tolist())
-
-
-async def _answer_rerank(version: ServedVersion, name: str, content: dict[str, Any]) -> Response:
-    fields = _read_fields(content, _RERANK)
-    if _reading(fields)["keeps_end"]:
-        raise _FieldError("truncation_direction", "truncation_direction must be 'right' for pairs of texts")
-    texts = _texts("texts", fields["texts"])
-    scores = await relevance(version, fields["query"], texts, truncate=fields["truncate"])
-    if not fields["raw_scores"]:
-        scores = 1 / (1 + np.exp(-scores.astype(np.float64)))
-
-    def written() -> bytes:
-        best_first = np.argsort(-scores, kind="stable").tolist()
-        added = [{"text": texts[index]} if fields["return_text"] else {} for index in best_first]
-        return _json(
-            [
-                {"index": index, **text, "score": float(scores[index])}
-                for index, text in zip(best_first, added, strict=True)
-            ]
-        )
-
-    return await _respond(version, sum(map(len, texts)) if fields["return_text"] else scores.size, written)
-
-
-async def _info(name: str, version: ServedVersion) -> dict[str, Any]:
-    size, settings, said = vector_size(version), version.settings, description(version.folder)
-    reading = await read_model(version) if size or ranks_texts(version) else None
+async def _information(name: str, version: ServedVersion) -> dict[str, Any]:
+    said, settings, size = description(version.folder), version.settings, text_answers.vector_size(version)
+    reading = await text_answers.read_model(version) if said else None
+    labels = dict(enumerate(reading.labels if reading else ()))
+    names = {"id2label": labels, "label2id": {label: number for number, label in labels.items()}}
     if size:
         model_type: dict[str, Any] = {"embedding": {"pooling": said.get("pooling")}}
-    elif reading:
-        labels = dict(enumerate(reading.labels))
-        by_label = {label: number for number, label in labels.items()}
-        model_type = {"reranker": {"id2label": labels, "label2id": by_label}}
+    elif text_answers.classifies_texts(version):
+        model_type = {"reranker" if text_answers.ranks_texts(version) else "classifier": names}
     else:
         model_type = {said.get("task", "other"): {}}
     return {
         "model_id": name,
+        "served_model_name": name,
         "model_sha": None,
         "model_dtype": "float32",
         "model_type": model_type,
@@ -259,7 +368,7 @@ async def _info(name: str, version: ServedVersion) -> dict[str, Any]:
         "max_input_length": reading and reading.max_length,
         "max_batch_tokens": settings.max_positions,
         "max_batch_requests": None,
-        "max_client_batch_size": version.most_examples,
+        "max_client_batch_size": text_answers.most_inputs(version),
         "auto_truncate": True,
         "tokenization_workers": settings.num_batch_threads,
         "version": official_bert.__version__,
@@ -268,66 +377,14 @@ async def _info(name: str, version: ServedVersion) -> dict[str, Any]:
     }
 
 
-def _read_fields(content: Mapping[str, Any], fields: Fields, where: str = "the request") -> dict[str, Any]:
-    """Check the fields of a request and fill in the missing ones."""
-    if unknown := [name for name in content if name not in fields]:
-        raise _FieldError(unknown[0], f"{where} has an unknown key: {quoted_names(unknown)}")
-    found = {}
-    for name, (kind, default) in fields.items():
-        value = content.get(name)
-        if value is None:
-            if default is _REQUIRED:
-                raise _FieldError(name, f'{where} must have "{name}"')
-            value = default
-        elif kind is not _ANY and type(value) is not kind:
-            raise _FieldError(name, f"{name} must be {_KINDS[kind]}")
-        found[name] = value
-    return found
-
-
-def _reading(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of `embed` that the fields in `_READING` give."""
-    direction = fields["truncation_direction"].lower()
-    if direction not in ("left", "right"):
-        raise _FieldError("truncation_direction", "truncation_direction must be 'left' or 'right'")
-    return {
-        "truncate": fields["truncate"],
-        "keeps_end": direction == "left",
-        "prompt_name": fields.get("prompt_name"),
-    }
-
-
-def _texts(name: str, value: Any) -> list[str]:
-    if not (isinstance(value, list) and all(isinstance(text, str) for text in value)):
-        raise _FieldError(name, f"{name} must be a list of strings")
-    return value
-
-
-def _inputs(name: str, value: Any) -> list[str] | list[list[int]]:
-    """Return the texts, or the token ids of each text."""
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, list):
-        kinds = set(map(type, value))
-        if kinds <= {str}:
-            return value
-        if kinds == {int}:
-            return [value]
-        if kinds == {list} and all(type(token) is int for tokens in value for token in tokens):
-            return value
-    raise _FieldError(name, f"{name} must be a string, a list of strings, or a list of token ids for each text")
-
-
-def _dimensions(fields: Mapping[str, Any], version: ServedVersion) -> int | None:
-    size, dimensions = vector_size(version), fields["dimensions"]
-    if size is not None and dimensions is not None and not 1 <= dimensions <= size:
-        raise _FieldError("dimensions", f"dimensions must be from 1 to {size}, not {quoted(str(dimensions))}")
-    return dimensions
-
-
 async def _respond(version: ServedVersion, size: int, write: Callable[[], bytes]) -> Response:
     return Response(await version.aside(size, write), media_type="application/json")
 
 
 def _json(content: Any) -> bytes:
     return json.dumps(content, ensure_ascii=False).encode()
+
+
+def _json_list(items: Iterable[Any], write: Callable[[Any], bytes] = _json) -> bytes:
+    """Write a list item by item, because Python writes each one without giving way to other threads."""
+    return b"[" + b", ".join(map(write, items)) + b"]"

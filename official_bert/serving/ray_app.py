@@ -25,6 +25,7 @@ class ExportArguments(BaseModel):
     export_dir: str  # folder of the versions, readable by every machine
     model_name: str = Field("", pattern=r"^[A-Za-z0-9_.-]*$")  # name of the model in URLs; by default the folder's name
     max_batch_size: int = Field(BatchingSettings.max_batch_size, ge=1)  # maximum number of examples per request
+    accept_token_ids: bool = False  # whether token ids are accepted instead of texts, for vectors
     # maximum number of examples per model call
     max_execution_batch_size: int = Field(BatchingSettings.max_execution_batch_size, ge=1)
     # maximum time, in microseconds, that a request waits for others to join its batch
@@ -77,7 +78,9 @@ class ServedExport:
         tf.config.threading.set_intra_op_parallelism_threads(arguments.tensorflow_intra_op_parallelism)
         self._served = ServedModel(arguments.export_dir, arguments.batching, BatchMetrics())
         self._served.start_watching()
-        self.endpoints = make_app(self._served, arguments.served_name)  # answers the requests to this replica
+        self.endpoints = make_app(  # answers the requests to this replica
+            self._served, arguments.served_name, accept_token_ids=arguments.accept_token_ids
+        )
 
     def __del__(self):
         self._served.close()

@@ -260,7 +260,7 @@ def _answer_error(_: Request, error: Exception) -> Response:
     return JSONResponse({"error": str(error)}, 503 if isinstance(error, QueueFullError) else 400)
 
 
-def make_app(served: ServedModel, name: str, *, has_page: bool = False) -> Starlette:
+def make_app(served: ServedModel, name: str, *, has_page: bool = False, accept_token_ids: bool = False) -> Starlette:
     """Return the application that answers all HTTP requests to a model, at its name."""
     pointer = f"POST /v1/models/{name}:predict asks the model {name}; GET /v1/models/{name}/metadata describes it\n"
 
@@ -277,7 +277,7 @@ def make_app(served: ServedModel, name: str, *, has_page: bool = False) -> Starl
         middleware=[Middleware(_Requests)],
         exception_handlers=dict.fromkeys((HTTPException, RequestError, QueueFullError), _answer_error),
     )
-    add_embedding_endpoints(app, lambda: (name, served.version))
+    add_embedding_endpoints(app, lambda: (name, served.version), accept_token_ids=accept_token_ids)
     return app
 
 
@@ -321,7 +321,14 @@ def _without_traceback(record: logging.LogRecord) -> bool:
 
 
 def serve(
-    export_dir: str, *, name: str, settings: BatchingSettings, port: int, grpc_port: int, has_page: bool = False
+    export_dir: str,
+    *,
+    name: str,
+    settings: BatchingSettings,
+    port: int,
+    grpc_port: int,
+    has_page: bool = False,
+    accept_token_ids: bool = False,
 ) -> None:
     """Serve the highest version of an export until SIGTERM or Ctrl-C; running requests are completed."""
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
@@ -331,5 +338,6 @@ def serve(
     message = f"serving {name} at http://localhost:{port}/v1/models/{name}"
     if has_page:
         message += f"; try it at http://localhost:{port}/ui"
-    _Server(make_app(served, name, has_page=has_page), port, message).run()
+    app = make_app(served, name, has_page=has_page, accept_token_ids=accept_token_ids)
+    _Server(app, port, message).run()
     served.close()

@@ -1,6 +1,6 @@
-"""Vectors of texts and the relevance of texts to a query, computed by a served model; independent of the HTTP APIs.
+"""Vectors, rankings, classes and tokens of texts, computed by a served model; independent of the HTTP APIs.
 
-Texts are tokenized first, so that batches can be filled by tokens and the tokens can be counted.
+Texts are UTF-8. They are tokenized first, so that batches can be filled by tokens and the tokens can be counted.
 """
 
 import asyncio
@@ -19,7 +19,8 @@ from official_bert.serving.rest_format import RequestError, quoted, quoted_names
 from official_bert.serving.servable import SERVING_DEFAULT, TOKENIZE
 from official_bert.serving.served_model import ServedVersion
 from official_bert.tokenization import Tokenizer, load_tokenizer
-from official_bert.tokenization.sequences import join_texts
+from official_bert.tokenization.graph_operations import MOST_BYTES
+from official_bert.tokenization.sequences import join_texts, truncate_and_join
 from official_bert.tokenization.tokenizer import pad
 
 VECTORS = "vectors"
@@ -27,6 +28,18 @@ _SCORES, _CLASSES = "scores", ("logits", "probabilities", "classes")
 _PARTS = re.compile(r".{1,4000}\S{0,65536}", re.DOTALL)  # splits a text between words
 _SMALLEST_LENGTH = 1e-12  # avoids a division by zero when a vector is normalized
 _MOST_IDS = 1 << 31
+_MOST_REPEATED_BYTES = 1 << 26  # of a query, over all texts that it is compared with in windows
+_INPUTS_PER_EXAMPLE = 2  # 2,048 inputs, the limit of OpenAI's API, if a request may have 1,024 examples
+
+Row = Sequence[bytes]  # the texts of an example
+
+
+class FieldError(RequestError):
+    """The field `name` of the request is invalid."""
+
+    def __init__(self, name: str, message: str):
+        super().__init__(message)
+        self.name = name
 
 
 class TooManyError(RequestError):
@@ -55,7 +68,8 @@ class ModelReading(NamedTuple):
     max_length: int  # maximum number of tokens of an example, including special tokens
     prefix: str  # the prefix of every text that comes without a prompt
     prompts: Mapping[str, str]  # the prefixes that a request may choose, by name
-    labels: Sequence[str]  # the classes of a classifier of pairs, in the order of its outputs; empty for others
+    labels: Sequence[str]  # the classes of a classifier in the order of its outputs; empty for other models
+    is_windowed: bool  # whether the model reads longer texts in windows of `max_length`
     tokenizer: Tokenizer  # a tokenizer that does not truncate
 
 
@@ -71,8 +85,19 @@ def vector_size(version: ServedVersion) -> int | None:
 def ranks_texts(version: ServedVersion) -> bool:
     """Return True if a version scores pairs of texts with one number, or classifies them into two classes."""
     outputs = _outputs(version)
-    is_classifier = all(name in outputs and outputs[name].shape[-1] == 2 for name in _CLASSES)
-    return (_SCORES in outputs or is_classifier) and len(version.signature(TOKENIZE).inputs) == 2
+    is_of_one_score = _SCORES in outputs or (classifies_texts(version) and outputs[_CLASSES[0]].shape[-1] == 2)
+    return is_of_one_score and len(version.signature(TOKENIZE).inputs) == 2
+
+
+def classifies_texts(version: ServedVersion) -> bool:
+    """Return True if a version gives a text, or a pair of texts, a score or classes."""
+    outputs = _outputs(version)
+    return _SCORES in outputs or all(name in outputs for name in _CLASSES)
+
+
+def most_inputs(version: ServedVersion) -> int:
+    """Return the maximum number of texts of a request."""
+    return _INPUTS_PER_EXAMPLE * version.most_examples
 
 
 def _outputs(version: ServedVersion) -> dict[str, Any]:
@@ -84,11 +109,14 @@ async def read_model(version: ServedVersion) -> ModelReading:
         said = description(version.folder)
         if not said:
             raise WrongModelError("the served model does not describe its texts; export it again")
-        labels: Sequence[str] = ()
-        if ranks_texts(version) and _SCORES not in _outputs(version):
-            outputs = await version.predict_ids(await _tokenize(version, said["text_names"], [["a", ""]]))
-            best_first = [name.decode() for name in outputs["classes"][0]]
-            labels = best_first if outputs["probabilities"][0].argmax() == 0 else best_first[::-1]
+        labels, is_windowed = [], False
+        if classifies_texts(version):
+            ids = await _tokenize(version, said["text_names"], [[b"a", b""][: len(said["text_names"])]])
+            is_windowed = ids["input_ids"].shape[1] >= said["max_seq_length"]  # whole windows, even for one letter
+            outputs = await version.predict_ids(ids)
+            if _SCORES not in outputs:
+                rank_of_label = np.argsort(np.argsort(-outputs["probabilities"][0], kind="stable"))
+                labels = [name.decode() for name in outputs["classes"][0][rank_of_label]]
         settings = {name: said[name] for name in TextSettings._fields if name in said}
         folder = os.path.join(version.folder, ASSETS_FOLDER)
         _READINGS[version] = ModelReading(
@@ -97,6 +125,7 @@ async def read_model(version: ServedVersion) -> ModelReading:
             prefix=said.get("prefix", ""),
             prompts=said.get("prompts", {}),
             labels=labels,
+            is_windowed=is_windowed,
             tokenizer=await asyncio.to_thread(load_tokenizer, folder, **settings),
         )
     return _READINGS[version]
@@ -104,7 +133,7 @@ async def read_model(version: ServedVersion) -> ModelReading:
 
 async def embed(
     version: ServedVersion,
-    inputs: Sequence[str] | Sequence[Sequence[int]],
+    inputs: Sequence[bytes] | Sequence[Sequence[int]],
     *,
     truncate: bool,
     dimensions: int | None = None,
@@ -112,28 +141,30 @@ async def embed(
     prompt_name: str | None = None,
     keeps_end: bool = False,
 ) -> Vectors:
-    if vector_size(version) is None:
+    width = vector_size(version)
+    if width is None:
         raise WrongModelError("the served model has no vectors; it was not exported as a sentence encoder")
-    _check_number(version, len(inputs))
+    if dimensions is not None and not 1 <= dimensions <= width:
+        raise FieldError("dimensions", f"dimensions must be from 1 to {width}")
+    check_number(version, inputs)
     for number, text in enumerate(inputs):
         if not len(text):
             raise EmptyError(f"input {number} is empty; every input needs text")
     reading = await read_model(version)
-    size = sum(map(len, inputs))
-    if prompt_name is not None or keeps_end:
-        inputs = await version.aside(size, lambda: _prompted(reading, inputs, prompt_name, keeps_end))
-        reading = reading._replace(prefix="")
-    if isinstance(inputs[0], str):
+    if isinstance(inputs[0], bytes) and prompt_name is None and not keeps_end:
         ids = await _read_texts(version, reading, [[text] for text in inputs], truncate)
     else:
-        ids = await version.aside(size, lambda: _add_special_tokens(reading, inputs, truncate, keeps_end))
+        prompt = find_prompt(reading, prompt_name)
+        ids = await version.aside(
+            sum(map(len, inputs)), lambda: _read_ends(reading, inputs, prompt, truncate, keeps_end)
+        )
     values = (await version.predict_ids(ids))[VECTORS][:, :dimensions].astype(np.float32)
     if normalize:
         values /= np.maximum(np.linalg.norm(values, axis=1, keepdims=True), _SMALLEST_LENGTH)
     return Vectors(values, int(ids["input_mask"].sum()))
 
 
-async def relevance(version: ServedVersion, query: str, texts: Sequence[str], *, truncate: bool) -> np.ndarray:
+async def relevance(version: ServedVersion, query: bytes, texts: Sequence[bytes], *, truncate: bool) -> np.ndarray:
     """Compute the relevance of texts to a query, float32 [B].
 
     It is the score of a model with one output; for a model with two classes, the difference of their logits, whose
@@ -143,9 +174,18 @@ async def relevance(version: ServedVersion, query: str, texts: Sequence[str], *,
         raise WrongModelError(
             "the served model cannot rank texts; it needs two text inputs and either one output or two classes"
         )
-    _check_number(version, len(texts))
+    check_number(version, texts)
     reading = await read_model(version)
-    ids = await _read_texts(version, reading, [[query, text] for text in texts], truncate)
+    if reading.is_windowed:
+        if len(query) * len(texts) > _MOST_REPEATED_BYTES:
+            raise TooLongError(f"the query's bytes times the texts must be at most {_MOST_REPEATED_BYTES}")
+        ids = await _read_texts(version, reading, [[query, text] for text in texts], truncate)
+    else:  # the query is tokenized once, and has at most the model's length when it is joined with each text
+        rows = [[b"", text] for text in texts]
+        parts = await _tokenize(version, reading.text_names, [*rows, [query, b""]])
+        if not truncate:
+            await _check_lengths(version, reading, rows, parts)
+        ids = await version.aside(parts["input_ids"].size, lambda: _paired(reading, parts, truncate))
     outputs = await version.predict_ids(ids)
     if _SCORES in outputs:
         return outputs[_SCORES].astype(np.float32)
@@ -154,83 +194,127 @@ async def relevance(version: ServedVersion, query: str, texts: Sequence[str], *,
     return sign * (outputs["logits"][:, 1] - outputs["logits"][:, 0]).astype(np.float32)
 
 
-def _check_number(version: ServedVersion, number: int) -> None:
-    if not number:
+async def classify(
+    version: ServedVersion, rows: Sequence[Row], *, truncate: bool, is_raw: bool
+) -> list[list[tuple[str, float]]]:
+    """Return the labels and probabilities of each example, the most likely first; if `is_raw`, labels and logits."""
+    if not classifies_texts(version):
+        raise WrongModelError("the served model does not classify texts")
+    check_number(version, rows)
+    reading = await read_model(version)
+    if max(map(len, rows)) > len(reading.text_names):
+        raise FieldError("inputs", "the served model classifies single texts, not pairs")
+    rows = [[*row, *[b""] * (len(reading.text_names) - len(row))] for row in rows]
+    outputs = await version.predict_ids(await _read_texts(version, reading, rows, truncate))
+    if _SCORES in outputs:
+        scores = outputs[_SCORES].astype(np.float64)
+        return [[("LABEL_0", score)] for score in (scores if is_raw else sigmoid(scores)).tolist()]
+    best_first = -np.sort(-outputs["logits" if is_raw else "probabilities"], axis=1)  # `classes` has this order, too
+    return [
+        [(label.decode(), score) for label, score in zip(labels, scores, strict=True)]
+        for labels, scores in zip(outputs["classes"].tolist(), best_first.tolist(), strict=True)
+    ]
+
+
+def sigmoid(values: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-values.astype(np.float64)))
+
+
+def check_number(version: ServedVersion, inputs: Sequence[Any]) -> None:
+    if not inputs:
         raise EmptyError("the inputs must not be empty")
-    if number > version.most_examples:
-        raise TooManyError(f"the request has {number} inputs; at most {version.most_examples} are allowed")
+    if len(inputs) > most_inputs(version):
+        raise TooManyError(f"the request has {len(inputs)} inputs; at most {most_inputs(version)} are allowed")
 
 
-async def _read_texts(
-    version: ServedVersion, reading: ModelReading, rows: Sequence[Sequence[str]], truncate: bool
-) -> Arrays:
+def find_prompt(reading: ModelReading, prompt_name: str | None) -> str:
+    """Return the text before each input: that of a name, or else the prefix of the export."""
+    if prompt_name is None:
+        return reading.prefix
+    if prompt_name not in reading.prompts:
+        known = quoted_names(reading.prompts) if reading.prompts else "no prompts"
+        raise FieldError("prompt_name", f"the prompt_name {quoted(prompt_name)} is unknown; the model has {known}")
+    return reading.prompts[prompt_name]
+
+
+async def _read_texts(version: ServedVersion, reading: ModelReading, rows: Sequence[Row], truncate: bool) -> Arrays:
     ids = await _tokenize(version, reading.text_names, rows)
     if not truncate:
-        room = _room(reading, is_pair=len(rows[0]) == 2)
-        for number in np.flatnonzero(ids["input_mask"].sum(axis=1) >= reading.max_length).tolist():
-            texts = rows[number]
-            tokens = await version.aside(
-                sum(map(len, texts)), lambda texts=texts: [_tokens(reading.tokenizer, text, room) for text in texts]
-            )
-            if sum(map(len, tokens)) > room:
-                raise _too_long(number, reading.max_length)
+        await _check_lengths(version, reading, rows, ids)
     return ids
 
 
-def _room(reading: ModelReading, *, is_pair: bool = False) -> int:
-    """Return the number of tokens of texts that fit beside the special ones and the prefix."""
-    prefix = reading.tokenizer.encode(reading.prefix)
-    return max(reading.tokenizer.specials.room(reading.max_length, is_pair=is_pair) - len(prefix), 0)
-
-
-async def _tokenize(version: ServedVersion, names: Sequence[str], rows: Sequence[Sequence[str]]) -> Arrays:
-    columns = zip(*([text.encode("utf-8", "ignore") for text in row] for row in rows), strict=True)
+async def _tokenize(version: ServedVersion, names: Sequence[str], rows: Sequence[Row]) -> Arrays:
+    columns = zip(*rows, strict=True)
     inputs = {name: np.array(column, dtype=object) for name, column in zip(names, columns, strict=True)}
     return await version.predict(TOKENIZE, inputs)
 
 
-def _tokens(tokenizer: Tokenizer, text: str, most: int, keeps_end: bool = False) -> list[int]:
+async def _check_lengths(version: ServedVersion, reading: ModelReading, rows: Sequence[Row], ids: Arrays) -> None:
+    """Raise TooLongError for an example of which a part was cut off: count the tokens of those that fill the model."""
+    tokenizer = reading.tokenizer
+
+    def check() -> None:
+        for number in full:
+            texts = [text for text in rows[number] if text]
+            room = tokenizer.specials.room(reading.max_length, is_pair=bool(rows[number][1:] and rows[number][1]))
+            lengths = (len(_tokens(tokenizer, reading.prefix, text, room)) for text in texts)
+            if max(map(len, texts)) > MOST_BYTES or sum(lengths) > room:
+                raise _too_long(reading, number)
+
+    num_tokens = ids["input_mask"][: len(rows)].sum(axis=1)
+    if full := np.flatnonzero(num_tokens >= reading.max_length).tolist():
+        await version.aside(sum(len(text) for number in full for text in rows[number]), check)
+
+
+def _tokens(tokenizer: Tokenizer, prompt: str, text: bytes, most: int, keeps_end: bool = False) -> list[int]:
     """Return the token ids of a text or, from its beginning or its end, more than `most` of them."""
+    read = prompt + (text[-MOST_BYTES:] if keeps_end else text[:MOST_BYTES]).decode("utf-8", "ignore")
     tokens: list[int] = []
-    for part in _PARTS.findall(text)[:: -1 if keeps_end else 1]:
-        read = tokenizer.encode(part)
-        tokens = [*read, *tokens] if keeps_end else [*tokens, *read]
+    for part in _PARTS.findall(read)[:: -1 if keeps_end else 1]:
+        more = tokenizer.encode(part)
+        tokens = [*more, *tokens] if keeps_end else [*tokens, *more]
         if len(tokens) > most:
             break
     return tokens
 
 
-def _prompted(
-    reading: ModelReading, inputs: Sequence[str] | Sequence[Sequence[int]], prompt_name: str | None, keeps_end: bool
-) -> list[list[int]]:
-    """Return the token ids of inputs with their prompt."""
-    prompt, tokenizer = reading.prefix, reading.tokenizer
-    if prompt_name is not None:
-        if prompt_name not in reading.prompts:
-            known = quoted_names(reading.prompts) if reading.prompts else "no prompts"
-            raise RequestError(f"the prompt_name {quoted(prompt_name)} is unknown; the model has {known}")
-        prompt = reading.prompts[prompt_name]
-    return [
-        _tokens(tokenizer, prompt + text, reading.max_length, keeps_end)
-        if isinstance(text, str)
-        else [*tokenizer.encode(prompt), *text]
-        for text in inputs
-    ]
-
-
-def _add_special_tokens(
-    reading: ModelReading, inputs: Sequence[Sequence[int]], truncate: bool, keeps_end: bool
+def _read_ends(
+    reading: ModelReading,
+    inputs: Sequence[bytes] | Sequence[Sequence[int]],
+    prompt: str,
+    truncate: bool,
+    keeps_end: bool,
 ) -> Arrays:
-    most, prefix, sequences = _room(reading), reading.tokenizer.encode(reading.prefix), []
-    for number, tokens in enumerate(inputs):
-        if len(tokens) > most and not truncate:
-            raise _too_long(number, reading.max_length)
-        if not all(0 <= token < _MOST_IDS for token in tokens):
+    """Convert texts or token ids with a prompt to sequences, of which the beginning or the end is kept."""
+    tokenizer, sequences = reading.tokenizer, []
+    room, prompt_ids = tokenizer.specials.room(reading.max_length, is_pair=False), tokenizer.encode(prompt)
+    for number, given in enumerate(inputs):
+        if isinstance(given, bytes):
+            tokens = _tokens(tokenizer, prompt, given, room, keeps_end)
+        elif all(0 <= token < _MOST_IDS for token in given):
+            tokens = [*prompt_ids, *given]
+        else:
             raise RequestError(f"the tokens of input {number} must be ids from 0")
-        kept = tokens[max(len(tokens) - most, 0) :] if keeps_end else tokens[:most]
-        sequences.append(join_texts([*prefix, *kept], [], reading.tokenizer.specials))
+        if len(tokens) > room and not truncate:
+            raise _too_long(reading, number)
+        kept = tokens[max(len(tokens) - room, 0) :] if keeps_end else tokens[:room]
+        sequences.append(join_texts(kept, [], tokenizer.specials))
     return pad(sequences, None)
 
 
-def _too_long(number: int, max_length: int) -> TooLongError:
-    return TooLongError(f"this model's maximum context length is {max_length} tokens; input {number} has more")
+def _paired(reading: ModelReading, ids: Arrays, truncate: bool) -> Arrays:
+    """Join the first text of the last example with the second text of each other one, as the export would."""
+    specials = reading.tokenizer.specials
+    rows = [row[:length].tolist() for row, length in zip(ids["input_ids"], ids["input_mask"].sum(axis=1), strict=True)]
+    query, sequences = rows.pop()[1:-1], []
+    for number, row in enumerate(rows):
+        text = row[specials.num_before_second : -1]
+        if len(query) + len(text) > specials.room(reading.max_length, is_pair=True) and not truncate:
+            raise _too_long(reading, number)
+        sequences.append(truncate_and_join(query, text, specials, max_seq_length=reading.max_length))
+    return pad(sequences, None, specials.pad_id)
+
+
+def _too_long(reading: ModelReading, number: int) -> TooLongError:
+    return TooLongError(f"this model's maximum context length is {reading.max_length} tokens; input {number} has more")

@@ -8,13 +8,22 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_bert.options.groups import BatchingSettings
 from official_bert.serving.batching import QueueFullError
-from tests.exports import TOLERANCE
+from official_bert.serving.served_model import ServedModel
+from tests.exports import LABELS, TOLERANCE
 from tests.serving.server_process import Server
 
 pytest.importorskip("uvicorn")
+pytest.importorskip("starlette.testclient")
 openai = pytest.importorskip("openai")
 huggingface_hub = pytest.importorskip("huggingface_hub")
+
+from starlette.exceptions import HTTPException  # noqa: E402
+from starlette.testclient import TestClient  # noqa: E402
+
+from official_bert.serving.embedding_endpoints import refuse  # noqa: E402
+from official_bert.serving.server import make_app  # noqa: E402
 
 # Texts of different lengths, unsorted; one exceeds the models' 32 tokens.
 TEXTS = ["the town", "Zoë’s ﬁne café, 東京 tower", "bright word " * 40, "a", " ", "the river " * 10, "the town"]
@@ -95,31 +104,48 @@ def test_the_client_of_openai(client, expected):
     assert_close([answer.data[0].embedding], unit(vectors[1:2, :5]))
 
 
-def test_the_client_of_openai_may_send_tokens(client, export_dir, expected):
+def test_token_ids_are_read_only_on_request(client, export_dir, expected):
+    """LangChain sends ids of another vocabulary by default, which would give wrong vectors without a word."""
     ids = signature(export_dir, 1, "tokenize", text=TEXTS[:2])
     tokens = [row[2 : number - 1].tolist() for row, number in zip(ids["input_ids"], expected[1], strict=False)]
-    answer = client.embeddings.create(model="sentences", input=[*tokens, tokens[1] * 20], **TRUNCATED)
-    assert_close([row.embedding for row in answer.data[:2]], expected[0][:2])
-    assert answer.usage.prompt_tokens == expected[1][:2].sum() + LENGTH
-    answer = client.embeddings.create(model="sentences", input=tokens[0])
-    assert_close([answer.data[0].embedding], expected[0][:1])
+    with pytest.raises(openai.BadRequestError, match="check_embedding_ctx_length=False.*--accept_token_ids") as caught:
+        client.embeddings.create(model="sentences", input=tokens)
+    assert caught.value.param == "input"
+
+    served = ServedModel(export_dir, BatchingSettings(num_batch_threads=1))
+    with TestClient(make_app(served, "sentences", accept_token_ids=True), "http://server") as http_client:
+        client = openai.OpenAI(base_url="http://server/v1", api_key="none", max_retries=0, http_client=http_client)
+        answer = client.embeddings.create(model="sentences", input=[*tokens, tokens[1] * 20], **TRUNCATED)
+        assert_close([row.embedding for row in answer.data[:2]], expected[0][:2])
+        assert answer.usage.prompt_tokens == expected[1][:2].sum() + LENGTH
+        answer = client.embeddings.create(model="sentences", input=tokens[0])
+        assert_close([answer.data[0].embedding], expected[0][:1])
+        prompted = http_client.post("/embed", json={"inputs": tokens[:1], "prompt_name": "query"}).json()
+        assert_close(prompted, signature(export_dir, 1, "text", text=[f"river {TEXTS[0]}"])["vectors"])
+        for input_, param, message in (
+            ([[5], [True]], "input", "must be a list of token ids, or such a list for each text"),
+            ([5, 1182], None, "input_ids must be from 0 to 1181, but is from"),
+            ([5, 2**70], None, "must be ids from 0"),
+            ([[5] * 30], "input", "maximum context length is 32 tokens"),
+            ([[]], "input", "input 0 is empty"),
+        ):
+            with pytest.raises(openai.BadRequestError) as caught:
+                client.embeddings.create(model="sentences", input=input_)
+            assert caught.value.param == param and message in caught.value.body["message"]
 
 
 @pytest.mark.parametrize(
     ("request_", "status", "name", "message"),
     [
-        ({"input": "a", "encoding_format": "int8"}, 400, "encoding_format", "must be 'float' or 'base64', not 'int8'"),
-        ({"input": "a", "dimensions": 0}, 400, "dimensions", "dimensions must be from 1 to 16, not '0'"),
+        ({"input": "a", "encoding_format": "int8"}, 400, "encoding_format", "input should be 'float' or 'base64'"),
+        ({"input": "a", "dimensions": 0}, 400, "dimensions", "dimensions must be from 1 to 16"),
+        ({"input": "a", "dimensions": 2.5}, 400, "dimensions", "dimensions input should be a valid integer"),
         ({"input": "a", "model": "other"}, 404, "model", "the model 'other' does not exist; this server has sentences"),
         ({"input": []}, 400, "input", "the inputs must not be empty"),
         ({"input": ["a", ""]}, 400, "input", "input 1 is empty"),
-        ({"input": [[5], [True]]}, 400, "input", "must be a string, a list of strings, or a list of token ids"),
-        ({"input": [5, 1182]}, 400, None, "input_ids must be from 0 to 1181, but is from"),
-        ({"input": [5, 2**70]}, 400, None, "must be ids from 0"),
-        ({"input": ["a"] * 100_000}, 400, "input", "the request has 100000 inputs; at most 200 are allowed"),
+        ({"input": ["a", None]}, 400, "input", "input must be a string or a list of strings"),
+        ({"input": ["a"] * 100_000}, 400, "input", "the request has 100000 inputs; at most 400 are allowed"),
         ({"input": TEXTS}, 400, "input", "maximum context length is 32 tokens; input 2 has more"),
-        ({"input": [[5] * 30]}, 400, "input", "maximum context length is 32 tokens"),
-        ({"input": "a", "extra_body": {"extra": 1}}, 400, "extra", "the request has an unknown key: 'extra'"),
     ],
 )  # fmt: skip
 def test_the_openai_client_gets_errors(client, request_, status, name, message):
@@ -152,17 +178,24 @@ def test_the_client_of_hugging_face(hub_client, server, expected):
     ("path", "content", "status", "kind", "message"),
     [
         ("/embed", {"inputs": []}, 400, "empty", "the inputs must not be empty"),
-        ("/embed", {"inputs": ["a"] * 100_000}, 413, "validation", "has 100000 inputs; at most 200 are allowed"),
+        ("/embed", {"inputs": ["a"] * 100_000}, 413, "validation", "has 100000 inputs; at most 400 are allowed"),
         ("/embed", {"inputs": "a b " * 250_000, "truncate": False}, 413, "validation", "context length is 32 tokens"),
         ("/embed", {"inputs": "東京" * 500, "truncate": False}, 413, "validation", "context length is 32 tokens"),
-        ("/embed", {"inputs": "a", "truncate": "no"}, 422, "validation", "truncate must be true or false"),
-        ("/embed", {"inputs": "a", "truncation_direction": "middle"}, 422, "validation", "must be 'left' or 'right'"),
+        ("/embed", {"inputs": "a", "truncate": "no"}, 422, "validation", "truncate input should be a valid boolean"),
+        ("/embed", {"inputs": "a", "truncation_direction": "middle"}, 422, "validation", "should be 'left' or 'right'"),
         ("/embed", {"inputs": "a", "prompt_name": "q"}, 422, "validation", "prompt_name 'q' is unknown; the model has"),
-        ("/embed", {}, 422, "validation", 'the request must have "inputs"'),
+        ("/embed", {}, 422, "validation", "inputs field required"),
         ("/embed", b"{", 422, "validation", "the request is not JSON"),
         ("/embed", b"a" * (1 << 26) + b"a", 413, "validation", "more than 67108864 bytes"),
-        ("/similarity", {"inputs": {"source_sentence": "a"}}, 422, "validation", 'inputs must have "sentences"'),
+        ("/similarity", {"inputs": {"source_sentence": "a"}}, 422, "validation", "inputs.sentences field required"),
         ("/similarity", {"inputs": {"source_sentence": "a", "sentences": []}}, 400, "empty", "must not be empty"),
+        ("/rerank", {"query": "a", "texts": [3]}, 422, "validation", "texts must be a string or a list of strings"),
+        ("/rerank", {"query": "a", "texts": "b", "top_n": 0}, 422, "validation", "top_n input should be greater than"),
+        ("/predict", {"inputs": [["a"], "b"]}, 422, "validation", "inputs must be a text, a pair of texts, or a list"),
+        ("/predict", {"inputs": "a"}, 424, "backend", "does not classify texts"),
+        ("/tokenize", {"inputs": "a" * (1 << 21)}, 413, "validation", "at most 1048576 bytes in total"),
+        ("/decode", {"ids": [5, 1 << 70]}, 422, "validation", "ids must be those of tokens, from 0 to 1181"),
+        ("/decode", {"ids": [[5], 5]}, 422, "validation", "must be a list of token ids, or such a list for each text"),
         ("/similarity", {"inputs": "a"}, 422, "validation", "inputs must be an object"),
         ("/rerank", {"query": "a", "texts": ["b"]}, 424, "backend", "cannot rank texts"),
     ],
@@ -174,15 +207,54 @@ def test_clients_of_text_embeddings_inference_get_errors(server, path, content, 
 
 
 def test_an_overload_has_a_status_that_clients_retry():
-    from starlette.exceptions import HTTPException
-
-    from official_bert.serving.embedding_endpoints import OPENAI_ERRORS, TEI_ERRORS
-
     for error in (QueueFullError("9 examples are waiting"), HTTPException(503, "many large requests")):
-        answer = OPENAI_ERRORS.refuse(error)
+        answer = refuse(error, is_openai=True)
         assert answer.status_code == 503 and json.loads(answer.body)["error"]["type"] == "server_error"
-        answer = TEI_ERRORS.refuse(error)
+        answer = refuse(error, is_openai=False)
         assert answer.status_code == 429 and json.loads(answer.body)["error_type"] == "overloaded"
+
+
+def test_unknown_keys_and_lone_surrogates_are_ignored(client, server, expected):
+    """Keys are neither refused nor repeated; nothing that JSON can hold is an error of the server."""
+    keys = {"extra": 1, "\ud800": None, "user": 5}
+    answer = client.embeddings.create(model="sentences", input=TEXTS[0], extra_body={"extra": 1, "dimensions": None})
+    assert_close([answer.data[0].embedding], expected[0][:1])
+    text, other = f"\ud800{TEXTS[0]}\udfff", f"{TEXTS[1]}\ud83d"
+    for path, content, found in (
+        ("/embed", {"inputs": [text, other]}, expected[0][:2]),
+        (
+            "/similarity",
+            {"inputs": {"source_sentence": text, "sentences": [other], **keys}},
+            expected[0][1:2] @ expected[0][0],
+        ),
+        ("/", {"inputs": text, "parameters": {}}, expected[0][:1]),
+    ):
+        status, answer = post(server, path, {**content, **keys})
+        assert status == 200, answer
+        assert_close(answer, found)
+    for path, content in (
+        ("/v1/embeddings", {"input": [text], "model": "\ud800"}),
+        ("/embed", {"inputs": text, "prompt_name": "\ud800"}),
+        ("/embed", {"inputs": text, "truncation_direction": "\ud800"}),
+    ):
+        status, answer = post(server, path, {**content, **keys})
+        assert 400 <= status < 500 and "extra" not in str(answer)
+
+
+def test_tokens_and_their_texts(server, export_dir):
+    status, answer = post(server, "/tokenize", {"inputs": TEXTS[:2]})
+    assert status == 200
+    ids = signature(export_dir, 1, "tokenize", text=TEXTS[:2])
+    for tokens, row, mask, text in zip(answer, ids["input_ids"], ids["input_mask"], TEXTS, strict=False):
+        assert [token["id"] for token in tokens] == row[mask == 1].tolist()
+        assert tokens[0] == {"id": row[0], "text": "[CLS]", "special": True, "start": None, "stop": None}
+        assert all(token["text"] == (PREFIX + text)[token["start"] : token["stop"]] for token in tokens[1:-1])
+    bare = post(server, "/tokenize", {"inputs": TEXTS[0], "add_special_tokens": False, "prompt_name": "query"})[1]
+    assert [token["text"] for token in bare[0]] == ["the", "river", "the", "town"]
+    ids = [[token["id"] for token in tokens] for tokens in answer]
+    assert post(server, "/decode", {"ids": ids[0]}) == (200, ["the the town"])
+    status, texts = post(server, "/decode", {"ids": ids, "skip_special_tokens": False})
+    assert status == 200 and texts[0] == "[CLS] the the town [SEP]" and len(texts) == 2
 
 
 def test_texts_of_the_maximum_length_are_not_too_long(server):
@@ -204,9 +276,6 @@ def test_prompts_and_the_ends_of_texts(hub_client, server, export_dir, expected)
         texts = ["a " * 100_000 + PREFIX + end, TEXTS[0]]
         found = hub_client.feature_extraction(texts, truncation_direction="left", truncate=True, **options)
         assert_close(found, [kept[0], vectors[0]])
-    ids = signature(export_dir, 1, "tokenize", text=["river a"])["input_ids"][0, 1:4].tolist()  # the river a
-    request = {"inputs": [ids[2:]], "prompt_name": "query"}
-    assert_close(post(server, "/embed", request)[1], signature(export_dir, 1, "text", text=["river a"])["vectors"])
     for text in ("\ud800a", "a" * 300_000):
         assert post(server, "/embed", {"inputs": text, "truncation_direction": "left"})[0] == 200
 
@@ -225,7 +294,7 @@ def test_concurrent_requests_share_batches_and_an_invalid_one_fails_alone(client
 
     def ask(number):
         return client.embeddings.create(
-            model="sentences", input=TEXTS[number] if number >= 0 else [5, 5000], **TRUNCATED
+            model="sentences", input=TEXTS[number] if number >= 0 else " " * 1_100_000, **TRUNCATED
         )
 
     with concurrent.futures.ThreadPoolExecutor(len(numbers)) as executor:
@@ -257,7 +326,8 @@ def test_information_health_and_metrics(server):
     assert (
         status == 200 and info["model_id"] == "sentences" and info["model_type"] == {"embedding": {"pooling": "mean"}}
     )
-    assert (info["max_input_length"], info["max_client_batch_size"], info["dimensions"]) == (LENGTH, 200, WIDTH)
+    assert (info["max_input_length"], info["max_client_batch_size"], info["dimensions"]) == (LENGTH, 400, WIDTH)
+    assert info["served_model_name"] == "sentences"
     assert server.send("GET", "/health") == (200, b"")
     assert server.get("/v1/models")[1]["models"] == ["sentences"]
     names = {"embed": 'method="POST",path="/embed"', "predict": 'method="POST",path="/v1/models/{model_name}:predict"'}
@@ -283,41 +353,75 @@ def test_information_health_and_metrics(server):
 
 
 PASSAGES = ["a river", "the town", "", "bright word " * 40, "the town a river"]
+QUERIES = ["the town", "bright word " * 40, " ", "the " * 29, "the " * 30]  # 30 tokens leave room for no other text
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "labels", "relevant"), [(2, ("entailment", "not_entailment"), 0), (3, ("0", "1"), 1), (4, (), None)]
+    ("number", "labels", "relevant", "max_windows"),
+    [(2, ("entailment", "not_entailment"), 0, 1), (3, ("0", "1"), 1, 3), (4, (), None, 1)],
 )
-def test_ranking_by_a_classifier_of_pairs(number, labels, relevant, server, export_dir, write_export):
+def test_ranking_by_a_classifier_of_pairs(number, labels, relevant, max_windows, server, export_dir, write_export):
     """Serve new versions, whose input formats are determined again; these must be the last tests of the server."""
-    number = int(os.path.basename(write_export(export_dir, labels=labels, seed=number)))
+    number = int(os.path.basename(write_export(export_dir, labels=labels, seed=number, max_windows=max_windows)))
     server.wait_for_version(str(number))
-    pairs = {"text_a": ["the town"] * len(PASSAGES), "text_b": PASSAGES}
-    outputs = signature(export_dir, number, "text", **pairs)
-    if labels:
-        scores = outputs["probabilities"][:, relevant]
-        raw_scores = outputs["logits"][:, relevant] - outputs["logits"][:, 1 - relevant]
-    else:
-        raw_scores = outputs["scores"]
-        scores = 1 / (1 + np.exp(-raw_scores))
-    request = {"query": "the town", "texts": PASSAGES}
-    for options, values in (({}, scores), ({"raw_scores": True, "return_text": True}, raw_scores)):
-        status, answer = post(server, "/rerank", {**request, **options})
-        assert status == 200, answer
-        assert [row["index"] for row in answer] == np.argsort(-values, kind="stable").tolist()
-        for row in answer:
-            assert row["score"] == pytest.approx(values[row["index"]], abs=TOLERANCE)
-            assert row.get("text") == (PASSAGES[row["index"]] if options else None)
-    assert post(server, "/", request)[0] == 200
-    status, answer = post(server, "/rerank", {**request, "truncate": False})
-    assert status == 413 and "context length is 32 tokens; input 3 has" in answer["error"]
+    for query in QUERIES:
+        pairs = {"text_a": [query] * len(PASSAGES), "text_b": PASSAGES}
+        outputs = signature(export_dir, number, "text", **pairs)
+        if labels:
+            scores = outputs["probabilities"][:, relevant]
+            raw_scores = outputs["logits"][:, relevant] - outputs["logits"][:, 1 - relevant]
+        else:
+            raw_scores = outputs["scores"]
+            scores = 1 / (1 + np.exp(-raw_scores))
+        request = {"query": query, "texts": PASSAGES}
+        for options, values in (({}, scores), ({"raw_scores": True, "return_text": True, "top_n": 3}, raw_scores)):
+            status, answer = post(server, "/rerank", {**request, **options})
+            assert status == 200, answer
+            assert [row["index"] for row in answer] == np.argsort(-values, kind="stable").tolist()[: len(answer)]
+            assert len(answer) == options.get("top_n", len(PASSAGES))
+            for row in answer:
+                assert row["score"] == pytest.approx(values[row["index"]], abs=TOLERANCE)
+                assert row.get("text") == (PASSAGES[row["index"]] if options else None)
+    for wrong, message in (
+        ({"query": QUERIES[0], "texts": PASSAGES}, "context length is 32 tokens; input 3 has"),
+        ({"query": QUERIES[1], "texts": ["", "a"]}, "context length is 32 tokens; input 0 has"),
+    ):
+        status, answer = post(server, "/rerank", {**wrong, "truncate": False})
+        assert status == 413 and message in answer["error"]
     assert post(server, "/rerank", {"query": "a", "texts": []})[0] == 400
-    assert post(server, "/rerank", {"query": "a", "texts": "b"})[1]["error"] == "texts must be a list of strings"
+    status, answer = post(server, "/", {"query": "a\ud800", "texts": ["b\ud800"], "return_text": True})
+    assert status == 200 and answer[0]["text"] == "b"
     for path, content, wrong in (
         ("/embed", {"inputs": "a"}, 424),
         ("/v1/embeddings", {"input": "a", "model": "sentences"}, 400),
     ):
         status, answer = post(server, path, content)
         assert status == wrong and "the served model has no vectors" in str(answer)
-    assert set(server.get("/info")[1]["model_type"]) == {"reranker"}
+    (kind,) = server.get("/info")[1]["model_type"].items()
+    assert kind[0] == "reranker" and list(kind[1]["id2label"].values()) == list(labels)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("max_windows", [1, 3])
+def test_classes_of_texts_and_pairs(max_windows, hub_client, server, export_dir, write_export):
+    number = int(os.path.basename(write_export(export_dir, seed=5, max_windows=max_windows)))
+    server.wait_for_version(str(number))
+    pairs = [["the town", "a river"], ["bright word " * 40, "the"], ["a"]]
+    columns = {"text_a": [pair[0] for pair in pairs], "text_b": [pair[1] if pair[1:] else "" for pair in pairs]}
+    outputs = signature(export_dir, number, "text", **columns)
+
+    def expected_classes(row, name):
+        best_first = sorted(zip(outputs[name][row].tolist(), LABELS, strict=True), reverse=True)
+        return [{"label": label, "score": pytest.approx(score, abs=TOLERANCE)} for score, label in best_first]
+
+    assert post(server, "/predict", {"inputs": pairs}) == (
+        200,
+        [expected_classes(row, "probabilities") for row in range(3)],
+    )
+    assert post(server, "/predict", {"inputs": pairs[0], "raw_scores": True}) == (200, expected_classes(0, "logits"))
+    for path in ("/predict", "/"):
+        assert post(server, path, {"inputs": "a"}) == (200, expected_classes(2, "probabilities"))
+    assert hub_client.text_classification("a").label == expected_classes(2, "probabilities")[0]["label"]
+    assert post(server, "/rerank", {"query": "a", "texts": ["b"]})[0] == 424
+    assert server.get("/info")[1]["model_type"]["classifier"]["id2label"] == dict(zip("012", LABELS, strict=True))

@@ -22,9 +22,12 @@ LABELS, TAGS = ("bad", "good", "mixed"), ("O", "B-PER", "I-PER")
 _LENGTH = 32
 
 
-def _classifier(encoder, labels=LABELS, **common):
+def _classifier(encoder, labels=LABELS, max_windows=1, **common):
     """Return a classifier of pairs, or a regression without labels."""
-    model = ClassificationModel(encoder, num_outputs=len(labels) or 1)
+    model = ClassificationModel(
+        encoder, num_outputs=len(labels) or 1, window_length=_LENGTH if max_windows > 1 else None
+    )
+    common["max_windows"] = max_windows
     problem = "single_label" if labels else "regression"
     return model, ClassificationServable(
         model, **common, problem=problem, labels=labels, is_pair=True, max_seq_length=_LENGTH

@@ -31,7 +31,7 @@ from official_bert.tokenization.graph_operations import MOST_BYTES
 
 _REMEDY = (
     "has token ids, which the client took from its own vocabulary; send texts (LangChain: OpenAIEmbeddings("
-    "check_embedding_ctx_length=False)), or start the server with --accept_token_ids if the ids are the model's"
+    "check_embedding_ctx_length=False)), or start the server with accept_token_ids if the ids are the model's"
 )
 _BYTES_PER_TOKEN = 100  # approximate size of a token in a response
 

@@ -73,12 +73,6 @@ def test_every_public_name_is_described():
     assert [value.__qualname__ for value in described if not value.__doc__ and value.__name__ != "__init__"] == []
 
 
-def test_all_can_be_imported_at_once():
-    namespace = {}
-    exec("from official_bert import *", namespace)
-    assert set(namespace) >= NAMES
-
-
 def test_another_name_is_refused_as_python_refuses_it():
     with pytest.raises(AttributeError, match="module 'official_bert' has no attribute 'BertModel'"):
         _ = official_bert.BertModel

@@ -1,7 +1,5 @@
 """The code that finds and runs the commands of a page and compares their output."""
 
-import os
-
 import pytest
 
 from tests.pages import Block, Step, compare, find_blocks, find_steps, reader_environment, run_step
@@ -54,15 +52,12 @@ LAST = "saved a-8"
 @pytest.mark.parametrize(
     ("shown", "printed"),
     [
-        (SHOWN, ["23:01:02 INFO    training: 5% of 8 steps, 0:00:01 left, loss -0.1, rate 1.0e+00", LAST]),
         (SHOWN, ["23:01:02 INFO    training:   5% of 8 steps, 1:00:01 left, loss 12, rate 0", "more", "and", LAST]),
         (["[[0.03334245 0.9666576 ]]"], ["[[0.5000001 0.4999999]]"]),  # spaces that fill up an array
         (["Shape of ... is 3"], ["Shape of the last output is 4"]),
         # A model's choices.
         (["10:33:40 INFO    example: [CLS] as que"], ["10:33:41 INFO    example: [CLS] Moby"]),
-        (["  the                  0.0781"], ["  captain            0.5"]),
         (["    1  0.8793        195-208  Zoë Lindqvist"], ["    1  0.1        1-2  Varne"]),
-        (["[b'dough' b'clay']"], ["[b'a' b'b' b'c']"]),
         (["positive    0.998"], ["negative    0.5"]),
         # Lines that depend on the machine.
         ([], ["10:00:01 INFO    writing records:  23% of 4,730 documents, 0:00:34 left", "I0000 00:00:17.3 1 a.cc:2]"]),
@@ -79,15 +74,10 @@ def test_figures_times_and_choices_may_differ(shown, printed):
         (["loss = 1", "f1 = 2"], ["loss = 1"], ["  loss = 0", "- f1 = 0"]),
         (["going on from a-5"], ["resuming from a-5"], ["- going on from a0", "+ resuming from a0"]),
         (["a", "...", "b"], ["a", "c", "b", "d"], ["  a", "- ...", "+ c", "  b", "+ d"]),
-        (["a", "...", "b", "..."], ["b", "a"], None),
         (["...", "a", "...", "b"], ["b", "a"], None),
         (["a", "...", "a"], ["a"], None),
-        ([], ["a"], ["+ a"]),
         (["Shape of ... is 3"], ["Shape of the last output was 4"], None),
-        (["positive    0.998"], ["positive    0.998    1"], None),
-        (["    1  0.8793        195-208  Zoë"], ["1. 0.8793 at 195-208: Zoë"], None),
         ([], list("abcdefghi"), ["+ a", "+ b", "+ (5 more lines)", "+ h", "+ i"]),
-        ([], list("abcdef"), [f"+ {letter}" for letter in "abcdef"]),
     ],
 )
 def test_other_lines_are_reported_one_by_one(shown, printed, complaint):
@@ -101,7 +91,6 @@ def test_other_lines_are_reported_one_by_one(shown, printed, complaint):
     [
         (Step(1, "sh", "echo 2 words", ["1 words"]), []),
         (Step(1, "sh", "echo 2 words", ["1 word"]), ["- 0 word", "+ 0 words"]),
-        (Step(1, "sh", "echo anything", None), []),
         (Step(1, "sh", "echo help >&2; false; echo more", None), ["exit code 1", "help"]),
         (Step(1, "python", "import os\nprint(os.getcwd())", None), []),
         (Step(1, "python", "print('so far'); raise SystemExit(3)", None), ["exit code 3", "so far"]),
@@ -111,9 +100,3 @@ def test_other_lines_are_reported_one_by_one(shown, printed, complaint):
 )
 def test_steps_are_run_and_compared(step, complaints, tmp_path):
     assert run_step(step, str(tmp_path), reader_environment(str(tmp_path)), timeout=60) == complaints
-
-
-def test_a_python_session_that_fails_shows_why(tmp_path):
-    complaints = run_step(Step(1, "python", ">>> undefined", []), str(tmp_path), dict(os.environ), timeout=60)
-    assert complaints[0] == "exit code 1"
-    assert "NameError" in complaints[-1]

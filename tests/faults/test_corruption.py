@@ -79,10 +79,7 @@ def read_records(folder):
             {name: values.numpy() for name, values in batch.items()}
             for batch in evaluation_batches([path], SCHEMA, batch_size=32)
         ]
-    return {
-        "count": np.array(num_records),
-        **{f"{i} {name}": v for i, b in enumerate(batches) for name, v in b.items()},
-    }
+    return {"count": np.array(num_records), **{f"{i} {n}": v for i, b in enumerate(batches) for n, v in b.items()}}
 
 
 def read_hf(folder):
@@ -95,19 +92,12 @@ def ask(folder):
 
 
 class Target(NamedTuple):
-    """Files to damage one at a time, and their reader.
+    """Files to damage one at a time, and their reader."""
 
-    Attributes:
-      names: the files, in the folder that is read.
-      read: returns arrays by name.
-      is_noticed: whether damage with an effect must be noticed.
-      num_damages: number of damages per file in the default tests.
-    """
-
-    names: tuple[str, ...]
-    read: Callable
-    is_noticed: bool
-    num_damages: int = len(DAMAGES)
+    names: tuple[str, ...]  # in the folder that is read
+    read: Callable  # returns arrays by name
+    is_noticed: bool  # whether damage with an effect must be noticed
+    num_damages: int = len(DAMAGES)  # per file
 
 
 TARGETS = {
@@ -131,12 +121,8 @@ TARGETS = {
     "Hugging Face folder": Target(("config.json", "model.safetensors"), read_hf, is_noticed=False),
     "export": Target(
         (
-            "saved_model.pb",
-            "variables/variables.index",
-            "variables/variables.data-00000-of-00001",
-            "checksums.json",
-            "official_bert.json",
-            "assets/vocab.txt",
+            *("saved_model.pb", "variables/variables.index", "variables/variables.data-00000-of-00001"),
+            *("checksums.json", "official_bert.json", "assets/vocab.txt"),
         ),
         ask,
         is_noticed=True,
@@ -197,10 +183,7 @@ def is_refused(found):
 @pytest.mark.parametrize(
     "seed", [1, *(pytest.param(seed, marks=[pytest.mark.slow, pytest.mark.endurance]) for seed in range(2, 7))]
 )
-# Exports, which take longest, are damaged in other ways in test_predictor.py.
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "export")) for name in TARGETS]
-)
+@pytest.mark.parametrize("name", TARGETS)
 def test_damaged_files_are_refused_or_change_nothing(folders, tmp_path, name, seed):
     target, intact = TARGETS[name], folders / name
     expected = target.read(intact)

@@ -134,7 +134,7 @@ def test_two_workers_killed_while_the_first_one_writes_end_as_whole_ones(runs, t
     flags = {name: value for name, value in flags.items() if name not in ("do_export", "do_predict")}
 
     def start(folder, kill_at=""):
-        monkeypatch.setenv(killing.VARIABLE, kill_at)
+        monkeypatch.setenv(killing.KILL_AT_VARIABLE, kill_at)
         command = killing.script_command("run_classifier.py", {**flags, "output_dir": folder})
         return run_cold("launch_workers", "--", *command, num_workers=2)
 

@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import random
 import shutil
 import types
 
@@ -45,29 +44,6 @@ def test_predictions_from_python(reviews, version, monkeypatch):
             predict(["a", wrong])
 
 
-def test_damaged_exports_are_named(version, tmp_path):
-    rng = random.Random(1)
-    shutil.copytree(version, tmp_path / "flipped")
-    variables = "variables/variables"
-    for name in ("saved_model.pb", f"{variables}.index", f"{variables}.data-00000-of-00001", "assets/vocab.txt"):
-        path = tmp_path / "flipped" / name
-        content = path.read_bytes()
-        for _ in range(60):
-            flipped = bytearray(content)
-            flipped[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
-            path.write_bytes(flipped)
-            with pytest.raises(UserError, match=rf"flipped is damaged: {name} does not match its checksum"):
-                Predictor(tmp_path / "flipped")
-        path.unlink()
-        missing = rf"flipped is damaged: {name} is missing|flipped contains neither an exported model nor"
-        with pytest.raises(UserError, match=missing):
-            Predictor(tmp_path / "flipped")
-        path.write_bytes(content)
-    (tmp_path / "flipped" / "checksums.json").write_text("{")
-    with pytest.raises(UserError, match=r"checksums\.json is not JSON"):
-        Predictor(tmp_path / "flipped")
-
-
 @pytest.mark.slow
 def test_damaged_exports_without_checksums_are_named(version, tmp_path):
     def replace_first(folder, old, new):
@@ -79,12 +55,9 @@ def test_damaged_exports_without_checksums_are_named(version, tmp_path):
     for name, damage in {
         "no variables": lambda folder: shutil.rmtree(folder / "variables"),
         "cut off": lambda folder: os.truncate(folder / "saved_model.pb", 10_000),
-        "empty": lambda folder: os.truncate(folder / "saved_model.pb", 0),
         "cut off variables": lambda folder: os.truncate(folder / "variables" / "variables.data-00000-of-00001", 9_000),
         "no such output": lambda folder: replace_first(folder, b"Reshape:output:0", b"Reshape:output:q"),  # KeyError
-        "no such operation": lambda folder: replace_first(
-            folder, b"\x12\x08GatherV2", b"\x12\x08GatherV7"
-        ),  # RuntimeError
+        "no operation": lambda folder: replace_first(folder, b"\x12\x08GatherV2", b"\x12\x08GatherV7"),  # RuntimeError
     }.items():
         shutil.copytree(version, tmp_path / name)
         os.remove(tmp_path / name / "checksums.json")

@@ -17,7 +17,6 @@ from tests.sentences import sentence
 SPAN_LENGTHS = {"max_seq_length": 64, "doc_stride": 24, "max_query_length": 16}
 
 KINDS = {
-    "regression of one text": {"regression": True, "label_column": "score", "text_b_column": None},
     "several labels": {"multi_label": True, "label_column": "tags"},
     "windows": {
         "long_text": "window",
@@ -26,17 +25,13 @@ KINDS = {
         "max_windows": 4,
         "max_seq_length": 16,
     },
-    "windows of even strides": {"long_text": "window", "max_seq_length": 16},
     "features": {"trainable_encoder": False, "feature_layers": "weighted_sum"},
 }
-REPEATED = ("windows of even strides", "regression of one text")  # their parts are covered by other tests
 
 
 # Each is trained, exported and called in a separate process.
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[pytest.mark.endurance] * (kind in REPEATED)) for kind in KINDS]
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_classifier(files_of_model, one_layer_config_file, tmp_path, kind):
     rng = random.Random(2)
     for split, count in (("train", 24), ("test", 7)):
@@ -58,26 +53,20 @@ def test_every_kind_of_classifier(files_of_model, one_layer_config_file, tmp_pat
     run_here("run_classifier", **flags, do_train=True, do_predict=True, do_export=True)
     expected = predicted(flags["output_dir"])
     rows = [json.loads(line) for line in (tmp_path / "test.jsonl").read_text().splitlines()]
-    names = ("text",) if "one text" in kind else ("text", "other")
-    inputs = [tuple(row[name] for name in names) for row in rows]
+    inputs = [(row["text"], row["other"]) for row in rows]
 
     results = Predictor(flags["export_dir"])(inputs)
     loaded = tf.saved_model.load(os.path.join(flags["export_dir"], "1")).signatures
     columns = [tf.constant(column) for column in zip(*inputs, strict=True)]
-    ids = loaded["tokenize"](**dict(zip(("text_a", "text_b"), columns, strict=False)))
+    ids = loaded["tokenize"](text_a=columns[0], text_b=columns[1])
     from_ids = loaded["serving_default"](**ids)
-    if "regression" in flags:
-        np.testing.assert_allclose(results, expected[:, 0], atol=TOLERANCE)
-        np.testing.assert_allclose(from_ids["scores"], expected[:, 0], atol=TOLERANCE)
-        return
     labels = json.loads((tmp_path / "out" / "labels.json").read_text())
     found = [[result.probabilities[label] for label in labels] for result in results]
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)
     np.testing.assert_allclose(from_ids["probabilities"], expected, atol=TOLERANCE)
-    if "windows" in kind:
+    if kind == "windows":
         assert ids["input_ids"].shape[1] > 2 * 16
-        length = 16 * flags.get("max_windows", 8)
-        records = assert_are_records(ids, str(tmp_path / "out" / "predict.tf_record"), length)
+        records = assert_are_records(ids, str(tmp_path / "out" / "predict.tf_record"), 16 * flags["max_windows"])
         answers = loaded["examples"](examples=tf.constant(records))
         np.testing.assert_allclose(answers["probabilities"], expected, atol=TOLERANCE)
 

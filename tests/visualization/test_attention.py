@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 
-from official_bert.visualization.attention import AttentionView, as_json, merge_words, page
+from official_bert.visualization.attention import as_json, merge_words, page
 from tests.attention_views import HOSTILE, make_view
 
 
@@ -109,15 +109,3 @@ def test_the_page_may_run_its_own_script_and_load_nothing():
     assert not re.search(
         r"(src|href|action)=|https?:|url\(|@import|import\(|innerHTML|outerHTML|insertAdjacent|eval", text
     )
-
-
-def test_segments_of_words_are_those_of_their_first_pieces():
-    view = AttentionView(
-        tokens=["[CLS]", "a", "##b", "[SEP]", "c", "##d", "[SEP]"],
-        segment_ids=[0, 0, 0, 0, 1, 1, 1],
-        words=["[CLS]", "ab", "[SEP]", "cd", "[SEP]"],
-        word_indices=[0, 1, 1, 2, 3, 3, 4],
-        attention=np.zeros([1, 1, 7, 7], np.float32),
-        predictions=None,
-    )
-    assert view.word_segment_ids == [0, 0, 0, 1, 1]

@@ -20,9 +20,11 @@ $(VENV)/.installed: pyproject.toml
 	touch $@
 
 demo: install
+	rm -rf demo_output
 	$(BIN)/official-bert demo
 
 demo-classifier: install
+	rm -rf demo_classifier_output
 	$(BIN)/official-bert demo --task=classification
 
 test: install

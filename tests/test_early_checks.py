@@ -62,7 +62,6 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
             "output_file": absent,
             "max_seq_length": 64,
         },
-        "word_vectors": {**files_of_model, "input_file": corpus_file, "word": "town", "max_seq_length": 64},
         "score_sentences": {**files_of_model, **texts},
         "export_embeddings": {**files_of_model, "export_dir": absent, "max_seq_length": 64},
         "answer": {**files_of_model, **short, "context_file": corpus_file},
@@ -134,9 +133,6 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("mine_hard_negatives", {"output_file": f"{absent}/a.tsv"}, "does not exist"),
         ("mine_hard_negatives", {"layers": "0,3"}, "--layers=0,3: there is no layer 3"),
         ("mine_hard_negatives", {"pairs_file": None, "corpus_file": corpus_file, "paraphrases": True}, "nothing"),
-        ("word_vectors", {"input_file": absent}, "--input_file: there is no"),
-        ("word_vectors", {"layers": "-4"}, "--layers=-4: there is no layer -4"),
-        ("word_vectors", {}, "nothing"),
         ("score_sentences", {"input_file": absent}, "--input_file: there is no"),
         ("score_sentences", {}, "nothing"),
         ("export_embeddings", no_checkpoint, "no such checkpoint"),
@@ -167,7 +163,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
     ]
     is_other = f"other.txt is not the vocabulary that --init_checkpoint={mixed['init_checkpoint']} was trained with"
     plain = (
-        "answer fill_mask extract_features sentence_similarity mine_hard_negatives word_vectors "
+        "answer fill_mask extract_features sentence_similarity mine_hard_negatives "
         "score_sentences view_attention edit_checkpoint"
     )
     readers = {

@@ -11,6 +11,7 @@ import pytest
 
 from official_bert import __version__
 from official_bert.commands import all_commands
+from official_bert.support.files import KILL_AT_VARIABLE
 from tests.conftest import GOLDEN, ROOT, Result, assert_fails, script_environment
 
 
@@ -110,8 +111,7 @@ def test_a_wheel_works_without_the_checkout(tmp_path):
     assert run("run_squad", "--help").output.startswith(all_commands()["run_squad"].summary)
     result = run("demo", "--output_dir=demo", "--random_seed=x")
     assert_fails(result, "official-bert demo: error: --random_seed")
-    (folder / "demo").mkdir()
-    (folder / "demo" / "bert_config.json").mkdir()  # in place of an output of its fourth step
+    environment[KILL_AT_VARIABLE] = "write bert_config.json:1"  # in its fourth step
     result = run("demo", "--output_dir=demo")
     assert "documents gave" in result.errors and "== 4." in result.output, result
     shutil.rmtree(folder / "demo")

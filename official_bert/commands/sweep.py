@@ -17,7 +17,7 @@ from official_bert.commands import load_command
 from official_bert.options.command import Command, from_arguments, split_command, to_arguments
 from official_bert.options.option import Options, option, options
 from official_bert.support import files, writing
-from official_bert.support.console import format_seconds, format_table, mean_and_deviation
+from official_bert.support.console import format_seconds, format_table, mean_and_deviation, write_rows
 from official_bert.support.errors import UserError
 
 if TYPE_CHECKING:
@@ -247,8 +247,7 @@ def _record_progress(config: SweepConfig, combinations: Sequence[_Combination]) 
     """Write `sweep.tsv`; on request, delete the checkpoints of combinations that can no longer win."""
     from official_bert.checkpoints.locate import delete_checkpoints
 
-    with writing.atomic_write(os.path.join(config.output_dir, "sweep.tsv")) as sink:
-        sink.write(format_table(_rows(combinations), "tsv"))
+    write_rows(os.path.join(config.output_dir, "sweep.tsv"), _rows(combinations))
     finished = [combination for combination in combinations if combination.is_finished]
     if config.keep_only_best and finished:
         best = _best(finished)

@@ -2,20 +2,19 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from official_bert.data.tables import parse_score, read_tsv
 from official_bert.data.text_inputs import TextOrPair
-from official_bert.inference.sentence_index import Sentence, SentenceSearch, sentence_vectors, sentence_weights
+from official_bert.inference.sentence_index import SentenceSearch, sentence_vectors, sentence_weights
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.metrics.classification import pearson, spearman
 from official_bert.metrics.retrieval import normalized
 from official_bert.modeling.pooling import CONCAT_LAST_FOUR, EMBEDDINGS
 from official_bert.support.errors import UserError
-from official_bert.tokenization import Vocabulary
 
 _QUERIES_AT_A_TIME = 256
 # Rows per block; comparing two blocks takes 16 MB of products and at most 80 MB of pairs.
@@ -222,26 +221,3 @@ def correlations(
         report(number)
     scores = [pair.score for pair in pairs]
     return [(spearman(scores, column), pearson(scores, column)) for column in np.stack(cosines, axis=1)]
-
-
-class Occurrence(NamedTuple):
-    sentence: Sentence  # the sentence
-    vector: np.ndarray  # float32 [D], the mean over the word's wordpieces and the chosen layers
-
-
-def find_occurrences(word: str, sentences: Iterable[Sentence], encoder: TextEncoder) -> Iterator[Occurrence]:
-    wanted = encoder.tokenizer.encode(word)
-    kept = list(sentences)
-    for sentence, features in zip(kept, encoder.features(each.text for each in kept), strict=True):
-        for start in _places(wanted, encoder.tokenizer.vocabulary, features.input_ids):
-            vectors = features.vectors[start : start + len(wanted)]  # [wordpieces, K, D]
-            yield Occurrence(sentence, vectors.mean(axis=(0, 1)))
-
-
-def _places(wanted: Sequence[int], vocabulary: Vocabulary, input_ids: Sequence[int]) -> Iterator[int]:
-    """Find the wordpieces of whole words: `bank` is not found in `bank ##er`."""
-    continues_word = list(map(vocabulary.continues_word, vocabulary.tokens(input_ids)))
-    for start in range(len(input_ids) - len(wanted)):  # [SEP] is after the last word
-        end = start + len(wanted)
-        if list(input_ids[start:end]) == list(wanted) and not continues_word[end]:
-            yield start

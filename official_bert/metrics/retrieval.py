@@ -66,12 +66,6 @@ def _above(products: np.ndarray, best_so_far: np.ndarray, top_k: int) -> np.ndar
     return np.flatnonzero(products >= limit - _FLOAT32_ERROR)
 
 
-def cosine_table(vectors: np.ndarray) -> np.ndarray:
-    """Return the cosine similarities of all pairs of vectors: float [N, D] in, float64 [N, N] out."""
-    vectors = normalized(vectors)
-    return vectors @ vectors.T
-
-
 def principal_components(vectors: np.ndarray, num_components: int = 2) -> tuple[np.ndarray, np.ndarray]:
     """Project vectors onto their principal components (PCA by singular value decomposition).
 

@@ -17,8 +17,6 @@ from official_bert.support import writing
 _SECONDS_BETWEEN_REDRAWS = 0.2
 _SECONDS_BETWEEN_LOG_LINES = 10
 _SECONDS_BEFORE_ESTIMATES = 1  # a time left estimated earlier, from a unit or two, would be too inaccurate
-_BAR_WIDTH = 20
-_MAIN_DETAILS = 2  # these take precedence over bar and label on a narrow terminal
 _ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
 _NUMBER_OR_NOTHING = re.compile(r"(-?[\d.]+(e-?\d+)?)?")
 
@@ -77,7 +75,7 @@ class Progress:
         self._last_shown = time.monotonic()
         if log or not self._is_terminal:
             self.clear()
-            logging.info("%s", ", ".join(self._parts(self._heads()[1])))
+            logging.info("%s", self._line())
         if self._is_terminal:
             self._draw()
 
@@ -87,19 +85,12 @@ class Progress:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
 
-    def _heads(self) -> list[str]:
-        """Return candidates for the beginning of the line, from the longest to the shortest."""
-        if self._total is None:
-            return [f"{self._label}: {self._done:,} {self._unit}"]
-        fraction = self._done / self._total if self._total else 1.0
-        bar = "=" * (_BAR_WIDTH * self._done // self._total if self._total else _BAR_WIDTH)
-        short = f"{self._label}: {fraction:4.0%}"
-        long = f"{short} of {self._total:,} {self._unit}"
-        return [f"[{bar:{_BAR_WIDTH}}] {long}", long, short, f"{fraction:4.0%}"]
-
-    def _parts(self, head: str) -> list[str]:
-        left = self._seconds_left()
-        return [head, *([] if left is None else [f"{format_seconds(left)} left"]), *self._details]
+    def _line(self) -> str:
+        head, left = f"{self._label}: {self._done:,} {self._unit}", self._seconds_left()
+        if self._total is not None:
+            fraction = self._done / self._total if self._total else 1.0
+            head = f"{self._label}: {fraction:4.0%} of {self._total:,} {self._unit}"
+        return ", ".join([head, *([] if left is None else [f"{format_seconds(left)} left"]), *self._details])
 
     def _seconds_left(self) -> float | None:
         """Return the estimated remaining time; None if not yet known."""
@@ -116,10 +107,7 @@ class Progress:
     def _draw(self) -> None:
         self._is_drawn = True
         width = _terminal_width() - 1  # a terminal may wrap at the last column
-        num_main = len(self._parts("")) - max(0, len(self._details) - _MAIN_DETAILS)
-        lines = [_fitting(self._parts(head), width) for head in self._heads()]
-        parts = next((parts for parts in lines if len(parts) >= num_main), lines[-1])
-        sys.stderr.write(f"\r{', '.join(parts)[:width]}\x1b[K")
+        sys.stderr.write(f"\r{self._line()[:width]}\x1b[K")
         sys.stderr.flush()
 
 
@@ -130,13 +118,6 @@ def _terminal_width() -> int:
     except OSError:
         columns = 0
     return columns or shutil.get_terminal_size().columns
-
-
-def _fitting(parts: list[str], width: int) -> list[str]:
-    """Return the first parts, at least one, that fit into a line."""
-    while len(parts) > 1 and len(", ".join(parts)) > width:
-        parts = parts[:-1]
-    return parts
 
 
 def format_seconds(seconds: float) -> str:
@@ -164,18 +145,12 @@ def filtered_stderr(is_note: Callable[[str], bool]) -> Iterator[None]:
                     sys.stderr.write(line)
 
 
-def format_table(rows: Sequence[Sequence[str]], style: str = "aligned") -> str:
-    r"""Format a table; numeric columns are right-aligned."""
-    if style == "tsv":
-        return "".join("\t".join(row) + "\n" for row in rows)
+def format_table(rows: Sequence[Sequence[str]]) -> str:
+    """Format a table; numeric columns are right-aligned."""
     columns = list(zip(*rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
     sides = [">" if all(map(_NUMBER_OR_NOTHING.fullmatch, column[1:])) else "<" for column in columns]
     lines = [[f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)] for row in rows]
-    if style == "markdown":
-        rules = ("-" * (width - 1) + (":" if side == ">" else "-") for side, width in zip(sides, widths, strict=True))
-        lines.insert(1, list(rules))
-        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
     return "".join("  ".join(line).rstrip() + "\n" for line in lines)
 
 

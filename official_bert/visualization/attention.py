@@ -24,7 +24,6 @@ _DOTS_PER_INCH = 100
 _MOST_DOTS = 10000  # maximum height or width of an image, in pixels
 _GAP = 0.1  # between the heads of the overview, as a fraction of their width
 _COLORS = "Blues"
-_SHOWN_CHARACTERS = 50  # per text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,28 +192,3 @@ def _label(axis, places: np.ndarray, texts: Sequence[str], rotation: int = 0) ->
 def _save(figure, sink: IO[bytes]) -> None:
     dots_per_inch = min(_DOTS_PER_INCH, _MOST_DOTS / max(figure.get_size_inches()))
     figure.savefig(sink, format="png", dpi=dots_per_inch)
-
-
-def draw_points(points: np.ndarray, shares: np.ndarray, texts: Sequence[str], title: str, sink: IO[bytes]) -> None:
-    """Draw a point for each text, labelled with its number and first characters, as PNG.
-
-    Args:
-      points: float [N, 2], the first two principal components.
-      shares: float [2], fraction of the variance that each component explains.
-    """
-    figure, axes = _figure(9, 6)
-    axes.scatter(points[:, 0], points[:, 1])
-    for number, (text, point) in enumerate(zip(texts, points, strict=True), start=1):
-        shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
-        is_left = point[0] < np.mean(points[:, 0])
-        axes.annotate(
-            f"{number}  {shown}".replace("$", r"\$"),
-            point,
-            xytext=(6 if is_left else -6, 4),
-            textcoords="offset points",
-            ha="left" if is_left else "right",
-        )
-    axes.set_xlabel(f"first principal component ({shares[0]:.0%} of the variance)")
-    axes.set_ylabel(f"second principal component ({shares[1]:.0%})")
-    axes.set_title(title)
-    figure.savefig(sink, format="png", dpi=120)

@@ -50,7 +50,7 @@ def token_vectors(line):
     return np.array([[layer["values"] for layer in token["layers"]] for token in line["features"]])
 
 
-def test_golden_lines_are_those_of_the_reference(golden_lines):
+def test_json_lines_are_those_of_the_reference(golden_lines):
     written, expected = json_lines(golden_lines), json_lines(GOLDEN_OUTPUT)
     assert len(written) == len(expected) == 3
     for line, golden in zip(written, expected, strict=True):

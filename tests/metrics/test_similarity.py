@@ -12,7 +12,7 @@ from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.mining import ScoredPair, correlations
 from official_bert.metrics import retrieval
 from official_bert.metrics.classification import pearson, spearman
-from official_bert.metrics.retrieval import cosine_table, nearest, normalized, principal_components
+from official_bert.metrics.retrieval import nearest, normalized, principal_components
 
 
 def naive(vectors, queries, top_k):
@@ -61,7 +61,6 @@ def test_equal_vectors_are_ordered_by_their_row(monkeypatch):
 def test_normalized_vectors_have_length_one_except_zeros():
     vectors = normalized(np.array([[3.0, 4.0], [0.0, 0.0], [1e-30, 0.0]]))
     np.testing.assert_allclose(vectors, [[0.6, 0.8], [0, 0], [1, 0]], atol=1e-7)
-    np.testing.assert_allclose(cosine_table([[1, 0], [1, 1], [0, -2]])[0], [1, 0.5**0.5, 0], atol=1e-7)
 
 
 def test_principal_components_have_the_variances_of_the_covariance():

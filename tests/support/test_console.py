@@ -47,13 +47,17 @@ def test_terminal_line_is_redrawn_and_its_last_state_stays(monkeypatch):
         now[0] += 1
         progress.update(50, "7 documents")
         drawn = terminal.getvalue()
-        assert drawn == "\r[=====               ] reading:  25% of 200 lines, 0:00:03 left, 7 documents\x1b[K"
+        assert drawn == "\rreading:  25% of 200 lines, 0:00:03 left, 7 documents\x1b[K"
         progress.update(200, "9 documents")  # too soon to be drawn
         assert terminal.getvalue() == drawn
         progress.clear()
         assert terminal.getvalue() == drawn + "\r\x1b[K"
     last_line = terminal.getvalue().split("\r")[-1]
-    assert last_line == "[====================] reading: 100% of 200 lines, 0:00:00 left, 9 documents\x1b[K\n"
+    assert last_line == "reading: 100% of 200 lines, 0:00:00 left, 9 documents\x1b[K\n"
+    with Progress("reading", None, "lines") as progress:
+        now[0] += 1
+        progress.update(1500, "9 lines/s")
+    assert terminal.getvalue().split("\r")[-1] == "reading: 1,500 lines, 9 lines/s\x1b[K\n"
 
 
 def test_start_up_is_no_part_of_the_time_that_is_left(monkeypatch):
@@ -66,25 +70,11 @@ def test_start_up_is_no_part_of_the_time_that_is_left(monkeypatch):
             assert line.endswith(f"records, 0:00:{left} left\x1b[K" if left else "records\x1b[K")
 
 
-def test_a_job_of_unknown_length_is_counted(monkeypatch):
-    terminal, now = wide_terminal(monkeypatch)
-    with Progress("reading", None, "lines") as progress:
-        now[0] += 1
-        progress.update(1500, "9 lines/s")
-    assert terminal.getvalue().split("\r")[-1] == "reading: 1,500 lines, 9 lines/s\x1b[K\n"
-
-
 # A run's output on a real terminal: two log lines, followed by the redrawn line.
 LOGGED = (
     "training:  25% of 2,000 steps, 0:07:50 left, step 500: loss 7.1480, 102 examples/s, learning rate 7.50e-04, "
     "gradient norm 1.96, 11,930 tokens/s, masked_lm 6.6373, next_sentence 0.5107"
 )
-DRAWN = {
-    60: " 25%, 0:07:50 left, step 500: loss 7.1480, 102 examples/s",
-    80: "training:  25%, 0:07:50 left, step 500: loss 7.1480, 102 examples/s",
-    100: "training:  25% of 2,000 steps, 0:07:50 left, step 500: loss 7.1480, 102 examples/s",
-    200: "[=====               ] " + LOGGED.removesuffix(", next_sentence 0.5107"),
-}
 RUN_ON_A_TERMINAL = """
 import time
 from logging import Formatter
@@ -103,7 +93,7 @@ with Progress("training", 2000, "steps") as progress:
 """
 
 
-@pytest.mark.parametrize("width", DRAWN)
+@pytest.mark.parametrize("width", [60, 200])
 def test_the_line_fits_the_terminal_and_log_lines_stay_above_it(width):
     parent, child = pty.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
@@ -122,7 +112,7 @@ def test_the_line_fits_the_terminal_and_log_lines_stay_above_it(width):
     assert [line.removeprefix("\x1b[K") for line in lines[-4:]] == [
         LOGGED.replace(" 25%", "  5%").replace("0:07:50 left, ", "").replace("step 500", "step 100"),
         LOGGED,
-        DRAWN[width],
+        LOGGED[: width - 1],
         "",
     ]
     for drawn in shown.decode().split("\r"):
@@ -169,20 +159,6 @@ def test_numbers_stand_at_the_right_and_texts_at_the_left():
         "a long name     3\n"
         "                   1e-05\n"
     )  # fmt: skip
-
-
-def test_markdown_marks_numeric_columns_too():
-    assert format_table(ROWS, "markdown") == (
-        "| task        | runs | score |\n"
-        "| ----------- | ---: | ----: |\n"
-        "| CoLA        |   12 | -5.25 |\n"
-        "| a long name |    3 |       |\n"
-        "|             |      | 1e-05 |\n"
-    )
-
-
-def test_tab_separated_cells_are_bare():
-    assert format_table(ROWS, "tsv") == "task\truns\tscore\nCoLA\t12\t-5.25\na long name\t3\t\n\t\t1e-05\n"
 
 
 def test_the_deviation_is_that_of_a_sample():

@@ -84,19 +84,12 @@ def test_batches_must_divide_among_devices(two_devices):
 
 
 def test_calls_grow_to_a_second_but_not_beyond_the_limit():
-    pace = StepsPerCall(limit=12, is_cut_short=True)
-    assert pace.num_steps == 1 and pace.is_first_call
-    pace.add(1, 8.0)  # the compiling call
-    assert pace.num_steps == 1 and not pace.is_first_call
-    pace.add(1, 0.1)
-    assert pace.num_steps == 2
-    pace.add(2, 0.2)
-    pace.add(4, 0.4)
-    assert pace.num_steps == 8
-    pace.add(8, 0.8)
-    assert pace.num_steps == 10
-    pace.add(10, 0.1)
-    assert pace.num_steps == 12
+    pace, sizes = StepsPerCall(limit=12, is_cut_short=True), []
+    for seconds in (8.0, 0.1, 0.2, 0.4, 0.8, 0.1):  # the first call compiles
+        assert pace.is_first_call is not bool(sizes)
+        sizes.append(pace.num_steps)
+        pace.add(pace.num_steps, seconds)
+    assert [*sizes, pace.num_steps] == [1, 1, 2, 4, 8, 10, 12]
     assert StepsPerCall(limit=1000, is_cut_short=False).num_steps == 1000
 
 

@@ -7,29 +7,17 @@ import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.loading import load
-from official_bert.checkpoints.safetensors import from_hf, read_folder, to_hf
+from official_bert.checkpoints.safetensors import from_hf, to_hf
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.albert import AlbertConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.support.errors import UserError
-from tests.conftest import GOLDEN
 
-FOLDER = GOLDEN / "families" / "albert" / "ForPreTraining"
 PLAIN = BertConfig(
     vocab_size=20, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12,
     max_position_embeddings=9, type_vocab_size=2,
 )  # fmt: skip
 ALBERT = AlbertConfig(**{**PLAIN.to_dict(), "embedding_size": 4})
-
-
-@pytest.fixture
-def config():
-    return BertConfig.from_json_file(str(FOLDER / "config.json"))
-
-
-@pytest.fixture
-def arrays(config):
-    return read_folder(str(FOLDER), config)
 
 
 def test_a_projection_between_equal_widths_must_change_nothing():
@@ -44,19 +32,6 @@ def test_a_projection_between_equal_widths_must_change_nothing():
         from_hf(theirs, config, "folder")
 
 
-def test_unknown_arrays_and_another_number_of_groups_are_named(config, arrays):
-    other = dataclasses.replace(config, num_hidden_groups=1)
-    with pytest.raises(
-        UserError,
-        match=r"folder contains albert\S*groups\.1\S* .*an ALBERT with num_hidden_groups=1 and inner_group_num=2",
-    ):
-        from_hf(arrays, other, "folder")
-
-
-def checkpoint_of(config, folder):
-    return BertEncoder(config).save_checkpoint(folder)
-
-
 @pytest.mark.parametrize(
     ("given", "wanted", "message"),
     [
@@ -66,7 +41,7 @@ def checkpoint_of(config, folder):
     ids=["ALBERT's checkpoint", "BERT's checkpoint"],
 )
 def test_the_error_names_the_config_of_the_other_family(tmp_path, given, wanted, message):
-    prefix = checkpoint_of(given, tmp_path / "given")
+    prefix = BertEncoder(given).save_checkpoint(tmp_path / "given")
     variables = BertEncoder(wanted).trainable_variables
     with pytest.raises(UserError, match=message):
         load(CheckpointReader(prefix), variables)

@@ -75,7 +75,9 @@ def test_a_state_file_that_names_nothing_is_refused(tmp_path):
         CheckpointFolder(str(tmp_path), keep_max=5)
 
 
-@pytest.mark.parametrize("state", [None, b"", b"\xdb\xff", b"model_checkpoint_path: 3"])
+@pytest.mark.parametrize(
+    "state", [None, b"", b"\xdb\xff", b"model_checkpoint_path: 3", b'model_checkpoint_path: "a', b"a: 1"]
+)
 def test_a_damaged_state_file_is_as_good_as_none(tmp_path, state):
     for step in (40, 200):
         CheckpointFolder(str(tmp_path), keep_max=2).save(step, ARRAYS)
@@ -141,7 +143,7 @@ def _killed(*_):
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("name", ["model.ckpt-7", 'Zoë\'s "best" model', "back\\slash", "tab\there", "雪.ckpt-1"])
+@pytest.mark.parametrize("name", ["/elsewhere/model.ckpt-7", 'Zoë\'s "best" model', "back\\slash", "tab\there"])
 def test_it_is_read_as_tensorflow_reads_it(tmp_path, name):
     # With TensorFlow's timestamps and its escapes.
     tf.compat.v1.train.update_checkpoint_state(
@@ -156,20 +158,6 @@ def test_it_is_read_as_tensorflow_reads_it(tmp_path, name):
     assert (state.latest, state.kept) == (expected.model_checkpoint_path, list(expected.all_model_checkpoint_paths))
     (tmp_path / "checkpoint").write_text(f"model_checkpoint_path: {quoted(name)}\n")
     assert read_state(str(tmp_path)).latest == expected.model_checkpoint_path
-
-
-def test_absolute_paths_stay_as_they_are(tmp_path):
-    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "/elsewhere/model.ckpt-3"\n')
-    assert read_state(str(tmp_path)).latest == "/elsewhere/model.ckpt-3"
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "nonsense", 'model_checkpoint_path: "a', "model_checkpoint_path: a b", "model_checkpoint_path: 3", "a: 1"],
-)
-def test_a_damaged_file_says_nothing(tmp_path, text):
-    (tmp_path / "checkpoint").write_text(text)
-    assert read_state(str(tmp_path)) is None
 
 
 def test_checkpoints_go_and_everything_else_stays(tmp_path):
@@ -194,7 +182,7 @@ def test_a_linked_folder_keeps_its_checkpoints(tmp_path):
 
 def test_the_first_of_equals_is_the_best(tmp_path):
     best = BestCheckpoint(str(tmp_path))
-    assert best.num_since_best == 0
+    assert best.num_since_best == 0 and list(tmp_path.iterdir()) == []
     scores = ((10, 0.5), (20, 0.7), (30, 0.7), (40, 0.6))
     assert [best.add(step, score, lambda: "saved") for step, score in scores] == ["saved", "saved", None, None]
     assert best.num_since_best == 2
@@ -213,11 +201,6 @@ def test_only_what_the_checkpoints_of_the_run_vouch_for_counts(tmp_path):
     assert history == [[10, 0.5], [20, 0.7], [30, 0.6], [40, 0.8]]
 
 
-def test_looking_writes_nothing(tmp_path):
-    assert BestCheckpoint(str(tmp_path)).num_since_best == 0
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_checkpoint_that_cannot_be_saved_is_not_called_the_best(tmp_path):
     def full_disk():
         raise UserError("cannot write the checkpoint")
@@ -232,16 +215,11 @@ def test_a_checkpoint_that_cannot_be_saved_is_not_called_the_best(tmp_path):
     "history",
     [
         b"[[10, 0.",
-        b"[[10, Infinity]]",
         b"[[10, NaN]]",
-        b"[[10, 1e999]]",
         b'[["10", 0.5]]',
         b"[[true, 0.5]]",
-        b"[[10, null]]",
         b"[[10, 0.5, 1]]",
-        b"{}x",
         b"7",
-        b"[[1, 1" + b"0" * 400 + b"]]",
         b"[" * 100_000,
         b"\xff\xfe",
     ],

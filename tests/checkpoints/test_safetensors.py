@@ -15,21 +15,20 @@ from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.support.errors import UserError
 from tests.checkpoints.pytorch_files import pytorch_file
 
-CONFIG = BertConfig(
-    vocab_size=11,
-    hidden_size=4,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=6,
-    max_position_embeddings=7,
-    type_vocab_size=3,
-)
 V, D, L, I, S, T = 11, 4, 2, 6, 7, 3  # noqa: E741
+CONFIG = BertConfig(
+    vocab_size=V, hidden_size=D, num_hidden_layers=L, num_attention_heads=2, intermediate_size=I,
+    max_position_embeddings=S, type_vocab_size=T,
+)  # fmt: skip
 
 
 def header_of(text):
     """Return the beginning of a safetensors file: the length of the header, and the header."""
     return struct.pack("<Q", len(text)) + text.encode()
+
+
+def tensor_of(dtype, shape, offsets):
+    return header_of(f'{{"a": {{"dtype": "{dtype}", "shape": {shape}, "data_offsets": {offsets}}}}}')
 
 
 def hf_shapes():
@@ -109,31 +108,23 @@ def test_names_and_shapes_become_those_of_our_model(arrays):
     }
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs", "is_transposed"),
-    [
-        ("bert/embeddings/position_embeddings", "bert.embeddings.position_embeddings.weight", False),
-        ("bert/embeddings/LayerNorm/gamma", "bert.embeddings.LayerNorm.weight", False),
-        ("bert/embeddings/LayerNorm/beta", "bert.embeddings.LayerNorm.bias", False),
-        *(
-            (f"bert/encoder/layer_1/{name}/kernel", f"bert.encoder.layer.1.{name.replace('/', '.')}.weight", True)
-            for name in ("attention/self/query", "attention/self/key", "attention/self/value", "output/dense")
-        ),
-        (
-            "bert/encoder/layer_0/attention/output/LayerNorm/beta",
-            "bert.encoder.layer.0.attention.output.LayerNorm.bias",
-            False,
-        ),
-        ("bert/encoder/layer_0/intermediate/dense/bias", "bert.encoder.layer.0.intermediate.dense.bias", False),
-        ("bert/pooler/dense/kernel", "bert.pooler.dense.weight", True),
-        ("cls/predictions/transform/dense/kernel", "cls.predictions.transform.dense.weight", True),
-        ("cls/predictions/output_bias", "cls.predictions.bias", False),
-        ("cls/seq_relationship/output_weights", "cls.seq_relationship.weight", False),
-    ],
-)
-def test_an_array_gets_its_name_and_layout(arrays, ours, theirs, is_transposed):
-    expected = arrays[theirs].T if is_transposed else arrays[theirs]
-    np.testing.assert_array_equal(from_hf(arrays, CONFIG, "folder").arrays[ours], expected)
+def test_arrays_get_their_names_and_layouts(arrays):
+    found = from_hf(arrays, CONFIG, "folder").arrays
+    for ours, theirs in {
+        "bert/embeddings/position_embeddings": "bert.embeddings.position_embeddings.weight",
+        "bert/embeddings/LayerNorm/gamma": "bert.embeddings.LayerNorm.weight",
+        "bert/encoder/layer_1/attention/self/query/kernel": "bert.encoder.layer.1.attention.self.query.weight",
+        "bert/encoder/layer_1/attention/self/key/kernel": "bert.encoder.layer.1.attention.self.key.weight",
+        "bert/encoder/layer_1/attention/self/value/kernel": "bert.encoder.layer.1.attention.self.value.weight",
+        "bert/encoder/layer_0/attention/output/LayerNorm/beta": "bert.encoder.layer.0.attention.output.LayerNorm.bias",
+        "bert/encoder/layer_0/intermediate/dense/bias": "bert.encoder.layer.0.intermediate.dense.bias",
+        "bert/pooler/dense/kernel": "bert.pooler.dense.weight",
+        "cls/predictions/transform/dense/kernel": "cls.predictions.transform.dense.weight",
+        "cls/predictions/output_bias": "cls.predictions.bias",
+        "cls/seq_relationship/output_weights": "cls.seq_relationship.weight",
+    }.items():
+        expected = arrays[theirs].T if ours.endswith("/kernel") else arrays[theirs]
+        np.testing.assert_array_equal(found[ours], expected, err_msg=ours)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +133,9 @@ def test_an_array_gets_its_name_and_layout(arrays, ours, theirs, is_transposed):
 )
 def test_a_head_of_pretraining_alone_goes_there_and_back(arrays, left_out, architecture):
     arrays = without(arrays, left_out)
-    weights = to_hf(from_hf(arrays, CONFIG, "folder").arrays, CONFIG, "checkpoint")
+    ours = from_hf(arrays, CONFIG, "folder").arrays
+    state = {"global_step": np.int64(3), "bert/pooler/dense/bias/adam_m": np.zeros([D], np.float32)}  # left out
+    weights = to_hf(ours | state, CONFIG, "checkpoint")
     assert weights.architecture == architecture
     assert_equal_arrays(weights.arrays, arrays)
 
@@ -176,31 +169,18 @@ def test_old_names_and_buffers_are_understood(arrays, read):
     assert_equal_arrays(read(old), arrays)
 
 
-def test_optimizer_state_is_left_out(arrays):
-    ours = from_hf(arrays, CONFIG, "folder").arrays
-    state = {"global_step": np.int64(3), "cls/predictions/output_bias/adam_m": np.zeros([V], np.float32)}
-    assert_equal_arrays(to_hf(ours | state, CONFIG, "checkpoint").arrays, arrays)
-
-
 class TestTies:
     """Output weights of the masked-LM head, which are the word embeddings."""
 
     words, decoder = "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
     bias, decoder_bias = "cls.predictions.bias", "cls.predictions.decoder.bias"
 
-    def test_copies_are_dropped(self, arrays, read):
+    def test_copies_are_dropped_and_stand_in_for_the_original(self, arrays, read):
         copies = {self.decoder: arrays[self.words], self.decoder_bias: arrays[self.bias]}
         assert_equal_arrays(read(arrays | copies), arrays)
-
-    def test_a_copy_stands_in_for_the_original(self, arrays, read):
-        moved = dict(arrays)
-        moved[self.decoder], moved[self.decoder_bias] = moved.pop(self.words), moved.pop(self.bias)
-        assert_equal_arrays(read(moved), arrays)
-
-    @pytest.mark.parametrize(("copy", "original"), [(decoder, words), (decoder_bias, bias)])
-    def test_one_that_differs_is_refused(self, arrays, read, copy, original):
-        with pytest.raises(UserError, match=f"{copy} differs from {original}, but they are one variable here"):
-            read(arrays | {copy: arrays[original] + 1})
+        assert_equal_arrays(read(without(arrays, self.words, self.bias) | copies), arrays)
+        with pytest.raises(UserError, match=f"{self.decoder} differs from {self.words}, but they are one variable"):
+            read(arrays | {self.decoder: arrays[self.words] + 1})
 
 
 class TestMissingPooler:
@@ -219,44 +199,33 @@ class TestMissingPooler:
         assert np.abs(kernel).max() > 2 * CONFIG.initializer_range
         assert (first["bert/pooler/dense/bias"] == 0).all()
 
-    def test_half_a_pooler_is_refused(self, arrays):
-        with pytest.raises(UserError, match=r"folder lacks bert\.pooler\.dense\.bias of the pooler"):
-            from_hf(without(arrays, "bert.pooler.dense.bias"), CONFIG, "folder")
-
 
 class TestMisfits:
     """Arrays that do not belong to the model."""
 
-    @pytest.mark.parametrize(
-        "name",
-        [
-            "bert.encoder.layer.2.output.dense.weight",  # one layer too many
-            "bert.encoder.layer.0.crossattention.self.query.weight",
-            "bert.embeddings.word_embeddings.weights",
-            "my.bert.pooler.dense.weight",
-            "roberta.pooler.dense.weight",
-        ],
-    )
+    @pytest.mark.parametrize("name", ["bert.encoder.layer.2.output.dense.weight", "my.bert.pooler.dense.weight"])
     def test_an_unknown_tensor_is_named(self, arrays, name):
         with pytest.raises(
             UserError, match=f"folder contains {name} .1 unknown arrays.*num_hidden_layers=2 does not have"
         ):
             from_hf(arrays | {name: np.zeros([D], np.float32)}, CONFIG, "folder")
 
-    def test_a_missing_tensor_is_named(self, arrays):
-        name = "bert.encoder.layer.1.attention.self.key.bias"
-        with pytest.raises(UserError, match=f"folder lacks {name} of the encoder .1 missing in all"):
+    @pytest.mark.parametrize(
+        ("name", "part"),
+        [
+            ("bert.encoder.layer.1.attention.self.key.bias", "encoder"),
+            ("bert.pooler.dense.bias", "pooler"),
+            ("cls.predictions.bias", "masked-LM head"),
+        ],
+    )
+    def test_a_missing_tensor_is_named(self, arrays, name, part):
+        with pytest.raises(UserError, match=f"folder lacks {name} of the {part} .1 missing in all"):
             from_hf(without(arrays, name), CONFIG, "folder")
-
-    def test_half_a_head_is_refused(self, arrays):
-        with pytest.raises(UserError, match=r"lacks cls\.predictions\.bias of the masked-LM head"):
-            from_hf(without(arrays, "cls.predictions.bias"), CONFIG, "folder")
 
     @pytest.mark.parametrize(
         ("name", "shape", "expected"),
         [
             ("bert.encoder.layer.0.intermediate.dense.weight", [D, I], r"\[4, 6\], .* \[6, 4\]"),
-            ("bert.embeddings.word_embeddings.weight", [V + 1, D], r"\[12, 4\], .* \[11, 4\]"),
             ("cls.predictions.bias", [1, V], r"\[1, 11\], .* \[11\]"),
             ("cls.seq_relationship.weight", [3, D], r"\[3, 4\], .* \[2, 4\]"),
         ],
@@ -294,10 +263,10 @@ class TestFiles:
     def test_other_precisions_become_float32(self, arrays, read, dtype):
         other = {name: array.astype(dtype) for name, array in arrays.items()}
         assert_equal_arrays(read(other), {name: array.astype(np.float32) for name, array in other.items()})
-
-    def test_whole_numbers_are_refused(self, arrays, read):
-        with pytest.raises(UserError, match=r"model\.safetensors: cls\.predictions\.bias contains I8.*quantized"):
-            read(arrays | {"cls.predictions.bias": np.zeros([V], np.int8)})
+        bias = "cls.predictions.bias"
+        for changed, message in ((np.zeros([V], np.int8), "I8.*quantized"), (np.full([V], 1e300), "NaN or infinity")):
+            with pytest.raises(UserError, match=rf"model\.safetensors: {bias} contains {message}"):
+                read(arrays | {bias: changed})
 
     def test_shards_are_read_by_their_index(self, arrays, tmp_path):
         names = sorted(arrays)
@@ -314,32 +283,19 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("weight_map", "message"),
         [
-            (None, "weight_map is None; it must be an object"),
             ({}, "has no weight_map"),
             ({"a": ["b"]}, r"weight_map\['a'\] is \['b'\]; it must be text"),
+            ({"a": "b.safetensors"}, r"b\.safetensors is missing .1 of 1 files listed in .*json.; download"),
             *(
                 ({"a": name}, "weight_map has '.*' for a; only files in the same folder are allowed")
-                for name in ("../../etc/passwd", "/etc/passwd", "..", "", "b/../c", "b\0c")
+                for name in ("../../etc/passwd", "/etc/passwd", "..", "", "b\0c")
             ),
         ],
     )
     def test_an_index_names_files_of_its_folder(self, tmp_path, weight_map, message):
         (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
-        with pytest.raises(UserError, match=rf"model\.safetensors\.index\.json:? {message}"):
+        with pytest.raises(UserError, match=message):
             read_folder(str(tmp_path), CONFIG)
-
-    def test_a_shard_that_is_missing_is_named(self, tmp_path):
-        (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "b.safetensors"}}))
-        with pytest.raises(UserError, match=r"b\.safetensors is missing .1 of 1 files listed in .*json.; download"):
-            read_folder(str(tmp_path), CONFIG)
-
-    @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
-    def test_numbers_that_are_not_finite_are_refused(self, arrays, read, value):
-        name = "bert.encoder.layer.1.output.dense.bias"
-        damaged = arrays[name].astype(np.float64)
-        damaged[1] = value
-        with pytest.raises(UserError, match=rf"model\.safetensors: {name} contains NaN or infinity"):
-            read(arrays | {name: damaged})
 
     def test_one_variable_under_two_names_is_refused(self, arrays, read):
         with pytest.raises(UserError, match=r"pooler\.dense\.bias occurs twice"):
@@ -362,7 +318,7 @@ class TestFiles:
             np.testing.assert_array_equal(found[name], array)
             np.testing.assert_array_equal(sharded[name], array)
 
-    @pytest.mark.parametrize("length", [0, 5, 100, -1])
+    @pytest.mark.parametrize("length", [5, 100, -1])
     def test_a_file_cut_off_anywhere_is_refused(self, arrays, read, tmp_path, length):
         read(arrays)
         path = tmp_path / "model.safetensors"
@@ -380,18 +336,12 @@ class TestFiles:
             (header_of(" " * 3 * 2**20), "is damaged, .*: its header has 3,145,728 bytes, the limit is 2,097,152"),
             (header_of('{"a": ' + "[" * 100_000), "is nested too deeply"),
             (header_of("[]"), "it must be an object"),
-            (header_of('{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0]}}'), "is damaged"),
-            (header_of('{"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}'), "is damaged"),
-            (header_of('{"a": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}'), "is damaged"),
-            (
-                header_of('{"a": {"dtype": "F32", "shape": [1e9], "data_offsets": [0, 4]}}'),
-                r"shape\[0\] is 1000000000.0; it must be a whole",
-            ),
-            (header_of('{"a": {"dtype": "F33", "shape": [1], "data_offsets": [0, 4]}}'), "a contains F33"),
-            (
-                header_of('{"a": {"dtype": "F32", "shape": [1099511627776, 1099511627776], "data_offsets": [0, 4]}}'),
-                "is damaged",
-            ),
+            (tensor_of("F32", "[1]", "[0]"), "is damaged"),
+            (tensor_of("F32", "[1]", "[4, 8]"), "is damaged"),
+            (tensor_of("F32", "[0]", "[0, 0]"), "is damaged"),
+            (tensor_of("F32", "[1e9]", "[0, 4]"), r"shape\[0\] is 1000000000.0; it must be a whole"),
+            (tensor_of("F33", "[1]", "[0, 4]"), "a contains F33"),
+            (tensor_of("F32", "[1099511627776, 1099511627776]", "[0, 4]"), "is damaged"),
         ],
     )
     def test_a_header_that_cannot_be_right_is_refused(self, tmp_path, header, reason):

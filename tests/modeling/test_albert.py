@@ -1,20 +1,16 @@
 """ALBERT: names and sharing of variables, and equality with a BERT of the same weights."""
 
-import contextlib
 import dataclasses
 
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.albert import AlbertConfig
-from official_bert.modeling.encoder import BertEncoder, create_encoder
-from official_bert.modeling.encoder_options import EncoderOptions, FlatLayout, UnpaddedLayout
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.encoder_options import FlatLayout
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.transformer import TransformerStack
-from official_bert.serving.export_stack import ExportStack
 
 V, E, D, I = 50, 8, 24, 48  # noqa: E741
 CONFIG = AlbertConfig(
@@ -165,54 +161,3 @@ def test_embeddings_as_wide_as_the_layers_are_not_projected():
     assert not any("embedding_hidden_mapping_in" in name for name in encoder.checkpoint_variables())
     assert encoder.count_params() == encoder.config.num_parameters
     assert encoder(*INPUTS)["embedding_output"].shape == (*IDS.shape, D)
-
-
-@pytest.mark.slow
-def test_every_way_of_computing_gives_the_same_numbers():
-    encoder = randomized(BertEncoder(CONFIG))
-    expected = encoder(*INPUTS)
-    np.testing.assert_allclose(encoder.pool(*INPUTS), expected["pooled_output"], atol=1e-6)
-    options = {
-        "unpadded": {"layout": UnpaddedLayout},
-        "one-hot": {"use_one_hot_embeddings": True},
-        "parts": {},
-    }
-    for name, given in options.items():
-        other = randomized(create_encoder(CONFIG, EncoderOptions(**given)))
-        in_parts = ExportStack(other.transformer, 3).replacing_layers(other)
-        with in_parts if name == "parts" else contextlib.nullcontext():
-            found, pooled = other(*INPUTS), other.pool(*INPUTS)
-        np.testing.assert_allclose(found["pooled_output"], expected["pooled_output"], atol=1e-5, err_msg=name)
-        np.testing.assert_allclose(pooled, expected["pooled_output"], atol=1e-5, err_msg=name)
-        for layer, other_layer in zip(found["encoder_layers"], expected["encoder_layers"], strict=True):
-            np.testing.assert_allclose(layer[MASK == 1], other_layer[MASK == 1], atol=2e-5, err_msg=name)
-
-
-def gradients_of(encoder):
-    states = [state for state in encoder.non_trainable_variables if "seed_generator" in state.path]
-    seeds = [(state, tf.constant([5 + index, 7], tf.int64)) for index, state in enumerate(states)]
-    with tf.GradientTape() as tape:
-        with keras.StatelessScope(seeds):
-            outputs = encoder(*INPUTS, training=True)
-        loss = tf.reduce_sum(outputs["pooled_output"]) + tf.reduce_sum(outputs["sequence_output"][:, 0, :3])
-    return tape.gradient(loss, [variable.value for variable in encoder.trainable_variables])
-
-
-@pytest.mark.slow
-def test_recomputed_layers_give_the_same_gradients_dropout_included():
-    config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
-    plain, recomputed = (
-        gradients_of(randomized(create_encoder(config, EncoderOptions(recompute_layers=recompute))))
-        for recompute in (False, True)
-    )
-    for gradient, other in zip(plain, recomputed, strict=True):
-        gradient, other = tf.convert_to_tensor(gradient), tf.convert_to_tensor(other)
-        np.testing.assert_allclose(gradient, other, atol=1e-5 * max(1.0, np.abs(gradient).max()))
-
-
-def test_a_saved_encoder_is_an_albert_again(tmp_path):
-    encoder = randomized(BertEncoder(CONFIG))
-    encoder.save(tmp_path / "albert.keras")
-    loaded = keras.models.load_model(tmp_path / "albert.keras")
-    assert [weight.path for weight in loaded.weights] == [weight.path for weight in encoder.weights]
-    np.testing.assert_allclose(loaded(*INPUTS)["pooled_output"], encoder(*INPUTS)["pooled_output"], atol=1e-6)

@@ -1,4 +1,4 @@
-"""The classification model, compared with the reference's activations, and its other inputs and heads."""
+"""The heads of classes and answers, compared with the reference's activations; other inputs and heads of classes."""
 
 import dataclasses
 
@@ -9,7 +9,7 @@ from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.loading import load
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.heads import ClassificationModel
+from official_bert.modeling.heads import ClassificationModel, SpanModel
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.support.errors import UserError
 from tests.conftest import GOLDEN, golden_arrays
@@ -51,15 +51,19 @@ def test_variables_and_logits_are_those_of_the_reference(config, model, batch):
     np.testing.assert_allclose(model(batch), golden_arrays("classifier/activations.npz")["logits"], atol=1e-5)
 
 
-def test_padding_changes_no_logit(model, batch):
-    logits = np.asarray(model(batch))
-    for row, length in enumerate(batch["input_mask"].sum(axis=1)):
-        for padded in {length, length + 3, 64}:
-            alone = {
-                name: np.pad(values[row : row + 1, :length], [[0, 0], [0, padded - length]])
-                for name, values in batch.items()
-            }
-            np.testing.assert_allclose(model(alone)[0], logits[row], atol=PADDING_TOLERANCE)
+def test_answers_are_scored_as_by_the_reference(config, batch):
+    model = SpanModel(BertEncoder(config))
+    weights = np.asarray(model.head.output_weights)  # new ones
+    assert 0 < np.abs(weights).max() <= 0.04  # a normal distribution of 0.02, truncated at twice that
+    assert abs(weights.std() - 0.0176) < 0.004
+    np.testing.assert_array_equal(model.head.output_bias, [0, 0])
+    report = load(CheckpointReader(str(GOLDEN / "squad" / "model.ckpt")), model.weights)
+    assert not report.missing and not report.unused
+    assert {"cls/squad/output_weights", "cls/squad/output_bias"} <= set(report.matched)
+    golden, logits = golden_arrays("squad/activations.npz"), model(batch)
+    for name in ("start_logits", "end_logits"):
+        np.testing.assert_allclose(logits[name], golden[name], atol=1e-5)
+    assert np.abs(golden["start_logits"] - golden["end_logits"]).max() > 0.01  # so that swapping them is noticed
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max"])

@@ -10,8 +10,7 @@ from official_bert.checkpoints.loading import load
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.blocks import Dropout
 from official_bert.modeling.encoder import BertEncoder, Embeddings
-from official_bert.modeling.heads import ClassificationModel, SpanModel
-from official_bert.modeling.pooling import WEIGHTED_SUM, mean_over_positions
+from official_bert.modeling.pooling import mean_over_positions
 from official_bert.modeling.pretraining import PretrainingModel
 from tests.conftest import golden_arrays
 
@@ -56,21 +55,6 @@ def test_pretraining_stays_near_the_reference(config, model_dir, golden, batch):
         assert logits.dtype == np.float32
         log_probabilities = keras.ops.log_softmax(logits.reshape(shape))
         np.testing.assert_allclose(log_probabilities, golden[f"out/{name}_log_probs"], atol=24 * BFLOAT16_STEP)
-
-
-def test_variables_and_logits_are_float32(config, batch):
-    inputs = {name: batch[name] for name in ("input_ids", "input_mask", "segment_ids")}
-    models = (
-        SpanModel(BertEncoder(config)),
-        ClassificationModel(BertEncoder(config), num_outputs=3),
-        ClassificationModel(BertEncoder(config), num_outputs=3, feature_layers=WEIGHTED_SUM),
-    )
-    for model in models:
-        assert {variable.dtype for variable in model.trainable_variables} == {"float32"}
-        for logits in tf.nest.flatten(model(inputs, training=True)):
-            assert logits.dtype == tf.float32
-            rounded = tf.cast(tf.cast(logits, tf.bfloat16), tf.float32)
-            assert np.abs(np.asarray(logits - rounded)).max() > 0  # not bfloat16 values cast to float32
 
 
 def test_gradient_of_a_common_word_is_summed_in_float32(config):

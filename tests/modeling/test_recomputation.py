@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
+from official_bert.families.albert import AlbertConfig
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import EncoderOptions, UnpaddedLayout
 
@@ -13,14 +14,15 @@ CONFIG = BertConfig(
     vocab_size=50, hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=48,
     max_position_embeddings=20, type_vocab_size=2, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2,
 )  # fmt: skip
+ALBERT = AlbertConfig(**{**CONFIG.to_dict(), "embedding_size": 8, "num_hidden_layers": 4, "num_hidden_groups": 2})
 IDS = np.arange(36).reshape(3, 12)
 MASK = (np.arange(12) < np.array([[12], [5], [8]])).astype(np.int32)
 WEIGHTS = np.random.default_rng(1).normal(size=24).astype(np.float32)
 
 
-def encoder_of(**options):
+def encoder_of(config=CONFIG, **options):
     keras.utils.set_random_seed(1)
-    return create_encoder(CONFIG, EncoderOptions(**options))
+    return create_encoder(config, EncoderOptions(**options))
 
 
 def loss_and_gradients(encoder, seed, compiled):
@@ -46,11 +48,11 @@ def loss_and_gradients(encoder, seed, compiled):
     ("options", "compiled"),
     [
         ({}, False),
-        ({}, True),
+        ({"config": ALBERT}, True),
         pytest.param({"dtype": "mixed_bfloat16"}, True, marks=pytest.mark.endurance),
         ({"layout": UnpaddedLayout}, True),
     ],
-    ids=["eager", "compiled", "bfloat16", "unpadded"],
+    ids=["eager", "shared layers", "bfloat16", "unpadded"],
 )
 def test_losses_and_gradients_stay_the_same(options, compiled):
     plain, recomputed = encoder_of(**options), encoder_of(**options, recompute_layers=True)

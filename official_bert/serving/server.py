@@ -331,7 +331,7 @@ def serve(
     accept_token_ids: bool = False,
 ) -> None:
     """Serve the highest version of an export until SIGTERM or Ctrl-C; running requests are completed."""
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # warnings are mistakes of clients
     logging.getLogger("uvicorn.error").addFilter(_without_traceback)
     served = ServedModel(export_dir, settings, BatchMetrics())
     served.start_watching()

@@ -66,13 +66,10 @@ def from_hf(
     A missing pooler, which `transformers` drops from models that do not use it, is newly initialized.
     """
     theirs = config.family.hugging_face
-    parts, constants = theirs.parts_with(theirs.heads_of(arrays, architecture)), theirs.constants(config)
+    parts = theirs.parts_with(theirs.heads_of(arrays, architecture))
     weights = _renamed(
         arrays, {part: [rule.mirrored() for rule in rules] for part, rules in parts.items()}, config, source
     )
-    for name, array in constants.arrays.items():
-        if not np.array_equal(np.asarray(weights.arrays.pop(name)), array):
-            raise UserError(f"{source}: {constants.otherwise}")
     lacking = [head for head in theirs.heads_of_class(architecture) if head not in weights.parts]
     if lacking:
         file = os.path.join(source, "config.json")
@@ -104,7 +101,7 @@ def to_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -> 
     check_kind(source, [rule.source for rule in rules_of_layers(theirs.parts["encoder"], config)], arrays)
     heads = tuple(head for head in theirs.heads if any(rule.source in arrays for rule in theirs.parts[head]))
     parts = theirs.parts_with(heads)
-    arrays = _without_homeless(arrays, heads, config, source) | theirs.constants(config).arrays
+    arrays = _without_homeless(arrays, heads, config, source)
     renamed = _renamed(arrays, parts, config, source).arrays
     if heads not in theirs.architectures:
         raise UserError(

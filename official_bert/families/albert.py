@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from official_bert.config.bert_config import LARGEST_SIZE, MOST_LAYERS, BertConfig
 from official_bert.families.family import (
-    Constants,
     Family,
     HuggingFace,
     Rule,
@@ -18,6 +17,7 @@ from official_bert.families.family import (
     layer_norm,
     masked_lm_head,
     output,
+    projection,
     task_heads,
 )
 from official_bert.support.errors import UserError
@@ -75,23 +75,6 @@ class AlbertConfig(BertConfig):
 
 
 _PROJECTION = "bert/encoder/embedding_hidden_mapping_in"
-
-
-def _identity(config: AlbertConfig) -> Constants:
-    """Return the identity projection that `transformers` has, and we do not, if embeddings are as wide as layers."""
-    import numpy as np
-
-    width = config.hidden_size
-    if config.embedding_size != width:
-        return Constants({}, "")
-    kernel, bias = np.eye(width, dtype=np.float32), np.zeros(width, np.float32)
-    return Constants(
-        {f"{_PROJECTION}/kernel": kernel, f"{_PROJECTION}/bias": bias},
-        f"embedding_hidden_mapping_in is not the identity, but embedding_size and hidden_size are both {width}; an "
-        "ALBERT of google-research/albert has no projection then, so the model cannot be converted",
-    )
-
-
 _LAYER = "bert/encoder/transformer/group_{}/inner_group_{}"
 _HF_LAYER = "albert.encoder.albert_layer_groups.{}.albert_layers.{}"
 
@@ -124,7 +107,7 @@ ALBERT_FAMILY = Family(
                 Rule("bert/embeddings/token_type_embeddings", "albert.embeddings.token_type_embeddings.weight", "TE"),
                 Rule("bert/embeddings/position_embeddings", "albert.embeddings.position_embeddings.weight", "SE"),
                 *layer_norm("bert/embeddings/LayerNorm", "albert.embeddings.LayerNorm", "E"),
-                *dense(_PROJECTION, "albert.encoder.embedding_hidden_mapping_in", "ED"),
+                *projection(_PROJECTION, "albert.encoder.embedding_hidden_mapping_in"),
                 *dense(f"{_LAYER}/attention_1/self/query", f"{_HF_LAYER}.attention.query", "DD"),
                 *dense(f"{_LAYER}/attention_1/self/key", f"{_HF_LAYER}.attention.key", "DD"),
                 *dense(f"{_LAYER}/attention_1/self/value", f"{_HF_LAYER}.attention.value", "DD"),
@@ -144,6 +127,6 @@ ALBERT_FAMILY = Family(
             "predictions.decoder.bias": "predictions.bias",
         },
         architectures=architectures("Albert", ForPreTraining=("masked-LM head", "next-sentence head")),
-        constants=_identity,
+        always_projects=True,
     ),
 )

@@ -17,6 +17,7 @@ from official_bert.families.family import (
     layer_norm,
     masked_lm_head,
     output,
+    projection,
     task_heads,
 )
 
@@ -157,7 +158,7 @@ ELECTRA_FAMILY = Family(
         parts={
             "encoder": (
                 *encoder_rules("electra"),
-                *(rule._replace(is_projection=True) for rule in dense(_PROJECTION, "electra.embeddings_project", "ED")),
+                *projection(_PROJECTION, "electra.embeddings_project"),
             ),
             "masked-LM head": masked_lm_head(
                 "generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias", "E"

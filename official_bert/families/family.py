@@ -2,13 +2,10 @@
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from official_bert.support.errors import UserError
-
-if TYPE_CHECKING:
-    import numpy as np
 
 BERT = "bert"
 FAMILIES = {
@@ -102,6 +99,11 @@ def dense(name: str, hf_name: str, shape: str) -> tuple[Rule, ...]:
     return kernel, Rule(f"{name}/bias", f"{hf_name}.bias", shape[1])
 
 
+def projection(name: str, hf_name: str) -> tuple[Rule, ...]:
+    """Return the rules of the linear layer between embeddings and layers of another width."""
+    return tuple(rule._replace(is_projection=True) for rule in dense(name, hf_name, "ED"))
+
+
 def layer_norm(name: str, hf_name: str, shape: str = "D") -> tuple[Rule, ...]:
     return Rule(f"{name}/gamma", f"{hf_name}.weight", shape), Rule(f"{name}/beta", f"{hf_name}.bias", shape)
 
@@ -164,13 +166,6 @@ def encoder_rules(prefix: str) -> tuple[Rule, ...]:
     )
 
 
-class Constants(NamedTuple):
-    """Variables that exist only in `transformers`, and whose values are fixed in our models."""
-
-    arrays: dict[str, "np.ndarray"]  # value of each variable, by the name that it would have here
-    otherwise: str  # error message for models with other values
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HuggingFace:
     """The models of a family in `transformers`."""
@@ -190,8 +185,7 @@ class HuggingFace:
     left_out: tuple[str, ...] = ()  # prefixes of our variables that no class in `transformers` has
     tied: Mapping[str, str]  # tensors that share a variable with another tensor
     architectures: Mapping[tuple[str, ...], str]  # the class in `transformers` for each combination of heads
-    # function from the config to the fixed variables
-    constants: Callable[[Any], Constants] = lambda config: Constants({}, "")
+    always_projects: bool = False  # whether embeddings are projected even if they are as wide as the layers
 
     def to_bert_config(self, values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
         """Translate a `config.json` to our keys; keys unrelated to the architecture are left out."""
@@ -212,6 +206,8 @@ class HuggingFace:
         """Translate our config file to the keys of a `config.json`."""
         if "attention_direction" in values:
             raise UserError("attention_direction is left_to_right, which Hugging Face's BERT does not support")
+        if self.always_projects and values["embedding_size"] == values["hidden_size"]:
+            raise UserError("embedding_size equals hidden_size: transformers has a projection then, which ours lacks")
         activations = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
         values = {**values, "hidden_act": activations[values["hidden_act"]]}
         renamed = {self.keys.get(name, name): value for name, value in values.items()}

@@ -219,11 +219,6 @@ class FullTokenizer(Tokenizer):
         self._ids_of_word: dict[str, tuple[int, ...]] = {}
         self._aligned_words: dict[str, EncodingWithOffsets] = {}
 
-    @classmethod
-    def with_settings(cls, vocabulary: str | Vocabulary, settings: TextSettings) -> "FullTokenizer":
-        """Make a tokenizer; for errors see the constructor."""
-        return cls(vocabulary, **settings._asdict())
-
     def to_tokenizer_json(self) -> dict[str, Any]:
         """Make the content of a `tokenizer.json` with which `tokenizers` gives the same ids."""
         settings = self.settings

@@ -5,6 +5,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Required, TypedDict
 
+from official_bert.config.model_formats import vocabulary_folders
 from official_bert.families.family import all_families, load_class
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError, require
@@ -51,7 +52,15 @@ _UNIGRAM_STEPS = {
         },
     },
 }
-_MODEL = {"type": (UNIGRAM,), "vocab": None, "byte_fallback": (False,)}
+_UNIGRAM_MODEL = {"type": (UNIGRAM,), "vocab": None, "byte_fallback": (False,)}
+
+_WORDPIECE_MODEL = {
+    "type": (WORDPIECE,),
+    "vocab": None,
+    "unk_token": ("[UNK]",),
+    "continuing_subword_prefix": ("##",),
+    "max_input_chars_per_word": (100, 200),  # that of transformers, and ours: see docs/differences.md
+}
 
 
 class AddedToken(TypedDict, total=False):
@@ -243,6 +252,82 @@ def read_added_tokens(folder: str, values: TokenizerJson | None = None) -> list[
     return sorted(added.values(), key=lambda token: token.get("id", -1))
 
 
+def added_tokens(vocabulary: Any) -> list[AddedToken]:
+    """Return the tokens that files add to a WordPiece vocabulary, without the special tokens of BERT."""
+    vocab_file, token_to_id = vocabulary.source, vocabulary.token_to_id
+    folder, name = os.path.split(vocab_file)
+    if name in (VOCAB_FILE, TOKENIZER_FILE):
+        values = read_wordpiece_json(folder)
+        _check_folder(folder, values, vocabulary)
+        found, named = read_added_tokens(folder, values or {}), _named_specials(folder)
+    elif name.endswith(".json"):
+        found, named = read_tokenizer_json(vocab_file).get("added_tokens") or [], {}
+    else:
+        return []
+    unnumbered = [{"content": content, "id": token_to_id.get(content)} for content in named]
+    found += [token for token in unnumbered if token["content"] not in {other["content"] for other in found}]
+    added, next_id = [], max(token_to_id.values()) + 1
+    for token in found:
+        content = token["content"]
+        index = token.get("id")
+        right = token_to_id.get(content, next_id)
+        if index != right:
+            which = "as in the vocabulary" if content in token_to_id else "the first free one"
+            raise UserError(
+                f"{vocab_file}: the added token {content!r:.80} has {'no id' if index is None else f'the id {index}'}; "
+                f"it must have {right}, {which}"
+            )
+        if content in SPECIALS.values():
+            continue
+        if content != content.strip() or not content or "\n" in content:
+            raise UserError(
+                f"{vocab_file}: the added token {content!r:.80} is empty, or begins or ends with white space"
+            )
+        next_id += content not in token_to_id
+        special = token.get("special", content in named)
+        added.append({"id": index, **complete_token(token, special=special, normalized=not special)})
+    return added
+
+
+def _named_specials(folder: str) -> dict[str, Any]:
+    """Return the further special tokens that a folder names, as `transformers` reads its files."""
+    config, named = read_tokenizer_config(folder), []
+    for values in (config, {} if "added_tokens_decoder" in config else read_tokenizer_config(folder, SPECIALS_FILE)):
+        extra = values.get("extra_special_tokens") or ()
+        extra = extra.values() if isinstance(extra, dict) else extra
+        named += [values.get("bos_token"), values.get("eos_token")]
+        named += [*(values.get("additional_special_tokens") or ()), *extra]
+    return dict.fromkeys(filter(None, map(content_of, named)))
+
+
+def read_wordpiece_json(folder: str) -> TokenizerJson | None:
+    """Read the `tokenizer.json` of a folder; None if it is missing, or a KerasHub preset's."""
+    path = os.path.join(folder, TOKENIZER_FILE)
+    return read_tokenizer_json(path) if files.exists(path) and not vocabulary_folders(folder) else None
+
+
+def _check_folder(folder: str, values: TokenizerJson | None, vocabulary: Any) -> None:
+    """Raise UserError if the files beside a vocabulary declare another tokenizer than BERT's."""
+    check_folder(vocabulary, values)
+    token_to_id = vocabulary.token_to_id
+    num_pieces, num_wordpieces = (
+        sum(token.startswith(mark) and token != mark for token in token_to_id) for mark in ("\u2581", "##")
+    )
+    if num_pieces > num_wordpieces:
+        raise UserError(
+            f"{folder}: the vocabulary has pieces of SentencePiece, which begin with \u2581; give the model "
+            "that it was made from: spiece.model"
+        )
+    if values is None:
+        return
+    path, ids = os.path.join(folder, TOKENIZER_FILE), values["model"]["vocab"]
+    check_declared(values["model"], _WORDPIECE_MODEL, path, "model")
+    text_files.check_json(ids, dict[str, int], path, "model.vocab")
+    different = next((token for token in ids if ids[token] != token_to_id.get(token.strip())), None)
+    if different is not None:
+        raise UserError(f"{path} and the {VOCAB_FILE} beside it have different ids for {different!r:.80}; restore them")
+
+
 def complete_token(token: Mapping[str, Any], **defaults: bool) -> dict[str, Any]:
     """Return an added token without its id, with all flags; missing ones are false, or have these defaults."""
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False) | defaults
@@ -294,7 +379,7 @@ def read_unigram(tokenizer_file: str) -> Unigram:
     if not isinstance(pieces, list) or not all(map(_is_piece, pieces)):
         raise UserError(f"{tokenizer_file}: model.vocab must be a list of tokens with their scores")
     unknown = next((index for index, (name, _) in enumerate(pieces) if name == _UNKNOWN), None)
-    check_declared(model, {**_MODEL, "unk_id": (unknown,)}, tokenizer_file, "model")
+    check_declared(model, {**_UNIGRAM_MODEL, "unk_id": (unknown,)}, tokenizer_file, "model")
     found = read_steps(content, _UNIGRAM_STEPS, tokenizer_file)
     if "Metaspace" not in found or not ("WhitespaceSplit" in found or {"Strip", _SPACES} <= found.keys()):
         raise UserError(f"{tokenizer_file}: pre_tokenizer does not treat spaces as a SentencePiece model does")

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from typing_extensions import Self
 
 from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError, folder_of_tensorflow_text, install_command, require
@@ -274,9 +275,7 @@ class SentencePieceTokenizer(Tokenizer):
         self.parts_of_piece = dict(self._split_pieces())
 
     @classmethod
-    def with_settings(
-        cls, vocabulary: str | SentencePieceVocabulary, settings: TextSettings
-    ) -> "SentencePieceTokenizer":
+    def with_settings(cls, vocabulary: str | SentencePieceVocabulary, settings: TextSettings) -> Self:
         """Make a tokenizer; UserError for settings that do not apply to a SentencePiece model."""
         for name, value in settings.check().changed.items():
             if name != "do_lower_case":

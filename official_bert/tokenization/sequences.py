@@ -173,6 +173,5 @@ class RobertaSequences:
 
     @classmethod
     def with_settings(cls, vocabulary: str | Vocabulary, settings: TextSettings) -> Self:
-        """Make a tokenizer; UserError for settings that change the text."""
         settings.require_unchanged_text(f"the vocabulary of a {cls.__name__}")
         return cls(vocabulary)

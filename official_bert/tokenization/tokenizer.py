@@ -184,9 +184,9 @@ class Tokenizer(abc.ABC):
         return kind.with_settings(vocabulary, settings)
 
     @classmethod
-    @abc.abstractmethod
     def with_settings(cls, vocabulary: str | Vocabulary, settings: TextSettings) -> Self:
-        """Make a tokenizer from a vocabulary, or its file, and text settings."""
+        """Make a tokenizer from a vocabulary, or its file; UserError for settings that do not apply to it."""
+        return cls(vocabulary, **settings._asdict())
 
     def in_graph(self) -> Any:
         """Return the tokenizer as TensorFlow operations."""

@@ -32,9 +32,10 @@ from official_bert.tokenization.hf_tokenizer import (
     read_steps,
     read_tokenizer_config,
     read_unigram,
+    read_wordpiece_json,
     type_of,
 )
-from official_bert.tokenization.vocab import Vocabulary, read_wordpiece_json
+from official_bert.tokenization.vocab import Vocabulary
 
 # Released checkpoints whose names do not give their casing.
 _UNCASED_NAMES = ("multilingual_L-12_H-768_A-12", "chinese_L-12_H-768_A-12")

@@ -12,24 +12,15 @@ from typing import Any, ClassVar
 
 from typing_extensions import Self
 
-from official_bert.config import model_formats
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 from official_bert.tokenization.hf_tokenizer import (
-    SPECIALS,
-    SPECIALS_FILE,
-    TOKENIZER_FILE,
     VOCAB_FILE,
     WORDPIECE,
     WORDPIECE_FILE,
     AddedToken,
-    TokenizerJson,
-    check_declared,
-    check_folder,
+    added_tokens,
     complete_token,
-    content_of,
-    read_added_tokens,
-    read_tokenizer_config,
     read_tokenizer_json,
     template_of,
     type_of,
@@ -45,13 +36,6 @@ _OTHER_MODELS = (
     *("MobileBert", "ConvBert", "SqueezeBert", "RetriBert", "LayoutLM", "Lxmert"),
     *("DPRContextEncoder", "DPRQuestionEncoder", "DPRReader"),
 )
-_MODEL = {
-    "type": (WORDPIECE,),
-    "vocab": None,
-    "unk_token": ("[UNK]",),
-    "continuing_subword_prefix": ("##",),
-    "max_input_chars_per_word": (100, 200),  # that of transformers, and ours: see docs/differences.md
-}
 
 
 def load_vocab(vocab_file: str) -> dict[str, int]:
@@ -137,7 +121,7 @@ class Vocabulary:
     def from_file(cls, vocab_file: str) -> "Vocabulary":
         """Read a file, and the added tokens in the Hugging Face folder that it belongs to, if any; see `load_vocab`."""
         plain = cls(load_vocab(vocab_file), vocab_file)
-        added = _added_tokens(plain)
+        added = added_tokens(plain)
         return cls(plain.wordpieces, vocab_file, added) if added else plain
 
     @classmethod
@@ -267,80 +251,3 @@ class Vocabulary:
             return [table[key] for key in keys]
         except KeyError as error:
             raise KeyError(f"{error.args[0]!r} is not in {self.source}") from None
-
-
-def _added_tokens(vocabulary: Vocabulary) -> list[AddedToken]:
-    """Return the tokens that files add to a WordPiece vocabulary, without the special tokens of BERT."""
-    vocab_file, token_to_id = vocabulary.source, vocabulary.token_to_id
-    folder, name = os.path.split(vocab_file)
-    if name in (VOCAB_FILE, TOKENIZER_FILE):
-        values = read_wordpiece_json(folder)
-        _check_folder(folder, values, vocabulary)
-        found, named = read_added_tokens(folder, values or {}), _named_specials(folder)
-    elif name.endswith(".json"):
-        found, named = read_tokenizer_json(vocab_file).get("added_tokens") or [], {}
-    else:
-        return []
-    unnumbered = [{"content": content, "id": token_to_id.get(content)} for content in named]
-    found += [token for token in unnumbered if token["content"] not in {other["content"] for other in found}]
-    added, next_id = [], max(token_to_id.values()) + 1
-    for token in found:
-        content = token["content"]
-        index = token.get("id")
-        right = token_to_id.get(content, next_id)
-        if index != right:
-            raise UserError(
-                f"{vocab_file}: the added token {content!r:.80} has {'no id' if index is None else f'the id {index}'}; "
-                f"it must have {right}, "
-                f"{'as in the vocabulary' if content in token_to_id else 'the first free one'}"
-            )
-        if content in SPECIALS.values():
-            continue
-        if content != content.strip() or not content or "\n" in content:
-            raise UserError(
-                f"{vocab_file}: the added token {content!r:.80} is empty, or begins or ends with white space"
-            )
-        next_id += content not in token_to_id
-        special = token.get("special", content in named)
-        added.append({"id": index, **complete_token(token, special=special, normalized=not special)})
-    return added
-
-
-def _named_specials(folder: str) -> dict[str, Any]:
-    """Return the further special tokens that a folder names, as `transformers` reads its files."""
-    config, named = read_tokenizer_config(folder), []
-    for values in (config, {} if "added_tokens_decoder" in config else read_tokenizer_config(folder, SPECIALS_FILE)):
-        extra = values.get("extra_special_tokens") or ()
-        extra = extra.values() if isinstance(extra, dict) else extra
-        named += [values.get("bos_token"), values.get("eos_token")]
-        named += [*(values.get("additional_special_tokens") or ()), *extra]
-    return dict.fromkeys(filter(None, map(content_of, named)))
-
-
-def read_wordpiece_json(folder: str) -> TokenizerJson | None:
-    """Read the `tokenizer.json` of a folder; None if it is missing, or a KerasHub preset's."""
-    path = os.path.join(folder, TOKENIZER_FILE)
-    return read_tokenizer_json(path) if files.exists(path) and not model_formats.vocabulary_folders(folder) else None
-
-
-def _check_folder(folder: str, values: TokenizerJson | None, vocabulary: Vocabulary) -> None:
-    """Raise UserError if the files beside a vocabulary declare another tokenizer than BERT's."""
-    check_folder(vocabulary, values)
-    token_to_id = vocabulary.token_to_id
-    if _count(token_to_id, "\u2581") > _count(token_to_id, "##"):
-        raise UserError(
-            f"{folder}: the vocabulary has pieces of SentencePiece, which begin with \u2581; give the model "
-            "that it was made from: spiece.model"
-        )
-    if values is None:
-        return
-    path, ids = os.path.join(folder, TOKENIZER_FILE), values["model"]["vocab"]
-    check_declared(values["model"], _MODEL, path, "model")
-    text_files.check_json(ids, dict[str, int], path, "model.vocab")
-    different = next((token for token in ids if ids[token] != token_to_id.get(token.strip())), None)
-    if different is not None:
-        raise UserError(f"{path} and the {VOCAB_FILE} beside it have different ids for {different!r:.80}; restore them")
-
-
-def _count(tokens: Iterable[str], prefix: str) -> int:
-    return sum(token.startswith(prefix) and token != prefix for token in tokens)

@@ -52,19 +52,29 @@ def expected_documents(text):
     return [document for document in found if document]
 
 
+def assert_each_once(path, expected, sizes, **options):
+    """Assert that parts of any of the sizes have each document once, and no document is in two parts."""
+    for part_bytes in (None, *sizes):
+        parts = corpus_parts([str(path)], part_bytes=part_bytes, **options)
+        by_part = [document for part in parts for document in documents([part])]
+        assert documents(parts) == by_part == expected, (path.read_bytes(), part_bytes)
+        assert sum(map(bytes_of, parts)) == files.size(str(path))
+
+
+def bytes_of(part):
+    reader = CorpusReader(part)
+    seen = [reader.bytes_read for _ in reader]
+    assert seen == sorted(seen)
+    return reader.bytes_read
+
+
 def test_parts_of_a_text_have_each_document_once(tmp_path):
     path = tmp_path / "text.txt"
     rng = random.Random(1)
     for _ in range(40):
         text = random_text(rng)
         path.write_bytes(text.encode())
-        expected = expected_documents(text)
-        for part_bytes in [None, *range(1, len(text.encode()) + 2)]:
-            parts = corpus_parts([str(path)], part_bytes=part_bytes)
-            assert documents(parts) == expected, (text, part_bytes)
-            by_part = [document for part in parts for document in documents([part])]
-            assert by_part == expected, (text, part_bytes)  # no document is in two parts
-            assert sum(map(bytes_of, parts)) == files.size(str(path))
+        assert_each_once(path, expected_documents(text), range(1, len(text.encode()) + 2))
 
 
 def random_rows(rng):
@@ -98,10 +108,7 @@ def test_parts_of_json_lines_have_each_object_once(tmp_path):
         data = "".join(lines).encode()
         path.write_bytes(data.removesuffix(b"\n") if rng.random() < 0.5 else data)
         expected = [document for document in expected if document]
-        for part_bytes in [None, *range(1, len(data) + 2, rng.choice([1, 7]))]:
-            parts = corpus_parts([str(path)], part_bytes=part_bytes)
-            assert documents(parts) == [document for part in parts for document in documents([part])] == expected
-            assert sum(map(bytes_of, parts)) == files.size(str(path))
+        assert_each_once(path, expected, range(1, len(data) + 2, rng.choice([1, 7])))
 
 
 def test_parts_of_lines_have_each_line_once(tmp_path):
@@ -115,10 +122,7 @@ def test_parts_of_lines_have_each_line_once(tmp_path):
             sentence = line.replace("\r", "").removeprefix("\ufeff").strip()
             expected += [[(position, sentence)]] if sentence else []
             position += len(line.encode())
-        for part_bytes in [None, *range(1, len(text.encode()) + 2)]:
-            parts = corpus_parts([str(path)], file_format="lines", part_bytes=part_bytes)
-            assert documents(parts) == [document for part in parts for document in documents([part])] == expected
-            assert sum(map(bytes_of, parts)) == files.size(str(path))
+        assert_each_once(path, expected, range(1, len(text.encode()) + 2), file_format="lines")
 
 
 def test_parts_of_parquet_have_each_row_once(tmp_path):
@@ -127,19 +131,9 @@ def test_parts_of_parquet_have_each_row_once(tmp_path):
         rows = [*random_rows(rng), "the last\nrow"]
         path = write_parquet(tmp_path / "p", {"n": range(len(rows)), "text": rows}, row_group_size=row_group_size)
         expected = [[(number, sentence) for sentence in sentences(text)] for number, text in enumerate(rows)]
-        for part_bytes in (None, 1, 100, 10**6):
-            parts = corpus_parts([path], part_bytes=part_bytes)
-            assert documents(parts) == [document for document in expected if document]
-            assert sum(bytes_of(part) for part in parts) == files.size(path)
+        assert_each_once(tmp_path / "p", [document for document in expected if document], (1, 100, 10**6))
         assert len(corpus_parts([path], part_bytes=1)) == -(-len(rows) // row_group_size)
         assert len(corpus_parts([path])) == 1
-
-
-def bytes_of(part):
-    reader = CorpusReader(part)
-    seen = [reader.bytes_read for _ in reader]
-    assert seen == sorted(seen)
-    return reader.bytes_read
 
 
 @pytest.mark.parametrize("ending", COMPRESS)

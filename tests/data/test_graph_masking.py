@@ -9,21 +9,11 @@ import tensorflow as tf
 from official_bert.data.graph_masking import GraphMasker, first_fit, uniform_numbers
 from official_bert.data.masking import Replacements
 from official_bert.tokenization import Vocabulary
+from tests.data.test_masking import CLS, FIRST_SUFFIX, FIRST_WORD, MASK, PIECES, SEP, BareFirstWords
 
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(50)), *(f"##s{n}" for n in range(50))]
 # Like a vocabulary file with a repeated line, where the piece has the number of its last line.
 TOKEN_TO_ID = {piece: index for index, piece in enumerate(PIECES)} | {"w7": len(PIECES)}
 VOCABULARY = Vocabulary(TOKEN_TO_ID)
-
-
-class BareFirstWords(Vocabulary):
-    """A vocabulary like that of a byte-level BPE, in which nothing marks the first word of a text."""
-
-    marks_first_word = False
-
-
-CLS, SEP, MASK = 2, 3, 4
-FIRST_WORD, FIRST_SUFFIX = 5, 55
 LENGTH = 64
 
 

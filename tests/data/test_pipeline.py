@@ -72,11 +72,8 @@ def test_evaluation_reads_in_file_order_and_fills_the_last_batch(paths):
     assert np.concatenate([batch["number"] for batch in batches]).tolist() == [*in_order, 0, 0]
     assert [batch["is_real_example"].tolist() for batch in batches][-2:] == [[1] * 5, [1, 1, 1, 0, 0]]
     assert batches[-1]["input_mask"].tolist() == [[1, 1]] * 3 + [[0, 0]] * 2
-
-
-def test_evaluation_stops_after_the_given_batches(paths):
-    batches = evaluation_batches(paths, SCHEMA, batch_size=5, max_batches=2)
-    assert numbers(batches, 9) == [[0, 3, 6, 9, 12], [15, 18, 21, 1, 4]]
+    first = evaluation_batches(paths, SCHEMA, batch_size=5, max_batches=2)
+    assert numbers(first, 9) == [in_order[:5], in_order[5:10]]
 
 
 LENGTHS = [4, 8, 16]
@@ -84,7 +81,14 @@ TEXT_SCHEMA = RecordSchema(
     Field("number", (), "int32"),
     Field("input_ids", (16,), "int32", is_per_position=True),
     Field("input_mask", (16,), "int32", is_per_position=True),
+    Field("features", (16, 3), "float32", is_per_position=True, is_trimmed=True),
 )
+
+
+def vectors_of(number):
+    """Return one vector per position of the record, all nonzero and distinct."""
+    length = 1 + number * 7 % 16
+    return (1 + number * 100 + np.arange(length * 3, dtype=np.float32)).reshape(length, 3)
 
 
 @pytest.fixture
@@ -93,10 +97,9 @@ def text_paths(tmp_path):
     paths = [str(tmp_path / name) for name in "ab"]
     with RecordWriter(paths) as writer:
         for number in range(NUM_RECORDS):
-            length = 1 + number * 7 % 16
-            writer.write(
-                TEXT_SCHEMA.encode({"number": [number], "input_ids": [number] * length, "input_mask": [1] * length})
-            )
+            vectors = vectors_of(number)
+            values = {"input_ids": [number] * len(vectors), "input_mask": [1] * len(vectors)}
+            writer.write(TEXT_SCHEMA.encode({"number": [number], "features": vectors.ravel(), **values}))
     return paths
 
 
@@ -109,15 +112,18 @@ def test_padded_lengths_are_few():
     assert len(padded_lengths(512)) == 32
 
 
-def check_cut(batch):
+def check_cut(batch, lengths=LENGTHS):
     """Assert that records are complete, and the batch is as short as its longest record."""
     extents = batch["input_mask"].sum(axis=1)
-    assert batch["input_ids"].shape == batch["input_mask"].shape
-    assert batch["input_ids"].shape[1] == next(length for length in LENGTHS if length >= extents.max())
-    for number, ids, extent in zip(batch["number"], batch["input_ids"], extents, strict=True):
-        if extent:
-            assert extent == 1 + number * 7 % 16
-            assert ids[:extent].tolist() == [number] * extent
+    width = next(length for length in lengths or [16] if length >= extents.max())
+    assert batch["input_ids"].shape == batch["input_mask"].shape == batch["features"].shape[:2] == (len(extents), width)
+    is_real = batch.get("is_real_example", np.ones(len(extents)))
+    for row, number in enumerate(batch["number"]):
+        vectors = vectors_of(number) if is_real[row] else np.zeros([0, 3])
+        num_missing = width - len(vectors)
+        assert batch["input_ids"][row].tolist() == [number] * len(vectors) + [0] * num_missing
+        assert batch["input_mask"][row].tolist() == [1] * len(vectors) + [0] * num_missing
+        np.testing.assert_array_equal(batch["features"][row], np.pad(vectors, [(0, num_missing), (0, 0)]))
 
 
 def test_batches_of_similar_lengths_hold_each_record_once_an_epoch(text_paths, monkeypatch):
@@ -192,84 +198,31 @@ def test_batches_within_a_budget_are_shared_by_two_devices(text_paths, two_devic
     assert len(set(seen)) == len(seen) == 22
 
 
-@pytest.mark.parametrize("num_replicas", [1, 2])
-def test_evaluation_by_length_holds_each_record_once_with_its_place(text_paths, num_replicas):
-    dataset = evaluation_batches(text_paths, TEXT_SCHEMA, batch_size=2, lengths=LENGTHS, num_replicas=num_replicas)
-    assert dataset.element_spec["input_ids"].shape.as_list() == [None, None]  # a single trace for all shapes
+@pytest.mark.parametrize(("lengths", "num_replicas"), [(None, 1), (LENGTHS, 1), (LENGTHS, 2)])
+def test_evaluation_by_length_holds_each_record_once_with_its_place(text_paths, lengths, num_replicas):
+    dataset = evaluation_batches(text_paths, TEXT_SCHEMA, batch_size=2, lengths=lengths, num_replicas=num_replicas)
+    if lengths:
+        assert dataset.element_spec["input_ids"].shape.as_list() == [None, None]  # a single trace for all shapes
     batches = list(dataset.as_numpy_iterator())
     in_order = [*range(0, NUM_RECORDS, 2), *range(1, NUM_RECORDS, 2)]
     places = {}
     for batch in batches:
-        check_cut(batch)
+        check_cut(batch, lengths)
         num_examples, width = batch["input_ids"].shape
         assert num_examples % num_replicas == 0
         assert num_examples * width <= 2 * 16
         is_real = batch["is_real_example"] == 1
         places |= dict(zip(batch["record_index"][is_real].tolist(), batch["number"][is_real].tolist(), strict=True))
     assert [places[place] for place in range(NUM_RECORDS)] == in_order
-    assert max(len(batch["number"]) for batch in batches) > 4  # short records come in larger batches
+    assert (max(len(batch["number"]) for batch in batches) > 4) == bool(lengths)  # short records in larger batches
     num_filled = sum(len(batch["number"]) for batch in batches) - NUM_RECORDS
-    assert num_filled <= (num_replicas - 1) * len(LENGTHS)
+    assert num_filled <= (num_replicas - 1 if lengths else 1) * len(LENGTHS)
 
 
-VECTOR_SCHEMA = RecordSchema(
-    Field("number", (), "int32"),
-    Field("features", (16, 3), "float32", is_per_position=True, is_trimmed=True),
-    Field("input_mask", (16,), "int32", is_per_position=True),
-)
-
-
-def vectors_of(number):
-    """Return one vector per position of the record, all nonzero and distinct."""
-    length = 1 + number * 7 % 16
-    return (1 + number * 100 + np.arange(length * 3, dtype=np.float32)).reshape(length, 3)
-
-
-@pytest.fixture
-def vector_paths(tmp_path):
-    """Records of 1 to 16 positions with a vector per position."""
-    paths = [str(tmp_path / name) for name in "ab"]
-    with RecordWriter(paths) as writer:
-        for number in range(NUM_RECORDS):
-            vectors = vectors_of(number)
-            values = {"number": [number], "features": vectors.ravel(), "input_mask": [1] * len(vectors)}
-            writer.write(VECTOR_SCHEMA.encode(values))
-    return paths
-
-
-def check_vectors(batch, width):
-    """Assert that every record has its vectors, followed by zeros."""
-    assert batch["features"].shape == (len(batch["number"]), width, 3)
-    assert batch["input_mask"].shape == (len(batch["number"]), width)
-    is_real = batch.get("is_real_example", np.ones(len(batch["number"])))
-    for number, vectors, mask, real in zip(
-        batch["number"], batch["features"], batch["input_mask"], is_real, strict=True
-    ):
-        length = len(vectors_of(number)) if real else 0
-        np.testing.assert_array_equal(vectors[:length], vectors_of(number)[:length])
-        assert not vectors[length:].any()
-        assert mask.tolist() == [1] * length + [0] * (width - length)
-
-
-@pytest.mark.parametrize("lengths", [None, LENGTHS])
-def test_evaluation_cuts_vectors_with_their_positions(vector_paths, lengths):
-    batches = evaluation_batches(vector_paths, VECTOR_SCHEMA, batch_size=4, lengths=lengths, num_replicas=2)
-    seen, widths = [], set()
-    for batch in batches.as_numpy_iterator():
-        width = batch["features"].shape[1]
-        longest = max(len(vectors_of(number)) for number in batch["number"][batch["is_real_example"] == 1])
-        assert width == (next(length for length in lengths if length >= longest) if lengths else 16)
-        check_vectors(batch, width)
-        seen += batch["number"][batch["is_real_example"] == 1].tolist()
-        widths.add(width)
-    assert sorted(seen) == list(range(NUM_RECORDS))
-    assert widths == set(lengths or [16])
-
-
-def test_evaluation_of_some_records_counts_them_from_the_first_of_these(vector_paths):
+def test_evaluation_of_some_records_counts_them_from_the_first_of_these(text_paths):
     in_order = [*range(0, NUM_RECORDS, 2), *range(1, NUM_RECORDS, 2)]
     for numbers_read in (range(3, 10), range(9, 15), range(20, NUM_RECORDS), range(1)):
-        batches = evaluation_batches(vector_paths, VECTOR_SCHEMA, batch_size=2, lengths=LENGTHS, numbers=numbers_read)
+        batches = evaluation_batches(text_paths, TEXT_SCHEMA, batch_size=2, lengths=LENGTHS, numbers=numbers_read)
         found = {}
         for batch in batches.as_numpy_iterator():
             found |= dict(zip(batch["record_index"].tolist(), batch["number"].tolist(), strict=True))
@@ -285,20 +238,19 @@ def test_evaluation_of_some_records_counts_them_from_the_first_of_these(vector_p
         *(pytest.param(*given, marks=pytest.mark.slow) for given in ((4, LENGTHS), (0.5, None))),
     ],
 )
-def test_training_on_large_records_sees_each_once_an_epoch_and_resumes(vector_paths, monkeypatch, num_fitting, lengths):
-    monkeypatch.setattr(pipeline, "_MAX_BYTES", int(num_fitting * VECTOR_SCHEMA.num_bytes))
+def test_training_on_large_records_sees_each_once_an_epoch_and_resumes(text_paths, monkeypatch, num_fitting, lengths):
+    monkeypatch.setattr(pipeline, "_MAX_BYTES", int(num_fitting * TEXT_SCHEMA.num_bytes))
     num_batches = 12  # four pools of three batches: two epochs and two records
-    batches = list(training(vector_paths, VECTOR_SCHEMA, 4, lengths=lengths).take(num_batches).as_numpy_iterator())
+    batches = list(training(text_paths, TEXT_SCHEMA, 4, lengths=lengths).take(num_batches).as_numpy_iterator())
     for batch in batches:
-        longest = max(len(vectors_of(number)) for number in batch["number"])
-        check_vectors(batch, next(length for length in lengths if length >= longest) if lengths else 16)
+        check_cut(batch, lengths)
     counts = collections.Counter(int(number) for batch in batches for number in batch["number"])
     assert sorted(counts.values()) == [2] * (NUM_RECORDS - 2) + [3] * 2
     if num_fitting <= 4 and lengths:  # at most one batch is in memory, so nothing is sorted
-        unsorted = numbers(training(vector_paths, VECTOR_SCHEMA, 4), num_batches)
+        unsorted = numbers(training(text_paths, TEXT_SCHEMA, 4), num_batches)
         assert [sorted(batch["number"].tolist()) for batch in batches] == [sorted(batch) for batch in unsorted]
     for steps in (2, 7):
-        resumed = training(vector_paths, VECTOR_SCHEMA, 4, lengths=lengths, start_record=steps * 4)
+        resumed = training(text_paths, TEXT_SCHEMA, 4, lengths=lengths, start_record=steps * 4)
         assert numbers(resumed, num_batches - steps) == [batch["number"].tolist() for batch in batches[steps:]]
 
 
@@ -315,24 +267,19 @@ def test_compressed_files_are_read_among_others(tmp_path, paths):
     assert read(compressed) == read(paths)
 
 
-def growing(start_record, count):
-    """Return batches of consecutive record numbers, from `start_record`."""
+def test_each_record_comes_once_in_batches_that_double_whatever_the_start():
+    def growing(start_record, count):
+        """Return batches of consecutive record numbers."""
 
-    def make(batch_size, start):
-        return tf.data.Dataset.counter(start).batch(batch_size, drop_remainder=True)
+        def make(batch_size, start):
+            return tf.data.Dataset.counter(start).batch(batch_size, drop_remainder=True)
 
-    batches = growing_batches(make, batch_size=16, num_steps=7, start_record=start_record)
-    return [batch.tolist() for batch in batches.take(count).as_numpy_iterator()]
+        batches = growing_batches(make, batch_size=16, num_steps=7, start_record=start_record)
+        return [batch.tolist() for batch in batches.take(count).as_numpy_iterator()]
 
-
-def test_each_record_comes_once_in_batches_that_double():
-    batches = growing(0, 10)
-    assert [len(batch) for batch in batches] == [2, 2, 4, 4, 8, 8, 8, 16, 16, 16]
-    assert [number for batch in batches for number in batch] == list(range(84))
-
-
-def test_a_later_start_gives_the_remaining_batches():
     whole = growing(0, 10)
+    assert [len(batch) for batch in whole] == [2, 2, 4, 4, 8, 8, 8, 16, 16, 16]
+    assert [number for batch in whole for number in batch] == list(range(84))
     for number, batch in enumerate(whole):
         assert growing(batch[0], 10 - number) == whole[number:]
 
@@ -368,10 +315,9 @@ def test_every_batch_keeps_the_budget_and_all_are_in_one(multiple):
 
 
 def test_batches_are_full_and_the_last_two_share():
-    extents = np.full(103, 8)
-    sizes = sorted(len(rows) for rows in TokenBudget(80).split(extents, [8], "seed"))
-    assert sizes == [6, 7] + [10] * 9
-    assert sorted(len(rows) for rows in TokenBudget(80, 2).split(extents[:102], [8], "seed")) == [6, 6] + [10] * 9
+    for multiple, count, last in ((1, 103, [6, 7]), (2, 102, [6, 6])):
+        sizes = sorted(len(rows) for rows in TokenBudget(80, multiple).split(np.full(count, 8), [8], "seed"))
+        assert sizes == last + [10] * 9
 
 
 def test_batches_come_in_an_order_of_the_seed():

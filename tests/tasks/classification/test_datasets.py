@@ -11,46 +11,28 @@ from official_bert.support.errors import UserError
 from official_bert.tasks.classification import records
 from official_bert.tasks.classification.data import DATASETS, TextExample, xnli
 
-MNLI_COLUMNS = ("index", "promptID", "pairID", "genre", "p1", "p2", "p3", "p4", "sentence1", "sentence2")
-XNLI_COLUMNS = ("language", "gold_label", "b1", "b2", "p1", "p2", "sentence1", "sentence2", "promptID", "pairID")
-STSB_COLUMNS = ("index", "genre", "filename", "year", "old_index", "source1", "source2", "sentence1", "sentence2")
+MNLI_COLUMNS = "index|promptID|pairID|genre|p1|p2|p3|p4|sentence1|sentence2"
+MNLI_ROW = "31193|31193n|slate|( a )|( b )|(ROOT|(ROOT"
+STSB_COLUMNS = "index|genre|filename|year|old_index|source1|source2|sentence1|sentence2"
+STSB_ROW = "captions|MSRvid|2012test|0001|none|none"
+XNLI_COLUMNS = "language|gold_label|b1|b2|p1|p2|sentence1|sentence2|promptID|pairID"
 
 
 def table(*rows):
-    return "".join("\t".join(cells) + "\n" for cells in rows)
+    return "".join(row.replace("|", "\t") + "\n" for row in rows)
 
 
-def mnli_row(index, first, second, *labels):
-    return (index, "31193", "31193n", "slate", "( a )", "( b )", "(ROOT", "(ROOT", first, second, *labels)
-
-
-def xnli_row(language, label, first, second):
-    return (language, label, "", "", "", "", first, second, "1", "1n")
-
-
-def stsb_row(index, *cells):
-    return (index, "captions", "MSRvid", "2012test", "0001", "none", "none", *cells)
-
-
-PAIR_WITH_INDEX = {
-    "train.tsv": 'index\tsentence1\tsentence2\tlabel\n0\tA.\tB.\t{0}\n1\tC "d.\tE.\t{1}\n',
-    "dev.tsv": "index\tsentence1\tsentence2\tlabel\n0\tF.\tG.\t{1}\n",
-    "test.tsv": "index\tsentence1\tsentence2\n0\tH.\tI.\n",
-}
-PAIR_WITH_INDEX_READ = {
-    "train": [("train-1", "A.", "B.", "{0}", 0), ("train-2", 'C "d.', "E.", "{1}", 1)],
-    "dev": [("dev-1", "F.", "G.", "{1}", 1)],
-    "test": [("test-1", "H.", "I.", None, None)],
-}
-
-
-def pair_with_index(*labels):
-    files = {name: content.format(*labels) for name, content in PAIR_WITH_INDEX.items()}
-    read = {
-        split: [(*example[:3], example[3] and example[3].format(*labels), example[4]) for example in examples]
-        for split, examples in PAIR_WITH_INDEX_READ.items()
+def pair_with_index(*labels, columns="sentence1|sentence2"):
+    files = {
+        "train.tsv": table(f"index|{columns}|label", f"0|A.|B.|{labels[0]}", f'1|C "d.|E.|{labels[1]}'),
+        "dev.tsv": table(f"index|{columns}|label", f"0|F.|G.|{labels[1]}"),
+        "test.tsv": table(f"index|{columns}", "0|H.|I."),
     }
-    return files, read
+    return files, {
+        "train": [("train-1", "A.", "B.", labels[0], 0), ("train-2", 'C "d.', "E.", labels[1], 1)],
+        "dev": [("dev-1", "F.", "G.", labels[1], 1)],
+        "test": [("test-1", "H.", "I.", None, None)],
+    }
 
 
 # For each data set its files in their published layout, and (guid, texts, label, parsed label) by split.
@@ -93,9 +75,9 @@ LAYOUTS = {
     ),
     "sts-b": (
         {
-            "train.tsv": table((*STSB_COLUMNS, "score"), stsb_row("0", 'A "b.', "C.", "5.000")),
-            "dev.tsv": table((*STSB_COLUMNS, "score"), stsb_row("0", "D.", "E.", "0.25")),
-            "test.tsv": table(STSB_COLUMNS, stsb_row("0", "F.", "G.")),
+            "train.tsv": table(f"{STSB_COLUMNS}|score", f'0|{STSB_ROW}|A "b.|C.|5.000'),
+            "dev.tsv": table(f"{STSB_COLUMNS}|score", f"0|{STSB_ROW}|D.|E.|0.25"),
+            "test.tsv": table(STSB_COLUMNS, f"0|{STSB_ROW}|F.|G."),
         },
         {
             "train": [("train-1", 'A "b.', "C.", "5.000", 5.0)],
@@ -118,16 +100,13 @@ LAYOUTS = {
     ),
     "mnli": (
         {
-            "train.tsv": table(
-                (*MNLI_COLUMNS, "label1", "gold_label"), mnli_row("7", "A.", 'B "b.', "neutral", "entailment")
-            ),
+            "train.tsv": table(f"{MNLI_COLUMNS}|label1|gold_label", f'7|{MNLI_ROW}|A.|B "b.|neutral|entailment'),
             "dev_matched.tsv": table(
-                (*MNLI_COLUMNS, "label1", "label2", "gold_label"),
-                mnli_row("9", "C.", "D.", "neutral", "neutral", "contradiction"),
+                f"{MNLI_COLUMNS}|label1|label2|gold_label", f"9|{MNLI_ROW}|C.|D.|neutral|neutral|contradiction"
             ),
-            "dev_mismatched.tsv": table((*MNLI_COLUMNS, "gold_label"), mnli_row("8", "E.", "F.", "neutral")),
-            "test_matched.tsv": table(MNLI_COLUMNS, mnli_row("5", "G.", "H.")),
-            "test_mismatched.tsv": table(MNLI_COLUMNS, mnli_row("6", "I.", "J.")),
+            "dev_mismatched.tsv": table(f"{MNLI_COLUMNS}|gold_label", f"8|{MNLI_ROW}|E.|F.|neutral"),
+            "test_matched.tsv": table(MNLI_COLUMNS, f"5|{MNLI_ROW}|G.|H."),
+            "test_mismatched.tsv": table(MNLI_COLUMNS, f"6|{MNLI_ROW}|I.|J."),
         },
         {
             "train": [("train-7", "A.", 'B "b.', "entailment", 1)],
@@ -137,18 +116,7 @@ LAYOUTS = {
             "test_mismatched": [("test_mismatched-6", "I.", "J.", None, None)],
         },
     ),
-    "qnli": (
-        {
-            "train.tsv": "index\tquestion\tsentence\tlabel\n0\tWhat?\tThat.\tentailment\n",
-            "dev.tsv": "index\tquestion\tsentence\tlabel\n0\tWho?\tThere.\tnot_entailment\n",
-            "test.tsv": "index\tquestion\tsentence\n0\tWhere?\tHe.\n",
-        },
-        {
-            "train": [("train-1", "What?", "That.", "entailment", 0)],
-            "dev": [("dev-1", "Who?", "There.", "not_entailment", 1)],
-            "test": [("test-1", "Where?", "He.", None, None)],
-        },
-    ),
+    "qnli": pair_with_index("entailment", "not_entailment", columns="question|sentence"),
     "rte": pair_with_index("entailment", "not_entailment"),
     "wnli": pair_with_index("0", "1"),
     "ax": (
@@ -164,12 +132,12 @@ LAYOUTS = {
             "multinli/multinli.train.zh.tsv": "premise\thypo\tlabel\n我 们\t你\tcontradictory\n他\t她\tneutral\n",
             "xnli.dev.tsv": table(
                 XNLI_COLUMNS,
-                xnli_row("en", "neutral", "We", "You"),
-                xnli_row("zh", "entailment", "我", '"你'),
-                xnli_row("fr", "neutral", "Nous", "Vous"),
-                xnli_row("zh", "contradiction", "他", "她"),
+                "en|neutral|||||We|You|1|1n",
+                'zh|entailment|||||我|"你|1|1n',
+                "fr|neutral|||||Nous|Vous|1|1n",
+                "zh|contradiction|||||他|她|1|1n",
             ),
-            "xnli.test.tsv": table(XNLI_COLUMNS, xnli_row("zh", "neutral", "我", "她")),
+            "xnli.test.tsv": table(XNLI_COLUMNS, "zh|neutral|||||我|她|1|1n"),
         },
         {
             "train": [("train-1", "我 们", "你", "contradiction", 0), ("train-2", "他", "她", "neutral", 2)],
@@ -222,31 +190,20 @@ def test_each_set_is_read_in_its_published_layout(tmp_path, name):
             assert dataset.check_labels(examples) == [row[4] for row in rows]
 
 
-@pytest.mark.parametrize("name", DATASETS)
-def test_each_set_has_metrics_that_exist_and_parts_to_evaluate(name):
-    dataset = DATASETS[name]
-    assert set(dataset.metrics) <= set(METRICS)
-    assert dataset.eval_splits
-    assert all(dataset.splits[split].label is not None for split in dataset.eval_splits)
-
-
-def test_headlines_are_those_of_glue():
-    primary_metrics = {
-        name: dataset.primary_metric for name, dataset in DATASETS.items() if dataset.primary_metric != "accuracy"
-    }
-    assert primary_metrics == {
+def test_metrics_are_those_of_glue_and_every_set_has_labelled_splits_to_evaluate():
+    assert {name: dataset.primary_metric for name, dataset in DATASETS.items() if dataset.metrics != ("accuracy",)} == {
         "cola": "matthews_correlation",
         "mrpc": "accuracy_f1_mean",
         "qqp": "accuracy_f1_mean",
         "sts-b": "pearson_spearman_mean",
         "ax": "matthews_correlation",
     }
-
-
-def test_splits_to_evaluate_and_to_predict():
+    for dataset in DATASETS.values():
+        assert set(dataset.metrics) <= set(METRICS)
+        assert dataset.eval_splits
+        assert all(dataset.splits[split].label is not None for split in dataset.eval_splits)
     assert DATASETS["mnli"].eval_splits == ("dev_matched", "dev_mismatched")
     assert DATASETS["mnli"].test_splits == ("test_matched", "test_mismatched")
-    assert DATASETS["cola"].eval_splits == ("dev",)
     assert DATASETS["imdb"].eval_splits == DATASETS["imdb"].test_splits == ("test",)  # labelled, no dev split
 
 
@@ -291,7 +248,6 @@ MRPC_HEADER = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
     [
         ("cola", None, r"there is no .*/dev\.tsv; check the path"),
         ("cola", "", r"dev\.tsv has no examples"),
-        ("cola", "\n\r\n", r"dev\.tsv has no examples"),
         ("mrpc", "", r"dev\.tsv is empty"),
         ("mrpc", MRPC_HEADER, r"dev\.tsv has no examples"),
         (
@@ -328,14 +284,11 @@ def labelled(*labels):
     [
         ("cola", ["1", "2"], "dev.tsv, line 2: label '2' is not one of '0', '1'"),
         ("cola", ["1", "", "1 "], "dev.tsv, line 2: label '' is not one of '0', '1' (2 bad rows in all)"),
-        ("mnli", ["-"], "dev.tsv, line 1: label '-' is not one of 'contradiction', 'entailment', 'neutral'"),
-        ("sts-b", ["0", "5", "good"], "dev.tsv, line 3: label 'good' is not a finite number from 0 to 5"),
         (
             "sts-b",
             ["5.01", "-0.1"],
             "dev.tsv, line 1: label '5.01' is not a finite number from 0 to 5 (2 bad rows in all)",
         ),
-        ("sts-b", ["nan"], "dev.tsv, line 1: label 'nan' is not a finite number from 0 to 5"),
     ],
 )
 def test_bad_labels_are_refused_with_what_is_allowed(name, labels, message):
@@ -362,23 +315,15 @@ def write(path, content):
 def boats(tmp_path):
     """The same two examples in every format; the second has no id."""
     columns = {"more": ["A.", "B, b."], "n": [1, 2], "text": ['It "smokes.', "It leans."], "kind": ["steam", "sail"]}
-    columns["id"] = [7, None]
-    pq.write_table(pa.table(columns), tmp_path / "boats.parquet")
-    return {
-        ".tsv": write(
-            tmp_path / "boats.tsv", 'kind\ttext\tmore\tid\nsteam\tIt "smokes.\tA.\t7\nsail\tIt leans.\tB, b.\n'
-        ),
-        ".csv": write(
-            tmp_path / "boats.CSV",
-            '\ufeffkind,text,more,id\r\nsteam,"It ""smokes.",A.,7\r\nsail,It leans.,"B, b.",\r\n',
-        ),
-        ".jsonl": write(
-            tmp_path / "boats.jsonl",
-            '{"text": "It \\"smokes.", "kind": "steam", "more": "A.", "id": 7}\n'
-            '{"more": "B, b.", "kind": "sail", "text": "It leans."}\n',
-        ),
-        ".parquet": str(tmp_path / "boats.parquet"),
+    pq.write_table(pa.table({**columns, "id": [7, None]}), tmp_path / "boats.parquet")
+    contents = {
+        ".tsv": table("kind|text|more|id", 'steam|It "smokes.|A.|7', "sail|It leans.|B, b."),
+        ".CSV": '\ufeffkind,text,more,id\r\nsteam,"It ""smokes.",A.,7\r\nsail,It leans.,"B, b.",\r\n',
+        ".jsonl": '{"text": "It \\"smokes.", "kind": "steam", "more": "A.", "id": 7}\n'
+        '{"more": "B, b.", "kind": "sail", "text": "It leans."}\n',
     }
+    paths = {ending: write(tmp_path / f"boats{ending}", content) for ending, content in contents.items()}
+    return {**paths, ".parquet": str(tmp_path / "boats.parquet")}
 
 
 @pytest.mark.parametrize(
@@ -386,8 +331,8 @@ def boats(tmp_path):
     [
         (".tsv", ("text", "more", "kind")),
         (".tsv", ("1", "2", "0")),
-        (".csv", ("text", "more", "kind")),
-        (".csv", (1, 2, 0)),
+        (".CSV", ("text", "more", "kind")),
+        (".CSV", (1, 2, 0)),
         (".jsonl", ("text", "more", "kind")),
         (".parquet", ("text", "more", "kind")),
     ],
@@ -458,7 +403,7 @@ def test_own_data_without_header(tmp_path):
 
 
 def test_given_labels_keep_their_order_and_are_the_only_ones(boats):
-    arguments = {"text_a_column": "text", "label_column": "kind", "eval_file": boats[".csv"]}
+    arguments = {"text_a_column": "text", "label_column": "kind", "eval_file": boats[".CSV"]}
     dataset = custom_dataset(**arguments, labels=["steam", "sail"])
     assert dataset.check_labels(dataset.examples(None, "dev")) == [0, 1]
     assert custom_dataset(**arguments, labels=["steam", "sail"], is_ranking=True).primary_metric == "mrr@10"
@@ -558,29 +503,32 @@ def test_labels_to_be_found_must_be_two_and_none_empty(tmp_path):
 
 def test_a_row_with_more_columns_than_the_header_is_refused(tmp_path):
     path = write(tmp_path / "reviews.csv", "text,label\nfine,good\nhello, dear world,good\n")
-    with pytest.raises(
-        UserError, match=r"reviews\.csv, line 3: 3 columns, but the header has 2; does a text contain the"
-    ):
+    with pytest.raises(UserError, match=r"reviews\.csv, line 3: 3 columns, but the header has 2; does a text contain"):
         custom_dataset(text_a_column="text", label_column="label", train_file=path)
 
 
 def test_labels_that_occur_once_are_warned_of(tmp_path, caplog):
-    path = write(tmp_path / "reviews.tsv", "text\tlabel\na\tgood\nb\tgood\nc\tbad\nd\tbad\ne\tgod\n")
+    path = write(tmp_path / "reviews.tsv", table("text|label", "a|good", "b|good", "c|bad", "d|bad", "e|god"))
     custom_dataset(text_a_column="text", label_column="label", train_file=path)
     assert "labels that occur only once: 'god'; are they misspelt?" in caplog.text
 
 
-def test_labels_lose_the_white_space_around_them(tmp_path):
-    path = write(tmp_path / "reviews.csv", "text,label\na,good\nb, good\nc,bad \n")
-    dataset = custom_dataset(text_a_column="text", label_column="label", train_file=path)
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("reviews.csv", "text,label\n a ,good\nb, good\nc,bad \n"),
+        (
+            "reviews.jsonl",
+            '{"text": " a ", "label": "good "}\n{"text": "b", "label": "good"}\n{"text": "c", "label": "bad"}',
+        ),
+    ],
+)
+def test_labels_but_not_texts_lose_the_white_space_around_them(tmp_path, name, content):
+    dataset = custom_dataset(text_a_column="text", label_column="label", train_file=write(tmp_path / name, content))
     assert dataset.labels == ("bad", "good")
     examples = dataset.examples(None, "train")
     assert dataset.check_labels(examples) == [1, 1, 0]
-    assert [example.label for example in examples] == ["good", "good", "bad"]
-    path = write(tmp_path / "reviews.jsonl", '{"text": "a", "label": "good "}\n{"text": " b ", "label": "bad"}\n')
-    dataset = custom_dataset(text_a_column="text", label_column="label", train_file=path)
-    assert dataset.labels == ("bad", "good")
-    assert dataset.examples(None, "train")[1].text_a == " b "  # texts are unchanged
+    assert (examples[0].text_a, examples[0].label) == (" a ", "good")
 
 
 @pytest.mark.parametrize("problem", ["single_label", "multi_label"])

@@ -40,14 +40,10 @@ def test_judged_queries_all_documents_and_judgments_are_read(collection):
     assert list(corpus) == list(corpus) == passages
 
 
-def test_queries_without_a_relevant_document_are_counted(collection, caplog):
-    read_beir(collection(qrels=QRELS + "not judged\td1\t0\n"), "test")
-    assert "test.tsv: 1 of 3 queries have no relevant text; metrics leave them out" in caplog.text
-
-
-def test_the_corpus_is_read_lazily(collection):
-    folder = collection(corpus=[*CORPUS, {"text": "no id"}])
+def test_the_corpus_is_read_lazily_and_queries_without_a_relevant_document_are_counted(collection, caplog):
+    folder = collection(corpus=[*CORPUS, {"text": "no id"}], qrels=QRELS + "not judged\td1\t0\n")
     assert len(list(itertools.islice(read_beir(folder, "test")[1], 3))) == 3
+    assert "test.tsv: 1 of 3 queries have no relevant text; metrics leave them out" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -56,12 +52,8 @@ def test_the_corpus_is_read_lazily(collection):
         ({"qrels": QRELS + "q3\td1\t1\n"}, r"test\.tsv, line 6: \S+queries\.jsonl has no query with the _id 'q3'"),
         ({"qrels": QRELS + "q1\td4\t1\n"}, r"test\.tsv, line 6: \S+corpus\.jsonl has no document with the _id 'd4'"),
         ({"qrels": QRELS + "q1\td2\thigh\n"}, r"test\.tsv, line 6: the score 'high' is not a number"),
-        ({"qrels": QRELS + "q1\td2\tinf\n"}, r"test\.tsv, line 6: the score 'inf' is not finite"),
         ({"qrels": QRELS + "q1\t0\td1\t1\n"}, r"test\.tsv, line 6: found 4 columns; the header has 3"),
-        (
-            {"qrels": QRELS + "q1\td1\t1\n"},
-            r"test\.tsv, line 6: query 'q1' and document 'd1' have a different score above",
-        ),
+        ({"qrels": QRELS + "q1\td1\t1\n"}, r"line 6: query 'q1' and document 'd1' have a different score above"),
         ({"qrels": "q1\td1\t1\n"}, r"test\.tsv, line 1: no column 'query-id'"),
         ({"qrels": ""}, r"test\.tsv is empty; .*'query-id', 'corpus-id', 'score'"),
         ({"qrels": "query-id\tcorpus-id\tscore\n"}, r"test\.tsv has no judgments"),
@@ -70,10 +62,7 @@ def test_the_corpus_is_read_lazily(collection):
         ({"corpus": [*CORPUS, CORPUS[0]]}, r"corpus\.jsonl, line 4: an earlier document also has the _id 'd1'"),
         ({"corpus": [{"_id": 1, "text": "x"}]}, r"corpus\.jsonl, line 1: '_id' is 1; a text must be a string"),
         ({"queries": [{"_id": "q1"}]}, r"queries\.jsonl, line 1: no key 'text'; the keys are '_id'"),
-        (
-            {"queries": [*QUERIES, {"_id": "q1", "text": "y"}]},
-            r"queries\.jsonl, line 4: an earlier query also has .* 'q1'",
-        ),
+        ({"queries": [*QUERIES, {"_id": "q1", "text": "y"}]}, r"line 4: an earlier query also has the _id 'q1'"),
     ],
 )
 def test_a_bad_line_is_named(collection, contents, message):

@@ -29,23 +29,22 @@ def make_corpus(rng, num_documents=8):
     return corpus
 
 
-def pairs_of(corpus, index, rng, short_seq_prob=0.2):
-    return list(
-        sentence_pairs(corpus, index, max_num_wordpieces=MAX_NUM_PIECES, short_seq_prob=short_seq_prob, rng=rng)
-    )
+def pairs_of(corpus, index, rng, short_seq_prob=0.2, make=sentence_pairs, longest=MAX_NUM_PIECES, **options):
+    return list(make(corpus, index, max_num_wordpieces=longest, short_seq_prob=short_seq_prob, rng=rng, **options))
 
 
 def is_stretch(ids):
     return list(ids) == list(range(ids[0], ids[0] + len(ids)))
 
 
-def test_pairs_are_stretches_of_text_and_never_too_long():
+@pytest.mark.parametrize(("make", "least", "most"), [(sentence_pairs, 0.5, 0.7), (ordered_pairs, 0.47, 0.53)])
+def test_pairs_are_stretches_of_text_and_never_too_long(make, least, most):
     rng = random.Random(1)
-    num_random = num_pairs = 0
+    are_negative = []
     for _ in range(100):
         corpus = make_corpus(rng)
         for index in range(len(corpus.documents)):
-            for pair in pairs_of(corpus, index, rng):
+            for pair in pairs_of(corpus, index, rng, make=make):
                 assert 1 <= len(pair.first) and 1 <= len(pair.second)
                 assert len(pair.first) + len(pair.second) <= MAX_NUM_PIECES
                 assert is_stretch(pair.first) and is_stretch(pair.second)
@@ -53,18 +52,20 @@ def test_pairs_are_stretches_of_text_and_never_too_long():
                 if not pair.is_negative:
                     assert pair.second[0] // 10_000 == index
                     assert pair.second[0] > pair.first[-1]
+                elif make is ordered_pairs:  # swapped
+                    assert pair.second[0] // 10_000 == index
+                    assert pair.second[-1] < pair.first[0]
                 else:
                     assert pair.second[0] // 10_000 != index  # ten tries among eight documents
-                num_pairs += 1
-                num_random += pair.is_negative
-    assert 0.5 < num_random / num_pairs < 0.7
+                are_negative.append(pair.is_negative)
+    assert least < np.mean(are_negative) < most
 
 
 def test_every_sentence_is_used():
     rng = random.Random(2)
     corpus = make_corpus(rng)
     for index, document in enumerate(corpus.documents):
-        pairs = list(sentence_pairs(corpus, index, max_num_wordpieces=10_000, short_seq_prob=0.0, rng=rng))
+        pairs = pairs_of(corpus, index, rng, 0.0, longest=10_000)
         used = {
             piece for pair in pairs for part in (pair.first, pair.second) for piece in part if piece // 10_000 == index
         }
@@ -77,34 +78,11 @@ def test_a_single_document_pairs_with_itself():
     assert any(pair.is_negative for _ in range(20) for pair in pairs_of(corpus, 0, rng))
 
 
-def ordered(corpus, index, rng, short_seq_prob=0.2, **options):
-    lengths = {"max_num_wordpieces": MAX_NUM_PIECES, "short_seq_prob": short_seq_prob}
-    return list(ordered_pairs(corpus, index, **lengths, rng=rng, **options))
-
-
-def test_ordered_pairs_are_neighbouring_segments_of_a_document_half_of_them_swapped():
-    rng = random.Random(5)
-    num_swapped = num_pairs = 0
-    for _ in range(100):
-        corpus = make_corpus(rng)
-        for index in range(len(corpus.documents)):
-            for pair in ordered(corpus, index, rng):
-                assert 1 <= len(pair.first) and 1 <= len(pair.second)
-                assert len(pair.first) + len(pair.second) <= MAX_NUM_PIECES
-                assert is_stretch(pair.first) and is_stretch(pair.second)
-                assert {pair.first[0] // 10_000, pair.second[0] // 10_000} == {index}
-                assert (pair.second[0] > pair.first[-1]) != pair.is_negative
-                assert pair.second[-1] < pair.first[0] or not pair.is_negative
-                num_pairs += 1
-                num_swapped += pair.is_negative
-    assert abs(num_swapped / num_pairs - 0.5) < 3 * 0.5 / num_pairs**0.5
-
-
 def test_ordered_pairs_use_each_piece_once_and_join_where_sentences_do():
     rng = random.Random(6)
     corpus = make_corpus(rng)
     for index, document in enumerate(corpus.documents):
-        pairs = list(ordered_pairs(corpus, index, max_num_wordpieces=10_000, short_seq_prob=0.0, rng=rng))
+        pairs = pairs_of(corpus, index, rng, 0.0, ordered_pairs, longest=10_000)
         parts = [(pair.second, pair.first) if pair.is_negative else (pair.first, pair.second) for pair in pairs]
         used = [piece for pair in parts for part in pair for piece in part]
         assert used == list(corpus.ids[corpus.starts[document.start] : corpus.starts[document.stop]])
@@ -116,12 +94,12 @@ def test_a_sentence_alone_is_cut_between_two_words():
     corpus = corpus_of([[1, 2, 50, 51, 3, 52]], [[1, 50, 51]])
     rng, cuts = random.Random(7), set()
     for _ in range(100):
-        (pair,) = ordered(corpus, 0, rng, 0.0, continues_word={50, 51, 52})
+        (pair,) = pairs_of(corpus, 0, rng, 0.0, ordered_pairs, continues_word={50, 51, 52})
         first, second = (pair.second, pair.first) if pair.is_negative else (pair.first, pair.second)
         assert [*first, *second] == [1, 2, 50, 51, 3, 52]
         cuts.add(second[0])
     assert cuts == {2, 3}
-    assert ordered(corpus, 1, rng, continues_word={50, 51, 52}) == []
+    assert pairs_of(corpus, 1, rng, make=ordered_pairs, continues_word={50, 51, 52}) == []
 
 
 @pytest.mark.parametrize("short_seq_prob", [0.0, 1.0])
@@ -130,9 +108,7 @@ def test_full_sentences_lose_no_text_and_end_where_sentences_end(short_seq_prob)
     for _ in range(100):
         corpus = make_corpus(rng)
         for index, document in enumerate(corpus.documents):
-            stretches = list(
-                full_sentences(corpus, index, max_num_wordpieces=MAX_NUM_PIECES, short_seq_prob=short_seq_prob, rng=rng)
-            )
+            stretches = pairs_of(corpus, index, rng, short_seq_prob, full_sentences)
             text = corpus.ids[corpus.starts[document.start] : corpus.starts[document.stop]]
             assert [piece for stretch in stretches for piece in stretch] == list(text)
             assert all(1 <= len(stretch) <= MAX_NUM_PIECES for stretch in stretches)
@@ -146,7 +122,7 @@ def test_full_sentences_lose_no_text_and_end_where_sentences_end(short_seq_prob)
 
 def test_a_sentence_that_is_too_long_is_cut_where_it_is_full():
     corpus = corpus_of([range(3), range(100, 125), range(200, 204)])
-    found = full_sentences(corpus, 0, max_num_wordpieces=10, short_seq_prob=0.0, rng=random.Random(1))
+    found = pairs_of(corpus, 0, random.Random(1), 0.0, full_sentences, longest=10)
     assert [list(stretch) for stretch in found] == [
         [0, 1, 2],
         [*range(100, 110)],

@@ -21,23 +21,15 @@ def cells_of(*arguments, **keywords):
 
 
 def test_tsv_splits_at_tabs_and_newlines_alone(tmp_path):
-    content = '\ufeffa "b\t"c\r\nd\u2028e\x0b\t\x85,\x0cf\t\n\n"g\n'
+    content = '\ufeffa "b\t"c\r\n\ufeffd\u2028e\x0b\t\x85,\x0cf\t\n\n"g\n'
     rows = rows_of(tables.read_tsv, tmp_path / "t.tsv", content)
-    assert [row.cells for row in rows] == [['a "b', '"c'], ["d\u2028e\x0b", "\x85,\x0cf", ""], [], ['"g']]
+    assert [row.cells for row in rows] == [['a "b', '"c'], ["\ufeffd\u2028e\x0b", "\x85,\x0cf", ""], [], ['"g']]
     assert [row.number for row in rows] == [0, 1, 2, 3]
     assert rows[3].where == f"{tmp_path}/t.tsv, line 4"
 
 
-def test_a_byte_order_mark_is_taken_off_the_first_line_alone(tmp_path):
-    assert cells_of(tables.read_tsv, tmp_path / "t.tsv", "\ufeffa\n\ufeffb\n") == [["a"], ["\ufeffb"]]
-    assert cells_of(tables.read_csv, tmp_path / "t.csv", '\ufeff"a",b\n') == [["a", "b"]]
-    assert cells_of(tables.read_jsonl, tmp_path / "t.jsonl", '\ufeff{"t": "a"}\n', columns=tables.Columns(["t"])) == [
-        {"t": "a"}
-    ]
-
-
 def test_csv_honours_quotes_and_counts_lines(tmp_path):
-    content = 'x,"a ""b"", c"\r\ny,"two\r\nlines"\n\nz,\u2028 "d\n'
+    content = '\ufeff"x","a ""b"", c"\r\ny,"two\r\nlines"\n\nz,\u2028 "d\n'
     rows = rows_of(tables.read_csv, tmp_path / "t.csv", content)
     assert [row.cells for row in rows] == [["x", 'a "b", c'], ["y", "two\nlines"], [], ["z", '\u2028 "d']]
     assert [row.number for row in rows] == [0, 1, 2, 3]
@@ -63,7 +55,6 @@ def read_labelled(path):
     [
         ('{"a": "A", "b" "B"}', "not JSON: Expecting ':' delimiter at character 16"),
         ('["A", "B", "x"]', "a JSON array begins here; write one object per line, without brackets or commas"),
-        ("[", "a JSON array begins here; write one object per line"),
         (' [{"a": "A", "b": "B", "l": "x"},', "a JSON array begins here; write one object per line"),
         ('"A"', "a JSON str; write an object with keys on each line"),
         ('{"a": "A", "l": "x"}', "no key 'b'; the keys are 'a', 'l'"),
@@ -104,12 +95,8 @@ def test_review_folders_are_read_in_a_fixed_order(tmp_path):
     ]
     assert [row.number for row in rows] == [0, 1, 2]
     assert rows[2].where == f"{tmp_path}/pos/0_9.txt"
-
-
-def test_review_folders_must_hold_both_classes(tmp_path):
-    (tmp_path / "neg").mkdir()
-    with pytest.raises(UserError, match="there is no folder .*/pos; .* must contain the folders neg and pos"):
-        list(tables.read_review_folders(str(tmp_path)))
+    with pytest.raises(UserError, match="there is no folder .*/neg; .* must contain the folders neg and pos"):
+        list(tables.read_review_folders(str(tmp_path / "pos")))
 
 
 def test_blank_rows_go_at_the_end_alone(tmp_path):

@@ -39,12 +39,13 @@ def test_cells_are_texts_and_what_is_blank_at_the_end_is_left_out(tmp_path):
 
 
 def test_the_count_is_that_of_lines(tmp_path):
-    assert source(tmp_path / "t.txt", "a\n\nb").count() == 3
+    texts = source(tmp_path / "t.txt", "a\n\nb")
+    assert texts.count() == 3
+    assert list(texts) == list(texts) == [("a", None), ("", None), ("b", None)]  # it is read anew each time
     assert source(tmp_path / "t.txt", "a\n\nb\n").count() == 3
     assert source(tmp_path / "t.tsv", "a\n\nb\n", text_columns=["a"]).count() == 2
     assert source(tmp_path / "t.jsonl", '{"a": "b"}\n', text_columns=["a"]).count() == 1
-    assert TextSource("-").count() is None
-    assert TextSource("/dev/fd/3").count() is None
+    assert TextSource("-").count() is TextSource("/dev/fd/3").count() is None
 
 
 def test_parquet_and_compressed_files(tmp_path):
@@ -70,17 +71,8 @@ def test_parquet_and_compressed_files(tmp_path):
             assert (list(texts), texts.count()) == (expected, None)
 
 
-def test_reading_again_gives_the_same(tmp_path):
-    texts = source(tmp_path / "t.txt", "a\nb\n")
-    assert list(texts) == list(texts) == [("a", None), ("b", None)]
-
-
-def test_a_header_with_another_separator_is_explained(tmp_path):
+def test_columns_that_are_not_there_are_named(tmp_path):
     with pytest.raises(UserError, match=r"line 1: no column 'a'; the columns are 'a;b'; are they separated by semicol"):
         list(source(tmp_path / "t.csv", "a;b\n1;2\n", text_columns=["a"]))
-
-
-def test_columns_without_header_are_numbers(tmp_path):
-    texts = source(tmp_path / "t.tsv", "a\tb\n", text_columns=["b"], has_header=False)
     with pytest.raises(UserError, match="column 'b': without a header, give its number"):
-        list(texts)
+        list(source(tmp_path / "t.tsv", "a\tb\n", text_columns=["b"], has_header=False))

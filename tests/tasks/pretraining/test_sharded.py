@@ -1,6 +1,5 @@
 """Records made by several processes in bounded memory: independent of their number, as good as one stream's."""
 
-import collections
 import itertools
 import random
 import re
@@ -8,12 +7,11 @@ import re
 import numpy as np
 import pytest
 
-from official_bert.commands import create_pretraining_data
 from official_bert.data.record_files import read_records as read_raw
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining import sharded
-from official_bert.tasks.pretraining.options import PretrainingDataConfig
 from official_bert.tasks.pretraining.sharded import Resources, count_groups, document_keys, group_numbers
+from tests.conftest import run_here
 from tests.record_files import read_records
 
 WORDS = ("the", "harbour", "woke", "before", "town", "did", "gulls", "argued", "over", "boats", "and", "slept", "again")
@@ -42,17 +40,11 @@ def many_parts(monkeypatch):
 def make(tmp_path, vocab_file):
     def make(input_file, name="out", **flags):
         options = {"max_seq_length": 48, "max_predictions_per_seq": 7, "dupe_factor": 3, "sampling": "sharded"}
-        output_file = str(tmp_path / name)
-        options |= {"input_file": str(input_file), "output_file": output_file, "vocab_file": vocab_file, **flags}
-        create_pretraining_data.run(PretrainingDataConfig(**options))
-        return output_file
+        options |= {"input_file": input_file, "output_file": str(tmp_path / name), "vocab_file": vocab_file, **flags}
+        run_here("create_pretraining_data", **options)
+        return options["output_file"]
 
     return make
-
-
-def in_one(records):
-    """Return each record as a string, without padding."""
-    return [str([records[name][row].tolist() for name in sorted(records)]) for row in range(len(records["input_ids"]))]
 
 
 @pytest.mark.slow
@@ -93,7 +85,8 @@ def test_statistics_are_those_of_one_stream(make, corpus, many_parts):
         ours, theirs = statistic(records), statistic(of_serial)
         error = np.sqrt(ours.var() / num_sharded + theirs.var() / num_serial)
         assert abs(ours.mean() - theirs.mean()) < 4 * error, name
-    assert len(set(in_one(records))) > 0.99 * num_sharded  # every copy has its own pairs and masks
+    rows = np.concatenate([records[name] for name in sorted(records)], axis=1)
+    assert len(np.unique(rows, axis=0)) > 0.99 * num_sharded  # every copy has its own pairs and masks
 
 
 def test_random_next_sentences_come_from_all_files(make, tmp_path, vocab_file, many_parts):
@@ -103,16 +96,12 @@ def test_random_next_sentences_come_from_all_files(make, tmp_path, vocab_file, m
         (tmp_path / f"{word}.txt").write_text("\n\n".join("\n".join([f"{word} " * 6] * 3) for _ in range(100)))
     inputs = ",".join(str(tmp_path / f"{word}.txt") for word in words)
     records = read_records(make(inputs, masking="none", max_predictions_per_seq=20, dupe_factor=8, num_processes=1))
-    pairs = collections.Counter()
-    for ids, segments, label in zip(
-        records["input_ids"], records["segment_ids"], records["next_sentence_labels"].ravel(), strict=True
-    ):
-        first, second = ids[1], ids[np.argmax(segments)]
-        pairs[bool(label), first == second] += 1
-    assert not pairs[False, False]
-    num_random = pairs[True, True] + pairs[True, False]
+    same = records["input_ids"][:, 1] == records["input_ids"][records["segment_ids"].astype(bool).cumsum(axis=1) == 1]
+    is_random = records["next_sentence_labels"].ravel().astype(bool)
+    assert same[~is_random].all()
+    num_random = is_random.sum()
     assert num_random > 2000
-    share = pairs[True, True] / num_random
+    share = same[is_random].mean()
     expected = 99 / 299  # fraction of the other documents that are in the same file
     assert abs(share - expected) < 4 * np.sqrt(expected * (1 - expected) / num_random)
 
@@ -123,18 +112,15 @@ def test_groups_are_samples_of_the_corpus():
     assert len(set(keys.tolist())) == 10_000
     counts = np.histogram2d(group_numbers(keys, 10), files, bins=(10, 2))[0]
     assert ((counts - 500) ** 2 / 500).sum() < 45  # chi-square with 19 degrees of freedom: one in a thousand
+    assert count_groups(10, 100) == 1
+    assert count_groups(10**6, 5 * sharded.GROUP_IDS) == 5
+    assert count_groups(100, 50 * sharded.GROUP_IDS) == 3  # long documents: a group still has several
     again = document_keys(12345, 1, files, positions)
     together = group_numbers(keys, 10) == group_numbers(again, 10)
     assert abs(together.mean() - 0.1) < 0.015
     assert document_keys(7, 0, files, positions)[0] != keys[0]
     one = document_keys(12345, 0, np.array([1]), np.array([37]))  # as computed by a cluster's worker
     assert one[0] == keys[5001]
-
-
-def test_the_number_of_groups_follows_from_the_corpus():
-    assert count_groups(10, 100) == 1
-    assert count_groups(10**6, 5 * sharded.GROUP_IDS) == 5
-    assert count_groups(100, 50 * sharded.GROUP_IDS) == 3  # long documents: a group still has several
 
 
 def test_memory_decides_how_much_is_done_at_a_time(caplog):
@@ -168,16 +154,15 @@ def test_a_file_without_records_is_a_mistake(make, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"small", "out.work"}
 
 
-def test_a_damaged_note_starts_again(make, corpus, caplog, tmp_path):
+def test_the_folder_of_work_is_cleared_if_its_note_is_damaged_and_left_alone_if_it_is_of_others(
+    make, corpus, caplog, tmp_path
+):
     (tmp_path / "out.work").mkdir()
     (tmp_path / "out.work" / "provenance.json").write_bytes(b'{"provenance\xff": 1}')
     (tmp_path / "out.work" / "documents-00000").write_bytes(b"old")
     make(corpus, num_processes=1)
     assert re.search(r"provenance.json is damaged \(.*\); rebuilding the files that it describes", caplog.text)
     assert "documents-00000" not in caplog.text
-
-
-def test_files_of_others_are_left_alone(make, corpus, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("precious")
     with pytest.raises(UserError, match=r"work_dir=.*/mine contains other files"):

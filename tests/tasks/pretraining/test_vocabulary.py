@@ -6,13 +6,13 @@ import shutil
 
 import pytest
 
-from official_bert.commands import create_pretraining_data
 from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
 from official_bert.support.manifest import find_inputs, is_no_sidecar
 from official_bert.tasks.pretraining.data import find_tokenizer, with_vocabulary
-from official_bert.tasks.pretraining.options import PretrainingConfig, PretrainingDataConfig
+from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tokenization import Vocabulary
+from tests.conftest import run_here
 
 CASED = {"do_lower_case": False}
 SHARDED = {"sampling": "sharded", "num_processes": 1, "num_shards": 2}
@@ -24,9 +24,8 @@ def make(tmp_path, corpus_file, vocab_file):
 
     def run(name, **changes):
         flags = {"input_file": corpus_file, "vocab_file": vocab_file, "max_seq_length": 64, "dupe_factor": 1}
-        output = str(tmp_path / name)
-        create_pretraining_data.run(PretrainingDataConfig(**{**flags, "output_file": output, **changes}))
-        return find_inputs(f"{output}*", is_input=is_no_sidecar)
+        run_here("create_pretraining_data", **{**flags, "output_file": tmp_path / name, **changes})
+        return find_inputs(f"{tmp_path / name}*", is_input=is_no_sidecar)
 
     return run
 

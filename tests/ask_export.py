@@ -14,10 +14,10 @@ sys.modules.update(dict.fromkeys(("jax", "pandas", "sklearn")))
 import tensorflow as tf  # noqa: E402
 
 
-def tensor(values, specification):
-    if specification.dtype == tf.string:
-        values = [base64.b64decode(value["b64"]) if isinstance(value, dict) else value for value in values]
-    return tf.constant(values, specification.dtype)
+def decoded(value):
+    if isinstance(value, list):
+        return [decoded(part) for part in value]
+    return base64.b64decode(value["b64"]) if isinstance(value, dict) else value
 
 
 def plain(values):
@@ -32,7 +32,7 @@ def main():
     for signature, inputs in json.load(sys.stdin):
         function = loaded.signatures[signature]
         specifications = function.structured_input_signature[1]
-        tensors = {name: tensor(values, specifications[name]) for name, values in inputs.items()}
+        tensors = {name: tf.constant(decoded(values), specifications[name].dtype) for name, values in inputs.items()}
         answers.append({name: plain(values.numpy().tolist()) for name, values in function(**tensors).items()})
     foreign = [name for name in sys.modules if name.startswith(("official_bert", "tensorflow_text"))]
     json.dump({"answers": answers, "foreign": foreign}, sys.stdout)

@@ -23,13 +23,13 @@ def traced_once(servable):
     return servable
 
 
-def ask(export, requests, folder):
+def ask(export, requests, folder, python=sys.executable):
     """Send requests to an export in a separate process, in an empty folder, without this project's path."""
     folder = folder / "empty"
     folder.mkdir(exist_ok=True)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     process = subprocess.run(
-        [sys.executable, "-I", str(ASK_EXPORT), export],
+        [python, "-I", str(ASK_EXPORT), export],
         input=json.dumps(requests), capture_output=True, text=True, cwd=folder, env=environment, timeout=300,
     )  # fmt: skip
     assert process.returncode == 0, process.stderr

@@ -146,7 +146,12 @@ class Servable(tf.Module):
     def signatures(self) -> dict[str, Callable[..., Tensors]]:
         """Return all functions to save, by name; their dependencies are saved with the module."""
         self._variables = self._variables_in_use()
-        return {name: self.signature(name) for name in SIGNATURES if self.reads_texts or name not in (TEXT, TOKENIZE)}
+        names = [name for name in SIGNATURES if self.reads_texts or name not in (TEXT, TOKENIZE)]
+        signatures = {name: self.signature(name) for name in names}
+        called = signatures[TEXT if self.reads_texts else SERVING_DEFAULT]
+        inputs = called.structured_input_signature[1]
+        self.serve = tf.function(lambda inputs: called(**inputs), input_signature=[inputs])  # for Keras's TFSMLayer
+        return signatures
 
     @property
     def reads_texts(self) -> bool:

@@ -58,6 +58,7 @@ def test_every_signature_gives_what_the_script_predicted(reviews, version, tmp_p
     np.testing.assert_allclose(answer["probabilities"], expected, atol=TOLERANCE)
     labels = json.loads(pathlib.Path(reviews["output_dir"], "labels.json").read_text())
     assert labels == sorted(LABELS)
+    assert answer["labels"] == [labels] * len(expected)  # as the probabilities
     assert [row[0] for row in answer["classes"]] == [labels[row.argmax()] for row in expected]
     assert all(sorted(row) == sorted(LABELS) for row in answer["classes"])
     assert np.ptp(expected, axis=0).min() > 1e-3  # the texts matter
@@ -67,6 +68,15 @@ def test_every_signature_gives_what_the_script_predicted(reviews, version, tmp_p
         for name in ("probabilities", "logits"):
             np.testing.assert_allclose(other[name], answer[name], atol=TOLERANCE)
         assert other["classes"] == answer["classes"]
+
+
+def test_keras_reads_an_export_as_a_layer(version, signatures):
+    texts = {"text_a": tf.constant(["the town", ""]), "text_b": tf.constant(["", "the quay"])}
+    expected = signatures["text"](**texts)
+    found = tf.keras.layers.TFSMLayer(version, call_endpoint="serve")(texts)
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values)
 
 
 def test_all_files_are_there(reviews, version):

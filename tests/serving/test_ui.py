@@ -3,6 +3,7 @@
 import json
 import subprocess
 
+import numpy as np
 import pytest
 
 from tests.serving import tiny_exports
@@ -132,6 +133,21 @@ def test_a_classifier_shows_bars(start, opened):
     ask(page, text_a="the town", text_b=HOSTILE)
     outputs = server.outputs("text", {"text_a": ["the town"], "text_b": [HOSTILE]})
     assert shown_bars(page) == percentages(outputs["classes"][0], sorted(outputs["probabilities"][0], reverse=True))
+    assert page.inner_text("button[type=submit]") == "Classify"
+
+
+def test_an_encoder_compares_two_texts(start, opened):
+    server = start("sentence_encoder")
+    page = opened(server)
+    assert page.inner_text("button[type=submit]") == "Embed"
+    first, second = page.locator("textarea").all()
+    first.fill("the town")
+    second.fill(HOSTILE)
+    page.click("button[type=submit]")
+    page.wait_for_selector("#answer .number")
+    one, other = np.array(server.outputs("text", {"text": ["the town", HOSTILE]}))
+    cosine = one @ other / np.linalg.norm(one) / np.linalg.norm(other)
+    assert float(page.inner_text("#answer .number")) == pytest.approx(cosine, abs=1e-4)
 
 
 def test_a_tagger_colours_entities(start, opened):

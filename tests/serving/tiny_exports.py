@@ -5,12 +5,13 @@ import tensorflow as tf
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
-from official_bert.modeling.heads import ClassificationModel, SpanModel
+from official_bert.modeling.heads import ClassificationModel, MultipleChoiceModel, SpanModel
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.sentence import SentenceModel
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.serving.exports import write_export
 from official_bert.tasks.classification.servable import ClassificationServable
+from official_bert.tasks.multiple_choice.servable import MultipleChoiceServable
 from official_bert.tasks.pretraining.servable import PretrainingServable
 from official_bert.tasks.question_answering.data import WindowOptions
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
@@ -22,16 +23,21 @@ LABELS, TAGS = ("bad", "good", "mixed"), ("O", "B-PER", "I-PER")
 _LENGTH = 32
 
 
-def _classifier(encoder, labels=LABELS, max_windows=1, **common):
+def _classifier(encoder, labels=LABELS, problem="single_label", max_windows=1, **common):
     """Return a classifier of pairs, or a regression without labels."""
     model = ClassificationModel(
         encoder, num_outputs=len(labels) or 1, window_length=_LENGTH if max_windows > 1 else None
     )
     common["max_windows"] = max_windows
-    problem = "single_label" if labels else "regression"
+    problem = problem if labels else "regression"
     return model, ClassificationServable(
         model, **common, problem=problem, labels=labels, is_pair=True, max_seq_length=_LENGTH
     )
+
+
+def _multiple_choice(encoder, **common):
+    model = MultipleChoiceModel(encoder)
+    return model, MultipleChoiceServable(model, **common, max_seq_length=_LENGTH, has_question=True)
 
 
 def _question_answering(encoder, **common):
@@ -57,6 +63,7 @@ def _sentence_encoder(encoder, **common):
 
 TASKS = {
     "classification": _classifier,
+    "multiple_choice": _multiple_choice,
     "question_answering": _question_answering,
     "tagging": _tagging,
     "pretraining": _pretraining,

@@ -3,7 +3,8 @@
 const SIGNATURE = "text";
 const INPUT_ORDER = ["question", "context", "text", "text_a", "text_b"];
 const LABELS = {
-  question: "Question", context: "Context", text: "Text", text_a: "Text", text_b: "Second text",
+  question: "Question", context: "Context", choices: "Choices, one per line",
+  text: "Text", text_a: "Text", text_b: "Second text",
 };
 
 const find = (selector) => document.querySelector(selector);
@@ -46,9 +47,23 @@ function marked(text, spans, draw) {
 
 // How the answers of each task are shown: from the outputs for one example and its texts to elements.
 
+/** Names with their probabilities, most likely first. */
+function ranked(names, probabilities) {
+  return bars(names.map((name, index) => [name, probabilities[index]]).sort((one, other) => other[1] - one[1]));
+}
+
 function showClasses(outputs) {
-  const probabilities = [...outputs.probabilities[0]].sort((one, other) => other - one); // as `classes` is sorted
-  return [bars(outputs.classes[0].map((name, index) => [name, probabilities[index]]))];
+  return [ranked(outputs.labels[0], outputs.probabilities[0])];
+}
+
+function showChoices(outputs) {
+  return [ranked(outputs.choices[0], outputs.probabilities[0])];
+}
+
+function showCosine({ vectors: [one, other] }) {
+  const product = (left, right) => left.reduce((sum, value, index) => sum + value * right[index], 0);
+  const cosine = product(one, other) / Math.sqrt(product(one, one) * product(other, other));
+  return [make("p", { class: "number" }, cosine.toFixed(4)), make("p", {}, "the cosine of the two vectors")];
 }
 
 function showScore(outputs) {
@@ -115,14 +130,16 @@ function showMasks(outputs) {
 }
 
 const TASKS = [
-  { outputs: ["classes", "probabilities"], about: "classifies texts", show: showClasses },
-  { outputs: ["scores"], about: "scores texts", show: showScore },
-  { outputs: ["answers", "starts", "ends"], about: "answers questions about a text", show: showAnswers },
-  { outputs: ["entity_types", "entity_starts"], about: "finds entities in a text", show: showEntities },
-  { outputs: ["words", "probabilities"], about: "fills in words; write [MASK] for each", show: showMasks },
+  { outputs: ["labels", "probabilities"], about: "classifies texts", button: "Classify", show: showClasses },
+  { outputs: ["scores"], about: "scores texts", button: "Score", show: showScore },
+  { outputs: ["answers", "starts", "ends"], about: "answers questions about a text", button: "Answer", show: showAnswers },
+  { outputs: ["choices", "best"], about: "chooses one of several texts", button: "Choose", show: showChoices },
+  { outputs: ["entity_types", "entity_starts"], about: "finds entities in a text", button: "Tag", show: showEntities },
+  { outputs: ["words", "probabilities"], about: "fills in words; write [MASK] for each", button: "Fill in", show: showMasks },
+  { outputs: ["vectors"], about: "compares texts by their vectors", button: "Embed", show: showCosine, numTexts: 2 },
 ];
 
-const UNKNOWN = { about: "answers are shown as the server gives them", show: () => [] };
+const UNKNOWN = { about: "answers are shown as the server gives them", button: "Ask", show: () => [] };
 
 function fail(message) {
   find("#error").textContent = message;
@@ -163,19 +180,20 @@ async function start() {
   const names = Object.keys(signature.inputs).sort((one, other) => INPUT_ORDER.indexOf(one) - INPUT_ORDER.indexOf(other));
   const task = TASKS.find((task) => task.outputs.every((name) => name in signature.outputs)) ?? UNKNOWN;
   find("#about").textContent = `version ${metadata.model_spec.version} · ${task.about}`;
-  for (const name of names) {
+  const examples = Array.from({ length: task.numTexts ?? 1 }, (_, number) => Object.fromEntries(names.map((name) => {
     const rows = name === "question" ? 1 : name === "context" ? 8 : 3;
     const box = make("textarea", { name, rows, spellcheck: "false" });
-    find("#inputs").append(make("label", {}, LABELS[name] ?? name, box));
-  }
+    find("#inputs").append(make("label", {}, number ? LABELS.text_b : LABELS[name] ?? name, box));
+    return [name, box];
+  })));
   const button = find("#request button");
+  button.textContent = task.button;
 
   async function send() {
     if (button.disabled) return;
-    const boxes = [...document.querySelectorAll("textarea")];
     // A surrogate without its partner is no character, and would shift the places of spans.
-    const texts = Object.fromEntries(boxes.map((box) => [box.name, box.value.replace(/\p{Surrogate}/gu, "")]));
-    const inputs = Object.fromEntries(names.map((name) => [name, [texts[name]]]));
+    const textOf = (box) => box.value.replace(/\p{Surrogate}/gu, "");
+    const inputs = Object.fromEntries(names.map((name) => [name, examples.map((boxes) => textOf(boxes[name]))]));
     const body = JSON.stringify({ signature_name: SIGNATURE, inputs });
     find("#command pre").textContent = curl(`${url}:predict`, body);
     find("#command").hidden = false;
@@ -188,7 +206,7 @@ async function start() {
       // With a single output there is no name around it.
       const outputs = Object.keys(signature.outputs).length === 1
         ? { [Object.keys(signature.outputs)[0]]: answer.outputs } : answer.outputs;
-      const shown = task.show(outputs, texts);
+      const shown = task.show(outputs, Object.fromEntries(names.map((name) => [name, inputs[name][0]])));
       find("#answer").replaceChildren(...shown);
       find("#answer").classList.remove("stale");
       find("#answer").hidden = !shown.length;

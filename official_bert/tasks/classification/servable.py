@@ -114,7 +114,7 @@ class ClassificationServable(Servable):
             return first, second
 
     def predict(self, inputs: Tensors) -> Tensors:
-        """Return scores [B] or, in the order of the labels, logits and probabilities [B, C], and the sorted `classes`.
+        """Return scores [B]; or labels with logits and probabilities in the same order, and `classes` by rank, [B, C].
 
         With thresholds also the predictions: for single labels `predicted`, int32 [B], the number of the label; for
         several labels `is_predicted`, bool [B, C].
@@ -126,7 +126,12 @@ class ClassificationServable(Servable):
             return {"scores": logits[:, 0]}
         probabilities = PROBLEMS[self._problem].probabilities(logits)
         best_first = tf.argsort(probabilities, direction="DESCENDING", stable=True)
-        outputs = {"logits": logits, "probabilities": probabilities, "classes": tf.gather(self._labels, best_first)}
+        outputs = {
+            "labels": tf.broadcast_to(self._labels, tf.shape(logits)),
+            "logits": logits,
+            "probabilities": probabilities,
+            "classes": tf.gather(self._labels, best_first),
+        }
         if self._thresholds and self._problem == "multi_label":
             outputs[IS_PREDICTED] = probabilities > self._thresholds
         elif self._thresholds:

@@ -6,17 +6,12 @@ The tests compare the library's tokenizer with this one. It shares no code with 
 import string
 import unicodedata
 
-# The blocks in which BERT treats each character as a word.
-IDEOGRAPHS = {
-    "Unified Ideographs": range(0x4E00, 0xA000),
-    "Extension A": range(0x3400, 0x4DC0),
-    "Extension B": range(0x20000, 0x2A6E0),
-    "Extension C": range(0x2A700, 0x2B740),
-    "Extension D": range(0x2B740, 0x2B820),
-    "Extension E": range(0x2B820, 0x2CEB0),
-    "Compatibility Ideographs": range(0xF900, 0xFB00),
-    "Compatibility Ideographs Supplement": range(0x2F800, 0x2FA20),
-}
+# The blocks in which BERT treats each character as a word: the unified ideographs, their extensions A to E, and the
+# compatibility ideographs with their supplement.
+IDEOGRAPHS = [
+    *(range(0x4E00, 0xA000), range(0x3400, 0x4DC0), range(0x20000, 0x2A6E0), range(0x2A700, 0x2B740)),
+    *(range(0x2B740, 0x2B820), range(0x2B820, 0x2CEB0), range(0xF900, 0xFB00), range(0x2F800, 0x2FA20)),
+]
 
 
 def plain_words(text, settings):
@@ -57,7 +52,7 @@ def split_at_punctuation(word):
 
 def is_ideograph(character):
     """Return True if a character is in one of the blocks that BERT splits."""
-    return any(ord(character) in block for block in IDEOGRAPHS.values())
+    return any(ord(character) in block for block in IDEOGRAPHS)
 
 
 def plain_pieces(text, vocab, settings):

@@ -12,7 +12,7 @@ import unicodedata
 import pytest
 import tensorflow as tf
 
-from official_bert.tokenization import FullTokenizer, characters, graph_operations, graph_tables
+from official_bert.tokenization import FullTokenizer, characters, graph_operations
 from official_bert.tokenization.graph_tokenizer import GraphTokenizer
 from tests.tokenization.hard_texts import (
     ACCENTED,
@@ -167,12 +167,6 @@ def test_texts_by_hand(word_pair, letters_pair):
         pair.assert_same(b"the " + raw + b" town" for raw in ILL_FORMED)
     assert word_pair.graph.encode(tf.constant([], tf.string)).to_list() == []
     assert [field.to_list() for field in word_pair.graph.encode_with_offsets(tf.constant([], tf.string))] == [[]] * 3
-
-
-def test_tokenizers_of_one_vocabulary_share_the_table_of_characters():
-    table = graph_tables.make_character_table((("a", 2),), CASED)
-    assert table is graph_tables.make_character_table((("a", 2),), CASED)
-    assert table is not graph_tables.make_character_table((("a", 2),), PRESPLIT)
 
 
 @pytest.mark.parametrize("count", [4_000, pytest.param(40_000, marks=[pytest.mark.slow, pytest.mark.endurance])])

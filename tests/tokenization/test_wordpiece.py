@@ -16,7 +16,6 @@ from official_bert.tokenization import (
 )
 from tests.tokenization.hard_texts import (
     ALL_SETTINGS,
-    PRESPLIT,
     SCRIPTS,
     SETTINGS,
     SPACING_MARKS,
@@ -68,28 +67,6 @@ def test_every_single_character_gives_what_the_plain_rules_give(settings):
         assert tokenizer.tokenize(text) == plain_words(text, settings), hex(first)
 
 
-def test_rules_for_neighbours_by_hand():
-    assert BasicTokenizer().tokenize("ΟΔΟΣ ΣΟΦΟΣ. ΟΔΟΣ.Α") == ["οδος", "σοφος", ".", "οδοσ", ".", "α"]
-    # U+1D16D has class 226, U+1D165 has class 216: decomposition puts the lower class first.
-    assert BasicTokenizer().tokenize("a\U0001d16d\U0001d165") == ["a\U0001d165\U0001d16d"]
-    # Separators that are control characters do not split.
-    assert BasicTokenizer().tokenize("a\x0bb\x1cc\x85d e\u2028f") == ["abcd", "e", "f"]
-
-
-def test_lowercasing_alone_keeps_accents_and_syllables():
-    """Nothing is composed or decomposed: two characters stay two."""
-    tokenizer = BasicTokenizer(strip_accents=False)
-    words = ["é", "é", "e\u0301", "ö", "i\u0307", "οδος", "ångström", "!"]
-    assert tokenizer.tokenize("É é e\u0301 Ö İ ΟΔΟΣ Ångström!") == words
-    syllables = "".join(map(chr, range(0xAC00, 0xD7A4)))
-    jamo = "".join(map(chr, range(0x1100, 0x1200)))
-    assert tokenizer.tokenize(f"{syllables} {jamo}") == [syllables, jamo]
-    assert BasicTokenizer().tokenize("각") == ["\u1100\u1161\u11a8"]
-    for character in map(chr, range(0x20000)):
-        words = tokenizer.tokenize(character)
-        assert words in ([], [character.lower()]), hex(ord(character))
-
-
 def test_words_that_are_taken_as_they_are(tmp_path):
     long = "감독" * 101
     wordpieces = ["감독/NNG", "의", "##/JKG", "Zoë", "##.", long, "a", "##a", "\u3000"]
@@ -99,15 +76,6 @@ def test_words_that_are_taken_as_they_are(tmp_path):
     wordpieces = ["감독/NNG", "의", "##/JKG", "Zoë", "##.", long, "a", "a", "##a", "[UNK]", "[UNK]", "[SEP]", "##a"]
     assert tokenizer.tokenize(text) == tokenizer.tokenize(text.encode()) == wordpieces
     assert FullTokenizer(path, do_lower_case=False).tokenize("감독/NNG a\x1fa") == ["[UNK]"] * 3 + ["a", "##a"]
-
-
-def test_words_end_where_python_splits(tokenizers):
-    every = "x".join(map(chr, range(0x110000)))
-    tokenizer = tokenizers[PRESPLIT]
-    assert tokenizer.basic_tokenizer.tokenize(every) == every.split()
-    starts = tokenizer.encode_with_offsets(every).starts
-    assert len(starts) == len(tokenizer.encode(every)) == len(every.split()) > 20
-    assert all(every[start - 1].isspace() for start in starts[1:])
 
 
 def test_bytes_are_utf8_and_undecodable_ones_are_dropped(tokenizers):

@@ -9,7 +9,7 @@ import tensorflow as tf
 from official_bert.data.graph_masking import GraphMasker, first_fit, uniform_numbers
 from official_bert.data.masking import Replacements
 from official_bert.tokenization import Vocabulary
-from tests.data.test_masking import CLS, FIRST_SUFFIX, FIRST_WORD, MASK, PIECES, SEP, BareFirstWords
+from tests.data.masking_vocabulary import CLS, FIRST_SUFFIX, FIRST_WORD, MASK, PIECES, SEP, BareFirstWords
 
 # Like a vocabulary file with a repeated line, where the piece has the number of its last line.
 TOKEN_TO_ID = {piece: index for index, piece in enumerate(PIECES)} | {"w7": len(PIECES)}

@@ -8,19 +8,9 @@ import pytest
 from official_bert.data.masking import Masker, Replacements, shuffle
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Vocabulary
+from tests.data.masking_vocabulary import CLS, FIRST_SUFFIX, FIRST_WORD, MASK, PIECES, SEP, BareFirstWords
 
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(50)), *(f"##s{n}" for n in range(50))]
 VOCABULARY = Vocabulary({piece: index for index, piece in enumerate(PIECES)})
-
-
-class BareFirstWords(Vocabulary):
-    """A vocabulary like that of a byte-level BPE, in which nothing marks the first word of a text."""
-
-    marks_first_word = False
-
-
-CLS, SEP, MASK = 2, 3, 4
-FIRST_WORD, FIRST_SUFFIX = 5, 55
 
 
 def masker(vocabulary=VOCABULARY, **changes):

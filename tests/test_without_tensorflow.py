@@ -33,7 +33,7 @@ from official_bert.tasks.question_answering.data import read_squad
 from official_bert.tasks.question_answering.data import PREDICTION_SCHEMA, TRAINING_SCHEMA
 from official_bert.tasks.question_answering.data import TokenizedSquad, TrainingWindows, WindowOptions
 from official_bert.tasks.tagging import records as tagging
-from official_bert.tasks.tagging.records import make_windows
+from official_bert.tasks.tagging.data import TaggedFile, TaggedSentence
 from official_bert.tokenization import FullTokenizer
 
 vocab_file, squad_file, folder = sys.argv[1:]
@@ -44,8 +44,8 @@ joiner = TextJoiner(tokenizer, max_seq_length=32)
 examples = ExampleSplit(joiner, [LabelledText(("a text", None), 0), LabelledText(("one", "two"), 1)])
 assert write_split(RecordFile(folder + "/texts", schema), examples) == 2
 schema = tagging.TAGGING_SCHEMA.sized(N=3, **lengths)
-windows = lambda: make_windows([["a", "sentence"]], tokenizer, max_seq_length=32)
-words = tagging.LabelledWindows(windows, [[0, 1]], tokenizer, "these")
+file = TaggedFile("", [TaggedSentence(("a", "sentence"), None, 0, 1)], [], "columns", " ", 2, False)
+words = tagging.TaggedSplit(file, ["O", "B-PER"], [[0, 1]], tokenizer, 32, False)
 assert write_split(RecordFile(folder + "/words", schema), words) == 1
 squad = read_squad(squad_file, for_training=True, version_2=False)
 options = WindowOptions(max_seq_length=64, doc_stride=32, max_query_length=16)

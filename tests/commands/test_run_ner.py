@@ -361,11 +361,11 @@ def test_words_without_known_tags_are_predicted_and_not_scored(copied, tmp_path,
     assert [line.split(" ")[0] for line in lines] == ["the", "harbour", "", "", "", "mirror"]
     path = file_of(tmp_path, "the DT\nharbour NN\n\nmirror NN-B\n")
     run(copied, do_predict=True, predict_file=path)
-    assert f"{path}: none of its tags ('DT', 'NN', 'NN-B') is among those of the training file ('O', " in caplog.text
+    assert f"{path}: the tags 'DT', 'NN', 'NN-B' are not among those of the training file; it is" in caplog.text
     assert "it is tagged, but not scored" in caplog.text and "count as errors" not in caplog.text
     assert not {"test_results.txt", "test_report.txt"} & set(os.listdir(copied["output_dir"]))
     before = bytes_in(copied["output_dir"])
-    with prints_error(r"none of its tags .* is among those .*; check --tag_column=-1$"):
+    with prints_error("the tags 'DT', .* are not among those of .*, which are 'O', .*; check --tag_column=-1$"):
         run(copied, do_eval=True, eval_file=path)
     assert bytes_in(copied["output_dir"]) == before
 
@@ -419,9 +419,9 @@ def test_a_trained_model_keeps_its_meaning(copied, corpus, tmp_path):
         ({"data_dir": None}, ["--do_train needs --train_file, or --data_dir"]),
         ({"train_file": "the O\n\nharbour X B-LOC\n"}, ["given.txt, line 3: 3 columns, but line 1 has 2"]),
         ({"train_file": "\n \n\n"}, ["given.txt has no sentences"]),
-        ({"train_file": "the\nharbour\n\nmirror\n"}, ["line 1: 1 column", "cannot be both the word and the tag"]),
+        ({"train_file": "the\nharbour\n\nmirror\n"}, ["line 1: column 0 cannot be both the word and the tag"]),
         ({"train_file": "the O\nharbour O\n"}, ["all words have the tag 'O'", "nothing to learn; check --tag_column"]),
-        ({"word_column": 7}, ["eng.train, line 3: 4 columns, but --word_column=7 needs 8"]),
+        ({"word_column": 7}, ["eng.train, line 3: 4 columns, so there is no --word_column=7"]),
         ({"word_column": 2, "tag_column": 2}, ["--word_column=2 and --tag_column=2 are the same column"]),
         ({"feature_layers": "concat_last_four"}, ["--feature_layers=concat_last_four needs 4 layers, but the model"]),
         ({"lstm_units": 8}, ["--lstm_units", "--head=bilstm"]),

@@ -19,10 +19,9 @@ from absl import logging
 
 from official_bert.data.tables import format_of, read_objects
 from official_bert.metrics.tagging import PREFIXES, has_entities
-from official_bert.support.errors import UserError, format_names
+from official_bert.support.errors import UserError, format_names, pluralize
 from official_bert.support.text_files import LineReader, check_json
 
-LAYOUTS = ("auto", "columns", "sentences", "jsonl")
 _DOCUMENT_START = re.compile(r" *-DOCSTART-(?![^ \t])")
 _COMMENT = re.compile(
     r"# ?(?:(?:newdoc|newpar) +)?[^\s=]+ +=(?: |$)"  # CoNLL-U: "# text = She rows.", "# newdoc id = n01"
@@ -76,8 +75,6 @@ def read_tagged_file(
     Tags with the prefix at the end, such as `PER-B`, are reversed if all tags of the file except `O` have this form
     and not all have the usual one: in a file whose only tags are `B-I` and `O`, B is the prefix.
     """
-    if file_layout not in LAYOUTS:
-        raise UserError(f"file_layout={file_layout!r} is unknown; choose one of {', '.join(LAYOUTS)}")
     layout, is_json = file_layout, file_layout == "jsonl" or (file_layout == "auto" and format_of(path) == "jsonl")
     if is_json:
         lines, numbers = _json_columns(path, is_tagged)
@@ -87,18 +84,17 @@ def read_tagged_file(
         numbers = range(1, len(lines) + 1)
     comments = frozenset() if is_json or layout == "sentences" else _find_comments(lines)
     content = _without_comments(lines, comments)
-    word_lines = _word_lines(path, content)
-    has_tabs = any("\t" in line for line in word_lines.values())
+    if comments:
+        logging.info("%s: %d lines are comments, the first of them line %d", path, len(comments), min(comments))
+    word_lines = {number: line for number, line in enumerate(content, start=1) if line and not is_document_start(line)}
+    if not word_lines:
+        raise UserError(f"{path} has no sentences; a file of tagged words has a word and its tag in each line")
+    has_tabs = is_json or any("\t" in line for line in word_lines.values())
     if layout == "auto" and has_tabs:
         layout = _tabbed_layout(list(word_lines.values()), word_column, tag_column, is_tagged)
     elif layout == "auto":
         layout = "columns" if is_tagged else _untagged_layout(path, content, tag_column)
-    if layout == "sentences" and comments:
-        comments, content = frozenset(), lines
-        word_lines = _word_lines(path, content)
-    if comments:
-        logging.info("%s: %d lines are comments, the first of them line %d", path, len(comments), min(comments))
-    separator = "\t" if has_tabs or is_json or layout == "sentences" else " "
+    separator = "\t" if has_tabs or layout == "sentences" else " "
     rows = [_Row(numbers[number - 1], split_columns(line, separator)) for number, line in word_lines.items()]
     _check_columns(path, rows, separator)
     words = _words(path, rows, word_column, layout)
@@ -161,14 +157,6 @@ def _without_comments(lines: Sequence[str], comments: Collection[int]) -> list[s
     ]
 
 
-def _word_lines(path: str, lines: Iterable[str]) -> dict[int, str]:
-    """Return the lines with words, keyed by line number from 1."""
-    word_lines = {number: line for number, line in enumerate(lines, start=1) if line and not is_document_start(line)}
-    if not word_lines:
-        raise UserError(f"{path} has no sentences; a file of tagged words has a word and its tag in each line")
-    return word_lines
-
-
 def _read_lines(path: str) -> list[str]:
     lines = []
     for line in LineReader(path):
@@ -187,16 +175,11 @@ def _json_columns(path: str, is_tagged: bool) -> tuple[list[str], list[int]]:
             if key is None and (not columns or is_tagged):
                 raise UserError(f"{where}: no key {known[0]!r}; the keys are {format_names(values)}")
             if key is not None:
-                columns.append(values[key])
-                if columns[1:] and isinstance(values[key], list) and any(type(tag) is int for tag in values[key]):
-                    raise UserError(
-                        f"{where}: {key!r} has numbers; write the names of the tags, which `datasets` has in "
-                        f"features[{key!r}].feature.names"
-                    )
                 check_json(values[key], list[str], where, key)
+                columns.append(values[key])
         if len({len(column) for column in columns}) > 1:
-            words, tags = columns
-            raise UserError(f"{where}: {_counted(words, 'word')} but {_counted(tags, 'tag')}; correct the line")
+            words, tags = map(len, columns)
+            raise UserError(f"{where}: {pluralize(words, 'word')} but {pluralize(tags, 'tag')}; correct the line")
         for cells in zip(*columns, strict=True):
             if not cells[0] or any(set(cell) & set("\t\n\r") for cell in cells):
                 raise UserError(f"{where}: {cells[0]!r:.80} is empty or contains a tab or line end; correct the word")
@@ -233,20 +216,16 @@ def _untagged_layout(path: str, lines: Sequence[str], tag_column: int) -> str:
     of lines, separated by blank lines, have the same number of columns. Its lines are sentences if their lengths
     differ and there are no blank lines between them.
     """
-    groups, has_documents = [[]], False
-    for line in lines:
-        if is_document_start(line):
-            has_documents = True
-        elif line:
-            groups[-1].append(split_columns(line, " "))
-        elif groups[-1]:
-            groups.append([])
-    groups = [group for group in groups if group]
-    rows = [row for group in groups for row in group]
+    if any(map(is_document_start, lines)):
+        return "columns"
+    groups = [
+        [split_columns(line, " ") for line in group] for has_words, group in itertools.groupby(lines, bool) if has_words
+    ]
+    rows = list(itertools.chain.from_iterable(groups))
     is_even = len({len(row) for row in rows}) == 1
     tags = {row[tag_column] for row in rows if _index(tag_column, len(row)) is not None}
     is_grouped = len(groups) > 1 and any(len(group) > 1 for group in groups)
-    if has_documents or has_entities(tags) or (is_even and (len(rows[0]) == 1 or is_grouped)):
+    if has_entities(tags) or (is_even and (len(rows[0]) == 1 or is_grouped)):
         return "columns"
     has_tag = any("-" in tag and has_entities({tag}) for tag in tags)  # then lines may lack their tag
     if not is_even and len(groups) == 1 and not has_tag:
@@ -262,13 +241,9 @@ def _check_columns(path: str, rows: Sequence[_Row], separator: str) -> None:
     for row in rows:
         if len(row.cells) != len(first.cells):
             raise UserError(
-                f"{path}, line {row.line}: {_counted(row.cells, 'column')}, but line {first.line} has "
+                f"{path}, line {row.line}: {pluralize(len(row.cells), 'column')}, but line {first.line} has "
                 f"{len(first.cells)} (separated by {_SEPARATOR_NAMES[separator]}); correct the line"
             )
-
-
-def _counted(items: Sequence[str], noun: str) -> str:
-    return f"{len(items)} {noun}{'' if len(items) == 1 else 's'}"
 
 
 def _words(path: str, rows: Sequence[_Row], word_column: int, layout: str) -> list[tuple[str, ...]]:
@@ -286,11 +261,8 @@ def _words(path: str, rows: Sequence[_Row], word_column: int, layout: str) -> li
 def _required(path: str, row: _Row, name: str, column: int) -> int:
     index = _index(column, len(row.cells))
     if index is None:
-        needed = column + 1 if column >= 0 else -column
-        raise UserError(
-            f"{path}, line {row.line}: {_counted(row.cells, 'column')}, but {name}={column} needs {needed}; "
-            "columns are counted from 0"
-        )
+        number = pluralize(len(row.cells), "column")
+        raise UserError(f"{path}, line {row.line}: {number}, so there is no {name}={column} (counted from 0)")
     return index
 
 
@@ -305,22 +277,20 @@ def _tags(
     is_required: bool,
 ) -> list[tuple[str, ...]] | None:
     """Return the tags of each line; None if there are none and none are required."""
-    first = rows[0]
-    if not is_required and _index(tag_column, len(first.cells)) in (None, _index(word_column, len(first.cells))):
+    first, word = rows[0], _index(word_column, len(rows[0].cells))
+    if not is_required and _index(tag_column, len(first.cells)) in (None, word):
         return None
     try:
         index = _required(path, first, "tag_column", tag_column)
-        if index == _index(word_column, len(first.cells)):
+        if index == word:
             raise UserError(
-                f"{path}, line {first.line}: {_counted(first.cells, 'column')}, and column {index} cannot be both the "
-                f"word and the tag; check word_column={word_column}, tag_column={tag_column} and what separates columns"
+                f"{path}, line {first.line}: column {index} cannot be both the word and the tag; check word_column="
+                f"{word_column}, tag_column={tag_column} and what separates columns"
             )
-        tags = [
-            _tags_of_row(path, row, row.cells[index], row_words, layout)
+        return [
+            _tags_of_row(f"{path}, line {row.line}", row.cells[index], row_words, layout)
             for row, row_words in zip(rows, words, strict=True)
         ]
-        _check_types(path, rows, tags)
-        return tags
     except UserError as error:
         if is_required:
             raise
@@ -328,38 +298,21 @@ def _tags(
         return None
 
 
-def _check_types(path: str, rows: Sequence[_Row], tags: Sequence[tuple[str, ...]]) -> None:
-    """Raise if an entity tag has a prefix and hyphen but no type."""
-    distinct = {tag for row in tags for tag in row}
-    if has_entities(distinct):
-        incomplete = {f"{prefix}-" for prefix in PREFIXES}
-    elif _have_suffixes(distinct):
-        incomplete = {f"-{prefix}" for prefix in PREFIXES}
-    else:
-        return
-    for row, row_tags in zip(rows, tags, strict=True):
-        for tag in row_tags:
-            if tag in incomplete:
-                raise UserError(
-                    f"{path}, line {row.line}: the tag {tag!r} has no type; add it, or write {tag.strip('-')!r} for "
-                    "entities without types"
-                )
-
-
-def _tags_of_row(path: str, row: _Row, cell: str, words: tuple[str, ...], layout: str) -> tuple[str, ...]:
+def _tags_of_row(where: str, cell: str, words: tuple[str, ...], layout: str) -> tuple[str, ...]:
     tags = tuple(split_columns(cell, " "))
     if not tags:
-        raise UserError(f"{path}, line {row.line}: the tag of {words[0][:40]!r} is empty; correct the line")
+        raise UserError(f"{where}: the tag of {words[0][:40]!r} is empty; correct the line")
     if layout == "columns" and len(tags) > 1:
         raise UserError(
-            f"{path}, line {row.line}: the tag {cell[:40]!r} contains a blank; correct the line, or give "
-            "file_layout=sentences if each line is a sentence"
+            f"{where}: the tag {cell[:40]!r} contains a blank; correct the line, or give file_layout=sentences if each "
+            "line is a sentence"
         )
     if len(tags) != len(words):
-        raise UserError(
-            f"{path}, line {row.line}: {_counted(words, 'word')} but {_counted(tags, 'tag')}; correct the line, or "
-            "give file_layout=columns if each line is a word"
-        )
+        numbers = f"{pluralize(len(words), 'word')} but {pluralize(len(tags), 'tag')}"
+        raise UserError(f"{where}: {numbers}; correct the line, or give file_layout=columns if each line is a word")
+    for tag in tags:
+        if "-" in tag and tag.strip("-") in PREFIXES:
+            raise UserError(f"{where}: the tag {tag!r} has no type; add it, or write {tag.strip('-')!r} for none")
     return tags
 
 

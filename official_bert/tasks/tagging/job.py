@@ -4,8 +4,8 @@ import dataclasses
 import itertools
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -29,14 +29,11 @@ from official_bert.modeling.tagging import Transitions
 from official_bert.serving.exports import check_export_dir, export_run
 from official_bert.support import writing
 from official_bert.support.errors import UserError, format_names, pluralize
-from official_bert.support.manifest import fingerprint
 from official_bert.tasks.tagging.data import TaggedFile, TaggedSentence
 from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.tasks.tagging.records import (
     PREDICTIONS_FILE,
-    LabelledWindows,
-    Window,
-    make_windows,
+    TaggedSplit,
     primary_metric,
     read_configured,
     tags_of,
@@ -109,18 +106,13 @@ def _words_as_entities(tags: Sequence[str]) -> list[Entity]:
 
 
 def _by_type(pairs: _Pairs, kind: str) -> Table:
-    correct, predicted, gold = Counter(), Counter(), Counter()
-    for gold_entities, predicted_entities in pairs:
-        gold.update(_types(gold_entities))
-        predicted.update(_types(predicted_entities))
-        correct.update(_types(set(gold_entities) & set(predicted_entities)))
+    gold, predicted, correct = (
+        Counter(entity.type for found in column for entity in found)
+        for column in zip(*((gold, predicted, set(gold) & set(predicted)) for gold, predicted in pairs), strict=True)
+    )
     names = sorted(gold | predicted)
     counts = ([counter[name] for name in names] for counter in (gold, predicted, correct))
     return scores_by_name(f"By {kind}", kind, names, *counts)
-
-
-def _types(entities: Iterable[Entity]) -> Iterable[str]:
-    return (entity.type for entity in entities)
 
 
 def _confusion(pairs: _Pairs, kind: str) -> Matrix:
@@ -190,23 +182,6 @@ def _marked_words(
     return [part for part in [*parts, Part(text[end:])] if part.text]
 
 
-class _Split(NamedTuple):
-    """A file with its name and word labels; a label is the tag number plus 1."""
-
-    name: str
-    file: TaggedFile
-    labels: list[list[int]]
-
-    @property
-    def words(self) -> list[tuple[str, ...]]:
-        return [sentence.words for sentence in self.file.sentences]
-
-    @property
-    def is_tagged(self) -> bool:
-        """True if the file has the tags."""
-        return self.file.sentences[0].tags is not None
-
-
 class TaggingJob(FinetuningJob):
     """A fine-tuning run of a tagger. For the attributes see `FinetuningJob`."""
 
@@ -226,8 +201,8 @@ class TaggingJob(FinetuningJob):
             check_constrainable(self.labels, tagged)
         num_vectors(config.feature_layers, bert_config.num_layers)  # raises if the model has too few layers
         self._train, self._dev, self._test = (
-            self._split(name, read[flag]) if flag in read else None
-            for name, flag in (("train", "train_file"), ("eval", "eval_file"), ("predict", "predict_file"))
+            self._split(flag, read[flag]) if flag in read else None
+            for flag in ("train_file", "eval_file", "predict_file")
         )
         if config.do_export:
             check_export_dir(config.export_dir)
@@ -236,8 +211,7 @@ class TaggingJob(FinetuningJob):
         default = primary_metric(self.labels)
         self.primary_metric = selecting_metric(config.primary_metric, default, self._metric_names)
         if self._train:
-            self.training_split = self._windows_of(self._train)
-            self.num_training_examples = sum(1 for _ in self._windows(self._train))
+            self.training_split, self.num_training_examples = self._train, sum(1 for _ in self._train.windows())
         self.records = SplitRecords(config, self.task, config.max_seq_length, cuts_features=True)
 
     def check_output_folder(self) -> None:
@@ -245,14 +219,13 @@ class TaggingJob(FinetuningJob):
         super().check_output_folder()
         config = self.config
         run = read_run_config(config.output_dir) if latest_checkpoint(checkpoint_folder(config)) else None
-        trained = run.flags.get("document_context") if run else None
-        if trained not in (None, config.document_context):
+        if run and run.flags.get("document_context", config.document_context) != config.document_context:
             logging.warning(
                 "document_context=%s, but the checkpoints in %s were trained with document_context=%s; the scores "
                 "may be lower than with the same value",
                 config.document_context,
                 config.output_dir,
-                trained,
+                not config.document_context,
             )
 
     def create_task(self, config: TaggingConfig, bert_config: BertConfig) -> TaggingTask:
@@ -280,7 +253,7 @@ class TaggingJob(FinetuningJob):
 
     def predict(self, trainer: Trainer, step: int) -> None:
         """Write `predictions.conll` and, if the file has tags, `test_results.txt` and `test_report.txt`."""
-        predicted, loss = self._predict(trainer, self._test, is_scored=False)
+        predicted, loss = self._predict(trainer, "predict", self._test)
         if not trainer.cluster.is_chief:
             return
         path = self.path(PREDICTIONS_FILE)
@@ -300,75 +273,51 @@ class TaggingJob(FinetuningJob):
             )
         export_run(servable_of_run, self.config, self.bert_config, self.tokenizer, checkpoint)
 
-    def _split(self, name: str, file: TaggedFile) -> _Split:
-        """Return the ids of a file's tags; warn about tags that are unknown or break the scheme."""
+    def _split(self, flag: str, file: TaggedFile) -> TaggedSplit:
+        """Return a file with the numbers of its tags; warn about tags that are unknown or break the scheme."""
         how = ", one per line" if file.layout == "sentences" else ""
         logging.info("%s: %s%s", file.path, pluralize(len(file.sentences), "sentence"), how)
         numbers = {tag: number for number, tag in enumerate(self.labels, start=1)}
-        labels, unknown = [], []
-        for sentence in file.sentences:
-            tags = sentence.tags or [None] * len(sentence.words)
-            labels.append([numbers.get(tag, _NOT_LABELLED) for tag in tags])
-            unknown += [(tag, sentence.line) for tag in sentence.tags or () if tag not in numbers]
-        if unknown and len(unknown) == sum(map(len, labels)):
-            names = format_names(sorted({tag for tag, _ in unknown}))
-            message = (
-                f"{file.path}: none of its tags ({names}) is among those of the training file "
-                f"({format_names(self.labels)})"
-            )
-            if name == "eval":
-                raise UserError(f"{message}; check tag_column={self.config.tag_column}")
-            logging.warning("%s; it is tagged, but not scored; if it has the tags, check tag_column", message)
-            return _Split(name, _without_tags(file), labels)
+        tags_of_sentences = [sentence.tags or [None] * len(sentence.words) for sentence in file.sentences]
+        labels = [[numbers.get(tag, _NOT_LABELLED) for tag in tags] for tags in tags_of_sentences]
+        unknown = [
+            (tag, sentence.line) for sentence in file.sentences for tag in sentence.tags or () if tag not in numbers
+        ]
         if unknown:
-            logging.warning(
-                "%s: the tags %s are not among those of the training file; the %d words that have them count as "
-                "errors, the first of them in the sentence of line %d",
-                file.path,
-                format_names(sorted({tag for tag, _ in unknown})),
-                len(unknown),
-                unknown[0][1],
-            )
+            names = format_names(sorted({tag for tag, _ in unknown}))
+            message = f"{file.path}: the tags {names} are not among those of the training file"
+            if any(map(any, labels)):
+                logging.warning(
+                    "%s; the %d words that have them count as errors, the first of them in the sentence of line %d",
+                    message,
+                    len(unknown),
+                    unknown[0][1],
+                )
+            elif flag == "eval_file":
+                known = format_names(self.labels)
+                raise UserError(f"{message}, which are {known}; check tag_column={self.config.tag_column}")
+            else:
+                logging.warning("%s; it is tagged, but not scored; if it has the tags, check tag_column", message)
+                sentences = [sentence._replace(tags=None) for sentence in file.sentences]
+                file = dataclasses.replace(file, sentences=sentences, suffix_tags=False)
         if self._has_entities:
-            _warn_of_breaks(file, "they are learned as they are, and " if name == "train" else "they are ")
-        return _Split(name, file, labels)
-
-    def _windows(self, split: _Split) -> Iterator[Window]:
-        documents = [sentence.document for sentence in split.file.sentences]
-        return make_windows(
-            split.words,
-            self.tokenizer,
-            max_seq_length=self.config.max_seq_length,
-            documents=documents if self.config.document_context else None,
-        )
-
-    def _windows_of(self, split: _Split) -> LabelledWindows:
-        return LabelledWindows(lambda: self._windows(split), split.labels, self.tokenizer, self._provenance(split))
-
-    def _provenance(self, split: _Split) -> dict[str, Any]:
-        """Return everything that determines the records of a file, as in a `Manifest`."""
-        documents = [sentence.document for sentence in split.file.sentences]
-        return {
-            **self.tokenizer.identity,
-            "max_seq_length": self.config.max_seq_length,
-            "document_context": fingerprint(documents) if self.config.document_context else None,
-            "words": fingerprint(split.words),
-            "labels": fingerprint(split.labels, self.labels),
-        }
+            _warn_of_breaks(file, "they are learned as they are, and " if flag == "train_file" else "they are ")
+        config = self.config
+        return TaggedSplit(file, self.labels, labels, self.tokenizer, config.max_seq_length, config.document_context)
 
     def _evaluate(self, trainer: Trainer, step: int) -> tuple[list[list[str]], dict[str, float], TaggingScores]:
-        predicted, loss = self._predict(trainer, self._dev, is_scored=True)
+        predicted, loss = self._predict(trainer, "eval", self._dev)
         scores, tagging_scores = self._scores("eval", self._dev, predicted, loss)
         self.log_scores(trainer, step, scores)
         return predicted, scores, tagging_scores
 
-    def _predict(self, trainer: Trainer, split: _Split, *, is_scored: bool) -> tuple[list[list[str]], float]:
+    def _predict(self, trainer: Trainer, name: str, split: TaggedSplit) -> tuple[list[list[str]], float]:
         """Return the predicted tags of each sentence, and the mean loss over words with known tags."""
-        outputs = self.records.predictions(trainer, split.name, self._windows_of(split), is_scored=is_scored)
+        outputs = self.records.predictions(trainer, name, split, is_scored=name == "eval")
         row_splits = np.cumsum([0, *map(len, split.words)])
         found = outputs[TAG_SCORES if self.config.decodes_sequences else TAG_NUMBERS]
         of_words = np.zeros((row_splits[-1], *found.shape[2:]), found.dtype)  # [W] or [W, C]
-        for window, values in zip(self._windows(split), found, strict=True):
+        for window, values in zip(split.windows(), found, strict=True):
             places = row_splits[window.sentence] + np.asarray(window.words, int)
             of_words[places] = values[np.asarray(window.positions, int) + 1]  # after [CLS]
         if self.config.decodes_sequences:
@@ -388,7 +337,7 @@ class TaggingJob(FinetuningJob):
         return np.concatenate([decode(scores[part[0] : part[-1]], part - part[0]).numpy() for part in splits])
 
     def _scores(
-        self, prefix: str, split: _Split, predicted: Sequence[Sequence[str]], loss: float
+        self, prefix: str, split: TaggedSplit, predicted: Sequence[Sequence[str]], loss: float
     ) -> tuple[dict[str, float], TaggingScores]:
         scores = score_tags([sentence.tags for sentence in split.file.sentences], predicted)
         by_name = {f"{prefix}_{name}": getattr(scores, name) for name in self._metric_names}
@@ -410,11 +359,6 @@ class TaggingJob(FinetuningJob):
         sections = report_sections(sentences, predicted, scores=results, marks_entities=self._has_entities)
         title = f"{os.path.basename(self._dev.file.path)}: {pluralize(len(sentences), 'sentence')}"
         write_report(self.path(REPORT_FILE), title, sections)
-
-
-def _without_tags(file: TaggedFile) -> TaggedFile:
-    sentences = [sentence._replace(tags=None) for sentence in file.sentences]
-    return dataclasses.replace(file, sentences=sentences, suffix_tags=False)
 
 
 def _warn_of_breaks(file: TaggedFile, use: str) -> None:

@@ -3,7 +3,7 @@
 import itertools
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.metrics.tagging import has_entities
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError, format_names
+from official_bert.support.manifest import fingerprint
 from official_bert.tasks.tagging.data import (
     TaggedFile,
     is_document_start,
@@ -45,8 +46,6 @@ FEATURE_SCHEMA = RecordSchema(
     Field("input_mask", ("S",), "int32", below=2, is_per_position=True),
     LABELS,
 )
-
-Labels = Sequence[Sequence[int]]
 
 
 def configured_file(config: TaggingConfig, name: str) -> str:
@@ -205,17 +204,41 @@ def _with_context(start: int, end: int, num_wordpieces: int, max_tokens: int) ->
     return start - before, min(num_wordpieces, end + spare - before)
 
 
-class LabelledWindows(NamedTuple):
-    """Windows of labelled sentences, written as one record each; a `Split`."""
+class TaggedSplit(NamedTuple):
+    """The sentences of a file, cut into windows that are written as one record each; a `Split`."""
 
-    windows: Callable[[], Iterable[Window]]  # returns the windows; called only if needed
-    labels: Labels  # word labels of each sentence
-    tokenizer: Tokenizer  # the tokenizer of the windows
-    identity: dict[str, Any]  # everything that determines the records
+    file: TaggedFile
+    tags: Sequence[str]  # the tags of the model
+    labels: Sequence[Sequence[int]]  # of each sentence's words: the number of the tag plus 1; 0 if it is unknown
+    tokenizer: Tokenizer
+    max_seq_length: int
+    document_context: bool
+
+    @property
+    def words(self) -> list[tuple[str, ...]]:
+        return [sentence.words for sentence in self.file.sentences]
+
+    @property
+    def is_tagged(self) -> bool:
+        """True if the file has the tags."""
+        return self.file.sentences[0].tags is not None
+
+    @property
+    def _documents(self) -> list[int] | None:
+        return [sentence.document for sentence in self.file.sentences] if self.document_context else None
+
+    def windows(self) -> Iterator[Window]:
+        return make_windows(self.words, self.tokenizer, max_seq_length=self.max_seq_length, documents=self._documents)
 
     def provenance(self, schema: RecordSchema) -> dict[str, Any]:
         del schema  # that of a tagger's ids or features depends on nothing else
-        return self.identity
+        return {
+            **self.tokenizer.identity,
+            "max_seq_length": self.max_seq_length,
+            "document_context": fingerprint(self._documents) if self.document_context else None,
+            "words": fingerprint(self.words),
+            "labels": fingerprint(self.labels, self.tags),
+        }
 
     def records(self, file: RecordFile) -> Iterator[bytes]:
         tokenizer, num_wordpieces, num_unknown = self.tokenizer, 0, 0

@@ -59,23 +59,19 @@ def split_at_blanks(text: tf.Tensor) -> Words:
     """Split texts, string [B], as `str.split` does."""
     characters = tf.strings.unicode_decode(text, "UTF-8", errors="ignore")  # [B, (characters)]
     codes = characters.flat_values
-    is_blank = tf.reduce_any(codes[:, tf.newaxis] == tf.constant(_BLANKS), axis=1)
-    begins_row = _marks(characters.row_starts(), tf.size(codes))
-    follows_blank = tf.concat([[True], is_blank[:-1]], axis=0)[: tf.size(codes)] | begins_row
-    firsts = tf.where(~is_blank & follows_blank)[:, 0]  # [W]
-    ends_row = tf.concat([begins_row[1:], [True]], axis=0)[: tf.size(codes)]
-    before_blank = tf.concat([is_blank[1:], [True]], axis=0)[: tf.size(codes)] | ends_row
-    ends = tf.where(~is_blank & before_blank)[:, 0] + 1
-    row_splits = tf.searchsorted(firsts, characters.row_splits, out_type=tf.int64)
-    offsets = tf.repeat(characters.row_starts(), row_splits[1:] - row_splits[:-1])
+    is_blank = characters.with_flat_values(tf.reduce_any(codes[:, tf.newaxis] == tf.constant(_BLANKS), axis=1))
+    edges = tf.ones([characters.nrows(), 1], tf.bool)
+    padded = tf.concat([edges, is_blank, edges], axis=1)  # so that blanks are before and after each word
+    is_blank = padded.flat_values
+    firsts = tf.where(is_blank[:-1] & ~is_blank[1:])[:, 0]  # [W], the blanks before words
+    lasts = tf.where(~is_blank[:-1] & is_blank[1:])[:, 0]  # [W], the last characters
+    row_splits = tf.searchsorted(firsts, padded.row_splits, out_type=tf.int64)
+    row = tf.gather(padded.value_rowids(), firsts)
+    starts, ends = (places - tf.gather(padded.row_starts(), row) for places in (firsts, lasts))
+    offsets = tf.gather(characters.row_starts(), row)
     return Words(
-        cut_out(codes, firsts, ends), tf.cast(firsts - offsets, tf.int32), tf.cast(ends - offsets, tf.int32), row_splits
+        cut_out(codes, offsets + starts, offsets + ends), tf.cast(starts, tf.int32), tf.cast(ends, tf.int32), row_splits
     )
-
-
-def _marks(places: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
-    """Return True at some places, also repeated ones, of which those at the end are left out; bool [size]."""
-    return tf.scatter_nd(places[:, tf.newaxis], tf.ones_like(places, tf.int32), [size + 1])[:-1] > 0
 
 
 class EntityFinder:
@@ -105,7 +101,8 @@ class EntityFinder:
         types = tf.gather(self._type_of_tag, numbers)  # [W], -1 outside entities
         before = tf.concat([[0], numbers], axis=0)[:-1]
         begins = tf.gather_nd(self._begins, tf.stack([before, numbers], axis=1))
-        begins |= _marks(words.row_splits[:-1], tf.size(numbers))
+        sentence = tf.ragged.row_splits_to_segment_ids(words.row_splits)  # [W]
+        begins |= tf.concat([[-1], sentence], axis=0)[:-1] != sentence
         begins &= types >= 0
         entity = tf.cumsum(tf.cast(begins, tf.int64)) - 1  # [W], index of the entity that contains the word, if any
         in_entity = tf.where(types >= 0)[:, 0]
@@ -115,7 +112,7 @@ class EntityFinder:
         last = tf.math.unsorted_segment_max(in_entity, entity, num_entities)
         least = tf.math.unsorted_segment_min(tf.gather(probabilities, in_entity), entity, num_entities)
         starts, ends = tf.gather(words.starts, first), tf.gather(words.ends, last)
-        sentence = tf.searchsorted(words.row_splits[1:], first, side="right", out_type=tf.int64)
+        sentence = tf.gather(sentence, first)
         # Offsets count decodable characters: undecodable bytes are dropped before slicing.
         characters = tf.strings.unicode_decode(text, "UTF-8", errors="ignore")
         offsets = tf.gather(characters.row_starts(), sentence)

@@ -408,12 +408,6 @@ def test_tables_without_words(signatures_for, shape):
     assert not outputs["probabilities"].numpy().any()
 
 
-@pytest.mark.parametrize("words", [["the", "town"], [[["the"]]]])
-def test_words_that_are_no_table_are_refused(signatures_for, words):
-    with pytest.raises(tf.errors.InvalidArgumentError, match="words must have 2 dimensions, sentences and words"):
-        signatures_for(5)["words"](words=tf.constant(words))
-
-
 @pytest.fixture(scope="module")
 def sentences():
     drawn = random_sentences(random.Random(6), 25)

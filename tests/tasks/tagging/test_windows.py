@@ -118,15 +118,10 @@ def test_context_is_the_balanced_neighbourhood_in_the_document(tokenizer):
 )
 def test_small_documents(vocab_file, documents, max_seq_length, expected):
     tokenizer = FullTokenizer(vocab_file)
+    assert list(make_windows([], tokenizer, max_seq_length=8, documents=[])) == []
     sentences = [["a", "b"], ["c", "d"], ["e", "f"]]
     windows = list(make_windows(sentences, tokenizer, max_seq_length=max_seq_length, documents=documents))
     assert [" ".join(tokenizer.convert_ids_to_tokens(window.ids)) for window in windows] == expected
     for window, words in zip(windows, sentences, strict=True):
         tagged = [window.ids[position] for position in window.positions]
         assert tokenizer.convert_ids_to_tokens(tagged) == words
-
-
-def test_no_sentences_have_no_windows(vocab_file):
-    tokenizer = FullTokenizer(vocab_file)
-    assert list(make_windows([], tokenizer, max_seq_length=8)) == []
-    assert list(make_windows([], tokenizer, max_seq_length=8, documents=[])) == []

@@ -9,7 +9,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -78,7 +77,7 @@ class CheckpointFolder:
             self._kept = kept
             return prefix
         self._check_alone()
-        self._remove_partials()
+        self._remove()
         write_checkpoint(prefix, tensors)
         self._write_state(kept)
         self._prune()
@@ -87,7 +86,7 @@ class CheckpointFolder:
     def remove_leftovers(self) -> None:
         """Delete partial files and surplus checkpoints of a run that was killed while saving."""
         if self._is_written:
-            self._remove_partials()
+            self._remove()
             writing.remove_abandoned(os.path.join(self._folder, STATE_FILE))
             self._prune()
 
@@ -108,15 +107,12 @@ class CheckpointFolder:
 
     def _delete(self, prefix: str) -> None:
         """Delete a checkpoint, including the `.meta` file that the reference writes."""
-        name = os.path.basename(prefix)
-        for entry in files.list_folder(self._folder):
-            if re.fullmatch(re.escape(name) + r"\.(index|meta|data-\d+-of-\d+)", entry):
-                writing.remove(os.path.join(self._folder, entry))
+        self._remove(re.escape(os.path.basename(prefix)) + r"\.(index|meta|data-\d+-of-\d+)")
 
-    def _remove_partials(self) -> None:
-        """Delete partial files of a killed run."""
+    def _remove(self, pattern: str = r"\.model\.ckpt-.*\.partial-.*") -> None:
+        """Delete the files whose names match an expression, by default the partial files of a killed run."""
         for entry in files.list_folder(self._folder):
-            if entry.startswith(".model.ckpt-") and ".partial-" in entry:
+            if re.fullmatch(pattern, entry):
                 writing.remove(os.path.join(self._folder, entry))
 
 
@@ -176,13 +172,8 @@ class BestCheckpoint:
 
 def _read_history(path: str) -> list[tuple[int, float]]:
     try:
-        return [_checked(entry) for entry in text_files.read_json_list(path, "list of evaluations")]
-    except (ValueError, TypeError, OverflowError) as error:  # a UserError is a ValueError
+        entries = text_files.read_json_list(path, "list of evaluations")
+        text_files.check_json(entries, list[list[float]], path)
+        return [(int(step), float(score)) for step, score in entries]
+    except ValueError as error:  # a UserError is one, too
         raise UserError(f"{path} is damaged ({error}); delete it to start a new history") from error
-
-
-def _checked(entry: Any) -> tuple[int, float]:
-    step, score = entry
-    if type(step) is not int or type(score) not in (int, float):
-        raise ValueError(f"{json.dumps(entry)[:80]} is not a step and a score")
-    return step, float(score)

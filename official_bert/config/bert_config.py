@@ -125,23 +125,15 @@ class BertConfig:
             value, smallest = getattr(self, name), self.smallest.get(name, 1)
             if not isinstance(value, int) or isinstance(value, bool) or not smallest <= value <= largest:
                 raise UserError(f"{name} is {_shown(value)}; it must be a whole number from {smallest} to {largest}")
-        for name in DROPOUT_KEYS:
-            value = getattr(self, name)
-            if not _is_number(value) or not 0 <= value < 1:
-                raise UserError(f"{name} is {_shown(value)}; it must be a number of at least 0 and below 1")
-        if not _is_number(self.initializer_range) or not 0 < self.initializer_range < 10:
-            raise UserError(
-                f"initializer_range is {_shown(self.initializer_range)}; it must be a standard deviation above 0"
-            )
-        if not _is_number(self.layer_norm_eps) or not 0 < self.layer_norm_eps < 1:
-            raise UserError(f"layer_norm_eps is {_shown(self.layer_norm_eps)}; it must be a number above 0 and below 1")
-        if self.hidden_act not in ACTIVATION_NAMES:
-            raise UserError(f"hidden_act is {_shown(self.hidden_act)}; it must be one of {', '.join(ACTIVATION_NAMES)}")
-        if self.attention_direction not in ATTENTION_DIRECTIONS:
-            raise UserError(
-                f"attention_direction is {_shown(self.attention_direction)}; it must be one of "
-                f"{', '.join(ATTENTION_DIRECTIONS)}"
-            )
+        for name, limit in (*((name, 1) for name in DROPOUT_KEYS), ("initializer_range", 10), ("layer_norm_eps", 1)):
+            value, may_be_0 = getattr(self, name), name in DROPOUT_KEYS
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or not 0 <= value < limit or (value == 0 and not may_be_0):
+                least = "of at least" if may_be_0 else "above"
+                raise UserError(f"{name} is {_shown(value)}; it must be a number {least} 0 and below {limit}")
+        for name, known in (("hidden_act", ACTIVATION_NAMES), ("attention_direction", ATTENTION_DIRECTIONS)):
+            if getattr(self, name) not in known:
+                raise UserError(f"{name} is {_shown(getattr(self, name))}; it must be one of {', '.join(known)}")
         if self.hidden_size % self.num_attention_heads:
             raise UserError(
                 f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}"
@@ -353,10 +345,6 @@ def _shown(value: object) -> str:
     return f"{value!r:.80}"
 
 
-def _is_number(value) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def check_memory(config: BertConfig, config_file: str, *, for_training: bool) -> None:
     """Check that a model fits into the memory, before anything tries to allocate it."""
     needed = config.num_parameters * _BYTES_OF_NUMBER * (_ADAM_MULTIPLE if for_training else 1)
@@ -376,11 +364,7 @@ def _memory_and_swap() -> int | None:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         with files.open_file("/proc/meminfo") as source:
             swap = re.search(r"^SwapTotal:\s+(\d+) kB$", source.read(), re.MULTILINE)
-    except (
-        AttributeError,
-        OSError,
-        ValueError,
-    ):  # if one is unknown, a model that fits could be rejected
+    except (AttributeError, OSError, ValueError):  # if one is unknown, a model that fits could be rejected
         return None
     return memory + 1024 * int(swap[1]) if swap and memory > 0 else None
 

@@ -44,6 +44,7 @@ AFFECTS = (
     "order",  # order of the examples, and the position at which a resumed run continues
     "selection",  # which evaluation chooses the best checkpoint
     "learning",  # how the model learns from the examples
+    "slots",  # which weights learn, and the optimizer: the variables in the checkpoints of a run
     "data",  # the examples and the model files; their contents are compared instead of the flag
     "model",  # must be the same in training, evaluation and export, and is not visible in a checkpoint
     "head",  # like "model", but a teacher and its student may differ

@@ -96,6 +96,7 @@ class TrainingOptions(VersionOptions, DeviceOptions, ArchitectureOptions):
         "adam",
         "adam: Google's BERT optimizer, Adam with weight decay; lamb: for batches of thousands of examples.",
         choices=("adam", "lamb"),
+        affects="slots",
     )
     lr_schedule: str = option(
         "linear",
@@ -130,12 +131,14 @@ class TrainingOptions(VersionOptions, DeviceOptions, ArchitectureOptions):
         None,
         "last:N: train only the last N layers of the encoder, its pooler and the head; the embeddings and the other "
         "layers are frozen. By default everything is trained.",
+        affects="slots",
     )
     train_only: str | None = option(
         None,
         "bias: train only the biases of the encoder, including those of layer normalization, and the head (BitFit); "
         "use a higher learning rate. By default everything is trained.",
         choices=("bias",),
+        affects="slots",
     )
     lora_rank: int = option(
         0,
@@ -143,13 +146,18 @@ class TrainingOptions(VersionOptions, DeviceOptions, ArchitectureOptions):
         "instead of the encoder's weights; use a higher learning rate. 0 for none.",
         minimum=0,
         maximum=MAX_AXIS,
+        affects="slots",
     )
     lora_alpha: float | None = option(
-        None, "Factor of the updates, divided by --lora_rank; by default --lora_rank, a factor of 1.", minimum=0.001
+        None,
+        "Factor of the updates, divided by --lora_rank; by default --lora_rank, a factor of 1.",
+        minimum=0.001,
+        affects="slots",
     )
     lora_layers: str = option(
         "query,value",
         "Comma-separated list of the dense layers with updates: query, key, value; dense for all others of a layer.",
+        affects="slots",
     )
     do_export: bool = option(
         False,

@@ -282,6 +282,7 @@ class Teacher(NamedTuple):
     bert_config: BertConfig  # its architecture
     # the number of its output for each label of the student; None for the same order
     label_order: list[int] | None = None
+    layers: Sequence[int] = ()  # its layer that each layer of the student learns, if it learns hidden states
 
 
 def checked_teacher(job: FinetuningJob) -> Teacher:
@@ -297,7 +298,9 @@ def checked_teacher(job: FinetuningJob) -> Teacher:
         order = teacher_label_order(teacher.folder, job.labels, noun=job.label_noun, is_run=teacher.is_run)
         teacher = teacher._replace(label_order=order)
     if job.config.hidden_state_weight:
-        _teacher_layers(job, teacher)  # raises if they do not fit
+        given = job.config.teacher_layers and layer_numbers(job.config.teacher_layers, "teacher_layers")
+        layers = matched_layers(given, job.bert_config.num_layers, teacher.bert_config.num_layers)
+        teacher = teacher._replace(layers=layers)
     return teacher
 
 
@@ -313,15 +316,10 @@ def distilled_task(job: FinetuningJob, teacher: Teacher) -> DistilledTask | Hidd
         task,
         teacher=teacher.reader,
         teacher_config=teacher.bert_config,
-        teacher_layers=_teacher_layers(job, teacher),
+        teacher_layers=teacher.layers,
         weight=config.hidden_state_weight,
         dtype=encoder_options(config).dtype,
     )
-
-
-def _teacher_layers(job: FinetuningJob, teacher: Teacher) -> list[int]:
-    given = job.config.teacher_layers and layer_numbers(job.config.teacher_layers, "teacher_layers")
-    return matched_layers(given, job.bert_config.num_layers, teacher.bert_config.num_layers)
 
 
 def _find_teacher(config: FinetuningOptions) -> Teacher:
@@ -347,23 +345,16 @@ def teacher_file(file: RecordFile, task: DistillableTask) -> RecordFile:
     return file._replace(path=path, schema=file.schema.with_fields(task.teacher_field))
 
 
-class TeacherModel(NamedTuple):
-    """A teacher's task, and a trainer with its model."""
-
-    task: DistillableTask
-    trainer: Trainer
-
-
-def load_teacher(job: FinetuningJob, teacher: Teacher, strategy: tf.distribute.Strategy) -> TeacherModel:
+def load_teacher(job: FinetuningJob, teacher: Teacher, strategy: tf.distribute.Strategy) -> Trainer:
     """Create the model of a teacher, with its weights."""
     task = job.create_task(dataclasses.replace(job.config, **teacher.head), teacher.bert_config)
     trainer = Trainer(task, strategy, seed=job.config.random_seed)
     load(teacher.reader, trainer.model.weights)
-    return TeacherModel(task, trainer)
+    return trainer
 
 
 def write_teacher_records(
-    job: FinetuningJob, teacher: Teacher, load_model: Callable[[], TeacherModel], file: RecordFile, num_records: int
+    job: FinetuningJob, teacher: Teacher, load_model: Callable[[], Trainer], file: RecordFile, num_records: int
 ) -> None:
     """Write the training records with a teacher's logits, unless an existing file is up to date.
 
@@ -403,13 +394,12 @@ def _fingerprint(reader: CheckpointReader) -> str:
     return digest.hexdigest()
 
 
-def _logits(model: TeacherModel, file: RecordFile, num_records: int, config: FinetuningOptions) -> Iterator[np.ndarray]:
-    task, trainer = model
+def _logits(trainer: Trainer, file: RecordFile, num_records: int, config: FinetuningOptions) -> Iterator[np.ndarray]:
     with reporting_damaged_records([file.path], file.schema):
         yield from trainer.compute_by_record(
-            lambda batch: task.logits(trainer.model(batch, training=False)),
+            lambda batch: trainer.task.logits(trainer.model(batch, training=False)),
             lambda numbers: batches_of(trainer, file, config.predict_batch_size, numbers),
             num_records,
-            bytes_per_record=4 * task.teacher_field.length,
+            bytes_per_record=4 * trainer.task.teacher_field.length,
             label="teacher",
         )

@@ -12,7 +12,6 @@ from absl import logging
 from official_bert.checkpoints.checkpoint_folder import BestCheckpoint
 from official_bert.checkpoints.loading import open_checkpoint
 from official_bert.checkpoints.locate import latest_checkpoint
-from official_bert.config.bert_config import BertConfig
 from official_bert.data.pipeline import TokenBudget, batch_sizes, reporting_damaged_records, training_batches
 from official_bert.data.record_files import RecordFile, manifest_path
 from official_bert.options.training import FinetuningOptions
@@ -58,7 +57,13 @@ def finetune(job_class: type[FinetuningJob], config: FinetuningOptions) -> None:
         _check_ensemble(job)
     else:
         check_has_checkpoint(config)
-        _check_initial_checkpoint(config, job.bert_config)
+        if config.init_checkpoint:
+            warn_of_other_direction(config.init_checkpoint, job.bert_config)
+        elif not latest_checkpoint(checkpoint_folder(config)):
+            logging.warning(
+                "no init_checkpoint: all weights are newly initialized, and fine-tuning alone is rarely enough; "
+                "give a pretrained checkpoint"
+            )
     teacher = checked_teacher(job) if config.teacher else None
     strategy = create_strategy(config)  # before any other access to a device
     for name, batch_size in config.batch_sizes.items():
@@ -153,17 +158,6 @@ def _loaded_step(job: FinetuningJob, trainer: Trainer, purpose: str) -> int:
     if trainer.cluster.is_chief:
         write_evaluation_flags(config, job.tokenizer.vocabulary)
     return step
-
-
-def _check_initial_checkpoint(config: FinetuningOptions, bert_config: BertConfig) -> None:
-    """Open the initial checkpoint before any long computation; warn if there is none."""
-    if config.init_checkpoint:
-        warn_of_other_direction(config.init_checkpoint, bert_config)
-    elif not latest_checkpoint(checkpoint_folder(config)):
-        logging.warning(
-            "no init_checkpoint: all weights are newly initialized, and fine-tuning alone is rarely enough; "
-            "give a pretrained checkpoint"
-        )
 
 
 def _check_same_run(job: FinetuningJob) -> None:

@@ -55,7 +55,7 @@ class Trainer:
         require_tensorflow_backend("Trainer")
         if use_xla and strategy is not tf.distribute.get_strategy():
             raise UserError("use_xla compiles for one device alone, without a distribution; leave it out")
-        self._task = task
+        self.task = task
         self._strategy = strategy
         self.num_replicas: int = strategy.num_replicas_in_sync
         self.cluster = Cluster(strategy)
@@ -98,13 +98,16 @@ class Trainer:
         Raises:
           UserError: a checkpoint does not match, or a loss is not finite.
         """
-        folder = self._checkpoint_folder(output_dir, plan.keep_checkpoint_max)
+        if self.cluster.is_chief:
+            writing.make_folders(output_dir)
+        self.cluster.wait()  # until it exists
+        folder = CheckpointFolder(output_dir, keep_max=plan.keep_checkpoint_max, is_written=self.cluster.is_chief)
         # Workers stop together, between two steps: none may leave the others waiting.
         with RunRequests(plan, may_raise=self.cluster.num_workers == 1) as requests:
             try:
                 run = TrainingRun(
                     plan=plan,
-                    task=self._task,
+                    task=self.task,
                     model=self.model,
                     cluster=self.cluster,
                     folder=folder,
@@ -130,12 +133,6 @@ class Trainer:
             reason = "SIGTERM" if is_terminated else f"max_train_seconds={plan.max_train_seconds:g}"
             logging.info("%s: stopped; the same command resumes from %s", reason, folder.latest)
             return False
-
-    def _checkpoint_folder(self, output_dir: str, keep_max: int) -> CheckpointFolder:
-        if self.cluster.is_chief:
-            writing.make_folders(output_dir)
-        self.cluster.wait()  # until it exists
-        return CheckpointFolder(output_dir, keep_max=keep_max, is_written=self.cluster.is_chief)
 
     def save_weights(self, folder: CheckpointFolder, step: int) -> str:
         """Save a checkpoint without optimizer state; return its prefix."""

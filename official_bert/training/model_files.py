@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Collection, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from absl import logging
 
@@ -11,6 +11,7 @@ from official_bert.checkpoints.locate import locate, model_folders
 from official_bert.config.bert_config import BertConfig, check_memory
 from official_bert.config.model_formats import MODEL, MODULES_FILE, has_modules, longest_text, read_modules
 from official_bert.config.text_settings import TextSettings
+from official_bert.options.groups import ModelOptions
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer, Vocabulary, read_tokenizer, read_vocabulary, read_vocabulary_file
 from official_bert.tokenization.tokenizer_files import (
@@ -25,19 +26,8 @@ from official_bert.training.run_folder import matches_vocabulary, read_run_confi
 SENTENCE_ENCODER = "sentence_encoder"  # the task whose runs compute one vector per text
 
 
-class ModelFlags(Protocol):
-    """Flags for all files of a model."""
-
-    bert_config_file: str
-    init_checkpoint: str | None
-    vocab_file: str | None
-    spm_model_file: str | None
-    text_settings: TextSettings
-    max_seq_length: int | None  # None if the text determines the length
-
-
 def read_model_files(
-    flags: ModelFlags, *, for_training: bool = False, attention_direction: str | None = None, is_trained: bool = False
+    flags: ModelOptions, *, for_training: bool = False, attention_direction: str | None = None, is_trained: bool = False
 ) -> tuple[BertConfig, Tokenizer]:
     """Read the architecture and vocabulary; check them against each other, the flags and the machine's memory."""
     bert_config = BertConfig.from_json_file(flags.bert_config_file, attention_direction=attention_direction)
@@ -54,7 +44,7 @@ def read_model_files(
     return bert_config, tokenizer
 
 
-def read_fitting_vocabulary(flags: ModelFlags, bert_config: BertConfig) -> Vocabulary:
+def read_fitting_vocabulary(flags: ModelOptions, bert_config: BertConfig) -> Vocabulary:
     """Read only the vocabulary, for a run that reads no texts."""
     vocabulary = read_vocabulary(flags)
     check_fits(vocabulary, bert_config, flags.bert_config_file, flags.init_checkpoint)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from absl import logging
-from google.protobuf.struct_pb2 import Value
+from google.protobuf.struct_pb2 import Struct
 
 from official_bert.checkpoints.bundle import UNLOGGED_STEPS, CheckpointReader
 from official_bert.data.schema import delimited
@@ -33,10 +33,12 @@ _MOST_FAILURES = 20  # consecutive failed steps that nan_policy tolerates
 
 def hyperparameters_summary(settings: Mapping[str, Any]) -> bytes:
     """Build the summary that shows a run's hyperparameters in TensorBoard."""
+    values = Struct()
+    values.update({name: setting for name, setting in settings.items() if setting is not None})
     entries = [
-        delimited(_KEY, name.encode()) + delimited(_VALUE, _value(setting).SerializeToString())
-        for name, setting in settings.items()
-        if setting is not None
+        delimited(_KEY, name.encode()) + delimited(_VALUE, values.fields[name].SerializeToString())
+        for name in settings
+        if name in values
     ]
     session = b"".join(delimited(_HPARAMS, entry) for entry in entries)
     session += _START_TIME_SECONDS + struct.pack("<d", time.time())
@@ -45,12 +47,6 @@ def hyperparameters_summary(settings: Mapping[str, Any]) -> bytes:
     value.metadata.plugin_data.plugin_name = _PLUGIN
     value.metadata.plugin_data.content = delimited(_SESSION_START_INFO, session)
     return summary.SerializeToString()
-
-
-def _value(setting: bool | float | str) -> Value:
-    if isinstance(setting, bool):
-        return Value(bool_value=setting)
-    return Value(string_value=setting) if isinstance(setting, str) else Value(number_value=setting)
 
 
 def parse_line(line: bytes) -> dict | None:

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from absl import logging
 
@@ -43,10 +43,6 @@ MODEL_FILES = {
 LABELS_FILE = "labels.json"
 _HF_CONFIG_FILE = "config.json"
 RESULTS_FILE = "eval_results.txt"
-
-
-# Flags that select the weights to train, and so determine the optimizer's slots.
-_TRAINED_WEIGHTS = ("train_layers", "train_only", "lora_rank", "lora_alpha", "lora_layers")
 
 
 class RunConfig(NamedTuple):
@@ -112,15 +108,7 @@ def training_settings(flags: Mapping[str, Any]) -> dict[str, Any]:
     return {flag: value for flag, value in flags.items() if flag not in no_settings}
 
 
-class ModelFileFlags(Protocol):
-    """Flags for the files of a model; the vocabulary's are None if the run has none."""
-
-    bert_config_file: str
-    vocab_file: str | None
-    spm_model_file: str | None
-
-
-def write_model_files(folder: str, bert_config: BertConfig, flags: ModelFileFlags) -> None:
+def write_model_files(folder: str, bert_config: BertConfig, flags: TrainingOptions) -> None:
     """Copy the model's files into an output folder, byte for byte unless a flag changes the architecture."""
     contents = {name: content_of_copy(source) for name, source in _sources(flags).items()}
     is_foreign = model_formats.is_foreign_config(flags.bert_config_file)
@@ -133,7 +121,7 @@ def write_model_files(folder: str, bert_config: BertConfig, flags: ModelFileFlag
                 sink.write(content)
 
 
-def _sources(flags: ModelFileFlags) -> dict[str, str]:
+def _sources(flags: TrainingOptions) -> dict[str, str]:
     """Return the names of copies and their sources, for files that exist."""
     sources = {flag: getattr(flags, flag) for flag in dict.fromkeys(MODEL_FILES.values())}
     return {
@@ -143,7 +131,7 @@ def _sources(flags: ModelFileFlags) -> dict[str, str]:
     }
 
 
-def check_model_files_replaceable(folder: str, flags: ModelFileFlags) -> None:
+def check_model_files_replaceable(folder: str, flags: TrainingOptions) -> None:
     """Raise if `write_model_files` would overwrite a file that no run created."""
     sources = _sources(flags)
     for name, source in sources.items():
@@ -391,20 +379,24 @@ def check_resumed_flags(config: TrainingOptions, num_train_steps: int, num_devic
     flags = run.flags_with_defaults(config)
     changes = {
         name: f"{name}={getattr(config, name)}, but {latest} was trained with {name}={flags[name]}"
-        for name in flags_affecting(config, "selection", "order", "learning", "frozen")
+        for name in flags_affecting(config, "slots", "selection", "order", "learning", "frozen")
         if flags[name] != getattr(config, name)
     }
-    for name in filter(changes.get, _TRAINED_WEIGHTS):  # even without a step between, it could not be read
+    for name in filter(changes.get, flags_affecting(config, "slots")):  # the checkpoint could not be read
         raise UserError(
-            f"{changes[name]}, and its checkpoint holds optimizer slots of the weights trained then; use the same "
-            "value, or another output_dir"
+            f"{changes[name]}, and its checkpoint holds the slots of that optimizer and of the weights trained then; "
+            "use the same value, or another output_dir"
         )
     step = step_of(latest)
     if step == 0 or (step is not None and step >= num_train_steps):
         return
     selection, order_flags = flags_affecting(config, "selection"), set(flags_affecting(config, "order"))
+    if run.num_devices not in (None, num_devices):
+        changes["num_devices"] = (
+            f"each batch is shared by {num_devices} device(s), but {latest} was trained with {run.num_devices}"
+        )
     if config.train_batch_tokens:  # variable batch sizes also depend on the number of devices and accumulation steps
-        order_flags.add("gradient_accumulation_steps")
+        order_flags |= {"gradient_accumulation_steps", "num_devices"}
     if config.train_batch_tokens or flags["train_batch_tokens"]:
         changes.pop("train_batch_size", None)  # not in use
     has_best = bool(selection) and flags["eval_steps"] and config.eval_steps
@@ -417,21 +409,10 @@ def check_resumed_flags(config: TrainingOptions, num_train_steps: int, num_devic
                 )
         elif name in ("train_batch_tokens", "batch_ramp_up_steps") and not flags[name]:
             raise UserError(f"{change}, which did not count examples; leave it out, or use another output_dir")
-        elif name == "optimizer":
+        elif name in order_flags and not config.allow_inexact_resume:
             raise UserError(
-                f"{change}, and its checkpoint holds that optimizer's slots; use the same one, or another output_dir"
+                f"{change}: with another value, the resumed run would see some examples of this epoch twice and others "
+                "not at all; use the old value, allow_inexact_resume or another output_dir"
             )
         else:
-            _refuse_or_warn(config, change, changes_order=name in order_flags)
-    if run.num_devices not in (None, num_devices):
-        change = f"each batch is shared by {num_devices} device(s), but {latest} was trained with {run.num_devices}"
-        _refuse_or_warn(config, change, changes_order=config.train_batch_tokens > 0)
-
-
-def _refuse_or_warn(config: TrainingOptions, change: str, *, changes_order: bool) -> None:
-    if changes_order and not config.allow_inexact_resume:
-        raise UserError(
-            f"{change}: with another value, the resumed run would see some examples of this epoch twice and others not "
-            "at all; use the old value, allow_inexact_resume or another output_dir"
-        )
-    logging.warning("%s: the resumed run differs from an uninterrupted one", change)
+            logging.warning("%s: the resumed run differs from an uninterrupted one", change)

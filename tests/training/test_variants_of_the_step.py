@@ -197,7 +197,7 @@ def test_frozen_weights_stay_and_a_run_resumes_with_the_same_selection(flags, tm
     run_here("run_classifier", **flags, num_train_epochs=1.0)
     flags["num_train_epochs"] = 2.0
     for changes in ({"train_layers": "last:2"}, {"train_only": None}, {"train_layers": None}):
-        with prints_error("its checkpoint holds optimizer slots of the weights trained then"):
+        with prints_error("its checkpoint holds the slots of that optimizer and of the weights trained then"):
             run_here("run_classifier", **{**flags, **changes})
     run_here("run_classifier", **flags)
     resumed = CheckpointReader(f"{tmp_path}/again/model.ckpt-4")

@@ -170,13 +170,10 @@ def assert_fails(result, *parts):
 
 
 def run_here(command, /, **flags):
-    """Check the files of a command and run it in this process."""
+    """Run a command in this process, without its checks before TensorFlow is imported."""
     declared = load_command(command)
     flags = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in flags.items()}
-    config = declared.config_class(**flags)
-    if declared.check:
-        declared.check(config)
-    declared.run(config)
+    declared.run(declared.config_class(**flags))
 
 
 def assert_refused(command, flags, *parts):

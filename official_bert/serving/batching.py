@@ -6,6 +6,7 @@ and blocks a thread per waiting request. Therefore batches are formed here, on t
 
 import asyncio
 import collections
+import contextlib
 import functools
 import itertools
 import math
@@ -19,12 +20,54 @@ from official_bert.options.groups import BatchingSettings
 
 Arrays = Mapping[str, np.ndarray]
 
+MOST_BYTES = 1 << 26  # maximum size of a request
+_MOST_BYTES_TOGETHER = 4 * MOST_BYTES  # total of large requests held at a time
+_LARGE = 1 << 20  # minimum size in bytes of a large request
 _BYTES_PER_POSITION = 4  # approximate bytes of text per position
 _MOST_COMPARED = 256  # waiting calls whose lengths are compared
 
 
 class QueueFullError(RuntimeError):
     """More requests are queued than the settings allow."""
+
+
+class TooLargeError(RuntimeError):
+    """A request has more than `MOST_BYTES`."""
+
+
+class TooManyBytesError(QueueFullError):
+    """Large requests together have more bytes than the server holds at a time."""
+
+
+class Admission:
+    """The bytes of large requests that a server holds, over REST and gRPC together."""
+
+    def __init__(self):
+        self._num_held = 0
+
+    @contextlib.contextmanager
+    def request(self) -> Iterator[Callable[[int], None]]:
+        """Count a request's bytes until the block ends; yields the function that adds received bytes."""
+        num_bytes = 0
+
+        def hold(more: int) -> None:
+            nonlocal num_bytes
+            held, num_bytes = _counted(num_bytes), num_bytes + more
+            self._num_held += _counted(num_bytes) - held
+            if num_bytes > MOST_BYTES:
+                raise TooLargeError(f"the request has more than {MOST_BYTES} bytes")
+            if _counted(num_bytes) and self._num_held > _MOST_BYTES_TOGETHER:
+                raise TooManyBytesError("many large requests are being answered; try again later")
+
+        try:
+            yield hold
+        finally:
+            self._num_held -= _counted(num_bytes)
+
+
+def _counted(num_bytes: int) -> int:
+    """Return the number of a request's bytes that count towards the total of large requests."""
+    return num_bytes if num_bytes > _LARGE else 0
 
 
 class BatchObserver(Protocol):
@@ -104,10 +147,16 @@ class Batcher:
             _Call(part, size, work, length, loop.create_future(), deadline)
             for part, size, work, length in self._parts(inputs, num_examples)
         ]
-        self._waiting.append(collections.deque(calls))
+        waiting = collections.deque(calls)
+        self._waiting.append(waiting)
         self._count_waiting(calls, 1)
         self._start_batches()
-        parts = await asyncio.gather(*(call.answer for call in calls))
+        try:
+            parts = await asyncio.gather(*(call.answer for call in calls))
+        except asyncio.CancelledError:  # the client has left, or its deadline has passed
+            self._count_waiting(waiting, -1)
+            self._waiting = collections.deque(others for others in self._waiting if others is not waiting)
+            raise
         results = parts[0] if len(parts) == 1 else _joined(parts)
         if order is None:
             return results

@@ -1,4 +1,4 @@
-"""TensorFlow Serving's REST format: JSON requests to arrays, and arrays to JSON responses.
+"""TensorFlow Serving's REST format: JSON requests to arrays, and arrays to JSON responses; and protocol buffers.
 
 The format is documented at https://www.tensorflow.org/tfx/serving/api_rest: rows (`instances`, answered by
 `predictions`) or columns (`inputs`, answered by `outputs`), and `{"b64": "..."}` for bytes.
@@ -7,19 +7,32 @@ The format is documented at https://www.tensorflow.org/tfx/serving/api_rest: row
 import base64
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+from tensorflow.core.example.example_pb2 import Example
+from tensorflow.core.example.feature_pb2 import Feature
 
 from official_bert.support.errors import format_names
 
 _ROWS, _COLUMNS = "instances", "inputs"
 _MOST_SHOWN = 200  # maximum length of client data in messages
 _BYTES_AT_ONCE = 1 << 20
+_SMALL_MESSAGE = 1 << 16  # bytes of a protocol buffer that is parsed at once
+# Number of values that take as much memory as any field of a parsed protocol buffer, and as a message in it.
+_FIELD_COST, _MESSAGE_COST = 8, 64
+
+AnyMessage = TypeVar("AnyMessage", bound=Message)
 
 
 class RequestError(ValueError):
     """A client error; the message describes it."""
+
+
+class MessageError(RequestError):
+    """The request is not a serialized protocol buffer."""
 
 
 class NamesError(RequestError):
@@ -91,6 +104,92 @@ def _has_more_values(body: bytes, most_values: int) -> bool:
             return True
         is_inside = is_string[-1]
     return False
+
+
+def read_message(kind: type[AnyMessage], content: bytes, most_values: int) -> AnyMessage:
+    """Parse a protocol buffer; reject too many values before parsing: two bytes can become a message of 200."""
+    try:
+        if len(content) > _SMALL_MESSAGE and _cost(kind.DESCRIPTOR, content, most_values) > most_values:
+            raise RequestError(f"the request has more than {most_values} values")
+        return kind.FromString(content)
+    except (DecodeError, IndexError) as error:
+        raise MessageError(f"the request is not a serialized {kind.DESCRIPTOR.full_name}") from error
+
+
+def _cost(kind: Descriptor, content: bytes, most: int) -> int:
+    """Estimate the memory of a parsed message in values; stop above `most`."""
+    cost, pending = 0, [(kind, 0, len(content))]
+    while pending:
+        kind, position, end = pending.pop()
+        while position < end and cost <= most:
+            tag, position = read_varint(content, position)
+            cost += _FIELD_COST
+            if tag & 7 == 2:  # bytes, a message or packed numbers, after the size
+                size, position = read_varint(content, position)
+                field = kind.fields_by_number.get(tag >> 3)
+                if position + size > end:
+                    raise DecodeError("a field is longer than its message")
+                if field is not None and field.message_type is not None:
+                    cost += _MESSAGE_COST
+                    pending.append((field.message_type, position, position + size))
+                elif field is not None and field.cpp_type != FieldDescriptor.CPPTYPE_STRING:
+                    cost += np.count_nonzero(np.frombuffer(content, np.uint8, size, position) < 0x80)
+                position += size
+            elif tag & 7:
+                position += {1: 8, 5: 4}.get(tag & 7, len(content))
+            else:
+                _, position = read_varint(content, position)
+        if position > end:
+            raise DecodeError("a field is cut off")
+    return cost
+
+
+def read_varint(content: bytes, position: int) -> tuple[int, int]:
+    """Return a number of seven bits per byte, and the position after it."""
+    number = shift = 0
+    while content[position] >= 0x80 and shift < 63:
+        number |= (content[position] & 0x7F) << shift
+        position, shift = position + 1, shift + 7
+    return number | content[position] << shift, position + 1
+
+
+def read_examples(body: bytes, most_values: int) -> tuple[str, list[bytes]]:
+    """Parse a request with `examples`; return the name of its signature, "" by default, and serialized tf.Examples."""
+    request = read_object(body, most_values)
+    name, examples = request.get("signature_name", ""), request.get("examples")
+    if not isinstance(name, str):
+        raise RequestError("signature_name must be a string")
+    if not (isinstance(examples, list) and examples):
+        raise RequestError('the request must have "examples", a list with at least one example')
+    context = _serialized("context", request.get("context", {}))
+    return name, [context + _serialized('each of "examples"', features) for features in examples]
+
+
+def _serialized(name: str, features: Any) -> bytes:
+    """Return an object of features as a serialized tf.Example; two of them, one after the other, are one Example."""
+    if not isinstance(features, dict):
+        raise RequestError(f"{name} must be an object of features")
+    example = Example()
+    for key, value in features.items():
+        example.features.feature[key.encode("utf-8", "ignore")].CopyFrom(_feature(key, value))
+    return example.SerializeToString()
+
+
+def _feature(name: str, value: Any) -> Feature:
+    values = value if isinstance(value, list) else [value]
+    feature, kinds = Feature(), set(map(type, values))
+    try:
+        if kinds <= {int, bool}:
+            feature.int64_list.value.extend(map(int, values))
+        elif kinds == {float}:
+            feature.float_list.value.extend(values)
+        else:
+            feature.bytes_list.value.extend(as_bytes(f"the feature {quoted(name)}", item) for item in values)
+    except ValueError as error:
+        if isinstance(error, RequestError):
+            raise
+        raise RequestError(f"the feature {quoted(name)} must have whole numbers of at most 64 bits") from error
+    return feature
 
 
 def request_arrays(request: JsonRequest, types: Mapping[str, InputType], most_examples: int) -> dict[str, np.ndarray]:

@@ -6,7 +6,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -14,11 +14,10 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 from google.protobuf import json_format
-from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
 from official_bert.options.groups import BatchingSettings
-from official_bert.serving.batching import UNOBSERVED, Arrays, Batcher, BatchObserver
+from official_bert.serving.batching import UNOBSERVED, Admission, Arrays, Batcher, BatchObserver
 from official_bert.serving.exports import (
     SAVED_MODEL_FILE,
     WARMUP_FILE,
@@ -30,10 +29,13 @@ from official_bert.serving.exports import (
 from official_bert.serving.rest_format import (
     InputType,
     JsonRequest,
+    MessageError,
     NamesError,
     RequestError,
     answer_body,
     quoted,
+    read_examples,
+    read_message,
     read_request,
     request_arrays,
 )
@@ -46,6 +48,7 @@ Result = TypeVar("Result")
 _POLL_SECONDS = 1.0
 _SMALL = 1 << 16  # request bytes or response values that the event loop handles itself
 _VALUES_PER_EXAMPLE = 1 << 11  # per request: three inputs of 512 positions, and some margin
+_MOST_IN_AN_EXAMPLE = 1 << 17  # values of a tf.Example
 # Lines of TensorFlow's messages about its graph.
 _OF_THE_GRAPH = ("Graph execution error", "Detected at node", "<stack traces", "\t")
 
@@ -72,7 +75,8 @@ class Signature:
 
     def compute(self, inputs: Arrays) -> Arrays:
         if self.name == EXAMPLES:
-            _check_examples(inputs[EXAMPLES])
+            for number, value in enumerate(inputs[EXAMPLES]):
+                _read_example(number, value)
         outputs = self._function(**{name: tf.constant(values) for name, values in inputs.items()})
         return {name: outputs[name].numpy() for name in sorted(outputs)}  # a SavedModel does not preserve order
 
@@ -133,6 +137,10 @@ class ServedVersion:
         """Parse a request of TensorFlow Serving's REST API, and convert it to arrays."""
         return await self.aside(len(body), lambda: self._read(body))
 
+    async def read_examples(self, body: bytes) -> tuple[str, list[bytes]]:
+        """Parse a request with tf.Examples: the name of its signature and serialized Examples."""
+        return await self.aside(len(body), lambda: read_examples(body, self.most_values))
+
     async def write(self, outputs: Arrays, is_in_rows: bool) -> bytes:
         """Format the response to such a request."""
         size = sum(values.size for values in outputs.values())
@@ -174,6 +182,51 @@ class ServedVersion:
             raise RequestError(f"{format_names(sorted(inputs))} must have the same number of examples")
         return await self._computed(self._batchers[name], inputs)
 
+    async def classify(self, name: str, examples: Sequence[bytes]) -> list[list[tuple[str, float]]]:
+        """Return the labels of each serialized tf.Example and their probabilities, most likely first."""
+        outputs = await self._predict_examples("classify", "classification", "classes", name, examples)
+        probabilities = np.sort(outputs["probabilities"], axis=1)[:, ::-1]  # in the order of `classes`
+        return [
+            [(label.decode("utf-8", "replace"), score) for label, score in zip(labels, scores, strict=True)]
+            for labels, scores in zip(outputs["classes"].tolist(), probabilities.tolist(), strict=True)
+        ]
+
+    async def regress(self, name: str, examples: Sequence[bytes]) -> list[float]:
+        """Return the score of each serialized tf.Example."""
+        outputs = await self._predict_examples("regress", "regression", "scores", name, examples)
+        return outputs["scores"].tolist()
+
+    async def _predict_examples(
+        self, method: str, noun: str, output: str, name: str, examples: Sequence[bytes]
+    ) -> Arrays:
+        signature = self.signature(name or SERVING_DEFAULT)
+        if signature.name not in (SERVING_DEFAULT, EXAMPLES, TEXT) or output not in signature.outputs:
+            found = self.definitions[signature.name]["method_name"]  # as TensorFlow Serving says it
+            raise RequestError(f"Expected {noun} signature method_name to be tensorflow/serving/{method}. Was: {found}")
+        if not examples:
+            raise RequestError("Input is empty.")
+        if len(examples) > self.most_examples:
+            raise RequestError(f"the request has {len(examples)} examples; at most {self.most_examples} are allowed")
+        size = sum(map(len, examples))
+        return await self.predict(*await self.aside(size, lambda: self._example_inputs(signature.name, examples)))
+
+    def _example_inputs(self, name: str, examples: Sequence[bytes]) -> tuple[str, Arrays]:
+        """Return the signature that reads tf.Examples and its inputs: by default `text` if they have its texts."""
+        names = list(self.signatures[TEXT].inputs) if TEXT in self.signatures else []
+        if name == SERVING_DEFAULT and any(text in _read_example(0, examples[0]).features.feature for text in names):
+            name = TEXT
+        if name != TEXT:
+            return EXAMPLES, {EXAMPLES: np.array(examples, dtype=object)}
+        texts: dict[str, list[bytes]] = {text: [] for text in names}
+        for number, example in enumerate(examples):
+            features = _read_example(number, example).features.feature
+            for text, values in texts.items():
+                found = list(features[text].bytes_list.value)
+                if len(found) != 1:
+                    raise RequestError(f"item {number} of {EXAMPLES} must have one string as its feature {text!r}")
+                values += found
+        return TEXT, {text: np.array(values, dtype=object) for text, values in texts.items()}
+
     async def predict_ids(self, ids: Arrays) -> Arrays:
         """Compute ids that the signature `tokenize` returned, in batches filled by tokens."""
         return await self._computed(self._ids_batcher, ids)
@@ -202,6 +255,7 @@ class ServedModel:
         self._refused: set[int] = set()
         self._is_ending = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="versions", daemon=True)
+        self.admission = Admission()  # of requests to all versions
         self.version = self._load(highest_version(export_dir))  # the current version
 
     def start_watching(self) -> None:
@@ -255,12 +309,11 @@ def _used_positions(ids: Arrays) -> np.ndarray:
     return np.where(mask.any(axis=1), last, 1)
 
 
-def _check_examples(values: np.ndarray) -> None:
-    for number, value in enumerate(values):
-        try:
-            tf.train.Example.FromString(value)
-        except DecodeError as error:
-            raise RequestError(f"item {number} of {EXAMPLES} is not a serialized tf.train.Example") from error
+def _read_example(number: int, value: bytes) -> tf.train.Example:
+    try:
+        return read_message(tf.train.Example, value, _MOST_IN_AN_EXAMPLE)
+    except MessageError as error:
+        raise RequestError(f"item {number} of {EXAMPLES} is not a serialized tf.train.Example") from error
 
 
 def _reason(error: tf.errors.OpError) -> str:

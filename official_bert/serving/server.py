@@ -6,13 +6,15 @@ https://www.tensorflow.org/tfx/serving/api_rest. Needs the extra `serve`.
 
 import asyncio
 import contextlib
+import functools
 import html
 import logging
 import pathlib
 import signal
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import uvicorn
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram, exposition
@@ -25,21 +27,18 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from official_bert.options.groups import BatchingSettings
-from official_bert.serving.batching import BatchObserver, QueueFullError
+from official_bert.serving.batching import Admission, BatchObserver, QueueFullError, TooLargeError, TooManyBytesError
 from official_bert.serving.embedding_endpoints import add_embedding_endpoints, describe_model
 from official_bert.serving.rest_format import RequestError, quoted
 from official_bert.serving.served_model import ServedModel, ServedVersion
 
-MOST_BYTES = 1 << 26  # maximum size of a request
-_MOST_BYTES_TOGETHER = 4 * MOST_BYTES  # total of large requests held at a time
-_LARGE = 1 << 20  # minimum size in bytes of a large request
 _BYTES_AT_ONCE = 1 << 18  # of a compressed request
 _MOST_IN_A_NAME = 200  # characters between two slashes in a URL
 _GRACE_SECONDS = 30  # time for requests to finish after SIGTERM
 _KEEP_ALIVE_SECONDS = 65  # longer than the usual 60 of proxies, so that these close idle connections
 
-_REQUESTS = Counter("requests", "Number of answered REST requests", ["method", "path", "status"])
-_SECONDS = Histogram("request_seconds", "Time from a REST request to the end of its response", ["method", "path"])
+_REQUESTS = Counter("requests", "Number of answered requests", ["method", "path", "status"])
+_SECONDS = Histogram("request_seconds", "Time from a request to the end of its response", ["method", "path"])
 _QUEUE = Gauge("queue_examples", "Number of examples waiting in the queue")
 _BATCH_EXAMPLES = Histogram("batch_examples", "Number of examples per batch", buckets=[2**power for power in range(11)])
 _BATCH_POSITIONS = Histogram(
@@ -101,31 +100,29 @@ class _Decompressed:
 class _Requests:
     """ASGI middleware that limits, counts and measures the requests of an application.
 
-    Reading more than `MOST_BYTES` of a request raises an HTTPException, 413; while too many large requests are held,
-    503. Exceptions of the application are converted to responses.
+    Reading more of a request than is admitted raises an error. Exceptions of the application are converted to
+    responses.
     """
 
-    def __init__(self, app: ASGIApp):
-        self._app, self._num_held = app, 0
+    def __init__(self, app: ASGIApp, admission: Admission):
+        self._app, self._admission = app, admission
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        num_bytes, status, start = 0, None, time.perf_counter()
+        with self._admission.request() as hold:
+            await self._answer(scope, receive, send, hold)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, hold: Callable[[int], None]) -> None:
+        status, start = None, time.perf_counter()
         encoding = dict(scope["headers"]).get(b"content-encoding", b"identity").lower()
         if encoding == b"gzip":
             receive = _Decompressed(receive)
 
         async def receive_some() -> Message:
-            nonlocal num_bytes
             message = await receive()
-            held, num_bytes = _held(num_bytes), num_bytes + len(message.get("body", b""))
-            self._num_held += _held(num_bytes) - held
-            if num_bytes > MOST_BYTES:
-                raise HTTPException(413, f"the request has more than {MOST_BYTES} bytes")
-            if _held(num_bytes) and self._num_held > _MOST_BYTES_TOGETHER:
-                raise HTTPException(503, "many large requests are being answered; try again later")
+            hold(len(message.get("body", b"")))
             return message
 
         async def send_some(message: Message) -> None:
@@ -151,18 +148,16 @@ class _Requests:
             if status is None:
                 await JSONResponse({"error": "the server failed; its log says why"}, 500)(scope, receive, send_some)
         finally:
-            self._num_held -= _held(num_bytes)
             status = status or _CLIENT_LEFT
             # Clients must not be able to create labels with arbitrary paths or methods.
             path = _template(scope) if "endpoint" in scope else _OTHER
             method = scope["method"] if path != _OTHER and status != _WRONG_METHOD else _OTHER
-            _SECONDS.labels(method, path).observe(time.perf_counter() - start)
-            _REQUESTS.labels(method, path, status).inc()
+            _count_request(method, path, status, time.perf_counter() - start)
 
 
-def _held(num_bytes: int) -> int:
-    """Return the number of a request's bytes that count towards the total of large requests."""
-    return num_bytes if num_bytes > _LARGE else 0
+def _count_request(method: str, path: str, status: int | str, seconds: float) -> None:
+    _SECONDS.labels(method, path).observe(seconds)
+    _REQUESTS.labels(method, path, status).inc()
 
 
 def _template(scope: Scope) -> str:
@@ -183,11 +178,10 @@ class _Endpoints:
         self._served, self._name = served, name
 
     def routes(self) -> Iterator[Route]:
-        for number in ("", "/versions/{number}"):
+        for number in ("", "/versions/{number}", "/labels/{label}"):
             path = f"/v1/models/{{model_name}}{number}"
-            yield Route(f"{path}:predict", self._predict, methods=["POST"])
-            for verb in ("explain", "classify", "regress"):
-                yield Route(f"{path}:{verb}", self._refuse, methods=["POST"])
+            for verb, answer in (("predict", self._predict), ("classify", self._classify), ("regress", self._regress)):
+                yield Route(f"{path}:{verb}", answer, methods=["POST"])
             yield Route(path, self._status, methods=["GET"])
             yield Route(f"{path}/metadata", self._metadata, methods=["GET"])
 
@@ -203,6 +197,8 @@ class _Endpoints:
         if number and number != str(version.number):
             served = f"version {version.number} is"
             raise HTTPException(404, f"version {quoted(number)} of {name} is not served; {served}")
+        if "label" in request.path_params:
+            raise RequestError(f"there is no version label {quoted(request.path_params['label'])}; use its number")
         return version
 
     async def _predict(self, request: Request) -> Response:
@@ -210,6 +206,14 @@ class _Endpoints:
         call, inputs = await version.read(await request.body())
         outputs = await version.predict(call.signature_name, inputs)
         return Response(await version.write(outputs, call.is_in_rows), media_type="application/json")
+
+    async def _classify(self, request: Request) -> Response:
+        version = self._version(request)
+        return JSONResponse({"results": await version.classify(*await version.read_examples(await request.body()))})
+
+    async def _regress(self, request: Request) -> Response:
+        version = self._version(request)
+        return JSONResponse({"results": await version.regress(*await version.read_examples(await request.body()))})
 
     async def _status(self, request: Request) -> Response:
         """Describe the model to clients of TensorFlow Serving, of OpenAI's API and of KServe's V1 protocol."""
@@ -224,10 +228,6 @@ class _Endpoints:
         specification = {"name": self._name, "signature_name": "", "version": str(version.number)}
         signatures = {"signature_def": {"signature_def": version.definitions}}
         return JSONResponse({"model_spec": specification, "metadata": signatures})
-
-    async def _refuse(self, request: Request) -> Response:
-        self._version(request)
-        raise HTTPException(404, "this server does not explain, classify or regress; its models answer at :predict")
 
 
 def _page_routes(model_name: str) -> Iterator[Route]:
@@ -257,7 +257,8 @@ async def _metrics(request: Request) -> Response:
 def _answer_error(_: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         return JSONResponse({"error": error.detail}, error.status_code, error.headers)
-    return JSONResponse({"error": str(error)}, 503 if isinstance(error, QueueFullError) else 400)
+    statuses = {QueueFullError: 503, TooManyBytesError: 503, TooLargeError: 413}
+    return JSONResponse({"error": str(error)}, statuses.get(type(error), 400))
 
 
 def make_app(served: ServedModel, name: str, *, has_page: bool = False, accept_token_ids: bool = False) -> Starlette:
@@ -274,17 +275,17 @@ def make_app(served: ServedModel, name: str, *, has_page: bool = False, accept_t
             Route("/metrics", _metrics),
             *(_page_routes(name) if has_page else ()),
         ],
-        middleware=[Middleware(_Requests)],
-        exception_handlers=dict.fromkeys((HTTPException, RequestError, QueueFullError), _answer_error),
+        middleware=[Middleware(_Requests, admission=served.admission)],
+        exception_handlers=dict.fromkeys((HTTPException, RequestError, QueueFullError, TooLargeError), _answer_error),
     )
     add_embedding_endpoints(app, lambda: (name, served.version), accept_token_ids=accept_token_ids)
     return app
 
 
 class _Server(uvicorn.Server):
-    """A server of HTTP, which SIGTERM and Ctrl-C stop after the requests in progress."""
+    """A server of HTTP, and of gRPC beside it, which SIGTERM and Ctrl-C stop after the requests in progress."""
 
-    def __init__(self, app: Starlette, port: int, started: str):
+    def __init__(self, app: Starlette, port: int, started: str, start_grpc: Callable[[], Awaitable[Any]] | None):
         config = uvicorn.Config(
             app,
             host="0.0.0.0",
@@ -299,7 +300,7 @@ class _Server(uvicorn.Server):
             timeout_graceful_shutdown=_GRACE_SECONDS,
         )
         super().__init__(config)
-        self._message = started
+        self._message, self._start_grpc, self._grpc = started, start_grpc, None
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -309,8 +310,14 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list | None = None) -> None:
+        if self._start_grpc is not None:
+            self._grpc = await self._start_grpc()
         await super().startup(sockets)
         logging.getLogger("absl").info(self._message)
+
+    async def shutdown(self, sockets: list | None = None) -> None:
+        is_ended = self._grpc.stop(_GRACE_SECONDS) if self._grpc is not None else asyncio.sleep(0)
+        await asyncio.gather(is_ended, super().shutdown(sockets))
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:
@@ -338,6 +345,11 @@ def serve(
     message = f"serving {name} at http://localhost:{port}/v1/models/{name}"
     if has_page:
         message += f"; try it at http://localhost:{port}/ui"
+    start = None
+    if grpc_port:
+        from official_bert.serving.grpc_endpoints import start_grpc  # Ray's replicas need no gRPC
+
+        start = functools.partial(start_grpc, name, served, grpc_port, _count_request)
     app = make_app(served, name, has_page=has_page, accept_token_ids=accept_token_ids)
-    _Server(app, port, message).run()
+    _Server(app, port, message, start).run()
     served.close()

@@ -84,6 +84,11 @@ class Server:
         assert b"Traceback" not in answer
         return status, json.loads(answer)
 
+    def ask(self, verb, body):
+        """Send a request with Examples: classify or regress."""
+        status, answer = self.send("POST", f"/v1/models/{self.name}:{verb}", json.dumps(body))
+        return status, json.loads(answer)
+
     def outputs(self, signature, inputs):
         status, answer = self.predict({"signature_name": signature, "inputs": inputs})
         assert status == 200, answer

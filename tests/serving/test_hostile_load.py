@@ -32,7 +32,7 @@ def hostile_requests():
     ):
         yield from [(PATH, body, {400})] * 40
     yield from [(f"/v1/models/answers/versions/{'9' * 4301}:predict", b"{}", {404})] * 20
-    yield from [("/v1/models/answers:explain", b"{}", {404})] * 20
+    yield from [("/v1/models/answers:explain", b"{}", {405})] * 20
 
 
 def be_hostile(server, wrong):

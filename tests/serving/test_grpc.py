@@ -1,0 +1,454 @@
+"""TensorFlow Serving's gRPC API from the view of its own client: a real server process, and REST beside it."""
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert import Predictor
+from official_bert.options.groups import BatchingSettings
+from official_bert.serving.batching import Batcher
+from official_bert.serving.rest_format import RequestError, read_message
+from official_bert.serving.served_model import ServedModel
+from tests.exports import TOLERANCE
+from tests.serving.server_process import Server
+
+grpc = pytest.importorskip("grpc")
+pytest.importorskip("tensorflow_serving")
+pytest.importorskip("uvicorn")
+
+from tensorflow.core.framework.tensor_pb2 import TensorProto  # noqa: E402
+from tensorflow_serving.apis import (  # noqa: E402
+    classification_pb2,
+    get_model_metadata_pb2,
+    get_model_status_pb2,
+    inference_pb2,
+    input_pb2,
+    model_management_pb2,
+    regression_pb2,
+)
+from tensorflow_serving.apis.model_service_pb2_grpc import ModelServiceStub  # noqa: E402
+from tensorflow_serving.apis.predict_pb2 import PredictRequest  # noqa: E402
+from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceStub  # noqa: E402
+
+PAIRS = [("the town", "a river"), ("", ""), ("Zoë’s ﬁne café", "東京 tower"), ("bright word " * 40, "the town")]
+TEXTS = {f"text_{'ab'[place]}": [pair[place].encode() for pair in PAIRS] for place in (0, 1)}
+IDS = {"input_ids": [[2, 7, 3], [2, 9, 3]], "input_mask": [[1] * 3] * 2, "segment_ids": [[0] * 3] * 2}
+Code = grpc.StatusCode
+
+
+@pytest.fixture(scope="module")
+def export_dir(tmp_path_factory, write_export):
+    folder = tmp_path_factory.mktemp("serving") / "reviews"
+    write_export(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def server(export_dir, tmp_path_factory):
+    server = Server(export_dir, tmp_path_factory.mktemp("log") / "log")
+    yield server
+    if server.process.poll() is None:
+        assert server.end() == 0, server.log
+    assert "Traceback" not in server.log
+
+
+@pytest.fixture(scope="module")
+def channel(server):
+    with connect(server) as channel:
+        yield channel
+
+
+@pytest.fixture(scope="module")
+def stub(channel):
+    return PredictionServiceStub(channel)
+
+
+@pytest.fixture(scope="module")
+def signatures(export_dir):
+    return tf.saved_model.load(os.path.join(export_dir, "1")).signatures
+
+
+def connect(server):
+    options = [("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
+    return grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}", options)
+
+
+def predict_request(signature_name="", inputs=(), **spec):
+    request = PredictRequest(model_spec={"name": "reviews", "signature_name": signature_name, **spec})
+    for name, values in dict(inputs).items():
+        dtype = np.int32 if isinstance(values, list) and not isinstance(values[0], bytes) else None
+        is_made = isinstance(values, TensorProto)
+        request.inputs[name].CopyFrom(values if is_made else tf.make_tensor_proto(values, dtype))
+    return request
+
+
+def outputs(response):
+    return {name: tf.make_ndarray(tensor) for name, tensor in response.outputs.items()}
+
+
+def example(**features):
+    example = tf.train.Example()
+    for name, value in features.items():
+        values = example.features.feature[name]
+        (values.bytes_list if isinstance(value, bytes) else values.int64_list).value.extend(
+            [value] if isinstance(value, bytes) else value
+        )
+    return example
+
+
+TEXT_EXAMPLES = [example(text_a=a.encode(), text_b=b.encode()) for a, b in PAIRS]
+ID_EXAMPLES = [
+    example(**{name: rows[number] + [0] * 29 for name, rows in IDS.items()}) for number in range(2)
+]  # padded to 32 positions
+
+
+def assert_refused(call, code, message):
+    with pytest.raises(grpc.RpcError) as caught:
+        call()
+    assert (caught.value.code(), message in caught.value.details()) == (code, True), caught.value.details()
+    assert "\n" not in caught.value.details()
+
+
+def test_answers_equal_those_of_the_export_and_of_rest(server, stub, signatures):
+    int64 = {name: np.array(rows, np.int64) for name, rows in IDS.items()}
+    requests = [
+        ("text", TEXTS),
+        ("tokenize", TEXTS),
+        ("serving_default", IDS),
+        ("serving_int64", int64),
+        ("examples", {"examples": [value.SerializeToString() for value in ID_EXAMPLES]}),
+    ]
+    for name, inputs in requests:
+        response = stub.Predict(predict_request(name, inputs, version={"value": 1}), timeout=60)
+        assert (response.model_spec.signature_name, response.model_spec.version.value) == (name, 1)
+        expected = signatures[name](**{key: tf.constant(values) for key, values in inputs.items()})
+        found = outputs(response)
+        assert set(found) == set(expected)
+        if name != "examples":  # bytes that are not UTF-8
+            plain = {
+                key: [text.decode() for text in values] if name in ("text", "tokenize") else np.asarray(values).tolist()
+                for key, values in inputs.items()
+            }
+            over_rest = server.outputs(name, plain)
+        for key, values in expected.items():
+            if values.dtype == tf.string:
+                assert found[key].tolist() == values.numpy().tolist()
+                continue
+            np.testing.assert_allclose(found[key], values.numpy(), atol=TOLERANCE)
+            assert found[key].dtype == values.numpy().dtype
+            if name != "examples":
+                np.testing.assert_allclose(found[key], over_rest[key], atol=TOLERANCE)
+    assert response.outputs["logits"].float_val and not response.outputs["logits"].tensor_content  # as clients read it
+
+
+def test_the_signature_may_be_left_out_and_outputs_chosen(stub):
+    request = predict_request("", TEXTS)
+    request.output_filter.append("logits")
+    response = stub.Predict(request, timeout=60)
+    assert response.model_spec.signature_name == "text" and list(response.outputs) == ["logits"]
+    assert stub.Predict(predict_request("", IDS), timeout=60).model_spec.signature_name == "serving_default"
+
+
+def tensor(dtype, shape, **values):
+    tensor = TensorProto(dtype=tf.as_dtype(dtype).as_datatype_enum)
+    for size in shape:
+        tensor.tensor_shape.dim.add(size=size)
+    for field, content in values.items():
+        if field == "tensor_content":
+            tensor.tensor_content = content
+        else:
+            getattr(tensor, field).extend(content)
+    return tensor
+
+
+def test_tensors_may_be_written_in_every_way(stub):
+    expected = outputs(stub.Predict(predict_request("", IDS), timeout=60))["logits"]
+    ids = tensor("int32", [2, 3], int_val=[2, 7, 3, 2, 9, 3])
+    for mask in ([1] * 6, [1]):  # as in TensorFlow, one value stands for all
+        for segments in ([0] * 6, []):  # and none for zeros
+            inputs = {
+                "input_ids": ids,
+                "input_mask": tensor("int32", [2, 3], int_val=mask),
+                "segment_ids": tensor("int32", [2, 3], int_val=segments),
+            }
+            found = outputs(stub.Predict(predict_request("", inputs), timeout=60))["logits"]
+            np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+    expected = outputs(stub.Predict(predict_request("text", TEXTS), timeout=60))["logits"]
+    contents = {
+        name: tensor("string", [4], tensor_content=strings_content(texts)) for name, texts in TEXTS.items()
+    }  # as C++ clients write them
+    found = outputs(stub.Predict(predict_request("text", contents), timeout=60))["logits"]
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+
+
+def strings_content(texts):
+    """Return strings as `Tensor::AsProtoTensorContent` writes them: all lengths as varints, then the bytes."""
+    lengths = b"".join(
+        bytes([len(text)]) if len(text) < 0x80 else bytes([len(text) & 0x7F | 0x80, len(text) >> 7]) for text in texts
+    )
+    return lengths + b"".join(texts)
+
+
+ONE = {name: rows[:1] for name, rows in IDS.items()}
+BAD_IDS = {**ONE, "input_ids": [[2, 1182, 3]]}
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "message"),
+    [
+        (PredictRequest(), Code.INVALID_ARGUMENT, "Missing ModelSpec"),
+        (PredictRequest(model_spec={"signature_name": "text"}), Code.INVALID_ARGUMENT, "there is no model ''"),
+        (PredictRequest(model_spec={"name": "a\nb"}), Code.NOT_FOUND, r"no model 'a\nb'; reviews is served"),
+        (predict_request("text", TEXTS, version={"value": 7}), Code.NOT_FOUND, "version 7 of reviews is not served"),
+        (predict_request("text", TEXTS, version_label="stable"), Code.INVALID_ARGUMENT, "no version label 'stable'"),
+        (predict_request("absent", TEXTS), Code.FAILED_PRECONDITION, "no signature 'absent'; the model has 'examples'"),
+        (predict_request("text", IDS), Code.INVALID_ARGUMENT, "reads 'text_a', 'text_b', but the request has 'input_"),
+        (predict_request("", {**ONE, "input_ids": np.array([[2]])}), Code.INVALID_ARGUMENT, "DT_INT32, not DT_INT64"),
+        (predict_request("", {**ONE, "input_ids": [2, 3]}), Code.INVALID_ARGUMENT, "2 dimension(s), but has 1"),
+        (predict_request("", {**ONE, "input_mask": [[1]]}), Code.INVALID_ARGUMENT, "the shape of input_ids"),
+        (predict_request("", BAD_IDS), Code.INVALID_ARGUMENT, "must be from 0 to 1181, but is from 2 to 1182"),
+        (predict_request("text", {**TEXTS, "text_a": [b""]}), Code.INVALID_ARGUMENT, "the same number of examples"),
+        (predict_request("text", dict.fromkeys(TEXTS, [b""] * 1025)), Code.INVALID_ARGUMENT, "has 1025 examples"),
+        (predict_request("examples", {"examples": [b"a"]}), Code.INVALID_ARGUMENT, "not a serialized tf.train.Example"),
+        *(
+            (predict_request("", {**ONE, "input_ids": wrong}), Code.INVALID_ARGUMENT, message)
+            for wrong, message in (
+                (tensor("int32", [1, 1 << 40], int_val=[1]), "a shape of at most 2097152 values"),
+                (tensor("int32", [1024, 2049], int_val=[1]), "a shape of at most 2097152 values"),
+                (tensor("int32", [1, -1], int_val=[1]), "a shape of at most 2097152 values"),
+                (tensor("int32", [0, 1 << 62]), "a shape of at most 2097152 values"),
+                (tensor("int32", [1, 3], int_val=[1, 2]), "has 2 values, but says that its shape is [1, 3]"),
+                (tensor("int32", [1, 3], tensor_content=b"1234"), "has 1 values, but says that its shape is [1, 3]"),
+                (tensor("int32", [1, 3], tensor_content=b"123"), "not a whole number of values"),
+                (tensor("int32", [0, 3], tensor_content=b"1234"), "has 1 values, but says that its shape is [0, 3]"),
+            )
+        ),
+        *(
+            (predict_request("text", {**TEXTS, "text_a": wrong}), Code.INVALID_ARGUMENT, message)
+            for wrong, message in (
+                (tensor("string", [4], tensor_content=b"\x01\x01\x01\x05abc"), "does not have 4 strings"),
+                (tensor("string", [4], tensor_content=b"\x01\x01"), "does not have 4 strings"),
+                (tensor("string", [4], tensor_content=b"\xff"), "does not have 4 strings"),
+                (tensor("string", [4], string_val=[b"", b""]), "has 2 values, but says that its shape is [4]"),
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_mistakes_have_the_codes_of_tensorflow_serving(stub, request_, code, message):
+    assert_refused(lambda: stub.Predict(request_, timeout=60), code, message)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [(["absent"], "no output 'absent'; the signature has 'classes', "), (["logits"] * 2, "name each output once")],
+)
+def test_outputs_must_exist_and_be_named_once(stub, wanted, message):
+    request = predict_request("text", TEXTS)
+    request.output_filter.extend(wanted)
+    assert_refused(lambda: stub.Predict(request, timeout=60), Code.INVALID_ARGUMENT, message)
+
+
+def classification(examples, signature_name="", context=None):
+    request = classification_pb2.ClassificationRequest(model_spec={"name": "reviews", "signature_name": signature_name})
+    if context is None:
+        request.input.example_list.examples.extend(examples)
+    else:
+        request.input.example_list_with_context.context.CopyFrom(context)
+        request.input.example_list_with_context.examples.extend(examples)
+    return request
+
+
+def test_classes_equal_those_of_the_predictor_and_of_rest(server, stub, signatures, export_dir):
+    expected = Predictor(export_dir)(PAIRS)
+    result = stub.Classify(classification(TEXT_EXAMPLES), timeout=60).result
+    for row, found in zip(expected, result.classifications, strict=True):
+        assert [entry.label for entry in found.classes] == list(row.probabilities)
+        np.testing.assert_allclose(
+            [entry.score for entry in found.classes], list(row.probabilities.values()), atol=1e-5
+        )
+    body = {"examples": [dict(zip(TEXTS, pair, strict=True)) for pair in PAIRS]}
+    status, answer = server.ask("classify", body)
+    assert status == 200
+    for row, found in zip(answer["results"], result.classifications, strict=True):
+        assert [label for label, _ in row] == [entry.label for entry in found.classes]
+        np.testing.assert_allclose(
+            [score for _, score in row], [entry.score for entry in found.classes], atol=TOLERANCE
+        )
+    # Features of the context belong to every example, unless it has them itself.
+    examples = [example(text_b=pair[1].encode()) for pair in PAIRS[:2]] + TEXT_EXAMPLES[2:]
+    context = example(text_a=PAIRS[0][0].encode())
+    found = stub.Classify(classification(examples, context=context), timeout=60).result.classifications
+    assert found[0] == result.classifications[0] and found[1] != result.classifications[1]
+    assert list(found[2:]) == list(result.classifications[2:])
+    # Examples of ids are training records.
+    logits = signatures["examples"](examples=[value.SerializeToString() for value in ID_EXAMPLES])
+    found = stub.Classify(classification(ID_EXAMPLES), timeout=60).result.classifications
+    scores = [[entry.score for entry in row.classes] for row in found]
+    np.testing.assert_allclose(scores, -np.sort(-logits["probabilities"].numpy(), axis=1), atol=TOLERANCE)
+    rows = [{name: list(value.features.feature[name].int64_list.value) for name in IDS} for value in ID_EXAMPLES]
+    status, answer = server.ask("classify", {"signature_name": "examples", "examples": rows})
+    np.testing.assert_allclose([[score for _, score in row] for row in answer["results"]], scores, atol=TOLERANCE)
+
+
+METHOD = "Expected {} signature method_name to be tensorflow/serving/{}. Was: tensorflow/serving/predict"
+
+
+@pytest.mark.parametrize(
+    ("verb", "signature_name", "examples", "message"),
+    [
+        ("classify", "tokenize", [{}], METHOD.format("classification", "classify")),
+        ("regress", "", [{"text_a": "a", "text_b": "b"}], METHOD.format("regression", "regress")),
+        ("classify", "absent", [{}], "there is no signature 'absent'"),
+        ("classify", "text", [{"text_a": "a"}], "item 0 of examples must have one string as its feature 'text_b'"),
+        ("classify", "", [{"text_a": "a", "text_b": ["a", "b"]}], "must have one string as its feature 'text_b'"),
+        ("classify", "", [{"input_ids": [1]}], "Number of int64 values != expected"),
+        ("classify", "", [{"text_a": "a", "text_b": "b"}] * 1025, "has 1025 examples; at most 1024 are allowed"),
+    ],
+)
+def test_mistakes_in_examples_are_the_same_over_both(server, stub, verb, signature_name, examples, message):
+    status, answer = server.ask(verb, {"signature_name": signature_name, "examples": examples})
+    assert status == 400 and message in answer["error"]
+    made = []
+    for features in examples:
+        lists = {name: value if isinstance(value, list) else [value] for name, value in features.items()}
+        made.append(tf.train.Example())
+        for name, values in lists.items():
+            feature = made[-1].features.feature[name]
+            if isinstance(values[0], str):
+                feature.bytes_list.value.extend(value.encode() for value in values)
+            else:
+                feature.int64_list.value.extend(values)
+    request = classification(made, signature_name)
+    call = stub.Classify
+    if verb == "regress":
+        request, call = (
+            regression_pb2.RegressionRequest(model_spec=request.model_spec, input=request.input),
+            stub.Regress,
+        )
+    assert_refused(lambda: call(request, timeout=60), Code.INVALID_ARGUMENT, message)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({}, 'must have "examples", a list with at least one example'),
+        ({"examples": []}, 'must have "examples"'),
+        ({"examples": [1]}, 'each of "examples" must be an object of features'),
+        ({"examples": [{"text_a": None}]}, "the feature 'text_a' must have strings, not null"),
+        ({"examples": [{"text_a": [1, "a"]}]}, "the feature 'text_a' must have strings, not 1"),
+        ({"examples": [{"text_a": 1 << 63}]}, "the feature 'text_a' must have whole numbers of at most 64 bits"),
+        ({"examples": [{}], "context": 1}, "context must be an object of features"),
+        ({"examples": [{}], "signature_name": 1}, "signature_name must be a string"),
+    ],
+)
+def test_mistakes_in_json_examples(server, body, message):
+    status, answer = server.ask("classify", body)
+    assert status == 400 and message in answer["error"]
+    assert server.ask("regress", body)[1] == answer
+
+
+def test_regression_returns_the_scores(write_export, tmp_path):
+    path = write_export(tmp_path / "scores", labels=())
+    version = ServedModel(str(tmp_path / "scores"), BatchingSettings(num_batch_threads=1)).version
+    found = asyncio.run(version.regress("", [value.SerializeToString() for value in TEXT_EXAMPLES]))
+    expected = tf.saved_model.load(path).signatures["text"](
+        **{name: tf.constant(texts) for name, texts in TEXTS.items()}
+    )
+    np.testing.assert_allclose(found, expected["scores"].numpy(), atol=TOLERANCE)
+    with pytest.raises(RequestError, match="Expected classification signature method_name"):
+        asyncio.run(version.classify("text", [TEXT_EXAMPLES[0].SerializeToString()]))
+
+
+def test_status_metadata_and_methods_that_are_not_there(server, channel, stub):
+    spec, models = {"name": "reviews"}, ModelServiceStub(channel)
+    status = models.GetModelStatus(get_model_status_pb2.GetModelStatusRequest(model_spec=spec), timeout=60)
+    (version,) = status.model_version_status
+    assert (version.version, version.state, version.status.error_code) == (1, version.AVAILABLE, 0)
+    request = get_model_metadata_pb2.GetModelMetadataRequest(model_spec=spec, metadata_field=["signature_def"])
+    metadata = stub.GetModelMetadata(request, timeout=60)
+    found = get_model_metadata_pb2.SignatureDefMap()
+    assert metadata.model_spec.version.value == 1 and metadata.metadata["signature_def"].Unpack(found)
+    over_rest = server.get("/v1/models/reviews/metadata")[1]["metadata"]["signature_def"]["signature_def"]
+    assert set(found.signature_def) == set(over_rest)
+    text = found.signature_def["text"]
+    assert text.inputs["text_a"].name == over_rest["text"]["inputs"]["text_a"]["name"]
+    del request.metadata_field[:]
+    assert_refused(lambda: stub.GetModelMetadata(request, timeout=60), Code.INVALID_ARGUMENT, '"signature_def"')
+    absent = get_model_status_pb2.GetModelStatusRequest(model_spec={"name": "absent"})
+    assert_refused(lambda: models.GetModelStatus(absent, timeout=60), Code.NOT_FOUND, "there is no model 'absent'")
+    for call, request in (
+        (stub.MultiInference, inference_pb2.MultiInferenceRequest()),
+        (models.HandleReloadConfigRequest, model_management_pb2.ReloadConfigRequest()),
+    ):
+        assert_refused(lambda call=call, request=request: call(request, timeout=60), Code.UNIMPLEMENTED, "not found")
+
+
+def test_what_is_not_protobuf_is_one_line_of_the_log(server, channel):
+    predict = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+    message = "the request is not a serialized tensorflow.serving.PredictRequest"
+    before = server.log.count("\n")
+    assert_refused(lambda: predict(b'{"inputs": 1}', timeout=60), Code.INVALID_ARGUMENT, message)
+    assert_refused(lambda: predict(b"\x12\x7f" * (1 << 16), timeout=60), Code.INVALID_ARGUMENT, message)
+    (*_, first, second) = server.log.splitlines()
+    assert server.log.count("\n") == before + 2 and message in first and message in second
+    without_message = channel.stream_unary("/tensorflow.serving.PredictionService/Predict")
+    assert_refused(lambda: without_message(iter(()), timeout=60), Code.INVALID_ARGUMENT, "has no message")
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        (PredictRequest, b"\x12\x00" * (1 << 20)),  # entries of a map: 200 bytes in memory for 2
+        (PredictRequest, predict_request("", {"a": tensor("string", [1], string_val=[b""] * (1 << 19))})),
+        (PredictRequest, predict_request("", {"a": tensor("int64", [1], int64_val=[1] * (1 << 22))})),
+        (PredictRequest, predict_request("", {"a": tensor("int64", [1] * (1 << 16))})),
+        (TensorProto, b"\x38\x01" * (1 << 19)),
+        (input_pb2.Input, input_pb2.Input(example_list={"examples": [tf.train.Example()] * (1 << 16)})),
+        (tf.train.Example, tf.train.Example(features={"feature": {str(i): {} for i in range(1 << 15)}})),
+    ],
+    ids=["entries", "strings", "numbers", "dimensions", "unpacked numbers", "examples", "features"],
+)
+def test_messages_that_would_take_much_more_memory_than_their_bytes_are_not_parsed(kind, content):
+    content = content if isinstance(content, bytes) else content.SerializeToString()
+    with pytest.raises(RequestError, match="more than 2097152 values"):
+        read_message(kind, content, 1 << 21)
+
+
+def test_large_messages_of_allowed_size_are_parsed():
+    rng = np.random.default_rng(1)
+    ids = rng.integers(0, 1 << 31, [1024, 512]).astype(np.int32)
+    as_values = tensor("int32", ids.shape, int_val=ids.ravel().tolist())
+    texts = [rng.bytes(2000) for _ in range(1024)]
+    for inputs in ({"a": ids, "b": as_values}, {"texts": texts, "a": ids}):
+        request = predict_request("text", inputs)
+        assert read_message(PredictRequest, request.SerializeToString(), 1 << 21) == request
+
+
+def test_a_client_that_has_left_frees_its_place_in_the_queue():
+    async def run():
+        settings = BatchingSettings(num_batch_threads=1, batch_timeout_micros=0, max_execution_batch_size=2)
+        begin, computed = threading.Event(), []
+
+        def compute(inputs):
+            begin.wait()
+            computed.extend(inputs["a"].tolist())
+            return inputs
+
+        with concurrent.futures.ThreadPoolExecutor(1) as executor:
+            batcher = Batcher(compute, settings, executor, is_joining=True)
+            calls = [asyncio.ensure_future(batcher({"a": np.arange(10 * i, 10 * i + 6)})) for i in range(3)]
+            await asyncio.sleep(0.05)
+            calls[1].cancel()
+            await asyncio.sleep(0.05)
+            assert batcher._num_waiting == 4 + 6
+            begin.set()
+            np.testing.assert_array_equal((await calls[2])["a"], np.arange(20, 26))
+            np.testing.assert_array_equal((await calls[0])["a"], np.arange(6))
+        assert sorted(computed) == [*range(6), *range(20, 26)]
+
+    asyncio.run(run())

@@ -55,22 +55,11 @@ def corpus_parts(
     text_field: str = DEFAULT_TEXT_FIELD,
     part_bytes: int | None = None,
 ) -> list[CorpusPart]:
-    """Divide the files of a corpus into parts, and validate the beginning of each file.
+    """Divide the files of a corpus, which may mix formats, into parts, and check the beginning of each file.
 
-    Args:
-      paths: the files; a corpus may mix formats.
-      file_format: one of `FORMATS`; "auto" detects it from the file name (ignoring .gz and the like: .jsonl, .json,
-        .parquet) and, for Parquet, also from the content. Other files are plain text.
-      text_field: the key or column of the texts.
-      part_bytes: approximate size of a part in bytes; compressed and remote files are not divided. None makes one part
-        per file.
-
-    Returns:
-      The parts, in the order of the files and within them.
-
-    Raises:
-      UserError: a file cannot be read or lacks the column, an optional package is missing, or `text_field` is not
-        applicable.
+    "auto" detects the format from the file name (ignoring .gz and the like: .jsonl, .json, .parquet) and, for Parquet,
+    also from the content; other files are plain text. Parts have about `part_bytes`; compressed and remote files, and
+    all files without `part_bytes`, are one part.
     """
     parts = []
     for number, path in enumerate(paths):
@@ -95,23 +84,17 @@ class CorpusReader:
     A blank line ends a document; in JSON Lines and Parquet, one is added after each object or row. As in the reference,
     the last document of a text file may continue in the next file. A position is the byte offset of the line in the
     decompressed text; in JSON Lines, of the object's line; in Parquet, the row number. Positions increase, and lines of
-    different documents have different positions.
-
-    Iterating raises UserError if the file is corrupt, not UTF-8 or lacks a text; the message gives the line or row.
-
-    Attributes:
-      bytes_read: bytes of the part read so far, as stored on disk; all parts of a file sum to its size.
+    different documents have different positions. The file is opened on iteration.
     """
 
     def __init__(self, part: CorpusPart):
-        """Read nothing yet: the file is opened on iteration."""
         self._part = part
         self._reader: LineReader | None = None
         self._parquet_bytes = 0
 
     @property
     def bytes_read(self) -> int:
-        """See the class."""
+        """Bytes of the part read so far, as stored on disk; all parts of a file sum to its size."""
         if self._reader is None:
             return self._parquet_bytes
         return min(self._reader.bytes_read, self._stop - self._part.start)

@@ -83,7 +83,7 @@ def find_run(path: str) -> FinishedRun | None:
 def load(
     run: FinishedRun, *, use_best_checkpoint: bool, changes: Mapping[str, Any], encoder_options: EncoderOptions
 ) -> Servable:
-    servable = run.task.servable_of_run(*_read(run, use_best_checkpoint, changes), encoder_options)
+    servable = run.task.servable_module.servable_of_run(*_read(run, use_best_checkpoint, changes), encoder_options)
     servable.takes_one_text = run.task.name == "classification" and not run.is_own
     return servable
 
@@ -131,7 +131,7 @@ def export(
     run = find_run(path)
     if run is None:
         raise UserError(f"{path} contains neither an exported model nor the {RUN_CONFIG_FILE} of a run; check the path")
-    return export_run(run.task.servable_of_run, *_read(run, use_best_checkpoint, changes))
+    return export_run(run.task.servable_module.servable_of_run, *_read(run, use_best_checkpoint, changes))
 
 
 def _read(
@@ -350,7 +350,9 @@ def save_model(
         arrays = {name: keras.ops.convert_to_numpy(value) for name, value in model.checkpoint_variables().items()}
         checkpoint = CheckpointFolder(partial, keep_max=1, is_new=True).save(int(step), {**arrays, GLOBAL_STEP: step})
         # Refuse what could not be read back.
-        task.servable_of_run(dataclasses.replace(config, output_dir=partial), bert_config, tokenizer, checkpoint)
+        task.servable_module.servable_of_run(
+            dataclasses.replace(config, output_dir=partial), bert_config, tokenizer, checkpoint
+        )
     return folder
 
 

@@ -182,7 +182,7 @@ class Predictor:
             columns = zip(*rows[start : start + batch_size], strict=True)
             inputs = dict(zip(self._names, map(_encoded, columns), strict=True))
             outputs = self._predict(**inputs)
-            results += self._task.results({name: values.numpy() for name, values in outputs.items()})
+            results += self._task.servable_module.results({name: values.numpy() for name, values in outputs.items()})
         return results
 
     def predict_records(self, records: Sequence[bytes]) -> list[Any]:
@@ -206,7 +206,7 @@ class Predictor:
             raise UserError(f"it does not fit the model: {plain_message(error)}") from error
         arrays = {name: values.numpy() for name, values in outputs.items()}
         if set(arrays) == set(self._predict.structured_outputs):
-            return self._task.results(arrays)
+            return self._task.servable_module.results(arrays)
         return [{name: values[row] for name, values in arrays.items()} for row in range(len(records))]
 
     @functools.cached_property

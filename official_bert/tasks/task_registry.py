@@ -13,22 +13,16 @@ import importlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-import numpy as np
-
-from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.heads import ClassificationModel, MultipleChoiceModel, SpanModel
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.sentence import SentenceModel
 from official_bert.modeling.tagging import TaggingModel
-from official_bert.serving.servable import Servable
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tasks.question_answering.options import SquadConfig
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from official_bert.tasks.tagging.options import TaggingConfig
-from official_bert.tokenization import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,23 +40,8 @@ class TaskRow:
     old_flag: str | None = None  # a flag that is unique to this task among older runs; None if there is none
     old_outputs: frozenset[str] = frozenset()  # outputs that are unique to this task among older exports
 
-    def servable_of_run(
-        self,
-        config: Any,
-        bert_config: BertConfig,
-        tokenizer: Tokenizer,
-        checkpoint: str,
-        encoder_options: EncoderOptions = UNPADDED,
-    ) -> Servable:
-        """Load a trained model."""
-        return self._servable_module.servable_of_run(config, bert_config, tokenizer, checkpoint, encoder_options)
-
-    def results(self, outputs: Mapping[str, np.ndarray]) -> list[Any]:
-        """Convert a model's outputs for N texts to N results."""
-        return self._servable_module.results(outputs)
-
     @property
-    def _servable_module(self) -> Any:
+    def servable_module(self) -> Any:
         return importlib.import_module(f"official_bert.tasks.{self.name}.servable")
 
 

@@ -62,15 +62,15 @@ class Split:
     has_header: bool = True  # the first row names the columns
     guid_prefix: str | None = None  # prefix of the guids; by default the split's name
     guid_column: Column | None = None  # column with the rest of the guid; by default the row number
-    # count the header as row 0, as the reference's guids do; otherwise the first example is row 0
-    is_header_counted: bool = True
+    # a user's table: guids count its examples from 0, and its rows are no longer than its header
+    is_own: bool = False
     # column of the ids to keep; optional in each row and, if given by name, in the header
     id_column: Column | None = None
     language: str | None = None  # read only rows with this value in their first column
     # maps labels in the file to the labels to use
     renamed_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     skip_short_rows: bool = False  # skip rows with missing columns, with a warning
-    most_columns: int | None = None  # maximum number of columns per row; with a header, its width; None for no limit
+    num_columns: int | None = None  # maximum number of columns per row; None for no limit
     has_label_lists: bool = False  # a label in JSON Lines or Parquet may be a list
 
     def find(self, data_dir: str | None) -> str:
@@ -95,7 +95,7 @@ class Split:
             raise UserError(f"{path} has no examples{language}")
         if self.has_header:
             # A user gives columns; most published files have them by number.
-            is_given = self.most_columns and any(isinstance(column, int) for column in self._columns.values())
+            is_given = self.is_own and any(isinstance(column, int) for column in self._columns.values())
             labels = set() if layout.label is None else {cell.strip() for cell in header.cells[layout.label :][:1]}
             log_header(header, is_doubtful=is_given or any(example.label in labels for example in examples))
         return examples
@@ -112,11 +112,11 @@ class Split:
 
     def _numbered(self, header: Row) -> "Split":
         """Return this layout with column names replaced by numbers."""
-        numbers = {"most_columns": len(header.cells)} if self.most_columns else {}
+        numbers = {"num_columns": len(header.cells)} if self.is_own else {}
         for field, column in self._columns.items():
             if isinstance(column, str):
                 column = column_number(column, header.where, header.cells)
-            elif self.most_columns and column >= len(header.cells):
+            elif self.is_own and column >= len(header.cells):
                 raise UserError(
                     f"{header.where}: no column {column}, counted from 0; the columns are {format_names(header.cells)}"
                     + separator_hint(header.cells)
@@ -142,9 +142,9 @@ class Split:
         cells = row.cells
         if row.mistake:
             raise UserError(f"{row.where}: {row.mistake}")
-        if self.most_columns and len(cells) > self.most_columns:
+        if self.num_columns and len(cells) > self.num_columns:
             raise UserError(
-                f"{row.where}: {len(cells)} columns, but the header has {self.most_columns}; does a text contain the "
+                f"{row.where}: {len(cells)} columns, but the header has {self.num_columns}; does a text contain the "
                 f"separator? The row begins {cells[0][:40]!r}"
             )
         if not cells:
@@ -153,7 +153,7 @@ class Split:
             raise UserError(
                 f"{row.where}: {len(cells)} columns, but {self._width} are required; the row begins {cells[0][:40]!r}"
             )
-        number = row.number - int(self.has_header and not self.is_header_counted)
+        number = row.number - (self.has_header and self.is_own)  # the reference counts the header
         return TextExample(
             f"{guid_prefix}-{number if self.guid_column is None else cells[self.guid_column]}",
             cells[self.text_a],
@@ -442,7 +442,6 @@ DATASETS = {
 
 
 TASK_NAMES = (*DATASETS, CUSTOM)
-GLUE_NAMES = {name: dataset.glue_name for name, dataset in DATASETS.items() if dataset.glue_name}  # in GLUE's order
 
 
 def check_task_name(name: str) -> None:

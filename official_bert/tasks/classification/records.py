@@ -23,7 +23,6 @@ from official_bert.support.manifest import fingerprint
 from official_bert.tasks.classification.data import (
     CORRELATIONS,
     CUSTOM,
-    GLUE_NAMES,
     ID_COLUMN,
     LABEL_DELIMITER,
     Column,
@@ -144,9 +143,8 @@ def _custom_split(
         label=None if label_column is None else _column(label_column, has_header),
         read=read,
         has_header=has_header,
-        is_header_counted=False,
+        is_own=True,
         id_column=id_column if has_header else None,
-        most_columns=len(numbers) if has_header else None,  # the header determines the width
     )
 
 
@@ -315,7 +313,7 @@ def write_glue_submission(path: str, dataset: Dataset, probabilities: np.ndarray
 
 def submission_name(dataset: Dataset, split: str) -> str:
     """Return the file name that the GLUE website requires for the predictions of a split, such as `MNLI-m.tsv`."""
-    return GLUE_NAMES[dataset.name] + {"test_matched": "-m", "test_mismatched": "-mm"}.get(split, "") + ".tsv"
+    return dataset.glue_name + {"test_matched": "-m", "test_mismatched": "-mm"}.get(split, "") + ".tsv"
 
 
 def predicted_label(dataset: Dataset, probabilities: np.ndarray) -> str:

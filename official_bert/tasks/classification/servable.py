@@ -105,13 +105,7 @@ class ClassificationServable(Servable):
         with tf.device("CPU:0"):
             encoded = self._encode(tf.concat([text_a, text_b], axis=0))
             num_pairs = tf.size(text_a)
-            start = encoded.row_splits[num_pairs]  # index of the first wordpiece of the second texts
-            halves = (
-                (encoded.flat_values[:start], encoded.row_splits[: num_pairs + 1]),
-                (encoded.flat_values[start:], encoded.row_splits[num_pairs:] - start),
-            )
-            first, second = (tf.RaggedTensor.from_row_splits(*half, validate=False) for half in halves)
-            return first, second
+            return encoded[:num_pairs], encoded[num_pairs:]
 
     def predict(self, inputs: Tensors) -> Tensors:
         """Return scores [B]; or labels with logits and probabilities in the same order, and `classes` by rank, [B, C].

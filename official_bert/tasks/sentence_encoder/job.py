@@ -54,19 +54,11 @@ def primary_metric(examples: Sequence[Example], loss: str) -> str:
 def scores_of_examples(
     examples: Sequence[Example], vectors: Vectors, classify: Callable[[np.ndarray, np.ndarray], np.ndarray] | None
 ) -> dict[str, float]:
-    """Evaluate sentence vectors on examples of one kind.
+    """Return the scores of examples of one kind.
 
-    Args:
-      examples: scored pairs, to correlate cosine similarities with the scores; anchors with positives and optional
-        negatives, to retrieve the positives among all other texts; anchors with several scored candidates, of which the
-        best one is the positive; single texts with classes, to predict the class of each text from its nearest
-        neighbour; or pairs with classes, to classify.
-      classify: maps the vectors of the pairs, float32 [N, D] twice, to logits, float32 [N, C]; None if the model has no
-        classifier.
-
-    Returns:
-      The scores by name: pearson and spearman for scored pairs; recall@1, recall@10, mrr@10 and ndcg@10 for anchors,
-      and triplet_accuracy if there are negatives; accuracy for classes.
+    Scored pairs have correlations of their cosine similarities; anchors with positives and negatives retrieval scores
+    among all other texts (of several scored candidates the best is the positive); single texts the accuracy of the
+    class of the nearest neighbour; pairs with classes that of `classify`, from float32 [N, D] twice to logits [N, C].
     """
     examples = [_best_first(example) for example in examples]
     numbers = {

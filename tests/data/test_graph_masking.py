@@ -2,7 +2,6 @@
 
 import random
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -151,31 +150,3 @@ def test_words_are_taken_in_order_as_long_as_they_fit():
         expected.append(taken)
     assert first_fit(tf.constant(rows), tf.constant(lengths_left)).numpy().tolist() == expected
     assert first_fit(tf.constant([[2, 4, 1, 1]]), tf.constant([4])).numpy().tolist() == [[True, False, True, True]]
-
-
-@pytest.mark.parametrize("whole_word", [False, True])
-def test_the_masks_of_a_visit_depend_on_its_number_alone(whole_word):
-    rng = random.Random(9)
-    sequences = [sequence(rng, rng.randint(10, LENGTH)) for _ in range(24)]
-    masker = graph_masker(whole_word=whole_word)
-    together = masked(masker, sequences, first_visit=100)
-    for start, stop in ((0, 1), (1, 8), (8, 24)):
-        part = masked(masker, sequences[start:stop], first_visit=100 + start)
-        for name, values in part.items():
-            np.testing.assert_array_equal(values, together[name][start:stop], err_msg=name)
-
-
-def test_visits_seeds_and_purposes_have_masks_of_their_own():
-    ids = sequence(random.Random(10), LENGTH)
-    found = [
-        masked(graph_masker(**changes), [ids], first_visit=visit)["masked_lm_positions"].tolist()
-        for changes, visit in (
-            ({}, 0),
-            ({}, 1),
-            ({}, 2**33),
-            ({"random_seed": 2}, 0),
-            ({"random_seed": 2**32 - 1}, 0),
-            ({"purpose": "evaluation"}, 0),
-        )
-    ]
-    assert len({str(positions) for positions in found}) == len(found)

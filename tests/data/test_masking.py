@@ -39,17 +39,6 @@ def test_unmasking_gives_the_sequence_back():
             assert not {ids[position] for position in masked.positions} & {CLS, SEP}
 
 
-@pytest.mark.parametrize(
-    ("length", "share", "most", "expected"),
-    [(100, 0.15, 20, 15), (100, 0.15, 10, 10), (5, 0.01, 20, 1), (30, 0.15, 20, 4), (50, 0.15, 20, 8)],
-)
-def test_the_number_of_masks(length, share, most, expected):
-    # 30 * 0.15 = 4.5 and 50 * 0.15 = 7.5 round to the even number, as in the reference on Python 3.
-    rng = random.Random(2)
-    masked = masker(masked_lm_prob=share, max_predictions_per_seq=most).mask(sequence(rng, length), rng)
-    assert len(masked.positions) == expected
-
-
 @pytest.mark.parametrize("kind", [Vocabulary, BareFirstWords])
 def test_whole_words_stay_whole(kind):
     rng, vocabulary = random.Random(4), kind(VOCABULARY.token_to_id)
@@ -108,13 +97,6 @@ def test_lengths_of_ngrams_have_probabilities_in_proportion_to_their_inverse():
     for kind, share in {2: three, 1: two + one * (two + three), 0: one * one}.items():
         error = 3 * math.sqrt(share * (1 - share) / total)
         assert abs(counts[kind] / total - share) < error + 0.02  # two may be adjacent by chance
-
-
-def test_a_word_longer_than_what_may_be_hidden_stays():
-    ids = [CLS, FIRST_WORD, *[FIRST_SUFFIX] * 30, SEP]
-    masked = masker(whole_word=True).mask(ids, random.Random(5))
-    assert masked.positions == []
-    assert masked.ids == ids
 
 
 def test_a_vocabulary_without_mask_is_refused():

@@ -22,7 +22,6 @@ from official_bert.data.record_files import (
 )
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.support.errors import UserError
-from tests.recording import recorded
 
 SCHEMA = RecordSchema(Field("ids", (4,), "int32", below=100))
 RECORDS = [random.Random(length).randbytes(length) for length in (0, 1, 7, 500, 500, 70_000)]
@@ -48,17 +47,6 @@ def test_records_go_round_robin_to_files_that_appear_at_the_end(tmp_path):
         assert not any(map(os.path.exists, paths))
     assert [read(path) for path in paths] == [[b"0", b"2", b"4"], [b"1", b"3"]]
     assert sorted(os.listdir(tmp_path)) == ["a", "b"]
-
-
-def test_records_are_on_the_disk_before_their_names(tmp_path, monkeypatch):
-    paths = [str(tmp_path / "a"), str(tmp_path / "b")]
-    calls = recorded(monkeypatch, "fsync", "replace")
-    with RecordWriter(paths) as writer:
-        writer.write(b"0")
-        assert calls == []
-    assert calls == [
-        ("fsync", "a"), ("fsync", "b"), ("replace", "a"), ("replace", "b"), ("fsync", tmp_path.name)
-    ]  # fmt: skip
 
 
 def test_spool_gives_the_order_of_random_shuffle():

@@ -92,16 +92,12 @@ def test_windows_of_a_pair_keep_the_shorter_text_whole(word_tokenizer):
     assert all(window[-5:] == [100, 101, 102, 103, 104] for window, _ in windows)  # the half that fits
 
 
-def test_no_more_windows_than_allowed(word_tokenizer):
+def test_no_more_windows_than_allowed_which_by_default_overlap_by_half(word_tokenizer):
     joiner, counts = TextJoiner(word_tokenizer, max_seq_length=12, max_windows=2, doc_stride=10), Counter()
-    assert len(joined(joiner, words(20), None, counts=counts)["input_ids"]) == 24
-    assert counts["num_shortened"] == 0
-    assert len(joined(joiner, words(21), None, counts=counts)["input_ids"]) == 24
-    assert counts["num_shortened"] == 1
-    assert joiner.max_length == 24
+    for count, num_shortened in ((20, 0), (21, 1)):
+        assert len(joined(joiner, words(count), None, counts=counts)["input_ids"]) == 24 == joiner.max_length
+        assert counts["num_shortened"] == num_shortened
 
-
-def test_by_default_windows_overlap_by_half(word_tokenizer):
     def starts(joined, first):
         return [window[first] for window, _ in windows_of(joined, 12)]
 
@@ -166,12 +162,10 @@ def test_any_number_of_processes_writes_the_same(tokenizer, tmp_path, monkeypatc
     labels = [number % 2 for number in range(100)]
     schema = classification_schema("single_label").sized(S=16, V=tokenizer.vocabulary.size, T=2, C=2)
     caplog.set_level("INFO", logger="absl")
-    written = []
-    for num_processes in (1, 3):
-        path, joiner = tmp_path / str(num_processes), TextJoiner(tokenizer, max_seq_length=16)
-        examples = labelled(joiner, texts, labels)
-        written.append(list(examples.records(RecordFile(str(path), schema), num_processes=num_processes)))
-        assert len(written[-1]) == 100
-    assert written[0] == written[1]
-    assert caplog.text.count("of 100 examples were truncated to 16 wordpieces") == 2
-    assert len(set(re.findall(r"\d+ of 100 examples were truncated", caplog.text))) == 1
+    examples = labelled(TextJoiner(tokenizer, max_seq_length=16), texts, labels)
+    one, several = (
+        list(examples.records(RecordFile(str(tmp_path / "r"), schema), num_processes=number)) for number in (1, 3)
+    )
+    assert len(one) == 100 and one == several
+    told = re.findall(r"\d+ of 100 examples were truncated to 16 wordpieces", caplog.text)
+    assert len(told) == 2 and told[0] == told[1]

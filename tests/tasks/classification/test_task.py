@@ -53,14 +53,18 @@ def test_padding_examples_are_not_trained_on(model_dir):
     assert filled.weight == 3
 
 
+def predictions_of(task, logits, labels):
+    batch = {"label_ids": labels, "is_real_example": np.ones(len(labels), np.int32)}
+    return {name: np.asarray(value) for name, value in task.predictions(tf.constant(logits), batch).items()}
+
+
 def test_several_labels_are_judged_one_by_one(model_dir):
     task = make_task(model_dir, "multi_label", metric_names=("micro_f1", "macro_f1"))
     logits = np.array([[2.0, -1.0, 0.5], [-3.0, 0.1, -0.2]], np.float32)
     labels = np.array([[1, 0, 0], [0, 1, 1]], np.int32)
     shares = 1 / (1 + np.exp(-logits))
+    predictions = predictions_of(task, logits, labels)
     expected = -np.where(labels == 1, np.log(shares), np.log(1 - shares)).mean(axis=1)
-    batch = {"label_ids": labels, "is_real_example": np.ones(2, np.int32)}
-    predictions = {name: np.asarray(value) for name, value in task.predictions(tf.constant(logits), batch).items()}
     np.testing.assert_allclose(predictions["loss"], expected, rtol=1e-5)
     np.testing.assert_allclose(predictions["probabilities"], shares, rtol=1e-5)
     # Right: the first of the first, the second of the second; wrong: one too many, one missing.
@@ -70,8 +74,7 @@ def test_several_labels_are_judged_one_by_one(model_dir):
 def test_a_regression_minimizes_the_squared_error(model_dir):
     task = make_task(model_dir, "regression", num_labels=1, metric_names=("pearson", "spearman"))
     logits, labels = np.array([[1.0], [2.5], [4.0]], np.float32), np.array([1.5, 2.5, 3.0], np.float32)
-    batch = {"label_ids": labels, "is_real_example": np.ones(3, np.int32)}
-    predictions = {name: np.asarray(value) for name, value in task.predictions(tf.constant(logits), batch).items()}
+    predictions = predictions_of(task, logits, labels)
     np.testing.assert_allclose(predictions["loss"], [0.25, 0.0, 1.0])
     scores = task.scores(predictions)
     assert scores["eval_pearson"] == pytest.approx(np.corrcoef(logits[:, 0], labels)[0, 1])

@@ -134,45 +134,40 @@ def test_probabilities_are_over_the_whole_vocabulary(files_of_model):
         assert sum(probabilities) == pytest.approx(1, abs=1e-4)
 
 
-class TestTool:
-    @pytest.fixture
-    def flags(self, files_of_model):
-        return {**files_of_model, "top_k": 3}
+@pytest.fixture
+def flags(files_of_model):
+    return {**files_of_model, "top_k": 3}
 
-    def test_it_prints_what_the_model_says(self, flags, plain, capsys):
-        run_here("fill_mask", **flags, text="The [MASK] woke [MASK].")
-        lines = capsys.readouterr().out.splitlines()
-        assert lines[0] == "The [MASK] woke [MASK]."
-        assert lines[1::4] == ["[MASK] 1 of 2:", "[MASK] 2 of 2:"]
-        rows = [line.split() for line in lines[1:] if not line.startswith("[MASK]")]
-        expected = [candidate for mask in plain.fill(lines[0], 3) for candidate in mask]
-        assert [row[0] for row in rows] == [word for word, _ in expected]
-        assert [float(row[1]) for row in rows] == pytest.approx([value for _, value in expected], abs=6e-5)
 
-    def test_texts_that_cannot_be_filled_in_are_refused(self, flags):
-        for text, message in (
-            ("the town", "the text has no [MASK]: 'the town'"),
-            ("the " * 62 + "[MASK]", "the text has 65 wordpieces, but the model takes at most 64; shorten it"),
-        ):
-            assert_refused("fill_mask", {**flags, "text": text}, message)
+def test_fill_mask_prints_what_the_model_says(flags, plain, capsys):
+    run_here("fill_mask", **flags, text="The [MASK] woke [MASK].")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "The [MASK] woke [MASK]."
+    assert lines[1::4] == ["[MASK] 1 of 2:", "[MASK] 2 of 2:"]
+    rows = [line.split() for line in lines[1:] if not line.startswith("[MASK]")]
+    expected = [candidate for mask in plain.fill(lines[0], 3) for candidate in mask]
+    assert [row[0] for row in rows] == [word for word, _ in expected]
+    assert [float(row[1]) for row in rows] == pytest.approx([value for _, value in expected], abs=6e-5)
 
-    @pytest.mark.slow
-    def test_a_text_that_just_fits_is_not_cut(self, flags, plain, capsys):
-        text = "the " * 60 + "[MASK] ."
-        assert len(plain.encode(text)) == 64
-        run_here("fill_mask", **flags, text=text)
-        assert capsys.readouterr().out.split()[62] == plain.fill(text, 1)[0][0][0]
 
-    def test_a_checkpoint_without_the_head_is_refused(self, flags, tmp_path):
-        reader = CheckpointReader(flags["init_checkpoint"])
-        arrays = {name: reader.read(name) for name in reader.shapes if not name.startswith("cls/predictions")}
-        write_checkpoint(str(tmp_path / "encoder.ckpt"), arrays)
-        with pytest.raises(UserError, match="encoder.ckpt lacks .*cls/predictions/"):
-            run_here("fill_mask", **{**flags, "init_checkpoint": str(tmp_path / "encoder.ckpt")}, text="[MASK]")
+@pytest.mark.slow
+def test_a_text_that_just_fits_is_not_cut(flags, plain, capsys):
+    text = "the " * 60 + "[MASK] ."
+    assert len(plain.encode(text)) == 64
+    run_here("fill_mask", **flags, text=text)
+    assert capsys.readouterr().out.split()[62] == plain.fill(text, 1)[0][0][0]
 
-    def test_a_vocabulary_larger_than_the_model_is_refused(self, flags, tmp_path):
-        larger = tmp_path / "vocab.txt"
-        with open(flags["vocab_file"], encoding="utf-8") as source:
-            larger.write_text(source.read().rstrip("\n") + "\nmores\n")
-        flags = {**flags, "vocab_file": larger, "text": "[MASK]"}
-        assert_refused("fill_mask", flags, "has 1183 wordpieces", "a vocab_size of 1182")
+
+def test_texts_and_models_that_do_not_serve_are_refused(flags, tmp_path):
+    reader = CheckpointReader(flags["init_checkpoint"])
+    arrays = {name: reader.read(name) for name in reader.shapes if not name.startswith("cls/predictions")}
+    write_checkpoint(str(tmp_path / "encoder.ckpt"), arrays)
+    with open(flags["vocab_file"], encoding="utf-8") as source:
+        (tmp_path / "larger.txt").write_text(source.read().rstrip("\n") + "\nmores\n")
+    for changes, *messages in (
+        ({"text": "the town"}, "the text has no [MASK]: 'the town'"),
+        ({"text": "the " * 62 + "[MASK]"}, "has 65 wordpieces, but the model takes at most 64; shorten it"),
+        ({"init_checkpoint": str(tmp_path / "encoder.ckpt")}, "encoder.ckpt lacks ", "cls/predictions/"),
+        ({"vocab_file": tmp_path / "larger.txt"}, "has 1183 wordpieces", "a vocab_size of 1182"),
+    ):
+        assert_refused("fill_mask", {**flags, "text": "[MASK]", **changes}, *messages)

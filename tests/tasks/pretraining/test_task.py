@@ -45,61 +45,43 @@ def computed(make, compute):
     return compute(make())
 
 
-def test_losses_are_those_of_the_reference(computed, golden):
+def test_losses_and_hits_are_those_of_the_reference(computed, golden):
     losses, predictions = computed
     for name in ("masked_lm", "next_sentence"):
         loss = losses[name].total / losses[name].weight
         np.testing.assert_allclose(loss, golden[f"out/{name}_loss"], rtol=1e-5)
         example_losses = predictions[f"{name}_loss"].reshape(-1)
         np.testing.assert_allclose(example_losses, golden[f"out/{name}_example_loss"], rtol=1e-5)
-
-
-def test_hits_are_those_of_the_likeliest(computed, golden):
-    _, predictions = computed
-    likeliest = golden["out/masked_lm_log_probs"].argmax(axis=-1).reshape(6, 8)
-    np.testing.assert_array_equal(predictions["masked_lm_hit"], likeliest == golden["in/masked_lm_ids"])
-    likeliest = golden["out/next_sentence_log_probs"].argmax(axis=-1)
-    np.testing.assert_array_equal(
-        predictions["next_sentence_hit"], likeliest == golden["in/next_sentence_labels"][:, 0]
-    )
+        labels = golden["in/masked_lm_ids" if name == "masked_lm" else "in/next_sentence_labels"]
+        likeliest = golden[f"out/{name}_log_probs"].argmax(axis=-1).reshape(labels.shape)
+        hits = predictions[f"{name}_hit"].reshape(labels.shape)
+        np.testing.assert_array_equal(hits, likeliest == labels)
 
 
 def test_scores(make):
     rng = np.random.default_rng(1)
-    predictions = {
-        "masked_lm_loss": rng.random([7, 3]),
-        "masked_lm_hit": rng.integers(0, 2, [7, 3]).astype(float),
-        "masked_lm_weight": np.array(
-            [[1, 1, 1], [1, 0, 0], [1, 1, 0], [1, 1, 1], [1, 1, 1], [1, 0, 0], [0, 0, 0]], float
-        ),
-        "next_sentence_loss": rng.random(7),
-        "next_sentence_hit": np.array([1, 1, 0, 1, 0, 1, 1.0]),
-    }
-    scores = make().scores(predictions)
-    hits = losses = weight = 0
-    for example in range(7):
-        for slot in range(3):
-            if predictions["masked_lm_weight"][example, slot]:
-                hits += predictions["masked_lm_hit"][example, slot]
-                losses += predictions["masked_lm_loss"][example, slot]
-                weight += 1
-    assert weight == 13
-    assert scores["masked_lm_accuracy"] == pytest.approx(hits / 13)
-    assert scores["masked_lm_loss"] == pytest.approx(losses / 13)
-    assert scores["next_sentence_accuracy"] == pytest.approx(5 / 7)
-    assert scores["next_sentence_loss"] == pytest.approx(sum(predictions["next_sentence_loss"]) / 7)
-
-    batch_losses = []
-    for examples in (range(4), range(4, 7)):  # eval_batch_size is 4
-        total = sum(
-            predictions["masked_lm_loss"][example, slot] * predictions["masked_lm_weight"][example, slot]
-            for example in examples
-            for slot in range(3)
-        )
-        count = sum(predictions["masked_lm_weight"][example].sum() for example in examples)
-        next_sentence = sum(predictions["next_sentence_loss"][example] for example in examples) / len(examples)
-        batch_losses.append(total / (count + 1e-5) + next_sentence)
-    assert scores["loss"] == pytest.approx(sum(batch_losses) / 2)
+    weight = np.array([[1, 1, 1], [1, 0, 0], [1, 1, 0], [1, 1, 1], [1, 1, 1], [1, 0, 0], [0, 0, 0]], float)
+    masked_loss, next_loss = rng.random([7, 3]), rng.random(7)
+    masked_hit, next_hit = rng.integers(0, 2, [7, 3]).astype(float), np.array([1, 1, 0, 1, 0, 1, 1.0])
+    scores = make().scores(
+        {
+            "masked_lm_loss": masked_loss, "masked_lm_hit": masked_hit, "masked_lm_weight": weight,
+            "next_sentence_loss": next_loss, "next_sentence_hit": next_hit,
+        }
+    )  # fmt: skip
+    batch_losses = [
+        (masked_loss * weight)[batch].sum() / (weight[batch].sum() + 1e-5) + next_loss[batch].mean()
+        for batch in (slice(4), slice(4, 7))  # eval_batch_size is 4
+    ]
+    assert scores == pytest.approx(
+        {
+            "loss": np.mean(batch_losses),
+            "masked_lm_accuracy": (masked_hit * weight).sum() / 13,
+            "masked_lm_loss": (masked_loss * weight).sum() / 13,
+            "next_sentence_accuracy": 5 / 7,
+            "next_sentence_loss": next_loss.mean(),
+        }
+    )
     assert scores["loss"] != pytest.approx(scores["masked_lm_loss"] + scores["next_sentence_loss"], rel=1e-3)
 
 

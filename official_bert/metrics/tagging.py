@@ -29,8 +29,6 @@ _CONTINUING = frozenset("IM")
 PREFIXES = _BEGINNING | _ENDING | _CONTINUING
 _OUTSIDE = frozenset("O.")  # the bracket notation writes "." for O
 
-SCHEMES = ("IOB1", "IOB2", "IOBES", "none")  # the results of `scheme_of`
-
 
 class Entity(NamedTuple):
     """A span of words that form an entity."""
@@ -115,8 +113,6 @@ def invalid_tags(tags: Sequence[str], scheme: str) -> list[int]:
     in IOBES, an I or E that does not continue an entity, or a B or I that the next word does not continue: `B-PER O` is
     invalid at word 0.
     """
-    if scheme not in SCHEMES:
-        raise ValueError(f"scheme={scheme!r} must be one of {', '.join(SCHEMES)}")
     if scheme == "none":
         return []
     parsed = [_parse(tag) for tag in tags]
@@ -215,21 +211,6 @@ class TaggingScores:
     def total(self) -> TypeCounts:
         """Entity counts over all types."""
         return TypeCounts(*(sum(column) for column in zip((0, 0, 0), *self.counts.values(), strict=True)))
-
-    @property
-    def precision(self) -> float:
-        """Fraction of the predicted entities that are correct."""
-        return self.total.precision
-
-    @property
-    def recall(self) -> float:
-        """Fraction of the gold entities that were predicted."""
-        return self.total.recall
-
-    @property
-    def f1(self) -> float:
-        """Harmonic mean of precision and recall."""
-        return self.total.f1
 
 
 def score_tags(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> TaggingScores:

@@ -340,7 +340,8 @@ class TaggingJob(FinetuningJob):
         self, prefix: str, split: TaggedSplit, predicted: Sequence[Sequence[str]], loss: float
     ) -> tuple[dict[str, float], TaggingScores]:
         scores = score_tags([sentence.tags for sentence in split.file.sentences], predicted)
-        by_name = {f"{prefix}_{name}": getattr(scores, name) for name in self._metric_names}
+        values = (scores.accuracy, *scores.total.scaled(1))  # of words alone, the first
+        by_name = {f"{prefix}_{name}": value for name, value in zip(self._metric_names, values, strict=False)}
         return {**by_name, f"{prefix}_loss": loss}, scores
 
     def _write_scores(

@@ -16,11 +16,11 @@ from official_bert.tasks.question_answering.data import (
     read_squad,
 )
 from official_bert.tasks.question_answering.task import final_text, find_answers, predicted_texts, write_answers
-from official_bert.tokenization import BasicTokenizer, FullTokenizer, Vocabulary, load_vocab
+from official_bert.tokenization import BasicTokenizer, FullTokenizer, load_vocab
 from tests.conftest import GOLDEN, golden_arrays
 from tests.tasks.question_answering.plain_squad import plain_answers, plain_features
 from tests.tasks.question_answering.question_files import HARD_WORDS, golden, random_content
-from tests.tokenization.hard_texts import ACCENTED, ALL_SETTINGS, PRESPLIT, write_vocabulary
+from tests.tokenization.hard_texts import ALL_SETTINGS
 
 NO_MAXIMUM = 1000
 
@@ -116,16 +116,6 @@ def ask(tokenizer, context, *, starts=(), ends=(), version_2=False, alignment="r
     return answer
 
 
-def test_positions_after_the_text_take_places_among_the_best_but_are_no_answers(tokenizer):
-    # [CLS] who [SEP] the menu [SEP]: the context is at 3 and 4.
-    padding = {"starts": [(60, 5), (3, 4)], "ends": [(61, 5), (4, 4)]}
-    assert ask(tokenizer, "the menu", **padding, n_best_size=2).ranked[0].text == "the menu"
-    assert ask(tokenizer, "the menu", **padding, n_best_size=1).ranked[0].text == "empty"
-    for position in (0, 1, 2, 5):
-        chosen = {"starts": [(position, 5)], "ends": [(position, 5)]}
-        assert ask(tokenizer, "the menu", **chosen, n_best_size=1).ranked[0].text == "empty"
-
-
 def test_without_any_span_version_1_answers_empty_and_version_2_nothing(tokenizer):
     for context in ("", "\u200b", "the menu"):
         chosen = {"starts": [(60, 5), (0, -1)], "ends": [(60, 5), (0, -2)], "n_best_size": 1}
@@ -158,13 +148,6 @@ def test_the_lowest_null_score_of_all_windows_is_compared(tokenizer):
     assert answer.null_odds == -(2**25) - 2 - 1 - 2
     (answer,) = find_answers(tokenized, starts, ends, **rules, version_2=False)
     assert (answer.best_text, answer.null_odds) == ("one", None)
-
-
-def test_equal_scores_stay_in_order_and_a_text_counts_once(tokenizer):
-    chosen = {"starts": [(3, 1), (5, 1)], "ends": [(3, 1), (5, 1)]}
-    answer = ask(tokenizer, "the menu the", **chosen, n_best_size=2)
-    assert [entry.text for entry in answer.ranked] == ["the", "the menu the"]
-    assert [entry.probability for entry in answer.ranked] == [0.5, 0.5]
 
 
 def test_a_text_without_spaces_is_tokenized_once_for_all_candidates(tokenizer, monkeypatch):
@@ -236,37 +219,6 @@ def from_gold_positions(tokenizer, alignment, context, gold):
     starts[0, window.start_position] = ends[0, window.end_position] = 1
     (found,) = find_answers(tokenized, starts, ends, n_best_size=1, max_answer_length=NO_MAXIMUM, version_2=False)
     return found.ranked[0]
-
-
-# The same contexts for tokenizers without decomposition, with the reference's results.
-UNCHANGED = {
-    ACCENTED: {"accent": "Zoe\u0301 Lindqvist", "korean": "서울"},
-    PRESPLIT: {"accent": "Zoe\u0301 Lindqvist", "korean": "서울"},
-}
-
-
-@pytest.fixture(scope="module", params=UNCHANGED, ids=str)
-def composed_tokenizer(request, tmp_path_factory):
-    """A tokenizer that keeps accents and syllables; its pieces are the single characters of all contexts."""
-    text = "".join(context for context, *_ in SCRIPTS.values())
-    wordpieces = sorted(set("".join(BasicTokenizer(**request.param._asdict()).tokenize(text))))
-    path = write_vocabulary(
-        tmp_path_factory.mktemp("vocab") / "vocab.txt", [*wordpieces, *(f"##{piece}" for piece in wordpieces)]
-    )
-    return FullTokenizer(path, **request.param._asdict())
-
-
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_answers_in_text_that_keeps_its_characters(script, composed_tokenizer):
-    context, gold, *_ = SCRIPTS[script]
-    found = from_gold_positions(composed_tokenizer, "offsets", context, gold)
-    assert (found.text, found.position) == (gold, context.index(gold))
-    expected = UNCHANGED[composed_tokenizer.settings].get(script)
-    if expected:
-        assert from_gold_positions(composed_tokenizer, "reference", context, gold).text == expected
-    whole = FullTokenizer(Vocabulary({"[UNK]": 0, "[CLS]": 1, "[SEP]": 2}), **composed_tokenizer.settings._asdict())
-    for alignment in ("offsets", "reference"):  # for unknown words, the words that contain the answer
-        assert gold in from_gold_positions(whole, alignment, context, gold).text
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -51,16 +51,6 @@ def test_text_without_tags_gets_them(tmp_path):
     )
 
 
-def test_what_is_written_is_read_again(tmp_path):
-    text = "-DOCSTART-\n\nAnna B-PER\nis O\n\n-DOCSTART-\n\nRain O\n"
-    predictions(tmp_path, text, ["B-LOC O", "B-ORG"])
-    sentences = read_tagged_file(str(tmp_path / "predictions.conll")).sentences
-    assert [sentence.tags for sentence in sentences] == [("B-LOC", "O"), ("B-ORG",)]
-    assert [sentence.document for sentence in sentences] == [0, 1]
-    gold = read_tagged_file(str(tmp_path / "predictions.conll"), tag_column=1).sentences
-    assert [sentence.tags for sentence in gold] == [("B-PER", "O"), ("O",)]
-
-
 @pytest.mark.parametrize("tags", [["B-LOC"], ["B-LOC O O"], ["B-LOC O", "O"], []])
 def test_one_tag_for_each_word_is_required(tmp_path, tags):
     with pytest.raises(ValueError, match="not one for each word"):

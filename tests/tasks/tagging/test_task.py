@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.tagging import TRANSITION_SCALE
-from official_bert.support.errors import UserError
 from official_bert.tasks.tagging.task import TaggingTask
 
 MAX_SEQ_LENGTH = 12
@@ -123,14 +122,6 @@ def test_padding_changes_neither_tags_nor_loss(model_dir, head):
         np.testing.assert_allclose(found["loss_sum"], expected["loss_sum"], rtol=1e-5)
         np.testing.assert_array_equal(found["num_labelled"], expected["num_labelled"])
         assert (total, weight) == (pytest.approx(expected_total, rel=1e-5), expected_weight)
-
-
-def test_a_record_with_an_invalid_tag_is_refused(model_dir):
-    task = make_task(model_dir)
-    rows = {name: values[0] for name, values in batch_of(MAX_SEQ_LENGTH).items()}
-    task.schema.check(task.schema.encode({**rows, "label_ids": [0, TAGS]}))
-    with pytest.raises(UserError, match="label_ids contains 4, which is not in the range from 0 to 3"):
-        task.schema.check(task.schema.encode({**rows, "label_ids": [0, TAGS + 1]}))
 
 
 def test_the_frozen_encoder_gives_what_the_model_reads(model_dir):

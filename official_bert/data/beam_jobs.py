@@ -100,7 +100,6 @@ def write_lines(path: str, lines: Iterable[bytes]) -> None:
 
 
 def counter(name: str) -> Any:
-    """Return a counter that workers increment; see `run_job`."""
     return beam.metrics.Metrics.counter(_NAMESPACE, name)
 
 

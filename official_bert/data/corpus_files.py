@@ -167,7 +167,6 @@ class CorpusReader:
         return math.inf if self._part.stop is None else self._part.stop
 
     def _file_lines(self) -> Iterator[tuple[int, str]]:
-        """Yield the lines from the part's start to the end of the file, each with its position."""
         self._reader = reader = LineReader(self._part.path, start=self._part.start)
         end = None
         for line in reader:
@@ -179,7 +178,6 @@ class CorpusReader:
 def read_lines(
     parts: Sequence[CorpusPart], details: Callable[[float], Sequence[str]] = lambda seconds: ()
 ) -> Iterator[tuple[int, str]]:
-    """Read whole files in order, and show progress."""
     bytes_before = 0
     with Progress("reading text", sum(files.size(part.path) for part in parts), "bytes") as progress:
         for part in parts:
@@ -193,7 +191,6 @@ def read_lines(
 
 
 def _format(path: str) -> str:
-    """Detect the format of a file from its extension or content."""
     file_format = format_of(path)
     if file_format in KEYED_FORMATS:
         return file_format

@@ -74,7 +74,6 @@ class BlockFile:
         return info.header_offset + 30 + sum(lengths)
 
     def length(self, name: str) -> int:
-        """Return the number of elements of a block."""
         return self._blocks[name][1] // _DTYPES[name].itemsize
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
@@ -86,7 +85,6 @@ class BlockFile:
 
 
 def summed_metadata(paths: Iterable[str]) -> Counter[str]:
-    """Add up the numbers in the metadata of files."""
     sums = Counter()
     for path in paths:
         with BlockFile(path) as file:
@@ -110,7 +108,6 @@ def _write_block(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
 
 
 def shard_of(key: int, num_shards: int) -> int:
-    """Return the number of the output file that a record belongs to."""
     return key * num_shards >> KEY_BITS
 
 
@@ -128,8 +125,6 @@ def write_run(path: str, records: Iterable[tuple[int, bytes]], metadata: dict[st
 
 
 class _KeyRange(NamedTuple):
-    """Records in a key range, for a shard."""
-
     shard: int  # number of the shard
     start: int  # the first key
     stop: int  # the end of the range, exclusive
@@ -203,7 +198,6 @@ def _write_merged(place: _Place, runs: list[str], compression: str) -> int:
 
 
 def _merged(key_range: _KeyRange, runs: list[str], compression: str) -> bytes:
-    """Return the records of a key range in on-disk format."""
     keys, lengths, data = [], [], []
     for path in runs:
         with BlockFile(path) as run:
@@ -251,8 +245,6 @@ DOCUMENT_TABLE = np.dtype(
 
 @dataclasses.dataclass
 class CorpusCounts:
-    """Counts of a tokenized corpus."""
-
     num_documents: int = 0  # number of documents
     num_single: int = 0  # number of single-sentence documents
     num_ids: int = 0  # number of wordpieces
@@ -260,7 +252,6 @@ class CorpusCounts:
 
     @property
     def unknown_share(self) -> float:
-        """Fraction of wordpieces that are [UNK]."""
         return self.num_unknown / self.num_ids
 
 

@@ -250,7 +250,6 @@ def _selected(
     schema: RecordSchema,
     lengths: Sequence[int],
 ) -> tf.data.Dataset:
-    """Return one batch per group of pool rows, truncated to the longest example."""
 
     def select(rows):
         batch = {name: tf.gather(tensor, rows) for name, tensor in pool.items()}
@@ -270,7 +269,6 @@ def _extents(input_mask: tf.Tensor) -> tf.Tensor:
 
 
 def _padded_length(extent: tf.Tensor, lengths: Sequence[int]) -> tf.Tensor:
-    """Return the first of the lengths that is at least an extent."""
     return tf.gather(list(lengths), tf.searchsorted(list(lengths), [extent])[0])
 
 

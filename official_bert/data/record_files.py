@@ -95,7 +95,6 @@ def _is_header(data: bytes) -> bool:
 
 
 def read_records(path: str) -> Iterator[bytes]:
-    """Read the records of a TFRecord file and check every checksum."""
     is_compressed = compression_type(path) == "GZIP"
     with files.open_file(path, "rb") as source:
         stream = gzip.GzipFile(fileobj=source) if is_compressed else source
@@ -260,7 +259,6 @@ class ExampleJoiner(abc.ABC):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Everything that determines the ids, as JSON values."""
         return {**self.tokenizer.identity, **self._settings}
 
     def fingerprints(self, examples: Sequence[Any]) -> dict[str, str]:
@@ -343,7 +341,6 @@ def count_records(path: str) -> int:
 
 
 def check_first_record(path: str, schema: RecordSchema) -> None:
-    """Check the first record of a file, to detect other flags."""
     check_records(itertools.islice(read_records(path), 1), schema, path)
 
 

@@ -21,8 +21,6 @@ BM25 = "bm25"  # name of the pooling
 
 
 class Passage(NamedTuple):
-    """A document of a corpus."""
-
     id: str  # the id that the judgments use
     text: str  # the title, if there is one, followed by the text
 

@@ -79,7 +79,6 @@ class Field:
 
     @property
     def width(self) -> int:
-        """Number of values per position."""
         return math.prod(self.shape[1:])
 
     def expected_size(self, num_values: int) -> str | None:
@@ -118,7 +117,6 @@ class RecordSchema:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of a record in memory."""
         return sum(4 * field.length for field in self.fields)
 
     def sized(self, **lengths: int) -> "RecordSchema":
@@ -227,7 +225,6 @@ def _serialize_integers(numbers: Sequence[int], padding: int) -> bytes:
 
 
 def _specification(field: Field) -> Any:
-    """Return the TensorFlow parser's specification for a field."""
     import tensorflow as tf
 
     dtype = tf.float32 if field.dtype == "float32" else tf.int64

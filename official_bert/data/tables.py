@@ -150,7 +150,6 @@ def locate_columns(columns: Sequence[str], header: Row | None) -> list[int]:
 
 
 def log_header(header: Row, *, is_doubtful: bool) -> None:
-    """Log which row was taken as the header; warn if it may be an example."""
     _log_once(f"{header.where} is taken as the header: {format_names(cell[:80] for cell in header.cells)}", is_doubtful)
 
 
@@ -267,7 +266,6 @@ def without_trailing_blank_rows(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _lines(path: str) -> Iterator[str]:
-    """Yield the lines of a text file, without the byte-order mark."""
     for number, line in enumerate(text_files.LineReader(path)):
         yield line if number else line.removeprefix("\ufeff")
 

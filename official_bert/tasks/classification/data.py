@@ -52,8 +52,6 @@ class TextExample(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """A split of a data set: its file and that file's layout."""
-
     names: tuple[str, ...]  # candidate names of the file or folder in the data folder; the first that exists is read
     text_a: Column  # column of the first text
     text_b: Column | None = None  # column of the second text; None for single texts
@@ -81,7 +79,6 @@ class Split:
         raise UserError(f"there is no {' and no '.join(paths)}; check the path")
 
     def examples(self, path: str, guid_prefix: str) -> list[TextExample]:
-        """Read the examples of a file."""
         rows = without_trailing_blank_rows(self.read(path))
         layout = self
         if self.has_header:
@@ -111,7 +108,6 @@ class Split:
         return max(column + 1 if column >= 0 else -column for column in self._columns.values())
 
     def _numbered(self, header: Row) -> "Split":
-        """Return this layout with column names replaced by numbers."""
         numbers = {"num_columns": len(header.cells)} if self.is_own else {}
         for field, column in self._columns.items():
             if isinstance(column, str):
@@ -209,8 +205,6 @@ def collect(convert: Callable[[Any], _T], items: Iterable[Any]) -> list[_T]:
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """A data set: its splits, labels and metrics."""
-
     name: str  # as in `--task_name`, in lower case
     splits: Mapping[str, Split]  # splits by name; evaluation splits begin with "dev", prediction splits with "test"
     labels: tuple[str, ...] = ()  # class names, in the order of the model's outputs
@@ -348,7 +342,6 @@ def _glue_splits(text_a: Column, text_b: Column | None = None, label: Column = "
 
 
 def xnli(language: str = "zh", train_file: str | None = None) -> Dataset:
-    """Return the XNLI data set for a language."""
     train_file = train_file or f"multinli/multinli.train.{language}.tsv"
     return Dataset(
         "xnli",

@@ -57,18 +57,14 @@ class _LabelledSplit(NamedTuple):
 
     @property
     def texts(self) -> list[tuple[str, str | None]]:
-        """The texts or text pairs of the examples."""
         return [(example.text_a, example.text_b) for example in self.examples]
 
     @property
     def suffix(self) -> str:
-        """Suffix that distinguishes the files and scores of a second split."""
         return split_suffix(self.name)
 
 
 class ClassificationJob(FinetuningJob):
-    """A fine-tuning run of a classifier. For the attributes see `FinetuningJob`."""
-
     config: ClassifierConfig
 
     def __init__(self, config: ClassifierConfig, bert_config: BertConfig, tokenizer: Tokenizer):
@@ -169,7 +165,6 @@ class ClassificationJob(FinetuningJob):
             write_report(self.path(f"report{split.suffix}.html"), title, sections)
 
     def predict(self, trainer: Trainer, step: int) -> None:
-        """Write the prediction tables of every prediction split."""
         del step
         dataset = self._with_stored_thresholds()
         for split in self._test:
@@ -187,7 +182,6 @@ class ClassificationJob(FinetuningJob):
                 logging.info("wrote %s", submission)
 
     def export(self, checkpoint: str) -> None:
-        """Export a checkpoint."""
         export_run(servable_of_run, self.config, self.bert_config, self.tokenizer, checkpoint)
 
     def _with_stored_thresholds(self) -> Dataset:

@@ -208,7 +208,6 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
 
     @property
     def weights_of_classes(self) -> list[float] | None:
-        """The weights listed by --class_weights, if they are numbers."""
         if self.class_weights in (None, BALANCED):
             return None
         try:

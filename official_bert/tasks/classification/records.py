@@ -149,7 +149,6 @@ def _custom_split(
 
 
 def _column(column: Column, has_header: bool) -> Column:
-    """Parse a column flag: digits are a column number."""
     if str(column).isdecimal():
         return int(column)
     if isinstance(column, int) or not has_header:
@@ -168,8 +167,6 @@ def classification_schema(problem: str) -> RecordSchema:
 
 
 class LabelledText(NamedTuple):
-    """An example as it is recorded."""
-
     texts: tuple[str, str | None]  # a text, or a pair
     label: int | float | tuple[int, ...]  # its target, as returned by `Dataset.check_labels`
 

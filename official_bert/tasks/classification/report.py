@@ -113,7 +113,6 @@ def report_sections(
     scores: Mapping[str, Any],
     lengths: Sequence[int],
 ) -> list[Section]:
-    """Compute the sections of a report from `ClassificationTask.predictions`."""
     details = {"regression": _of_regression, "multi_label": _of_multi_label, "single_label": _of_single_label}
     labels, probabilities = predictions["label_ids"], predictions["probabilities"]
     sections = details[dataset.problem](dataset, labels, probabilities, examples, lengths)

@@ -42,8 +42,6 @@ class MultiLabelClassification(NamedTuple):
 
 
 class ClassificationServable(Servable):
-    """A model of `run_classifier.py`."""
-
     task = "classification"
 
     def __init__(
@@ -134,7 +132,6 @@ class ClassificationServable(Servable):
 
 
 def _whole_windows(inputs: Tensors, window_length: int) -> Tensors:
-    """Pad inputs to a whole number of windows."""
     last = (tf.shape(inputs["input_ids"])[1] - 1) % window_length  # never negative: converters divide toward zero
     num_missing = window_length - 1 - last
     return {name: tf.pad(values, [[0, 0], [0, num_missing]]) for name, values in inputs.items()}

@@ -65,8 +65,6 @@ def balanced_weights(labels: Sequence[int], names: Sequence[str]) -> list[float]
 
 
 class Problem(NamedTuple):
-    """A classification problem type."""
-
     loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]  # maps labels [B] or [B, C] and logits [B, C] to losses [B]
     # maps logits [B, C] to probabilities [B, C]; for regression, to the number itself
     probabilities: Callable[[tf.Tensor], tf.Tensor]

@@ -84,7 +84,6 @@ def _count(counts: CorpusCounts | RecordCounts) -> None:
 
 
 def _size(document: _Packed) -> tuple[int, int]:
-    """Return a document and its number of wordpieces."""
     return 1, len(document[3]) // _ID_BYTES
 
 
@@ -111,8 +110,6 @@ def _as_bytes(key: int) -> bytes:
 
 
 class _MakeGroup(beam.DoFn):
-    """DoFn that creates the records of a group and yields them by shard."""
-
     def __init__(self, maker: RecordMaker, num_shards: int):
         self._maker, self._num_shards = maker, num_shards
 
@@ -134,7 +131,6 @@ class _MakeGroup(beam.DoFn):
 
 
 def write_records(path: str, records: Iterable[bytes], compression: str) -> None:
-    """Write a TFRecord file."""
     is_empty = True
     with RecordWriter([path], compression) as writer:
         for record in records:

@@ -106,8 +106,6 @@ def check_corpus(
 
 @dataclasses.dataclass
 class RecordCounts:
-    """Counts over records."""
-
     num_records: int = 0  # number of records; the other counts are over these
     num_positions: int = 0  # total length, padding included
     num_wordpieces: int = 0  # number of wordpieces, including [CLS] and [SEP]
@@ -232,8 +230,6 @@ _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 
 
 class RecordsTokenizer(NamedTuple):
-    """The tokenizer that created the records."""
-
     note: str  # path of its manifest
     flag: str  # flag for such a file, `vocab_file` or `spm_model_file`
     path: str  # the copy of the vocabulary
@@ -352,8 +348,6 @@ def _with_tokenizer_of_records(config: PretrainingConfig, kept: RecordsTokenizer
 
 
 class PretrainingInputs(NamedTuple):
-    """Input files and settings of a run."""
-
     config: PretrainingConfig  # the flags, completed from the records' vocabulary settings
     bert_config: BertConfig  # the architecture
     paths: list[str]  # the record files; empty when only exporting a finished run

@@ -105,7 +105,6 @@ class PretrainingRecords(NamedTuple):
 
 
 def pretrain(config: PretrainingConfig) -> None:
-    """Train, evaluate and export, depending on the flags."""
     inputs = read_inputs(config)
     config, bert_config, vocabulary = inputs.config, inputs.bert_config, inputs.vocabulary
     if config.do_export:

@@ -18,7 +18,6 @@ def shard_names(name: str, num_shards: int) -> list[str]:
 
 
 def _check_replacements(config: "RecordOptions | PretrainingConfig") -> None:
-    """Raise if the two fractions sum to more than 1."""
     if config.mask_replace_prob + config.random_replace_prob > 1 + 1e-9:  # allow rounding errors, as in 0.7 + 0.3
         raise UserError(
             f"--mask_replace_prob={config.mask_replace_prob:g} and --random_replace_prob="
@@ -120,7 +119,6 @@ class RecordOptions(CorpusOptions, TokenizerOptions):
 
     @property
     def output_files(self) -> list[str]:
-        """The TFRecord files to write."""
         if self.num_shards:
             return shard_names(self.output_file.strip(), self.num_shards)
         return [name.strip() for name in self.output_file.split(",")]

@@ -111,8 +111,6 @@ def _passes(maker: RecordMaker, corpus: Corpus, rng: Random, dupe_factor: int) -
 
 
 class Resources(NamedTuple):
-    """Resources available to a run."""
-
     num_processes: int  # number of processes
     process_bytes: int  # memory per process
 
@@ -138,7 +136,6 @@ class Resources(NamedTuple):
 
     @property
     def max_cached_words(self) -> int:
-        """Maximum number of words in a tokenizer's cache."""
         return min(max(self._memory_left // _BYTES_PER_WORD, _MIN_WORDS), _MAX_WORDS)
 
     @property
@@ -170,7 +167,6 @@ def _mixed(state: np.ndarray) -> np.ndarray:
 
 
 def count_groups(num_documents: int, num_ids: int) -> int:
-    """Return the number of groups to divide a corpus into."""
     return max(1, min(-(-num_ids // GROUP_IDS), num_documents // MIN_GROUP_DOCUMENTS))
 
 
@@ -192,8 +188,6 @@ def group_records(
 
 
 class ShardedRun:
-    """Sharded creation of the records of a corpus."""
-
     def __init__(
         self,
         parts: Sequence[CorpusPart],
@@ -236,7 +230,6 @@ class ShardedRun:
         return counts.summary(corpus, self._settings)
 
     def _tokenize(self) -> list[str]:
-        """Tokenize the parts that are not on disk yet."""
         paths = [os.path.join(self._work_dir, f"documents-{number:05}") for number in range(len(self._parts))]
         missing = [(path, part) for path, part in zip(paths, self._parts, strict=True) if not _is_there(path)]
         self._log_kept(len(paths) - len(missing), len(paths), "parts of the text were tokenized already")
@@ -307,8 +300,6 @@ class ShardedRun:
 
 
 class _Group(NamedTuple):
-    """Inputs of a group's process: its output path, documents and keys."""
-
     path: str
     rows: np.ndarray  # of the `DOCUMENT_TABLE`
     keys: np.ndarray
@@ -345,7 +336,6 @@ def _num_bytes(part: CorpusPart) -> int:
 
 @contextlib.contextmanager
 def work_folder(path: str, provenance: Mapping[str, Any]) -> Iterator[None]:
-    """Keep intermediate files in a folder; delete it when the block ends without an error."""
     writing.make_folders(path)
     note = os.path.join(path, _MANIFEST)
     if not os.path.exists(note) and set(os.listdir(path)) - {".lock"}:

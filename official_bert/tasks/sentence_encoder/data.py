@@ -22,8 +22,6 @@ TEXT_NUMBERS, SCORES, LABEL = "text_numbers", "scores", "label_ids"
 
 
 class Example(NamedTuple):
-    """One example: texts with their scores or class."""
-
     # an anchor, its positive and any negatives; the two texts of a pair; or a single text. A missing negative is
     # ""
     texts: tuple[str, ...]
@@ -143,8 +141,6 @@ def example_schema(
 
 
 class TextsJoiner(ExampleJoiner):
-    """Converter from texts to model inputs."""
-
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int):
         super().__init__(tokenizer, max_seq_length=max_seq_length)
         self._specials = tokenizer.specials

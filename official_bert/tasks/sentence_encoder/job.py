@@ -43,7 +43,6 @@ VECTORS_FILE, SIMILARITIES_FILE = "vectors.npy", "similarities.tsv"
 
 
 def primary_metric(examples: Sequence[Example], loss: str) -> str:
-    """Return the name of the score that selects the best checkpoint."""
     if examples[0].scores and len(examples[0].texts) == 2:
         return "spearman"
     if loss == "softmax" or len(examples[0].texts) == 1:
@@ -151,8 +150,6 @@ def _nearest_accuracy(vectors: np.ndarray, labels: np.ndarray) -> float:
 
 
 class SentenceEncoderJob(FinetuningJob):
-    """A training run of a sentence encoder. For the attributes see `FinetuningJob`."""
-
     config: SentenceEncoderConfig
 
     def __init__(self, config: SentenceEncoderConfig, bert_config: BertConfig, tokenizer: Tokenizer):
@@ -247,7 +244,6 @@ class SentenceEncoderJob(FinetuningJob):
         return weights._asdict()
 
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
-        """Evaluate on the evaluation data and log the scores."""
         scores = {}
         if self._dev:
 
@@ -263,7 +259,6 @@ class SentenceEncoderJob(FinetuningJob):
         return scores
 
     def evaluate(self, trainer: Trainer, step: int) -> None:
-        """Write `eval_results.txt`."""
         scores = self.scores(trainer, step)
         if trainer.cluster.is_chief:
             write_results(self.path(RESULTS_FILE), {GLOBAL_STEP: step, **scores})
@@ -289,7 +284,6 @@ class SentenceEncoderJob(FinetuningJob):
                 sink.writelines("\t".join(f"{cosine:.6f}" for cosine in row) + "\n" for row in cosines)
 
     def export(self, checkpoint: str) -> None:
-        """Export a checkpoint as a SavedModel."""
         export_run(servable_of_run, self.config, self.bert_config, self.tokenizer, checkpoint)
 
     def _vectors(self, trainer: Trainer, purpose: str, texts: Sequence[str]) -> np.ndarray:

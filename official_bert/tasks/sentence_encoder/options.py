@@ -24,8 +24,6 @@ _NEED_SCORES = ("cosine", "cosent", "distillation")
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The columns and files of a data set."""
-
     texts: tuple[str, ...]  # text columns, by name or by number from 0
     scores: tuple[str, ...] = ()  # score columns
     label: str | None = None  # class column; None if there is none
@@ -254,7 +252,6 @@ class SentenceEncoderConfig(VectorOptions, EvaluationOptions, FinetuningOptions)
 
     @property
     def vector_sizes(self) -> tuple[int, ...]:
-        """The sizes listed in --matryoshka_sizes."""
         names = _names(self.matryoshka_sizes)
         wrong = next((name for name in names if not name.isdecimal() or not int(name)), None)
         if wrong is not None:
@@ -265,7 +262,6 @@ class SentenceEncoderConfig(VectorOptions, EvaluationOptions, FinetuningOptions)
 
     @property
     def layers_after(self) -> list[tuple[int, str] | None]:
-        """The layers after pooling; see `SentenceModel`."""
         return [*([(self.dense_size, "tanh")] if self.dense_size else []), *([None] if self.normalize else [])]
 
     @property
@@ -281,7 +277,6 @@ class SentenceEncoderConfig(VectorOptions, EvaluationOptions, FinetuningOptions)
 
     @property
     def model_options(self) -> dict[str, Any]:
-        """The arguments of `SentenceModel`."""
         return {"poolings": self.poolings, "layers_after": self.layers_after}
 
 

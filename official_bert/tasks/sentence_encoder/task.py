@@ -147,8 +147,6 @@ _unit = functools.partial(tf.math.l2_normalize, axis=-1)
 
 
 class Objective(NamedTuple):
-    """The loss that a sentence encoder minimizes."""
-
     loss: str  # a key of `LOSSES`, or "softmax"
     options: Mapping[str, Any] = {}  # arguments of the loss
     soft_target_options: Mapping[str, Any] = {}  # arguments of `soft_targets`, for a teacher
@@ -156,8 +154,6 @@ class Objective(NamedTuple):
 
 
 class SentenceEncoderTask:
-    """The task of learning vectors of texts from pairs, triplets, scores or classes."""
-
     compares_examples = True  # the loss of an example depends on the other examples of the batch
 
     def __init__(

@@ -16,12 +16,7 @@ from typing import Any
 
 import apache_beam as beam
 import grpc
-from apache_beam.options.pipeline_options import (
-    PipelineOptions,
-    PortableOptions,
-    StandardOptions,
-    WorkerOptions,
-)
+from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, StandardOptions, WorkerOptions
 from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_fn_api_pb2, beam_provision_api_pb2
 from apache_beam.runners.portability.fn_api_runner.fn_runner import ExtendedProvisionInfo, FnApiRunner

@@ -72,10 +72,7 @@ def test_long_texts_without_an_end_are_one_sentence(unit):
         ("", []),
         (" \n\u3000\t", []),
         (" The snow\n came\u3000 early.\r\n Why? ", ["The snow came early.", "Why?"]),
-        (
-            "The sn\0w came early. Nobody minded.",
-            ["The sn\0w came early.", "Nobody minded."],
-        ),  # the splitter drops it
+        ("The sn\0w came early. Nobody minded.", ["The sn\0w came early.", "Nobody minded."]),  # the splitter drops it
     ],
 )
 def test_white_space_counts_as_one_space_and_other_characters_stay(text, sentences):

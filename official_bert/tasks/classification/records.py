@@ -179,12 +179,7 @@ class TextJoiner(ExampleJoiner):
     """
 
     def __init__(
-        self,
-        tokenizer: Tokenizer,
-        *,
-        max_seq_length: int,
-        max_windows: int = 1,
-        doc_stride: int | None = None,
+        self, tokenizer: Tokenizer, *, max_seq_length: int, max_windows: int = 1, doc_stride: int | None = None
     ):
         super().__init__(tokenizer, max_seq_length=max_seq_length, max_windows=max_windows, doc_stride=doc_stride)
         self.max_windows = max_windows  # maximum number of windows per example

@@ -185,11 +185,7 @@ def _of_multi_label(
 
 
 def _of_regression(
-    dataset: Dataset,
-    labels: np.ndarray,
-    numbers: np.ndarray,
-    examples: Sequence[TextExample],
-    lengths: Sequence[int],
+    dataset: Dataset, labels: np.ndarray, numbers: np.ndarray, examples: Sequence[TextExample], lengths: Sequence[int]
 ) -> list[Section]:
     predicted = dataset.decide(numbers)
     errors = predicted.astype(np.float64) - labels

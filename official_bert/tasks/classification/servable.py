@@ -162,9 +162,7 @@ def servable_of_run(
     )
 
 
-def results(
-    outputs: Mapping[str, np.ndarray],
-) -> list[Classification] | list[MultiLabelClassification] | list[float]:
+def results(outputs: Mapping[str, np.ndarray]) -> list[Classification] | list[MultiLabelClassification] | list[float]:
     if "scores" in outputs:
         return outputs["scores"].tolist()
     num_examples = len(outputs["classes"])

@@ -31,11 +31,7 @@ class MakeRecords(beam.PTransform):
     """Root transform that creates and writes the records of a corpus; yields the shard paths."""
 
     def __init__(
-        self,
-        parts: Sequence[CorpusPart],
-        tokenizer: Tokenizer,
-        settings: RecordOptions,
-        outputs: Sequence[str],
+        self, parts: Sequence[CorpusPart], tokenizer: Tokenizer, settings: RecordOptions, outputs: Sequence[str]
     ):
         super().__init__()
         self._parts, self._tokenizer, self._settings = list(parts), tokenizer, settings

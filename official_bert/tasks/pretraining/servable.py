@@ -36,13 +36,7 @@ class PretrainingServable(Servable):
     text_names = ("text",)
 
     def __init__(
-        self,
-        model: PretrainingModel,
-        config: BertConfig,
-        tokenizer: Tokenizer,
-        *,
-        max_seq_length: int,
-        top_k: int = 5,
+        self, model: PretrainingModel, config: BertConfig, tokenizer: Tokenizer, *, max_seq_length: int, top_k: int = 5
     ):
         super().__init__(model, config, tokenizer, max_seq_length=max_seq_length, name="mask_filler")
         self._mask = tokenizer.mask_id

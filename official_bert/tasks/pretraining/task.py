@@ -163,9 +163,7 @@ class DistilledPretrainingTask(TaskWithTeacher):
     def _load_teacher(self) -> LayeredModel:
         teacher = PretrainingModel(create_encoder(self._teacher_config, EncoderOptions(dtype=self._dtype)))
         load(
-            self._reader,
-            teacher.checkpoint_variables(),
-            required=lambda name: not name.startswith(_NEXT_SENTENCE_HEAD),
+            self._reader, teacher.checkpoint_variables(), required=lambda name: not name.startswith(_NEXT_SENTENCE_HEAD)
         ).log()
         return LayeredModel(teacher)
 

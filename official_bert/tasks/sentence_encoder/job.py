@@ -112,10 +112,7 @@ def _best_first(example: Example) -> Example:
 
 
 def retrieval(
-    queries: Mapping[str, str],
-    documents: Mapping[str, str],
-    qrels: Mapping[str, Mapping[str, float]],
-    vectors: Vectors,
+    queries: Mapping[str, str], documents: Mapping[str, str], qrels: Mapping[str, Mapping[str, float]], vectors: Vectors
 ) -> dict[str, float]:
     """Evaluate retrieval on a collection, whose queries, documents and judgments are keyed by id."""
     texts = list(dict.fromkeys((*queries.values(), *documents.values())))

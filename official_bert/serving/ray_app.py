@@ -9,7 +9,6 @@ import tensorflow as tf
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from ray import serve
 from starlette.applications import Starlette
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from official_bert.options.groups import BatchingSettings
 from official_bert.serving.served_model import ServedModel
@@ -56,31 +55,31 @@ class ExportArguments(BaseModel):
         return BatchingSettings(**self.model_dump(include=set(BatchingSettings.__dataclass_fields__)))
 
 
-def _make_endpoints() -> ASGIApp:
-    """Return the application of the current replica, which does not exist yet."""
-    starting = Starlette()
+_apps: list[Starlette] = []  # of the replica that this process starts
 
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        is_request = scope["type"] != "lifespan"  # Ray starts and ends applications
-        endpoints = serve.get_replica_context().servable_object.endpoints if is_request else starting
-        await endpoints(scope, receive, send)
 
-    return answer
+def _start(arguments: ExportArguments) -> ServedModel:
+    """Load the version, replay its warm-up requests, and make the replica's application."""
+    tf.config.threading.set_intra_op_parallelism_threads(arguments.tensorflow_intra_op_parallelism)
+    served = ServedModel(arguments.export_dir, arguments.batching, BatchMetrics())
+    served.start_watching()
+    _apps.append(make_app(served, arguments.served_name, accept_token_ids=arguments.accept_token_ids))
+    return served
+
+
+def _take_app() -> Starlette:
+    """Return the application to Ray, which asks for it after the replica's constructor."""
+    return _apps.pop()
 
 
 @serve.deployment
-@serve.ingress(_make_endpoints)
+@serve.ingress(_take_app)
 class ServedExport:
     """A replica: serves the highest version of an export, with separate batching."""
 
     def __init__(self, arguments: ExportArguments):
-        """Load the version and replay its warm-up requests before accepting requests."""
-        tf.config.threading.set_intra_op_parallelism_threads(arguments.tensorflow_intra_op_parallelism)
-        self._served = ServedModel(arguments.export_dir, arguments.batching, BatchMetrics())
-        self._served.start_watching()
-        self.endpoints = make_app(  # answers the requests to this replica
-            self._served, arguments.served_name, accept_token_ids=arguments.accept_token_ids
-        )
+        # Ray copies this class, with the variables that it uses, to other processes; functions of modules are shared.
+        self._served = _start(arguments)
 
     def __del__(self):
         self._served.close()

@@ -4,6 +4,7 @@ Windows, search and probabilities match `run_squad.py` with offset alignment (th
 implemented as TensorFlow operations.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -65,15 +66,18 @@ class _Candidates(NamedTuple):
 _SHAPES = _Candidates(*[tf.TensorShape([None])] * 4)
 
 
+@dataclasses.dataclass(frozen=True)
 class AnswerSearch:
     """Search for the best answers to questions in the logits of their windows."""
 
-    def __init__(self, *, max_answer_length: int, version_2: bool, top_k: int, max_positions: int):
-        self._max_answer_length = max_answer_length
-        self._version_2 = version_2
-        self._top_k = top_k
-        self._num_ranked = max(top_k, NUM_RANKED)
-        self._max_positions = max_positions
+    max_answer_length: int
+    version_2: bool
+    top_k: int  # number of answers to return
+    max_positions: int  # of a window
+
+    @property
+    def _num_ranked(self) -> int:
+        return max(self.top_k, NUM_RANKED)
 
     def __call__(
         self, reading: EncodedQuestions, start_logits: tf.Tensor, end_logits: tf.Tensor
@@ -94,7 +98,7 @@ class AnswerSearch:
             def add(start: tf.Tensor, best: _Candidates) -> tuple[tf.Tensor, _Candidates]:
                 some = needed[start : start + WINDOWS_IN_A_BATCH]
                 others = self._spans(
-                    windows.gather(some), *(tf.gather(column, some) for column in columns), self._max_positions
+                    windows.gather(some), *(tf.gather(column, some) for column in columns), self.max_positions
                 )
                 return start + WINDOWS_IN_A_BATCH, self._ranked(reading, best.followed_by(others))[0]
 
@@ -109,7 +113,7 @@ class AnswerSearch:
             return candidates.followed_by(best)
 
         candidates = tf.cond(tf.reduce_all(has_answer), lambda: candidates, with_all_positions)
-        if self._version_2:
+        if self.version_2:
             candidates = candidates.followed_by(_no_answers(windows, start_logits, end_logits, num_questions))
         candidates, texts = self._ranked(reading, candidates)
         return self._outputs(reading, candidates, texts, num_questions)
@@ -132,7 +136,7 @@ class AnswerSearch:
         are_starts = tf.gather(may_start, starts, batch_dims=1)
         are_ends = (ends >= offset) & (ends < stop)
         lengths = ends[:, tf.newaxis, :] - starts[:, :, tf.newaxis] + 1  # [W, n, n]
-        are_spans = (lengths >= 1) & (lengths <= self._max_answer_length)
+        are_spans = (lengths >= 1) & (lengths <= self.max_answer_length)
         are_spans &= are_starts[:, :, tf.newaxis] & are_ends[:, tf.newaxis, :]
         places = tf.where(are_spans)  # [M, 3]
         window, start_places, end_places = places[:, 0], places[:, :2], tf.gather(places, [0, 2], axis=1)
@@ -205,7 +209,7 @@ class AnswerSearch:
 
         def table(values: tf.Tensor) -> tf.Tensor:
             rows = tf.RaggedTensor.from_value_rowids(values, question, num_questions, validate=False)
-            return rows[:, : self._top_k].to_tensor(shape=[None, self._top_k])
+            return rows[:, : self.top_k].to_tensor(shape=[None, self.top_k])
 
         outputs = {
             "answers": table(texts),
@@ -213,7 +217,7 @@ class AnswerSearch:
             "starts": table(starts),
             "ends": table(ends),
         }
-        if self._version_2:
+        if self.version_2:
             is_null = candidates.first < 0
             best = tf.math.unsorted_segment_max(tf.where(is_null, score.dtype.min, score), question, num_questions)
             null = tf.where(is_null)[:, 0]  # one per question, in order
@@ -295,12 +299,7 @@ class QuestionAnsweringServable(WindowedServable):
     ):
         super().__init__(model, config, tokenizer, max_seq_length=options.max_seq_length, name="question_answering")
         self._options = options
-        self._search = AnswerSearch(
-            max_answer_length=max_answer_length,
-            version_2=version_2,
-            top_k=top_k,
-            max_positions=options.max_seq_length,
-        )
+        self._search = AnswerSearch(max_answer_length, version_2, top_k, options.max_seq_length)
 
     def cut(self, question: tf.Tensor, context: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
         reading, ids = self._read(question, context)

@@ -132,11 +132,10 @@ class QuestionAnswers(NamedTuple):
 
 
 class _Span(NamedTuple):
-    """A candidate: positions `start` to `end` in a window of a question; both are 0 for no answer."""
+    """A candidate: wordpieces `first` to `last` of the context; both are -1 for no answer."""
 
-    window: int
-    start: int
-    end: int
+    first: int
+    last: int
     start_logit: float
     end_logit: float
 
@@ -161,47 +160,39 @@ def find_answers(
     with Progress("answering", num_questions, "questions") as progress:
         for question_index, numbers in groups:
             rows = list(numbers)
-            own = [windows[row] for row in rows]
-            starts, ends = start_logits[rows], end_logits[rows]
-            spans = _spans(
-                own,
-                [tokenized.has_max_context(window) for window in own],
-                starts,
-                ends,
-                n_best_size=n_best_size,
-                max_answer_length=max_answer_length,
-            )
-            null = _null_span(starts, ends) if version_2 else None
-            question = tokenized.squad.questions[question_index]
+            question, of_windows = tokenized.squad.questions[question_index], (start_logits[rows], end_logits[rows])
+            spans = _spans(tokenized, [windows[row] for row in rows], *of_windows, n_best_size, max_answer_length)
+            null = _null_span(*of_windows) if version_2 else None
             text = functools.partial(text_of, question.context_index)
-            found.append(_question_answers(question.id, own, spans, null, text, n_best_size))
+            found.append(_question_answers(question.id, spans, null, text, n_best_size))
             progress.update(len(found))
     return found
 
 
 def _spans(
+    tokenized: TokenizedSquad,
     windows: Sequence[Window],
-    has_max_context: Sequence[np.ndarray],
     start_logits: np.ndarray,
     end_logits: np.ndarray,
-    *,
     n_best_size: int,
     max_answer_length: int,
 ) -> list[_Span]:
     """Return all candidate spans of a question's K windows, ordered by window, start logit and end logit."""
-    offsets = np.array([window.offset for window in windows])[:, None]
-    stops = np.array([window.offset + window.num_wordpieces for window in windows])[:, None]
+    offsets, firsts, sizes = (
+        np.array([getattr(window, name) for window in windows]) for name in ("offset", "first", "num_wordpieces")
+    )
     may_start = np.zeros(start_logits.shape, bool)  # [K, S]
-    for row, window, flags in zip(may_start, windows, has_max_context, strict=True):
-        row[window.offset : window.offset + window.num_wordpieces] = flags
+    for row, window in zip(may_start, windows, strict=True):
+        row[window.offset : window.offset + window.num_wordpieces] = tokenized.has_max_context(window)
     best_starts, best_ends = _best_positions(start_logits, n_best_size), _best_positions(end_logits, n_best_size)
     are_starts = np.take_along_axis(may_start, best_starts, axis=1)  # [K, n]
-    are_ends = (best_ends >= offsets) & (best_ends < stops)
+    are_ends = (best_ends >= offsets[:, None]) & (best_ends < (offsets + sizes)[:, None])
     lengths = best_ends[:, None, :] - best_starts[:, :, None] + 1  # [K, n, n]
     are_spans = are_starts[:, :, None] & are_ends[:, None, :] & (lengths >= 1) & (lengths <= max_answer_length)
     window, start_rank, end_rank = np.nonzero(are_spans)
     starts, ends = best_starts[window, start_rank], best_ends[window, end_rank]
-    columns = (window, starts, ends, start_logits[window, starts], end_logits[window, ends])
+    shifts = (firsts - offsets)[window]
+    columns = (starts + shifts, ends + shifts, start_logits[window, starts], end_logits[window, ends])
     return [_Span(*values) for values in zip(*(column.tolist() for column in columns), strict=True)]
 
 
@@ -214,46 +205,36 @@ def _null_span(start_logits: np.ndarray, end_logits: np.ndarray) -> _Span:
     """Return the no-answer candidate of the window with the lowest no-answer score."""
     starts, ends = start_logits[:, 0].astype(np.float64), end_logits[:, 0].astype(np.float64)
     window = int(np.argmin(starts + ends))
-    return _Span(window, 0, 0, float(starts[window]), float(ends[window]))
+    return _Span(-1, -1, float(starts[window]), float(ends[window]))
 
 
 def _question_answers(
     question_id: str,
-    windows: Sequence[Window],
     spans: list[_Span],
     null: _Span | None,
     text_of: Callable[[int, int], tuple[str, int | None]],
     n_best_size: int,
 ) -> QuestionAnswers:
     """Rank the candidates of a question; duplicate texts keep the highest score."""
-    best: list[tuple[str, _Span, int | None]] = []
-    seen = set()
+    best: dict[str, tuple[_Span, int | None]] = {}  # the span and position of each text
     for span in sorted([*spans, null] if null else spans, key=_score, reverse=True):  # stable: ties keep their order
         if len(best) >= n_best_size:
             break
-        text, position = "", None
-        if span is not null:
-            window = windows[span.window]
-            shift = window.first - window.offset
-            text, position = text_of(span.start + shift, span.end + shift)
-            if text in seen:
-                continue
-        seen.add(text)
-        best.append((text, span, position))
-    if null and "" not in seen:
-        best.append(("", null, None))
-    if not best:
-        best.append((_NO_SPAN, _Span(0, 0, 0, 0.0, 0.0), None))
+        text, position = ("", None) if span is null else text_of(span.first, span.last)
+        best.setdefault(text, (span, position))
+    if null:
+        best.setdefault("", (null, None))
+    best = best or {_NO_SPAN: (_Span(-1, -1, 0.0, 0.0), None)}
 
-    probabilities = _softmax([_score(span) for _, span, _ in best])
+    probabilities = _softmax([_score(span) for span, _ in best.values()])
     ranked = [
         RankedAnswer(text, probability, span.start_logit, span.end_logit, position)
-        for (text, span, position), probability in zip(best, probabilities, strict=True)
+        for (text, (span, position)), probability in zip(best.items(), probabilities, strict=True)
     ]
     first = next((answer for answer in ranked if answer.text), None)
-    null_odds = None
-    if null:
-        null_odds = _score(null) - first.start_logit - first.end_logit if first else _score(null)
+    null_odds = _score(null) if null else None
+    if null and first:
+        null_odds = null_odds - first.start_logit - first.end_logit
     return QuestionAnswers(question_id, ranked, null_odds, first.text if first else "")
 
 

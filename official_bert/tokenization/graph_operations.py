@@ -334,9 +334,6 @@ class Windows(NamedTuple):
     first: tf.Tensor  # index of the window's first wordpiece in the text
     num_wordpieces: tf.Tensor  # number of the text's wordpieces in the window
 
-    def gather(self, places: tf.Tensor) -> "Windows":
-        return Windows(*(tf.gather(column, places) for column in self))
-
     def parts(self, wordpieces: tf.RaggedTensor) -> Parts:
         """Wordpieces of the texts in the windows, int32 [B, (wordpieces)]."""
         return Parts(

@@ -16,7 +16,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.heads import SpanModel
-from official_bert.serving.servable import WINDOWS_IN_A_BATCH, Tensors, WindowedServable, check_text_size
+from official_bert.serving.servable import Tensors, WindowedServable, check_text_size
 from official_bert.tasks.question_answering.data import LENGTH_WEIGHT, WindowOptions
 from official_bert.tasks.question_answering.options import AnswerOptions
 from official_bert.tasks.question_answering.task import LOGITS, MASKED_LOGIT
@@ -73,7 +73,6 @@ class AnswerSearch:
     max_answer_length: int
     version_2: bool
     top_k: int  # number of answers to return
-    max_positions: int  # of a window
 
     @property
     def _num_ranked(self) -> int:
@@ -85,34 +84,15 @@ class AnswerSearch:
         """Find the best answers from the logits, float32 [W, S], which are very low at padding."""
         windows, num_questions = reading.windows, reading.characters.nrows()
         may_start = _have_max_context(reading, tf.shape(start_logits, tf.int64)[1])
-        columns = (reading.offsets, may_start, start_logits, end_logits)
-
-        candidates = self._spans(windows, *columns, self._num_ranked)
-        # Only the best starts and ends are combined. If all of them lie in the question, all positions are combined.
+        candidates = self._spans(reading, may_start, start_logits, end_logits)
+        # Only the best starts and ends are combined. If all of them lie in the question, wordpieces are the answers.
         has_answer = _counts(candidates.question, num_questions) > 0  # [B]
-
-        def with_all_positions() -> _Candidates:
-            # Process some windows at a time, to limit the memory for a long context.
-            needed = tf.where(~tf.gather(has_answer, windows.text))[:, 0]
-
-            def add(start: tf.Tensor, best: _Candidates) -> tuple[tf.Tensor, _Candidates]:
-                some = needed[start : start + WINDOWS_IN_A_BATCH]
-                others = self._spans(
-                    windows.gather(some), *(tf.gather(column, some) for column in columns), self.max_positions
-                )
-                return start + WINDOWS_IN_A_BATCH, self._ranked(reading, best.followed_by(others))[0]
-
-            nothing = tf.zeros([0], tf.int64)
-            _, best = tf.while_loop(
-                lambda start, _: start < tf.size(needed),
-                add,
-                (0, _Candidates(nothing, nothing, nothing, tf.zeros([0], tf.float64))),
-                shape_invariants=(tf.TensorShape([]), _SHAPES),
-                parallel_iterations=1,
-            )
-            return candidates.followed_by(best)
-
-        candidates = tf.cond(tf.reduce_all(has_answer), lambda: candidates, with_all_positions)
+        places = tf.where(may_start & ~tf.gather(has_answer, windows.text)[:, tf.newaxis])  # [M, 2]
+        window, position = places[:, 0], places[:, 1]
+        piece = position + tf.gather(windows.first - reading.offsets, window)
+        scores = tf.gather_nd(start_logits, places) + tf.gather_nd(end_logits, places)
+        others = _Candidates(tf.gather(windows.text, window), piece, piece, tf.cast(scores, tf.float64))
+        candidates = candidates.followed_by(others)
         if self.version_2:
             candidates = candidates.followed_by(_no_answers(windows, start_logits, end_logits, num_questions))
         candidates, texts = self._ranked(reading, candidates)
@@ -120,15 +100,14 @@ class AnswerSearch:
 
     def _spans(
         self,
-        windows: Windows,
-        offsets: tf.Tensor,
+        reading: EncodedQuestions,
         may_start: tf.Tensor,
         start_logits: tf.Tensor,
         end_logits: tf.Tensor,
-        num_best: int,
     ) -> _Candidates:
         """Return all candidates, ordered by window, start logit and end logit; see `task._spans`."""
-        num_best = tf.minimum(num_best, tf.shape(start_logits)[1])
+        windows, offsets = reading.windows, reading.offsets
+        num_best = tf.minimum(self._num_ranked, tf.shape(start_logits)[1])
         (best_starts, starts), (best_ends, ends) = (
             tf.math.top_k(logits, num_best, index_type=tf.int64) for logits in (start_logits, end_logits)
         )  # [W, n]
@@ -299,7 +278,7 @@ class QuestionAnsweringServable(WindowedServable):
     ):
         super().__init__(model, config, tokenizer, max_seq_length=options.max_seq_length, name="question_answering")
         self._options = options
-        self._search = AnswerSearch(max_answer_length, version_2, top_k, options.max_seq_length)
+        self._search = AnswerSearch(max_answer_length, version_2, top_k)
 
     def cut(self, question: tf.Tensor, context: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
         reading, ids = self._read(question, context)

@@ -170,10 +170,13 @@ def assert_fails(result, *parts):
 
 
 def run_here(command, /, **flags):
-    """Run a command in this process, without its checks before TensorFlow is imported."""
+    """Check the files of a command and run it in this process."""
     declared = load_command(command)
     flags = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in flags.items()}
-    declared.run(declared.config_class(**flags))
+    config = declared.config_class(**flags)
+    if declared.check:
+        declared.check(config)
+    declared.run(config)
 
 
 def assert_refused(command, flags, *parts):

@@ -130,9 +130,7 @@ def run(config: BeamPredictionConfig) -> None:
     all_files = output_files
     if config.output_format == NPY:
         all_files = [*output_files, *map(ids_path, output_files)]
-    for path in output_files:
-        writing.check_writable_folder(path, name="output_file")
-    writing.check_no_overwriting(all_files, names, name="output_file")
+    writing.check_outputs(all_files, names, name="output_file")
     settings = beam_prediction.PredictionSettings(
         # All workers use one version, even if another is exported meanwhile.
         model_dir=files.absolute_path(finished_runs.find_version(config.model_dir) or config.model_dir),

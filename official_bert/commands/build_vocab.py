@@ -26,8 +26,7 @@ def run(config: VocabConfig) -> None:
     from official_bert.data.vocab_learner import count_corpus_words, learn_vocab
 
     paths = find_inputs(config.input_file)
-    writing.check_writable_folder(config.vocab_file, name="vocab_file")
-    writing.check_no_overwriting([config.vocab_file], paths, name="vocab_file")
+    writing.check_outputs([config.vocab_file], paths, name="vocab_file")
     wordpieces = learn_vocab(
         count_corpus_words(paths, config.text_settings, input_format=config.input_format, text_field=config.text_field),
         vocab_size=config.vocab_size,

@@ -31,9 +31,7 @@ def find_inputs_and_tokenizer(config: RecordOptions) -> "tuple[list[str], Tokeni
     from official_bert.tokenization import read_tokenizer
 
     input_files = find_inputs(config.input_file)
-    for path in config.output_files:
-        writing.check_writable_folder(path, name="output_file")
-    writing.check_no_overwriting(config.output_files, [*input_files, config.tokenizer_file], name="output_file")
+    writing.check_outputs(config.output_files, [*input_files, config.tokenizer_file], name="output_file")
     logging.info("reading %d file(s): %s", len(input_files), ", ".join(input_files))
     return input_files, read_tokenizer(config)
 

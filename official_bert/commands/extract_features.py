@@ -100,6 +100,9 @@ class FeatureConfig(TextFileOptions, SentenceOptions):
 def check(config: FeatureConfig) -> None:
     config.source.check()
     check_model(config).check_layers(config.layer_indices, config.bert_config_file)
+    if config.output_file != "-":
+        path = _shard_path(config.output_file, 0) if config.shard_size else config.output_file
+        writing.check_outputs([path], [config.input_file], name="output_file")
 
 
 def run(config: FeatureConfig) -> None:
@@ -108,10 +111,7 @@ def run(config: FeatureConfig) -> None:
     from official_bert.training.model_files import read_model_files
 
     source = config.source
-    source.check()
     bert_config, tokenizer = read_model_files(config)
-    bert_config.check_layers(config.layer_indices, config.bert_config_file)
-    _check_output(config)
     settings = VectorSettings(
         layers=config.layer_indices,
         pooling=config.pooling,
@@ -159,17 +159,6 @@ def _log_counts(config: FeatureConfig, encoder: "TextEncoder", num_texts: int, s
             config.max_seq_length,
             "read in windows" if config.long_text == "window" else "truncated",
         )
-
-
-def _check_output(config: FeatureConfig) -> None:
-    from official_bert.data.text_inputs import STANDARD_STREAM
-
-    if config.output_file == STANDARD_STREAM:
-        return
-    path = _shard_path(config.output_file, 0) if config.shard_size else config.output_file
-    writing.check_writable_folder(path, name="output_file")
-    inputs = [] if config.input_file == STANDARD_STREAM else [config.input_file]
-    writing.check_no_overwriting([path], inputs, name="output_file")
 
 
 def _shard_path(path: str, number: int) -> str:

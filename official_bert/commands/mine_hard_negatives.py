@@ -131,16 +131,13 @@ def check(config: MiningConfig) -> None:
     for source in sources:
         source.check()
     check_model(config).check_layers(config.layer_indices, config.bert_config_file)
-    writing.check_writable_folder(config.output_file, name="output_file")
-    inputs = [source.path for source in sources if not source.is_stream]
-    writing.check_no_overwriting([config.output_file], inputs, name="output_file")
+    writing.check_outputs([config.output_file], [source.path for source in sources], name="output_file")
 
 
 def run(config: MiningConfig) -> None:
     """Write the pairs with their negatives, or the paraphrases, most similar first."""
     from official_bert.training.model_files import read_model_files
 
-    check(config)
     (_paraphrases if config.paraphrases else _hard_negatives)(config, *read_model_files(config))
 
 

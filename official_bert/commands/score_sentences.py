@@ -54,19 +54,15 @@ class ScoreConfig(TextFileOptions, OutputTableOptions, SentenceBatchOptions):
 
 
 def check(config: ScoreConfig) -> None:
-    source = config.source
-    source.check()
+    config.source.check()
     check_model(config)
-    writing.check_writable_folder(config.output_file, name="output_file")
-    inputs = [] if source.is_stream else [source.path]
-    writing.check_no_overwriting([config.output_file], inputs, name="output_file")
+    writing.check_outputs([config.output_file], [config.input_file], name="output_file")
 
 
 def run(config: ScoreConfig) -> None:
     from official_bert.inference.text_scores import TextScorer
     from official_bert.training.model_files import read_model_files
 
-    check(config)
     bert_config, tokenizer = read_model_files(config)
     scores_pairs = config.score == _NEXT_SENTENCE
     scorer = TextScorer(config, bert_config, tokenizer, scores_pairs=scores_pairs)

@@ -76,15 +76,12 @@ def check(config: SimilarityConfig) -> None:
 
 _QUERIES_AT_A_TIME = 256  # from a file; queries from standard input are answered one by one
 _RANK_COLUMNS = ("query", "rank", "cosine", "line", "sentence")
-_STS_COLUMNS = ("layer", "pooling", "spearman", "pearson")
 
 
 def run(config: SimilarityConfig) -> None:
     from official_bert.training.model_files import read_model_files
 
-    bert_config, tokenizer = read_model_files(config)
-    bert_config.check_layers(config.layer_indices, config.bert_config_file)
-    (_rank if config.sts_file is None else _compare_layers)(config, bert_config, tokenizer)
+    (_rank if config.sts_file is None else _compare_layers)(config, *read_model_files(config))
 
 
 def _rank(config: SimilarityConfig, bert_config: BertConfig, tokenizer: "Tokenizer") -> None:
@@ -149,7 +146,7 @@ def _write_ranks(config: SimilarityConfig, query: "Sentence", ranked: "list[tupl
 
 
 def _compare_layers(config: SimilarityConfig, bert_config: BertConfig, tokenizer: "Tokenizer") -> None:
-    from official_bert.inference.mining import compare_layers, read_scored_pairs
+    from official_bert.inference.mining import LayerScore, compare_layers, read_scored_pairs
 
     pairs = read_scored_pairs(config.sts_file)
     encoder = load_sentence_encoder(config, bert_config, tokenizer)
@@ -157,13 +154,11 @@ def _compare_layers(config: SimilarityConfig, bert_config: BertConfig, tokenizer
         scores, num_long = compare_layers(pairs, encoder, POOLINGS, progress.update)
     note_long(num_long, "sentences", config.max_seq_length)
     if config.output_format == "tsv":
-        sys.stdout.write("\t".join(_STS_COLUMNS) + "\n")
-    for layer, pooling, spearman, pearson in scores:
-        if config.output_format == "tsv":
-            sys.stdout.write(f"{layer}\t{pooling}\t{spearman:.4f}\t{pearson:.4f}\n")
-        else:
-            row = dict(zip(_STS_COLUMNS, (layer, pooling, spearman, pearson), strict=True))
-            sys.stdout.write(json.dumps(row) + "\n")
+        rows = [f"{layer}\t{pooling}\t{spearman:.4f}\t{pearson:.4f}" for layer, pooling, spearman, pearson in scores]
+        rows.insert(0, "\t".join(LayerScore._fields))
+    else:
+        rows = [json.dumps(score._asdict()) for score in scores]
+    sys.stdout.writelines(f"{row}\n" for row in rows)
     best = max((score for score in scores if score.is_flag), key=lambda score: score.spearman)
     logging.info(
         "%s: %s pairs; the best Spearman correlation, %.4f, has --layers=%s --pooling=%s",

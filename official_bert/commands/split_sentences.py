@@ -50,8 +50,7 @@ def run(config: SplitSentencesConfig) -> None:
 
     corpus_files.load_splitter()
     paths = find_inputs(config.input_file)
-    writing.check_writable_folder(config.output_file, name="output_file")
-    writing.check_no_overwriting([config.output_file], paths, name="output_file")
+    writing.check_outputs([config.output_file], paths, name="output_file")
     parts = corpus_parts(
         paths, file_format=config.input_format, text_field=config.text_field, part_bytes=corpus_files.PART_BYTES
     )

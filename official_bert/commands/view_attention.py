@@ -59,6 +59,7 @@ class AttentionConfig(ModelOptions):
 
 def check(config: AttentionConfig) -> None:
     check_model(_fitting(config)).check_head(config.layer or 0, config.head or 0, config.bert_config_file)
+    writing.check_outputs([config.output_file], [config.bert_config_file, config.vocab_file], name="output_file")
     if config.format == "png":
         check_installed("matplotlib", extra="plots")
 
@@ -70,10 +71,6 @@ def run(config: AttentionConfig) -> None:
     from official_bert.training.model_files import read_model_files
     from official_bert.visualization import attention
 
-    bert_config = BertConfig.from_json_file(config.bert_config_file)
-    bert_config.check_head(config.layer or 0, config.head or 0, config.bert_config_file)
-    inputs = (config.bert_config_file, config.vocab_file)
-    writing.check_no_overwriting([config.output_file], inputs, "output_file")
     bert_config, tokenizer = read_model_files(_fitting(config))
     explained = None
     finished = finished_runs.find_run(config.init_checkpoint) if config.format != "png" else None

@@ -371,6 +371,7 @@ def load_text_encoder(
     *,
     use_one_hot_embeddings: bool = False,
 ) -> TextEncoder:
+    bert_config.check_layers(settings.layers, options.bert_config_file)
     strategy = create_strategy(options, allows_workers=False)
     with strategy.scope():
         encoder = create_encoder(bert_config, inference_options(options, use_one_hot_embeddings=use_one_hot_embeddings))

@@ -135,15 +135,16 @@ def run_command(command: Command, complete: Complete | None = None) -> NoReturn:
             config = from_flags(command.config_class, flags.FLAGS, complete if _CHECKPOINT in flags.FLAGS else None)
             texts = [value for value in vars(config).values() if isinstance(value, str)]
             is_remote = any(map(files.is_remote, texts))
-            # Only TensorFlow reads remote files; a descriptor can be read only once.
-            if command.check and not is_remote and not any(map(files.is_own_descriptor, texts)):
+            if is_remote:  # only TensorFlow reads remote files
+                _import_tensorflow()
+            if command.check and not any(map(files.is_own_descriptor, texts)):  # a descriptor can be read only once
                 verbosity = logging.get_verbosity()
                 logging.set_verbosity(logging.ERROR)  # the run itself warns about the same things
                 try:
                     command.check(config)
                 finally:
                     logging.set_verbosity(verbosity)
-            if command.uses_tensorflow or is_remote:
+            if command.uses_tensorflow:
                 _import_tensorflow()
             command.run(config)
 

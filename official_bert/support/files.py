@@ -226,15 +226,7 @@ def sha256(path: str) -> str:
     return digest.hexdigest()
 
 
-def find(patterns: str) -> list[str]:
-    """Find the files matching a comma-separated list of names and globs.
-
-    The order of the list is kept; the matches of each glob are sorted, and hidden files never match.
-    """
-    return [path for pattern in patterns.split(",") for path in find_one(pattern.strip(), patterns)]
-
-
-def find_one(pattern: str, given: str | None = None) -> list[str]:
+def find(pattern: str, given: str | None = None) -> list[str]:
     """Find the files matching a name or glob, sorted."""
     if is_remote(pattern):
         with remote_file_system(pattern) as gfile:
@@ -245,8 +237,6 @@ def find_one(pattern: str, given: str | None = None) -> list[str]:
         matches = [path for path in local_glob.glob(pattern) if os.path.isfile(path)]
     for path in matches or [pattern]:
         check_name(path)
-    if not matches and pattern and is_folder(pattern):
-        raise UserError(f"{pattern!r} is a folder; give the files in it: {os.path.join(pattern, '*')!r}")
     if not matches:
         check_regular(pattern)
         hint = "" if given is None else f" (given: {given!r})"

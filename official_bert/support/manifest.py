@@ -59,7 +59,7 @@ def _found(name: str, given: str | None, is_input: Callable[[str], bool] | None)
     """Return the files given by a name, glob or folder."""
     files.check_name(name)
     if not name or not files.is_folder(name):
-        found = files.find_one(name, given)  # an explicitly named file is always used
+        found = files.find(name, given)  # an explicitly named file is always used
         return [path for path in found if path == name or is_input is None or is_input(path)] or found
     found = [path for path in files.files_below(name) if is_input is None or is_input(path)]
     if not found:

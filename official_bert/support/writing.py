@@ -391,8 +391,10 @@ def check_disk_space(path: str, num_bytes: int, what: str) -> None:
         )
 
 
-def check_no_overwriting(outputs: Sequence[str], inputs: Iterable[str], name: str) -> None:
-    """Raise if writing an output would overwrite an input, or another output."""
+def check_outputs(outputs: Sequence[str], inputs: Iterable[str], name: str) -> None:
+    """Raise unless files can be written, and none would overwrite an input or another output."""
+    for output in outputs:
+        check_writable_folder(output, name)
     for output, source in itertools.product(outputs, inputs):
         are_local = not (is_remote(output) or is_remote(source)) and os.path.exists(output) and os.path.exists(source)
         if output == source or (are_local and os.path.samefile(output, source)):

@@ -195,7 +195,7 @@ def test_bytes_that_are_not_utf8_are_located(is_compressed, num_processes, tmp_p
 
 def test_a_missing_package_is_reported_immediately(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "blingfire", None)
-    flags = {"input_file": "absent.txt", "output_file": tmp_path / "out"}
+    flags = {"input_file": ROOT / "README.md", "output_file": tmp_path / "out"}
     assert_refused("split_sentences", flags, install_command("sentences"))
 
 

@@ -251,7 +251,7 @@ def keeping_tokenizer(outputs: Sequence[str], tokenizer: Tokenizer, inputs: Iter
     """Store the tokenizer of the records that the block writes; nothing is written after an error."""
     vocabulary, groups = tokenizer.vocabulary, _by_base(outputs)
     kept = [name for base in groups for name in (f"{base}.{vocabulary.file_name}", base + _NOTE)]
-    writing.check_no_overwriting(kept, inputs, name="output_file")
+    writing.check_outputs(kept, inputs, name="output_file")
     yield
     for base, paths in groups.items():
         with writing.atomic_write(f"{base}.{vocabulary.file_name}", "wb") as sink:

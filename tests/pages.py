@@ -10,7 +10,6 @@ A page is run block by block, as if pasted into a shell:
 
 import difflib
 import doctest
-import itertools
 import os
 import re
 import shlex
@@ -168,23 +167,8 @@ def compare(shown: list[str], printed: list[str]) -> list[str]:
             parts[-1].append(line)
     if _matches(parts, printed):
         return []
-    printed_shapes = [shape(line) for line in printed]
-    # A line that matches by its dots is replaced by the printed one, so that the diff pairs the two.
-    shown_shapes = [
-        next((other for other in printed_shapes if line != SKIPPED and _agrees(line, other)), shape(line))
-        for line in shown
-    ]
-    return _shortened([line for line in difflib.ndiff(shown_shapes, printed_shapes) if not line.startswith("?")])
-
-
-def _shortened(diff: list[str]) -> list[str]:
-    """Omit the middle of long runs of lines that the page does not show, most of which match its dots."""
-    lines = []
-    for is_extra, run in itertools.groupby(diff, lambda line: line.startswith("+ ")):
-        run = list(run)
-        middle = [f"+ ({len(run) - 4} more lines)"] if is_extra and len(run) > 6 else run[2:-2]
-        lines += [*run[:2], *middle, *run[2:][-2:]]
-    return lines
+    diff = difflib.ndiff(list(map(shape, shown)), list(map(shape, printed)))
+    return [line for line in diff if not line.startswith("?")]
 
 
 def _matches(parts: list[list[str]], printed: list[str]) -> bool:

@@ -1,6 +1,5 @@
 """The notebooks: their stored outputs, and reproducing these by running them."""
 
-import ast
 import importlib.util
 import json
 import re
@@ -45,24 +44,6 @@ def accuracies(lines):
 
 def test_these_are_all():
     assert sorted(path.name for path in FOLDER.glob("*.ipynb")) == NAMES
-
-
-@notebooks
-def test_a_notebook_shows_what_its_cells_print_and_draw(name):
-    for cell in code_cells(stored(name)):
-        source = "".join(cell["source"])
-        called = calls_of(re.sub(COMMAND, "", source, flags=re.MULTILINE))
-        runs_commands = re.search(COMMAND, source, re.MULTILINE)
-        assert bool(printed_lines(cell)) == bool(runs_commands or called & {"print", "ask"}), source
-        assert num_pictures(cell) == len(called & {"plt.show", "Image"}), source
-    assert sum(map(num_pictures, code_cells(stored(name)))) > 0
-
-
-def calls_of(source):
-    """Return the names of the functions that a cell calls, except those that it defines."""
-    statements = [node for node in ast.parse(source).body if not isinstance(node, ast.FunctionDef)]
-    nodes = [node for statement in statements for node in ast.walk(statement)]
-    return {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
 
 
 @notebooks

@@ -73,7 +73,6 @@ def test_the_error_names_the_other_models_config(reviews_flags, files_of_model):
     for changes, *parts in (
         ({"init_checkpoint": of_bert["init_checkpoint"]}, "has the layers of a BERT", "give the bert_config.json that"),
         ({"bert_config_file": of_bert["bert_config_file"]}, "has ALBERT's shared layers", "the albert_config.json"),
-        ({"layer_wise_lr_decay": 0.9}, "--layer_wise_lr_decay=0.9: the layers of an ALBERT share their weights"),
     ):
         flags = {**reviews_flags, "do_train": True, **changes}
         assert_refused("run_classifier", flags, *parts)

@@ -126,7 +126,6 @@ def test_teachers_that_do_not_fit_are_refused(student, teacher, tmp_path, files_
     def refuse(changes, *parts):
         assert_refused("run_classifier", {**student, **changes}, *parts)
 
-    refuse({"teacher": str(tmp_path)}, f"teacher {tmp_path} is a folder without a readable `checkpoint` file")
     headless = {"teacher": str(GOLDEN / "pretraining_model/bert_model.ckpt"), "output_dir": str(tmp_path / "out")}
     refuse(headless, "bert_model.ckpt lacks output_weights, output_bias: it belongs to another model, or was not")
     other_size = shutil.copytree(teacher, tmp_path / "other_size")
@@ -173,8 +172,6 @@ def test_layers_are_learned_through_projections(student, tmp_path):
 def test_layers_that_cannot_be_learned_are_refused(student):
     student["hidden_state_weight"] = 1.0
     for changes, message in (
-        ({"teacher_layers": "0,1"}, "--teacher_layers=0,1 lists 2 layers, but the student has 1; list one teacher"),
-        ({"teacher_layers": "7"}, "--teacher_layers=7: there is no layer 7; the teacher's are 0 to 2"),
         ({"teacher_layers": "0", "hidden_state_weight": 0.0}, "--teacher_layers needs --hidden_state_weight"),
         ({"long_text": "window"}, "--hidden_state_weight and --long_text=window exclude"),
         ({"teacher": None}, "--hidden_state_weight needs --teacher"),

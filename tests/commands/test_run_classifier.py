@@ -128,21 +128,6 @@ def test_training_evaluation_and_prediction(settings, data_dir):
 
 
 @pytest.mark.slow
-@pytest.mark.endurance
-def test_another_score_can_select_the_best_checkpoint(settings):
-    settings = {**settings, "learning_rate": 1e-2, "primary_metric": "recall_0", "num_train_epochs": 3.0}
-    run(settings, do_train=True, eval_steps=6)
-    with open(os.path.join(settings["output_dir"], "best", "evaluations.json")) as source:
-        history = dict(json.load(source))
-    assert len(history) == 6 and len(set(history.values())) > 1
-    run(settings, do_eval=True, use_best_checkpoint=True)
-    found = results_of(settings)
-    assert found["global_step"] == max(history, key=history.get)
-    assert found["eval_recall_0"] == pytest.approx(max(history.values()), abs=1e-6)
-    assert found["eval_accuracy"] != pytest.approx(max(history.values()), abs=1e-6)
-
-
-@pytest.mark.slow
 def test_long_texts_are_read_in_windows(settings, tmp_path):
     rng = random.Random(2)
     fillers = [sentence(rng, True) for _ in range(10)]

@@ -113,23 +113,6 @@ def test_records_with_masks_are_not_masked_again(refuse, dynamic, records_file, 
     assert not (tmp_path / "out").exists()
 
 
-def test_a_vocabulary_of_other_records_is_refused(refuse, dynamic, vocab_file, tmp_path):
-    alone = tmp_path / "unmasked.tfrecord"  # without the files that create_pretraining_data.py wrote beside them
-    shutil.copy(dynamic["input_file"], alone)
-    dynamic = {**dynamic, "input_file": alone}
-    wordpieces = open(vocab_file, encoding="utf-8").read().split("\n")
-    (tmp_path / "short.txt").write_text("\n".join(wordpieces[:200]))
-    message = ("unmasked.tfrecord: record ", "input_ids contains", "which is not in the range from 0 to 199")
-    refuse({**dynamic, "vocab_file": tmp_path / "short.txt"}, *message)
-    at_front = [piece for piece in wordpieces if piece == "[CLS]"]
-    (tmp_path / "moved.txt").write_text("\n".join([*at_front, *(piece for piece in wordpieces if piece != "[CLS]")]))
-    message = ("unmasked.tfrecord: record 0", "but [CLS] is 0 in", "moved.txt; give the vocabulary that the records")
-    refuse({**dynamic, "vocab_file": tmp_path / "moved.txt"}, *message)
-    (tmp_path / "long.txt").write_text("\n".join([*wordpieces, *(f"new{number}" for number in range(2000))]))
-    refuse({**dynamic, "vocab_file": tmp_path / "long.txt"}, "long.txt has", "use a vocabulary and a model that belong")
-    assert not list(tmp_path.glob("out/*.index"))
-
-
 @pytest.mark.slow
 def test_the_folder_of_a_run_with_masks_drawn_while_training(flags, dynamic, vocab_file, tmp_path, caplog):
     """It contains the vocabulary; evaluation masks are fixed; changing a resumed run's masks causes a warning."""

@@ -179,22 +179,6 @@ def test_repeating_the_command_changes_nothing_and_logs_it(trained):
     assert bytes_in(settings["output_dir"]) == before
 
 
-@pytest.mark.slow
-def test_records_are_made_again_when_a_flag_changes_them(trained, settings):
-    settings["output_dir"] = shutil.copytree(trained[0]["output_dir"], settings["output_dir"])
-    path = os.path.join(settings["output_dir"], "eval.tf_record")
-
-    def are_made_again(**more):
-        os.remove(os.path.join(settings["output_dir"], "predictions.json"))
-        os.utime(path, ns=(1, 1))
-        run(settings, do_predict=True, dynamic_padding=False, **more)
-        return os.stat(path).st_mtime_ns != 1
-
-    assert not are_made_again(max_answer_length=2, n_best_size=3, predict_batch_size=5)
-    assert are_made_again(doc_stride=5)
-    assert are_made_again(doc_stride=5, predict_file=settings["predict_file"].replace("dev", "dev2"))
-
-
 def plain_questions(settings):
     """Return the features of the questions to answer by the plain rules: by question, and all in order."""
     content, how = json.loads(open(settings["predict_file"]).read()), {"for_training": False, "version_2": False}
@@ -297,50 +281,14 @@ def test_an_ensemble_takes_only_checkpoints_that_fit(golden_settings, trained, t
     assert results_of(settings)["global_step"] == 91
 
 
-@pytest.fixture(scope="module")
-def run_of_2_0(shared, data, tmp_path_factory):
-    """Settings of a version 2.0 run that stopped early: at its high learning rate, later evaluations are worse."""
-    settings = {
-        **shared,
-        "train_file": str(data / "train2.json"),
-        "predict_file": str(data / "dev2.json"),
-        "output_dir": str(tmp_path_factory.mktemp("run_of_2_0") / "out"),
-        "version_2_with_negative": True,
-        "learning_rate": 2e-2,
-        "dynamic_padding": False,
-    }
-    training = {"num_train_epochs": 40.0, "eval_steps": 12, "early_stopping_patience": 3, "do_train": True}
-    run(settings, **training)
-    return settings, training
-
-
 @pytest.mark.slow
-def test_the_best_checkpoint_is_kept_and_training_stops_early(run_of_2_0):
-    settings, training = run_of_2_0
-    history = content_of(settings, "best/evaluations.json")
-    scores = [score for _, score in history]
-    assert len(history) < 37, "did not stop early"
-    assert scores.index(max(scores)) == len(scores) - 4
-    best_step = history[scores.index(max(scores))][0]
-    assert f"model.ckpt-{best_step}.index" in os.listdir(os.path.join(settings["output_dir"], "best"))
-    assert f"model.ckpt-{history[-1][0]}.index" in os.listdir(settings["output_dir"])
-    lines = open(os.path.join(settings["output_dir"], "metrics.jsonl")).read().splitlines()
-    lines = [line for line in map(json.loads, lines) if line["split"] == "eval"]
-    assert [[line["step"], line["best_f1"]] for line in lines] == history
-    # Repeating the command does nothing.
-    run(settings, **training)
-    assert content_of(settings, "best/evaluations.json") == history
-    run(settings, do_predict=True, use_best_checkpoint=True)
-    assert results_of(settings)["global_step"] == best_step
-    assert results_of(settings)["best_f1"] == pytest.approx(max(scores), abs=1e-6)
-    run(settings, do_predict=True)
-    assert results_of(settings)["global_step"] == history[-1][0]
-
-
-@pytest.mark.slow
-def test_the_best_threshold_is_that_of_brute_force(run_of_2_0, tmp_path, caplog):
+def test_the_best_threshold_is_that_of_brute_force(settings, data, tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
-    settings, _ = run_of_2_0
+    settings |= {"train_file": str(data / "train2.json"), "predict_file": str(data / "dev2.json")}
+    settings |= {"version_2_with_negative": True, "learning_rate": 2e-2, "dynamic_padding": False}
+    run(settings, num_train_epochs=40.0, eval_steps=12, early_stopping_patience=3, do_train=True)
+    steps = [int(name[11:-6]) for name in os.listdir(settings["output_dir"]) if name.endswith(".index")]
+    assert max(steps) < 90 / 8 * 40 - 12, "did not stop early"
     flags = {"do_predict": True, "use_best_checkpoint": True}
     run(settings, **flags)
     # Make the least certain answers unanswerable, so that 0 is a poor threshold.
@@ -506,11 +454,6 @@ def test_the_answers_to_another_file_are_not_overwritten(golden_settings, data):
         run(golden_settings, predict_file=str(data / "dev.json"))
     assert bytes_in(folder) == before
     run(golden_settings, n_best_size=3)  # the same file may be predicted with other settings
-    write_checkpoint(os.path.join(folder, "model.ckpt-7"), {**arrays_of(SPAN_CHECKPOINT), "global_step": np.int64(7)})
-    with open(os.path.join(folder, "checkpoint"), "w") as sink:
-        sink.write('model_checkpoint_path: "model.ckpt-7"\n')
-    with prints_error(f"{message} with --init_checkpoint={folder}/model.ckpt-7, the model in"):
-        run(golden_settings, predict_file=str(data / "dev.json"))
 
 
 def test_logits_that_are_no_numbers_are_no_answers(golden_settings, tmp_path):

@@ -125,19 +125,6 @@ def test_features_of_another_precision_are_not_reused(settings, tmp_path):
     assert losses[1] == pytest.approx(losses[0], abs=0.02)
 
 
-def test_features_in_bfloat16(files_of_model, tmp_path):
-    (tmp_path / "texts.txt").write_text("the bright town\nsnow\n")
-    vectors = []
-    for precision in ("none", "bfloat16"):
-        output = tmp_path / f"{precision}.npy"
-        flags = {**files_of_model, "input_file": str(tmp_path / "texts.txt"), "output_file": str(output)}
-        options = {"layers": "-1", "pooling": "mean", "output_format": "npy", "max_seq_length": 16}
-        run_here("extract_features", **flags, **options, mixed_precision=precision)
-        vectors.append(np.load(output))
-    assert vectors[1].dtype == np.float32
-    assert 0 < np.abs(vectors[0] - vectors[1]).max() < 0.1
-
-
 def test_automatic_precision_follows_the_devices(tmp_path, caplog, monkeypatch):
     def gpu(*capability):
         return {"device_name": "G", "compute_capability": capability}

@@ -109,7 +109,6 @@ def test_exports_follow_the_folder_and_its_default_prompt(folder, head_of, tmp_p
     for pooling, message in {
         "max,model": "--pooling=max,model: model cannot be combined with other poolings",
         "bm25": "--pooling: 'bm25' is unknown; choose from mean, cls, max, second_to_last",
-        "sum_last_four": "--pooling=sum_last_four needs 4 layers, but the model has 2",
     }.items():
         with prints_error(message):
             export(config_of(EmbeddingExportConfig, **flags, pooling=pooling))

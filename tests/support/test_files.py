@@ -227,15 +227,6 @@ def test_a_link_stays_and_its_target_is_replaced(tmp_path):
     assert (tmp_path / "disk" / "absent").read_text() == "first"
 
 
-def test_two_writers_of_one_file_do_not_mix(tmp_path):
-    path = str(tmp_path / "file")
-    with writing.atomic_write(path) as first, writing.atomic_write(path) as second:
-        first.write("first")
-        second.write("second")
-    assert (tmp_path / "file").read_text() == "first"  # its block ended last
-    assert os.listdir(tmp_path) == ["file"]
-
-
 def test_a_lock_leaves_other_files_alone(tmp_path):
     folder = tmp_path / "out"
     folder.mkdir()

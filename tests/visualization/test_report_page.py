@@ -59,16 +59,6 @@ def test_charts_are_drawn_to_scale(opened):
     assert bottom - high == pytest.approx((bottom - middle[1]) / 5, abs=0.1)
 
 
-def test_cells_are_shaded_by_their_share_of_the_row(opened):
-    shades = opened.page.evaluate(
-        """[...document.querySelectorAll(".matrix td")].map((cell) => {
-          const numbers = getComputedStyle(cell).backgroundColor.match(/[\\d.]+/g).map(Number);
-          return numbers.length > 3 ? numbers[numbers.length - 1] : 1;
-        })"""
-    )
-    assert shades[0] > shades[3] > shades[2] > shades[1] == 0
-
-
 def test_long_texts_are_folded_beside_what_is_marked_until_they_are_opened(opened):
     text = opened.page.locator("article >> nth=0 >> .text >> nth=1")
     context = "The harbour. " * 200

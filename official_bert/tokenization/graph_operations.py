@@ -68,9 +68,7 @@ def with_final_sigmas(
 ) -> tf.Tensor:
     """Replace the values of the capital sigmas, bool [C], that end a word; see `characters.SigmaContext`.
 
-    Args:
-      places: int64 [C], the index of each character's value; None if they are those of the characters.
-      contexts: int32 [C], the `SigmaContext` of each character; the last one is white space.
+    `places`, int64 [C], are the indices of the values if not those of the characters; the last one is white space.
     """
     seen = tf.where(contexts != SigmaContext.SKIPPED)[:, 0]
     is_cased = tf.gather(contexts, seen) == SigmaContext.CASED
@@ -123,10 +121,7 @@ class GraphEncoder(tf.Module):
     is_portable = True  # whether a SavedModel can hold it
 
     def encode_cut(self, texts: tf.Tensor, is_cut: tf.Tensor) -> tf.RaggedTensor:
-        """Split texts, string [B], some of which were cut, bool [B].
-
-        Of a cut text it returns only the wordpieces that do not depend on the rest.
-        """
+        """Split texts, string [B]; of those that were cut, bool [B], return the wordpieces independent of the rest."""
         raise NotImplementedError
 
     @tf.function(input_signature=[TEXTS], autograph=False)
@@ -141,14 +136,10 @@ class GraphEncoder(tf.Module):
 
     @tf.function(input_signature=[TEXTS, NUMBER], autograph=False)
     def encode_beginnings(self, texts: tf.Tensor, num_wordpieces: tf.Tensor) -> tf.RaggedTensor:
-        """Split texts, string [B], into wordpieces, as far as needed for the first ones.
+        """Split texts, string [B]; return at least the first wordpieces of each, or all if there are fewer.
 
         Only the beginning of a long text is read, up to a position where words end regardless of what follows. If it
-        has too few wordpieces, more is read, up to `MOST_BYTES`.
-
-        Returns:
-          int32 [B, (wordpieces)], of each text at least the first `num_wordpieces`, or all if there are fewer. Fails
-          for a text of which more than `MOST_BYTES` would be needed.
+        has too few wordpieces, more is read, up to `MOST_BYTES`; fails if these are too few.
         """
 
         def encode_some(texts: tf.Tensor, is_cut: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -187,10 +178,7 @@ class GraphEncoder(tf.Module):
 def depends_on_cut_text(codes: tf.RaggedTensor, is_cut: tf.Tensor, is_boundary: tf.Tensor) -> tf.Tensor:
     """Find the characters of cut texts whose words depend on the rest: all from the last boundary on; bool [C].
 
-    Args:
-      codes: int32 [B, (characters)], code points of texts that end in white space.
-      is_cut: bool [B].
-      is_boundary: bool [C], characters before which every word ends, whatever follows them.
+    Texts, int32 [B, (characters)], end in white space; words end before a boundary, bool [C], whatever follows it.
     """
     places, rows = tf.range(tf.size(is_boundary, tf.int64)), codes.value_rowids()
     is_inside = places < tf.gather(codes.row_limits(), rows) - 1  # not the white space after the text
@@ -257,12 +245,8 @@ def join_parts(
 ) -> dict[str, tf.Tensor]:
     """Lay out `[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]`, and pad to the longest, or to `length`.
 
-    Args:
-      has_second: bool [R], whether a row has a second part, possibly empty.
-      is_real: bool [R], whether a row exists; otherwise it is all padding.
-
-    Returns:
-      input_ids, input_mask and segment_ids, int32 [R, S].
+    The results are input_ids, input_mask and segment_ids, int32 [R, S]. A row may have a second part that is empty; one
+    that is not real, bool [R], is all padding.
     """
     with tf.device("CPU:0"):
         if second is None:
@@ -412,8 +396,7 @@ def join_windows(
 ) -> dict[str, tf.Tensor]:
     """Split long texts or pairs of texts, int32 [B, (wordpieces)], into windows, as `sequences.split_windows` does.
 
-    Returns:
-      input_ids, input_mask and segment_ids, int32 [B, W * S], window after window; W is the largest number of windows.
+    The results are int32 [B, W * S], window after window; W is the largest number of windows.
     """
     with tf.device("CPU:0"):
         second, num_first, num_second, max_tokens = _sizes_of(first, second, specials, max_seq_length)

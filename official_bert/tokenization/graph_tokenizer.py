@@ -144,10 +144,7 @@ class _CharacterOps(tf.Module):
         self._blocks_reordering = tf.constant([rule.blocks_reordering for rule in rules])
 
     def rewrite(self, codes: tf.RaggedTensor, is_cut: tf.Tensor | None = None) -> _Letters:
-        """Rewrite the code points, int32 [B, (characters)], of texts that end in white space.
-
-        Of texts that were truncated, bool [B], characters that depend on the rest become white space.
-        """
+        """Rewrite texts that end in white space; of a cut one, characters that depend on the rest become spaces."""
         rules = self._rule_numbers(codes.flat_values)  # [C]
         if self._raw is not None:
             rules = self._raw.replace(codes, rules, self._num_rules)
@@ -271,13 +268,10 @@ class _PieceOps(tf.Module):
         return _Pieces(tf.gather(ids, kept), firsts, tf.gather(lasts, kept), row_splits)
 
     def _reached(self, is_start: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-        """Follow wordpieces from the words' starts: mark letters where one begins or a word has no match, bool [M].
-
-        Each round doubles the number of wordpieces followed.
-        """
+        """Follow wordpieces from the words' starts: mark letters where one begins or a word has no match, bool [M]."""
         num_letters = tf.size(lengths, tf.int64)
         is_reached, following = tf.cast(is_start, tf.int32), tf.range(num_letters) + lengths
-        for _ in range(self._max_letters.bit_length()):
+        for _ in range(self._max_letters.bit_length()):  # each round doubles the number of wordpieces followed
             is_reached = tf.maximum(is_reached, tf.math.unsorted_segment_max(is_reached, following, num_letters))
             following = tf.gather(following, following)
         return is_reached > 0

@@ -185,10 +185,7 @@ def steps_of(values: TokenizerJson, part: str, path: str) -> list[tuple[str, dic
 def read_steps(
     values: TokenizerJson, known: Mapping[str, Mapping[str, Mapping]], path: str
 ) -> dict[str, Mapping[str, Any]]:
-    """Return the steps of the normalizer and the pre-tokenizer by their kinds.
-
-    UserError for a step that is not one of the known kinds of its part, has other options, or comes too late.
-    """
+    """Return the steps of both parts by their kinds; UserError for an unknown kind or option, or another order."""
     found: dict[str, Mapping[str, Any]] = {}
     for part, kinds in known.items():
         for place, step in steps_of(values, part, path):

@@ -61,13 +61,10 @@ _RUN_CONFIG_FILE = "run_config.json"  # `training.run_folder` writes it
 
 
 def check_casing(vocabulary: Vocabulary, settings: TextSettings, *, init_checkpoint: str | None) -> None:
-    """Raise if lowercasing the text is certainly wrong; warn if keeping its case probably is.
-
-    Pretokenized words may already be lowercased, so they suit any checkpoint.
-    """
+    """Raise if lowercasing the text is certainly wrong; warn if keeping its case probably is."""
     do_lower_case = settings.do_lower_case
     folder, name = os.path.split(init_checkpoint or "")
-    if name.startswith("bert_model.ckpt") and settings.basic_tokenize:
+    if name.startswith("bert_model.ckpt") and settings.basic_tokenize:  # else words may be lowercased already
         released = os.path.basename(folder)
         named_uncased = released.removeprefix("wwm_").startswith("uncased_L-") or released in _UNCASED_NAMES
         named_cased = released.removeprefix("wwm_").startswith(("cased_L-", "multi_cased_L-"))
@@ -109,10 +106,7 @@ def tokenizer_kinds() -> dict[str, Any]:
 
 
 def kind_of_file(vocab_file: str, flag: str | None = None) -> Any:
-    """Return the tokenizer class of a vocabulary file, judging by its name or content.
-
-    A model given by its flag, `vocab_file` or `spm_model_file`, may have any name.
-    """
+    """Return the tokenizer class of a vocabulary file by its content, its name or, for any name, its flag."""
     kinds = tokenizer_kinds()
     if vocab_file.endswith(".json") and files.exists(vocab_file):
         return kinds[_kind_of_json(vocab_file)]

@@ -16,7 +16,6 @@ from official_bert.tokenization.sequences import (
     SlidingWindow,
     Specials,
     join_pair,
-    join_texts,
     split_windows,
     truncate_and_join,
     truncate_pair,
@@ -56,6 +55,7 @@ def test_pairs_lose_wordpieces_one_by_one_from_the_longer_text():
 def test_sequences_by_hand(specials, first, second, max_seq_length, ids, segments):
     sequence = truncate_and_join(first, second, specials, max_seq_length=max_seq_length)
     assert sequence == (ids, bytes(segments))
+    assert join_pair([11, 12], [], SPECIALS) == ([2, 11, 12, 3, 3], bytes([0, 0, 0, 0, 1]))  # an empty context
     assert sequence.input_mask == bytes([1] * len(ids))
     longer = [9] * max_seq_length  # beside it, the sequence is padded
     rows = tf.ragged.constant([first, longer], tf.int32), tf.ragged.constant([second, []], tf.int32)
@@ -64,11 +64,6 @@ def test_sequences_by_hand(specials, first, second, max_seq_length, ids, segment
     assert padded["input_ids"][0].numpy().tolist() == ids + [specials.pad_id] * num_padding
     assert padded["input_mask"][0].numpy().tolist() == [1] * len(ids) + [0] * num_padding
     assert padded["segment_ids"][0].numpy().tolist() == segments + [0] * num_padding
-
-
-def test_an_empty_second_text_has_its_separator_only_in_a_pair():
-    assert join_texts([11, 12], [], SPECIALS) == ([2, 11, 12, 3], bytes(4))
-    assert join_pair([11, 12], [], SPECIALS) == ([2, 11, 12, 3, 3], bytes([0, 0, 0, 0, 1]))  # an empty context
 
 
 # In the graph

@@ -73,19 +73,18 @@ def test_a_cased_vocabulary_is_not_for_lowercased_text():
     check_casing(many, TextSettings(), init_checkpoint=None)
 
 
-def test_words_that_are_taken_as_they_are_may_be_lowercased_already(caplog):
-    presplit, checkpoint = TextSettings(False, basic_tokenize=False), "a/uncased_L-12_H-768_A-12/bert_model.ckpt"
-    check_casing(CASED, presplit, init_checkpoint=checkpoint)
-    assert not caplog.text
-    check_casing(LOWER, presplit, init_checkpoint=checkpoint)
-    assert "do_lower_case=false, basic_tokenize=false, but vocab.txt has no capital letters" in caplog.text
-
-
-def test_capital_letters_without_a_vocabulary_for_them_are_warned_of(caplog):
-    check_casing(LOWER, TextSettings(False), init_checkpoint=None)
-    assert "vocab.txt has no capital letters" in caplog.text
-    caplog.clear()
-    check_casing(CASED, TextSettings(False), init_checkpoint=None)
-    check_casing(LOWER, TextSettings(), init_checkpoint=None)
-    check_casing(vocabulary("한", "##국"), TextSettings(False), init_checkpoint=None)
-    assert not caplog.text
+@pytest.mark.parametrize(
+    ("words", "settings", "is_warned"),
+    [
+        (LOWER, TextSettings(False, basic_tokenize=False), True),
+        (CASED, TextSettings(False, basic_tokenize=False), False),  # words may be lowercased already
+        (LOWER, TextSettings(False), True),
+        (CASED, TextSettings(False), False),
+        (LOWER, TextSettings(), False),
+        (vocabulary("한", "##국"), TextSettings(False), False),
+    ],
+)
+def test_capital_letters_without_a_vocabulary_for_them_are_warned_of(caplog, words, settings, is_warned):
+    checkpoint = None if settings.basic_tokenize else "a/uncased_L-12_H-768_A-12/bert_model.ckpt"
+    check_casing(words, settings, init_checkpoint=checkpoint)
+    assert (f"{settings}, but vocab.txt has no capital letters" in caplog.text) == is_warned

@@ -373,7 +373,8 @@ def read_unigram(tokenizer_file: str) -> Unigram:
     content = read_tokenizer_json(tokenizer_file)
     model = content["model"]
     pieces = model["vocab"]
-    if not isinstance(pieces, list) or not all(map(_is_piece, pieces)):
+    kinds = ([str, float], [str, int])
+    if type(pieces) is not list or not all(type(piece) is list and [*map(type, piece)] in kinds for piece in pieces):
         raise UserError(f"{tokenizer_file}: model.vocab must be a list of tokens with their scores")
     unknown = next((index for index, (name, _) in enumerate(pieces) if name == _UNKNOWN), None)
     check_declared(model, {**_UNIGRAM_MODEL, "unk_id": (unknown,)}, tokenizer_file, "model")
@@ -386,10 +387,6 @@ def read_unigram(tokenizer_file: str) -> Unigram:
     except (TypeError, ValueError) as error:
         raise UserError(f"{tokenizer_file}: the precompiled_charsmap of the normalizer is damaged: {error}") from error
     return Unigram(pieces, charsmap, frozenset(found) & _CHANGING, content)
-
-
-def _is_piece(piece: Any) -> bool:
-    return type(piece) is list and len(piece) == 2 and type(piece[0]) is str and type(piece[1]) in (int, float)
 
 
 def not_supported(tokenizer_file: str) -> UserError:

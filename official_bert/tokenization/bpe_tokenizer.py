@@ -98,19 +98,16 @@ class BpeVocabulary(Vocabulary):
         """Read a `tokenizer.json`, or a `vocab.json` with the `merges.txt` beside it."""
         values = text_files.read_json(vocab_file, "vocabulary", max_bytes=text_files.MAX_VOCAB_BYTES)
         folder = os.path.dirname(vocab_file)
-        is_tokenizer_json = isinstance(values.get("model"), dict)  # else the id of a token
-        if is_tokenizer_json:
-            text_files.check_json(values, TokenizerJson, vocab_file)
-            added = read_added_tokens(folder, values)
-            pieces, merges, adds_prefix_space = _read_model(values, vocab_file)
-        else:
+        if not isinstance(values.get("model"), dict):  # a `vocab.json`, in which it is the id of a token
             path = os.path.join(folder, MERGES_FILE)
             if not files.exists(path):
                 raise UserError(f"{vocab_file} needs {path}, which is missing; models are published with both files")
-            text_files.check_json(values, dict[str, int], vocab_file)
-            content = text_files.read_text(path, "list of merges", text_files.MAX_VOCAB_BYTES)
-            merges = [line.split(" ") for line in content.split("\n") if line and not line.startswith("#version")]
-            pieces, adds_prefix_space, added = values, False, read_added_tokens(folder, {})
+            lines = text_files.read_text(path, "list of merges", text_files.MAX_VOCAB_BYTES).split("\n")
+            merges = [line for line in lines if line and not line.startswith("#version")]
+            values = {"model": {"vocab": values, "merges": merges}, "pre_tokenizer": {"type": "ByteLevel"}}
+        text_files.check_json(values, TokenizerJson, vocab_file)
+        pieces, merges, adds_prefix_space = _read_model(values, vocab_file)
+        added = read_added_tokens(folder, values)
         if (model := model_folder(vocab_file)) == folder:
             said = read_tokenizer_config(folder)
         else:
@@ -127,7 +124,7 @@ class BpeVocabulary(Vocabulary):
         _check(vocab_file, pieces, merges)
         added = [complete_token(token) for token in added if token["content"] not in NAMES.values()]
         made = cls(pieces, merges, vocab_file, adds_prefix_space=adds_prefix_space, added=added)
-        check_folder(made, values if is_tokenizer_json else None)
+        check_folder(made, values)
         return made
 
     @property

@@ -25,7 +25,7 @@ from official_bert.tokenization.hf_tokenizer import (
 )
 from official_bert.tokenization.sequences import LAYOUT, NAMES, RobertaSequences
 from official_bert.tokenization.tokenizer import EncodingWithOffsets, Tokenizer, encodable, to_unicode
-from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabulary
+from official_bert.tokenization.vocab import CLS, PAD, SEP, UNK, Vocabulary
 
 _PREFIX_KEY = "add_prefix_space"
 _FOR_UNKNOWN = ("unk_token", "fuse_unk", "byte_fallback")
@@ -137,13 +137,9 @@ class BpeVocabulary(Vocabulary):
         """The content of a `tokenizer.json`, readable by `transformers`."""
         cls, sep = self.ends
         space = {_PREFIX_KEY: self.adds_prefix_space, "trim_offsets": True}
-        specials = [
-            complete_token({"content": name}, lstrip=special == MASK, special=True)
-            for special, name in NAMES.items()
-            if name in self.token_to_id
-        ]
+        added = [{"id": self.token_to_id[token["content"]], **token} for token in self.added]
         values = tokenizer_json(
-            added_tokens=[{"id": self.token_to_id[token["content"]], **token} for token in [*specials, *self.added]],
+            added_tokens=[*self.specials_as_added, *added],
             normalizer=None,
             pre_tokenizer={"type": "ByteLevel", **space, "use_regex": True},
             post_processor={"type": "RobertaProcessing", "sep": sep, "cls": cls, **space},

@@ -25,7 +25,6 @@ from official_bert.tokenization.characters import TranslationTable
 from official_bert.tokenization.hf_tokenizer import (
     UNIGRAM,
     check_folder,
-    complete_token,
     not_supported,
     read_added_tokens,
     read_unigram,
@@ -147,8 +146,7 @@ class SentencePieceVocabulary(Vocabulary):
 
     @property
     def names_of_specials(self) -> set[str]:
-        """The special tokens, unused ones included."""
-        return {*self.specials_first, *self.specials_last, *map(self.name_of, (PAD, UNK, CLS, SEP, MASK))}
+        return super().names_of_specials | {*self.specials_first, *self.specials_last}  # unused ones included
 
     @property
     def contents(self) -> list[Any]:
@@ -305,13 +303,8 @@ class SentencePieceTokenizer(Tokenizer):
             is_chosen = piece.type == types.USER_DEFINED  # wherever it occurs, as the library computes
             scores[piece.piece] = len(piece.piece.encode()) * best - 0.1 if is_chosen else piece.score
         tokens = sorted(vocabulary.token_to_id, key=vocabulary.token_to_id.get)
-        mask = vocabulary.name_of(MASK)
         return tokenizer_json(
-            added_tokens=[
-                {"id": index, **complete_token({"content": token}, lstrip=token == mask, special=True)}
-                for index, token in enumerate(tokens)
-                if token in vocabulary.names_of_specials
-            ],
+            added_tokens=vocabulary.specials_as_added,
             normalizer={"type": "Sequence", "normalizers": [*self._their_steps(), *_rules_of(spec)]},
             pre_tokenizer={**_METASPACE, "split": not any(SPACE in token[1:] for token in tokens)},
             post_processor=vocabulary.template,

@@ -181,13 +181,8 @@ class Vocabulary:
     @property
     def tokenizer_json(self) -> dict[str, Any]:
         """The tokens in the form of a `tokenizer.json`."""
-        specials = [
-            {"id": self.wordpieces[token], **complete_token({"content": token}, special=True)}
-            for token in (PAD, UNK, CLS, SEP, MASK)
-            if token in self.wordpieces
-        ]
         return {
-            "added_tokens": sorted([*specials, *self.added], key=lambda token: token["id"]),
+            "added_tokens": sorted([*self.specials_as_added, *self.added], key=lambda token: token["id"]),
             "model": {
                 "type": WORDPIECE,
                 "unk_token": UNK,
@@ -196,6 +191,19 @@ class Vocabulary:
                 "vocab": self.wordpieces,
             },
         }
+
+    @property
+    def names_of_specials(self) -> set[str]:
+        return {*map(self.name_of, (PAD, UNK, CLS, SEP, MASK))}
+
+    @property
+    def specials_as_added(self) -> list[dict[str, Any]]:
+        """The special tokens in the form of a `tokenizer.json`; a mask may include the space before it."""
+        mask = self.name_of(MASK) if self.marker != CONTINUATION else None
+        return [
+            {"id": self.token_to_id[name], **complete_token({"content": name}, lstrip=name == mask, special=True)}
+            for name in sorted(self.names_of_specials & self.token_to_id.keys(), key=self.token_to_id.get)
+        ]
 
     @property
     def ends(self) -> list[list]:

@@ -158,33 +158,6 @@ def test_all_numbers_are_those_of_the_official_script(share_impossible, num_ques
             assert scores == plain_squad_2(golds, answers, null_odds, threshold)
 
 
-def test_the_official_thresholds_follow_their_own_rules():
-    def official(golds, answers, null_odds):
-        scores = best_null_thresholds(golds, answers, null_odds, normalization=SQUAD)
-        best = plain_squad_2(golds, answers, null_odds)
-        assert scores == {name: best[name] for name in scores}
-        return scores["best_f1"], scores["best_f1_thresh"]
-
-    def lasting(*files):
-        return best_f1_threshold(*files, normalization=SQUAD)
-
-    # It is best never to answer: 0, whatever the odds.
-    never = {"q1": [], "q2": []}, {"q1": "cat", "q2": "cow"}, {"q1": -2.0, "q2": -1.0}
-    assert official(*never) == (100.0, 0.0)
-    assert lasting(*never) == -5.0
-    # Equal odds: one by one, in the order of the odds.
-    equal = {"q1": ["cat"], "q2": [], "q3": []}, dict.fromkeys(["q1", "q2", "q3"], "cat")
-    first, last = {"q1": -2.0, "q2": -2.0, "q3": -2.0}, {"q3": -2.0, "q2": -2.0, "q1": -2.0}
-    assert official(*equal, first) == (100.0, -2.0)
-    assert official(*equal, last) == (100 * 2 / 3, 0.0)
-    assert lasting(*equal, first) == lasting(*equal, last) == -5.0
-    # A text that normalizes to nothing is wrong for an unanswerable question, although it scores like the empty text.
-    article = {"q1": [], "q2": ["cat"]}, {"q1": "the", "q2": "cat"}, {"q1": 0.0, "q2": 1.0}
-    assert official(*article) == (50.0, 0.0)
-    assert lasting(*article) == 1.0
-    assert score_answers_with_null(*article[:2], normalization=SQUAD)["f1"] == 100.0
-
-
 @pytest.mark.parametrize(("share_impossible", "num_questions", "num_odds"), SETS)
 def test_no_threshold_is_better_than_the_one_found(share_impossible, num_questions, num_odds):
     rng = random.Random(f"{share_impossible} {num_questions} {num_odds}")

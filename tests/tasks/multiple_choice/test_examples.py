@@ -131,7 +131,6 @@ def test_json_may_hold_choices_in_each_form_and_parquet_too(tmp_path):
         ("in,a,,b,0", "a.csv, line 2: choice 1 .counted from 0. is empty, but later ones are not"),
         ("in,a,b,,2", "a.csv, line 2: the label '2' is not one of the 2 choices: 0 to 1, or a letter from A"),
         ("in,a,b,,yes", "the label 'yes' is not one of the 2 choices"),
-        ("in,a,b,,ß", "the label 'ß' is not one of the 2 choices"),
         (f"in,a,b,,{'1' * 5000}", "the label '11111"),
         ("in,a", "a.csv, line 2: there is no 'x'; it has 'c', 'w'"),
         ("", "a.csv has no examples"),
@@ -147,10 +146,8 @@ def test_an_invalid_row_is_refused_with_its_line(tmp_path, row, message):
     ("name", "text", "message"),
     [
         ("race", '{"article": "a", "questions": ["q"], "options": [], "answers": []}', "must be lists of the same len"),
-        ("race", "[1]", "train.jsonl, line 1: a JSON array begins here"),
         ("copa", '{"premise": "a", "question": "why"}', "'question' is 'why'; it must be one of 'cause', 'effect'"),
         ("copa", '{"premise": "a", "question": "cause", "choice1": 3}', "'choice1' contains 3; a choice must be a str"),
-        ("copa", '{"premise": "\\ud800"}', "half of a surrogate pair"),
         ("arc-easy", json.dumps(_ARC | {"answerKey": "A"}), "the label 'A' is not one of the 2 choices: '1', '2'"),
         ("arc-easy", arc_with({"text": ["a", "b"], "label": ["A"]}), "the label of .* is .'A'.; give a list with one"),
         ("arc-easy", arc_with([{"text": "a", "label": "1"}] * 2), "2 choices have the label '1'; give each its own"),

@@ -128,28 +128,6 @@ def test_without_any_span_version_1_answers_empty_and_version_2_nothing(tokenize
             assert predicted_texts([answer], threshold) == {"q": ""}
 
 
-def test_the_lowest_null_score_of_all_windows_is_compared(tokenizer):
-    squad = SquadSet(["one two three four five six seven eight nine ten " * 3], [Question("q", "who", 0, (), False)])
-    tokenized = TokenizedSquad(squad, tokenizer, WindowOptions(24, 6, 8))
-    windows = tokenized.windows
-    starts, ends = np.full((2, len(windows), 24), -9, np.float32)
-    starts[:, 0], ends[:, 0] = 3, 4
-    starts[1, 0], ends[2, 0] = 2.5, 3.75
-    offset = windows[0].offset
-    starts[0, offset], ends[0, offset] = 1, 2
-    rules = {"n_best_size": 5, "max_answer_length": 3}
-    (answer,) = find_answers(tokenized, starts, ends, **rules, version_2=True)
-    assert answer.null_odds == 2.5 + 4 - 1 - 2
-    assert [entry.text for entry in answer.ranked[:2]] == ["", "one"]
-    assert predicted_texts([answer], 3.5) == {"q": "one"}
-    assert predicted_texts([answer], 3.4) == {"q": ""}
-    starts[1, 0], ends[1, 0], starts[2, 0], ends[2, 0] = -(2**25), -1, -(2**25), -2  # equal sums in float32
-    (answer,) = find_answers(tokenized, starts, ends, **rules, version_2=True)
-    assert answer.null_odds == -(2**25) - 2 - 1 - 2
-    (answer,) = find_answers(tokenized, starts, ends, **rules, version_2=False)
-    assert (answer.best_text, answer.null_odds) == ("one", None)
-
-
 def test_a_text_without_spaces_is_tokenized_once_for_all_candidates(tokenizer, monkeypatch):
     texts, tokenize = [], BasicTokenizer.tokenize
     monkeypatch.setattr(BasicTokenizer, "tokenize", lambda self, text: texts.append(text) or tokenize(self, text))

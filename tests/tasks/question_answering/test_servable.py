@@ -233,23 +233,6 @@ def test_bytes_that_cannot_be_decoded_are_dropped_before_all_else(program):
         assert (values.numpy() == expected[name].numpy()).all(), name
 
 
-@pytest.mark.slow
-def test_an_answer_is_found_wherever_it_stands_in_a_long_text(chooser, ask_chooser, tokenizer):
-    chooser.choose({"lamp": 5.0}, {"bridge": 5.0})
-    for place in (0, 45, 500, 999):
-        words = filler(tokenizer, 1000)
-        before = " ".join(words[:place])
-        context = f"{before}\n Lamp of the  BRIDGE, {' '.join(words[place:])}"
-        chooser.shapes.clear()
-        best = ask_chooser(("who is it?", context))[0]
-        assert best.text == "Lamp of the  BRIDGE"
-        assert best.start == len(before) + 2
-        assert len(chooser.shapes) > 1
-        assert all(rows <= 32 and columns == 64 for rows, columns in chooser.shapes)
-        num_windows = 1 + -(-(len(tokenizer.encode_with_offsets(context).ids) - 64 + 3 + 4) // 24)
-        assert sum(rows for rows, _ in chooser.shapes) == num_windows
-
-
 def test_a_very_long_text_takes_no_more_memory_than_it_has_to(program, tokenizer):
     context = tf.constant([" ".join(filler(tokenizer, 30_000))])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

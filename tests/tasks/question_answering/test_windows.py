@@ -1,7 +1,6 @@
 """Windows and their records: compared with the reference and the plain rules, and edge cases."""
 
 import json
-import multiprocessing
 import os
 import random
 
@@ -293,11 +292,6 @@ def test_options_that_do_not_fit_are_refused(lengths, parts):
         assert part in str(caught.value)
 
 
-def test_options_that_just_fit_are_taken():
-    for lengths in ((68, 1, 63), (40, 35, 8), (384, 128, 64), (128, 64, 64), (128, 30, 64), (12, 5, 0)):
-        assert WindowOptions(*lengths).doc_stride == lengths[1]
-
-
 @pytest.mark.parametrize("answer_alignment", ["reference", "offsets"])
 def test_any_number_of_processes_gives_the_same(tokenizer, monkeypatch, answer_alignment):
     texts = [f"In {number} Zoë met the 東京 crowd." * (number % 5) for number in range(300)]
@@ -307,8 +301,3 @@ def test_any_number_of_processes_gives_the_same(tokenizer, monkeypatch, answer_a
     for one, other in zip(together, alone, strict=True):
         for column, expected in zip(one, other, strict=True):
             np.testing.assert_array_equal(column, expected)
-
-
-def test_few_contexts_start_no_process(tokenizer, monkeypatch):
-    monkeypatch.setattr(multiprocessing.get_context("spawn").Process, "start", None)
-    assert len(tokenize_contexts(["a b"] * 9, tokenizer, answer_alignment="reference", num_processes=2)) == 9

@@ -60,21 +60,6 @@ def test_every_entity_is_one_count_in_its_row_and_one_in_its_column():
     assert sum(row[names.index(NOTHING)] for row in matrix["counts"]) == missed
 
 
-def test_kinds_of_confusion():
-    gold = [["B-PER", "I-PER", "O", "B-LOC", "O", "B-LOC"]]
-    predicted = [["B-PER", "O", "B-ORG", "B-ORG", "O", "O"]]
-    matrix = sections(gold, predicted)["Confusion of entity types"]
-    cells = {
-        (row, column): count
-        for row, counts in zip(matrix["names"], matrix["counts"], strict=True)
-        for column, count in zip(matrix["names"], counts, strict=True)
-        if count
-    }
-    assert cells == {
-        ("PER", OTHER_WORDS): 1, (OTHER_WORDS, "PER"): 1, ("LOC", "ORG"): 1, (NOTHING, "ORG"): 1, ("LOC", NOTHING): 1,
-    }  # fmt: skip
-
-
 def test_entities_are_marked_as_right_or_wrong():
     gold = [["B-PER", "I-PER", "O", "B-LOC"]]
     predicted = [["B-PER", "O", "O", "B-LOC"]]
@@ -109,11 +94,3 @@ def test_parts_of_speech_are_scored_word_by_word():
     assert [row[0] for row in found["By tag"]["rows"]] == ["DT", "NN", "VB"]
     marks = {mark for _, texts in found["Worst sentences"]["mistakes"] for _, parts in texts for _, mark, _ in parts}
     assert marks == {"", "wrong"}
-
-
-@pytest.mark.parametrize(
-    ("gold", "predicted"), [(["O"], ["O"]), (["B-PER"], ["B-PER"]), (["B"], ["I"]), (["O"], ["B"])]
-)
-def test_a_single_word_gives_a_page(gold, predicted):
-    found = sections([gold], [predicted])
-    assert len(found["Worst sentences"]["mistakes"]) == (find_entities(gold) != find_entities(predicted))

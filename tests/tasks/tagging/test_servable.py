@@ -8,7 +8,6 @@ import random
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow_serving.apis import prediction_log_pb2
 
 from official_bert.commands import run_ner
 from official_bert.config.bert_config import BertConfig
@@ -442,20 +441,3 @@ def test_an_export_tags_as_the_script_does(run_flags, predicted_tags, sentences,
     for sentence, values, _ in records_of(sentences, FullTokenizer(run_flags["vocab_file"]), 24):
         records[sentence].append(values["input_ids"])
     assert [[window for window in row if any(window)] for row in ids["input_ids"]] == records
-
-
-@pytest.mark.slow
-def test_an_export_says_what_it_is_and_warms_up_all_signatures(run_flags):
-    version = pathlib.Path(run_flags["export_dir"], "1")
-    seen = {}
-    path = str(version / "assets.extra" / "tf_serving_warmup_requests")
-    for record in tf.data.TFRecordDataset([path]).as_numpy_iterator():
-        request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
-        seen[request.model_spec.signature_name] = {
-            name: tf.make_ndarray(proto) for name, proto in request.inputs.items()
-        }
-    assert set(seen) == {*SIGNATURES, "words"}
-    (words,) = seen["words"].values()
-    (text,) = seen["text"].values()
-    assert [b" ".join(row) for row in words] == text.tolist()
-    assert words.shape[1] > 4

@@ -102,26 +102,3 @@ def test_context_is_the_balanced_neighbourhood_in_the_document(tokenizer):
             num_full += len(window.ids) == max_tokens
             num_whole += len(window.ids) == len(document)
     assert min(num_long, num_full, num_whole) > 10
-
-
-@pytest.mark.parametrize(
-    ("documents", "max_seq_length", "expected"),
-    [
-        # Half of the space on either side, an odd one after; space left at a document's edge goes to the other side.
-        ((0, 0, 0), 7, ["a b c d e", "b c d e f", "b c d e f"]),
-        ((0, 0, 0), 6, ["a b c d", "b c d e", "c d e f"]),
-        ((0, 0, 0), 32, ["a b c d e f"] * 3),
-        ((0, 0, 1), 6, ["a b c d", "a b c d", "e f"]),
-        ((3, 5, 9), 6, ["a b", "c d", "e f"]),
-        ((0, 0, 0), 4, ["a b", "c d", "e f"]),
-    ],
-)
-def test_small_documents(vocab_file, documents, max_seq_length, expected):
-    tokenizer = FullTokenizer(vocab_file)
-    assert list(make_windows([], tokenizer, max_seq_length=8, documents=[])) == []
-    sentences = [["a", "b"], ["c", "d"], ["e", "f"]]
-    windows = list(make_windows(sentences, tokenizer, max_seq_length=max_seq_length, documents=documents))
-    assert [" ".join(tokenizer.convert_ids_to_tokens(window.ids)) for window in windows] == expected
-    for window, words in zip(windows, sentences, strict=True):
-        tagged = [window.ids[position] for position in window.positions]
-        assert tokenizer.convert_ids_to_tokens(tagged) == words

@@ -22,48 +22,22 @@ def read(tmp_path, text):
 
 def test_a_config_survives_a_round_trip(tmp_path):
     published = {
-        "attention_probs_dropout_prob": 0.1,
-        "directionality": "bidi",
-        "hidden_act": "gelu",
-        "hidden_dropout_prob": 0.1,
-        "hidden_size": 768,
-        "initializer_range": 0.02,
-        "intermediate_size": 3072,
-        "max_position_embeddings": 512,
-        "num_attention_heads": 12,
-        "num_hidden_layers": 12,
-        "pooler_fc_size": 768,
-        "pooler_num_attention_heads": 12,
-        "pooler_num_fc_layers": 3,
-        "pooler_size_per_head": 128,
-        "pooler_type": "first_token_transform",
-        "type_vocab_size": 2,
-        "vocab_size": 21128,
-    }
+        "attention_probs_dropout_prob": 0.1, "directionality": "bidi", "hidden_act": "gelu", "hidden_dropout_prob": 0.1,
+        "hidden_size": 768, "initializer_range": 0.02, "intermediate_size": 3072, "max_position_embeddings": 512,
+        "num_attention_heads": 12, "num_hidden_layers": 12, "pooler_fc_size": 768, "pooler_num_attention_heads": 12,
+        "pooler_num_fc_layers": 3, "pooler_size_per_head": 128, "pooler_type": "first_token_transform",
+        "type_vocab_size": 2, "vocab_size": 21128,
+    }  # fmt: skip
     config = read(tmp_path, json.dumps(published))
     assert json.loads(config.to_json_string()) == published
 
 
 ALBERT = {
-    "attention_probs_dropout_prob": 0,
-    "hidden_act": "gelu",
-    "hidden_dropout_prob": 0,
-    "embedding_size": 128,
-    "hidden_size": 768,
-    "initializer_range": 0.02,
-    "intermediate_size": 3072,
-    "max_position_embeddings": 512,
-    "num_attention_heads": 12,
-    "num_hidden_layers": 12,
-    "num_hidden_groups": 1,
-    "net_structure_type": 0,
-    "gap_size": 0,
-    "num_memory_blocks": 0,
-    "inner_group_num": 1,
-    "down_scale_factor": 1,
-    "type_vocab_size": 2,
-    "vocab_size": 30000,
-}
+    "attention_probs_dropout_prob": 0, "hidden_act": "gelu", "hidden_dropout_prob": 0, "embedding_size": 128,
+    "hidden_size": 768, "initializer_range": 0.02, "intermediate_size": 3072, "max_position_embeddings": 512,
+    "num_attention_heads": 12, "num_hidden_layers": 12, "num_hidden_groups": 1, "net_structure_type": 0, "gap_size": 0,
+    "num_memory_blocks": 0, "inner_group_num": 1, "down_scale_factor": 1, "type_vocab_size": 2, "vocab_size": 30000,
+}  # fmt: skip
 
 
 def test_an_albert_is_read_and_written_again(tmp_path):
@@ -74,43 +48,32 @@ def test_an_albert_is_read_and_written_again(tmp_path):
     assert BertConfig.from_dict(config.to_dict()) == config
 
 
-def test_missing_keys_of_an_albert_mean_what_they_mean_there():
+def test_missing_keys_mean_what_they_mean_to_the_reference_and_to_albert():
+    config = BertConfig(vocab_size=100)
+    assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == (768, 12, 12)
+    assert (config.type_vocab_size, config.max_position_embeddings, config.hidden_act) == (16, 512, "gelu")
     config = BertConfig.from_dict({"vocab_size": 9, "num_hidden_groups": 1})
     sizes = (config.embedding_size, config.hidden_size, config.num_attention_heads, config.intermediate_size)
     assert sizes == (128, 4096, 64, 16384)
-    assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob, config.type_vocab_size) == (0, 0, 2)
-    assert config.inner_group_num == 1
+    assert (config.hidden_dropout_prob, config.type_vocab_size, config.inner_group_num) == (0, 2, 1)
+    config = BertConfig.from_dict({**ALBERT, "inner_group_num": 2})
+    config.check_layers([23, -24], "file")
+    with pytest.raises(UserError, match="there is no layer 24 in a model of 24 layers"):
+        config.check_layers([24], "file")
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"num_hidden_groups": 5}, "num_hidden_layers 12 is not a multiple of num_hidden_groups 5"),
-        ({"num_hidden_groups": "1"}, "num_hidden_groups is '1'; it must be a whole number"),
         ({"embedding_size": 0}, "embedding_size is 0; it must be a whole number from 1"),
         ({"inner_group_num": True}, "inner_group_num is True; it must be a whole number from 1 to 10000"),
-        ({"net_structure_type": 1}, "net_structure_type is 1; only 0 is supported"),
         ({"layers_to_keep": [0]}, r"layers_to_keep is \[0\]; only \[\] is supported"),
-        ({"num_groups": 1}, "unknown key 'num_groups'"),
     ],
 )
 def test_a_wrong_value_of_an_albert_is_named(tmp_path, changes, message):
     with pytest.raises(UserError, match=message):
         read(tmp_path, json.dumps({**ALBERT, **changes}))
-
-
-def test_inner_layers_count_as_layers():
-    config = BertConfig.from_dict({**ALBERT, "inner_group_num": 2})
-    assert config.num_layers == 24
-    config.check_layers([23, -24], "file")
-    with pytest.raises(UserError, match="there is no layer 24 in a model of 24 layers"):
-        config.check_layers([24], "file")
-
-
-def test_defaults_are_those_of_the_reference():
-    config = BertConfig(vocab_size=100)
-    assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == (768, 12, 12)
-    assert (config.type_vocab_size, config.max_position_embeddings, config.hidden_act) == (16, 512, "gelu")
 
 
 @pytest.mark.parametrize("name", ["GELU", "Relu", "", None])
@@ -132,21 +95,19 @@ def test_activation_names_are_read_as_the_reference_reads_them(tmp_path, name):
         ),
         (
             '{"class_name": "DebertaV3Backbone", "config": {}}',
-            "describes a Keras DebertaV3Backbone; of KerasHub's presets, only BertBackbone, AlbertBackbone",
+            "a Keras DebertaV3Backbone; of .* only BertBackbone, Alb",
         ),
         ('{"model_type": "gpt2"}', "bert_config.json: model_type is 'gpt2', a family of encoders that is not"),
-        ('{"vocab_size": 0}', "vocab_size is 0; it must be a whole number from 1 to 2147483647"),
         ('{"vocab_size": 9, "num_hidden_layers": 5000000}', "num_hidden_layers is 5000000; .* from 1 to 10000"),
-        ('{"vocab_size": 9, "hidden_size": 1e999}', "bert_config.json is not JSON: 1e999 is not a finite number"),
-        (f'{{"vocab_size": {"9" * 4000}}}', "bert_config.json is not JSON: 9{40} .4,000 digits. is out of range"),
         ('{"vocab_size": 9, "hidden_size": "768"}', "hidden_size is '768'"),
-        ('{"vocab_size": 9, "num_hidden_layers": true}', "num_hidden_layers is True"),
         ('{"vocab_size": 9, "hidden_size": 10, "num_attention_heads": 4}', "10 is not a multiple of .* 4"),
-        ('{"vocab_size": 9, "hidden_dropout_prob": 1.0}', "hidden_dropout_prob is 1.0"),
+        ('{"vocab_size": 9, "hidden_dropout_prob": 1.0}', "hidden_dropout_prob is 1.0; .* of at least 0 and below 1"),
         ('{"vocab_size": 9, "hidden_dropout_prob": NaN}', "bert_config.json is not JSON: NaN is not a finite number"),
-        ('{"vocab_size": 9, "hidden_act": "swish"}', "hidden_act is 'swish'; it must be one of gelu, gelu_erf"),
-        ('{"vocab_size": 9, "hidden_act": []}', r"hidden_act is \[\]; it must be one of"),
-        ('{"vocab_size": 9, "initializer_range": 0}', "initializer_range is 0"),
+        ('{"vocab_size": 9, "hidden_act": []}', r"hidden_act is \[\]; it must be one of gelu, gelu_erf"),
+        (
+            '{"vocab_size": 9, "initializer_range": 0}',
+            "initializer_range is 0; it must be a number above 0 and below 10",
+        ),
     ],
 )
 def test_bad_configs_are_refused_with_the_file_name(tmp_path, text, message):
@@ -205,26 +166,6 @@ def test_the_parameters_are_counted(files_of_model):
     assert BertConfig(vocab_size=30522, type_vocab_size=2).num_parameters == 109_482_240  # BERT-base
 
 
-@pytest.mark.parametrize(
-    ("sizes", "message"),
-    [
-        (
-            {"hidden_size": 12_000_000},
-            "hidden_size is 12000000; the model has [0-9,]{21} parameters and needs [0-9,.]+ GB",
-        ),
-        (
-            {"vocab_size": 2**31 - 1},
-            "vocab_size is 2147483647; the model has 1,649,[0-9,]+ parameters and needs 6,597.+ GB",
-        ),
-        ({"num_hidden_layers": 10_000, "hidden_size": 8400, "num_attention_heads": 1}, "num_hidden_layers is 10000;"),
-    ],
-)
-def test_models_that_no_machine_holds_are_refused(sizes, message):
-    config = BertConfig(**{"vocab_size": 30522, **sizes})
-    with pytest.raises(UserError, match=f"c.json: {message}.* of memory, but this machine has .* GB, swap included"):
-        bert_config.check_memory(config, "c.json", for_training=False)
-
-
 def test_a_model_is_refused_only_where_it_cannot_fit(monkeypatch):
     config = BertConfig(vocab_size=30522, type_vocab_size=2)  # 0.44 GB
     for memory, for_training, is_refused in (
@@ -238,15 +179,12 @@ def test_a_model_is_refused_only_where_it_cannot_fit(monkeypatch):
         with pytest.raises(UserError, match="0.4 GB, swap included") if is_refused else contextlib.nullcontext():
             bert_config.check_memory(config, "c.json", for_training=for_training)
     monkeypatch.undo()
+    huge = BertConfig(vocab_size=2**31 - 1)
+    message = "c.json: vocab_size is 2147483647; the model has 1,649,[0-9,]+ parameters and needs 6,597.+ GB of memory"
+    with pytest.raises(UserError, match=message):
+        bert_config.check_memory(huge, "c.json", for_training=False)
     monkeypatch.delattr("os.sysconf")  # as on Windows
-    bert_config.check_memory(config, "c.json", for_training=True)
-
-
-def test_a_length_beyond_the_position_table_names_both_numbers():
-    config = BertConfig(vocab_size=9, max_position_embeddings=64)
-    config.check_length(64, "c.json")
-    with pytest.raises(UserError, match="max_seq_length=65 exceeds max_position_embeddings=64 of c.json"):
-        config.check_length(65, "c.json")
+    bert_config.check_memory(huge, "c.json", for_training=True)
 
 
 def test_the_attention_direction_is_written_only_where_it_is_not_the_usual(tmp_path):

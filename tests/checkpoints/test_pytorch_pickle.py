@@ -118,9 +118,7 @@ def one_tensor(*arguments, **options):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((4, 0, (2, 3), (3, 1)), r"'a' of shape \[2, 3\], which does not fit its storage"),
-        ((4, 1, (2, 2), (2, 1)), "does not fit its storage"),
-        ((4, 0, (2,), (4,)), "does not fit its storage"),
+        ((4, 1, (2, 2), (2, 1)), r"'a' of shape \[2, 2\], which does not fit its storage"),
         ((4, -1, (2,), (1,)), "does not fit its storage"),
         ((4, 0, (4,), (-1,)), "does not fit its storage"),
         ((4, 0, (10**12,), (0,)), "does not fit its storage"),

@@ -145,24 +145,13 @@ def test_wrong_inputs_are_named(batch):
         "'attention_mask' is called 'input_mask' here": lambda: encoder({"input_ids": ids, "attention_mask": ids}),
         "called without input_ids; it was given input_mask": lambda: encoder({"input_mask": ids}),
         "given 4 inputs; it has input_ids, input_mask, segment_ids": lambda: encoder([ids] * 4),
+        "200 positions, but the model has max_position_embeddings=9; trunc": lambda: encoder(np.ones([2, 200], int)),
+        "input_ids has 200 positions, but": lambda: encoder(keras.Input([200], dtype="int32")),
         "input_mask is given beside a dict": lambda: encoder(batch, input_mask=ids),
         r"input_ids has the shape \(8,\); it must be \[batch, positions\]": lambda: encoder(ids[0]),
         "called without masked_lm_positions": lambda: PretrainingModel(encoder)(batch),
     }
     for message, call in wrong.items():
-        with pytest.raises(UserError, match=message):
-            call()
-
-
-def test_a_text_that_is_too_long_meets_the_limit(model):
-    ids, message = np.ones([2, 200], np.int32), "200 positions, but the model has max_position_embeddings=9; trunc"
-    calls = (
-        lambda: model(ids),
-        lambda: model.encoder(keras.Input([200], dtype="int32")),
-        lambda: model(keras.Input([200], dtype="int32")),
-        lambda: model.fit(ids, np.zeros([2]), verbose=0),
-    )
-    for call in calls:
         with pytest.raises(UserError, match=message):
             call()
 
@@ -233,47 +222,12 @@ def test_a_summary_shows_shapes_and_the_output_layer(model):
         assert "?" not in summary_of(other)
 
 
-class OtherEncoder(keras.Model):
-    """An encoder that shares only its methods with ours: factorized word embeddings."""
-
-    def __init__(self, config):
-        super().__init__(name="other")
-        self.config = config
-        self.embedding = keras.layers.Embedding(config.vocab_size, 5)
-        self.embedding.build()
-        self.projection = keras.layers.Dense(config.hidden_size)
-        self.projection.build((None, None, 5))
-        self.built = True
-
-    @property
-    def word_embeddings(self):
-        return self.embedding.embeddings
-
-    def call(self, inputs, training=False):
-        words = self.embedding(inputs.input_ids) * keras.ops.cast(inputs.input_mask, "float32")[..., None]
-        layers = [self.projection(words)] * self.config.num_hidden_layers
-        return {"sequence_output": layers[-1], "pooled_output": layers[-1][:, 0], "encoder_layers": layers}
-
-    def pool(self, inputs, training=False):
-        return self(inputs)["pooled_output"]
-
-
-def test_models_take_another_encoder_and_give_it_complete_inputs(batch, monkeypatch):
-    config, completed = CONFIG, []
-    inputs = {"input_ids": batch["input_ids"], "masked_lm_positions": np.array([[1, 2, 0]] * NUM_EXAMPLES)}
-    shapes = {
-        ClassificationModel(OtherEncoder(config), num_outputs=3): [(NUM_EXAMPLES, 3)],
-        ClassificationModel(OtherEncoder(config), num_outputs=3, feature_layers="weighted_sum"): [(NUM_EXAMPLES, 3)],
-        SpanModel(OtherEncoder(config)): [(NUM_EXAMPLES, LENGTH)] * 2,
-        PretrainingModel(OtherEncoder(config)): [(NUM_EXAMPLES, 3, config.vocab_size), (NUM_EXAMPLES, 2)],
-    }
-    for model, expected in shapes.items():
-        assert [tuple(output.shape) for output in keras.tree.flatten(model(inputs))] == expected
+def test_inputs_are_completed_once(batch, monkeypatch):
+    completed = []
     monkeypatch.setattr(
         "official_bert.modeling.token_model.named_inputs", lambda *a: completed.append(a) or named_inputs(*a)
     )
-    ours = ClassificationModel(BertEncoder(config), num_outputs=3)
-    ours(inputs)
+    ClassificationModel(BertEncoder(CONFIG), num_outputs=3)({"input_ids": batch["input_ids"]})
     assert len(completed) == 1  # only by the model, not again by its encoder
 
 

@@ -99,11 +99,9 @@ def test_settings_that_only_training_uses_are_accepted(tmp_path):
     """Newer versions of PEFT write a key for every setting, used or not."""
     values = json.loads((ADAPTER / "adapter_config.json").read_text())
     of_training = {
-        "alora_invocation_tokens": None, "arrow_config": None, "auto_mapping": {"base_model_class": "BertModel"},
-        "base_model_name_or_path": "bert-base-uncased", "eva_config": {"rho": 2.0}, "exclude_modules": ["pooler"],
-        "ensure_weight_tying": False, "layer_replication": None, "layers_to_transform": [0], "loftq_config": {},
-        "lora_dropout": 0.1, "megatron_core": "megatron.core", "peft_version": "0.21.2", "qalora_group_size": 16,
-        "rank_pattern": {}, "revision": "main", "runtime_config": {"ephemeral_gpu_offload": True}, "use_bdlora": None,
+        "arrow_config": None, "auto_mapping": {"base_model_class": "BertModel"}, "eva_config": {"rho": 2.0},
+        "ensure_weight_tying": False, "layers_to_transform": [0], "loftq_config": {}, "lora_dropout": 0.1,
+        "megatron_core": "megatron.core", "peft_version": "0.21.2", "qalora_group_size": 16, "rank_pattern": {},
     }  # fmt: skip
     (tmp_path / "adapter_model.safetensors").write_bytes((ADAPTER / "adapter_model.safetensors").read_bytes())
     (tmp_path / "adapter_config.json").write_text(json.dumps({**values, **of_training}))
@@ -115,22 +113,11 @@ def test_adapters_that_do_not_fit_are_refused(config, files_of_model, tmp_path):
     for changes, message in (
         ({"peft_type": "IA3"}, "peft_type is 'IA3'; it must be \"LORA\""),
         ({"init_lora_weights": "pissa"}, "init_lora_weights is 'pissa'; it must be true or false or"),
-        ({"use_rslora": "false"}, "use_rslora is 'false'; it must be true or false or"),
         ({"r": 0}, "r is 0; it must be above 0"),
         ({"r": True}, "r is True; it must be a whole number"),
-        ({"lora_alpha": None}, "lora_alpha is None; it must be a number"),
-        *(
-            ({key: value}, f"{key} is .*; this setting of PEFT is not supported")
-            for key, value in {
-                "alora_invocation_tokens": [3],
-                "alpha_pattern": {"query": 4},
-                "fan_in_fan_out": True,
-                "layer_replication": [[0, 2]],
-                "lora_bias": True,
-                "use_dora": True,
-                "setting_of_the_future": 1,
-            }.items()
-        ),
+        ({"alpha_pattern": {"query": 4}}, "alpha_pattern is .*; this setting of PEFT is not supported"),
+        ({"use_dora": True}, "use_dora is .*; this setting of PEFT is not supported"),
+        ({"setting_of_the_future": 1}, "setting_of_the_future is .*; this setting of PEFT is not supported"),
     ):
         (tmp_path / "adapter_config.json").write_text(json.dumps({**values, **changes}))
         with pytest.raises(UserError, match=message):

@@ -128,12 +128,7 @@ def find_layer_variable(name: str, pattern: re.Pattern, parts: Mapping[str, str]
 
 
 def to_ours(variable: str | LayerVariable, array: StoredArray, config: BertConfig) -> tuple[str, StoredArray] | None:
-    """Return a variable under our name and in our layout; None if the model has no such layer.
-
-    Args:
-      array: its value. Attention projections have axes for the heads, [width, heads, size], and the projection after
-        attention [heads, size, width]; classes are the last axis.
-    """
+    """Return a variable, with axes for the heads, under our name and in our layout; None without such a layer."""
     if isinstance(variable, str):
         return variable, array.T if variable.endswith("output_weights") else array
     number, part, index = variable

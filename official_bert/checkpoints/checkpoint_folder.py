@@ -34,7 +34,6 @@ class CheckpointFolder:
     """Saves checkpoints of a run and keeps the last few."""
 
     def __init__(self, folder: str, *, keep_max: int, is_new: bool = False, is_written: bool = True):
-        """Read the state of the folder."""
         self._folder = folder
         self._keep_max = keep_max
         self._is_written = is_written
@@ -46,10 +45,7 @@ class CheckpointFolder:
         return self._kept[-1] if self._kept else None
 
     def drop_damaged(self) -> None:
-        """Fall back to the last intact checkpoint, if any, and warn about the damaged ones after it.
-
-        The whole last checkpoint is read. The files of a damaged checkpoint remain until one of the same step is saved.
-        """
+        """Fall back to the last intact checkpoint, if any; damaged files stay until their step is saved."""
         intact = next((place for place in reversed(range(len(self._kept))) if is_whole(self._kept[place])), None)
         if intact is None or intact == len(self._kept) - 1:
             return
@@ -58,10 +54,7 @@ class CheckpointFolder:
         self._write_state(kept)
 
     def _check_alone(self) -> None:
-        """Raise if another process has saved checkpoints here, since locks may fail on network file systems.
-
-        The other process's files are left unchanged.
-        """
+        """Raise if another process saved checkpoints here: locks may fail on network file systems."""
         state = read_state(self._folder)
         if state and os.path.normpath(state.latest) != os.path.normpath(self.latest or ""):
             raise UserError(
@@ -117,11 +110,7 @@ class CheckpointFolder:
 
 
 class BestCheckpoint:
-    """Records a run's evaluations in `output_dir/best`, next to the best checkpoint.
-
-    An evaluation counts only once the run has its own checkpoint of that step or a later one: everything after the last
-    checkpoint will be recomputed.
-    """
+    """Evaluations in `output_dir/best`; they count once the run has a checkpoint of that step or later."""
 
     def __init__(self, output_dir: str, *, is_written: bool = True):
         """Read the state of an interrupted run, and drop evaluations after its last checkpoint."""
@@ -149,12 +138,7 @@ class BestCheckpoint:
         return any(other == step for other, _ in self._history)
 
     def add(self, step: int, score: float, save: Callable[[], str]) -> str | None:
-        """Record an evaluation.
-
-        Args:
-          save: saves the checkpoint and returns its prefix. It is called only for a new best score, and before the
-            evaluation is recorded, so that the recorded best checkpoint always exists.
-        """
+        """Record an evaluation; `save` saves a new best checkpoint first, so that the recorded one exists."""
         saved = save() if all(score > other for _, other in self._history) else None
         self._history.append((step, score))
         if self._is_written:

@@ -39,10 +39,7 @@ def _names(reader: CheckpointReader) -> list[str]:
 
 
 def averaged(readers: Sequence[CheckpointReader]) -> dict[str, np.ndarray]:
-    """Average the arrays of several checkpoints of one architecture.
-
-    Source: "Averaging Weights Leads to Wider Optima and Better Generalization"; "Attention Is All You Need", 6.1.
-    """
+    """Average the weights of checkpoints of one architecture ("Averaging Weights Leads to Wider Optima")."""
     first = readers[0]
     sums = {name: array.astype(np.float64) for name, array in read_model(first).items()}
     shapes = {name: array.shape for name, array in sums.items()}

@@ -63,12 +63,7 @@ class Source(NamedTuple):
 
 
 def locate(path: str, what: str) -> Source:
-    """Find the weights at a path.
-
-    Args:
-      path: a prefix, one of a checkpoint's files, a folder with a state file, or, like released models, a folder with a
-        single checkpoint; or a folder in another format, or its weights file.
-    """
+    """Find the weights at a prefix, a file, a run's folder, or the folder of a model in any format."""
     files.check_name(path)
     if (folder := hugging_face_folder(path)) is not None:
         return Source(path, folder, HUGGING_FACE)

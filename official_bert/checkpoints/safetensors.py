@@ -61,10 +61,7 @@ def read_model(folder: str, config: BertConfig) -> Weights:
 def from_hf(
     arrays: Mapping[str, np.ndarray | StoredArray], config: BertConfig, source: str, architecture: str | None = None
 ) -> Weights:
-    """Convert Hugging Face's arrays to our names and layout.
-
-    A missing pooler, which `transformers` drops from models that do not use it, is newly initialized.
-    """
+    """Convert to our names and layout; a missing pooler, as `transformers` drops it, is newly initialized."""
     theirs = config.family.hugging_face
     parts = theirs.parts_with(theirs.heads_of(arrays, architecture))
     weights = _renamed(
@@ -92,10 +89,7 @@ def _new_pooler(config: BertConfig) -> dict[str, np.ndarray]:
 
 
 def to_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -> HfWeights:
-    """Convert our arrays to Hugging Face's names and layout.
-
-    Optimizer state, arrays that the class lacks, and a pooler that was never trained are dropped.
-    """
+    """Convert to Hugging Face's names and layout, without optimizer state and what the class does not have."""
     arrays = {name: array for name, array in arrays.items() if not is_training_state(name, arrays)}
     theirs = config.family.hugging_face
     check_kind(source, [rule.source for rule in rules_of_layers(theirs.parts["encoder"], config)], arrays)
@@ -197,12 +191,7 @@ def fits(shape: tuple[int, ...], letters: str, known_sizes: dict[str, int]) -> b
 
 
 def read_folder(folder: str, config: BertConfig) -> dict[str, StoredArray]:
-    """List the weights of a Hugging Face folder: one or several safetensors or PyTorch files.
-
-    Returns:
-      Name to array, under the names of current models with heads: with `bert.` or the like, LayerNorm's `gamma`
-        and `beta` as `weight` and `bias`, each tied variable once, no buffers.
-    """
+    """List the weights of a folder under the names of current models with heads, each variable once."""
     theirs = config.family.hugging_face
     arrays: dict[str, StoredArray] = {}
     for stored_name, array in read_tensors(folder):

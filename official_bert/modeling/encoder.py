@@ -274,15 +274,7 @@ class Embeddings(EncoderLayer):
         return (None, None, self.config.embedding_width)
 
     def call(self, input_ids, segment_ids, training=False):
-        """Look up and add the embeddings.
-
-        Args:
-          input_ids: int32 [B, S].
-          segment_ids: int32 [B, S].
-
-        Returns:
-          float [B, S, E].
-        """
+        """Look up and add the embeddings of ids and segments, int32 [B, S]: float [B, S, E]."""
         self._check_shape(input_ids.shape)
         if self._use_one_hot_embeddings:
             words = _one_hot_lookup(self.word_embeddings, input_ids)

@@ -36,16 +36,7 @@ def weighted_mean_over_positions(sequence, weights):
 
 
 def bm25_weights(input_ids, is_word, idf, average_length):
-    """Compute the BM25 weight of each position, for `weighted_mean_over_positions`; see `data.retrieval`.
-
-    Args:
-      input_ids: int32 [B, S].
-      is_word: int32 [B, S], 1 for a word; words with an idf of 0 are not counted.
-      idf: float32 [V].
-
-    Returns:
-      float32 [B, S].
-    """
+    """Compute weights for `weighted_mean_over_positions`, float32 [B, S]; words with an idf [V] of 0 do not count."""
     idf = ops.take(idf, input_ids, axis=0)  # [B, S]
     is_word = ops.cast(is_word, "float32") * ops.cast(idf > 0, "float32")
     is_same = ops.cast(ops.expand_dims(input_ids, 2) == ops.expand_dims(input_ids, 1), "float32")  # [B, S, S]
@@ -70,17 +61,7 @@ def is_weighted(feature_layers: str | None) -> bool:
 
 
 def sequence_features(encoder_layers, input_mask, feature_layers: str):
-    """Compute the feature vectors of a sequence from the outputs of layers.
-
-    Args:
-      encoder_layers: list of L float [B, S, D], as `BertEncoder` returns them.
-      input_mask: int32 [B, S].
-
-    Returns:
-      float [B, K, D], where K is `num_vectors`; means over the real positions.
-
-    Source: BERT paper, section 5.3.
-    """
+    """Compute float [B, K, D], K `num_vectors`, from L outputs [B, S, D]; BERT paper, section 5.3."""
     means = ops.stack([mean_over_positions(layer, input_mask) for layer in encoder_layers], axis=1)  # [B, L, D]
     return {
         LAST: lambda: means[:, -1:],
@@ -92,17 +73,7 @@ def sequence_features(encoder_layers, input_mask, feature_layers: str):
 
 
 def position_features(embedding_output, encoder_layers, feature_layers: str):
-    """Compute the feature vectors of every position from the outputs of layers.
-
-    Args:
-      embedding_output: float [B, S, D], as `BertEncoder` returns it.
-      encoder_layers: list of L float [B, S, D], likewise.
-
-    Returns:
-      float [B, S, K, D], where K is `num_vectors`.
-
-    Source: BERT paper, section 5.3, table 7.
-    """
+    """Compute float [B, S, K, D] at every position, K `num_vectors`; BERT paper, section 5.3, table 7."""
     layers = {
         EMBEDDINGS: [embedding_output],
         LAST: encoder_layers[-1:],

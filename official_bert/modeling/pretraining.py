@@ -113,16 +113,7 @@ class MaskedLmHead(EncoderLayer):
         return (None, None, self._vocab_size)
 
     def call(self, sequence_output, positions, word_embeddings):
-        """Score the vocabulary.
-
-        Args:
-          sequence_output: float [B, S, D].
-          positions: int32 [B, P].
-          word_embeddings: float [V, E], the encoder's.
-
-        Returns:
-          float32 [B, P, V], logits.
-        """
+        """Score the vocabulary at positions, int32 [B, P], of float [B, S, D]: logits, float32 [B, P, V]."""
         hidden = gather_positions(sequence_output, positions)  # [B, P, D]
         hidden = self.layer_norm(self.dense(hidden))  # [B, P, E]
         # By far the largest product of the head; mixed policies compute it in the lower precision.

@@ -151,12 +151,7 @@ class SentenceGroupModel(EncoderModel):
         name: str = "sentence_group",
         **kwargs: Any,
     ):
-        """Create the classifier, if there is one.
-
-        Args:
-          num_classes: outputs of a linear classifier on (u, v, |u - v|) for the vectors u and v of the first two texts;
-            0 for no classifier.
-        """
+        """Create the classifier, if it has classes, on (u, v, |u - v|) of the vectors of the first two texts."""
         super().__init__(sentence.encoder, name=name, **kwargs)
         self.sentence, self.classifier = sentence, None
         self._fixed_length = None if is_padded_to_longest else max_seq_length

@@ -37,16 +37,7 @@ class Transitions(NamedTuple):
 
 
 def path_scores(scores, tags, is_word, transitions: Transitions):
-    """Score given sequences of tags.
-
-    Args:
-      scores: float32 [B, S, C], of each tag at each word.
-      tags: int32 [B, S], each in [0, C).
-      is_word: bool [B, S].
-
-    Returns:
-      float32 [B]; 0 without words.
-    """
+    """Score sequences of tags, int32 [B, S], by float32 [B, S, C] at words, bool [B, S]: float32 [B]; 0 without."""
     start, between, end = transitions
     num_tags = scores.shape[-1]
     of_words = ops.sum(scores * ops.one_hot(tags, num_tags), axis=-1)  # [B, S]

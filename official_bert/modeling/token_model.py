@@ -71,10 +71,7 @@ class TokenModel(keras.Model):
         self.build(dict.fromkeys(self.INPUTS, (None, None)))
 
     def build(self, input_shape: Any = None) -> None:
-        """Do nothing: models create their variables in the constructor.
-
-        At a first call, variable paths would begin with the model's name, unlike those in checkpoints.
-        """
+        """Do nothing: variables made at a first call would have paths that begin with the model's name."""
 
     @property
     def input_dtype(self) -> str:

@@ -63,15 +63,7 @@ class TransformerStack(EncoderLayer):
         return self.config.num_attention_heads
 
     def call(self, x, bias, *, layout, first_only=False, training=False):
-        """Transform sequences.
-
-        Args:
-          x: float [..., D].
-
-        Returns:
-          A list of L `AttentionOutput`s, first layer first; their probabilities are None in training with
-          `recompute_layers`.
-        """
+        """Transform float [..., D]; return the `AttentionOutput` of each layer, without probabilities if recomputed."""
         outputs = []
         for number, layer in enumerate(self.layers, 1):
             is_last = number == len(self.layers)
@@ -172,13 +164,7 @@ class SelfAttention(EncoderLayer):
             projection.build((None, self.config.hidden_size))
 
     def call(self, attending, x, bias=None, *, attending_layout, layout, training=False):
-        """Apply attention.
-
-        Args:
-          attending: float [..., D], the vectors that attend (queries).
-          x: float [..., D], the vectors attended to (keys and values).
-          bias: float, added to the scores [B, N, F, T]; see `encoder.attention_bias`.
-        """
+        """Let the vectors `attending`, float [..., D], attend to those of x."""
         num_heads = self.config.num_attention_heads
         query = attending_layout.split_heads(self.query(attending), num_heads)  # [B, N, F, H]
         key, value = (layout.split_heads(projection(x), num_heads) for projection in (self.key, self.value))

@@ -319,11 +319,7 @@ def create_optimizer(
     model: keras.Model,
     options: Mapping[str, Any],
 ) -> keras.optimizers.Optimizer:
-    """Create and build an optimizer by name; call this in the scope of the model's strategy.
-
-    The training loop sums the gradients over the replicas, clips them to the optimizer's `global_clipnorm`, and calls
-    its `update_step` for each variable. The rest of the update, such as weight decay, belongs in `update_step`.
-    """
+    """Create and build an optimizer in the strategy's scope; training calls only its `update_step`."""
     from official_bert.optimization.replicas import check_options  # imports TensorFlow
 
     optimizer_class = lookup(OPTIMIZERS, name, "optimizer")
@@ -338,10 +334,7 @@ def create_optimizer(
 
 
 def slots_by_name(optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable]) -> dict[str, keras.Variable]:
-    """Name an optimizer's slots as checkpoints do: `.../kernel/adam_m` for the slot `adam_m` of `.../kernel`.
-
-    Keras names it `adam_weight_decay/..._kernel_adam_m`. Slots that belong to no variable keep Keras's name.
-    """
+    """Name slots as checkpoints do: Keras's `adam_weight_decay/..._kernel_adam_m` is `.../kernel/adam_m`."""
     prefixes = {f"{variable.path.replace('/', '_')}_": variable.path for variable in variables}
     slots = {}
     for slot in optimizer.variables:

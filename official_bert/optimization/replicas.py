@@ -81,10 +81,7 @@ def take_step(
 
 
 def _update(variables, gradients, learning_rate, update_step, is_taken) -> None:
-    """Update every copy of every variable if `is_taken`.
-
-    Keras's own method would sum the gradients over the replicas again.
-    """
+    """Update every copy of every variable if `is_taken`; Keras's method would sum the gradients again."""
 
     def update_everywhere(strategy, gradients, learning_rate, is_taken):
         for variable, gradient in zip(variables, gradients, strict=True):

@@ -250,10 +250,7 @@ def _exit_with(message: str, status: int = 1) -> NoReturn:
 
 
 def _open_closed_streams() -> None:
-    """Connect closed standard streams (`>&-`) to the null device.
-
-    Otherwise a file opened later gets the descriptor of a closed stream and receives its output.
-    """
+    """Replace closed streams (`>&-`): a file opened later would get their descriptor and their output."""
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:  # Python's mark for a closed stream; the lowest free descriptor is its own
             null = os.open(os.devnull, os.O_RDWR)
@@ -319,10 +316,7 @@ def define_flags(config_class: type, flag_values: flags.FlagValues) -> None:
 
 
 def _define(field: dataclasses.Field, annotation: Any, help_text: str, flag_values: flags.FlagValues) -> None:
-    """Define the flag of a field, with the type of its annotation.
-
-    `str | None` is a string flag without a default; `float | Literal["auto"]` accepts a number or the word auto.
-    """
+    """Define a flag of the annotation's type: `float | Literal["auto"]` accepts a number or the word auto."""
     is_union = typing.get_origin(annotation) in (types.UnionType, typing.Union)
     kind, *others = typing.get_args(annotation) if is_union else (annotation,)
     words = [word for other in others if typing.get_origin(other) is Literal for word in typing.get_args(other)]

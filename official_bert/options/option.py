@@ -58,10 +58,7 @@ Config = TypeVar("Config")
 
 @typing_extensions.dataclass_transform(kw_only_default=True, frozen_default=True)
 def options(*, group: str, affects: str | None = None) -> Callable[[type], type]:
-    """Turn a class whose fields are declared by `option()` into a frozen dataclass.
-
-    `group` and `affects` hold for all flags of the class that do not say otherwise.
-    """
+    """Make a frozen dataclass; `group` and `affects` hold for the fields that do not say otherwise."""
 
     def to_dataclass(config_class: type) -> type:
         config_class = dataclasses.dataclass(frozen=True, kw_only=True)(config_class)
@@ -88,13 +85,7 @@ def option(
     minimum: float | None = None,
     maximum: float = MAX_NUMBER,
 ) -> Any:
-    """Declare a config field, which becomes a flag of the same name.
-
-    Args:
-      required: whether the flag must be given; or the name of a flag that makes it unnecessary.
-      from_checkpoint: whether the folder of `init_checkpoint`, if the config has that field, supplies the value of a
-        flag that is not given; or names of fields, one of which must be true for that.
-    """
+    """Declare a field; `required` may name a flag that waives it, `from_checkpoint` those it depends on."""
     declaration = dict(locals())
     return dataclasses.field(default=declaration.pop("default"), metadata=declaration)
 

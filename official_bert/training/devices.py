@@ -63,10 +63,7 @@ def require_tensorflow_backend(user: str) -> None:
 
 
 def dtype_policy(mixed_precision: str, *, use_tpu: bool = False) -> str:
-    """Return the name of Keras's dtype policy; for "auto", log the choice and the reason.
-
-    The choice depends only on the machine, so a resumed run makes the same one. No device is initialized.
-    """
+    """Return Keras's dtype policy; "auto" depends only on the machine and initializes no device."""
     if mixed_precision not in (*_POLICIES, AUTO):
         raise UserError(f"mixed_precision={mixed_precision!r}: choose one of {', '.join((*_POLICIES, AUTO))}")
     if use_tpu and mixed_precision == FLOAT16:
@@ -116,12 +113,7 @@ def encoder_options(config: TrainingOptions) -> EncoderOptions:
 
 
 def create_strategy(devices: DeviceOptions, *, allows_workers: bool = True) -> tf.distribute.Strategy:
-    """Create the distribution strategy; call it before any other access to a device.
-
-    Returns:
-      TensorFlow's default strategy for one device, otherwise a MirroredStrategy, MultiWorkerMirroredStrategy or
-      TPUStrategy.
-    """
+    """Create the distribution strategy; call it before any other access to a device."""
     distribution = _chosen(devices)
     if distribution == "tpu":
         return _tpu_strategy(devices)
@@ -174,11 +166,7 @@ def _chosen(devices: DeviceOptions) -> str:
 
 @functools.cache
 def mirrored_strategy(kind: str, num_replicas: int) -> tf.distribute.MirroredStrategy:
-    """Return the strategy of the first devices of a type, "CPU" or "GPU".
-
-    There is one per process: each strategy numbers its collective operations from the same start, and TensorFlow would
-    mix up two operations with the same number, with a shape mismatch.
-    """
+    """Return the only strategy of a kind: two would mix up their collective operations in one process."""
     return tf.distribute.MirroredStrategy([f"{kind}:{index}" for index in range(num_replicas)])
 
 
@@ -312,7 +300,6 @@ class Cluster:
     """
 
     def __init__(self, strategy: tf.distribute.Strategy):
-        """Look up this process among the workers of a strategy."""
         self.strategy = strategy  # distributes the computation
         self.num_workers, self.index = 1, _CHIEF
         if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
@@ -351,12 +338,7 @@ class Cluster:
 
     @tf.autograph.experimental.do_not_convert
     def distribute(self, batches: tf.data.Dataset) -> tf.distribute.DistributedDataset:
-        """Distribute the batches over the replicas of all workers: equal parts of each, in order.
-
-        Args:
-          batches: the same on every worker; dicts from name to tensor [B, ...], where B is a multiple of the number of
-            replicas.
-        """
+        """Give each replica of each worker its part of every batch; B is a multiple of the number of replicas."""
         if self.num_workers == 1:
             return self.strategy.experimental_distribute_dataset(batches)
 

@@ -101,7 +101,6 @@ class DistilledTask:
     """
 
     def __init__(self, task: DistillableTask, *, soft_target_weight: float, temperature: float):
-        """Add a loss to a task."""
         self._task = task
         self._soft_target_weight, self._temperature = soft_target_weight, temperature
         self.schema = task.schema.with_fields(task.teacher_field)  # the records of the task, with the teacher's logits
@@ -123,13 +122,9 @@ class DistilledTask:
 
 
 class TaskWithTeacher(abc.ABC):
-    """A task whose student learns from a teacher that runs on the same batches.
-
-    Evaluation does not need the teacher.
-    """
+    """A task whose student learns from a teacher that runs on the same batches, in training only."""
 
     def __init__(self, task: RecordTask, *, weights: Mapping[str, float], projected_size: int | None = None):
-        """Add losses to a task."""
         self._task = task
         self._weights = weights
         self._projected_size = projected_size
@@ -177,7 +172,6 @@ class HiddenStateTask(TaskWithTeacher):
         weight: float,
         dtype: str | None = None,
     ):
-        """Add a loss to a distilled task."""
         super().__init__(task, weights={"hidden_state": weight}, projected_size=teacher_config.hidden_size)
         self._reader, self._teacher_config = teacher, teacher_config
         self._teacher_layers = teacher_layers
@@ -196,10 +190,7 @@ class HiddenStateTask(TaskWithTeacher):
 
 
 def hidden_state_loss(student: Sequence[tf.Tensor], teacher: Sequence[tf.Tensor], input_mask: tf.Tensor) -> WeightedSum:
-    """Return the mean squared error between layers, float [B, S, D] each, over units and unpadded positions.
-
-    The result is summed over layers, as in TinyBERT.
-    """
+    """Return TinyBERT's loss: squared errors of float [B, S, D], summed over layers, at unpadded positions."""
     is_real = tf.cast(input_mask, tf.float32)
     differences = tf.add_n(
         [
@@ -252,15 +243,7 @@ def weighted(
 def soft_cross_entropy(
     logits: tf.Tensor, teacher_logits: tf.Tensor, temperature: float, *, axis: int = -1
 ) -> tf.Tensor:
-    """Return the KL divergence of a student's distributions from a teacher's, multiplied by the squared temperature.
-
-    Its gradients equal those of the soft-target cross entropy; the factor keeps their scale independent of the
-    temperature.
-
-    Args:
-      logits: float [...], the student's logits.
-      teacher_logits: float [...], of the same shape.
-    """
+    """KL divergence of float [...] from a teacher's, times temperature^2, which keeps the gradients' scale."""
     student = tf.nn.log_softmax(tf.cast(logits, tf.float32) / temperature, axis=axis)
     teacher = tf.nn.log_softmax(tf.cast(teacher_logits, tf.float32) / temperature, axis=axis)
     return tf.reduce_sum(tf.exp(teacher) * (teacher - student), axis=axis) * temperature**2
@@ -356,10 +339,7 @@ def load_teacher(job: FinetuningJob, teacher: Teacher, strategy: tf.distribute.S
 def write_teacher_records(
     job: FinetuningJob, teacher: Teacher, load_model: Callable[[], Trainer], file: RecordFile, num_records: int
 ) -> None:
-    """Write the training records with a teacher's logits, unless an existing file is up to date.
-
-    The teacher computes each example once, without dropout; training reads the stored logits in every epoch.
-    """
+    """Write the training records with a teacher's logits, computed once, unless a file is up to date."""
     config = job.config
     target = teacher_file(file, job.task)
     schema = RecordSchema(target.schema.fields[-1])

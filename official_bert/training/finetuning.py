@@ -161,10 +161,7 @@ def _loaded_step(job: FinetuningJob, trainer: Trainer, purpose: str) -> int:
 
 
 def _check_same_run(job: FinetuningJob) -> None:
-    """Compare flags, vocabulary and architecture with those of the output folder's checkpoints.
-
-    If there is no checkpoint, raise if copies of the model's files would overwrite others in the folder.
-    """
+    """Compare a run with the folder's checkpoints or, without one, its model files with those it would replace."""
     config = job.config
     if latest_checkpoint(checkpoint_folder(config)):
         check_trained_flags(config.output_dir, config, "use the same value, or another output_dir")

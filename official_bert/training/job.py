@@ -94,12 +94,7 @@ class FinetuningJob(abc.ABC):
 
 
 def reliability_section(confidences: np.ndarray, is_correct: np.ndarray, note: str) -> Reliability:
-    """Compare the confidences of predictions with their accuracy.
-
-    Args:
-      confidences: float [N], the probability of each prediction.
-      is_correct: bool [N].
-    """
+    """Compare the confidences of predictions, float [N], with their accuracy, bool [N]."""
     are_numbers = np.isfinite(confidences)
     # A float32 softmax may exceed 1 by rounding.
     bins = confidence_bins(np.clip(confidences[are_numbers], 0, 1), is_correct[are_numbers])
@@ -112,11 +107,7 @@ def reliability_section(confidences: np.ndarray, is_correct: np.ndarray, note: s
 
 
 def accuracy_by_length(lengths: Sequence[int], is_correct: np.ndarray) -> Bars:
-    """Count correct predictions by the length of their texts.
-
-    Args:
-      is_correct: bool [N].
-    """
+    """Count correct predictions, bool [N], by the length of their texts."""
     places, names = length_bins(lengths)
     totals = np.bincount(places, minlength=len(names)).tolist()
     hits = np.bincount(places[is_correct], minlength=len(names)).tolist()
@@ -153,14 +144,7 @@ class SplitRecords:
         cuts_features: bool = False,
         schema: RecordSchema | None = None,
     ):
-        """Configure reading and writing.
-
-        Args:
-          max_length: the most positions of a record, and the longest that batches of similar texts are padded to.
-          unit: of which these lengths are multiples.
-          cuts_features: whether a frozen encoder's outputs have the same lengths.
-          schema: that of the ids, by default the task's.
-        """
+        """Set the lengths to pad to: multiples of `unit`, also for features if these are cut."""
         self._config = config
         self._task = task
         self._schema = schema or task.schema

@@ -198,18 +198,7 @@ class Trainer:
         bytes_per_record: int,
         label: str,
     ) -> Iterator[np.ndarray]:
-        """Stream results that would not fit into memory for all records, such as a vector per position.
-
-        Args:
-          function: maps a batch to a tensor [B, ...].
-          batches: maps record numbers to batches, as `evaluation_batches` returns them.
-          num_records: number of records.
-          bytes_per_record: maximum size of a record's result; limits the number of records in memory.
-          label: description for progress.
-
-        Yields:
-          The float32 result for each record, in order, at its batch's length.
-        """
+        """Yield each record's float32 result [...] of `function`, in order: too much for all records together."""
         compiled = self._on_replicas(lambda batch: {_COMPUTED: tf.cast(function(batch), tf.float32)})
         num_done = 0
         with Progress(label, num_records, "records") as progress:

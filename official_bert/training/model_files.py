@@ -113,10 +113,7 @@ def complete_model_flags(config_class: type, values: Mapping[str, Any], given: C
 
 
 def _find_sentence_flags(checkpoint: str, wanted: Collection[str], *, supplies_pooling: bool) -> dict[str, Any]:
-    """Return the flags for pooling and maximum length that a sentence encoder supplies.
-
-    It is a sentence-transformers folder, or a run of `run_sentence_encoder`.
-    """
+    """Return pooling and length of a sentence-transformers folder or a run of `run_sentence_encoder`."""
     if wanted.isdisjoint(("pooling", "max_seq_length")):
         return {}
     folder, run = model_folders(checkpoint, of_encoder=False)[0], read_run_config(model_folders(checkpoint)[-1])

@@ -70,11 +70,7 @@ def _is_number(value: object) -> bool:
 
 
 class ScalarLog:
-    """Scalars of a run, written as TensorBoard events and as lines of `metrics.jsonl`.
-
-    As in the reference, training events are in the output folder and evaluation events in its subfolder `eval`.
-    Training events begin with the run's hyperparameters, if the folder has its flags.
-    """
+    """Scalars of a run: `metrics.jsonl`, and events as the reference's, after the hyperparameters of the run."""
 
     def __init__(self, output_dir: str, *, is_written: bool = True):
         """Open the log of an output folder, unless another worker writes it; writes nothing yet."""

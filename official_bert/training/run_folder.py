@@ -179,11 +179,7 @@ def vocabulary_mismatch(vocabulary: Vocabulary, folder: str, whose: str) -> str:
 
 
 def check_same_model(folder: str, config: BertConfig, vocabulary: Vocabulary | None) -> None:
-    """Compare a model's files with those of a folder's checkpoints.
-
-    A vocabulary of equal size, another activation or another number of heads would load without an error, but compute
-    wrong results. Different dropout rates only give a warning.
-    """
+    """Refuse what would load without an error but compute wrong results; warn of other dropout rates."""
     run = read_run_config(folder)
     if run and vocabulary and run.vocabulary not in (None, vocabulary.fingerprint):
         raise UserError(vocabulary_mismatch(vocabulary, folder, f"the checkpoints in {folder} were trained with"))
@@ -255,11 +251,7 @@ def check_same_labels(
 
 
 def teacher_label_order(folder: str, labels: Sequence[str], *, noun: str, is_run: bool) -> list[int] | None:
-    """Return the number of the teacher's output for each label of the student; None if they are in the same order.
-
-    A run of this package has the labels of its data. Other models may name them in their own way; these are taken in
-    order, with a warning.
-    """
+    """Return the teacher's output for each label; None in the same order, also for other names (with a warning)."""
     trained = read_labels(folder)
     if trained is None or trained == list(labels):
         return None
@@ -312,10 +304,7 @@ def selecting_metric(given: str | None, default: str, names: Iterable[str]) -> s
 
 @contextlib.contextmanager
 def training_folder(config: TrainingOptions, *, is_written: bool) -> Iterator[None]:
-    """Create and lock the output folder of a run: only one run may train into it at a time.
-
-    With `fallback`, training resumes from the last intact checkpoint.
-    """
+    """Create and lock the output folder of a run; with `fallback`, drop damaged checkpoints at its end."""
     from official_bert.checkpoints.checkpoint_folder import CheckpointFolder  # needs TensorFlow
 
     if is_written:
@@ -344,10 +333,7 @@ def write_evaluation_flags(config: TrainingOptions, vocabulary: Vocabulary | Non
 
 
 def check_trained_flags(folder: str, config: FinetuningOptions, advice: str, *, has_same_head: bool = True) -> None:
-    """Raise if the model in a folder was trained with incompatible flags.
-
-    A checkpoint may be evaluated on another data set (`ax` uses models of `mnli`), but its export is tied to one.
-    """
+    """Raise if a model was trained with incompatible flags; its export is tied to one data set."""
     kinds = ("model", *(("head", "frozen") if has_same_head else ()), *(("task",) if config.do_export else ()))
     run = read_run_config(folder)
     if not run:

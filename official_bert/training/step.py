@@ -26,10 +26,7 @@ _MAX_SEED = 2**31 - 2  # Keras takes seeds modulo this number
 
 
 class LossScale:
-    """A loss factor: halved at each step with overflow, doubled after 2000 consecutive steps without.
-
-    Source: "Mixed Precision Training", section 3.2.
-    """
+    """A loss factor: see "Mixed Precision Training", section 3.2."""
 
     def __init__(self):
         """Create the state; call in the strategy's scope."""
@@ -124,17 +121,7 @@ class TrainingSteps:
         self._run_steps.get_concrete_function(iterator, tf.constant(1))
 
     def take(self, iterator: Iterator, num_steps: int) -> dict[str, np.ndarray]:
-        """Run steps in one compiled call; stop early at a non-finite loss or gradient.
-
-        In float16, a step whose gradients overflow changes only the loss scale and the step count, and consumes its
-        batch; the call continues unless the scale cannot decrease further.
-
-        Returns:
-          Name to float [steps taken]: loss, each loss of the task, learning_rate, gradient_norm (before clipping),
-          positions of the batch and tokens (positions excluding padding); examples, for variable batch sizes. In
-          float16 also loss_scale, and overflow_steps, 1 for a step that changed nothing; otherwise, if the plan skips
-          steps, skipped_steps, 1 for a skipped step.
-        """
+        """Run steps in one compiled call, until one is not finite and not passed over; return name to float [steps]."""
         history = self._run_steps(iterator, tf.constant(num_steps)).numpy()
         columns = {name: history[:, column] for column, name in enumerate(self._scalar_names)}
         if self._batch_size is None:
@@ -269,12 +256,7 @@ class TrainingSteps:
     def _sum_over_parts(
         self, parts: Mapping[str, tf.Tensor], of_part: Callable, no_sums: Mapping[str, tf.Tensor]
     ) -> tuple[list[tf.Tensor | None], dict[str, tf.Tensor]]:
-        """Sum gradients and scalars over the parts of a batch, one part after another.
-
-        Args:
-          of_part: maps a part and its number, int64, to a gradient per trainable variable, None if no loss depends on
-            it, and scalars.
-        """
+        """Sum the gradients, None if no loss depends on a variable, and the scalars of `of_part(part, number)`."""
         unused: set[int] = set()
 
         # Inside two nested loops, TensorFlow's graph optimizer turns sums into temporary variables that it then

@@ -28,13 +28,9 @@ _SECONDS_BETWEEN_LOG_LINES = 30  # without a terminal, if steps are too slow for
 
 
 class TimeBudget:
-    """Clock of a run: a resumed run continues with the seconds stored in its checkpoint.
-
-    For a schedule that does not decay by time, the budget has no limit and no state.
-    """
+    """Clock of a run, resumed ones included; for a schedule that does not decay by time it has no state."""
 
     def __init__(self, max_seconds: float, used_share: keras.Variable | None, cluster: Cluster):
-        """Start the clock."""
         if used_share is not None and max_seconds <= 0:
             raise ValueError(f"max_seconds={max_seconds}: must be above 0")
         self.is_used_up = False  # whether the last `update` found no time left
@@ -93,7 +89,6 @@ class RunRequests:
     """
 
     def __init__(self, plan: TrainingPlan, *, may_raise: bool = True):
-        """Configure the requests; the clocks start with the block."""
         self._save_seconds = plan.save_checkpoints_secs
         self._max_seconds = 0 if plan.lr_schedule == "budget" else plan.max_train_seconds
         self._may_raise = may_raise

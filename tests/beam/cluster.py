@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import types
 
 from tests.conftest import Result, assert_fails, script_command, script_environment
 
@@ -46,13 +47,9 @@ class Process:
 
     def result(self, timeout):
         """Wait for the end and return the result."""
-        self._process.stdout_text, _ = self._process.communicate(timeout=timeout)
-        return Result(Ended(self._process.returncode, self._process.stdout_text, self._log.read_text()))
-
-
-class Ended:
-    def __init__(self, returncode, stdout, stderr):
-        self.returncode, self.stdout, self.stderr = returncode, stdout, stderr
+        stdout, _ = self._process.communicate(timeout=timeout)
+        returncode, stderr = self._process.returncode, self._log.read_text()
+        return Result(types.SimpleNamespace(returncode=returncode, stdout=stdout, stderr=stderr))
 
 
 class Cluster:

@@ -233,20 +233,18 @@ def test_bad_columns_of_parquet(tmp_path):
 
 
 def test_damaged_and_invalid_parquet_files(tmp_path):
-    path = tmp_path / "p.parquet"
-    for data in (b"", b"words", b"PAR1" + b"x" * 50 + b"PAR1"):
-        path.write_bytes(data)
-        with pytest.raises(UserError, match=r"p\.parquet is not Parquet, or damaged"):
-            corpus_parts([str(path)])
-    rows = [f"text {number}" * 9 for number in range(5000)]
+    path, rows = tmp_path / "p.parquet", [f"text {number}" * 9 for number in range(5000)]
     write_parquet(path, {"text": rows}, row_group_size=2500, use_dictionary=False)
     data = path.read_bytes()
-    path.write_bytes(data[:1000] + b"\xff" * 2000 + data[3000:])
-    with pytest.raises(UserError, match=r"p\.parquet is not Parquet, or damaged at or after row \d+: "):
-        documents(corpus_parts([str(path)]))
-    path.write_bytes(COMPRESS[".gz"](data))
-    with pytest.raises(UserError, match=r"p\.parquet is a compressed Parquet file; unpack it"):
-        corpus_parts([str(path)])
+    for content, message in (
+        (b"", "p.parquet is not Parquet, or damaged"),
+        (b"PAR1" + b"x" * 50 + b"PAR1", "p.parquet is not Parquet, or damaged"),
+        (data[:1000] + b"\xff" * 2000 + data[3000:], r"p.parquet is not Parquet, or damaged at or after row \d+: "),
+        (COMPRESS[".gz"](data), "p.parquet is a compressed Parquet file; unpack it"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=message):
+            documents(corpus_parts([str(path)]))
 
 
 def test_a_text_field_that_nothing_has_is_refused(tmp_path):

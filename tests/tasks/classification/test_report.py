@@ -30,26 +30,18 @@ def sections(problem, labels, probabilities, *, names=("bad", "good", "so-so"), 
     return {section["title"]: section for section in data_of(report_page("made", made))["sections"]}
 
 
-def random_case(count=200, num_labels=3):
-    rng = np.random.default_rng(1)
-    shares = rng.random([count, num_labels])
-    return rng.integers(0, num_labels, count), (shares / shares.sum(axis=1, keepdims=True)).astype(np.float32)
-
-
 def test_single_labels():
-    labels, probabilities = random_case()
-    lengths = np.random.default_rng(2).integers(3, 100, 200).tolist()
+    rng = np.random.default_rng(1)
+    shares = rng.random([200, 3]).astype(np.float32)
+    labels, probabilities = rng.integers(0, 3, 200), shares / shares.sum(axis=1, keepdims=True)
+    lengths = rng.integers(3, 100, 200).tolist()
     found = sections("single_label", labels, probabilities, lengths=lengths)
     predicted = probabilities.argmax(axis=1)
     assert found["Confusion matrix"]["counts"] == confusion_matrix(labels, predicted, 3).tolist()
     assert found["Confusion matrix"]["names"] == ["bad", "good", "so-so"]
-    for label, (name, gold, guessed, precision, recall, f1) in enumerate(found["By label"]["rows"]):
-        hits = sum(a == b == label for a, b in zip(labels, predicted, strict=True))
-        assert name == ("bad", "good", "so-so")[label]
-        assert (gold, guessed) == (str(sum(labels == label)), str(sum(predicted == label)))
-        assert float(precision) == pytest.approx(hits / sum(predicted == label), abs=6e-4)
-        assert float(recall) == pytest.approx(hits / sum(labels == label), abs=6e-4)
-        assert float(f1) == pytest.approx(METRICS["f1"](labels == label, predicted == label), abs=6e-4)
+    f1s = {name: float(f1) for name, *_, f1 in found["By label"]["rows"]}
+    expected = [METRICS["f1"](labels == label, predicted == label) for label in range(3)]
+    assert f1s == pytest.approx(dict(zip(("bad", "good", "so-so"), expected, strict=True)), abs=6e-4)
     num_right = int(sum(labels == predicted))
     assert sum(count for _, _, count, _, _ in found["Calibration"]["bins"]) == 200
     shares = [count * accuracy for _, _, count, _, accuracy in found["Calibration"]["bins"]]
@@ -130,19 +122,3 @@ def test_a_single_example_and_what_is_no_number_give_a_page(problem, value):
     assert found["Scores"]["values"] == [["eval_loss", "0.5", "0.5"]]
     if problem != "regression" and value == 1.0:
         assert found["Most confident mistakes"]["mistakes"] == []
-
-
-def test_of_ten_thousand_labels_those_with_the_most_mistakes_are_shown():
-    rng = np.random.default_rng(5)
-    labels = rng.integers(0, 10_000, 2_000)
-    probabilities = np.zeros([2_000, 10_000], np.float32)
-    probabilities[np.arange(2_000), labels] = 0.9
-    labels[:7], probabilities[:7], probabilities[:7, 9_000] = 4_000, 0, 0.8
-    names = tuple(f"label{number}" for number in range(10_000))
-    found = sections("single_label", labels, probabilities, names=names)
-    matrix = found["Confusion matrix"]
-    assert len(matrix["names"]) == 30 and matrix["note"].startswith("The 30 of 10,000 with the most mistakes.")
-    cell = matrix["counts"][matrix["names"].index("label4000")][matrix["names"].index("label9000")]
-    assert cell == 7
-    assert len(found["By label"]["rows"]) == 50
-    assert {"label4000", "label9000"} < {row[0] for row in found["By label"]["rows"]}

@@ -3,6 +3,7 @@
 The tests compare the library's records with these, and the benchmark its speed. It shares no code with the library.
 """
 
+import itertools
 import random
 
 import tensorflow as tf
@@ -12,13 +13,7 @@ from tests.tokenization.plain_tokenizer import plain_pieces
 
 
 def plain_records(lines, vocab, flags):
-    """Make the records of a text, in their final order.
-
-    Args:
-      lines: the text, without line ends.
-      vocab: dict of piece to id.
-      flags: dict with the flags of create_pretraining_data.py.
-    """
+    """Make the records of a text, given as lines, in their final order; `flags` are those of the command."""
     settings = TextSettings(*(flags[name] for name in TextSettings._fields))
     return records_of_documents(read_documents(lines, vocab, settings), vocab, flags)
 
@@ -61,23 +56,18 @@ def plain_instances(document, documents, words, flags, rng):
         while waiting and sum(map(len, chunk)) < target:
             chunk.append(waiting.pop(0))
         cut = rng.randint(1, len(chunk) - 1) if len(chunk) > 1 else 1
-        first, rest = joined(chunk[:cut]), chunk[cut:]
+        first, rest = list(itertools.chain(*chunk[:cut])), chunk[cut:]
         is_random = not rest or rng.random() < 0.5
         if is_random:
             waiting = rest + waiting
             second = random_sentences(document, documents, target - len(first), rng)
         else:
-            second = joined(rest)
+            second = list(itertools.chain(*rest))
         while len(first) + len(second) > max_tokens:
             longer = first if len(first) > len(second) else second
             longer.pop(0 if rng.random() < 0.5 else -1)
         instances.append((first, second, is_random, *plain_masking(first, second, words, flags, rng)))
     return instances
-
-
-def joined(sentences):
-    """Return the pieces of several sentences in one list."""
-    return [piece for sentence in sentences for piece in sentence]
 
 
 def random_sentences(document, documents, target, rng):

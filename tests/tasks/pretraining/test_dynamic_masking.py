@@ -157,17 +157,6 @@ def test_evaluations_have_the_same_masks_each_time_which_are_not_those_of_traini
     assert np.mean(is_equal) < 0.05
 
 
-def test_two_devices_share_the_batches_of_one(make, training, two_devices):
-    dataset = make().training_batches(batch_size=BATCH_SIZE, start_record=40)
-    iterator = iter(two_devices.experimental_distribute_dataset(dataset))
-    found = []
-    for _ in range(15):
-        parts = {name: two_devices.experimental_local_results(value) for name, value in next(iterator).items()}
-        assert all(len(values) == 2 for values in parts.values())
-        found.append({name: np.concatenate([value.numpy() for value in values]) for name, values in parts.items()})
-    assert_equal(found, training(15, start_record=40))
-
-
 def test_another_vocabulary_is_refused(make, vocab_file):
     make().check_vocabulary(Vocabulary.from_file(vocab_file))
     token_to_id = load_vocab(vocab_file)

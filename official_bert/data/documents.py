@@ -124,84 +124,57 @@ def write_run(path: str, records: Iterable[tuple[int, bytes]], metadata: dict[st
         _write_block(archive, "metadata", json.dumps(metadata).encode())
 
 
-class _KeyRange(NamedTuple):
-    shard: int  # number of the shard
-    start: int  # the first key
-    stop: int  # the end of the range, exclusive
-
-
-def _key_ranges(num_shards: int, num_slices: int) -> Iterator[_KeyRange]:
-    """Divide the keys of each shard into equal slices that fit into memory."""
-    num_ranges = num_shards * num_slices
-    edges = [-(-(number << KEY_BITS) // num_ranges) for number in range(num_ranges + 1)]  # rounded up
-    for number, (start, stop) in enumerate(itertools.pairwise(edges)):
-        yield _KeyRange(number // num_slices, start, stop)
-
-
 def merge_runs(
     runs: Sequence[str], outputs: Sequence[str], *, num_processes: int, slice_bytes: int, compression: str = "none"
 ) -> None:
     """Merge sorted runs into TFRecord files, which appear together when all are complete."""
     num_bytes = sum(map(files.size, runs))
-    num_slices = max(1, round(num_bytes / len(outputs) / slice_bytes + 0.5))
-    ranges = list(_key_ranges(len(outputs), num_slices))
-    written = [0] * len(outputs)
+    num_slices = max(1, round(num_bytes / len(outputs) / slice_bytes + 0.5))  # per file
+    num_ranges = len(outputs) * num_slices
+    edges = [-(-(number << KEY_BITS) // num_ranges) for number in range(num_ranges + 1)]  # rounded up
+    ranges = list(itertools.pairwise(edges))
+    sizes = _sizes(runs, edges[:-1]).reshape(len(outputs), num_slices)
+    for path, size in zip(outputs, sizes.sum(axis=1), strict=True):
+        if not size:
+            raise UserError(f"{path} would have no records; write fewer files or use more text")
     with (
         writing.atomic_writes(outputs, "wb") as sinks,
         Workers(num_processes, list(runs), compression, name="sorts records", advice=ADVICE) as workers,
-        Progress("shuffling", len(ranges), "slices") as progress,
+        Progress("shuffling", num_ranges, "slices") as progress,
     ):
         if compression == "none" and not any(map(files.is_remote, outputs)):
-            lengths = workers.map(_write_merged, _places(ranges, runs, [sink.name for sink in sinks]))
+            paths = [sink.name for sink in sinks for _ in range(num_slices)]
+            offsets = np.cumsum(sizes, axis=1) - sizes
+            written = workers.map(_write_merged, zip(ranges, paths, offsets.ravel().tolist(), strict=True))
         else:  # the start of a slice is not known before the previous ones are written
-            slices = workers.map(_merged, ranges)
-            lengths = (_append(sinks[key_range.shard], data) for key_range, data in zip(ranges, slices, strict=True))
-        for done, (key_range, length) in enumerate(zip(ranges, lengths, strict=True), start=1):
-            written[key_range.shard] += length
-            progress.update(done, f"{sum(written) / 1e6:,.0f} MB")
-        if not all(written):
-            raise UserError(f"{outputs[written.index(0)]} would have no records; write fewer files or use more text")
+            slices = enumerate(workers.map(_merged, ranges))
+            written = (sinks[number // num_slices].write(data) for number, data in slices)
+        for done, (_, num_done) in enumerate(zip(written, np.cumsum(sizes), strict=True), start=1):
+            progress.update(done, f"{num_done / 1e6:,.0f} MB")
 
 
-class _Place(NamedTuple):
-    key_range: _KeyRange
-    path: str
-    offset: int
-
-
-def _places(ranges: Sequence[_KeyRange], runs: Sequence[str], paths: Sequence[str]) -> Iterator[_Place]:
-    starts = np.array([key_range.start for key_range in ranges], np.uint64)
-    num_bytes = np.zeros(len(ranges), np.int64)
+def _sizes(runs: Sequence[str], starts: Sequence[int]) -> np.ndarray:
+    """Return the bytes of the uncompressed records from each key to the next, int64 [R]."""
+    sizes = np.zeros(len(starts), np.int64)
     for path in runs:
         with BlockFile(path) as run:
             keys, ends = run.read("keys"), run.read("ends")
-        num_bytes += np.diff(ends[[*np.searchsorted(keys, starts), len(keys)]])
-    offset, shard = 0, -1
-    for key_range, length in zip(ranges, num_bytes.tolist(), strict=True):
-        offset = offset if key_range.shard == shard else 0
-        shard = key_range.shard
-        yield _Place(key_range, paths[shard], offset)
-        offset += length
+        sizes += np.diff(ends[[*np.searchsorted(keys, np.array(starts, np.uint64)), len(keys)]])
+    return sizes
 
 
-def _append(sink: IO[bytes], data: bytes) -> int:
-    sink.write(data)  # a remote file returns nothing
-    return len(data)
+def _write_merged(place: tuple[tuple[int, int], str, int], runs: list[str], compression: str) -> None:
+    key_range, path, offset = place
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        file.write(_merged(key_range, runs, compression))
 
 
-def _write_merged(place: _Place, runs: list[str], compression: str) -> int:
-    data = _merged(place.key_range, runs, compression)
-    with open(place.path, "r+b") as file:
-        file.seek(place.offset)
-        file.write(data)
-    return len(data)
-
-
-def _merged(key_range: _KeyRange, runs: list[str], compression: str) -> bytes:
+def _merged(key_range: tuple[int, int], runs: list[str], compression: str) -> bytes:
     keys, lengths, data = [], [], []
     for path in runs:
         with BlockFile(path) as run:
-            first, last = _num_smaller(run, key_range.start), _num_smaller(run, key_range.stop)
+            first, last = (_num_smaller(run, key) for key in key_range)
             keys.append(run.read("keys", first, last))
             ends = run.read("ends", first, last + 1)
             lengths.append(np.diff(ends))

@@ -23,9 +23,8 @@ from official_bert.tokenization.hf_tokenizer import (
     read_tokenizer_config,
     tokenizer_json,
 )
-from official_bert.tokenization.sequences import LAYOUT, NAMES, RobertaSequences
 from official_bert.tokenization.tokenizer import EncodingWithOffsets, Tokenizer, encodable, to_unicode
-from official_bert.tokenization.vocab import CLS, PAD, SEP, UNK, Vocabulary
+from official_bert.tokenization.vocab import CLS, LAYOUT, NAMES, PAD, SEP, UNK, Vocabulary
 
 _PREFIX_KEY = "add_prefix_space"
 _FOR_UNKNOWN = ("unk_token", "fuse_unk", "byte_fallback")
@@ -172,7 +171,7 @@ class BpeVocabulary(Vocabulary):
         return b"".join(parts).decode("utf-8", "replace").strip(" ")
 
 
-class BpeTokenizer(RobertaSequences, Tokenizer):
+class BpeTokenizer(Tokenizer):
     """Tokenizer of a byte-level BPE vocabulary: text to tokens, ids and model inputs, and back.
 
     Text is not normalized. The `tokenizers` package splits it into words by GPT-2's rules, words into bytes, and merges

@@ -30,9 +30,8 @@ from official_bert.tokenization.hf_tokenizer import (
     read_unigram,
     tokenizer_json,
 )
-from official_bert.tokenization.sequences import LAYOUT, NAMES, RobertaSequences
 from official_bert.tokenization.tokenizer import EncodingWithOffsets, Tokenizer, encodable, to_unicode
-from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabulary, read_content
+from official_bert.tokenization.vocab import CLS, LAYOUT, MASK, NAMES, PAD, SEP, UNK, Vocabulary, read_content
 
 MODEL_FILE = "spiece.model"
 SPACE = "\u2581"  # represents a space; a piece that starts with it begins a word
@@ -270,11 +269,13 @@ class SentencePieceTokenizer(Tokenizer):
         self.settings = TextSettings(do_lower_case and self.vocabulary_class.changes_text)
         self.vocabulary = self.vocabulary_class.loaded(spm_model_file)
         self.vocabulary.require(UNK, CLS, SEP)
-        self.parts_of_piece = dict(self._split_pieces())
+        self.parts_of_piece = dict(self._split_pieces() if self.vocabulary.changes_text else ())
 
     @classmethod
     def with_settings(cls, vocabulary: str | SentencePieceVocabulary, settings: TextSettings) -> Self:
         """Make a tokenizer; UserError for settings that do not apply to a SentencePiece model."""
+        if not cls.vocabulary_class.changes_text:
+            return super().with_settings(vocabulary, settings)
         for name, value in settings.check().changed.items():
             if name != "do_lower_case":
                 raise UserError(f"{name}={str(value).lower()} cannot be used with a SentencePiece model")
@@ -319,6 +320,8 @@ class SentencePieceTokenizer(Tokenizer):
 
     def _their_steps(self) -> list[dict[str, Any]]:
         """Return the steps of `prepare` as a normalizer of `tokenizers`."""
+        if not self.vocabulary.changes_text:
+            return []
         final_sigma = r"(?<=\p{Cased}|\p{Cased}\p{Case_Ignorable})Σ(?!\p{Case_Ignorable}*\p{Cased})"
         lower = [_replace(final_sigma, "ς"), {"type": "Lowercase"}]
         accents = "".join(f"\\x{{{code:x}}}" for code in range(sys.maxunicode + 1) if unicodedata.combining(chr(code)))
@@ -326,7 +329,8 @@ class SentencePieceTokenizer(Tokenizer):
         return [*steps, _replace(f"[{accents}]", ""), *(lower if self.settings.do_lower_case else [])]
 
     def _their_settings(self) -> dict[str, Any]:
-        return {"do_lower_case": self.settings.do_lower_case, "keep_accents": False, "remove_space": True}
+        settings = {"do_lower_case": self.settings.do_lower_case, "keep_accents": False, "remove_space": True}
+        return settings if self.vocabulary.changes_text else {}
 
     def _split_pieces(self) -> Iterable[tuple[int, PieceParts]]:
         processor = self.vocabulary.processor
@@ -441,19 +445,10 @@ class CamembertVocabulary(XlmRobertaVocabulary):
     own_pieces = (NAMES[UNK],)
 
 
-class XlmRobertaTokenizer(RobertaSequences, SentencePieceTokenizer):
+class XlmRobertaTokenizer(SentencePieceTokenizer):
     """XLM-RoBERTa's tokenizer: text to pieces, ids and model inputs, and back."""
 
     vocabulary_class = XlmRobertaVocabulary
-
-    def _their_settings(self) -> dict[str, Any]:
-        return {}
-
-    def _their_steps(self) -> list:
-        return []
-
-    def _split_pieces(self) -> list:
-        return []
 
     def prepare(self, text: str) -> str:
         """Return the text without lone surrogates."""

@@ -4,19 +4,12 @@ All joining of texts in Python is done here: for the records of all tasks, and f
 `graph_operations.py` does the same with TensorFlow operations.
 """
 
-import re
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from typing_extensions import Self
 
-from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
-from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabulary
-
-NAMES = {PAD: "<pad>", UNK: "<unk>", CLS: "<s>", SEP: "</s>", MASK: "<mask>"}
-LAYOUT = {"num_between": 2, "second_segment": 0}
 
 
 class Specials(NamedTuple):
@@ -159,19 +152,3 @@ def split_windows(
     whole = range(min(num_first, num_second, max_num_tokens // 2))  # this may leave less room than the stride
     wordpieces = SlidingWindow.from_lengths(max(num_first, num_second), max_num_tokens - len(whole), stride).windows()
     return [(piece, whole) if num_first > num_second else (whole, piece) for piece in wordpieces]
-
-
-class RobertaSequences:
-    """Tokenizer mixin for text that is not normalized and sequences `<s> first </s></s> second </s>` of one segment."""
-
-    # The mask includes the space before it.
-    mask_pattern: ClassVar[re.Pattern[str]] = re.compile(rf"[ \t\r\n]*(?:{re.escape(MASK)}|{re.escape(NAMES[MASK])})")
-
-    @property
-    def specials(self) -> Specials:
-        return Specials(self.cls_id, self.sep_id, **LAYOUT, pad_id=self.pad_id)
-
-    @classmethod
-    def with_settings(cls, vocabulary: str | Vocabulary, settings: TextSettings) -> Self:
-        settings.require_unchanged_text(f"the vocabulary of a {cls.__name__}")
-        return cls(vocabulary)

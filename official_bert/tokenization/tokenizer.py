@@ -140,7 +140,6 @@ class Tokenizer(abc.ABC):
     vocabulary_class: ClassVar[type[Vocabulary]] = Vocabulary
     graph_class: ClassVar[str]  # dotted path of the TensorFlow operations that produce the same ids
     is_of_words: ClassVar[bool] = True  # whether the wordpieces of a word do not depend on its context
-    mask_pattern: ClassVar[re.Pattern[str]] = re.compile(re.escape(MASK))  # of a masked wordpiece in a text
     vocabulary: Vocabulary
     settings: TextSettings
     num_segments: int = 2
@@ -186,7 +185,10 @@ class Tokenizer(abc.ABC):
     @classmethod
     def with_settings(cls, vocabulary: str | Vocabulary, settings: TextSettings) -> Self:
         """Make a tokenizer from a vocabulary, or its file; UserError for settings that do not apply to it."""
-        return cls(vocabulary, **settings._asdict())
+        if cls.vocabulary_class.changes_text:
+            return cls(vocabulary, **settings._asdict())
+        settings.require_unchanged_text(f"the vocabulary of a {cls.__name__}")
+        return cls(vocabulary)
 
     def in_graph(self) -> Any:
         """Return the tokenizer as TensorFlow operations."""
@@ -292,7 +294,16 @@ class Tokenizer(abc.ABC):
     @property
     def specials(self) -> Specials:
         """The special tokens of its sequences."""
-        return Specials(self.cls_id, self.sep_id, num_segments=self.num_segments)
+        pad_id = 0 if self.vocabulary.changes_text else self.pad_id  # BERT's sequences end in zeros
+        layout = self.vocabulary.layout
+        return Specials(self.cls_id, self.sep_id, **layout, pad_id=pad_id, num_segments=self.num_segments)
+
+    @property
+    def mask_pattern(self) -> re.Pattern[str]:
+        """Pattern of a masked wordpiece in a text; that of RoBERTa includes the space before it."""
+        name = self.vocabulary.name_of(MASK)
+        others = rf"[ \t\r\n]*(?:{re.escape(MASK)}|{re.escape(name)})"
+        return re.compile(re.escape(MASK) if name == MASK else others)
 
     def __len__(self) -> int:
         """Return the number of ids."""

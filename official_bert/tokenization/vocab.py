@@ -27,6 +27,9 @@ from official_bert.tokenization.hf_tokenizer import (
 )
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+# RoBERTa's names of these, and its sequences `<s> first </s></s> second </s>` of one segment.
+NAMES = {PAD: "<pad>", UNK: "<unk>", CLS: "<s>", SEP: "</s>", MASK: "<mask>"}
+LAYOUT = {"num_between": 2, "second_segment": 0}
 _UNUSED = "[unused"  # prefix of the placeholder tokens of released vocabularies
 CONTINUATION = "##"  # prefix of every wordpiece of a word except the first
 MAX_CHARACTERS_PER_WORD = 200  # reference value; a longer word is unknown

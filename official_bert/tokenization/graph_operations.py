@@ -57,6 +57,12 @@ def decoded(texts: tf.Tensor) -> tf.RaggedTensor:
     return tf.strings.unicode_decode(tf.strings.join([texts, "\n"]), "UTF-8", errors="ignore")
 
 
+def rows_of(ragged: tf.RaggedTensor) -> tf.Tensor:
+    """Return the row of each value, int64 [C]; `value_rowids` would make a table of all rows times the longest."""
+    places = tf.range(tf.size(ragged.flat_values, tf.int64))
+    return tf.searchsorted(ragged.row_splits, places, side="right", out_type=tf.int64) - 1
+
+
 def cut_out(codes: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
     """Return the texts, string [N], of code points, int32 [C], from `starts` up to `ends`, int64 [N]."""
     places = tf.ragged.range(starts, ends)
@@ -180,7 +186,7 @@ def depends_on_cut_text(codes: tf.RaggedTensor, is_cut: tf.Tensor, is_boundary: 
 
     Texts, int32 [B, (characters)], end in white space; words end before a boundary, bool [C], whatever follows it.
     """
-    places, rows = tf.range(tf.size(is_boundary, tf.int64)), codes.value_rowids()
+    places, rows = tf.range(tf.size(is_boundary, tf.int64)), rows_of(codes)
     is_inside = places < tf.gather(codes.row_limits(), rows) - 1  # not the white space after the text
     boundaries = tf.where(is_boundary & is_inside, places, -1)
     last = tf.math.unsorted_segment_max(boundaries, rows, codes.nrows())
@@ -361,7 +367,7 @@ class SlidingWindows(NamedTuple):
 
     def windows(self) -> Windows:
         numbers = tf.ragged.range(self.num_windows)
-        text, number = numbers.value_rowids(), numbers.flat_values
+        text, number = rows_of(numbers), numbers.flat_values
         own = self.gather(text)
         return Windows(text, number, own.first(number), own.length(number))
 

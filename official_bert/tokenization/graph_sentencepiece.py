@@ -20,6 +20,7 @@ from official_bert.tokenization.graph_operations import (
     RaggedEncodingWithOffsets,
     decoded,
     depends_on_cut_text,
+    rows_of,
     shifted,
     with_final_sigmas,
 )
@@ -84,7 +85,7 @@ class GraphSentencePieceTokenizer(GraphEncoder):
             firsts, afters = visible.number_at(begins), visible.number_at(ends)  # [Q]
             if self._parts:
                 ids, firsts, afters = self._parts.split_with_places(ids, firsts, afters)
-            rows = ids.value_rowids()
+            rows = rows_of(ids)
             firsts = tf.minimum(firsts, tf.gather(visible.row_ends, rows) - 1)
             lasts = tf.maximum(afters - 1, firsts)
 
@@ -145,7 +146,7 @@ class _TextOps(tf.Module):
         lengths = tf.where(is_dropped, tf.constant(0, tf.int64), lengths)
         starts = tf.gather(self._starts, number)
         places = tf.ragged.range(starts, starts + lengths)  # [C, (replacement)]
-        origins = places.value_rowids()  # [D]
+        origins = rows_of(places)  # [D]
         replaced = tf.gather(self._codes, places.flat_values)
         original = tf.where(is_space, _SPACE, code)
         prepared = tf.where(tf.gather(number, origins) > 0, replaced, tf.gather(original, origins))
@@ -199,7 +200,7 @@ class _Visible:
     """The non-space characters of prepared texts, or all characters of a text that is only spaces."""
 
     def __init__(self, codes: tf.RaggedTensor, is_blank: tf.Tensor):
-        code, rows = codes.flat_values, codes.value_rowids()
+        code, rows = codes.flat_values, rows_of(codes)
         is_visible = tf.cast(~is_blank, tf.int32)
         any_visible = tf.math.unsorted_segment_max(is_visible, rows, codes.nrows())
         # int64 [V], their indices among the D characters
@@ -214,7 +215,7 @@ class _Visible:
 
     def number_at(self, places: tf.RaggedTensor) -> tf.Tensor:
         """Count the visible characters that begin before bytes of the texts, [B, (pieces)]; int64 [Q]."""
-        starts = tf.gather(self._text_starts, places.value_rowids())
+        starts = tf.gather(self._text_starts, rows_of(places))
         places = tf.cast(places.flat_values, tf.int64) + starts
         return tf.searchsorted(self._byte_starts, places, out_type=tf.int64)
 
@@ -243,7 +244,7 @@ class _PartOps(tf.Module):
     ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
         """Split pieces and their positions, [Q], among the visible characters."""
         places, split = self.split(ids)
-        owners = places.value_rowids()
+        owners = rows_of(places)
         firsts, afters = tf.gather(firsts, owners), tf.gather(afters, owners)
         last_parts = tf.gather(places.flat_values, tf.gather(places.row_splits, owners + 1) - 1)
         # A part has the position of its piece if that is its only part, or if the model rewrote characters.

@@ -21,6 +21,7 @@ from official_bert.tokenization.graph_operations import (
     RaggedEncodingWithOffsets,
     decoded,
     depends_on_cut_text,
+    rows_of,
     shifted,
     with_final_sigmas,
 )
@@ -82,7 +83,7 @@ class GraphTokenizer(GraphEncoder):
         # The end of a cut text may be the beginning of an added token.
         num_uncertain = tf.where(is_cut, tf.constant(self._characters.most_pieces_of_token, tf.int64), 0)
         places, ends = tf.range(tf.size(ids.flat_values, tf.int64)), ids.row_limits() - num_uncertain
-        return tf.ragged.boolean_mask(ids, ids.with_flat_values(places < tf.gather(ends, ids.value_rowids())))
+        return tf.ragged.boolean_mask(ids, ids.with_flat_values(places < tf.gather(ends, rows_of(ids))))
 
     @tf.function(input_signature=[TEXTS], autograph=False)
     def encode_with_offsets(self, texts: tf.Tensor) -> RaggedEncodingWithOffsets:
@@ -98,7 +99,7 @@ class GraphTokenizer(GraphEncoder):
             starts, ends = tf.gather(starts, wordpieces.firsts), tf.gather(ends, lasts)  # [Q]
 
             ids = tf.RaggedTensor.from_row_splits(wordpieces.ids, wordpieces.row_splits, validate=False)
-            before_text = tf.gather(codes.row_splits, ids.value_rowids())
+            before_text = tf.gather(codes.row_splits, rows_of(ids))
             starts, ends = (tf.cast(places - before_text, tf.int32) for places in (starts, ends))
             return RaggedEncodingWithOffsets(ids, ids.with_flat_values(starts), ids.with_flat_values(ends))
 

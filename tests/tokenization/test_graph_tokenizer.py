@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import random
+import resource
 import subprocess
 import sys
 import unicodedata
@@ -212,6 +213,14 @@ def test_texts_whose_beginning_is_not_enough(vocab_file, monkeypatch):
     for text in ("e" * 257, " " * 257, " " * 250 + "the " * 100, "́" * 129, "the " + "e" * 300 + " the" * 99):
         with pytest.raises(tf.errors.InvalidArgumentError, match="at most 256 bytes, unless"):
             pair.graph.encode_beginnings(tf.constant(["the", text]), 10)
+
+
+def test_a_long_text_beside_short_ones_takes_no_more_memory_than_it_has_to(word_pair):
+    texts = [" " * 600_000 + "the " * 200_000, *["the"] * 400]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = word_pair.graph.encode_beginnings(tf.constant(texts), 10)
+    assert found[0, :10].numpy().tolist() == word_pair.python.encode("the " * 10)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1_000_000  # KiB; a table has 4 GB
 
 
 def test_long_words(word_pair):

@@ -15,7 +15,7 @@ from official_bert.serving.servable import Tensors, WindowedServable, check_tabl
 from official_bert.support.errors import UserError
 from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.graph_operations import Parts, join_parts
+from official_bert.tokenization.graph_operations import Parts, join_parts, rows_of
 
 CHOICES = "choices"  # the text input with one choice per line
 
@@ -61,7 +61,7 @@ class MultipleChoiceServable(WindowedServable):
         """
         with tf.device("CPU:0"):
             lines = _lines(choices)
-            example, texts = lines.value_rowids(), lines.flat_values
+            example, texts = rows_of(lines), lines.flat_values
             if question is not None:
                 before = tf.gather(question, example)
                 texts = tf.where(before == "", texts, tf.strings.join([before, texts], separator=" "))

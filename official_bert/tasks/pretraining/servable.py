@@ -15,7 +15,7 @@ from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.serving.servable import Servable, Tensors
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tokenization import Tokenizer, vocab
-from official_bert.tokenization.graph_operations import Parts, join_parts
+from official_bert.tokenization.graph_operations import Parts, join_parts, rows_of
 
 # The heads, by their scopes.
 MASKED_LM, NEXT_SENTENCE = "predictions", "seq_relationship"
@@ -60,7 +60,7 @@ class PretrainingServable(Servable):
         ids = self._graph_tokenizer().encode_beginnings(parts.flat_values, max_tokens)  # [parts, (wordpieces)]
         # A mask follows each part, so a wordpiece shifts by one position per preceding part.
         splits = ids.row_splits + tf.range(tf.size(ids.row_splits, tf.int64))
-        places = tf.range(tf.size(ids.flat_values, tf.int64)) + ids.value_rowids()
+        places = tf.range(tf.size(ids.flat_values, tf.int64)) + rows_of(ids)
         row = tf.tensor_scatter_nd_update(tf.fill([splits[-1]], self._mask), places[:, tf.newaxis], ids.flat_values)
         ends = tf.gather(splits, parts.row_splits)  # [B + 1]
         lengths = tf.maximum(ends[1:] - ends[:-1] - 1, 0)  # excluding the mask after the last part

@@ -27,7 +27,7 @@ from official_bert.support.errors import UserError
 from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.tasks.tagging.task import check_constrainable, decode_words, transitions_of
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.graph_operations import SlidingWindows, cut_out, in_groups, join_parts
+from official_bert.tokenization.graph_operations import SlidingWindows, cut_out, in_groups, join_parts, rows_of
 from official_bert.training.run_folder import LABELS_FILE, read_trained_labels
 
 _BLANKS = [
@@ -66,7 +66,7 @@ def split_at_blanks(text: tf.Tensor) -> Words:
     firsts = tf.where(is_blank[:-1] & ~is_blank[1:])[:, 0]  # [W], the blanks before words
     lasts = tf.where(~is_blank[:-1] & is_blank[1:])[:, 0]  # [W], the last characters
     row_splits = tf.searchsorted(firsts, padded.row_splits, out_type=tf.int64)
-    row = tf.gather(padded.value_rowids(), firsts)
+    row = tf.gather(rows_of(padded), firsts)
     starts, ends = (places - tf.gather(padded.row_starts(), row) for places in (firsts, lasts))
     offsets = tf.gather(characters.row_starts(), row)
     return Words(
@@ -283,7 +283,7 @@ class TaggingServable(WindowedServable):
         windows = cuts.windows()
         ids = join_parts(windows.parts(sentences), specials=self._specials)
 
-        of_word = tf.repeat(tf.range(sentences.nrows()), words.row_splits[1:] - words.row_splits[:-1])  # [W]
+        of_word = rows_of(tf.RaggedTensor.from_row_splits(words.texts, words.row_splits, validate=False))  # [W]
         piece, own = wordpieces.row_starts() - tf.gather(sentences.row_starts(), of_word), cuts.gather(of_word)
         best = own.best_windows(piece)
         window = tf.gather(tf.cumsum(cuts.num_windows, exclusive=True), of_word) + best

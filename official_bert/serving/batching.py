@@ -134,8 +134,9 @@ class Batcher:
     async def __call__(self, inputs: Arrays) -> Arrays:
         """Compute rows, together with those of other calls."""
         num_examples = len(next(iter(inputs.values())))
-        size = self._settings.max_execution_batch_size if self._is_joining else max(num_examples, 1)
-        if self._num_waiting + num_examples > self._settings.max_enqueued_batches * size:
+        size = self._settings.max_execution_batch_size if self._is_joining else 1
+        num_waiting = self._num_waiting + num_examples if self._is_joining else len(self._waiting) + 1
+        if num_waiting > self._settings.max_enqueued_batches * size:
             raise QueueFullError(f"{self._num_waiting} examples are waiting; try again later")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._settings.batch_timeout_micros / 1e6

@@ -302,13 +302,14 @@ def add_embedding_endpoints(
         async def respond(request: Request) -> Response:
             name, version = served()
 
-            def read(body: bytes) -> _Asked:
+            def read() -> _Asked:
                 content = read_object(body, version.most_values)
                 return choose(content, version).read(content, accept_token_ids)
 
             try:
-                body = await request.body()
-                asked = await version.aside(len(body), lambda: read(body))
+                body = b"".join([part async for part in request.stream()])  # `request.body()` would keep it
+                asked = await version.aside(len(body), read)
+                body = b""
                 return await asked.answer(version, name)
             except (RequestError, QueueFullError, HTTPException) as error:
                 return refuse(error, is_openai)

@@ -245,7 +245,7 @@ async def _read_texts(version: ServedVersion, reading: ModelReading, rows: Seque
 
 
 async def _tokenize(version: ServedVersion, names: Sequence[str], rows: Sequence[Row]) -> Arrays:
-    columns = zip(*rows, strict=True)
+    columns = ([text[: MOST_BYTES + 1] for text in column] for column in zip(*rows, strict=True))  # no more is read
     inputs = {name: np.array(column, dtype=object) for name, column in zip(names, columns, strict=True)}
     return await version.predict(TOKENIZE, inputs)
 

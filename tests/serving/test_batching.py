@@ -145,6 +145,12 @@ def test_too_many_calls_are_refused():
     assert [isinstance(result, QueueFullError) for result in results] == [False] * 12 + [True]
 
 
+def test_a_large_call_that_waits_as_a_whole_is_one_batch_of_the_queue():
+    calls = [[[number] for number in range(100)]] * 2 + [[[1]]] * 2
+    results = run(calls, Doubling(), is_joining=False, max_enqueued_batches=2)  # one is computed, two wait
+    assert [isinstance(result, QueueFullError) for result in results] == [False] * 3 + [True]
+
+
 def test_a_call_waits_for_others_no_longer_than_it_may():
     compute = Doubling()
 

@@ -2,51 +2,23 @@
 
 import json
 import os
-import struct
-import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
-from google.protobuf.struct_pb2 import Struct
 
 from official_bert.checkpoints.bundle import UNLOGGED_STEPS, CheckpointReader
-from official_bert.data.schema import delimited
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
-from official_bert.training.run_folder import read_run_config, training_settings
 from official_bert.training.step import OVERFLOW_STEPS, SKIPPED_STEPS
 
-# From tensorboard/plugins/hparams/plugin_data.proto and metadata.py: field numbers combined with wire types.
-_PLUGIN = "hparams"
-_TAG = "_hparams_/session_start_info"
-_SESSION_START_INFO, _HPARAMS, _KEY, _VALUE = b"\x1a", b"\x0a", b"\x0a", b"\x12"
-_START_TIME_SECONDS = b"\x29"
 # On CPU and GPU a compiled call is limited to about this long, so that progress is shown and SIGTERM handled in time.
 _SECONDS_PER_CALL = 1.0
 METRICS_FILE = "metrics.jsonl"
 _MAX_STEP = 10**12  # as for flags that count steps
 _MOST_FAILURES = 20  # consecutive failed steps that nan_policy tolerates
-
-
-def hyperparameters_summary(settings: Mapping[str, Any]) -> bytes:
-    """Build the summary that shows a run's hyperparameters in TensorBoard."""
-    values = Struct()
-    values.update({name: setting for name, setting in settings.items() if setting is not None})
-    entries = [
-        delimited(_KEY, name.encode()) + delimited(_VALUE, values.fields[name].SerializeToString())
-        for name in settings
-        if name in values
-    ]
-    session = b"".join(delimited(_HPARAMS, entry) for entry in entries)
-    session += _START_TIME_SECONDS + struct.pack("<d", time.time())
-    summary = tf.compat.v1.Summary()
-    value = summary.value.add(tag=_TAG, tensor=tf.make_tensor_proto([], tf.float32, shape=[0]))
-    value.metadata.plugin_data.plugin_name = _PLUGIN
-    value.metadata.plugin_data.content = delimited(_SESSION_START_INFO, session)
-    return summary.SerializeToString()
 
 
 def parse_line(line: bytes) -> dict | None:
@@ -70,7 +42,7 @@ def _is_number(value: object) -> bool:
 
 
 class ScalarLog:
-    """Scalars of a run: `metrics.jsonl`, and events as the reference's, after the hyperparameters of the run."""
+    """Scalars of a run: lines of `metrics.jsonl`, and events as the reference's, in `eval` for evaluations."""
 
     def __init__(self, output_dir: str, *, is_written: bool = True):
         """Open the log of an output folder, unless another worker writes it; writes nothing yet."""
@@ -115,12 +87,7 @@ class ScalarLog:
     def _writer(self, split: str) -> tf.summary.SummaryWriter:
         if split not in self._writers:
             folder = self._output_dir if split == "train" else os.path.join(self._output_dir, split)
-            self._writers[split] = writer = tf.summary.create_file_writer(folder)
-            run = read_run_config(self._output_dir) if split == "train" else None
-            if run is not None:
-                with writer.as_default():
-                    summary = hyperparameters_summary(training_settings(run.flags))
-                    tf.summary.experimental.write_raw_pb(summary, step=0)
+            self._writers[split] = tf.summary.create_file_writer(folder)
         return self._writers[split]
 
 

@@ -21,7 +21,7 @@ from official_bert.config.bert_config import DROPOUT_KEYS, BertConfig
 from official_bert.config.model_formats import config_format
 from official_bert.families.family import label_names
 from official_bert.options.option import flags_affecting
-from official_bert.options.training import FinetuningOptions, LabellingOptions, TrainingOptions
+from official_bert.options.training import FinetuningOptions, TrainingOptions
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
 from official_bert.tokenization.tokenizer_files import (
@@ -100,12 +100,6 @@ def differing_flags(first: Mapping[str, Any], second: Mapping[str, Any], *, igno
     names = (first.keys() | second.keys()) - set(ignored)
     absent = object()
     return sorted(name for name in names if first.get(name, absent) != second.get(name, absent))
-
-
-def training_settings(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the flags that affect what a run trains and how, but not its output location or other actions."""
-    no_settings = flags_affecting(LabellingOptions, "run")
-    return {flag: value for flag, value in flags.items() if flag not in no_settings}
 
 
 def write_model_files(folder: str, bert_config: BertConfig, flags: TrainingOptions) -> None:

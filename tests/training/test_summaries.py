@@ -1,10 +1,8 @@
 """Metrics written by a run."""
 
 import json
-import time
 
 import pytest
-import tensorflow as tf
 
 from official_bert.training.monitoring import ScalarLog
 
@@ -56,33 +54,12 @@ def test_an_evaluation_made_again_replaces_the_first(tmp_path):
     assert lines(tmp_path) == [{"split": "train", "step": 10, "loss": 1.0}, {"split": "eval", "step": 10, "loss": 3.0}]
 
 
-def events(folder):
-    (path,) = folder.glob("events*")
-    return [event for event in tf.compat.v1.train.summary_iterator(str(path)) if event.summary.value]
-
-
-def test_the_events_of_training_begin_with_the_settings(tmp_path):
-    plugin = pytest.importorskip("tensorboard.plugins.hparams.plugin_data_pb2", reason="tensorboard is not installed")
+def test_tensorboard_reads_the_events(tmp_path):
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    flags = {"learning_rate": 5e-5, "train_batch_size": 32, "use_xla": False, "optimizer": "adam", "tpu_name": None}
-    (tmp_path / "run_config.json").write_text(json.dumps({"flags": {**flags, "output_dir": str(tmp_path)}}))
     log = ScalarLog(str(tmp_path))
     for step in (10, 20):
         log.write("train", step, {"loss": 1.0})
     log.write("eval", 20, {"loss": 2.0})
-    first, *others = events(tmp_path)
-    (value,) = first.summary.value
-    assert (first.step, value.tag) == (0, "_hparams_/session_start_info")
-    assert value.metadata.plugin_data.plugin_name == "hparams"
-    found = plugin.HParamsPluginData.FromString(value.metadata.plugin_data.content)
-    settings = {
-        name: getattr(value, value.WhichOneof("kind")) for name, value in found.session_start_info.hparams.items()
-    }
-    del flags["tpu_name"]
-    assert settings == flags
-    assert settings["use_xla"] is False
-    assert time.time() - 60 < found.session_start_info.start_time_secs <= time.time()
-    assert [[value.tag for value in event.summary.value] for event in others] == [["loss"]] * 2
     for folder, scalars in (("", [(10, 1.0), (20, 1.0)]), ("eval", [(20, 2.0)])):  # as TensorBoard reads them
         of_run = accumulator.EventAccumulator(str(tmp_path / folder)).Reload()
         assert [(event.step, event.value) for event in of_run.Scalars("loss")] == scalars

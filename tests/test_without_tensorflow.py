@@ -44,7 +44,7 @@ joiner = TextJoiner(tokenizer, max_seq_length=32)
 examples = ExampleSplit(joiner, [LabelledText(("a text", None), 0), LabelledText(("one", "two"), 1)])
 assert write_split(RecordFile(folder + "/texts", schema), examples) == 2
 schema = tagging.TAGGING_SCHEMA.sized(N=3, **lengths)
-file = TaggedFile("", [TaggedSentence(("a", "sentence"), None, 0, 1)], [], "columns", " ", 2, False)
+file = TaggedFile("", [TaggedSentence(("a", "sentence"), None, 0, 1)], [], "columns", " ", 2)
 words = tagging.TaggedSplit(file, ["O", "B-PER"], [[0, 1]], tokenizer, 32, False)
 assert write_split(RecordFile(folder + "/words", schema), words) == 1
 squad = read_squad(squad_file, for_training=True, version_2=False)

@@ -39,7 +39,7 @@ class TaggedSentence(NamedTuple):
     """A sentence of a file."""
 
     words: tuple[str, ...]  # its words, at least one
-    tags: tuple[str, ...] | None  # the tag of each word, with the prefix first ("B-PER"); None if the file has no tags
+    tags: tuple[str, ...] | None  # the tag of each word, None if the file has no tags
     document: int  # index of its document in the file, from 0, not counting empty documents
     line: int  # number of the line with its first word, from 1
 
@@ -56,7 +56,6 @@ class TaggedFile:
     layout: str  # "columns" or "sentences"
     separator: str  # separator of the columns: "\t" or " "
     num_columns: int  # number of columns
-    suffix_tags: bool  # whether the prefix is at the end of the tags ("PER-B")
     comments: frozenset[int] = frozenset()  # numbers of the comment lines, from 1
 
 
@@ -70,11 +69,7 @@ class _Row(NamedTuple):
 def read_tagged_file(
     path: str, *, word_column: int = 0, tag_column: int = -1, is_tagged: bool = True, file_layout: str = "auto"
 ) -> TaggedFile:
-    """Read the sentences of a file; "auto" finds its layout by its name, then by its content.
-
-    Tags with the prefix at the end, such as `PER-B`, are reversed if all tags of the file except `O` have this form
-    and not all have the usual one: in a file whose only tags are `B-I` and `O`, B is the prefix.
-    """
+    """Read the sentences of a file; "auto" finds its layout by its name, then by its content."""
     layout, is_json = file_layout, file_layout == "jsonl" or (file_layout == "auto" and format_of(path) == "jsonl")
     if is_json:
         lines, numbers = _json_columns(path, is_tagged)
@@ -93,19 +88,18 @@ def read_tagged_file(
     if layout == "auto" and has_tabs:
         layout = _tabbed_layout(list(word_lines.values()), word_column, tag_column, is_tagged)
     elif layout == "auto":
-        layout = "columns" if is_tagged else _untagged_layout(path, content, tag_column)
+        if not is_tagged:
+            _check_are_words(path, content, tag_column)
+        layout = "columns"
     separator = "\t" if has_tabs or layout == "sentences" else " "
     rows = [_Row(numbers[number - 1], split_columns(line, separator)) for number, line in word_lines.items()]
     _check_columns(path, rows, separator)
     words = _words(path, rows, word_column, layout)
     tags = _tags(path, rows, words, word_column, tag_column, layout, is_required=is_tagged)
-    suffix_tags = tags is not None and _have_suffixes({tag for row in tags for tag in row})
-    if suffix_tags:
-        tags = [tuple(_with_prefix(tag) for tag in row) for row in tags]
     sentences = [
         sentence._replace(line=numbers[sentence.line - 1]) for sentence in _sentences(content, words, tags, layout)
     ]
-    return TaggedFile(path, sentences, lines, layout, separator, len(rows[0].cells), suffix_tags, comments)
+    return TaggedFile(path, sentences, lines, layout, separator, len(rows[0].cells), comments)
 
 
 def is_document_start(line: str) -> bool:
@@ -117,24 +111,6 @@ def split_columns(line: str, separator: str) -> list[str]:
     """Return the columns of a line; the separator blank matches any run of blanks."""
     cells = line.split(separator)
     return cells if separator == "\t" else list(filter(None, cells))
-
-
-def with_suffix(tag: str) -> str:
-    """Move the prefix of a tag to the end: `B-PER` to `PER-B`."""
-    prefix, hyphen, kind = tag.partition("-")
-    return f"{kind}-{prefix}" if hyphen else tag
-
-
-def _with_prefix(tag: str) -> str:
-    kind, hyphen, prefix = tag.rpartition("-")
-    return f"{prefix}-{kind}" if hyphen else tag
-
-
-def _have_suffixes(tags: set[str]) -> bool:
-    """Return True if all tags except O end in a prefix, and at least one does not begin with one."""
-    marked = [tag.rpartition("-") for tag in tags - {"O"}]
-    are_suffixes = all(hyphen and prefix in PREFIXES for _, hyphen, prefix in marked)
-    return are_suffixes and any(kind for kind, _, _ in marked) and not has_entities(tags)
 
 
 def _find_comments(lines: Sequence[str]) -> frozenset[int]:
@@ -209,31 +185,16 @@ def _tabbed_layout(word_lines: Sequence[str], word_column: int, tag_column: int,
     return "sentences" if 2 * num_several >= len(rows) else "columns"
 
 
-def _untagged_layout(path: str, lines: Sequence[str], tag_column: int) -> str:
-    """Detect the layout of a file without tabs, with or without tags.
-
-    It is in columns if each line is one word or ends in `O` or an entity tag, if there is a `-DOCSTART-`, or if groups
-    of lines, separated by blank lines, have the same number of columns. Its lines are sentences if their lengths
-    differ and there are no blank lines between them.
-    """
-    if any(map(is_document_start, lines)):
-        return "columns"
-    groups = [
-        [split_columns(line, " ") for line in group] for has_words, group in itertools.groupby(lines, bool) if has_words
-    ]
-    rows = list(itertools.chain.from_iterable(groups))
-    is_even = len({len(row) for row in rows}) == 1
+def _check_are_words(path: str, lines: Sequence[str], tag_column: int) -> None:
+    """Raise unless the lines of a file without tabs are words: a word each, or with documents or entity tags."""
+    rows = [split_columns(line, " ") for line in lines if line and not is_document_start(line)]
     tags = {row[tag_column] for row in rows if _index(tag_column, len(row)) is not None}
-    is_grouped = len(groups) > 1 and any(len(group) > 1 for group in groups)
-    if has_entities(tags) or (is_even and (len(rows[0]) == 1 or is_grouped)):
-        return "columns"
-    has_tag = any("-" in tag and has_entities({tag}) for tag in tags)  # then lines may lack their tag
-    if not is_even and len(groups) == 1 and not has_tag:
-        return "sentences"
-    raise UserError(
-        f"{path}: a line may be a word with further columns or a whole sentence; give file_layout=columns or "
-        "file_layout=sentences"
-    )
+    has_documents = any(map(is_document_start, lines))
+    if not (has_documents or has_entities(tags) or all(len(row) == 1 for row in rows)):
+        raise UserError(
+            f"{path}: a line may be a word with further columns or a whole sentence; give file_layout=columns or "
+            "file_layout=sentences"
+        )
 
 
 def _check_columns(path: str, rows: Sequence[_Row], separator: str) -> None:
@@ -311,8 +272,8 @@ def _tags_of_row(where: str, cell: str, words: tuple[str, ...], layout: str) -> 
         numbers = f"{pluralize(len(words), 'word')} but {pluralize(len(tags), 'tag')}"
         raise UserError(f"{where}: {numbers}; correct the line, or give file_layout=columns if each line is a word")
     for tag in tags:
-        if "-" in tag and tag.strip("-") in PREFIXES:
-            raise UserError(f"{where}: the tag {tag!r} has no type; add it, or write {tag.strip('-')!r} for none")
+        if tag[-1] == "-" and tag[:-1] in PREFIXES:
+            raise UserError(f"{where}: the tag {tag!r} has no type; add it, or write {tag[:-1]!r} for none")
     return tags
 
 

@@ -299,7 +299,7 @@ class TaggingJob(FinetuningJob):
             else:
                 logging.warning("%s; it is tagged, but not scored; if it has the tags, check tag_column", message)
                 sentences = [sentence._replace(tags=None) for sentence in file.sentences]
-                file = dataclasses.replace(file, sentences=sentences, suffix_tags=False)
+                file = dataclasses.replace(file, sentences=sentences)
         if self._has_entities:
             _warn_of_breaks(file, "they are learned as they are, and " if flag == "train_file" else "they are ")
         config = self.config

@@ -12,7 +12,7 @@ from absl import logging
 from official_bert.config.bert_config import FEATURES
 from official_bert.data.record_files import RecordFile
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
-from official_bert.metrics.tagging import has_entities
+from official_bert.metrics.tagging import PREFIXES, has_entities
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError, format_names
 from official_bert.support.manifest import fingerprint
@@ -21,7 +21,6 @@ from official_bert.tasks.tagging.data import (
     is_document_start,
     read_tagged_file,
     split_columns,
-    with_suffix,
 )
 from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.tokenization import Tokenizer
@@ -87,7 +86,7 @@ def tags_of(file: TaggedFile) -> list[str]:
 
 def warn_of_other_notation(tags: Collection[str]) -> None:
     """Warn if the tags would be entities, were they written as `B-PER` and `O`."""
-    usual = {_OTHER_NOTATION.sub(lambda match: match[0][0].upper() + "-" * (len(match[0]) > 1), tag) for tag in tags}
+    usual = set(map(_usual, tags))
     if has_entities(usual) and not has_entities(tags):
         logging.warning(
             "the tags %s look like IOB2 in another notation, so F1 of entities cannot be computed; "
@@ -95,6 +94,13 @@ def warn_of_other_notation(tags: Collection[str]) -> None:
             format_names(sorted(tags)),
             format_names(sorted(usual)),
         )
+
+
+def _usual(tag: str) -> str:
+    kind, _, prefix = tag.rpartition("-")
+    if kind and prefix in PREFIXES:  # PER-B
+        return f"{prefix}-{kind}"
+    return _OTHER_NOTATION.sub(lambda match: match[0][0].upper() + "-" * (len(match[0]) > 1), tag)
 
 
 def primary_metric(tags: Collection[str]) -> str:
@@ -107,8 +113,8 @@ def write_predictions(path: str, tagged_file: TaggedFile, tags: Sequence[Sequenc
 
     In the layout "columns", the conlleval script can read the result if the last column contains the gold tags; runs
     of blanks are written as one blank. A `-DOCSTART-` line gets `O` in the new column and in any column that it lacks.
-    In the layout "sentences", a tab and the tags are appended to each line. If the prefix of the input's tags is at the
-    end, so is that of the predicted tags. Blank lines and comments are kept.
+    In the layout "sentences", a tab and the tags are appended to each line. Blank lines and comments are
+    kept.
     """
     if list(map(len, tags)) != [len(sentence.words) for sentence in tagged_file.sentences]:
         raise ValueError(f"the predicted tags are not one for each word of {tagged_file.path}")
@@ -117,9 +123,8 @@ def write_predictions(path: str, tagged_file: TaggedFile, tags: Sequence[Sequenc
 
 
 def _lines(tagged_file: TaggedFile, tags: Sequence[Sequence[str]]) -> Iterator[str]:
-    written = [[with_suffix(tag) for tag in row] for row in tags] if tagged_file.suffix_tags else tags
     is_columns = tagged_file.layout == "columns"
-    cells_to_add = itertools.chain.from_iterable(written) if is_columns else map(" ".join, written)
+    cells_to_add = itertools.chain.from_iterable(tags) if is_columns else map(" ".join, tags)
     for number, line in enumerate(tagged_file.lines, start=1):
         if number in tagged_file.comments:
             yield line

@@ -32,10 +32,9 @@ def test_a_column_is_added_to_columns(tmp_path):
         ("-DOCSTART- -X- -X- O O\nAnna O\nis O\n", "-DOCSTART- -X- -X- O O O\nAnna O B-LOC\nis O O\n"),
         ("-DOCSTART-\t-X-\na b\tO\nc\tO\n", "-DOCSTART-\t-X-\tO\na b\tO\tB-LOC\nc\tO\tO\n"),
         ("\u200b O\n\x1c\u00a0 O\n", "\u200b O B-LOC\n\x1c\u00a0 O O\n"),
-        ("Anna PER-B\nis O\n", "Anna PER-B LOC-B\nis O O\n"),
         ("# newdoc\n# text = Anna is\nAnna  O\nis O\n", "# newdoc\n# text = Anna is\nAnna O B-LOC\nis O O\n"),
         ("Anna is\tB-PER O\n", "Anna is\tB-PER O\tB-LOC O\n"),
-        ("-DOCSTART-\n\nAnna is\tPER-B O\n", "-DOCSTART-\tO\tO\n\nAnna is\tPER-B O\tLOC-B O\n"),
+        ("-DOCSTART-\n\nAnna is\tB-PER O\n", "-DOCSTART-\tO\tO\n\nAnna is\tB-PER O\tB-LOC O\n"),
     ],
 )
 def test_forms_of_files_are_kept(tmp_path, text, expected):
@@ -46,7 +45,7 @@ def test_text_without_tags_gets_them(tmp_path):
     assert predictions(tmp_path, "Anna\nis\n\nhere\n", ["B-PER O", "O"], is_tagged=False) == (
         "Anna B-PER\nis O\n\nhere O\n"
     )
-    assert predictions(tmp_path, "Anna  is\nhere\n", ["B-PER O", "O"], is_tagged=False) == (
+    assert predictions(tmp_path, "Anna  is\nhere\n", ["B-PER O", "O"], is_tagged=False, file_layout="sentences") == (
         "Anna  is\tB-PER O\nhere\tO\n"
     )
 

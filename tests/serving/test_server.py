@@ -376,7 +376,10 @@ def test_requests_that_have_begun_are_answered_after_sigterm(server):
     while metric(server, "batch_examples_count") == before:
         time.sleep(0.001)
     assert not answers
-    assert server.end() == 0, server.log
+    with socket.create_connection(("127.0.0.1", server.port)) as slow:  # sends no body, and is cut off after 30 seconds
+        slow.sendall(b"POST /v1/models/reviews:predict HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{")
+        assert server.end() == 0, server.log
+        assert b"503 Service Unavailable" in slow.recv(1000)
     waiting.join()
     status, answer = answers[0]
     assert status == 200 and len(answer["outputs"]["logits"]) == 1024

@@ -2,8 +2,11 @@
 
 import asyncio
 import concurrent.futures
+import json
 import os
+import pathlib
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -15,7 +18,7 @@ from official_bert.serving.batching import Batcher
 from official_bert.serving.rest_format import RequestError, read_message
 from official_bert.serving.served_model import ServedModel
 from tests.exports import TOLERANCE
-from tests.serving.server_process import Server
+from tests.serving.server_process import Server, resident_kilobytes
 
 grpc = pytest.importorskip("grpc")
 pytest.importorskip("tensorflow_serving")
@@ -352,6 +355,7 @@ def test_mistakes_in_json_examples(server, body, message):
     assert server.ask("regress", body)[1] == answer
 
 
+@pytest.mark.slow
 def test_regression_returns_the_scores(write_export, tmp_path):
     path = write_export(tmp_path / "scores", labels=())
     version = ServedModel(str(tmp_path / "scores"), BatchingSettings(num_batch_threads=1)).version
@@ -445,10 +449,135 @@ def test_a_client_that_has_left_frees_its_place_in_the_queue():
             await asyncio.sleep(0.05)
             calls[1].cancel()
             await asyncio.sleep(0.05)
-            assert batcher._num_waiting == 4 + 6
+            num_waiting = batcher._num_waiting
             begin.set()
+            assert num_waiting == 4 + 6
             np.testing.assert_array_equal((await calls[2])["a"], np.arange(20, 26))
             np.testing.assert_array_equal((await calls[0])["a"], np.arange(6))
         assert sorted(computed) == [*range(6), *range(20, 26)]
 
     asyncio.run(run())
+
+
+def test_200_calls_at_once_are_each_answered_with_their_own_predictions(server, stub, signatures):
+    texts = [f"{'bright ' * (number % 40)}town {number}".encode() for number in range(200)]
+    requests = [predict_request("text", {name: [text] for name in TEXTS}) for text in texts]
+    calls = [stub.Predict.future(request, timeout=120) for request in requests]
+    wrong = stub.Predict.future(predict_request("", BAD_IDS), timeout=120)
+    found = np.concatenate([outputs(call.result())["logits"] for call in calls])
+    expected = signatures["text"](**dict.fromkeys(TEXTS, tf.constant(texts)))["logits"].numpy()
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+    assert wrong.exception().code() == Code.INVALID_ARGUMENT
+    metrics = server.send("GET", "/metrics")[1].decode()
+    assert 'requests_total{method="gRPC",path="PredictionService/Predict",status="INVALID_ARGUMENT"}' in metrics
+
+
+def num_waiting(server):
+    lines = server.send("GET", "/metrics")[1].decode().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("queue_examples "))
+
+
+def wait_until(is_true, seconds):
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_a_call_whose_deadline_has_passed_leaves_the_queue(server, stub):
+    large = predict_request("text", {name: texts * 256 for name, texts in TEXTS.items()})
+    calls = [stub.Predict.future(large, timeout=60) for _ in range(20)]
+    wait_until(lambda: num_waiting(server) >= 10_000, 60)
+    for call in calls:
+        call.cancel()
+    assert_refused(lambda: stub.Predict(large, timeout=0.02), Code.DEADLINE_EXCEEDED, "Deadline Exceeded")
+    wait_until(lambda: num_waiting(server) == 0, 0.5)  # computing them takes longer
+
+
+def test_calls_that_send_nothing_do_not_keep_others_waiting(server, channel, stub):
+    is_ending = threading.Event()
+    predict = channel.stream_unary("/tensorflow.serving.PredictionService/Predict")
+    silent = [predict.future(iter(is_ending.wait, True), timeout=60) for _ in range(6)]
+    try:
+        time.sleep(0.1)
+        start = time.monotonic()
+        stub.Predict(predict_request("", IDS), timeout=60)
+        assert time.monotonic() - start < 5
+        refused = [call for call in silent if call.done()]
+        assert refused and all(call.code() == Code.RESOURCE_EXHAUSTED for call in refused)
+        assert all("arrive slowly" in call.details() for call in refused)
+    finally:
+        is_ending.set()
+        for call in silent:
+            call.cancel()
+
+
+@pytest.mark.slow
+def test_large_requests_of_many_connections_take_bounded_memory(server, stub):
+    texts = {name: [b"a b " * 7_000_000] for name in TEXTS}  # 56 MB
+    large = predict_request("text", texts).SerializeToString()
+    idle, most, is_ending = resident_kilobytes(server.process.pid), [0], threading.Event()
+
+    def watch():
+        while not is_ending.wait(0.02):
+            most[0] = max(most[0], resident_kilobytes(server.process.pid))
+
+    def ask(_):
+        with connect(server) as channel:
+            call = channel.unary_unary("/tensorflow.serving.PredictionService/Predict").future(large, timeout=120)
+            return call.code()
+
+    with concurrent.futures.ThreadPoolExecutor(11) as executor:
+        watching = executor.submit(watch)
+        codes = list(executor.map(ask, range(10)))
+        over_rest = json.dumps({"signature_name": "text", "inputs": {name: ["a b " * 7_000_000] for name in TEXTS}})
+        status, _ = server.send("POST", "/v1/models/reviews:predict", over_rest)
+        is_ending.set()
+        watching.result()
+    assert set(codes) == {Code.OK, Code.RESOURCE_EXHAUSTED} and status == 200
+    assert most[0] - idle < 1_500_000, f"{(most[0] - idle) / 1e6:.2f} GB above {idle / 1e6:.2f} GB"
+    print(f"10 connections with {len(large) / 1e6:.0f} MB each: {(most[0] - idle) / 1e6:.2f} GB above idle")
+
+
+@pytest.mark.slow
+def test_versions_change_and_the_server_ends_under_load(server, export_dir, write_export, tmp_path):
+    """This must be the last test of the server, since it stops it."""
+    write_export(tmp_path / "made", seed=2)
+    request = predict_request("text", {name: texts[:1] for name, texts in TEXTS.items()})
+    large = predict_request("text", {name: texts * 256 for name, texts in TEXTS.items()})
+    answers, is_ending, ended_at = [], threading.Event(), []
+
+    def keep_asking():
+        with connect(server) as channel:
+            stub = PredictionServiceStub(channel)
+            while not is_ending.is_set():
+                start = time.monotonic()
+                try:
+                    answers.append((start, stub.Predict(request, timeout=60)))
+                except grpc.RpcError as error:
+                    answers.append((start, error))
+                    return
+
+    threads = [threading.Thread(target=keep_asking, daemon=True) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    time.sleep(1)
+    (tmp_path / "made" / "1").rename(pathlib.Path(export_dir) / "2")
+    server.wait_for_version("2")
+    time.sleep(1)
+    with connect(server) as channel:
+        begun = PredictionServiceStub(channel).Predict.future(large, timeout=60)
+        wait_until(lambda: num_waiting(server) >= 500, 60)
+        ended_at.append(time.monotonic())
+        assert server.end() == 0, server.log
+        assert outputs(begun.result())["logits"].shape == (1024, 3)
+    is_ending.set()
+    for thread in threads:
+        thread.join()
+    responses = [answer for _, answer in answers if not isinstance(answer, grpc.RpcError)]
+    errors = [(start, answer) for start, answer in answers if isinstance(answer, grpc.RpcError)]
+    logits = {version: set() for version in (1, 2)}
+    for response in responses:
+        logits[response.model_spec.version.value].add(tuple(np.round(response.outputs["logits"].float_val, 3)))
+    assert {version: len(values) for version, values in logits.items()} == {1: 1, 2: 1} and logits[1] != logits[2]
+    assert all(error.code() == Code.UNAVAILABLE and start > ended_at[0] for start, error in errors), errors

@@ -8,6 +8,7 @@ All scores are percentages.
 import dataclasses
 import functools
 import math
+import operator
 import re
 import string
 from collections import Counter
@@ -18,8 +19,6 @@ import numpy as np
 from absl import logging
 
 from official_bert.support.errors import UserError, format_names
-
-_MOST_IDS_LOGGED = 5
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -239,13 +238,8 @@ def _score_all(
     _require_questions(golds)
     missing = [question for question in golds if question not in predictions]
     if missing:
-        logging.warning(
-            "%d of %d questions have no prediction and score 0: %s%s",
-            len(missing),
-            len(golds),
-            ", ".join(missing[:_MOST_IDS_LOGGED]),
-            ", ..." if len(missing) > _MOST_IDS_LOGGED else "",
-        )
+        message = "%d of %d questions have no prediction and score 0: %s"
+        logging.warning(message, len(missing), len(golds), format_names(missing))
     return [
         score_answer(predictions[question], texts, normalization=normalization, has_null=has_null)
         if question in predictions
@@ -261,8 +255,5 @@ def _require_questions(golds: Mapping[str, Sequence[str]]) -> None:
 
 def _percent(scores: Iterable[float]) -> float:
     """Return the mean in percent, with plain addition; NumPy's `sum` and Python's since 3.12 round differently."""
-    total, count = 0.0, 0
-    for score in scores:
-        total += score
-        count += 1
-    return 100.0 * total / count
+    scores = list(scores)
+    return 100.0 * functools.reduce(operator.add, scores, 0.0) / len(scores)

@@ -99,7 +99,7 @@ def test_scores_of_a_data_set_are_percents_of_all_questions(caplog):
     predictions = {"q1": "The cat", "q2": "cow", "q3": "white bird", "other": "fish"}
     scores = score_answers(golds, predictions, normalization=SQUAD)
     assert scores == {"exact_match": 25.0, "f1": pytest.approx(100 * (1 + 0 + 2 / 3 + 0) / 4)}
-    assert [record.getMessage() for record in caplog.records] == ["1 of 4 questions have no prediction and score 0: q4"]
+    assert caplog.messages == ["1 of 4 questions have no prediction and score 0: 'q4'"]
 
 
 def test_data_that_cannot_be_scored_are_refused():

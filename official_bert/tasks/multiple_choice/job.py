@@ -52,11 +52,7 @@ def report_sections(
     scores: Mapping[str, Any],
     lengths: Sequence[int],
 ) -> list[Section]:
-    """Compute the sections of a report.
-
-    Args:
-      probabilities: float32 [N, choices].
-    """
+    """Compute the sections of a report from probabilities, float32 [N, choices]."""
     labels, predicted = np.array([example.label for example in examples]), probabilities.argmax(axis=-1)
     confidences, is_correct = probabilities.max(axis=-1), labels == predicted
 
@@ -140,14 +136,17 @@ class MultipleChoiceJob(FinetuningJob):
     def _split(self, name: str, examples: list[Example]) -> _Split:
         config, num_choices = self.config, max(len(example.choices) for example in examples)
         logging.info("%s: %d examples with up to %d choices", name, len(examples), num_choices)
-        task = self._task(config, self.bert_config, num_choices)
+        task = self.create_task(config, self.bert_config, num_choices)
         records = SplitRecords(config, task, num_choices * config.max_seq_length)
         return _Split(name, ExampleSplit(self._joiner, examples), task, records)
 
-    def _task(self, config: MultipleChoiceConfig, bert_config: BertConfig, num_choices: int) -> MultipleChoiceTask:
+    def create_task(
+        self, config: MultipleChoiceConfig, bert_config: BertConfig, num_choices: int | None = None
+    ) -> MultipleChoiceTask:
+        """See `FinetuningJob`; by default with the choices of the training examples."""
         return MultipleChoiceTask(
             bert_config,
-            num_choices=num_choices,
+            num_choices=num_choices or (self._train.task.num_choices if self._train else 2),
             max_seq_length=config.max_seq_length,
             is_padded_to_longest=config.pads_dynamically and not config.use_xla,
             trainable_encoder=config.trainable_encoder,
@@ -155,12 +154,7 @@ class MultipleChoiceJob(FinetuningJob):
             **config.model_options,
         )
 
-    def create_task(self, config: MultipleChoiceConfig, bert_config: BertConfig) -> MultipleChoiceTask:
-        examples = self._train.examples if self._train else []
-        return self._task(config, bert_config, max((len(example.choices) for example in examples), default=2))
-
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
-        """Evaluate on the evaluation data and log the scores."""
         return self._evaluated(trainer, step)[1]
 
     def evaluate(self, trainer: Trainer, step: int) -> None:
@@ -195,7 +189,6 @@ class MultipleChoiceJob(FinetuningJob):
             logging.info("wrote %d predictions to %s", len(probabilities), path)
 
     def export(self, checkpoint: str) -> None:
-        """Export a checkpoint."""
         export_run(servable_of_run, self.config, self.bert_config, self.tokenizer, checkpoint)
 
 

@@ -34,6 +34,7 @@ class MultipleChoiceTask(EncoderTask):
     ):
         fixed_length = None if is_padded_to_longest else max_seq_length
         super().__init__(MultipleChoiceModel, config, max_seq_length=fixed_length, **options)
+        self.num_choices = num_choices
         # the record schema, with lengths and limits
         self.schema = choice_schema(
             num_choices, max_seq_length, vocab_size=config.vocab_size, num_segments=config.num_segments

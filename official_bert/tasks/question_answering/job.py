@@ -260,7 +260,6 @@ class QuestionAnsweringJob(FinetuningJob):
             self.warn_of_earlier(RESULTS_FILE, REPORT_FILE)
 
     def export(self, checkpoint: str) -> None:
-        """Export a checkpoint."""
         if self._options.answer_alignment != "offsets" and self.config.export_format == "saved_model":
             logging.warning(
                 "do_export: the export cuts answers out of the context by offsets, so its best answer differs from "

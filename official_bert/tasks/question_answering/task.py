@@ -33,6 +33,7 @@ MASKED_LOGIT = np.finfo(np.float32).min  # logit of positions beyond the padded 
 class QuestionAnsweringTask(EncoderTask):
     """Prediction of the start and end of an answer in a window.
 
+    If `is_padding_scored`, and the encoder computes padding, it takes part in the softmax, as in the reference.
     Source: BERT paper, section 4.2.
     """
 
@@ -46,11 +47,6 @@ class QuestionAnsweringTask(EncoderTask):
         encoder_options: EncoderOptions = PLAIN,
         **options,
     ):
-        """Define the task.
-
-        If `is_padding_scored`, padding positions take part in the softmax, as in the reference, so the loss depends on
-        the padded batch length. Ignored if the encoder removes padding.
-        """
         super().__init__(SpanModel, config, encoder_options=encoder_options, **options)
         self._max_seq_length = max_seq_length
         self._is_padding_scored = is_padding_scored

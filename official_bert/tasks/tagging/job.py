@@ -240,7 +240,6 @@ class TaggingJob(FinetuningJob):
         )
 
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
-        """Score the evaluation file."""
         return self._evaluate(trainer, step)[1]
 
     def evaluate(self, trainer: Trainer, step: int) -> None:
@@ -266,7 +265,6 @@ class TaggingJob(FinetuningJob):
             self.warn_of_earlier(TEST_RESULTS_FILE, TEST_REPORT_FILE)
 
     def export(self, checkpoint: str) -> None:
-        """Export a checkpoint."""
         if self.config.document_context:
             logging.warning(
                 "do_export: the export reads sentences without their documents, though document_context=True"

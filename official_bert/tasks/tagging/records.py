@@ -155,14 +155,9 @@ def make_windows(
 ) -> Iterator[Window]:
     """Split sentences into windows: one per sentence, or several overlapping windows if it does not fit.
 
-    A word in two windows is tagged in the one where its shorter side has more context, the first if they are equal. For
-    example, `["a", "b", "c", "d"]` in windows of three wordpieces has `a b c`, which tags a, b and c (c has no context
-    on one side in either window), and `c d`, which tags d.
-
-    Args:
-      documents: document number of each sentence, in ascending order. If given, a window is filled with neighbouring
-        sentences of the document, half of the room on each side, as far as available; a sentence that needs several
-        windows gets no neighbours.
+    A word in two windows is tagged in the one where its shorter side has more context, the first if they are equal:
+    `a b c d` in windows of three has `a b c`, which tags a, b and c, and `c d`, which tags d. Given the document of
+    each sentence, ascending, a window is filled with neighbours of its sentence, half of the room on each side.
     """
     max_tokens = max_seq_length - 2
     if documents is None:

@@ -16,13 +16,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidat
 from pydantic import model_validator as validator
 from pydantic_core import PydanticCustomError
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 import official_bert
 from official_bert.serving import text_answers
-from official_bert.serving.batching import QueueFullError
+from official_bert.serving.batching import QueueFullError, TooLargeError
 from official_bert.serving.exports import description
 from official_bert.serving.rest_format import RequestError, quoted, read_object
 from official_bert.serving.served_model import ServedVersion
@@ -266,6 +265,7 @@ _STATUSES: Mapping[type[Exception], tuple[int, int, str]] = {
     TooManyError: (400, 413, "validation"),
     TooLongError: (400, 413, "validation"),
     WrongModelError: (400, 424, "backend"),
+    TooLargeError: (413, 413, "validation"),
     QueueFullError: (503, 429, "overloaded"),
     RequestError: (400, 422, "validation"),
 }
@@ -273,22 +273,18 @@ _STATUSES: Mapping[type[Exception], tuple[int, int, str]] = {
 
 def refuse(error: Exception, is_openai: bool) -> Response:
     """Return the response to a request that raised an error."""
-    if isinstance(error, HTTPException):
-        kind = QueueFullError if error.status_code == 503 else RequestError
-        message, status = error.detail, None if kind is QueueFullError else error.status_code
-    else:
-        kind, message, status = type(error), str(error), None
+    kind = type(error)
     of_openai, of_tei, kind_of_tei = next(row for group, row in _STATUSES.items() if issubclass(kind, group))
     if not is_openai:
-        return JSONResponse({"error": message, "error_type": kind_of_tei}, status or of_tei)
+        return JSONResponse({"error": str(error), "error_type": kind_of_tei}, of_tei)
     is_of_input = issubclass(kind, TooManyError | TooLongError | EmptyError)
     content = {
-        "message": message,
+        "message": str(error),
         "type": "server_error" if of_openai == 503 else "invalid_request_error",
         "param": getattr(error, "name", "input" if is_of_input else None),
         "code": {UnknownModelError: "model_not_found", TooLongError: "context_length_exceeded"}.get(kind),
     }
-    return JSONResponse({"error": content}, status or of_openai)
+    return JSONResponse({"error": content}, of_openai)
 
 
 def add_embedding_endpoints(
@@ -311,7 +307,7 @@ def add_embedding_endpoints(
                 asked = await version.aside(len(body), read)
                 body = b""
                 return await asked.answer(version, name)
-            except (RequestError, QueueFullError, HTTPException) as error:
+            except tuple(_STATUSES) as error:
                 return refuse(error, is_openai)
 
         app.add_route(path, respond, methods=["POST"])

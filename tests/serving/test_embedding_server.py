@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.options.groups import BatchingSettings
-from official_bert.serving.batching import QueueFullError
+from official_bert.serving.batching import QueueFullError, TooManyBytesError
 from official_bert.serving.served_model import ServedModel
 from tests.exports import LABELS, TOLERANCE
 from tests.serving.server_process import Server
@@ -19,7 +19,6 @@ pytest.importorskip("starlette.testclient")
 openai = pytest.importorskip("openai")
 huggingface_hub = pytest.importorskip("huggingface_hub")
 
-from starlette.exceptions import HTTPException  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
 
 from official_bert.serving.embedding_endpoints import refuse  # noqa: E402
@@ -43,7 +42,7 @@ def export_dir(tmp_path_factory, write_export):
 @pytest.fixture(scope="module")
 def server(export_dir, tmp_path_factory):
     log_file = tmp_path_factory.mktemp("log") / "log"
-    server = Server(export_dir, log_file, batch_timeout_micros=20000, max_batch_size=200)
+    server = Server(export_dir, log_file, accept_token_ids=True, batch_timeout_micros=20000, max_batch_size=200)
     yield server
     assert server.end() == 0, server.log
     assert "Traceback" not in server.log
@@ -104,34 +103,29 @@ def test_the_client_of_openai(client, expected):
     assert_close([answer.data[0].embedding], unit(vectors[1:2, :5]))
 
 
-def test_token_ids_are_read_only_on_request(client, export_dir, expected):
-    """LangChain sends ids of another vocabulary by default, which would give wrong vectors without a word."""
+def test_token_ids_are_read_if_the_server_accepts_them(client, server, export_dir, expected):
     ids = signature(export_dir, 1, "tokenize", text=TEXTS[:2])
     tokens = [row[2 : number - 1].tolist() for row, number in zip(ids["input_ids"], expected[1], strict=False)]
-    with pytest.raises(openai.BadRequestError, match="ctx_length=False.*with accept_token_ids") as caught:
-        client.embeddings.create(model="sentences", input=tokens)
-    assert caught.value.param == "input"
+    answer = client.embeddings.create(model="sentences", input=[*tokens, tokens[1] * 20], **TRUNCATED)
+    assert_close([row.embedding for row in answer.data[:2]], expected[0][:2])
+    assert answer.usage.prompt_tokens == expected[1][:2].sum() + LENGTH
+    answer = client.embeddings.create(model="sentences", input=tokens[0])
+    assert_close([answer.data[0].embedding], expected[0][:1])
+    prompted = post(server, "/embed", {"inputs": tokens[:1], "prompt_name": "query"})[1]
+    assert_close(prompted, signature(export_dir, 1, "text", text=[f"river {TEXTS[0]}"])["vectors"])
 
+
+def test_token_ids_are_refused_by_default(export_dir):
+    """LangChain sends ids of another vocabulary by default, which would give wrong vectors without a word."""
     served = ServedModel(export_dir, BatchingSettings(num_batch_threads=1))
-    with TestClient(make_app(served, "sentences", accept_token_ids=True), "http://server") as http_client:
-        client = openai.OpenAI(base_url="http://server/v1", api_key="none", max_retries=0, http_client=http_client)
-        answer = client.embeddings.create(model="sentences", input=[*tokens, tokens[1] * 20], **TRUNCATED)
-        assert_close([row.embedding for row in answer.data[:2]], expected[0][:2])
-        assert answer.usage.prompt_tokens == expected[1][:2].sum() + LENGTH
-        answer = client.embeddings.create(model="sentences", input=tokens[0])
-        assert_close([answer.data[0].embedding], expected[0][:1])
-        prompted = http_client.post("/embed", json={"inputs": tokens[:1], "prompt_name": "query"}).json()
-        assert_close(prompted, signature(export_dir, 1, "text", text=[f"river {TEXTS[0]}"])["vectors"])
-        for input_, param, message in (
-            ([[5], [True]], "input", "must be a list of token ids, or such a list for each text"),
-            ([5, 1182], None, "input_ids must be from 0 to 1181, but is from"),
-            ([5, 2**70], None, "must be ids from 0"),
-            ([[5] * 30], "input", "maximum context length is 32 tokens"),
-            ([[]], "input", "input 0 is empty"),
-        ):
-            with pytest.raises(openai.BadRequestError) as caught:
-                client.embeddings.create(model="sentences", input=input_)
-            assert caught.value.param == param and message in caught.value.body["message"]
+    http_client = TestClient(make_app(served, "sentences"), "http://server")
+    client = openai.OpenAI(base_url="http://server/v1", api_key="none", max_retries=0, http_client=http_client)
+    for input_ in ([5], [[5, 6]]):
+        with pytest.raises(openai.BadRequestError, match="ctx_length=False.*with accept_token_ids") as caught:
+            client.embeddings.create(model="sentences", input=input_)
+        assert caught.value.param == "input"
+    answer = http_client.post("/embed", json={"inputs": [[5]]})
+    assert answer.status_code == 422 and "check_embedding_ctx_length=False" in answer.json()["error"]
 
 
 @pytest.mark.parametrize(
@@ -144,6 +138,11 @@ def test_token_ids_are_read_only_on_request(client, export_dir, expected):
         ({"input": []}, 400, "input", "the inputs must not be empty"),
         ({"input": ["a", ""]}, 400, "input", "input 1 is empty"),
         ({"input": ["a", None]}, 400, "input", "input must be a string or a list of strings"),
+        ({"input": [[5], [True]]}, 400, "input", "must be a list of token ids, or such a list for each text"),
+        ({"input": [[]]}, 400, "input", "input 0 is empty"),
+        ({"input": [5, 1182]}, 400, None, "input_ids must be from 0 to 1181, but is from"),
+        ({"input": [5, 2**70]}, 400, None, "must be ids from 0"),
+        ({"input": [[5] * 30]}, 400, "input", "maximum context length is 32 tokens"),
         ({"input": ["a"] * 100_000}, 400, "input", "the request has 100000 inputs; at most 400 are allowed"),
         ({"input": TEXTS}, 400, "input", "maximum context length is 32 tokens; input 2 has more"),
     ],
@@ -207,7 +206,7 @@ def test_clients_of_text_embeddings_inference_get_errors(server, path, content, 
 
 
 def test_an_overload_has_a_status_that_clients_retry():
-    for error in (QueueFullError("9 examples are waiting"), HTTPException(503, "many large requests")):
+    for error in (QueueFullError("9 examples are waiting"), TooManyBytesError("many large requests")):
         answer = refuse(error, is_openai=True)
         assert answer.status_code == 503 and json.loads(answer.body)["error"]["type"] == "server_error"
         answer = refuse(error, is_openai=False)
@@ -294,7 +293,7 @@ def test_concurrent_requests_share_batches_and_an_invalid_one_fails_alone(client
 
     def ask(number):
         return client.embeddings.create(
-            model="sentences", input=TEXTS[number] if number >= 0 else " " * 1_100_000, **TRUNCATED
+            model="sentences", input=TEXTS[number] if number >= 0 else [5, 5000], **TRUNCATED
         )
 
     with concurrent.futures.ThreadPoolExecutor(len(numbers)) as executor:

@@ -89,18 +89,13 @@ def test_multi_label_scores_equal_those_of_scikit_learn(name):
     ("name", "labels", "predictions"),
     [
         ("accuracy", [], []),
-        ("f1", [], []),
         ("f1", [0, 0], [0, 0]),
-        ("matthews_correlation", [], []),
         ("matthews_correlation", [0, 1, 1], [1, 1, 1]),
         ("matthews_correlation", [1, 1, 1], [0, 1, 1]),
         ("pearson", [], []),
-        ("pearson", [2.5], [3.0]),
         ("pearson", [1.0, 2.0, 3.0], [0.1] * 3),  # the mean of three 0.1 is not 0.1
         ("pearson", [0.1] * 3, [1.0, 2.0, 3.0]),
-        ("spearman", [], []),
         ("spearman", [1.0, 2.0], [0.0, 0.0]),
-        ("macro_f1", [], []),
         ("macro_f1", [[False, False]], [[False, False]]),
         ("micro_f1", [[False, False]], [[False, False]]),
     ],

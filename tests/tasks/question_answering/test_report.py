@@ -152,11 +152,3 @@ def test_gold_and_predicted_texts_are_marked_where_they_stand():
 def test_questions_in_other_languages_are_not_sorted_by_english_words():
     squad, answers = made_set(12, words=("누가", "어디"))
     assert "By question word" not in sections(squad, answers, dataset="korquad")
-
-
-def test_a_single_right_answer_gives_a_page():
-    squad = SquadSet(["warm"], [Question("a", "what?", 0, (Answer("warm", 0),), False)])
-    answers = [QuestionAnswers("a", [RankedAnswer("warm", 1.0, 0.0, 0.0, 0)], None, "warm")]
-    found = sections(squad, answers)
-    assert found["Worst mistakes"]["mistakes"] == []
-    assert found["By question word"]["rows"] == [["what", "1", "100.00", "100.00"]]

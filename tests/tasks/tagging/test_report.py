@@ -79,9 +79,6 @@ def test_the_sentences_with_the_most_mistakes_come_first():
     order = sorted((row for row in range(100) if numbers[row]), key=lambda row: (-numbers[row], row))
     assert [int(facts["line"]) - 1 for facts, _ in found["mistakes"]] == order[:NUM_MISTAKES]
     assert found["note"] == f"{len(order)} of 100 sentences have a mistake. These are the 25 with the most."
-    for facts, texts in found["mistakes"]:
-        words = " ".join(f"word{i}" for i in range(len(gold[int(facts["line"]) - 1])))
-        assert all("".join(part[0] for part in parts) == words for _, parts in texts)
 
 
 def test_parts_of_speech_are_scored_word_by_word():

@@ -1,29 +1,25 @@
 """Tagging in the graph, compared with Python windows, predictions of `run_ner.py`, and known entities."""
 
 import functools
-import itertools
-import pathlib
 import random
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.commands import run_ner
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.metrics.tagging import find_entities
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
-from official_bert.modeling.tagging import TaggingModel, Transitions
+from official_bert.modeling.tagging import TaggingModel
 from official_bert.serving import servable as servable_module
 from official_bert.serving.servable import IDS_SCHEMA, SIGNATURES
-from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.tasks.tagging.records import make_windows
 from official_bert.tasks.tagging.servable import Entity, TaggingServable, split_at_blanks
 from official_bert.tokenization import FullTokenizer, graph_operations
 from official_bert.tokenization.sequences import join_texts
-from tests.exports import TOLERANCE, ask
+from tests.exports import TOLERANCE
 from tests.tasks.tagging.random_words import random_sentences
 
 TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
@@ -139,30 +135,6 @@ def test_what_the_graph_reads_are_the_windows_of_the_script(model, config, vocab
                 assert values[row, : len(windows)].tolist() == [ids[name] for ids in windows]
                 assert not values[row, len(windows) :].any()
         assert most > 3
-
-
-def test_the_tags_of_a_sentence_can_be_chosen_together(config, tokenizer):
-    """Also of a sentence in several windows, and beside sentences without words."""
-    rng = np.random.default_rng(4)
-    table = rng.normal(size=[len(tokenizer.vocabulary.token_to_id), len(TAGS)]) * 2
-    transitions = Transitions(*(np.float32(rng.normal(size=[len(TAGS)] * rank) * 3) for rank in (1, 2, 1)))
-    servable = TaggingServable(Chooser(table), config, tokenizer, tags=TAGS, max_seq_length=5, transitions=transitions)
-    sentences = [["rain"], [], ["the", "town", "harbour", "snow", "warm"], ["bridge", "rain"]]
-    found = rows_of(servable.answer(text=tf.constant([" ".join(words) for words in sentences])))
-    num_changed = 0
-    for words, row in zip(sentences, found, strict=True):
-        _, tags = trimmed(row, "words", "tags")
-        scores = [table[tokenizer.vocabulary.token_to_id[word]] for word in words]
-
-        def score(numbers, scores=scores):
-            ends = transitions.start[numbers[0]] + transitions.end[numbers[-1]]
-            pairs = sum(transitions.between[pair] for pair in itertools.pairwise(numbers))
-            return ends + pairs + sum(one[number] for one, number in zip(scores, numbers, strict=True))
-
-        best = max(itertools.product(range(len(TAGS)), repeat=len(words)), key=score) if words else ()
-        assert [tag.decode() for tag in tags] == [TAGS[number] for number in best]
-        num_changed += best != tuple(np.argmax(one) for one in scores)
-    assert num_changed > 1
 
 
 @EVERY_LENGTH
@@ -384,60 +356,3 @@ def test_tables_without_words(signatures_for, shape):
     outputs = signatures_for(5)["words"](words=tf.fill(shape, ""))
     assert {tuple(values.shape) for values in outputs.values()} == {shape}
     assert not outputs["probabilities"].numpy().any()
-
-
-@pytest.fixture(scope="module")
-def sentences():
-    drawn = random_sentences(random.Random(6), 25)
-    # A byte-order mark alone on its line is a blank line.
-    return [["the", "town"], *([word if word != "\ufeff" else "\ufeffx" for word in words] for words in drawn)]
-
-
-@pytest.fixture(scope="module")
-def run_flags(tmp_path_factory, files_of_model, one_layer_config_file, sentences):
-    """Flags of a run that trained briefly, tagged those sentences, and exported."""
-    folder = tmp_path_factory.mktemp("tagging")
-    rng = random.Random(2)
-    lines = []
-    for _ in range(24):
-        words = rng.choices(("harbour", "town", "the", "rain", "x"), k=6)
-        lines += [f"{word} {({'harbour': 'B-LOC', 'town': 'I-LOC', 'x': 'B-PER'}).get(word, 'O')}\n" for word in words]
-        lines.append("\n")
-    (folder / "train.txt").write_text("".join(lines))
-    (folder / "test.txt").write_text("".join("\n".join([*words, "", ""]) for words in sentences))
-    flags = {
-        **files_of_model, "bert_config_file": one_layer_config_file, "data_dir": str(folder),
-        "output_dir": str(folder / "out"), "max_seq_length": 24,
-        "train_batch_size": 8, "num_train_epochs": 8.0, "learning_rate": 2e-3,
-        "export_dir": str(folder / "serving" / "names"),
-    }  # fmt: skip
-    run_ner.run(TaggingConfig(**flags, do_train=True, do_predict=True, do_export=True))
-    return flags
-
-
-@pytest.fixture(scope="module")
-def predicted_tags(run_flags, sentences):
-    """The script's predictions for the sentences."""
-    text = pathlib.Path(run_flags["output_dir"], "predictions.conll").read_bytes().decode()
-    rows = [[line.rsplit(" ", 1) for line in part.split("\n") if line] for part in text.split("\n\n")]
-    rows = [row for row in rows if row]
-    assert [[word for word, _ in row] for row in rows] == sentences
-    tags = [[tag for _, tag in row] for row in rows]
-    assert len({tag for row in tags for tag in row}) > 2
-    return tags
-
-
-@pytest.mark.slow
-def test_an_export_tags_as_the_script_does(run_flags, predicted_tags, sentences, tmp_path):
-    version = f"{run_flags['export_dir']}/1"
-    texts = [" ".join(words) for words in sentences]
-    longest = max(map(len, sentences))
-    cells = [[*words, *[""] * (longest - len(words))] for words in sentences]
-    requests = [("text", {"text": texts}), ("words", {"words": cells}), ("tokenize", {"text": texts})]
-    answer, of_words, ids = ask(version, requests, tmp_path)
-    for outputs in (answer, of_words):
-        assert [[tag for tag in row if tag] for row in outputs["tags"]] == predicted_tags
-    records = [[] for _ in sentences]
-    for sentence, values, _ in records_of(sentences, FullTokenizer(run_flags["vocab_file"]), 24):
-        records[sentence].append(values["input_ids"])
-    assert [[window for window in row if any(window)] for row in ids["input_ids"]] == records

@@ -150,10 +150,6 @@ def test_every_folder_has_a_line_in_the_architecture():
     assert {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()} <= set(named)
 
 
-def test_every_module_has_a_row():
-    assert {part_of(path) for path in modules()} - {"__init__"} <= set(ROW_OF)
-
-
 def test_gfile_is_used_in_files_alone():
     users = [path.name for path in modules() if "io.gfile" in path.read_text().replace("tf.io.gfile`", "")]
     assert users == ["files.py"]

@@ -20,7 +20,6 @@ from tests.conftest import (
     GOLDEN,
     ROOT,
     assert_fails,
-    assert_refused,
     prints_error,
     run_cold,
     run_script,
@@ -240,11 +239,6 @@ def event_value(folder, step, tag):
 
 class TestTools:
     """The commands other than the scripts."""
-
-    def test_build_vocab_writes_nothing_for_too_few_pieces(self, corpus_file, tmp_path):
-        flags = {"input_file": corpus_file, "vocab_file": tmp_path / "v.txt", "vocab_size": 20}
-        assert_refused("build_vocab", flags, "--vocab_size=20 is too small")
-        assert os.listdir(tmp_path) == []
 
     def test_fill_mask_prints_the_best_words(self, model_dir, vocab_file, tmp_path):
         for path in (*model_dir.glob("trained_model.ckpt-12.*"), model_dir / "bert_config.json"):

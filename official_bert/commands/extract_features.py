@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from official_bert.commands.shared.text_options import TextFileOptions, check_model
+from official_bert.commands.shared.text_options import TextFileOptions, check_model, note_long
 from official_bert.config.model_formats import MODEL
 from official_bert.options.command import Command
 from official_bert.options.groups import SentenceOptions
@@ -142,23 +142,16 @@ def run(config: FeatureConfig) -> None:
 
 
 def _log_counts(config: FeatureConfig, encoder: "TextEncoder", num_texts: int, seconds: float) -> None:
-    from official_bert.data.text_inputs import STANDARD_STREAM
-
     logging.info(
         "%s: %s texts; computed %s with %s wordpieces, %s texts/s",
-        "standard output" if config.output_file == STANDARD_STREAM else config.output_file,
+        "standard output" if config.output_file == "-" else config.output_file,
         f"{num_texts:,}",
         f"{encoder.num_texts:,}",
         f"{encoder.num_wordpieces:,}",
         f"{encoder.num_texts / seconds:,.0f}",
     )
-    if encoder.num_long:
-        logging.info(
-            "%s texts have more than %d wordpieces and were %s",
-            f"{encoder.num_long:,}",
-            config.max_seq_length,
-            "read in windows" if config.long_text == "window" else "truncated",
-        )
+    how = "read in windows" if config.long_text == "window" else "truncated"
+    note_long(encoder.num_long, "texts", config.max_seq_length, how)
 
 
 def _shard_path(path: str, number: int) -> str:

@@ -106,19 +106,18 @@ def _run_here(command: Sequence[str], hosts: Sequence[str]) -> None:
 
 def _wait(workers: Sequence[subprocess.Popen]) -> int | None:
     """Wait for all workers; return the first that failed, after which the others have limited time."""
-    failed, deadline = None, None
-    while any(worker.poll() is None for worker in workers):
-        if failed is None:
-            failed = next((index for index, worker in enumerate(workers) if worker.poll()), None)
-            deadline = time.monotonic() + _SECONDS_TO_END
+    failed, deadline = None, 0.0
+    while True:
+        codes = [worker.poll() for worker in workers]
+        if failed is None and any(codes):
+            failed, deadline = codes.index(next(filter(None, codes))), time.monotonic() + _SECONDS_TO_END
+        if None not in codes:
+            return failed
         if failed is not None and time.monotonic() > deadline:
             logging.warning("worker %d failed; ending the others", failed)
             for worker in workers:
                 worker.kill()
         time.sleep(_SECONDS_BETWEEN_LOOKS)
-    if failed is None:
-        failed = next((index for index, worker in enumerate(workers) if worker.returncode), None)
-    return failed
 
 
 def _print_lines(source: IO[bytes], prefix: bytes) -> None:

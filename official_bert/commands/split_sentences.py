@@ -74,7 +74,8 @@ def run(config: SplitSentencesConfig) -> None:
         before: CorpusPart | None = None  # source of the last text written
         for split in workers.map(corpus_files.split_chunk, corpus_files.read_chunks(parts)):
             if split.documents:
-                is_continued = config.one_document_per_file and _is_same_text(before, split.part)
+                is_same = before is not None and before.file_number == split.part.file_number
+                is_continued = config.one_document_per_file and is_same and split.part.file_format == "text"
                 if before and not is_continued:
                     sink.write(b"\n")
                 sink.write("\n\n".join(split.documents).encode() + b"\n")
@@ -102,11 +103,6 @@ def _open_output(path: str) -> Iterator[IO[bytes]]:
     with contextlib.ExitStack() as stack:
         sink = stack.enter_context(writing.atomic_write(path, "wb"))
         yield stack.enter_context(record_files.compressed_sink(sink)) if path.endswith(".gz") else sink
-
-
-def _is_same_text(first: "CorpusPart | None", second: "CorpusPart") -> bool:
-    """Return True if two parts belong to the same plain text."""
-    return first is not None and first.file_number == second.file_number and second.file_format == "text"
 
 
 COMMAND = Command(

@@ -208,7 +208,8 @@ class AttentionReader:
         inputs = pad([sequence], None)
         word_starts = []
         if not second:
-            word_starts = [1 + n for n, piece in enumerate(first) if _is_after_blank(texts[0], piece.start)]
+            before = [texts[0][: piece.start] for piece in first]
+            word_starts = [1 + n for n, text in enumerate(before) if not text.strip() or text[-1].isspace()]
         words, word_indices = _words(zip(texts, (first, second), strict=True), specials.num_between)
         if self._fill_mask is None:
             notes.append("The checkpoint has no masked-LM head, so no words are predicted.")
@@ -260,10 +261,6 @@ class AttentionReader:
             for position, masks in zip(masked, filled, strict=True):
                 predictions[position] = masks[ranks[position]]
         return predictions
-
-
-def _is_after_blank(text: str, start: int) -> bool:
-    return not text[:start].strip() or text[start - 1].isspace()
 
 
 def _words(texts: Sequence[tuple[str, Sequence[_Piece]]], num_between: int) -> tuple[list[str], list[int]]:

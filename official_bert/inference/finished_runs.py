@@ -54,8 +54,6 @@ from official_bert.training.run_folder import (
 )
 
 _HF_CONFIG_FILE = "config.json"
-# Input order of exports by earlier versions, which do not record it.
-_TEXT_NAMES = ("text", "text_a", "text_b", "question", "context")
 
 
 class FinishedRun(NamedTuple):
@@ -262,7 +260,7 @@ def load_exported(folder: str) -> tuple[Any, TaskRow, list[str]]:
     predict = export.signatures.get(TEXT)
     if predict:
         said, inputs = description(folder), predict.structured_input_signature[1]
-        names = said.get("text_names") or [name for name in _TEXT_NAMES if name in inputs]
+        names = said.get("text_names", [])
         task = task_of_export(said.get("task"), predict.structured_outputs)
         if task and set(names) == set(inputs):
             return export, task, names

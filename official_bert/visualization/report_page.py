@@ -44,7 +44,8 @@ def filled(template: str, data: Mapping[str, Any]) -> str:
     for name in _SHARED:
         page = page.replace(f"{{{{{name}}}}}", _read(name))
     parts = {name: re.search(rf"<{name}>(.*?)</{name}>", page, re.DOTALL)[1] for name in ("style", "script")}
-    policy = "; ".join(f"{name}-src 'sha256-{_sha256(part)}'" for name, part in parts.items())
+    hashes = {name: base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for name, part in parts.items()}
+    policy = "; ".join(f"{name}-src 'sha256-{digest}'" for name, digest in hashes.items())
     # Data is inserted last, so that nothing in it is replaced. JSON has no NaN: unknown numbers must be None.
     text = json.dumps(data, allow_nan=False).replace("<", r"\u003c")
     return page.replace("{{policy}}", policy).replace("{{data}}", text)
@@ -52,10 +53,6 @@ def filled(template: str, data: Mapping[str, Any]) -> str:
 
 def _read(name: str) -> str:
     return importlib.resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-def _sha256(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

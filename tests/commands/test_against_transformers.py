@@ -6,9 +6,7 @@ What their models compute is compared in `tests/families/test_transformers.py`, 
 import numpy as np
 import pytest
 
-from official_bert.tokenization import FullTokenizer
 from tests.conftest import golden_arrays, run_here
-from tests.tokenization.hard_texts import ACCENTED, CASED, SCRIPTS, UNCASED
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -84,12 +82,3 @@ def test_a_checkpoint_of_the_reference_gives_its_activations_in_transformers(tmp
     np.testing.assert_allclose(layers[1:], golden["out/all_encoder_layers"], atol=1e-5)
     log_probabilities = torch.log_softmax(outputs.seq_relationship_logits, dim=-1).numpy()
     np.testing.assert_allclose(log_probabilities, golden["out/next_sentence_log_probs"], atol=1e-5)
-
-
-@pytest.mark.parametrize("settings", [UNCASED, CASED, ACCENTED], ids=str)
-def test_the_tokenizer_is_loaded_with_its_settings(tmp_path, model_dir, vocab_file, settings):
-    to_hf(model_dir, vocab_file, tmp_path, **settings._asdict())
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    ours = FullTokenizer(vocab_file, **settings._asdict())
-    for text in ("The cat, Émile's, sat unbelievably near THE town.", *SCRIPTS[:5]):  # no final sigma, unsupported
-        assert theirs(text)["input_ids"][1:-1] == ours.encode(text)

@@ -2,24 +2,17 @@
 
 import json
 import os
-import random
 import shutil
 
 import numpy as np
 import pytest
 
-from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.albert import AlbertConfig
 from official_bert.inference.attention_reader import AttentionReader
-from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import assert_refused, run_here
-from tests.export_fixtures import write_reviews
-from tests.exports import LABELS
-
-LAYER = "bert/encoder/transformer/group_0/inner_group_0"
 
 
 @pytest.fixture(scope="module")
@@ -38,44 +31,14 @@ def albert(config, vocab_file, tmp_path_factory):
     return {**files, "init_checkpoint": prefix}
 
 
-@pytest.fixture
-def reviews_flags(albert, tmp_path):
-    for name, count in (("train.tsv", 24), ("test.tsv", 5)):
-        write_reviews(tmp_path / name, random.Random(count), count)
-    return {
-        **albert, "task_name": "custom", "data_dir": str(tmp_path), "text_a_column": "text",
-        "text_b_column": "other", "label_column": "label", "train_file": "train.tsv", "predict_file": "test.tsv",
-        "output_dir": str(tmp_path / "out"), "max_seq_length": 24, "train_batch_size": 8, "num_train_epochs": 2.0,
-    }  # fmt: skip
-
-
-@pytest.mark.slow
-def test_a_classifier_is_trained_predicts_and_is_exported(reviews_flags, tmp_path, config):
-    export = str(tmp_path / "export")
-    flags = {**reviews_flags, "export_dir": export}
-    run_here("run_classifier", **flags, do_train=True, do_predict=True, do_export=True)
-    out = tmp_path / "out"
-    assert BertConfig.from_json_file(str(out / "bert_config.json")) == config
-    trained = CheckpointReader(str(out))
-    assert trained.shapes[f"{LAYER}/attention_1/self/query/kernel/adam_m"] == (config.hidden_size,) * 2
-    written = np.loadtxt(out / "test_results.tsv", ndmin=2)
-    rows = [line.split("\t")[:2] for line in (tmp_path / "test.tsv").read_text().splitlines()[1:]]
-    texts = [tuple(row) for row in rows]
-    for path in (str(out), export):
-        results = Predictor(path)(texts)
-        probabilities = [[result.probabilities[label] for label in sorted(LABELS)] for result in results]
-        np.testing.assert_allclose(probabilities, written, atol=1e-5)
-    assert isinstance(BertEncoder.from_checkpoint(out).config, AlbertConfig)
-
-
-def test_the_error_names_the_other_models_config(reviews_flags, files_of_model):
+def test_the_error_names_the_other_models_config(albert, files_of_model, sst2, tmp_path):
+    flags = {**sst2, **albert, "output_dir": tmp_path / "out", "do_train": True}
     of_bert = {name: files_of_model[name] for name in ("bert_config_file", "init_checkpoint")}
     for changes, *parts in (
         ({"init_checkpoint": of_bert["init_checkpoint"]}, "has the layers of a BERT", "give the bert_config.json that"),
         ({"bert_config_file": of_bert["bert_config_file"]}, "has ALBERT's shared layers", "the albert_config.json"),
     ):
-        flags = {**reviews_flags, "do_train": True, **changes}
-        assert_refused("run_classifier", flags, *parts)
+        assert_refused("run_classifier", {**flags, **changes}, *parts)
 
 
 def test_features_of_all_layers(albert, tmp_path):

@@ -98,6 +98,7 @@ def test_refusals_leave_the_folder_as_it_was(resumed, tmp_path):
         ({"feature_layers": "last", **only, "do_eval": True}, "trained with --feature_layers=None"),
         ({"do_lower_case": False, **only, "do_predict": True}, "trained with --do_lower_case=True"),
         ({"train_batch_size": 4}, r"--train_batch_size=4, but .*ckpt-5 was trained with --train_batch_size=8: .*twice"),
+        ({"dynamic_padding": False}, "--dynamic_padding=False, but"),
         ({"optimizer": "lamb"}, "--optimizer=lamb, but .*ckpt-5 was trained with --optimizer=adam, and its checkpoint"),
         ({"random_seed": 6}, "--random_seed=6, but .* --allow_inexact_resume or another --output_dir"),
     ):

@@ -5,7 +5,6 @@ import shutil
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
 from official_bert.inference.predictor import Predictor
@@ -51,22 +50,6 @@ def test_evaluation_of_a_given_checkpoint_covers_the_first_batches_in_file_order
     num_hits = 110 * scores[2]["next_sentence_accuracy"]  # each of 110 records counts once
     assert num_hits == pytest.approx(round(num_hits), abs=1e-3)
     assert scores[2]["masked_lm_loss"] != scores[0]["masked_lm_loss"]
-
-
-@pytest.mark.slow
-def test_a_folder_of_records_may_hold_other_files(flags, tmp_path, model_dir, records_file):
-    folder = tmp_path / "records" / "more"
-    folder.mkdir(parents=True)
-    shutil.copy(records_file, folder / "train.tfrecord")
-    (folder / "train.tfrecord.json").write_text("{}")
-    (folder / ".train.partial").write_text("half")
-    (tmp_path / "list").write_text(f"{tmp_path}/records\n")
-    checkpoint, scores = str(model_dir / "bert_model.ckpt"), []
-    for path in (records_file, str(tmp_path / "records"), f"@{tmp_path}/list"):
-        config = {**flags, "input_file": path, "max_eval_steps": 2}
-        run_here("run_pretraining", **config, do_eval=True, init_checkpoint=checkpoint)
-        scores.append(read_results(str(tmp_path / "out" / "eval_results.txt")))
-    assert scores[0] == scores[1] == scores[2]
 
 
 @pytest.mark.parametrize(
@@ -155,13 +138,6 @@ def test_ids_beyond_the_model_are_located(refuse, model_dir, records_file, tmp_p
 def test_a_file_that_holds_no_records_is_named(refuse, tmp_path):
     (tmp_path / "records.zip").write_bytes(b"PK\x03\x04 and what follows in such a file")
     refuse({"input_file": tmp_path / "records.zip"}, "records.zip: record 0", "is it a complete TFRecord file?")
-
-
-def test_an_output_folder_of_another_model_is_refused(refuse, tmp_path):
-    (tmp_path / "out").mkdir()
-    write_checkpoint(str(tmp_path / "out" / "model.ckpt-3"), {"bert/embeddings/word_embeddings": tf.zeros([10, 4])})
-    (tmp_path / "out" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
-    refuse({}, "model.ckpt-3 lacks", "another model")
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from official_bert.tokenization import SentencePieceTokenizer, load_tokenizer
 from official_bert.training.run_folder import read_results
 from tests.conftest import assert_refused, run_here
 from tests.export_fixtures import write_reviews
+from tests.exports import LABELS, TOLERANCE, predicted
 from tests.record_files import read_records
 from tests.tokenization.sentencepiece_models import VOCAB_SIZE, write_model
 
@@ -71,6 +72,11 @@ print(official_bert.Predictor(sys.argv[1])(("the smith", "iron")).label)
 @pytest.mark.slow
 def test_an_export_answers_tensorflow_alone_and_predictor_in_a_new_process(classifier):
     subprocess.run([sys.executable, "-c", ASKS_IN_BOTH_WAYS, classifier["export_dir"]], check=True, capture_output=True)
+    rows = [line.split("\t")[:2] for line in open(f"{classifier['data_dir']}/test.tsv").read().splitlines()[1:]]
+    for path in (classifier["output_dir"], classifier["export_dir"]):
+        results = Predictor(path)([tuple(row) for row in rows])
+        found = [[result.probabilities[label] for label in sorted(LABELS)] for result in results]
+        np.testing.assert_allclose(found, predicted(classifier["output_dir"]), atol=TOLERANCE)
 
 
 @pytest.mark.slow

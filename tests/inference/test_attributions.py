@@ -17,7 +17,7 @@ from official_bert.tasks.question_answering.data import WindowOptions
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
 from official_bert.tasks.tagging.servable import TaggingServable
 from official_bert.tokenization import FullTokenizer
-from tests.conftest import run_here, run_script
+from tests.conftest import run_script
 
 TAGS = ("O", "B-LOC", "I-LOC")
 TEXT, TEXT_B = "the harbour woke", "the town woke before the crates"
@@ -153,16 +153,8 @@ def test_the_word_that_decides_has_the_largest_attribution(files_of_model, tmp_p
     }  # fmt: skip
     assert run_script("run_classifier.py", "--do_train", **flags).code == 0
     for label, word in (("good", "bright"), ("bad", "dark")):
-        output_file = str(tmp_path / "view.json")
-        given = {"text": text(label == "bad"), "output_file": output_file, "format": "json", "merge_words": True}
-        model = {name: str(tmp_path / "run" / name) for name in ("bert_config.json", "vocab.txt")}
-        run_here(
-            "view_attention",
-            init_checkpoint=str(tmp_path / "run"),
-            bert_config_file=model["bert_config.json"],
-            vocab_file=model["vocab.txt"],
-            **given,
-        )
+        given = {"text": text(label == "bad"), "output_file": tmp_path / "view.json", "format": "json"}
+        assert run_script("view_attention", "--merge_words", init_checkpoint=tmp_path / "run", **given).code == 0
         view = json.loads((tmp_path / "view.json").read_text())
         assert view["attributions"]["prediction"] == label
         values = view["attributions"]["integrated_gradients"]

@@ -108,7 +108,7 @@ def test_files_that_have_moved_since_training_may_be_given(reviews, tmp_path):
     assert found.probability == pytest.approx(predicted(reviews["output_dir"])[0].max(), abs=TOLERANCE)
 
 
-def test_an_export_says_which_texts_it_reads_and_earlier_ones_are_known(tmp_path, monkeypatch):
+def test_an_export_says_which_texts_it_reads(tmp_path, monkeypatch):
     def read(*inputs):
         signature = types.SimpleNamespace(structured_outputs=["answers"], structured_input_signature=((), set(inputs)))
         monkeypatch.setattr(
@@ -118,7 +118,6 @@ def test_an_export_says_which_texts_it_reads_and_earlier_ones_are_known(tmp_path
         assert task.name == "question_answering"
         return names
 
-    assert read("context", "question") == ["question", "context"]
     with pytest.raises(UserError, match="is not a model that was exported with do_export"):
         read("query", "context")
     description = {"task": "question_answering", "text_names": ["query", "context"]}

@@ -124,15 +124,6 @@ def test_bm25_is_the_mean_with_weights_counted_by_hand(plain, unpadded, tokenize
         np.testing.assert_allclose(found.vectors, expected / (total or 1), atol=1e-5)
 
 
-@pytest.mark.slow
-def test_float16_is_the_rounded_vector(unpadded, tokenizer):
-    for pooling in ("none", "mean"):
-        exact = extracted(unpadded, tokenizer, pooling=pooling)
-        for text, half in zip(exact, extracted(unpadded, tokenizer, pooling=pooling, dtype="float16"), strict=True):
-            assert half.vectors.dtype == np.float16
-            np.testing.assert_allclose(half.vectors, text.vectors, atol=2e-3)
-
-
 def test_long_texts_are_truncated_as_the_tokenizer_does(plain, unpadded, tokenizer):
     for text, found in zip(TEXTS, extracted(unpadded, tokenizer, max_seq_length=6), strict=True):
         np.testing.assert_allclose(found.vectors, alone(plain, tokenizer, text, 6), atol=1e-5)

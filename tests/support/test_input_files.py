@@ -31,6 +31,7 @@ ALL = ["corpus/a/c/d.txt", "corpus/a/z.txt", "corpus/b.txt", "corpus/f,g.txt", "
 def test_a_folder_stands_for_the_files_below(folder):
     assert find_inputs("corpus") == find_inputs("corpus/") == ALL
     assert find_inputs("corpus/a, corpus/b.txt ,corpus/b*") == [*ALL[:2], "corpus/b.txt", "corpus/b.txt"]
+    assert find_inputs("corpus/a/c/*") == ["corpus/a/c/d.txt"]
     assert find_inputs("./corpus/a/c") == ["./corpus/a/c/d.txt"]
     assert find_inputs(str(folder / "corpus")) == [str(folder / name) for name in ALL]
 

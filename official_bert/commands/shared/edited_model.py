@@ -142,7 +142,8 @@ def model_card(
         **({"labels": ", ".join(f"`{label}`" for label in labels)} if labels else {}),
         **training,
     }
-    table = "\n".join(f"| {key} | {_cell(value)} |" for key, value in rows.items())
+    cells = {key: " ".join(str(value).split()).replace("|", r"\|") for key, value in rows.items()}
+    table = "\n".join(f"| {key} | {cell} |" for key, cell in cells.items())
     return f"""---
 library_name: transformers
 pipeline_tag: {purpose}
@@ -159,11 +160,6 @@ Written by official_bert {official_bert.__version__} (`official-bert convert_hf_
 This card was generated from the model's files. Before you publish the model, add its license, training data, evaluation
 scores and limitations.
 """
-
-
-def _cell(value: object) -> str:
-    """Format a value as a Markdown table cell."""
-    return " ".join(str(value).split()).replace("|", r"\|")
 
 
 class SentenceFolder(NamedTuple):

@@ -191,7 +191,7 @@ def load_sentence_encoder(
     return load_text_encoder(config, bert_config, tokenizer, settings)
 
 
-def note_long(num_long: int, what: str, max_seq_length: int) -> None:
+def note_long(num_long: int, what: str, max_seq_length: int, how: str = "truncated") -> None:
     """Log how many sentences were truncated, if any."""
     if num_long:
-        logging.info("%s %s have more than %d wordpieces and were truncated", f"{num_long:,}", what, max_seq_length)
+        logging.info("%s %s have more than %d wordpieces and were %s", f"{num_long:,}", what, max_seq_length, how)

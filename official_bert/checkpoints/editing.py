@@ -89,11 +89,7 @@ def with_vocabulary(arrays: Mapping[str, np.ndarray], sources: Sequence[Sequence
 
 
 def with_positions(arrays: Mapping[str, np.ndarray], old: BertConfig, num_positions: int) -> dict[str, np.ndarray]:
-    """Build a model for longer sequences by repeating the position embeddings.
-
-    Position 512 of a model of 512 is initialized as position 0, position 513 as position 1. Attention between
-    neighbours then works from the start, except at the seams ("Longformer: The Long-Document Transformer", section 5).
-    """
+    """Repeat the position embeddings for longer sequences, as the Longformer's (section 5)."""
     table, first = arrays[_POSITIONS], old.first_position
     if len(table) != old.max_position_embeddings:
         raise UserError(

@@ -228,12 +228,7 @@ def open_pretrained(
 
 
 def save_pretrained(path: str | os.PathLike[str], variables: Mapping[str, keras.Variable], config: BertConfig) -> str:
-    """Write a checkpoint and `bert_config.json` beside it, readable by `open_pretrained`.
-
-    Args:
-      path: a folder, for a checkpoint named `bert_model.ckpt`, or a prefix whose last part contains `.ckpt`.
-        Missing folders are created.
-    """
+    """Write a checkpoint, `bert_model.ckpt` in a folder or the prefix of a name with `.ckpt`, and its config."""
     path = os.fspath(path)
     prefix = path if ".ckpt" in os.path.basename(path) else os.path.join(path, _CHECKPOINT)
     folder = os.path.dirname(prefix)

@@ -275,11 +275,7 @@ class BertConfig:
                 raise UserError(f"{name}={index}: {_no_such(name, index, count, config_file)}")
 
     def check_vocabulary(self, vocabulary: Any, config_file: str, *, is_of_model: bool = True) -> None:
-        """Check that the size of a `Vocabulary` fits the embedding table, and that the model knows its padding.
-
-        Some unused rows are normal: tables are padded, or reserve rows for new words. Many are only a warning if
-        `is_of_model`: the vocabulary is known to belong to the model.
-        """
+        """Check the size of a `Vocabulary`, some spare rows are normal, and the id of its padding."""
         num_tokens = vocabulary.size
         sizes = f"{vocabulary.source} has {num_tokens} wordpieces, {config_file} a vocab_size of {self.vocab_size}"
         if not 0 < num_tokens <= self.vocab_size:

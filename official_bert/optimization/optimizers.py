@@ -112,12 +112,7 @@ class MomentOptimizer(keras.optimizers.Optimizer):
         self._frozen_paths = [variable.path for variable in frozen]
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Create the slots, in the scope of the strategy that holds the variables.
-
-        Raises:
-          ValueError: an expression of `no_decay` matches no variable, trainable or frozen; or `layer_wise_lr_decay` is
-            given and no variable belongs to a layer.
-        """
+        """Create the slots in the strategy's scope; each expression of `no_decay` must match a variable."""
         if self.built:
             return
         paths = [variable.path for variable in variables]

@@ -38,10 +38,7 @@ def sum_over_replicas(tensors: _Tensors) -> _Tensors:
 
 
 def gather_over_replicas(values: tf.Tensor) -> tf.Tensor:
-    """Concatenate a tensor of each replica, [b, ...], to [B, ...], in the order of the replicas.
-
-    Call it in replica context. Gradients of all replicas flow back to the replica that has computed the values.
-    """
+    """Concatenate a tensor of each replica, [b, ...], to [B, ...], in replica context, with gradients."""
     if num_replicas() == 1:
         return values
     own_rows = tf.shape(values)[0]

@@ -28,14 +28,7 @@ class _LinearWarmup(keras.optimizers.schedules.LearningRateSchedule):
         self.num_warmup_steps = num_warmup_steps
 
     def __call__(self, step: Any) -> Any:
-        """Compute the learning rate of the next step.
-
-        Args:
-          step: int scalar, number of steps taken so far, as in Keras's optimizers: 0 gives the rate of step 1.
-
-        Returns:
-          float32 scalar.
-        """
+        """Compute the rate, float32, after `step` steps, as Keras counts: 0 gives that of step 1."""
         step = ops.cast(step, "float32") + 1.0
         rate = self._after_warmup(step)
         if not self.num_warmup_steps:

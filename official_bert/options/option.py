@@ -105,10 +105,7 @@ def flags_affecting(config: Any, *kinds: str) -> list[str]:
 
 
 class Options:
-    """Base class of all flag groups and configs; checks the values when a config is created.
-
-    A group checks the relations between its flags in its own `__post_init__`.
-    """
+    """Base class of all configs, which checks the values; a group checks its relations in `__post_init__`."""
 
     def __post_init__(self):
         fields = dataclasses.fields(self)

@@ -340,10 +340,7 @@ class TrainingOptions(VersionOptions, DeviceOptions, ArchitectureOptions):
 
 @options(group="training", affects="learning")
 class FinetuningOptions(TokenizerOptions, TrainingOptions):
-    """Flags of every command that fine-tunes.
-
-    Each command also has the flags `train_file`, `predict_file` and, if it has `do_eval`, `eval_file`.
-    """
+    """Flags of every command that fine-tunes; each also has `train_file`, `predict_file` and perhaps `eval_file`."""
 
     # Flags of some of the commands. The last two have no annotation, which would give them a place in --help.
     do_eval: ClassVar[bool] = False

@@ -293,11 +293,7 @@ def _first_line(error: Exception) -> str:
 
 
 class Cluster:
-    """The workers of a strategy: processes on one or several machines, all running the same script.
-
-    All workers compute the same things in the same order, including evaluation results. One of them is the chief; only
-    the chief writes files to the output folder. With any other strategy this process is the only worker.
-    """
+    """The workers of a strategy, which all compute the same in the same order; only the chief writes files."""
 
     def __init__(self, strategy: tf.distribute.Strategy):
         self.strategy = strategy  # distributes the computation

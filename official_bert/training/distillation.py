@@ -51,30 +51,17 @@ class OutputsAndLayers(NamedTuple):
 
 
 class LayeredModel(keras.Model):
-    """A model that also returns its encoder's layers, in one forward pass.
-
-    Its variables are those of the model and, if enabled, of two projections: `distillation/embeddings` and
-    `distillation/layers`.
-
-    Attributes:
-      encoder: its encoder.
-
-    Source: the projections are those of Jiao et al., "TinyBERT" (2020), equations 8 and 9.
-    """
+    """A model that also returns its encoder's layers; the projections are TinyBERT's (2020), equations 8 and 9."""
 
     def __init__(self, model: EncoderModel, *, projected_size: int | None = None):
         super().__init__(autocast=False, dtype=model.dtype_policy, name="layered")
         self.model = model  # the wrapped model
-        self.projections = []
-        if projected_size is not None:
-            config = model.encoder.config
-            with keras.name_scope("distillation"):
-                for name in ("embeddings", "layers"):
-                    projection = dense(
-                        projected_size, config.initializer_range, dtype=self.dtype_policy, use_bias=False, name=name
-                    )
-                    projection.build((None, None, config.hidden_size))
-                    self.projections.append(projection)
+        names, config = ("embeddings", "layers") if projected_size is not None else (), model.encoder.config
+        options = {"dtype": self.dtype_policy, "use_bias": False}
+        self.projections = [dense(projected_size, config.initializer_range, name=name, **options) for name in names]
+        with keras.name_scope("distillation"):
+            for projection in self.projections:
+                projection.build((None, None, config.hidden_size))
         self.built = True
 
     @property
@@ -95,10 +82,7 @@ class LayeredModel(keras.Model):
 
 
 class DistilledTask:
-    """A task learned from its labels and from a teacher's logits for the same examples.
-
-    Source: Hinton, Vinyals and Dean, "Distilling the Knowledge in a Neural Network" (2015), section 2.
-    """
+    """A task learned from labels and from a teacher's logits: Hinton et al. (2015), section 2."""
 
     def __init__(self, task: DistillableTask, *, soft_target_weight: float, temperature: float):
         self._task = task
@@ -157,10 +141,7 @@ class TaskWithTeacher(abc.ABC):
 
 
 class HiddenStateTask(TaskWithTeacher):
-    """A distilled task whose student also learns its teacher's hidden states.
-
-    Source: Jiao et al., "TinyBERT: Distilling BERT for Natural Language Understanding" (2020), section 3.1.
-    """
+    """A distilled task that also learns hidden states: Jiao et al., "TinyBERT" (2020), section 3.1."""
 
     def __init__(
         self,

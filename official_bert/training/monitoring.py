@@ -186,13 +186,7 @@ class StepWindow:
             self._seconds += seconds
 
     def scalars(self) -> dict[str, float]:
-        """Return the means of the losses and the gradient norm, the last learning rate, and the speed, if known.
-
-        `padding` is the fraction of positions that are padding.
-
-        In float16 also the last loss scale and the number of overflowed steps; with nan_policy=skip the number of
-        skipped steps. Their non-finite gradient norms and losses are excluded.
-        """
+        """Return the means of finite numbers, the last rates, counts of steps without effect, speed and padding."""
         columns = self._columns()
         tokens, positions = columns.pop("tokens"), columns.pop("positions", np.zeros(0))
         columns.pop("examples", None)

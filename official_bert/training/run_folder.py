@@ -148,10 +148,7 @@ def model_file(folder: str, name: str) -> str | None:
 
 
 def matches_vocabulary(folder: str, vocabulary: Vocabulary) -> bool | None:
-    """Compare a vocabulary with that of the model in a folder; None if the folder has none.
-
-    A vocabulary that replaces `[unused...]` tokens or appends tokens also matches: nothing was learned for these ids.
-    """
+    """Compare a vocabulary, which may name unused ids and go on, with that of a folder; None if it has none."""
     run, path = read_run_config(folder), try_find_vocabulary(folder)
     recorded = run.vocabulary if run else None
     if vocabulary.fingerprint == recorded:

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from official_bert.checkpoints.bundle import LOSS_SCALE, NUM_EXAMPLES, CheckpointReader
+from official_bert.checkpoints.bundle import GLOBAL_STEP, LOSS_SCALE, NUM_EXAMPLES, CheckpointReader
 from official_bert.checkpoints.loading import load
 from official_bert.modeling.encoder import ENCODER_SCOPE
 from official_bert.optimization import replicas
@@ -51,11 +51,7 @@ def _scalar(value: float, dtype: tf.DType) -> tf.Variable:
 
 
 def freeze(model: keras.Model, *, num_trained_layers: int | None, train_only: str | None) -> None:
-    """Freeze the weights of an encoder that are not selected: they get no gradients and no optimizer state.
-
-    Source: for biases Ben Zaken et al., "BitFit: Simple Parameter-efficient Fine-tuning for Transformer-based Masked
-      Language-models", 2022.
-    """
+    """Freeze an encoder's weights that are not selected; biases alone: Ben Zaken et al., "BitFit", 2022."""
     weights = [weight for weight in model.trainable_weights if weight.path.startswith(f"{ENCODER_SCOPE}/")]
     layers, first = [None] * len(weights), None
     if num_trained_layers is not None:
@@ -99,11 +95,12 @@ class TrainingSteps:
         self.step = self.optimizer.iterations  # int64 variable, number of steps taken, counted by the optimizer
         # loss scaling variables by name; empty except in float16
         self.loss_scale_state = self._loss_scale.state if self._loss_scale else {}
-        # optimizer variables by name, plus the example count for variable batch sizes
-        self.slots = slots_by_name(self.optimizer, model.trainable_variables)
+        self.slots = slots_by_name(self.optimizer, model.trainable_variables)  # optimizer variables by name
         self._batch_size = plan.train_batch_size
+        # the steps and, for variable batch sizes, the examples
+        self.counts = {GLOBAL_STEP: self.step}
         if self._batch_size is None:
-            self.slots[NUM_EXAMPLES] = tf.Variable(0, dtype=tf.int64, trainable=False)
+            self.counts[NUM_EXAMPLES] = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._seed_states = [state for state in model.non_trainable_variables if state.path.endswith(_SEED_STATE)]
         self._scalar_names: list[str] = []  # set when the step is traced
         step = self._replica_step
@@ -113,7 +110,7 @@ class TrainingSteps:
     def num_examples(self) -> int:
         """Number of examples used so far, over all epochs."""
         if self._batch_size is None:
-            return int(self.slots[NUM_EXAMPLES].numpy())
+            return int(self.counts[NUM_EXAMPLES].numpy())
         return int(self.step.numpy()) * self._batch_size
 
     def compile(self, iterator: Iterator) -> None:
@@ -125,7 +122,7 @@ class TrainingSteps:
         history = self._run_steps(iterator, tf.constant(num_steps)).numpy()
         columns = {name: history[:, column] for column, name in enumerate(self._scalar_names)}
         if self._batch_size is None:
-            self.slots[NUM_EXAMPLES].assign_add(int(columns["examples"].sum(dtype=np.int64)))
+            self.counts[NUM_EXAMPLES].assign_add(int(columns["examples"].sum(dtype=np.int64)))
         return columns
 
     @tf.function(reduce_retracing=True)
@@ -167,8 +164,7 @@ class TrainingSteps:
 
     def roll_back(self, checkpoint: str) -> None:
         """Restore the weights and the optimizer's moments from a checkpoint, but keep the step and example counts."""
-        slots = {name: variable for name, variable in self.slots.items() if name != NUM_EXAMPLES}
-        load(CheckpointReader(checkpoint), self._model.weights, slots)
+        load(CheckpointReader(checkpoint), self._model.weights, self.slots)
 
     def _gradients(
         self, batch: Mapping[str, tf.Tensor], step: tf.Tensor

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints.bundle import GLOBAL_STEP, TRAIN_SECONDS, CheckpointReader
+from official_bert.checkpoints.bundle import TRAIN_SECONDS, CheckpointReader
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.loading import load
 from official_bert.config.bert_config import LORA_SCALE
@@ -78,15 +78,7 @@ class TimeBudget:
 
 
 class RunRequests:
-    """Tracker of requests to a run during the block, in addition to checkpoints at fixed steps.
-
-    SIGTERM requests a checkpoint and the end of training instead of killing the process. SIGUSR1 requests a checkpoint;
-    training continues.
-
-    Attributes:
-      is_terminated: whether SIGTERM was received.
-      is_signalled: whether SIGUSR1 was received since the last checkpoint.
-    """
+    """Requests to a run during the block: SIGTERM ends it after a checkpoint, SIGUSR1 and a clock ask for one."""
 
     def __init__(self, plan: TrainingPlan, *, may_raise: bool = True):
         self._save_seconds = plan.save_checkpoints_secs
@@ -96,11 +88,9 @@ class RunRequests:
     def __enter__(self) -> "RunRequests":
         self._began = self._saved = time.monotonic()
         self.is_terminated = self.is_signalled = self._is_raised = False
-        handlers = {signal.SIGTERM: self._note_sigterm}
-        if SAVE_SIGNAL is not None:
-            handlers[SAVE_SIGNAL] = self._note_sigusr1
-        self._previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-        for number in handlers:
+        numbers = [number for number in (signal.SIGTERM, SAVE_SIGNAL) if number is not None]
+        self._previous = {number: signal.signal(number, self._handle) for number in numbers}
+        for number in numbers:
             restart_system_calls(number)
         return self
 
@@ -110,14 +100,14 @@ class RunRequests:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def _note_sigterm(self, *_) -> None:
+    def _handle(self, number: int, *_) -> None:
+        if number == SAVE_SIGNAL:
+            self.is_signalled = True
+            return
         self.is_terminated = True
         if self._is_raised:
             self._is_raised = False  # raise only once; a second signal must not interrupt the handler of the first
             raise Terminated
-
-    def _note_sigusr1(self, *_) -> None:
-        self.is_signalled = True
 
     @contextlib.contextmanager
     def raise_on_stop(self) -> Iterator[None]:
@@ -192,7 +182,7 @@ class TrainingRun:
         latest = self.folder.latest
         self.folder.remove_leftovers()
         reader = CheckpointReader(latest)
-        load(reader, self.model.weights, {**self.steps.slots, GLOBAL_STEP: self.steps.step})
+        load(reader, self.model.weights, self.steps.slots, self.steps.counts)
         load(reader, self.steps.loss_scale_state, required=lambda name: False)
         self._window.restore(reader)
         self._budget.restore(reader)
@@ -203,7 +193,7 @@ class TrainingRun:
         state = {
             **self.steps.slots,
             **self.steps.loss_scale_state,
-            GLOBAL_STEP: self.steps.step,
+            **self.steps.counts,
             **self._window.arrays(),
             **self._budget.arrays(),
         }

@@ -252,8 +252,9 @@ def tokenized_documents(
             lengths, ids = array("i"), array("i")
 
 
-def write_documents(path: str, part: CorpusPart, tokenizer: Tokenizer) -> None:
-    """Tokenize a part of a corpus to a file; see `CorpusReader` for errors."""
+def write_documents(place: tuple[str, CorpusPart], tokenizer: Tokenizer) -> None:
+    """Tokenize a part of a corpus to a file, whose path comes first."""
+    path, part = place
     table, offset, counts = array("q"), 0, CorpusCounts()
     with _block_writer(path) as archive:
         with _new_block(archive, "numbers") as block:

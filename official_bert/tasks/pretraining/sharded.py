@@ -240,7 +240,7 @@ class ShardedRun:
             Progress("reading text", sum(sizes), "bytes") as progress,
         ):
             num_bytes = 0
-            for size, _ in zip(sizes, workers.map(_write_part, missing), strict=True):
+            for size, _ in zip(sizes, workers.map(write_documents, missing), strict=True):
                 num_bytes += size
                 progress.update(num_bytes)
         return paths
@@ -303,11 +303,6 @@ class _Group(NamedTuple):
     path: str
     rows: np.ndarray  # of the `DOCUMENT_TABLE`
     keys: np.ndarray
-
-
-def _write_part(item: tuple[str, CorpusPart], tokenizer: Tokenizer) -> None:
-    path, part = item
-    write_documents(path, part, tokenizer)
 
 
 def _write_group(group: _Group, maker: RecordMaker, spools: list[str]) -> tuple[int, int]:

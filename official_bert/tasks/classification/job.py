@@ -74,8 +74,6 @@ class ClassificationJob(FinetuningJob):
         self.labels = dataset.labels
         if reads_pairs(config, dataset):
             tokenizer.specials.check_pairs()
-        if config.glue_submission and not dataset.glue_name:
-            raise UserError(f"glue_submission: {dataset.name} is not one of GLUE's data sets")
         if config.tune_thresholds:
             check_tunable(dataset)
             if not config.do_train and not latest_checkpoint(checkpoint_folder(config)):

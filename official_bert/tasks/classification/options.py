@@ -7,7 +7,7 @@ from official_bert.options.groups import HeadOptions
 from official_bert.options.option import MAX_AXIS, MAX_PARTS, option, options
 from official_bert.options.training import LabellingOptions
 from official_bert.support.errors import UserError
-from official_bert.tasks.classification.data import TASK_NAMES, check_task_name
+from official_bert.tasks.classification.data import DATASETS, TASK_NAMES, check_task_name
 
 BALANCED = "balanced"  # a value of class_weights
 
@@ -146,6 +146,8 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
             self.refuse("tune_thresholds", because="needs --do_eval")
         if not self.do_predict:
             self.refuse("glue_submission", because="needs --do_predict")
+        if self.glue_submission and (name not in DATASETS or not DATASETS[name].glue_name):
+            raise UserError(f"--glue_submission: {name} is not one of GLUE's data sets")
         if self.multi_label and self.regression:
             raise UserError("--multi_label and --regression exclude each other")
         if self.multi_label:

@@ -259,12 +259,15 @@ class FullTokenizer(Tokenizer):
         for added, start, end in self.raw_finder.split(text):
             part = text[start:end]
             rewritten = characters.rewrite(part, self.settings) if self.finder.tokens and not added else ""
+            found = [*self.finder.split(rewritten)]
             if added:
                 ids.append(self.vocabulary.token_to_id[added])
-            elif any(found for found, _, _ in self.finder.split(rewritten)):
-                ids += self._align_word(part).ids
-            else:
+            elif all(token is None for token, _, _ in found):
                 ids += self._encode_part(part)
+            else:
+                for token, first, last in found:
+                    tokens = [token] if token else self.wordpiece_tokenizer.tokenize(rewritten[first:last])
+                    ids += self.vocabulary.ids(tokens)
         return ids
 
     def _encode_part(self, text: str) -> list[int]:

@@ -77,11 +77,7 @@ def dense(
 
 
 def normalize(x, gamma, beta, epsilon: float):
-    """Apply layer normalization: x float [..., D], scale and shift float [D]; returns float32 [..., D].
-
-    `keras.ops.layer_normalization` first multiplies the scale by the inverse deviation, a tensor of the size of x; this
-    needs less computation, forward and backward.
-    """
+    """Normalize float [..., D] in float32; `keras.ops.layer_normalization` needs more computation."""
     x, gamma, beta = (ops.cast(tensor, "float32") for tensor in (x, gamma, beta))
     centered = x - ops.mean(x, axis=-1, keepdims=True)
     variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)

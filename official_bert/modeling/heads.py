@@ -100,11 +100,7 @@ class EncoderModel(TokenModel):
 
 
 class OutputProjection(keras.layers.Layer):
-    """A linear layer that computes float32 logits; its kernel is transposed, as in the reference.
-
-    Its variables take the name scope in which the layer is created, without the layer's own name: in checkpoints a
-    classifier has `output_weights` and a span head `cls/squad/output_weights`.
-    """
+    """Linear layer with float32 logits; its variables take the name scope in which it is created, without its name."""
 
     def __init__(
         self,
@@ -144,17 +140,7 @@ def bilstm_layers(
     *,
     returns_sequence: bool = True,
 ) -> list[keras.layers.Layer]:
-    """Create the layers between the encoder and a head's linear layer, named `lstm_0` and `lstm_1`.
-
-    Call them in sequence with `mask`, bool [B, S].
-
-    Args:
-      input_width: D of their inputs, float [B, S, D].
-      returns_sequence: whether the last layer returns a vector for every position, float [B, S, 2 * units]; otherwise
-        the final state of each direction, float [B, 2 * units].
-
-    Source: BERT paper, sections 5.1 and 5.3.
-    """
+    """Create `lstm_0` and `lstm_1`, called with `mask`, bool [B, S], for [B, S, D]: BERT paper, section 5.3."""
     if head != BILSTM:
         return []
     if dtype_policy.variable_dtype != "float32":  # orthogonal initialization of an LSTM needs float32

@@ -135,11 +135,7 @@ class SentenceModel(EncoderModel):
 
 
 class SentenceGroupModel(EncoderModel):
-    """A model for training that applies a sentence model to the K texts of each example; Keras cannot save it.
-
-    Attributes:
-      sentence: the sentence model.
-    """
+    """A model for training that applies a sentence model to the K texts of an example; Keras cannot save it."""
 
     def __init__(
         self,
@@ -161,15 +157,7 @@ class SentenceGroupModel(EncoderModel):
                 self.classifier = OutputProjection(3 * sentence.width, num_classes, initializer_range=range_)
 
     def call(self, inputs, training=False):
-        """Compute the vectors of the texts of examples.
-
-        Args:
-          inputs: `input_ids`, `input_mask` and `segment_ids`, int32 [B, S], with the texts of an example one after
-            another; and `text_lengths`, int32 [B, K], the number of positions of each text.
-
-        Returns:
-          A dict of `vectors`, float32 [B, K, D], and with a classifier `logits`, float32 [B, num_classes].
-        """
+        """Compute `vectors`, float32 [B, K, D], of K joined texts, and with a classifier `logits` of pairs."""
         num_texts = inputs[TEXT_LENGTHS].shape[1]
         texts = unjoined_texts(inputs, self._fixed_length)
         if self._fixed_length is None and num_texts > 1:

@@ -20,17 +20,7 @@ _OTHER_NAMES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 
 
 def unjoined_texts(inputs: Mapping[str, Any], length: int | None = None) -> dict[str, Any]:
-    """Separate the texts of examples.
-
-    Args:
-      inputs: `input_ids`, `input_mask` and `segment_ids`, int32 [B, S], with the K texts of an example one after
-        another; and `text_lengths`, int32 [B, K].
-      length: positions of each text in the result; None for the length of the longest text of the batch, at
-        least 1.
-
-    Returns:
-      The inputs of the encoder, by name, int32 [B, K, length], padded with 0.
-    """
+    """Separate the K joined texts of examples: int32 [B, S] to [B, K, length], by default of the longest text."""
     lengths = inputs[TEXT_LENGTHS]  # [B, K]
     starts = ops.cumsum(lengths, axis=1) - lengths
     if length is None:

@@ -174,17 +174,7 @@ class SelfAttention(EncoderLayer):
 
 
 def attend(query, key, value, bias, drop_out=lambda probabilities: probabilities):
-    """Compute scaled dot-product attention of heads.
-
-    Args:
-      query: float [B, N, F, H].
-      key: float [B, N, T, H].
-      value: float [B, N, T, H].
-      bias: float, added to the scores [B, N, F, T]; see `encoder.attention_bias`.
-
-    Returns:
-      float [B, N, F, H]; and the probabilities before `drop_out`, float32 [B, N, F, T].
-    """
+    """Compute scaled dot-product attention of heads, float [B, N, F or T, H]; see `encoder.attention_bias`."""
     scale = 1 / math.sqrt(query.shape[-1])
     scores = ops.cast(ops.einsum("bnfh,bnth->bnft", query, key), "float32") * scale  # [B, N, F, T]
     probabilities = ops.softmax(scores + ops.cast(bias, "float32"))  # -10000 at masked positions

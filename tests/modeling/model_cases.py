@@ -99,7 +99,7 @@ def make_inputs(case: Case) -> list[np.ndarray]:
 
 def check_config(case: Case) -> None:
     """Check that the config is JSON of all arguments, and restores an equal model without custom objects."""
-    layer = case.make()
+    layer = case.make(dtype=MIXED_POLICIES[0])  # the policy is stored, too
     config = json.loads(json.dumps(layer.get_config()))
     parameters = inspect.signature(type(layer).__init__).parameters.values()
     arguments = {parameter.name for parameter in parameters if parameter.kind != parameter.VAR_KEYWORD}
@@ -107,6 +107,7 @@ def check_config(case: Case) -> None:
     again = type(layer).from_config(config)
     assert type(again) is type(layer)
     assert again.get_config() == layer.get_config()
+    assert again.compute_dtype == "bfloat16"
     stored = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
     assert stored["registered_name"].startswith("official_bert>")
     assert keras.saving.deserialize_keras_object(stored).get_config() == layer.get_config()

@@ -193,19 +193,6 @@ def test_an_export_takes_the_inputs_by_name(model, batch, labels, tmp_path):
     )
 
 
-@pytest.mark.slow
-def test_a_model_is_trained_and_loaded_under_a_mixed_policy(batch, labels, tmp_path):
-    policy = "mixed_float16"
-    model = ClassificationModel(BertEncoder(CONFIG, dtype=policy), num_outputs=CLASSES, dtype=policy)
-    model.compile("adam", LOGITS_LOSS, run_eagerly=True)
-    losses = model.fit(batch, labels, epochs=3, verbose=0).history["loss"]
-    assert losses[-1] < losses[0]
-    model.save(tmp_path / "mixed.keras")
-    loaded = keras.models.load_model(tmp_path / "mixed.keras")
-    assert loaded.encoder.transformer.layers[1].attention.self_attention.query.dtype_policy.name == policy
-    np.testing.assert_allclose(loaded.predict(batch, verbose=0), model.predict(batch, verbose=0), atol=1e-6)
-
-
 def test_a_frozen_encoder_stays_frozen_when_it_is_stored():
     model = ClassificationModel(BertEncoder(CONFIG, trainable=False), num_outputs=CLASSES)
     for again in (model, ClassificationModel.from_config(model.get_config())):

@@ -118,15 +118,6 @@ def test_invalid_names_and_options_are_refused(momentum_row):
         create_optimizer("momentum", 0.1, model, {"clipnorm": 1.0, "use_ema": True})
 
 
-def test_patterns_of_frozen_layers_are_not_missed():
-    model = SumTask().build_model()
-    model.norm.trainable = False
-    optimizer = create_optimizer("adam", 0.1, model, {})
-    assert optimizer.no_decay == ["bias"]
-    with pytest.raises(ValueError, match="no variable path matches 'LayerNorm'"):
-        AdamWeightDecay().build(model.trainable_variables)
-
-
 def test_slots_are_named_for_their_variables_even_where_names_begin_alike():
     with keras.name_scope("a"):
         variables = [keras.Variable([1.0], name="kernel"), keras.Variable([1.0], name="kernel_1")]

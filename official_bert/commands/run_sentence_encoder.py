@@ -2,7 +2,7 @@
 
 import os
 
-from official_bert.commands.shared.text_options import check_finetuning, check_folder
+from official_bert.commands.shared.text_options import check_finetuning, check_folder, run_finetuning
 from official_bert.options.command import Command
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 
@@ -22,9 +22,8 @@ def check(config: SentenceEncoderConfig) -> None:
 
 def run(config: SentenceEncoderConfig) -> None:
     from official_bert.tasks.sentence_encoder.job import SentenceEncoderJob
-    from official_bert.training.finetuning import finetune
 
-    finetune(SentenceEncoderJob, config)
+    run_finetuning(SentenceEncoderJob, config)
 
 
 COMMAND = Command(

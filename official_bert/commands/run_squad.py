@@ -1,6 +1,6 @@
 """`run_squad`: train, evaluate, predict and export extractive question answering."""
 
-from official_bert.commands.shared.text_options import check_file, check_finetuning
+from official_bert.commands.shared.text_options import check_file, check_finetuning, run_finetuning
 from official_bert.options.command import Command
 from official_bert.tasks.question_answering.options import SquadConfig
 
@@ -24,9 +24,8 @@ def check(config: SquadConfig) -> None:
 
 def run(config: SquadConfig) -> None:
     from official_bert.tasks.question_answering.job import QuestionAnsweringJob
-    from official_bert.training.finetuning import finetune
 
-    finetune(QuestionAnsweringJob, config)
+    run_finetuning(QuestionAnsweringJob, config)
 
 
 COMMAND = Command(

@@ -47,8 +47,8 @@ from official_bert.training.task import TrainingPlan, compares_examples
 _TRAINING = "train"  # the training split's record files
 
 
-def finetune(job_class: type[FinetuningJob], config: FinetuningOptions) -> None:
-    """Train, evaluate, predict and export, depending on a task's flags."""
+def finetune(job_class: type[FinetuningJob], config: FinetuningOptions, export: Callable[..., object]) -> None:
+    """Train, evaluate, predict and export, depending on a task's flags; see `export_run` for `export`."""
     bert_config, tokenizer = read_model_files(
         config, for_training=config.trains_encoder, attention_direction=config.attention_direction
     )
@@ -85,7 +85,9 @@ def finetune(job_class: type[FinetuningJob], config: FinetuningOptions) -> None:
         if config.do_predict:
             job.predict(trainer, 0 if job.ensemble else _loaded_step(job, trainer, "do_predict"))
         if config.do_export and cluster.is_chief:
-            job.export(_checkpoint_to_export(config))
+            if job.export_warning:
+                logging.warning("do_export: %s", job.export_warning)
+            export(config, job.bert_config, job.tokenizer, _checkpoint_to_export(config))
 
 
 def _train(job: FinetuningJob, trainer: Trainer, strategy: tf.distribute.Strategy, teacher: Teacher | None) -> bool:

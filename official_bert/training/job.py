@@ -43,6 +43,7 @@ class FinetuningJob(abc.ABC):
     ensemble: tuple[str, ...] = ()  # checkpoints to predict with instead of the output folder's; usually none
     labels: Sequence[str] | None = None  # output names in order, saved in the output folder; None without names
     label_noun = "labels"  # the term for a label in messages
+    export_warning: str | None = None  # what an export does in another way than the run
     training_split: Split | None = None  # None without training
     num_training_examples: int | None = None  # None without training
     records: "SplitRecords"  # of training, and usually of evaluation and prediction
@@ -74,10 +75,6 @@ class FinetuningJob(abc.ABC):
     @abc.abstractmethod
     def predict(self, trainer: Trainer, step: int) -> None:
         """Write predictions with the trainer's weights at a step."""
-
-    @abc.abstractmethod
-    def export(self, checkpoint: str) -> None:
-        """Export a checkpoint as a SavedModel."""
 
     def path(self, name: str) -> str:
         """Return the path of a file in the output folder."""

@@ -1,5 +1,7 @@
 """Flags for the texts that a command reads, and for the table that it writes."""
 
+import functools
+import importlib
 import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from official_bert.data.text_inputs import TextSource
     from official_bert.inference.text_encoder import TextEncoder
     from official_bert.tokenization import Tokenizer
+    from official_bert.training.job import FinetuningJob
 
 # Poolings that give one vector per sentence with any model.
 POOLINGS = ("cls", "mean", "mean_no_special", "max", "max_no_special", "bm25")
@@ -48,6 +51,17 @@ def check_corpus(config: CorpusOptions) -> None:
     from official_bert.data.corpus_files import corpus_parts
 
     corpus_parts(find_inputs(config.input_file), file_format=config.input_format, text_field=config.text_field)
+
+
+def run_finetuning(job_class: "type[FinetuningJob]", config: FinetuningOptions) -> None:
+    """Train, evaluate, predict and export a model of a task, depending on its flags."""
+    from official_bert.serving.exports import check_export_dir, export_run
+    from official_bert.training.finetuning import finetune
+
+    if config.do_export:
+        check_export_dir(config.export_dir)
+    servable_module = importlib.import_module(f"official_bert.tasks.{config.task}.servable")
+    finetune(job_class, config, functools.partial(export_run, servable_module.servable_of_run))
 
 
 def check_finetuning(config: FinetuningOptions) -> None:

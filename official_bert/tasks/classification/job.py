@@ -11,7 +11,6 @@ from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.record_files import ExampleSplit
 from official_bert.metrics.retrieval import RERANKING_METRICS, check_relevant, reranking_scores
-from official_bert.serving.exports import check_export_dir, export_run
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.classification.data import CUSTOM, Dataset, TextExample, split_suffix
 from official_bert.tasks.classification.options import BALANCED, ClassifierConfig
@@ -35,7 +34,6 @@ from official_bert.tasks.classification.report import (
     with_tuned_thresholds,
     write_thresholds,
 )
-from official_bert.tasks.classification.servable import servable_of_run
 from official_bert.tasks.classification.task import ClassificationTask, ClassLoss, balanced_weights
 from official_bert.tokenization import Tokenizer
 from official_bert.training.devices import encoder_options
@@ -84,8 +82,6 @@ class ClassificationJob(FinetuningJob):
             for (query, _), gain in zip(split.texts, split.labels, strict=True):
                 judged.setdefault(query, []).append(gain)
             check_relevant(judged, config.eval_file)
-        if config.do_export:
-            check_export_dir(config.export_dir)
         self._joiner = TextJoiner(
             tokenizer,
             max_seq_length=config.max_seq_length,
@@ -178,9 +174,6 @@ class ClassificationJob(FinetuningJob):
                 submission = self.path(submission_name(dataset, split.name))
                 write_glue_submission(submission, dataset, probabilities)
                 logging.info("wrote %s", submission)
-
-    def export(self, checkpoint: str) -> None:
-        export_run(servable_of_run, self.config, self.bert_config, self.tokenizer, checkpoint)
 
     def _with_stored_thresholds(self) -> Dataset:
         """Return the data set with the thresholds beside the weights of the run, if there are any."""

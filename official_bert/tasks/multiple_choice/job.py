@@ -9,7 +9,6 @@ from absl import logging
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.record_files import ExampleSplit
-from official_bert.serving.exports import check_export_dir, export_run
 from official_bert.support.console import write_rows
 from official_bert.tasks.multiple_choice.data import (
     ChoiceJoiner,
@@ -17,7 +16,6 @@ from official_bert.tasks.multiple_choice.data import (
     read_examples,
 )
 from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
-from official_bert.tasks.multiple_choice.servable import servable_of_run
 from official_bert.tasks.multiple_choice.task import MultipleChoiceTask
 from official_bert.tokenization import Tokenizer
 from official_bert.training.devices import encoder_options
@@ -125,8 +123,6 @@ class MultipleChoiceJob(FinetuningJob):
                 ("predict", "test", config.do_predict),
             )
         )
-        if config.do_export:
-            check_export_dir(config.export_dir)
         trained = self._train or self._dev or self._test
         self.task = trained.task if trained else self.create_task(config, bert_config)
         if self._train:
@@ -187,9 +183,6 @@ class MultipleChoiceJob(FinetuningJob):
             path = self.path(PREDICTIONS_FILE)
             write_rows(path, _prediction_rows(self._test.examples, probabilities))
             logging.info("wrote %d predictions to %s", len(probabilities), path)
-
-    def export(self, checkpoint: str) -> None:
-        export_run(servable_of_run, self.config, self.bert_config, self.tokenizer, checkpoint)
 
 
 def _prediction_rows(examples: list[Example], probabilities: np.ndarray) -> Iterator[list[str]]:

@@ -23,7 +23,6 @@ from official_bert.metrics.answer_scores import (
     score_answers,
     score_answers_with_null,
 )
-from official_bert.serving.exports import check_export_dir, export_run
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering.data import (
@@ -37,7 +36,6 @@ from official_bert.tasks.question_answering.data import (
     read_squad,
 )
 from official_bert.tasks.question_answering.options import SquadConfig
-from official_bert.tasks.question_answering.servable import servable_of_run
 from official_bert.tasks.question_answering.task import (
     LOGITS,
     PREDICTIONS_FILE,
@@ -203,8 +201,12 @@ class QuestionAnsweringJob(FinetuningJob):
         self._options = WindowOptions.from_config(config, tokenizer)
         self._version_2 = config.version_2_with_negative
         self._train, self._dev = self._read_sets()
-        if config.do_export:
-            check_export_dir(config.export_dir)
+        if self._options.answer_alignment != "offsets" and config.export_format == "saved_model":
+            self.export_warning = (
+                "the export cuts answers out of the context by offsets, so its best answer differs from that in "
+                f"{PREDICTIONS_FILE} for some questions; to make them equal, train, predict and export with "
+                "answer_alignment=offsets"
+            )
         self.task = self.create_task(config, bert_config)
         self.primary_metric = "best_f1" if self._version_2 else "f1"
         self.ensemble = tuple(config.ensemble)
@@ -258,16 +260,6 @@ class QuestionAnsweringJob(FinetuningJob):
             self._write_report(answers, threshold, results)
         else:
             self.warn_of_earlier(RESULTS_FILE, REPORT_FILE)
-
-    def export(self, checkpoint: str) -> None:
-        if self._options.answer_alignment != "offsets" and self.config.export_format == "saved_model":
-            logging.warning(
-                "do_export: the export cuts answers out of the context by offsets, so its best answer differs from "
-                "that in %s for some questions; to make them equal, train, predict and export with "
-                "answer_alignment=offsets",
-                PREDICTIONS_FILE,
-            )
-        export_run(servable_of_run, self.config, self.bert_config, self.tokenizer, checkpoint)
 
     def _read_sets(self) -> tuple[SquadSet | None, SquadSet | None]:
         """Return the training and prediction questions that the flags require."""

@@ -15,7 +15,6 @@ from official_bert.data.retrieval import BM25, Bm25Weights, read_beir
 from official_bert.data.schema import RecordSchema
 from official_bert.metrics.classification import accuracy, pearson, spearman
 from official_bert.metrics.retrieval import nearest, normalized, retrieval_scores, triplet_accuracy
-from official_bert.serving.exports import check_export_dir, export_run
 from official_bert.support import writing
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.data import (
@@ -26,7 +25,6 @@ from official_bert.tasks.sentence_encoder.data import (
     paired_by_class,
 )
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
-from official_bert.tasks.sentence_encoder.servable import servable_of_run
 from official_bert.tasks.sentence_encoder.task import Objective, SentenceEncoderTask
 from official_bert.tokenization import Tokenizer
 from official_bert.training.devices import encoder_options
@@ -157,8 +155,6 @@ class SentenceEncoderJob(FinetuningJob):
         self._beir = self._read_beir() if config.is_evaluated and config.retrieval_dir else None
         for prefix in (config.query_prefix, config.passage_prefix, config.prefix or ""):
             tokenizer.check_prefix(prefix, config.max_seq_length)
-        if config.do_export:
-            check_export_dir(config.export_dir)
         self._joiner = TextsJoiner(tokenizer, config.max_seq_length)
         self.task = self.create_task(config, bert_config)
         self.primary_metric = "eval_ndcg@10" if self._beir else ""
@@ -279,9 +275,6 @@ class SentenceEncoderJob(FinetuningJob):
             cosines = (unit[:, :1] * unit[:, 1:]).sum(axis=-1)
             with writing.atomic_write(self.path(SIMILARITIES_FILE)) as sink:
                 sink.writelines("\t".join(f"{cosine:.6f}" for cosine in row) + "\n" for row in cosines)
-
-    def export(self, checkpoint: str) -> None:
-        export_run(servable_of_run, self.config, self.bert_config, self.tokenizer, checkpoint)
 
     def _vectors(self, trainer: Trainer, purpose: str, texts: Sequence[str]) -> np.ndarray:
         """Compute the vectors of distinct texts, float32 [N, D]; `purpose` names the record file."""

@@ -26,7 +26,6 @@ from official_bert.metrics.tagging import (
 )
 from official_bert.modeling.pooling import num_vectors
 from official_bert.modeling.tagging import Transitions
-from official_bert.serving.exports import check_export_dir, export_run
 from official_bert.support import writing
 from official_bert.support.errors import UserError, format_names, pluralize
 from official_bert.tasks.tagging.data import TaggedFile, TaggedSentence
@@ -40,7 +39,7 @@ from official_bert.tasks.tagging.records import (
     warn_of_other_notation,
     write_predictions,
 )
-from official_bert.tasks.tagging.servable import servable_of_run, trained_tags
+from official_bert.tasks.tagging.servable import trained_tags
 from official_bert.tasks.tagging.task import (
     LOSS_SUM,
     NUM_LABELLED,
@@ -204,8 +203,8 @@ class TaggingJob(FinetuningJob):
             self._split(flag, read[flag]) if flag in read else None
             for flag in ("train_file", "eval_file", "predict_file")
         )
-        if config.do_export:
-            check_export_dir(config.export_dir)
+        if config.document_context:
+            self.export_warning = "the export reads sentences without their documents, though document_context=True"
         self.task = self.create_task(config, bert_config)
         self._metric_names = ("accuracy", "precision", "recall", "f1") if self._has_entities else ("accuracy",)
         default = primary_metric(self.labels)
@@ -263,13 +262,6 @@ class TaggingJob(FinetuningJob):
             self._write_scores(step, scores, tagging_scores, TEST_RESULTS_FILE, TEST_REPORT_FILE)
         else:
             self.warn_of_earlier(TEST_RESULTS_FILE, TEST_REPORT_FILE)
-
-    def export(self, checkpoint: str) -> None:
-        if self.config.document_context:
-            logging.warning(
-                "do_export: the export reads sentences without their documents, though document_context=True"
-            )
-        export_run(servable_of_run, self.config, self.bert_config, self.tokenizer, checkpoint)
 
     def _split(self, flag: str, file: TaggedFile) -> TaggedSplit:
         """Return a file with the numbers of its tags; warn about tags that are unknown or break the scheme."""

@@ -24,11 +24,6 @@ def test_bins_and_error_are_those_of_counting_one_by_one():
         assert (part.confidence, part.accuracy) == pytest.approx((mean, share))
         error += len(expected) / len(confidences) * abs(mean - share)
     assert expected_calibration_error(bins) == pytest.approx(error)
-
-
-def test_sure_and_right_is_no_error_and_sure_and_wrong_is_one():
-    assert expected_calibration_error(confidence_bins([1.0, 1.0], [True, True])) == 0
-    assert expected_calibration_error(confidence_bins([1.0, 1.0], [False, False])) == 1
     assert expected_calibration_error(confidence_bins([], [])) == 0
 
 

@@ -138,12 +138,6 @@ def test_nothing_to_divide_by_scores_zero():
     assert conlleval_report(missed).endswith("              PER: precision:   0.00%; recall:   0.00%; FB1:   0.00  0\n")
 
 
-def test_an_entity_ends_with_its_sentence():
-    together = score_tags([["B-PER", "I-PER"]], [["B-PER", "I-PER"]])
-    apart = score_tags([["B-PER"], ["I-PER"]], [["B-PER"], ["I-PER"]])
-    assert (together.total.num_gold, apart.total.num_gold) == (1, 2)
-
-
 def test_unequal_numbers_of_tags_or_sentences_are_refused():
     with pytest.raises(ValueError, match="2 gold tags and 1 predicted"):
         score_tags([["O", "O"]], [["O"]])

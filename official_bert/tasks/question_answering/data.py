@@ -221,7 +221,7 @@ class TokenizedContext(NamedTuple):
 
 
 def tokenize_contexts(
-    contexts: Sequence[str], tokenizer: Tokenizer, *, answer_alignment: str, num_processes: int | None = None
+    contexts: Sequence[str], tokenizer: Tokenizer, *, answer_alignment: str, num_processes: int = 0
 ) -> list[TokenizedContext]:
     worth_starting = sum(map(len, contexts)) // _CHARACTERS_WORTH_A_PROCESS
     num_processes = max(1, min(num_processes or available_cores(), worth_starting))
@@ -316,9 +316,7 @@ class Window(NamedTuple):
 class TokenizedSquad:
     """Questions and contexts of a data set, each tokenized once; as a `Split`, the windows of questions to answer."""
 
-    def __init__(
-        self, squad: SquadSet, tokenizer: Tokenizer, options: WindowOptions, *, num_processes: int | None = None
-    ):
+    def __init__(self, squad: SquadSet, tokenizer: Tokenizer, options: WindowOptions, *, num_processes: int = 0):
         self.squad = squad  # the data set
         self.tokenizer = tokenizer  # the tokenizer that was used
         self.options = options  # the window settings
@@ -441,7 +439,7 @@ class TrainingWindows(NamedTuple):
     tokenizer: Tokenizer
     options: WindowOptions
     version_2: bool
-    num_processes: int | None = None
+    num_processes: int = 0
 
     def provenance(self, schema: RecordSchema) -> dict[str, Any]:
         identity = _provenance(self.squad, self.tokenizer, self.options, schema)

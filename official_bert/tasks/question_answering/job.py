@@ -215,7 +215,7 @@ class QuestionAnsweringJob(FinetuningJob):
         self._prediction_records = SplitRecords(config, self.task, length, schema=self.task.sized(PREDICTION_SCHEMA))
         if self._train:
             self.training_split = TrainingWindows(
-                self._train, tokenizer, self._options, self._version_2, config.num_processes or None
+                self._train, tokenizer, self._options, self._version_2, config.num_processes
             )
             self.num_training_examples = len(self._train.questions)
         self._normalization = NORMALIZATIONS[config.dataset]
@@ -302,8 +302,7 @@ class QuestionAnsweringJob(FinetuningJob):
     @cached_property
     def _tokenized(self) -> TokenizedSquad:
         """The prediction questions and their contexts as wordpieces."""
-        num_processes = self.config.num_processes or None
-        return TokenizedSquad(self._dev, self.tokenizer, self._options, num_processes=num_processes)
+        return TokenizedSquad(self._dev, self.tokenizer, self._options, num_processes=self.config.num_processes)
 
     def _ensemble_logits(self, trainer: Trainer) -> tuple[int, dict[str, np.ndarray]]:
         """Return the last step and the mean logits of the ensemble's checkpoints; float32 [N, S]."""

@@ -90,11 +90,6 @@ def test_columns_are_chosen_by_number(tmp_path):
         assert words_and_tags(found) == [("Anna rows", "B-PER O")]
 
 
-def test_words_hold_blanks_between_tabs(tmp_path):
-    sentences = read(tmp_path, "New York\tB-LOC\n \tO\nis \t O \n").sentences
-    assert sentences == [TaggedSentence(("New York", " ", "is "), ("B-LOC", "O", "O"), 0, 1)]
-
-
 def test_odd_characters_stay_in_the_word_of_a_column(tmp_path):
     words = ["a\xa0b", "\xa0", "\u200b", "z\u200dz", "\x07", "\x1c\x1d", "\x0b", "\u2028", "\u3000", "\ufeff", "\x00"]
     for separator in " \t":

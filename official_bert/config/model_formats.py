@@ -121,8 +121,6 @@ _OLDER_KEYS = {f"pooling_mode_{name}{'_token' if name == 'cls' else '_tokens'}":
 }
 _ENCODERS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta")
 _NO_LENGTH = 10**6  # `model_max_length` is astronomical in tokenizers without a limit
-
-
 _MAX_MODULES = 32
 
 

@@ -92,7 +92,6 @@ def test_a_folder_supplies_the_flags_that_are_not_given(tmp_path):
     assert complete(PretrainingConfig, init_checkpoint=cased) == config_alone
     assert complete(HfConversionConfig, init_checkpoint=cased) == {}
     assert complete(HfConversionConfig, init_checkpoint=cased, to_hf=True) == found | {"do_lower_case": False}
-    assert complete(SquadConfig, bert_config_file="b") == {}
     with pytest.raises(UserError, match="init_checkpoint bert-base-uncased: no such .* as hf://owner/name"):
         complete(FillMaskConfig, init_checkpoint="bert-base-uncased")
 

@@ -9,8 +9,8 @@ import base64
 import json
 import sys
 
-# TensorFlow imports these if installed, which takes two seconds.
-sys.modules.update(dict.fromkeys(("jax", "pandas", "sklearn")))
+if __name__ == "__main__":  # TensorFlow imports these if installed, which takes two seconds
+    sys.modules.update(dict.fromkeys(("jax", "pandas", "sklearn")))
 import tensorflow as tf  # noqa: E402
 
 

@@ -90,11 +90,16 @@ def format_of(path: str) -> str | None:
 
 
 def find_table(path: str) -> str:
+    table_format = known_format(path)
+    if not files.exists(path):
+        raise UserError(f"{path}: there is no file; check the path")
+    return table_format
+
+
+def known_format(path: str) -> str:
     table_format = format_of(path)
     if table_format is None:
         raise UserError(f"{path}: the file name must end in one of {', '.join(ENDINGS)}")
-    if not files.exists(path):
-        raise UserError(f"{path}: there is no file; check the path")
     return table_format
 
 

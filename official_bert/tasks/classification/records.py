@@ -14,7 +14,7 @@ from absl import logging
 from official_bert.config.bert_config import ENCODER_INPUTS
 from official_bert.data.record_files import ExampleJoiner
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
-from official_bert.data.tables import KEYED_FORMATS, Columns, find_table, read_table
+from official_bert.data.tables import KEYED_FORMATS, Columns, known_format, read_table
 from official_bert.metrics.classification import class_counts, confusion_matrix
 from official_bert.metrics.retrieval import RERANKING_METRICS
 from official_bert.support.console import write_rows
@@ -121,7 +121,7 @@ def custom_dataset(
 def _custom_split(
     path: str, text_columns: Sequence[Column], label_column: Column | None, problem: Problem, has_header: bool
 ) -> Split:
-    table_format = find_table(path)
+    table_format = known_format(path)  # the file may be gone when a finished run is loaded
     # Do not keep a column twice.
     id_column = None if ID_COLUMN in (*text_columns, label_column) else ID_COLUMN
     columns = Columns([*map(str, text_columns)], None if label_column is None else str(label_column), id_column)

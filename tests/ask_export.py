@@ -11,7 +11,7 @@ import sys
 
 if __name__ == "__main__":  # TensorFlow imports these if installed, which takes two seconds
     sys.modules.update(dict.fromkeys(("jax", "pandas", "sklearn")))
-import tensorflow as tf  # noqa: E402
+import tensorflow as tf
 
 
 def decoded(value):

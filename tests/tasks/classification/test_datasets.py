@@ -454,7 +454,7 @@ MANY = {"problem": "multi_label"}
         ("b.tsv", ROWS, {"label_column": None}, "training and evaluation need labels; give label_column"),
         ("b.tsv", ROWS, {"labels": ["q", "p", "q"]}, "the labels 'q', 'p', 'q' name a class twice"),
         ("b.tsv", ROWS, {"train_file": None}, "the labels are unknown; give labels=... or train_file"),
-        ("b.tsv", ROWS, {"train_file": "a.csv"}, "a.csv: there is no file; check the path"),
+        ("b.tsv", ROWS, {"train_file": "a.csv"}, "there is no a.csv; check the path"),
         ("b.xml", ROWS, {}, "b.xml: the file name must end in one of .tsv, .txt, .csv, .jsonl, .json, .parquet"),
         ("b.csv", "t,k,t\na,p,y\n", {}, "b.csv, line 1: 2 columns are named 't'; rename all but one"),
         ("b.csv", "t,k\na,p\na, b,q\n", {}, "b.csv, line 3: 3 columns, but the header has 2; does a text contain the"),

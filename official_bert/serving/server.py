@@ -35,6 +35,7 @@ from official_bert.serving.served_model import ServedModel, ServedVersion
 _BYTES_AT_ONCE = 1 << 18  # of a compressed request
 _MOST_IN_A_NAME = 200  # characters between two slashes in a URL
 _GRACE_SECONDS = 30  # time for requests to finish after SIGTERM
+_ARRIVAL_SECONDS = 0.2  # time for gRPC to accept the calls that have arrived, which it would cancel
 _KEEP_ALIVE_SECONDS = 65  # longer than the usual 60 of proxies, so that these close idle connections
 
 _REQUESTS = Counter("requests", "Number of answered requests", ["method", "path", "status"])
@@ -316,8 +317,12 @@ class _Server(uvicorn.Server):
         logging.getLogger("absl").info(self._message)
 
     async def shutdown(self, sockets: list | None = None) -> None:
-        is_ended = self._grpc.stop(_GRACE_SECONDS) if self._grpc is not None else asyncio.sleep(0)
-        await asyncio.gather(is_ended, super().shutdown(sockets))
+        await asyncio.gather(self._end_grpc(), super().shutdown(sockets))
+
+    async def _end_grpc(self) -> None:
+        if self._grpc is not None:
+            await asyncio.sleep(_ARRIVAL_SECONDS)
+            await self._grpc.stop(_GRACE_SECONDS)
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:

@@ -449,8 +449,7 @@ def test_the_answers_to_another_file_are_not_overwritten(golden_settings, data):
     run(golden_settings)
     folder = golden_settings["output_dir"]
     before = bytes_in(folder)
-    message = "predictions.json has the answers to another file than --predict_file=.*dev.json and .*--output_dir"
-    with prints_error(f"{message}$"):
+    with prints_error("predictions.json has the answers to another file than --predict_file=.*dev.json and would be"):
         run(golden_settings, predict_file=str(data / "dev.json"))
     assert bytes_in(folder) == before
     run(golden_settings, n_best_size=3)  # the same file may be predicted with other settings

@@ -578,4 +578,5 @@ def test_versions_change_and_the_server_ends_under_load(server, export_dir, writ
     for response in responses:
         logits[response.model_spec.version.value].add(tuple(np.round(response.outputs["logits"].float_val, 3)))
     assert {version: len(values) for version, values in logits.items()} == {1: 1, 2: 1} and logits[1] != logits[2]
-    assert all(error.code() == Code.UNAVAILABLE and start > ended_at[0] for start, error in errors), errors
+    late = (Code.UNAVAILABLE, Code.CANCELLED)
+    assert all(error.code() in late and start > ended_at[0] for start, error in errors), errors

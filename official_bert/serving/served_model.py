@@ -185,11 +185,7 @@ class ServedVersion:
     async def classify(self, name: str, examples: Sequence[bytes]) -> list[list[tuple[str, float]]]:
         """Return the labels of each serialized tf.Example and their probabilities, most likely first."""
         outputs = await self._predict_examples("classify", "classification", "classes", name, examples)
-        probabilities = np.sort(outputs["probabilities"], axis=1)[:, ::-1]  # in the order of `classes`
-        return [
-            [(label.decode("utf-8", "replace"), score) for label, score in zip(labels, scores, strict=True)]
-            for labels, scores in zip(outputs["classes"].tolist(), probabilities.tolist(), strict=True)
-        ]
+        return by_rank(outputs["classes"], outputs["probabilities"])
 
     async def regress(self, name: str, examples: Sequence[bytes]) -> list[float]:
         """Return the score of each serialized tf.Example."""
@@ -314,6 +310,15 @@ def _read_example(number: int, value: bytes) -> tf.train.Example:
         return read_message(tf.train.Example, value, _MOST_IN_AN_EXAMPLE)
     except MessageError as error:
         raise RequestError(f"item {number} of {EXAMPLES} is not a serialized tf.train.Example") from error
+
+
+def by_rank(classes: np.ndarray, scores: np.ndarray) -> list[list[tuple[str, float]]]:
+    """Return the labels of each example with their scores, [B, C], which `classes` has by rank; the best come first."""
+    best_first = -np.sort(-scores, axis=1)
+    return [
+        [(label.decode("utf-8", "replace"), score) for label, score in zip(*row, strict=True)]
+        for row in zip(classes.tolist(), best_first.tolist(), strict=True)
+    ]
 
 
 def _reason(error: tf.errors.OpError) -> str:

@@ -17,7 +17,7 @@ from official_bert.serving.batching import Arrays
 from official_bert.serving.exports import ASSETS_FOLDER, description
 from official_bert.serving.rest_format import RequestError, quoted, quoted_names
 from official_bert.serving.servable import SERVING_DEFAULT, TOKENIZE
-from official_bert.serving.served_model import ServedVersion
+from official_bert.serving.served_model import ServedVersion, by_rank
 from official_bert.tokenization import Tokenizer, load_tokenizer
 from official_bert.tokenization.graph_operations import MOST_BYTES
 from official_bert.tokenization.sequences import join_texts, truncate_and_join
@@ -209,11 +209,7 @@ async def classify(
     if _SCORES in outputs:
         scores = outputs[_SCORES].astype(np.float64)
         return [[("LABEL_0", score)] for score in (scores if is_raw else sigmoid(scores)).tolist()]
-    best_first = -np.sort(-outputs["logits" if is_raw else "probabilities"], axis=1)  # `classes` has this order, too
-    return [
-        [(label.decode(), score) for label, score in zip(labels, scores, strict=True)]
-        for labels, scores in zip(outputs["classes"].tolist(), best_first.tolist(), strict=True)
-    ]
+    return by_rank(outputs["classes"], outputs["logits" if is_raw else "probabilities"])
 
 
 def sigmoid(values: np.ndarray) -> np.ndarray:

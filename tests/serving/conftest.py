@@ -12,3 +12,10 @@ def write_export(one_layer_config_file, vocab_file):
         return write_tiny_export(folder, task, bert_config_file=one_layer_config_file, vocab_file=vocab_file, **options)
 
     return write
+
+
+@pytest.fixture(scope="module")
+def export_dir(tmp_path_factory, write_export):
+    folder = tmp_path_factory.mktemp("serving") / "reviews"
+    write_export(folder)
+    return str(folder)

@@ -19,6 +19,7 @@ from official_bert.serving.rest_format import RequestError, read_message
 from official_bert.serving.served_model import ServedModel
 from tests.exports import TOLERANCE
 from tests.serving.server_process import Server, resident_kilobytes
+from tests.serving.tiny_exports import PAIRS
 
 grpc = pytest.importorskip("grpc")
 pytest.importorskip("tensorflow_serving")
@@ -38,17 +39,9 @@ from tensorflow_serving.apis.model_service_pb2_grpc import ModelServiceStub  # n
 from tensorflow_serving.apis.predict_pb2 import PredictRequest  # noqa: E402
 from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceStub  # noqa: E402
 
-PAIRS = [("the town", "a river"), ("", ""), ("Zoë’s ﬁne café", "東京 tower"), ("bright word " * 40, "the town")]
 TEXTS = {f"text_{'ab'[place]}": [pair[place].encode() for pair in PAIRS] for place in (0, 1)}
 IDS = {"input_ids": [[2, 7, 3], [2, 9, 3]], "input_mask": [[1] * 3] * 2, "segment_ids": [[0] * 3] * 2}
 Code = grpc.StatusCode
-
-
-@pytest.fixture(scope="module")
-def export_dir(tmp_path_factory, write_export):
-    folder = tmp_path_factory.mktemp("serving") / "reviews"
-    write_export(folder)
-    return str(folder)
 
 
 @pytest.fixture(scope="module")

@@ -26,20 +26,12 @@ from official_bert.support.errors import UserError
 from tests.conftest import assert_fails, run_script
 from tests.exports import TOLERANCE
 from tests.serving.server_process import Server, clients, resident_kilobytes
-from tests.serving.tiny_exports import TASKS
+from tests.serving.tiny_exports import PAIRS, TASKS
 
 pytest.importorskip("uvicorn")
 
-PAIRS = [("the town", "a river"), ("", ""), ("Zoë’s ﬁne café", "東京 tower"), ("bright word " * 40, "the town")]
 TEXTS = dict(zip(("text_a", "text_b"), (list(column) for column in zip(*PAIRS, strict=True)), strict=True))
 IDS = {"input_ids": [[2, 7, 3]], "input_mask": [[1, 1, 1]], "segment_ids": [[0, 0, 0]]}
-
-
-@pytest.fixture(scope="module")
-def export_dir(tmp_path_factory, write_export):
-    folder = tmp_path_factory.mktemp("serving") / "reviews"
-    write_export(folder)
-    return str(folder)
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +168,7 @@ def test_the_size_of_requests_is_limited(server):
 
 
 def test_requests_may_be_compressed(server):
-    """As TensorFlow Serving does, within the limit; a bomb of 64 kB has 64 MiB and more."""
+    """Compressed bodies are read within the limit; a bomb of 64 kB has 64 MiB and more."""
     body = gzip.compress(json.dumps({"signature_name": "text", "inputs": TEXTS}).encode())
     path, header = "/v1/models/reviews:predict", {"Content-Encoding": "gzip"}
     status, answer = server.send("POST", path, body, header)

@@ -19,6 +19,7 @@ from official_bert.tasks.sentence_encoder.servable import SentenceServable
 from official_bert.tasks.tagging.servable import TaggingServable
 from official_bert.tokenization import FullTokenizer
 
+PAIRS = [("the town", "a river"), ("", ""), ("Zoë’s ﬁne café", "東京 tower"), ("bright word " * 40, "the town")]
 LABELS, TAGS = ("bad", "good", "mixed"), ("O", "B-PER", "I-PER")
 _LENGTH = 32
 

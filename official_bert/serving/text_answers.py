@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from absl import logging
 
 from official_bert.config.text_settings import TextSettings
 from official_bert.serving.batching import Arrays
@@ -18,6 +19,7 @@ from official_bert.serving.exports import ASSETS_FOLDER, description
 from official_bert.serving.rest_format import RequestError, quoted, quoted_names
 from official_bert.serving.servable import SERVING_DEFAULT, TOKENIZE
 from official_bert.serving.served_model import ServedVersion, by_rank
+from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer, load_tokenizer
 from official_bert.tokenization.graph_operations import MOST_BYTES
 from official_bert.tokenization.sequences import join_texts, truncate_and_join
@@ -118,7 +120,11 @@ async def read_model(version: ServedVersion) -> ModelReading:
                 rank_of_label = np.argsort(np.argsort(-outputs["probabilities"][0], kind="stable"))
                 labels = [name.decode() for name in outputs["classes"][0][rank_of_label]]
         settings = {name: said[name] for name in TextSettings._fields if name in said}
-        folder = os.path.join(version.folder, ASSETS_FOLDER)
+        try:
+            tokenizer = await asyncio.to_thread(load_tokenizer, os.path.join(version.folder, ASSETS_FOLDER), **settings)
+        except UserError as error:
+            logging.error("texts cannot be tokenized for their endpoints: %s", error)
+            raise WrongModelError("the texts cannot be tokenized; the server's log says why") from error
         _READINGS[version] = ModelReading(
             text_names=said["text_names"],
             max_length=said["max_seq_length"],
@@ -126,7 +132,7 @@ async def read_model(version: ServedVersion) -> ModelReading:
             prompts=said.get("prompts", {}),
             labels=labels,
             is_windowed=is_windowed,
-            tokenizer=await asyncio.to_thread(load_tokenizer, folder, **settings),
+            tokenizer=tokenizer,
         )
     return _READINGS[version]
 

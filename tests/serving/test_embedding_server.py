@@ -3,6 +3,7 @@
 import concurrent.futures
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -126,6 +127,15 @@ def test_token_ids_are_refused_by_default(export_dir):
         assert caught.value.param == "input"
     answer = http_client.post("/embed", json={"inputs": [[5]]})
     assert answer.status_code == 422 and "check_embedding_ctx_length=False" in answer.json()["error"]
+
+
+def test_an_export_whose_tokenizer_cannot_be_loaded_is_no_failure_of_the_server(export_dir, tmp_path):
+    folder = shutil.copytree(export_dir, tmp_path / "sentences")
+    (folder / "1" / "checksums.json").unlink()
+    (folder / "1" / "assets" / "vocab.txt").write_bytes(b"")
+    app = make_app(ServedModel(str(folder), BatchingSettings(num_batch_threads=1)), "sentences")
+    answer = TestClient(app).post("/embed", json={"inputs": "a"})
+    assert answer.status_code == 424 and "the texts cannot be tokenized" in answer.json()["error"]
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ from official_bert.training.run_folder import (
     RUN_CONFIG_FILE,
     RunConfig,
     check_same_model,
-    model_file,
+    find_model_files,
     read_labels,
     read_run_config,
     write_labels,
@@ -144,7 +144,7 @@ def _read(
     if checkpoint is None:
         advice = "train with eval_steps first" if use_best_checkpoint else "train first"
         raise UserError(f"there is no checkpoint in {folder}; {advice}")
-    flags = {**run.settings.flags, "output_dir": path, **_model_files(path, run.settings, changes), **changes}
+    flags = {**run.settings.flags, "output_dir": path, **find_model_files(path, run.settings, changes), **changes}
     if flags.get("vocab_file") is None and flags.get("spm_model_file") is None:
         raise UserError(f"{path} has no vocabulary, and its run does not record one; give vocab_file")
     config = config_from_saved(run.task.config_class, flags, run.settings.path)
@@ -213,23 +213,6 @@ def load_text_encoder(
     encoder.config.check_vocabulary(tokenizer.vocabulary, f"the model in {path}")
     tokenizer.num_segments = encoder.config.num_segments
     return TextEncoder(encoder, tokenizer, head=find_head(path, encoder))
-
-
-def _model_files(path: str, run: RunConfig, changes: Mapping[str, Any]) -> dict[str, str]:
-    """Return the model's files, except those in `changes`: copies in the folder, else the paths used in training."""
-    found = {}
-    for flag in dict.fromkeys(MODEL_FILES.values()):
-        if flag in changes:
-            continue
-        copies = (model_file(path, name) for name, of in MODEL_FILES.items() if of == flag)
-        place = next(filter(None, copies), None) or run.flags.get(flag)
-        if isinstance(place, str):
-            if not files.exists(place):
-                raise UserError(
-                    f"{path} was trained with {place}, which no longer exists; give its new path with {flag}=..."
-                )
-            found[flag] = place
-    return found
 
 
 def find_version(path: str) -> str | None:

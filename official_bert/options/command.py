@@ -130,7 +130,8 @@ def run_command(command: Command, complete: Complete | None = None) -> NoReturn:
         sys.modules["__main__"].__doc__ = f"{command.summary}\n{usage}".rstrip() + "\n"  # absl builds --help from it
 
         def main(_: Sequence[str]) -> None:
-            if _CHECKPOINT in flags.FLAGS and files.is_remote(flags.FLAGS[_CHECKPOINT].value or ""):
+            folders = [flags.FLAGS[name].value or "" for name in (_CHECKPOINT, "output_dir") if name in flags.FLAGS]
+            if _CHECKPOINT in flags.FLAGS and any(map(files.is_remote, folders)):
                 _import_tensorflow()
             config = from_flags(command.config_class, flags.FLAGS, complete if _CHECKPOINT in flags.FLAGS else None)
             texts = [value for value in vars(config).values() if isinstance(value, str)]
@@ -306,6 +307,8 @@ def define_flags(config_class: type, flag_values: flags.FlagValues) -> None:
         waived = [f"--{required} is given"] if isinstance(required, str) else []
         if field.metadata["from_checkpoint"] and _CHECKPOINT in types_by_name:
             waived.append(f"the folder of --{_CHECKPOINT} has it")
+        if "do_predict" in types_by_name and field.name != "output_dir":
+            waived.append("the run in --output_dir has it")
         if required:
             help_text += f" Required{', unless ' if waived else ''}{' or '.join(waived)}."
         if field.metadata["choices"] is not None:

@@ -316,7 +316,7 @@ class EvaluationOptions(Options):
         "Number of examples per evaluation batch, over all devices.",
         minimum=1,
         maximum=MAX_BATCH_SIZE,
-        affects="nothing",
+        affects="use",
     )
 
 

@@ -50,6 +50,7 @@ AFFECTS = (
     "head",  # like "model", but a teacher and its student may differ
     "frozen",  # like "head": whether the encoder is trained
     "task",  # the purpose of an export
+    "use",  # how predictions are made and scored
     "run",  # output files, and what a run does besides training
     "nothing",
 )

@@ -369,7 +369,7 @@ class FinetuningOptions(TokenizerOptions, TrainingOptions):
         group="evaluation",
         minimum=1,
         maximum=MAX_BATCH_SIZE,
-        affects="nothing",
+        affects="use",
     )
     dynamic_padding: bool = option(
         True,

@@ -257,7 +257,11 @@ def checked_teacher(job: FinetuningJob) -> Teacher:
     teacher.bert_config.check_vocabulary(vocabulary, f"teacher={teacher.folder}")
     if not teacher.is_run:
         check_same_casing(teacher.folder, job.tokenizer, "teacher")
-    check_trained_flags(teacher.folder, job.config, "use the same value, or another teacher", has_same_head=False)
+    check_trained_flags(
+        *(teacher.folder, type(job.config), vars(job.config)),
+        "use the same value, or another teacher",
+        has_same_head=False,
+    )
     if job.labels is not None:
         order = teacher_label_order(teacher.folder, job.labels, noun=job.label_noun, is_run=teacher.is_run)
         teacher = teacher._replace(label_order=order)

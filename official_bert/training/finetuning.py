@@ -166,8 +166,15 @@ def _check_same_run(job: FinetuningJob) -> None:
     """Compare a run with the folder's checkpoints or, without one, its model files with those it would replace."""
     config = job.config
     if latest_checkpoint(checkpoint_folder(config)):
-        check_trained_flags(config.output_dir, config, "use the same value, or another output_dir")
+        check_trained_flags(config.output_dir, type(config), vars(config), "use the same value, or another output_dir")
         check_same_model(config.output_dir, job.bert_config, job.tokenizer.vocabulary)
+        run = read_run_config(config.output_dir)
+        trained = run.flags.get("max_seq_length") if run else None
+        if not config.do_train and trained not in (None, config.max_seq_length):
+            logging.warning(
+                "max_seq_length=%d, but the checkpoints in %s were trained with %d",
+                *(config.max_seq_length, config.output_dir, trained),
+            )
     elif config.do_train:
         check_model_files_replaceable(config.output_dir, config)
 
@@ -176,7 +183,8 @@ def _check_ensemble(job: FinetuningJob) -> None:
     """Check the checkpoints of an ensemble before any long computation: all must match the flags' model."""
     for path in job.ensemble:
         folder = open_checkpoint(path, "ensemble_checkpoints").source.folders[-1]
-        check_trained_flags(folder, job.config, "use the same value, or leave them out of ensemble_checkpoints")
+        advice = "use the same value, or leave them out of ensemble_checkpoints"
+        check_trained_flags(folder, type(job.config), vars(job.config), advice)
         check_same_model(folder, job.bert_config, job.tokenizer.vocabulary)
 
 
@@ -276,15 +284,7 @@ def create_evaluator(
 
 
 def _checkpoint_to_export(config: FinetuningOptions) -> str:
-    """Return the checkpoint to export, the output folder's or the initial one; warn if its length differs."""
+    """Return the checkpoint to export, the output folder's or the initial one."""
     latest = latest_checkpoint(checkpoint_folder(config))
     logging.info("do_export: using the weights of %s", latest or config.init_checkpoint)
-    run = read_run_config(config.output_dir)
-    trained = run.flags.get("max_seq_length") if run else None
-    if latest and trained not in (None, config.max_seq_length):
-        logging.warning(
-            "do_export: the model was trained with max_seq_length=%d; the export reads %d wordpieces per text",
-            trained,
-            config.max_seq_length,
-        )
     return latest or config.init_checkpoint

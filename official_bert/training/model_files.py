@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import typing
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -12,7 +13,11 @@ from official_bert.config.bert_config import BertConfig, check_memory
 from official_bert.config.model_formats import MODEL, MODULES_FILE, has_modules, longest_text, read_modules
 from official_bert.config.text_settings import TextSettings
 from official_bert.options.groups import ModelOptions
+from official_bert.options.option import flags_affecting
+from official_bert.options.training import FinetuningOptions
+from official_bert.support import files
 from official_bert.support.errors import UserError
+from official_bert.support.text_files import check_json
 from official_bert.tokenization import Tokenizer, Vocabulary, read_tokenizer, read_vocabulary, read_vocabulary_file
 from official_bert.tokenization.tokenizer_files import (
     check_casing,
@@ -21,8 +26,18 @@ from official_bert.tokenization.tokenizer_files import (
     recorded_settings,
     try_find_vocabulary,
 )
-from official_bert.training.run_folder import matches_vocabulary, read_run_config, vocabulary_mismatch
+from official_bert.training.run_folder import (
+    MODEL_FILES,
+    RunConfig,
+    check_trained_flags,
+    find_model_files,
+    matches_vocabulary,
+    read_run_config,
+    vocabulary_mismatch,
+)
 
+# The effects of flags that a later evaluation, prediction or export takes from its run.
+_OF_RUN = ("model", "head", "frozen", "task", "data", "selection", "use")
 SENTENCE_ENCODER = "sentence_encoder"  # the task whose runs compute one vector per text
 
 
@@ -79,8 +94,9 @@ def check_same_casing(checkpoint: str, tokenizer: Tokenizer, parameter: str) -> 
 
 
 def complete_model_flags(config_class: type, values: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
-    """Complete flags from the folder of `init_checkpoint`: architecture, vocabulary and casing."""
-    values, checkpoint = dict(values), values["init_checkpoint"]
+    """Complete flags that are not given: those of a finished run, and those in the folder of `init_checkpoint`."""
+    of_run = _find_run_flags(config_class, values, given)
+    values, given, checkpoint = {**values, **of_run}, [*given, *of_run], values["init_checkpoint"]
     if not (checkpoint and checkpoint.strip()):
         return values
     fields = {field.name: field.metadata for field in dataclasses.fields(config_class)}
@@ -110,6 +126,45 @@ def complete_model_flags(config_class: type, values: Mapping[str, Any], given: C
         supplies_pooling="layers" not in given,
     )
     return values | {name: value for name, value in found.items() if name in fields}
+
+
+def _find_run_flags(config_class: type, values: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
+    """Return the flags of the run whose weights a command evaluates, predicts with or exports, except those given."""
+    run = _used_run(config_class, values)
+    if run is None:
+        return {}
+    fields = {field.name: field for field in dataclasses.fields(config_class)}
+    types = typing.get_type_hints(config_class)
+    of_model = {"init_checkpoint", *MODEL_FILES.values()}
+    is_other_data = "task_name" in given and str(values["task_name"]).lower() != str(run.flags.get("task_name")).lower()
+    found = {}
+    for name in (*flags_affecting(config_class, *_OF_RUN), "max_seq_length"):
+        is_unknown = name not in run.flags or (is_other_data and fields[name].metadata["group"] == "input")
+        if name not in (*given, *of_model) and not is_unknown:
+            check_json(run.flags[name], types[name], run.path, name)
+            found[name] = run.flags[name]
+    shown = [f"{name}={value}" for name, value in found.items() if value != fields[name].default]
+    logging.info("from %s: %s", run.path, ", ".join(shown))
+    if found.get("data_dir"):
+        for name in {"eval_file", "predict_file"}.intersection(given):
+            if files.exists(values[name]):  # otherwise it is in the run's data_dir
+                found[name] = files.absolute_path(values[name])
+    folder, vocabularies = os.path.dirname(run.path), {"vocab_file", "spm_model_file"}
+    found |= find_model_files(folder, run, {*given, *(vocabularies if vocabularies.intersection(given) else ())})
+    check_trained_flags(folder, config_class, {**values, **found}, "use the same value, or another output_dir")
+    return found
+
+
+def _used_run(config_class: type, values: Mapping[str, Any]) -> RunConfig | None:
+    """Return the settings of the run in `output_dir`, or of `init_checkpoint`; None without one, or for training."""
+    if not issubclass(config_class, FinetuningOptions) or values["do_train"]:
+        return None
+    run, checkpoint = values["output_dir"] and read_run_config(values["output_dir"]), values["init_checkpoint"]
+    if run and run.task not in (None, config_class.task):
+        raise UserError(f"output_dir={values['output_dir']} has a run of the task {run.task}, not {config_class.task}")
+    if not run and checkpoint and checkpoint.strip():
+        run = read_run_config(model_folders(checkpoint)[-1])
+    return run if run and run.task in (None, config_class.task) else None
 
 
 def _find_sentence_flags(checkpoint: str, wanted: Collection[str], *, supplies_pooling: bool) -> dict[str, Any]:

@@ -55,9 +55,9 @@ class RunConfig(NamedTuple):
     # number of devices that shared each batch; None in folders of earlier versions and without training
     num_devices: int | None
 
-    def flags_with_defaults(self, config: TrainingOptions) -> dict[str, Any]:
+    def flags_with_defaults(self, config_class: type) -> dict[str, Any]:
         """Return the flags with the defaults of those that did not exist when the run was started."""
-        return {**{field.name: field.default for field in dataclasses.fields(config)}, **self.flags}
+        return {**{field.name: field.default for field in dataclasses.fields(config_class)}, **self.flags}
 
 
 def read_run_config(folder: str) -> RunConfig | None:
@@ -145,6 +145,23 @@ def model_file(folder: str, name: str) -> str | None:
     """Return the path of a run's copy of a model file; None if missing, as in folders of earlier versions."""
     path = os.path.join(folder, name)
     return path if files.exists(path) else None
+
+
+def find_model_files(path: str, run: RunConfig, given: Collection[str]) -> dict[str, str]:
+    """Return the model's files, except those given: copies in the folder, else the paths used in training."""
+    found = {}
+    for flag in dict.fromkeys(MODEL_FILES.values()):
+        if flag in given:
+            continue
+        copies = (model_file(path, name) for name, of in MODEL_FILES.items() if of == flag)
+        place = next(filter(None, copies), None) or run.flags.get(flag)
+        if isinstance(place, str):
+            if not files.exists(place):
+                raise UserError(
+                    f"{path} was trained with {place}, which no longer exists; give its new path with {flag}=..."
+                )
+            found[flag] = place
+    return found
 
 
 def matches_vocabulary(folder: str, vocabulary: Vocabulary) -> bool | None:
@@ -323,19 +340,20 @@ def write_evaluation_flags(config: TrainingOptions, vocabulary: Vocabulary | Non
         write_run_config(settings_folder(config), config, vocabulary)
 
 
-def check_trained_flags(folder: str, config: FinetuningOptions, advice: str, *, has_same_head: bool = True) -> None:
+def check_trained_flags(
+    folder: str, config_class: type, values: Mapping[str, Any], advice: str, *, has_same_head: bool = True
+) -> None:
     """Raise if a model was trained with incompatible flags; its export is tied to one data set."""
-    kinds = ("model", *(("head", "frozen") if has_same_head else ()), *(("task",) if config.do_export else ()))
+    kinds = ("model", *(("head", "frozen") if has_same_head else ()), *(("task",) if values["do_export"] else ()))
     run = read_run_config(folder)
     if not run:
         return
-    trained = run.flags_with_defaults(config)
+    trained = run.flags_with_defaults(config_class)
     changed = {
         name: (given, trained[name])
-        for name in flags_affecting(config, *kinds)
+        for name in flags_affecting(config_class, *kinds)
         # Without a default, the behaviour of runs of earlier versions is unknown.
-        if (name in run.flags or trained[name] is not None)
-        and _plain(trained[name]) != _plain(given := getattr(config, name))
+        if (name in run.flags or trained[name] is not None) and _plain(trained[name]) != _plain(given := values[name])
     }
     if changed:
         here, there = ([f"{name}={values[side]}" for name, values in changed.items()] for side in (0, 1))
@@ -353,7 +371,7 @@ def check_resumed_flags(config: TrainingOptions, num_train_steps: int, num_devic
     latest, run = latest_checkpoint(config.output_dir), read_run_config(config.output_dir)
     if not latest or not run:
         return
-    flags = run.flags_with_defaults(config)
+    flags = run.flags_with_defaults(type(config))
     changes = {
         name: f"{name}={getattr(config, name)}, but {latest} was trained with {name}={flags[name]}"
         for name in flags_affecting(config, "slots", "selection", "order", "learning", "frozen")
@@ -365,6 +383,14 @@ def check_resumed_flags(config: TrainingOptions, num_train_steps: int, num_devic
             "use the same value, or another output_dir"
         )
     step = step_of(latest)
+    if step and step >= num_train_steps and changes:
+        differing = [f"{name}={getattr(config, name)} (the run: {flags[name]})" for name in changes]
+        logging.warning(
+            "nothing is trained with %s, since %s has all %d steps; use another output_dir, or more steps",
+            ", ".join(differing),
+            latest,
+            num_train_steps,
+        )
     if step == 0 or (step is not None and step >= num_train_steps):
         return
     selection, order_flags = flags_affecting(config, "selection"), set(flags_affecting(config, "order"))

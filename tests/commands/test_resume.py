@@ -128,6 +128,16 @@ def test_changes_that_affect_a_resumed_run_give_a_warning(resumed, caplog):
     assert flags["train_batch_size"] == 4
 
 
+def test_a_finished_run_says_which_other_flags_it_does_not_train_with(half_done, settings, caplog):
+    before = bytes_in(half_done)
+    run(settings, output_dir=str(half_done), do_train=True, learning_rate=1e-3, train_batch_size=7)
+    assert (
+        "nothing is trained with train_batch_size=7 (the run: 8), learning_rate=0.001 (the run: 5e-05), "
+        f"num_train_epochs=1.0 (the run: 2.0), since {half_done}/model.ckpt-5 has all 5 steps; use another output_dir"
+    ) in caplog.text
+    assert bytes_in(half_done) == before
+
+
 @pytest.mark.slow
 def test_only_what_has_an_effect_is_warned_of(resumed, settings, tmp_path, caplog):
     run(resumed, log_steps=3, save_checkpoints_steps=4, init_checkpoint=None)

@@ -120,9 +120,9 @@ def test_training_evaluation_and_prediction(settings, data_dir):
     assert report["Confusion matrix"]["counts"] == counts.tolist()
     assert sum(sum(bar[1]) for bar in report["Length"]["bars"]) == 37
 
-    # Output of a separate process that only evaluates the same checkpoint.
+    # Output of a separate process that only evaluates the same checkpoint, whose folder has all other flags.
     os.remove(os.path.join(settings["output_dir"], "eval_results.txt"))
-    assert run_script("run_classifier.py", "--do_eval", **settings).code == 0
+    assert run_script("run_classifier.py", "--do_eval", output_dir=settings["output_dir"]).code == 0
     assert results_of(settings) == scores
     with open(os.path.join(settings["output_dir"], "run_config.json")) as source:
         assert json.load(source)["flags"]["do_train"]  # evaluation does not overwrite what training wrote

@@ -14,7 +14,10 @@ from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tasks.question_answering.options import SquadConfig
+from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
+from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.training.model_files import complete_model_flags, read_model_files
+from official_bert.training.run_folder import write_run_config
 
 
 def test_no_script_begins_to_build_a_model_that_the_machine_cannot_hold(files_of_model, tmp_path):
@@ -124,6 +127,69 @@ def test_each_kind_of_folder_says_it_in_its_own_files(tmp_path):
         "vocab_file": f"{hf}/tokenizer.json",
         "do_lower_case": False,
     }
+
+
+_OF_RUNS = {
+    ClassifierConfig: {
+        "task_name": "Custom",
+        "data_dir": "d",
+        "text_a_column": "a",
+        "label_column": "l",
+        "labels": "x,y",
+    },
+    TaggingConfig: {"data_dir": "d", "head": "crf", "word_column": 1, "constrained_decoding": True},
+    SquadConfig: {"train_file": "t", "version_2_with_negative": True, "doc_stride": 10, "max_query_length": 9},
+    MultipleChoiceConfig: {"task_name": "swag", "data_dir": "d", "primary_metric": "accuracy"},
+    SentenceEncoderConfig: {"task_name": "qnli", "data_dir": "d", "query_prefix": "q: ", "pooling": "cls"},
+}
+
+
+@pytest.mark.parametrize("config_class", _OF_RUNS)
+def test_a_command_without_training_has_the_flags_of_its_run(config_class, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    of_run = _OF_RUNS[config_class] | {"max_seq_length": 48, "do_lower_case": False, "predict_batch_size": 3}
+    files = {"bert_config_file": "gone.json", "vocab_file": "vocab.txt", "init_checkpoint": "gone"}
+    of_training = {"output_dir": "run", "do_train": True, "learning_rate": 1e-3, "mixed_precision": "bfloat16"}
+    train_file = {} if "swag" in of_run.values() or "qnli" in of_run.values() else {"train_file": "t.tsv"}
+    config = config_class(**of_run | files | of_training | train_file)
+    folder_of(tmp_path / "run", bert_config__json={}, vocab__txt=CASED)
+    write_run_config("run", config)
+    of_folder = {"bert_config_file": "run/bert_config.json", "vocab_file": "run/vocab.txt"}
+    expected = {**of_run, **of_folder, **train_file}
+    exported = {"output_dir": "run", "do_export": True, "export_dir": "e"}
+    assert complete(config_class, **exported) == expected
+    config_class(**exported, **expected)
+    # Without a run in the output folder, of the weights.
+    elsewhere = {**exported, "output_dir": "new", "init_checkpoint": "run"}
+    assert complete(config_class, **elsewhere) == expected
+    # Given flags are kept, unless they contradict the weights.
+    given = {"max_seq_length": 64, "vocab_file": "given.txt"}
+    assert complete(config_class, **exported, **given) == {k: v for k, v in expected.items() if k not in given}
+    with pytest.raises(UserError, match="do_lower_case=True, but the checkpoints in run were trained with do_lower"):
+        complete(config_class, **exported, do_lower_case=True)
+    assert complete(config_class, output_dir="run", do_train=True) == {}
+    assert complete(PretrainingConfig, **exported) == {}
+    other = next(other for other in _OF_RUNS if other is not config_class)
+    with pytest.raises(UserError, match=f"output_dir=run has a run of the task {config.task}, not {other.task}"):
+        complete(other, **exported)
+
+
+def test_a_given_file_is_found_without_the_data_folder_of_the_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder_of(tmp_path / "run", bert_config__json={}, vocab__txt=CASED)
+    config = ClassifierConfig(
+        task_name="custom", text_a_column="a", label_column="b", data_dir="d", train_file="t.tsv", output_dir="run",
+        do_train=True, bert_config_file="b", vocab_file="v",
+    )  # fmt: skip
+    write_run_config("run", config)
+    (tmp_path / "here.tsv").touch()
+    predicting = {"output_dir": "run", "do_predict": True}
+    assert complete(ClassifierConfig, **predicting, predict_file="here.tsv")["predict_file"] == f"{tmp_path}/here.tsv"
+    for given in ({"predict_file": "there.tsv"}, {"predict_file": "here.tsv", "data_dir": "d"}):
+        assert "predict_file" not in complete(ClassifierConfig, **predicting, **given)
+    # The columns of the run are not those of another data set.
+    other = complete(ClassifierConfig, **predicting, task_name="mrpc", data_dir="MRPC")
+    assert not {"text_a_column", "label_column", "train_file"} & other.keys()
 
 
 def test_another_casing_than_that_of_the_checkpoint_is_refused(files_of_model, tmp_path):

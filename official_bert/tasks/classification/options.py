@@ -39,7 +39,7 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
         False,
         "Custom, pairs: also score how the second texts of each first text are ranked, by the number or the "
         "probability of the second of two labels: MRR and nDCG of the first 10.",
-        affects="nothing",
+        affects="use",
     )
     has_header: bool = option(True, "Custom: the first row of a TSV or CSV file names its columns.")
     xnli_language: str = option("zh", "With --task_name=xnli: language code, as in its files: ar, de, en, ...")
@@ -63,7 +63,7 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
         group="text",
         minimum=2,
         maximum=MAX_PARTS,
-        affects="nothing",
+        affects="use",
     )
     window_pooling: str = option(
         "mean",

@@ -27,7 +27,7 @@ class AnswerOptions(Options):
         64, "Maximum number of wordpieces per question; longer questions are truncated.", minimum=1, maximum=MAX_AXIS
     )
     max_answer_length: int = option(
-        30, "Maximum number of wordpieces per answer.", group="output", minimum=1, maximum=MAX_AXIS, affects="nothing"
+        30, "Maximum number of wordpieces per answer.", group="output", minimum=1, maximum=MAX_AXIS, affects="use"
     )
     version_2_with_negative: bool = option(False, "Questions may have no answer, as in SQuAD 2.0.", group="input")
 
@@ -45,7 +45,7 @@ class SquadConfig(HeadOptions, FinetuningOptions, AnswerOptions):
     )
     do_predict: bool = redeclared(FinetuningOptions, "do_predict", help="Answer the questions of --predict_file.")
     n_best_size: int = option(
-        20, "Number of answers per question in nbest_predictions.json.", group="output", minimum=1, affects="nothing"
+        20, "Number of answers per question in nbest_predictions.json.", group="output", minimum=1, affects="use"
     )
     verbose_logging: bool = option(
         False,
@@ -57,14 +57,14 @@ class SquadConfig(HeadOptions, FinetuningOptions, AnswerOptions):
         0.0,
         "With --version_2_with_negative: predict no answer if the null odds exceed this; auto: the best for F1.",
         group="output",
-        affects="nothing",
+        affects="use",
     )
 
     dataset: str = option(
         "squad",
         "Data set whose answer normalization is used for scoring.",
         choices=("squad", "korquad"),
-        affects="nothing",
+        affects="use",
     )
     drop_out_of_window: bool = option(
         False,
@@ -77,7 +77,7 @@ class SquadConfig(HeadOptions, FinetuningOptions, AnswerOptions):
         "and always used with --spm_model_file.",
         group="output",
         choices=("reference", "offsets"),
-        affects="nothing",
+        affects="use",
     )
     dynamic_padding: bool = redeclared(
         FinetuningOptions,

@@ -46,7 +46,7 @@ class TaggingConfig(HeadOptions, LabellingOptions):
         "Choose the most likely sequence of tags that follows the rules of IOB2 or IOBES, instead of the most likely "
         "tag of each word; needs no training.",
         group="evaluation",
-        affects="nothing",
+        affects="use",
     )
     head: str = redeclared(
         HeadOptions,

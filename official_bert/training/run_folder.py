@@ -273,10 +273,15 @@ def teacher_label_order(folder: str, labels: Sequence[str], *, noun: str, is_run
     return None  # another number of them does not fit the weights
 
 
-def read_trained_labels(output_dir: str, init_checkpoint: str | None) -> list[str] | None:
-    """Read the labels of the weights used without training: the run's own, or the initial checkpoint's."""
+def folder_of_labels(output_dir: str, init_checkpoint: str | None) -> str | None:
+    """Return the folder with the labels of the weights used without training: the run's, or that of the checkpoint."""
     folders = [output_dir, *([model_folders(init_checkpoint)[-1]] if init_checkpoint else [])]
-    return next(filter(None, map(read_labels, folders)), None)
+    return next(filter(read_labels, folders), None)
+
+
+def read_trained_labels(output_dir: str, init_checkpoint: str | None) -> list[str] | None:
+    folder = folder_of_labels(output_dir, init_checkpoint)
+    return read_labels(folder) if folder else None
 
 
 def check_label_order(init_checkpoint: str, labels: Sequence[str], *, noun: str = "labels") -> None:

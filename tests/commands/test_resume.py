@@ -82,6 +82,7 @@ def test_refusals_leave_the_folder_as_it_was(resumed, tmp_path):
     elsewhere.mkdir()
     for name in ("train.tsv", "dev.tsv"):
         shutil.copy(os.path.join(resumed["data_dir"], "dev.tsv"), elsewhere / name)
+    (elsewhere / "odd.tsv").write_text("sentence\tlabel\nsnow\t2\n")
     vocabulary = {"vocab_file": vocabulary_mismatch(resumed, tmp_path)}
     only = {"do_train": False}
     for changes, message in (
@@ -97,6 +98,10 @@ def test_refusals_leave_the_folder_as_it_was(resumed, tmp_path):
         ({"multi_label": True, **only, "do_predict": True}, "trained with --multi_label=False; use the same value"),
         ({"feature_layers": "last", **only, "do_eval": True}, "trained with --feature_layers=None"),
         ({"do_lower_case": False, **only, "do_predict": True}, "trained with --do_lower_case=True"),
+        (
+            {"eval_file": str(elsewhere / "odd.tsv"), **only, "do_eval": True},
+            "'2' is not one of '0', '1', the labels of .*out$",
+        ),
         ({"train_batch_size": 4}, r"--train_batch_size=4, but .*ckpt-5 was trained with --train_batch_size=8: .*twice"),
         ({"dynamic_padding": False}, "--dynamic_padding=False, but"),
         ({"optimizer": "lamb"}, "--optimizer=lamb, but .*ckpt-5 was trained with --optimizer=adam, and its checkpoint"),

@@ -341,7 +341,7 @@ def test_words_without_known_tags_are_predicted_and_not_scored(copied, tmp_path,
     assert [line.split(" ")[0] for line in lines] == ["the", "harbour", "", "", "", "mirror"]
     path = file_of(tmp_path, "the DT\nharbour NN\n\nmirror NN-B\n")
     run(copied, do_predict=True, predict_file=path, file_layout="columns")
-    assert f"{path}: the tags 'DT', 'NN', 'NN-B' are not among those of the training file; it is" in caplog.text
+    assert f"{path}: the tags 'DT', 'NN', 'NN-B' are not among those of {copied['output_dir']}; it is" in caplog.text
     assert "it is tagged, but not scored" in caplog.text and "count as errors" not in caplog.text
     assert not {"test_results.txt", "test_report.txt"} & set(os.listdir(copied["output_dir"]))
     before = bytes_in(copied["output_dir"])
@@ -354,7 +354,9 @@ def test_words_without_known_tags_are_predicted_and_not_scored(copied, tmp_path,
 def test_unknown_tags_are_warned_of_and_count_as_errors(copied, tmp_path, caplog, flag):
     path = file_of(tmp_path, "the O\nrain O\n\nthe O\nharbour B-MISC\nmirror B-PER\nsnow I-MISC\n")
     run(copied, **{f"do_{flag}": True, f"{flag}_file": path})
-    assert f"{path}: the tags 'B-MISC', 'I-MISC' are not among those of the training file; the 2 words" in caplog.text
+    assert (
+        f"{path}: the tags 'B-MISC', 'I-MISC' are not among those of {copied['output_dir']}; the 2 words" in caplog.text
+    )
     assert "the first of them in the sentence of line 4" in caplog.text
     prefix = "eval" if flag == "eval" else "test"
     scores = results_of(copied, f"{prefix}_results.txt")

@@ -214,6 +214,7 @@ class Dataset:
     # names in `metrics.classification.METRICS`, or of `RERANKING_METRICS`, to report; the first is the primary
     # metric
     metrics: tuple[str, ...] = ("accuracy",)
+    labels_of: str | None = None  # the training file or the run with these labels; None if they were given
     glue_name: str | None = None  # its name on the GLUE site; None for other data sets
     thresholds: tuple[float, ...] | None = None  # see `decide`
 
@@ -254,7 +255,8 @@ class Dataset:
         names = self._names(example)
         unknown = next((name for name in names if name not in self._indices), None)
         if unknown is not None:
-            raise UserError(f"{example.where}: label {unknown!r} is not one of {format_names(self.labels)}")
+            whose = f", the labels of {self.labels_of}" if self.labels_of else ""
+            raise UserError(f"{example.where}: label {unknown!r} is not one of {format_names(self.labels)}{whose}")
         indices = [self._indices[name] for name in names]
         if self.problem == "multi_label":
             return tuple(int(index in indices) for index in range(len(self.labels)))

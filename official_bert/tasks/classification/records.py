@@ -35,7 +35,7 @@ from official_bert.tasks.classification.data import (
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import join_texts, split_windows, truncate_pair
-from official_bert.training.run_folder import read_trained_labels
+from official_bert.training.run_folder import folder_of_labels, read_labels
 
 Ids = list[int]
 
@@ -61,11 +61,12 @@ def configured_dataset(config: ClassifierConfig) -> Dataset:
     """Return the selected data set; custom labels come from the flags, an earlier run or the training file."""
     if config.task_name.lower() != CUSTOM:
         return named_dataset(config.task_name, config.xnli_language, config.train_file)
-    labels = config.label_names if config.labels else None
+    labels, labels_of = config.label_names if config.labels else None, None
     if not (labels or config.regression):
-        labels = read_trained_labels(config.output_dir, None if config.do_train else config.init_checkpoint)
+        labels_of = folder_of_labels(config.output_dir, None if config.do_train else config.init_checkpoint)
+        labels = read_labels(labels_of) if labels_of else None
     paths = {flag: os.path.join(config.data_dir, getattr(config, flag)) for flag in config.required_files}
-    return custom_dataset(
+    dataset = custom_dataset(
         {_SPLITS[flag]: path for flag, path in paths.items()},
         [column for column in (config.text_a_column, config.text_b_column) if column is not None],
         config.label_column,
@@ -74,6 +75,7 @@ def configured_dataset(config: ClassifierConfig) -> Dataset:
         has_header=config.has_header,
         is_ranking=config.ranking,
     )
+    return dataclasses.replace(dataset, labels_of=labels_of or dataset.labels_of)
 
 
 def custom_metrics(problem: Problem, is_ranking: bool) -> tuple[str, ...]:
@@ -105,7 +107,8 @@ def custom_dataset(
         if "train" not in splits:
             raise UserError("the labels are unknown; give labels=... or train_file")
         # Not `dataset.examples`, which warns while reading the training texts.
-        dataset = dataset.with_labels_of(splits["train"].examples(splits["train"].find(None), "train"))
+        path = splits["train"].find(None)
+        dataset = dataclasses.replace(dataset.with_labels_of(splits["train"].examples(path, "train")), labels_of=path)
     if len(set(dataset.labels)) < len(dataset.labels):
         raise UserError(f"the labels {format_names(dataset.labels)} name a class twice")
     if is_ranking and len(dataset.labels) != 2:

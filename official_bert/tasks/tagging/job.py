@@ -55,7 +55,13 @@ from official_bert.training.devices import encoder_options
 from official_bert.training.job import FinetuningJob, SplitRecords
 from official_bert.training.loop import Trainer
 from official_bert.training.monitoring import write_results
-from official_bert.training.run_folder import RESULTS_FILE, checkpoint_folder, read_run_config, selecting_metric
+from official_bert.training.run_folder import (
+    RESULTS_FILE,
+    checkpoint_folder,
+    folder_of_labels,
+    read_run_config,
+    selecting_metric,
+)
 from official_bert.visualization.report_page import (
     NUM_MISTAKES,
     REPORT_FILE,
@@ -193,6 +199,7 @@ class TaggingJob(FinetuningJob):
         read = {flag: read_configured(config, flag) for flag in config.required_files}
         train = read.get("train_file")
         self.labels = tags_of(train) if train else trained_tags(config)
+        self._labels_of = train.path if train else folder_of_labels(config.output_dir, config.init_checkpoint)
         warn_of_other_notation(self.labels)
         self._has_entities = has_entities(self.labels)
         if config.constrained_decoding:
@@ -275,7 +282,7 @@ class TaggingJob(FinetuningJob):
         ]
         if unknown:
             names = format_names(sorted({tag for tag, _ in unknown}))
-            message = f"{file.path}: the tags {names} are not among those of the training file"
+            message = f"{file.path}: the tags {names} are not among those of {self._labels_of}"
             if any(map(any, labels)):
                 logging.warning(
                     "%s; the %d words that have them count as errors, the first of them in the sentence of line %d",

@@ -32,7 +32,7 @@ def write_reviews(path, rng, count):
 @pytest.fixture(scope="session")
 def reviews(tmp_path_factory, files_of_model, one_layer_config_file):
     """Flags of a run of the real script that trained, predicted and exported on pairs of texts."""
-    from official_bert.serving.servable import SIGNATURES
+    from tests.exports import OF_CLASSIFIER
 
     folder = tmp_path_factory.mktemp("reviews")
     rng = random.Random(1)
@@ -50,7 +50,7 @@ def reviews(tmp_path_factory, files_of_model, one_layer_config_file):
     result = run_script("run_classifier.py", "--do_train", "--do_predict", "--do_export", **flags)
     assert result.code == 0, result
     assert result.last_error_line.endswith(
-        f"exported {flags['export_dir']}/1, with the signatures {', '.join(SIGNATURES)}"
+        f"exported {flags['export_dir']}/1, with the signatures {', '.join(OF_CLASSIFIER)}"
     )
     assert "Sharding" not in result.errors and "unsupported" not in result.errors
     return flags

@@ -10,10 +10,11 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from official_bert.serving.servable import IDS_SCHEMA
+from official_bert.serving.servable import CLASSIFY, IDS_SCHEMA, SIGNATURES
 
 ASK_EXPORT = pathlib.Path(__file__).parent / "ask_export.py"
 TOLERANCE = 1e-5
+OF_CLASSIFIER = (*SIGNATURES, CLASSIFY)
 LABELS = ("bad", "good", "mixed")
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from official_bert.options.groups import BatchingSettings
 
 Arrays = Mapping[str, np.ndarray]
+Hold = Callable[..., None]  # counts bytes of a request or, with `is_answer`, of its answer
 
 MOST_BYTES = 1 << 26  # maximum size of a request
 _MOST_BYTES_TOGETHER = 4 * MOST_BYTES  # total of large requests held at a time
@@ -40,21 +41,21 @@ class TooManyBytesError(QueueFullError):
 
 
 class Admission:
-    """The bytes of large requests that a server holds, over REST and gRPC together."""
+    """The bytes of large requests and their answers that a server holds, over REST and gRPC together."""
 
     def __init__(self):
         self._num_held = 0
 
     @contextlib.contextmanager
-    def request(self) -> Iterator[Callable[[int], None]]:
-        """Count a request's bytes until the block ends; yields the function that adds received bytes."""
+    def request(self) -> Iterator[Hold]:
+        """Count the bytes of a request and its answer until the block ends; yields the function that adds bytes."""
         num_bytes = 0
 
-        def hold(more: int) -> None:
+        def hold(more: int, is_answer: bool = False) -> None:
             nonlocal num_bytes
             held, num_bytes = _counted(num_bytes), num_bytes + more
             self._num_held += _counted(num_bytes) - held
-            if num_bytes > MOST_BYTES:
+            if num_bytes > MOST_BYTES and not is_answer:
                 raise TooLargeError(f"the request has more than {MOST_BYTES} bytes")
             if _counted(num_bytes) and self._num_held > _MOST_BYTES_TOGETHER:
                 raise TooManyBytesError("many large requests are being answered; try again later")
@@ -173,20 +174,10 @@ class Batcher:
     def _parts(self, inputs: Arrays, num_examples: int) -> Iterator[tuple[Arrays, int, int, int]]:
         """Return the arrays of each part of a call, the number of rows, their work and the length of the longest."""
         if self._lengths is not None:
-            yield from self._parts_by_positions(inputs, self._lengths(inputs))
+            yield from parts_by_positions(inputs, self._lengths(inputs), self._most_work)
             return
         for rows, size, work in self._rows_by_examples(inputs, num_examples):
             yield {name: values[rows] for name, values in inputs.items()}, size, work, 0
-
-    def _parts_by_positions(self, inputs: Arrays, lengths: np.ndarray) -> Iterator[tuple[Arrays, int, int, int]]:
-        starts = [0]
-        for row, length in enumerate(lengths.tolist()):
-            if row > starts[-1] and (row + 1 - starts[-1]) * length > self._most_work:
-                starts.append(row)
-        for start, end in itertools.pairwise([*starts, len(lengths)]):
-            length = int(lengths[start:end].max(initial=1))
-            part = {name: values[start:end, :length] for name, values in inputs.items()}
-            yield part, end - start, (end - start) * length, length
 
     def _rows_by_examples(self, inputs: Arrays, num_examples: int) -> Iterator[tuple[slice, int, int]]:
         works = _work(inputs, num_examples)
@@ -290,6 +281,20 @@ class Batcher:
             else:
                 call.answer.set_result(result)
         self._start_batches()
+
+
+def parts_by_positions(
+    inputs: Arrays, lengths: np.ndarray, most_positions: int
+) -> Iterator[tuple[Arrays, int, int, int]]:
+    """Split rows, sorted by length; return the arrays of each part, the number of rows, positions and the longest."""
+    starts = [0]
+    for row, length in enumerate(lengths.tolist()):
+        if row > starts[-1] and (row + 1 - starts[-1]) * length > most_positions:
+            starts.append(row)
+    for start, end in itertools.pairwise([*starts, len(lengths)]):
+        length = int(lengths[start:end].max(initial=1))
+        part = {name: values[start:end, :length] for name, values in inputs.items()}
+        yield part, end - start, (end - start) * length, length
 
 
 def _work(inputs: Arrays, num_examples: int) -> Sequence[int]:

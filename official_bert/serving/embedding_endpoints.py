@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 
 import official_bert
 from official_bert.serving import text_answers
-from official_bert.serving.batching import QueueFullError, TooLargeError
+from official_bert.serving.batching import Hold, QueueFullError, TooLargeError
 from official_bert.serving.exports import description
 from official_bert.serving.rest_format import RequestError, quoted, read_object
 from official_bert.serving.served_model import ServedVersion
@@ -33,6 +33,7 @@ _REMEDY = (
     "check_embedding_ctx_length=False)), or start the server with accept_token_ids if the ids are the model's"
 )
 _BYTES_PER_TOKEN = 100  # approximate size of a token in a response
+_BYTES_PER_NUMBER = 22  # likewise of a component of a vector
 
 
 class UnknownModelError(FieldError):
@@ -104,8 +105,8 @@ class _Asked(BaseModel):
             message = wrong["msg"][0].lower() + wrong["msg"][1:]
             raise FieldError(str(wrong["loc"][0]), f"{'.'.join(map(str, wrong['loc']))} {message}") from None
 
-    async def answer(self, version: ServedVersion, name: str) -> Response:
-        """Answer the request to the model of this name."""
+    async def answer(self, version: ServedVersion, name: str, hold: Hold) -> Response:
+        """Answer the request to the model of this name; `hold` counts the bytes of a large answer."""
         raise NotImplementedError
 
 
@@ -116,7 +117,7 @@ class _OpenAi(_Asked):
     dimensions: int | None = None
     truncate: bool = False  # not part of OpenAI's API
 
-    async def answer(self, version: ServedVersion, name: str) -> Response:
+    async def answer(self, version: ServedVersion, name: str, hold: Hold) -> Response:
         if self.model != name:
             raise UnknownModelError("model", f"the model {quoted(self.model)} does not exist; this server has {name}")
         vectors = await text_answers.embed(version, self.input, truncate=self.truncate, dimensions=self.dimensions)
@@ -151,11 +152,23 @@ class _Embed(_Reading):
     normalize: bool = True
     dimensions: int | None = None
 
-    async def answer(self, version: ServedVersion, name: str) -> Response:
+    async def answer(self, version: ServedVersion, name: str, hold: Hold) -> Response:
         options = {"dimensions": self.dimensions, "normalize": self.normalize, **self.options}
         vectors = await text_answers.embed(version, self.inputs, **options)
         rows = map(np.ndarray.tolist, vectors.values)
         return await _respond(version, vectors.values.size, lambda: _json_list(rows))
+
+
+class _EmbedAll(_Reading):
+    inputs: _Inputs
+
+    async def answer(self, version: ServedVersion, name: str, hold: Hold) -> Response:
+        def admit(num_values: int) -> None:
+            hold(num_values * _BYTES_PER_NUMBER, is_answer=True)
+
+        found = await text_answers.embed_all(version, self.inputs, admit=admit, **self.options)
+        texts = (map(np.ndarray.tolist, vectors) for vectors in found)
+        return await _respond(version, sum(vectors.size for vectors in found), lambda: _json_list(texts, _json_list))
 
 
 class _Sentences(_Asked):
@@ -167,7 +180,7 @@ class _Similarity(_Asked):
     inputs: _Sentences
     parameters: _Reading = _Reading()
 
-    async def answer(self, version: ServedVersion, name: str) -> Response:
+    async def answer(self, version: ServedVersion, name: str, hold: Hold) -> Response:
         options = self.parameters.options
         source, others = await asyncio.gather(
             text_answers.embed(version, [self.inputs.source_sentence], **options),
@@ -188,7 +201,7 @@ class _Rerank(_Judge):
     return_text: bool = False
     top_n: int | None = Field(None, ge=1)
 
-    async def answer(self, version: ServedVersion, name: str) -> Response:
+    async def answer(self, version: ServedVersion, name: str, hold: Hold) -> Response:
         scores = await text_answers.relevance(version, self.query, self.texts, truncate=self.truncate)
         scores = scores if self.raw_scores else text_answers.sigmoid(scores)
 
@@ -204,7 +217,7 @@ class _Rerank(_Judge):
 class _Predict(_Judge):
     inputs: Annotated[Any, PlainValidator(_read_examples)]
 
-    async def answer(self, version: ServedVersion, name: str) -> Response:
+    async def answer(self, version: ServedVersion, name: str, hold: Hold) -> Response:
         rows, is_batch = self.inputs
         found = await text_answers.classify(version, rows, truncate=self.truncate, is_raw=self.raw_scores)
         answers = ([{"label": label, "score": score} for label, score in labels] for labels in found)
@@ -217,7 +230,7 @@ class _Tokenize(_Asked):
     add_special_tokens: bool = True
     prompt_name: str | None = None
 
-    async def answer(self, version: ServedVersion, name: str) -> Response:
+    async def answer(self, version: ServedVersion, name: str, hold: Hold) -> Response:
         text_answers.check_number(version, self.inputs)
         if (size := sum(map(len, self.inputs))) > MOST_BYTES:
             raise TooLongError(f"the inputs must have at most {MOST_BYTES} bytes in total here")
@@ -244,7 +257,7 @@ class _Decode(_Asked):
     ids: Annotated[Any, PlainValidator(_read_ids)]
     skip_special_tokens: bool = True
 
-    async def answer(self, version: ServedVersion, name: str) -> Response:
+    async def answer(self, version: ServedVersion, name: str, hold: Hold) -> Response:
         text_answers.check_number(version, self.ids)
         tokenizer = (await text_answers.read_model(version)).tokenizer
 
@@ -306,7 +319,7 @@ def add_embedding_endpoints(
                 body = b"".join([part async for part in request.stream()])  # `request.body()` would keep it
                 asked = await version.aside(len(body), read)
                 body = b""
-                return await asked.answer(version, name)
+                return await asked.answer(version, name, request.scope["hold"])
             except tuple(_STATUSES) as error:
                 return refuse(error, is_openai)
 
@@ -324,6 +337,7 @@ def add_embedding_endpoints(
 
     add("/v1/embeddings", lambda *_: _OpenAi, is_openai=True)
     add("/", _kind)
+    add("/embed_all", lambda *_: _EmbedAll)
     for kind in (_Embed, _Similarity, _Rerank, _Predict, _Tokenize, _Decode):
         add(f"/{kind.__name__[1:].lower()}", lambda *_, kind=kind: kind)
     for path, answer in (("/v1/models", models), ("/info", info), ("/health", health)):

@@ -19,10 +19,14 @@ Tensors = dict[str, tf.Tensor]
 IDS_SCHEMA = RecordSchema(*ENCODER_FIELDS)
 
 WINDOWS_IN_A_BATCH = 32
-_MOST_CELLS = 1 << 21  # maximum size of an output table
+MOST_CELLS = 1 << 21  # maximum size of an output table
 
 SIGNATURES = ("serving_default", "serving_int64", "examples", "text", "tokenize")
 SERVING_DEFAULT, SERVING_INT64, EXAMPLES, TEXT, TOKENIZE = SIGNATURES
+# Signatures of some models: for the methods of TensorFlow Serving with tf.Examples, by name, and for tokens.
+METHODS = {"classify": "tensorflow/serving/classify", "regress": "tensorflow/serving/regress"}
+CLASSIFY, REGRESS = METHODS
+TOKEN_VECTORS = "token_vectors"
 
 
 class Servable(tf.Module):
@@ -52,6 +56,7 @@ class Servable(tf.Module):
         # Wrapped in lambdas: saving would trace and save each function attribute again, even if no signature calls it.
         # Signatures are saved with everything they call, except variables and tables.
         self._run_model = lambda inputs: model(inputs, training=False)
+        self._run_encoder = lambda inputs: model.encoder(inputs, training=False)
         self._encoder = lambda: model.encoder
         self._predict = lambda inputs: predict(inputs)
         self._variables_in_use = lambda: predict.get_concrete_function().variables
@@ -89,14 +94,17 @@ class Servable(tf.Module):
 
     def use_export_stack(self, num_parts: int) -> None:
         """Use an `ExportStack` of so many parts per layer in signatures created afterwards."""
-        encoder, run_model = self._encoder(), self._run_model
+        encoder = self._encoder()
         stack = ExportStack(encoder.transformer, num_parts)
 
-        def run_in_parts(inputs: Tensors) -> Tensors:
-            with stack.replacing_layers(encoder):
-                return run_model(inputs)
+        def in_parts(run: Callable[[Tensors], Any]) -> Callable[[Tensors], Any]:
+            def run_in_parts(inputs: Tensors) -> Any:
+                with stack.replacing_layers(encoder):
+                    return run(inputs)
 
-        self._run_model = run_in_parts
+            return run_in_parts
+
+        self._run_model, self._run_encoder = in_parts(self._run_model), in_parts(self._run_encoder)
 
     def sample_texts(self, num_wordpieces: int) -> Sequence[str]:
         """Create warm-up texts, one per name in `text_names`, of about `num_wordpieces` wordpieces in total."""
@@ -125,11 +133,7 @@ class Servable(tf.Module):
             TEXT: (self.answer, self.text_names, texts),
             TOKENIZE: (self.tokenize, self.text_names, texts),
         }[name]
-
-        def checked(**values: tf.Tensor) -> Tensors:
-            return function(**check_ranks(values, *("examples", "positions")[: specification.shape.rank]))
-
-        return tf.function(checked, autograph=False).get_concrete_function(**dict.fromkeys(inputs, specification))
+        return traced(function, inputs, specification)
 
     def numbers(self, inputs: Tensors) -> Tensors:
         """Compute the predictions for devices and programs without string tensors: the numbers of `predict`."""
@@ -159,9 +163,12 @@ class Servable(tf.Module):
         return self._graph_tokenizer().is_portable
 
     def _predict_checked(self, **inputs: tf.Tensor) -> Tensors:
+        return self._predict(self._checked(inputs))
+
+    def _checked(self, inputs: Tensors) -> Tensors:
         with tf.control_dependencies(self._checks(inputs)):  # before int64 is truncated to int32
             inputs = {name: tf.cast(tf.identity(values), tf.int32) for name, values in inputs.items()}
-        return self._predict(without_server_padding(inputs, self._specials.cls_id))
+        return without_server_padding(inputs, self._specials.cls_id)
 
     def _predict_examples(self, examples: tf.Tensor) -> Tensors:
         return self._predict(self.example_schema.decode(examples))
@@ -260,6 +267,20 @@ class WindowedServable(Servable):
         return {name: array.concat() for name, array in zip(shapes, arrays, strict=True)}
 
 
+def traced(
+    function: Callable[..., Tensors],
+    inputs: Iterable[str],
+    specification: tf.TensorSpec,
+    dimensions: Sequence[str] = ("examples", "positions"),
+) -> Callable[..., Tensors]:
+    """Trace a function of named tensors of one type, whose dimensions it checks first."""
+
+    def checked(**values: tf.Tensor) -> Tensors:
+        return function(**check_ranks(values, *dimensions[: specification.shape.rank]))
+
+    return tf.function(checked, autograph=False).get_concrete_function(**dict.fromkeys(inputs, specification))
+
+
 def without_server_padding(inputs: Mapping[str, tf.Tensor], cls_id: int) -> Tensors:
     """Mask the positions that TensorFlow Serving adds to shorter requests of a batch.
 
@@ -322,9 +343,9 @@ def check_table_size(num_rows: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
     """Fail if padding rows of these lengths, int64 [rows], would create a table with too many cells."""
     longest = tf.reduce_max(tf.concat([lengths, [0]], axis=0))
     check = tf.debugging.Assert(
-        num_rows * longest <= _MOST_CELLS,
+        num_rows * longest <= MOST_CELLS,
         [
-            f"each table of the response is limited to {_MOST_CELLS} cells (examples times the length of the longest); "
+            f"each table of the response is limited to {MOST_CELLS} cells (examples times the length of the longest); "
             "send fewer examples per request; the number of cells would be",
             num_rows * longest,
         ],

@@ -39,7 +39,7 @@ from official_bert.serving.rest_format import (
     read_request,
     request_arrays,
 )
-from official_bert.serving.servable import EXAMPLES, SERVING_DEFAULT, TEXT, TOKENIZE
+from official_bert.serving.servable import CLASSIFY, EXAMPLES, METHODS, REGRESS, SERVING_DEFAULT, TEXT, TOKENIZE
 from official_bert.support import files
 from official_bert.support.errors import UserError, format_names, plain_message
 
@@ -74,9 +74,9 @@ class Signature:
         return all(None not in spec.shape[1:].as_list() for spec in self.outputs.values())
 
     def compute(self, inputs: Arrays) -> Arrays:
-        if self.name == EXAMPLES:
-            for number, value in enumerate(inputs[EXAMPLES]):
-                _read_example(number, value)
+        if self.name in (EXAMPLES, *METHODS):
+            for number, value in enumerate(*inputs.values()):
+                _check_example(number, value)
         outputs = self._function(**{name: tf.constant(values) for name, values in inputs.items()})
         return {name: outputs[name].numpy() for name in sorted(outputs)}  # a SavedModel does not preserve order
 
@@ -184,44 +184,24 @@ class ServedVersion:
 
     async def classify(self, name: str, examples: Sequence[bytes]) -> list[list[tuple[str, float]]]:
         """Return the labels of each serialized tf.Example and their probabilities, most likely first."""
-        outputs = await self._predict_examples("classify", "classification", "classes", name, examples)
-        return by_rank(outputs["classes"], outputs["probabilities"])
+        outputs = await self._predict_examples(CLASSIFY, "classification", name, examples)
+        return by_rank(outputs["classes"], outputs["scores"])
 
     async def regress(self, name: str, examples: Sequence[bytes]) -> list[float]:
         """Return the score of each serialized tf.Example."""
-        outputs = await self._predict_examples("regress", "regression", "scores", name, examples)
-        return outputs["scores"].tolist()
+        outputs = await self._predict_examples(REGRESS, "regression", name, examples)
+        return outputs["outputs"].tolist()
 
-    async def _predict_examples(
-        self, method: str, noun: str, output: str, name: str, examples: Sequence[bytes]
-    ) -> Arrays:
-        signature = self.signature(name or SERVING_DEFAULT)
-        if signature.name not in (SERVING_DEFAULT, EXAMPLES, TEXT) or output not in signature.outputs:
-            found = self.definitions[signature.name]["method_name"]  # as TensorFlow Serving says it
-            raise RequestError(f"Expected {noun} signature method_name to be tensorflow/serving/{method}. Was: {found}")
+    async def _predict_examples(self, method: str, noun: str, name: str, examples: Sequence[bytes]) -> Arrays:
+        signature = self.signature(name or (method if method in self.signatures else SERVING_DEFAULT))
+        found, needed = self.definitions[signature.name]["method_name"], METHODS[method]
+        if found != needed:  # as TensorFlow Serving says it
+            raise RequestError(f"Expected {noun} signature method_name to be {needed}. Was: {found}")
         if not examples:
             raise RequestError("Input is empty.")
         if len(examples) > self.most_examples:
             raise RequestError(f"the request has {len(examples)} examples; at most {self.most_examples} are allowed")
-        size = sum(map(len, examples))
-        return await self.predict(*await self.aside(size, lambda: self._example_inputs(signature.name, examples)))
-
-    def _example_inputs(self, name: str, examples: Sequence[bytes]) -> tuple[str, Arrays]:
-        """Return the signature that reads tf.Examples and its inputs: by default `text` if they have its texts."""
-        names = list(self.signatures[TEXT].inputs) if TEXT in self.signatures else []
-        if name == SERVING_DEFAULT and any(text in _read_example(0, examples[0]).features.feature for text in names):
-            name = TEXT
-        if name != TEXT:
-            return EXAMPLES, {EXAMPLES: np.array(examples, dtype=object)}
-        texts: dict[str, list[bytes]] = {text: [] for text in names}
-        for number, example in enumerate(examples):
-            features = _read_example(number, example).features.feature
-            for text, values in texts.items():
-                found = list(features[text].bytes_list.value)
-                if len(found) != 1:
-                    raise RequestError(f"item {number} of {EXAMPLES} must have one string as its feature {text!r}")
-                values += found
-        return TEXT, {text: np.array(values, dtype=object) for text, values in texts.items()}
+        return await self.predict(signature.name, {"inputs": np.array(examples, dtype=object)})
 
     async def predict_ids(self, ids: Arrays) -> Arrays:
         """Compute ids that the signature `tokenize` returned, in batches filled by tokens."""
@@ -305,9 +285,9 @@ def _used_positions(ids: Arrays) -> np.ndarray:
     return np.where(mask.any(axis=1), last, 1)
 
 
-def _read_example(number: int, value: bytes) -> tf.train.Example:
+def _check_example(number: int, value: bytes) -> None:
     try:
-        return read_message(tf.train.Example, value, _MOST_IN_AN_EXAMPLE)
+        read_message(tf.train.Example, value, _MOST_IN_AN_EXAMPLE)
     except MessageError as error:
         raise RequestError(f"item {number} of {EXAMPLES} is not a serialized tf.train.Example") from error
 

@@ -112,10 +112,10 @@ class _Requests:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        with self._admission.request() as hold:
-            await self._answer(scope, receive, send, hold)
+        with self._admission.request() as scope["hold"]:
+            await self._answer(scope, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, hold: Callable[[int], None]) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         status, start = None, time.perf_counter()
         encoding = dict(scope["headers"]).get(b"content-encoding", b"identity").lower()
         if encoding == b"gzip":
@@ -123,7 +123,7 @@ class _Requests:
 
         async def receive_some() -> Message:
             message = await receive()
-            hold(len(message.get("body", b"")))
+            scope["hold"](len(message.get("body", b"")))
             return message
 
         async def send_some(message: Message) -> None:

@@ -7,17 +7,17 @@ import asyncio
 import os
 import re
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
 
 from official_bert.config.text_settings import TextSettings
-from official_bert.serving.batching import Arrays
+from official_bert.serving.batching import Arrays, parts_by_positions
 from official_bert.serving.exports import ASSETS_FOLDER, description
 from official_bert.serving.rest_format import RequestError, quoted, quoted_names
-from official_bert.serving.servable import SERVING_DEFAULT, TOKENIZE
+from official_bert.serving.servable import MOST_CELLS, SERVING_DEFAULT, TOKEN_VECTORS, TOKENIZE
 from official_bert.serving.served_model import ServedVersion, by_rank
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer, load_tokenizer
@@ -147,27 +147,45 @@ async def embed(
     prompt_name: str | None = None,
     keeps_end: bool = False,
 ) -> Vectors:
+    ids = await _read_inputs(version, inputs, truncate, prompt_name, keeps_end)
     width = vector_size(version)
-    if width is None:
-        raise WrongModelError("the served model has no vectors; it was not exported as a sentence encoder")
     if dimensions is not None and not 1 <= dimensions <= width:
         raise FieldError("dimensions", f"dimensions must be from 1 to {width}")
-    check_number(version, inputs)
-    for number, text in enumerate(inputs):
-        if not len(text):
-            raise EmptyError(f"input {number} is empty; every input needs text")
-    reading = await read_model(version)
-    if isinstance(inputs[0], bytes) and prompt_name is None and not keeps_end:
-        ids = await _read_texts(version, reading, [[text] for text in inputs], truncate)
-    else:
-        prompt = find_prompt(reading, prompt_name)
-        ids = await version.aside(
-            sum(map(len, inputs)), lambda: _read_ends(reading, inputs, prompt, truncate, keeps_end)
-        )
     values = (await version.predict_ids(ids))[VECTORS][:, :dimensions].astype(np.float32)
     if normalize:
         values /= np.maximum(np.linalg.norm(values, axis=1, keepdims=True), _SMALLEST_LENGTH)
     return Vectors(values, int(ids["input_mask"].sum()))
+
+
+async def embed_all(
+    version: ServedVersion,
+    inputs: Sequence[bytes] | Sequence[Sequence[int]],
+    *,
+    admit: Callable[[int], None],
+    truncate: bool,
+    prompt_name: str | None = None,
+    keeps_end: bool = False,
+) -> list[np.ndarray]:
+    """Return the last layer's vectors of all tokens of each input, including special tokens: float32 [tokens, D].
+
+    `admit` is called with the number of values before they are computed.
+    """
+    ids = await _read_inputs(version, inputs, truncate, prompt_name, keeps_end)
+    if TOKEN_VECTORS not in version.signatures:
+        raise WrongModelError("the export has no vectors of tokens; export the model again")
+    lengths = ids["input_mask"].sum(axis=1)
+    width = version.signature(TOKEN_VECTORS).outputs[TOKEN_VECTORS].shape[-1]
+    most_tokens = MOST_CELLS // width
+    if lengths.sum() > most_tokens:
+        raise TooManyError(f"the inputs have {lengths.sum()} tokens in total; at most {most_tokens} are allowed here")
+    admit(int(lengths.sum()) * width)
+    order = np.argsort(lengths, kind="stable")
+    ids, most_positions = {name: values[order] for name, values in ids.items()}, version.settings.max_positions
+    found: list[np.ndarray] = []
+    for part, *_ in parts_by_positions(ids, lengths[order], min(most_positions, most_tokens)):
+        vectors = (await version.predict(TOKEN_VECTORS, part))[TOKEN_VECTORS]
+        found += [row[mask == 1] for row, mask in zip(vectors, part["input_mask"], strict=True)]
+    return [found[place] for place in np.argsort(order)]
 
 
 async def relevance(version: ServedVersion, query: bytes, texts: Sequence[bytes], *, truncate: bool) -> np.ndarray:
@@ -237,6 +255,27 @@ def find_prompt(reading: ModelReading, prompt_name: str | None) -> str:
         known = quoted_names(reading.prompts) if reading.prompts else "no prompts"
         raise FieldError("prompt_name", f"the prompt_name {quoted(prompt_name)} is unknown; the model has {known}")
     return reading.prompts[prompt_name]
+
+
+async def _read_inputs(
+    version: ServedVersion,
+    inputs: Sequence[bytes] | Sequence[Sequence[int]],
+    truncate: bool,
+    prompt_name: str | None,
+    keeps_end: bool,
+) -> Arrays:
+    """Convert texts or token ids to the ids of a model with vectors."""
+    if vector_size(version) is None:
+        raise WrongModelError("the served model has no vectors; it was not exported as a sentence encoder")
+    check_number(version, inputs)
+    for number, text in enumerate(inputs):
+        if not len(text):
+            raise EmptyError(f"input {number} is empty; every input needs text")
+    reading = await read_model(version)
+    if isinstance(inputs[0], bytes) and prompt_name is None and not keeps_end:
+        return await _read_texts(version, reading, [[text] for text in inputs], truncate)
+    prompt = find_prompt(reading, prompt_name)
+    return await version.aside(sum(map(len, inputs)), lambda: _read_ends(reading, inputs, prompt, truncate, keeps_end))
 
 
 async def _read_texts(version: ServedVersion, reading: ModelReading, rows: Sequence[Row], truncate: bool) -> Arrays:

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.options.groups import BatchingSettings
+from official_bert.serving import batching, text_answers
 from official_bert.serving.batching import QueueFullError, TooManyBytesError
 from official_bert.serving.served_model import ServedModel
 from tests.exports import LABELS, TOLERANCE
@@ -138,6 +139,44 @@ def test_an_export_whose_tokenizer_cannot_be_loaded_is_no_failure_of_the_server(
     assert answer.status_code == 424 and "the texts cannot be tokenized" in answer.json()["error"]
 
 
+def test_vectors_of_tokens(server, export_dir, expected):
+    """All tokens that the model reads have a vector, also those of the prompt and [CLS] and [SEP]."""
+    ids = signature(export_dir, 1, "tokenize", text=TEXTS)
+    vectors = signature(export_dir, 1, "token_vectors", **ids)["token_vectors"]
+    status, answer = post(server, "/embed_all", {"inputs": TEXTS})
+    assert status == 200 and [len(rows) for rows in answer] == expected[1].tolist()
+    for found, row, mask in zip(answer, vectors, ids["input_mask"], strict=True):
+        assert_close(found, row[mask == 1])
+    assert np.abs(vectors[0, 0] - vectors[1, 0]).max() > 1e-2  # the texts matter
+    (prompted,) = post(server, "/embed_all", {"inputs": TEXTS[0], "prompt_name": "query"})[1]
+    assert len(prompted) == len(answer[0]) + 1
+    for direction in ("left", "right"):
+        request_ = {"inputs": TEXTS[2], "truncation_direction": direction}
+        (kept,) = post(server, "/embed_all", request_)[1]
+        assert len(kept) == LENGTH
+        assert np.allclose(kept, answer[2], atol=TOLERANCE) == (direction == "right")
+
+
+def test_vectors_of_tokens_are_limited_together(export_dir, monkeypatch):
+    served = ServedModel(export_dir, BatchingSettings(num_batch_threads=1))
+    client, text = TestClient(make_app(served, "sentences")), {"inputs": "the town"}
+
+    def refused(status, message):
+        answer = client.post("/embed_all", json=text)
+        assert answer.status_code == status and message in answer.json()["error"]
+
+    with monkeypatch.context() as changes:
+        changes.setattr(batching, "_LARGE", 0)
+        changes.setattr(batching, "_MOST_BYTES_TOGETHER", 4 * 32 * 22)  # one answer is larger, by its request
+        refused(429, "many large requests are being answered; try again later")
+    assert client.post("/embed_all", json=text).status_code == 200  # nothing is held
+    with monkeypatch.context() as changes:
+        changes.setattr(text_answers, "MOST_CELLS", 4 * 32 - 1)
+        refused(413, "the inputs have 5 tokens in total; at most 3 are allowed here")
+    del served.version.signatures["token_vectors"]
+    refused(424, "the export has no vectors of tokens; export the model again")
+
+
 @pytest.mark.parametrize(
     ("request_", "status", "name", "message"),
     [
@@ -196,6 +235,7 @@ def test_the_client_of_hugging_face(hub_client, server, expected):
         ("/embed", {}, 422, "validation", "inputs field required"),
         ("/embed", b"{", 422, "validation", "the request is not JSON"),
         ("/embed", b"a" * (1 << 26) + b"a", 413, "validation", "more than 67108864 bytes"),
+        ("/embed_all", {"inputs": "a b " * 99, "truncate": False}, 413, "validation", "context length is 32 tokens"),
         ("/similarity", {"inputs": {"source_sentence": "a"}}, 422, "validation", "inputs.sentences field required"),
         ("/similarity", {"inputs": {"source_sentence": "a", "sentences": []}}, 400, "empty", "must not be empty"),
         ("/rerank", {"query": "a", "texts": [3]}, 422, "validation", "texts must be a string or a list of strings"),

@@ -202,7 +202,7 @@ BAD_IDS = {**ONE, "input_ids": [[2, 1182, 3]]}
         (PredictRequest(model_spec={"name": "a\nb"}), Code.NOT_FOUND, r"no model 'a\nb'; reviews is served"),
         (predict_request("text", TEXTS, version={"value": 7}), Code.NOT_FOUND, "version 7 of reviews is not served"),
         (predict_request("text", TEXTS, version_label="stable"), Code.INVALID_ARGUMENT, "no version label 'stable'"),
-        (predict_request("absent", TEXTS), Code.FAILED_PRECONDITION, "no signature 'absent'; the model has 'examples'"),
+        (predict_request("absent", TEXTS), Code.FAILED_PRECONDITION, "no signature 'absent'; the model has 'classify'"),
         (predict_request("text", IDS), Code.INVALID_ARGUMENT, "reads 'text_a', 'text_b', but the request has 'input_"),
         (predict_request("", {**ONE, "input_ids": np.array([[2]])}), Code.INVALID_ARGUMENT, "DT_INT32, not DT_INT64"),
         (predict_request("", {**ONE, "input_ids": [2, 3]}), Code.INVALID_ARGUMENT, "2 dimension(s), but has 1"),
@@ -281,14 +281,13 @@ def test_classes_equal_those_of_the_predictor_and_of_rest(server, stub, signatur
     found = stub.Classify(classification(examples, context=context), timeout=60).result.classifications
     assert found[0] == result.classifications[0] and found[1] != result.classifications[1]
     assert list(found[2:]) == list(result.classifications[2:])
-    # Examples of ids are training records.
-    logits = signatures["examples"](examples=[value.SerializeToString() for value in ID_EXAMPLES])
-    found = stub.Classify(classification(ID_EXAMPLES), timeout=60).result.classifications
-    scores = [[entry.score for entry in row.classes] for row in found]
-    np.testing.assert_allclose(scores, -np.sort(-logits["probabilities"].numpy(), axis=1), atol=TOLERANCE)
-    rows = [{name: list(value.features.feature[name].int64_list.value) for name in IDS} for value in ID_EXAMPLES]
-    status, answer = server.ask("classify", {"signature_name": "examples", "examples": rows})
-    np.testing.assert_allclose([[score for _, score in row] for row in answer["results"]], scores, atol=TOLERANCE)
+    # As TensorFlow Serving computes it.
+    expected = signatures["classify"](inputs=[value.SerializeToString() for value in TEXT_EXAMPLES])
+    for labels, scores, row in zip(
+        expected["classes"].numpy(), expected["scores"].numpy(), result.classifications, strict=True
+    ):
+        assert [entry.label.encode() for entry in row.classes] == labels.tolist()
+        np.testing.assert_allclose([entry.score for entry in row.classes], scores, atol=TOLERANCE)
 
 
 METHOD = "Expected {} signature method_name to be tensorflow/serving/{}. Was: tensorflow/serving/predict"
@@ -300,9 +299,14 @@ METHOD = "Expected {} signature method_name to be tensorflow/serving/{}. Was: te
         ("classify", "tokenize", [{}], METHOD.format("classification", "classify")),
         ("regress", "", [{"text_a": "a", "text_b": "b"}], METHOD.format("regression", "regress")),
         ("classify", "absent", [{}], "there is no signature 'absent'"),
-        ("classify", "text", [{"text_a": "a"}], "item 0 of examples must have one string as its feature 'text_b'"),
-        ("classify", "", [{"text_a": "a", "text_b": ["a", "b"]}], "must have one string as its feature 'text_b'"),
-        ("classify", "", [{"input_ids": [1]}], "Number of int64 values != expected"),
+        ("classify", "classify", [{"text_a": "a"}], "Feature: text_b (data type: string) is required"),
+        (
+            "classify",
+            "",
+            [{"text_a": "a", "text_b": ["a", "b"]}],
+            "Key: text_b, Index: 0.  Can't parse serialized",
+        ),
+        ("classify", "", [{"text_a": "a", "text_b": 1}], "Key: text_b, Index: 0.  Data types don't match"),
         ("classify", "", [{"text_a": "a", "text_b": "b"}] * 1025, "has 1025 examples; at most 1024 are allowed"),
     ],
 )
@@ -358,7 +362,7 @@ def test_regression_returns_the_scores(write_export, tmp_path):
     )
     np.testing.assert_allclose(found, expected["scores"].numpy(), atol=TOLERANCE)
     with pytest.raises(RequestError, match="Expected classification signature method_name"):
-        asyncio.run(version.classify("text", [TEXT_EXAMPLES[0].SerializeToString()]))
+        asyncio.run(version.classify("", [TEXT_EXAMPLES[0].SerializeToString()]))
 
 
 def test_status_metadata_and_methods_that_are_not_there(server, channel, stub):

@@ -76,6 +76,8 @@ def to_vectors():
     yield "/embed", body(inputs=["a " * 29] * 2048, truncate=False), {200}
     yield "/embed", body(inputs=[[5] * 1000] * 2000), REFUSED
     yield "/embed", body(inputs="a", extra=[[1]] * 1_000_000), {200}
+    yield "/embed_all", body(inputs=[LONG] * 2048), {200}
+    yield "/embed_all", body(inputs=["a"] * 2048, truncation_direction="left"), {200}
     yield "/similarity", body(inputs={"source_sentence": "a", "sentences": [LONG] * 2048}), {200}
 
 

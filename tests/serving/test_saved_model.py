@@ -23,14 +23,14 @@ from official_bert.commands import run_classifier, run_pretraining
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.serving import exports
-from official_bert.serving.servable import IDS_SCHEMA, SIGNATURES, without_server_padding
+from official_bert.serving.servable import IDS_SCHEMA, without_server_padding
 from official_bert.support import writing
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tasks.question_answering.options import SquadConfig
 from official_bert.tokenization import FullTokenizer
-from tests.exports import LABELS, TOLERANCE, ask, assert_are_records, predicted, predicted_pairs
+from tests.exports import LABELS, OF_CLASSIFIER, TOLERANCE, ask, assert_are_records, predicted, predicted_pairs
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def test_the_warmup_requests_can_be_answered(version, signatures):
         assert {int(values.shape[0]) for values in outputs.values()} == size
         seen.setdefault(request.model_spec.signature_name, set()).update(size)
         lengths |= {values.shape[1] for name, values in inputs.items() if name == "input_ids"}
-    assert seen == {name: {1, 2, 8} for name in SIGNATURES}
+    assert seen == {name: {1, 2, 8} for name in OF_CLASSIFIER}
     assert len(lengths) > 1 and max(lengths) == 32
 
 
@@ -220,7 +220,7 @@ def session_signature(session, model, name):
 @pytest.mark.slow
 def test_requests_of_another_rank_are_refused_in_python_and_in_the_server(version, signatures):
     requests = []
-    for signature in SIGNATURES:
+    for signature in OF_CLASSIFIER:
         specifications = signatures[signature].structured_input_signature[1]
         rank, kind = next(
             (spec.shape.rank, bytes if spec.dtype == tf.string else spec.dtype.as_numpy_dtype)
@@ -236,7 +236,7 @@ def test_requests_of_another_rank_are_refused_in_python_and_in_the_server(versio
             signatures[signature](**{name: tf.constant(array) for name, array in values.items()})
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         model = tf.compat.v1.saved_model.load(session, ["serve"], version)
-        in_session = {name: session_signature(session, model, name) for name in SIGNATURES}
+        in_session = {name: session_signature(session, model, name) for name in OF_CLASSIFIER}
         for signature, values, message in requests:
             with pytest.raises(tf.errors.InvalidArgumentError, match=message):
                 in_session[signature](**values)

@@ -20,11 +20,10 @@ from official_bert.commands.serve import ServeConfig
 from official_bert.commands.serve import check as check_serve
 from official_bert.options.groups import BatchingSettings
 from official_bert.serving.exports import read_warmup
-from official_bert.serving.servable import SIGNATURES
 from official_bert.serving.served_model import ServedModel, Signature
 from official_bert.support.errors import UserError
 from tests.conftest import assert_fails, run_script
-from tests.exports import TOLERANCE
+from tests.exports import OF_CLASSIFIER, TOLERANCE
 from tests.serving.server_process import Server, clients, resident_kilobytes
 from tests.serving.tiny_exports import PAIRS, TASKS
 
@@ -98,7 +97,7 @@ def nested(depth):
     [
         (b'{"inputs"', "the request is not JSON"),
         (b"[1]", "must be a JSON object"),
-        ({"inputs": TEXTS, "signature_name": "absent"}, "there is no signature 'absent'; the model has 'examples', "),
+        ({"inputs": TEXTS, "signature_name": "absent"}, "there is no signature 'absent'; the model has 'classify', "),
         ({"inputs": {"text": ["a"]}, "signature_name": "text"}, "reads 'text_a', 'text_b', but the request has 'text'"),
         ({"inputs": ["a"], "signature_name": "text"}, "the values need these names"),
         ({"inputs": {"text_a": [1], "text_b": [""]}, "signature_name": "text"}, "text_a must have strings, not 1"),
@@ -213,9 +212,13 @@ def test_status_metadata_and_metrics(server):
     status, metadata = server.get("/v1/models/reviews/metadata")
     assert status == 200 and metadata["model_spec"]["version"] == "1"
     definitions = metadata["metadata"]["signature_def"]["signature_def"]
-    assert set(definitions) == set(SIGNATURES)
+    assert set(definitions) == set(OF_CLASSIFIER)
     assert definitions["text"]["inputs"]["text_a"]["dtype"] == "DT_STRING"
     assert definitions["serving_default"]["method_name"] == "tensorflow/serving/predict"
+    # Otherwise TensorFlow Serving refuses to classify with it.
+    classify = definitions["classify"]
+    assert classify["method_name"] == "tensorflow/serving/classify"
+    assert (set(classify["inputs"]), set(classify["outputs"])) == ({"inputs"}, {"classes", "scores"})
     server.outputs("text", TEXTS)
     metrics = server.send("GET", "/metrics")[1].decode()
     for name in (
@@ -263,7 +266,7 @@ def test_concurrent_requests_are_joined_and_a_wrong_one_fails_alone(server, sign
 
 def test_only_answers_of_one_shape_are_joined(signatures):
     joined = {name for name, function in signatures.items() if Signature(name, function).is_joining}
-    assert joined == set(SIGNATURES) - {"tokenize"}
+    assert joined == set(OF_CLASSIFIER) - {"tokenize"}
 
 
 def test_a_large_request_is_computed_in_parts(server, expected):

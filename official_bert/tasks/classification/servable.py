@@ -1,7 +1,7 @@
 """Servable classifiers: map a text or text pair to labels with probabilities, or to a score."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.heads import ClassificationModel
-from official_bert.serving.servable import Servable, Tensors
+from official_bert.serving.servable import CLASSIFY, REGRESS, Servable, Tensors, traced
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.classification.records import configured_dataset, reads_pairs
 from official_bert.tasks.classification.report import with_stored_thresholds
@@ -65,6 +65,30 @@ class ClassificationServable(Servable):
         self._doc_stride = doc_stride
         self._thresholds = thresholds
         self._labels = tf.constant(labels, tf.string)
+
+    def signatures(self) -> dict[str, Callable[..., Tensors]]:
+        """Add `classify` or `regress`, which TensorFlow Serving's method of this name calls."""
+        if not self.reads_texts:
+            return super().signatures()
+        function = traced(self._answer_examples, ["inputs"], tf.TensorSpec([None], tf.string))
+        return {**super().signatures(), self._method: function}
+
+    @property
+    def _method(self) -> str:
+        return REGRESS if self._problem == "regression" else CLASSIFY
+
+    def more_warmup_requests(self, texts: Mapping[str, tf.Tensor]) -> list[tuple[str, Tensors]]:
+        rows = zip(*(values.numpy() for values in texts.values()), strict=True)
+        return [(self._method, {"inputs": tf.constant([_example(texts, row) for row in rows])})]
+
+    def _answer_examples(self, inputs: tf.Tensor) -> Tensors:
+        """Answer tf.Examples, string [B], whose features are the texts."""
+        features = dict.fromkeys(self.text_names, tf.io.FixedLenFeature([], tf.string))
+        outputs = self.answer(**tf.io.parse_example(inputs, features))
+        if self._problem == "regression":
+            return {"outputs": outputs["scores"]}
+        scores = tf.sort(outputs["probabilities"], direction="DESCENDING")
+        return {"classes": outputs["classes"], "scores": scores}
 
     @property
     def _most_positions(self) -> int:
@@ -129,6 +153,12 @@ class ClassificationServable(Servable):
         elif self._thresholds:
             outputs[PREDICTED] = tf.cast(probabilities[:, 1] > self._thresholds[0], tf.int32)
         return outputs
+
+
+def _example(names: Iterable[str], texts: Iterable[bytes]) -> bytes:
+    lists = (tf.train.BytesList(value=[text]) for text in texts)
+    features = {name: tf.train.Feature(bytes_list=values) for name, values in zip(names, lists, strict=True)}
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
 
 
 def _whole_windows(inputs: Tensors, window_length: int) -> Tensors:

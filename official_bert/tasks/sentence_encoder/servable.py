@@ -1,6 +1,6 @@
 """The servable of sentence encoders, which maps each text to a vector."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.sentence import SentenceModel, normalized
 from official_bert.options.groups import BINARY, FLOAT32, INT8, check_vector_size
-from official_bert.serving.servable import Servable, Tensors
+from official_bert.serving.servable import IDS_SCHEMA, TOKEN_VECTORS, Servable, Tensors, check_table_size, traced
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.graph_operations import truncate_and_join
@@ -60,6 +60,23 @@ class SentenceServable(Servable):
             text = tf.strings.join([self._prefix, text])
         encoded = self._graph_tokenizer().encode_beginnings(text, self.max_seq_length)
         return truncate_and_join(encoded, specials=self._specials, max_seq_length=self.max_seq_length)
+
+    def signatures(self) -> dict[str, Callable[..., Tensors]]:
+        """Add `token_vectors`, for the vectors of the tokens."""
+        signatures = super().signatures()
+        function = traced(self._token_vectors, IDS_SCHEMA.names, tf.TensorSpec([None, None], tf.int32))
+        self._variables = [*self._variables, *function.variables]
+        return {**signatures, TOKEN_VECTORS: function}
+
+    def more_warmup_requests(self, texts: Mapping[str, tf.Tensor]) -> list[tuple[str, Tensors]]:
+        return [(TOKEN_VECTORS, self.tokenize(**texts))]
+
+    def _token_vectors(self, **inputs: tf.Tensor) -> Tensors:
+        ids = self._checked(inputs)
+        num_examples, length = tf.unstack(tf.shape(ids["input_ids"], tf.int64))
+        with tf.control_dependencies([check_table_size(num_examples, length[tf.newaxis] * self._config.hidden_size)]):
+            vectors = self._run_encoder({name: tf.identity(values) for name, values in ids.items()})["sequence_output"]
+        return {TOKEN_VECTORS: tf.cast(vectors, tf.float32), "lengths": tf.reduce_sum(ids["input_mask"], axis=1)}
 
     def predict(self, inputs: Tensors) -> Tensors:
         """Compute the vectors of texts, float32 [B, D], and on request int8 and binary ones."""

@@ -19,9 +19,9 @@ from official_bert.modeling.tagging import TaggingModel, Transitions
 from official_bert.serving.servable import (
     Tensors,
     WindowedServable,
-    check_ranks,
     check_table_size,
     check_text_size,
+    traced,
 )
 from official_bert.support.errors import UserError
 from official_bert.tasks.tagging.options import TaggingConfig
@@ -176,12 +176,7 @@ class TaggingServable(WindowedServable):
         if not self.reads_texts:
             return super().signatures()
         table = tf.TensorSpec([None, None], tf.string)
-
-        def checked(words: tf.Tensor) -> Tensors:
-            return self.answer_words(**check_ranks({"words": words}, "sentences", "words"))
-
-        function = tf.function(checked, autograph=False).get_concrete_function(words=table)
-        return {**super().signatures(), WORDS: function}
+        return {**super().signatures(), WORDS: traced(self.answer_words, ["words"], table, ("sentences", "words"))}
 
     def more_warmup_requests(self, texts: Mapping[str, tf.Tensor]) -> list[tuple[str, Tensors]]:
         return [(WORDS, {"words": tf.strings.split(texts["text"]).to_tensor()})]

@@ -94,7 +94,17 @@ def test_an_export_works_in_a_new_process(model, tokenizer, tmp_path):
     servable.use_export_stack(2)
     path = write_export(str(tmp_path / "sentences"), servable)
     ids = {name: values.numpy().tolist() for name, values in servable.tokenize(tf.constant(AWKWARD_TEXTS)).items()}
-    for answer in ask(path, [["text", {"text": AWKWARD_TEXTS}], ["serving_default", ids]], tmp_path):
+    requests = [["text", {"text": AWKWARD_TEXTS}], ["serving_default", ids], ["token_vectors", ids]]
+    *answers, of_tokens = ask(path, requests, tmp_path)
+    mask = np.array(ids["input_mask"])
+    assert of_tokens["lengths"] == mask.sum(axis=1).tolist()
+    tokens = model.encoder(**{name: np.array(values) for name, values in ids.items()})["sequence_output"].numpy()
+    np.testing.assert_allclose(np.array(of_tokens["token_vectors"])[mask == 1], tokens[mask == 1], atol=TOLERANCE)
+    function = tf.saved_model.load(path).signatures["token_vectors"]
+    many = tf.ones([(1 << 21) // tokens.shape[2] // LENGTH + 1, LENGTH], tf.int32)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="each table of the response is limited to 2097152 cells"):
+        function(**dict.fromkeys(ids, many))
+    for answer in answers:
         assert answer.keys() == expected.keys()
         np.testing.assert_allclose(answer["vectors"], expected["vectors"], atol=TOLERANCE)
         np.testing.assert_allclose(answer["int8_vectors"], expected["int8_vectors"], atol=1)

@@ -1,8 +1,8 @@
-"""`FinetuningJob`: the task-specific parts of a fine-tuning run, and what jobs share: records, report sections."""
+"""`FinetuningJob`: the task-specific parts of a fine-tuning run, and what jobs share: records, calibration."""
 
 import abc
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from absl import logging
@@ -22,16 +22,7 @@ from official_bert.training.loop import Trainer, batches_of
 from official_bert.training.monitoring import ScalarLog
 from official_bert.training.run_folder import check_label_order, check_same_labels, checkpoint_folder
 from official_bert.training.task import DistillableTask, RecordTask
-from official_bert.visualization.report_page import (
-    NUM_MISTAKES,
-    Bar,
-    Bars,
-    Mistake,
-    Mistakes,
-    Reliability,
-    length_bins,
-    percent,
-)
+from official_bert.visualization.report_page import Reliability
 
 
 class FinetuningJob(abc.ABC):
@@ -101,31 +92,6 @@ def reliability_section(confidences: np.ndarray, is_correct: np.ndarray, note: s
         f"intervals (Guo et al. 2017). Below the dashed line the model is overconfident. {note}"
     )
     return Reliability(title="Calibration", bins=bins, note=note)
-
-
-def accuracy_by_length(lengths: Sequence[int], is_correct: np.ndarray) -> Bars:
-    """Count correct predictions, bool [N], by the length of their texts."""
-    places, names = length_bins(lengths)
-    totals = np.bincount(places, minlength=len(names)).tolist()
-    hits = np.bincount(places[is_correct], minlength=len(names)).tolist()
-    bars = [
-        Bar(name, (num_right, total - num_right), percent(num_right / total) if total else "")
-        for name, num_right, total in zip(names, hits, totals, strict=True)
-    ]
-    note = "Above each bar: the fraction of correct predictions. Lengths are those before truncation."
-    return Bars(title="Length", parts=("right", "wrong"), bars=bars, axis="wordpieces", note=note)
-
-
-def mistakes_section(
-    mistake: Callable[[int], Mistake], confidences: np.ndarray, is_correct: np.ndarray, order: str
-) -> Mistakes:
-    """List the most confident mistakes; `order` says by which confidence."""
-    rows = np.flatnonzero(~is_correct)
-    worst = rows[np.argsort(-confidences[rows], kind="stable")][:NUM_MISTAKES]
-    note = f"{len(rows):,} of {len(is_correct):,} examples are wrong."
-    if len(rows) > len(worst):
-        note = f"{note} These are the first {len(worst)} {order}."
-    return Mistakes(title="Most confident mistakes", mistakes=list(map(mistake, worst)), note=note)
 
 
 class SplitRecords:

@@ -13,6 +13,7 @@ from official_bert.checkpoints.bundle import UNLOGGED_STEPS, CheckpointReader
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 from official_bert.training.step import OVERFLOW_STEPS, SKIPPED_STEPS
+from official_bert.visualization.report_page import rounded
 
 # On CPU and GPU a compiled call is limited to about this long, so that progress is shown and SIGTERM handled in time.
 _SECONDS_PER_CALL = 1.0
@@ -92,13 +93,12 @@ class ScalarLog:
 
 
 def write_results(path: str, results: Mapping[str, Any], unlogged: Collection[str] = ()) -> None:
-    """Write `eval_results.txt` as the reference does, and log it: sorted `key = value` lines."""
-    lines = {key: f"{key} = {results[key]!s}" for key in sorted(results)}
-    for key, line in lines.items():
-        if key not in unlogged:
-            logging.info("%s", line)
+    """Write `eval_results.txt` as the reference does, and log a table of the scores that ends with the first."""
     with writing.atomic_write(path) as sink:
-        sink.writelines(f"{line}\n" for line in lines.values())
+        sink.writelines(f"{name} = {results[name]!s}\n" for name in sorted(results))
+    shown = [name for name in results if name not in unlogged]
+    for name in reversed(shown):
+        logging.info("%s = %s", name.ljust(max(map(len, shown))), rounded(results[name]))
 
 
 class StepsPerCall:

@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,11 +19,13 @@ import numpy.typing as npt
 from absl import logging
 
 from official_bert.support import writing
+from official_bert.support.errors import format_names
 
 _SHARED = ("page.css", "page.js")
 REPORT_FILE = "report.html"
 NUM_MISTAKES = 25  # in the list of mistakes
 _TEMPLATE = "report.html"  # in this folder
+_STEP = "global_step"
 _MOST_NAMES, _MOST_ROWS = 30, 50  # in a confusion matrix, and in a table of scores by name
 _MOST_BINS = 12  # in a histogram of lengths
 _MOST_POINTS = 2000  # in a scatter plot
@@ -61,11 +63,12 @@ class Section:
 
     title: str  # headline
     note: str = ""  # explanation below the headline
+    warning: str = ""  # shown above all sections, and logged
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scores(Section):
-    """The scores of a run."""
+    """The scores of a run, the most important one first (see `by_importance`)."""
 
     values: Mapping[str, Any]  # scores by name; shown rounded, with `str(number)` on hover, as in `eval_results.txt`
 
@@ -162,6 +165,9 @@ def write_report(path: str, title: str, sections: Sequence[Section]) -> None:
     page = report_page(title, sections)
     with writing.atomic_write(path) as sink:
         sink.write(page)
+    for section in sections:
+        if section.warning:
+            logging.warning("%s", section.warning)
     logging.info("wrote %s", path)
 
 
@@ -172,7 +178,7 @@ def report_page(title: str, sections: Sequence[Section]) -> str:
     """
     data = {
         "title": title,
-        "notes": [],
+        "notes": [section.warning for section in sections if section.warning],
         "sections": [{"kind": type(section).__name__, **_fields(section)} for section in sections],
     }
     return filled(_TEMPLATE, data)
@@ -181,7 +187,8 @@ def report_page(title: str, sections: Sequence[Section]) -> str:
 def _fields(section: Section) -> dict[str, Any]:
     fields = {field.name: getattr(section, field.name) for field in dataclasses.fields(section)}
     if isinstance(section, Scores):
-        fields["values"] = [(name, _rounded(value), str(value)) for name, value in section.values.items()]
+        fields["values"] = [(name, rounded(value), str(value)) for name, value in section.values.items()]
+        fields["minor"] = list(filter(_is_minor, section.values))
     if isinstance(section, Table):
         fields["rows"] = [[_cell(cell, section.decimals) for cell in row] for row in section.rows]
     if isinstance(section, Scatter):
@@ -202,8 +209,18 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _rounded(value: Any) -> str:
+def rounded(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{float(value):.4g}"
+
+
+def by_importance(scores: Mapping[str, Any], primary: str) -> dict[str, Any]:
+    """Sort scores: the primary one first, losses and the step last."""
+    ranks = {name: (name != primary, _is_minor(name), name == _STEP) for name in scores}
+    return {name: scores[name] for name in sorted(scores, key=ranks.get)}
+
+
+def _is_minor(name: str) -> bool:
+    return "loss" in name.split("_") or name == _STEP
 
 
 def _cell(value: str | int | float, decimals: int) -> str:
@@ -257,10 +274,12 @@ def scores_by_name(
     shown, note = _with_most_mistakes(gold + predicted - 2 * correct, _MOST_ROWS)
     precision, recall = correct / np.maximum(predicted, 1), correct / np.maximum(gold, 1)
     f1 = 2 * correct / np.maximum(gold + predicted, 1)
+    missing = [name for name, is_missing in zip(names, (gold > 0) & (predicted == 0), strict=True) if is_missing]
+    warning = f"{kind}s never predicted: {format_names(missing)}" if missing else ""
     columns = [column[shown].tolist() for column in (gold, predicted, precision, recall, f1)]
     rows = [(names[number], *cells) for number, *cells in zip(shown, *columns, strict=True)]
     header = (kind, "gold", "predicted", "precision", "recall", "F1")
-    return Table(title=title, columns=header, rows=rows, note=note)
+    return Table(title=title, columns=header, rows=rows, note=note, warning=warning)
 
 
 def _with_most_mistakes(num_mistakes: np.ndarray, most: int) -> tuple[np.ndarray, str]:
@@ -292,6 +311,31 @@ def confusion_section(
     counts = np.zeros([len(shown), len(shown)], np.int64)
     np.add.at(counts, (rows[is_shown], columns[is_shown]), 1)
     return Matrix(title=title, names=[names[number] for number in shown], counts=counts.tolist(), note=note)
+
+
+def accuracy_by_length(lengths: Sequence[int], is_correct: np.ndarray) -> Bars:
+    """Count correct predictions, bool [N], by the length of their texts."""
+    places, names = length_bins(lengths)
+    totals = np.bincount(places, minlength=len(names)).tolist()
+    hits = np.bincount(places[is_correct], minlength=len(names)).tolist()
+    bars = [
+        Bar(name, (num_right, total - num_right), percent(num_right / total) if total else "")
+        for name, num_right, total in zip(names, hits, totals, strict=True)
+    ]
+    note = "Above each bar: the fraction of correct predictions. Lengths are those before truncation."
+    return Bars(title="Length", parts=("right", "wrong"), bars=bars, axis="wordpieces", note=note)
+
+
+def mistakes_section(
+    mistake: Callable[[int], Mistake], confidences: np.ndarray, is_correct: np.ndarray, order: str
+) -> Mistakes:
+    """List the most confident mistakes; `order` says by which confidence."""
+    rows = np.flatnonzero(~is_correct)
+    worst = rows[np.argsort(-confidences[rows], kind="stable")][:NUM_MISTAKES]
+    note = f"{len(rows):,} of {len(is_correct):,} examples are wrong."
+    if len(rows) > len(worst):
+        note = f"{note} These are the first {len(worst)} {order}."
+    return Mistakes(title="Most confident mistakes", mistakes=list(map(mistake, worst)), note=note)
 
 
 def length_bins(lengths: npt.ArrayLike) -> tuple[np.ndarray, list[str]]:

@@ -15,6 +15,7 @@ from official_bert.visualization.report_page import (
     marked,
     report_page,
     scatter_points,
+    scores_by_name,
     write_report,
 )
 from tests.reports import data_of, scores_of
@@ -72,6 +73,14 @@ def test_a_matrix_of_many_names_has_the_most_confused_and_their_counts():
     assert min(wrong[name] for name in shown) >= max(wrong[name] for name in set(range(50)) - set(shown))
     for row, counts in zip(shown, section.counts, strict=True):
         assert counts == [sum((gold == row) & (predicted == column)) for column in shown]
+
+
+def test_names_that_are_never_predicted_are_a_note_of_the_page_and_a_warning_of_the_log(tmp_path, caplog):
+    counts = {"gold": [3, 2, 0, 1], "predicted": [5, 0, 0, 1], "correct": [3, 0, 0, 1]}
+    table = scores_by_name("By label", "label", ["a", "b", "c", "d"], **counts)
+    write_report(str(tmp_path / "report.html"), "made", [table])
+    assert data_of((tmp_path / "report.html").read_text())["notes"] == ["labels never predicted: 'b'"]
+    assert [record.message for record in caplog.records] == ["labels never predicted: 'b'"]
 
 
 def text_of(*parts):

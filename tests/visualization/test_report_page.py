@@ -2,7 +2,7 @@
 
 import pytest
 
-from official_bert.visualization.report_page import Matrix, Mistake, Mistakes, Part, Text, report_page
+from official_bert.visualization.report_page import Matrix, Mistake, Mistakes, Part, Table, Text, report_page
 from tests.attention_views import HOSTILE
 from tests.browser_fixtures import OpenedPage
 from tests.visualization.report_sections import HEBREW, KOREAN, largest_sections, made_sections
@@ -28,7 +28,8 @@ def test_every_section_shows_its_content(opened):
     assert opened.page.title() == "A report"
     assert opened.texts("h1") == ["A report"]
     assert opened.texts("h2") == [section.title for section in made_sections()]
-    assert opened.texts(".scores dd") == ["0.8064", "nan", "343"]
+    assert opened.texts(".scores dd") == ["0.8064"]
+    assert opened.texts(".minor") == ["loss nan · global_step 343"]
     assert opened.page.get_attribute(".scores div >> nth=0", "title") == "eval_accuracy = 0.80637254"
     assert opened.texts(".matrix td") == ["7", "", "1", "2"]
     assert opened.texts(".table td") == ["warm harbour", "0.500", HEBREW, "0.333"]
@@ -106,6 +107,32 @@ def test_on_a_narrow_screen_nothing_is_wider_than_it(browser, tmp_path):
     sections[1] = Matrix(title="Confusion", names=["label" * 9] * 30, counts=[[12_345] * 30] * 30)
     opened = Opened(browser, tmp_path / "report.html", report_page("b" * 300, sections), width=360)
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
+    opened.close()
+
+
+NUM_LINES = """(cell) => {
+  const range = document.createRange();
+  range.selectNodeContents(cell);
+  return new Set([...range.getClientRects()].map((box) => Math.round(box.bottom))).size;
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("kinds", ["Matrix Table Reliability Bars", "Table Reliability Bars", "Scatter Table Bars"])
+def test_words_are_whole_and_sections_leave_no_gap(browser, tmp_path, kinds, width):
+    labels, columns = ["contradiction", "entailment", "neutral"], ["gold", "predicted", "precision", "recall", "F1"]
+    made = {type(section).__name__: section for section in made_sections()}
+    made["Matrix"] = Matrix(title="Confusion", names=labels, counts=[[1, 2, 3]] * 3)
+    made["Table"] = Table(title="By label", columns=["label", *columns], rows=[(name, *[0.5] * 5) for name in labels])
+    sections = [made["Scores"], *(made[kind] for kind in kinds.split()), made["Mistakes"]]
+    opened = Opened(browser, tmp_path / "report.html", report_page("dev.tsv", sections), width=width)
+    gap, whole = 16, opened.page.locator("main").bounding_box()
+    boxes = [section.bounding_box() for section in opened.page.locator("section").all()]
+    area = sum((box["width"] + gap) * (box["height"] + gap) for box in boxes)
+    assert area == pytest.approx((whole["width"] + gap) * (whole["height"] + gap), rel=0.005)
+    cells = [cell for cell in opened.page.locator("dt, th div, .table th, td.name").all() if cell.is_visible()]
+    assert len(cells) >= 10 and all(cell.evaluate(NUM_LINES) == 1 for cell in cells if " " not in cell.inner_text())
+    assert opened.page.locator(".table").bounding_box()["width"] < width
     opened.close()
 
 

@@ -1,6 +1,7 @@
 """`run_classifier.py` as a `FinetuningJob`: its examples, records and output files."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,10 +12,12 @@ from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.record_files import ExampleSplit
 from official_bert.metrics.retrieval import RERANKING_METRICS, check_relevant, reranking_scores
+from official_bert.support.console import format_table
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.classification.data import CUSTOM, Dataset, TextExample, split_suffix
 from official_bert.tasks.classification.options import BALANCED, ClassifierConfig
 from official_bert.tasks.classification.records import (
+    CLASS_SCORES,
     LabelledText,
     TextJoiner,
     class_score_names,
@@ -41,7 +44,7 @@ from official_bert.training.job import FinetuningJob, SplitRecords
 from official_bert.training.loop import Trainer
 from official_bert.training.monitoring import write_results
 from official_bert.training.run_folder import RESULTS_FILE, checkpoint_folder, selecting_metric
-from official_bert.visualization.report_page import write_report
+from official_bert.visualization.report_page import by_importance, rounded, write_report
 
 _MOST_LABELS_OF_A_LOG = 20  # with more labels, per-class scores are written but not logged
 
@@ -137,26 +140,31 @@ class ClassificationJob(FinetuningJob):
         overall, of_classes = self._scored(predicted, dataset)
         self.log_scores(trainer, step, overall)
         results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in overall.items()}}
-        path = self.path(RESULTS_FILE)
-        are_many = len(self.labels) > _MOST_LABELS_OF_A_LOG
-        write_results(path, {**results, **of_classes}, unlogged=of_classes if are_many else ())
-        if are_many:
-            logging.info("precision, recall and F1 of each of the %d labels are in %s", len(self.labels), path)
-        if results["loss"] != results["eval_loss"]:
-            logging.info(
-                "eval_loss is the mean over all examples; loss, as in Google's BERT, is the mean of the means over "
-                "batches of eval_batch_size=%d, in which the examples of a smaller last batch weigh more",
-                self.config.eval_batch_size,
-            )
+        primary = self.primary_metric
+        results |= {name: of_classes[name] for name in of_classes.keys() & {primary}}
         for split, predictions in zip(self._dev, predicted, strict=True):
             if dataset.problem == "single_label":
                 write_confusion_matrix(self.path(f"confusion_matrix{split.suffix}.tsv"), dataset, predictions)
-            of_split = [name for name in overall if split_suffix(name) == split.suffix]
-            scores = {name: results[name] for name in (*of_split, GLOBAL_STEP)}
+            of_split = {name: results[name] for name in results if split_suffix(name) == split.suffix}
+            scores = by_importance({**of_split, GLOBAL_STEP: step}, primary + split.suffix)
             lengths = [sum(len(self.tokenizer.encode(text or "")) for text in pair) for pair in split.texts]
             sections = report_sections(dataset, split.examples, predictions, scores=scores, lengths=lengths)
-            title = f"{dataset.name}: {split.name}, {len(split.examples):,} examples"
+            file = os.path.basename(dataset.splits[split.name].names[0])
+            title = f"{dataset.name}: {file}, {len(split.examples):,} examples".removeprefix(f"{CUSTOM}: ")
             write_report(self.path(f"report{split.suffix}.html"), title, sections)
+            self._log_classes(dataset, of_classes, split.suffix)
+        results = by_importance({**results, **of_classes}, primary)
+        write_results(self.path(RESULTS_FILE), results, unlogged=of_classes.keys() - {primary})
+
+    def _log_classes(self, dataset: Dataset, of_classes: Mapping[str, np.float32 | int], suffix: str) -> None:
+        if len(self.labels) > _MOST_LABELS_OF_A_LOG:
+            file = self.path(RESULTS_FILE)
+            logging.info("precision, recall and F1 of each of the %d labels are in %s", len(self.labels), file)
+        elif of_classes:
+            rows = [[rounded(of_classes[name]) for name in names] for names in class_score_names(dataset, suffix)]
+            named = [[label, *row] for label, row in zip(dataset.labels, rows, strict=True)]
+            for line in format_table([("label", *CLASS_SCORES), *named]).splitlines():
+                logging.info("%s", line)
 
     def predict(self, trainer: Trainer, step: int) -> None:
         del step

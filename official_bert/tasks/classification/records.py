@@ -46,6 +46,7 @@ LABEL_FIELDS = {
     "regression": Field("label_ids", (), "float32"),
 }
 IS_REAL_FIELD = Field("is_real_example", (), "int32", below=2)
+CLASS_SCORES = ("precision", "recall", "f1", "count")
 _MOST_LABELS_OF_A_MATRIX = 1000
 
 
@@ -244,8 +245,7 @@ def class_score_names(dataset: Dataset, suffix: str = "") -> list[tuple[str, ...
     def shown(label: str) -> str:
         return "".join(c if c.isprintable() and c != "\\" else c.encode("unicode_escape").decode() for c in label)
 
-    scores = ("precision", "recall", "f1", "count")
-    return [tuple(f"eval_{score}_{shown(label)}{suffix}" for score in scores) for label in dataset.labels]
+    return [tuple(f"eval_{score}_{shown(label)}{suffix}" for score in CLASS_SCORES) for label in dataset.labels]
 
 
 def class_scores(

@@ -15,7 +15,7 @@ from official_bert.metrics.classification import best_threshold, class_counts
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.classification.data import LABEL_DELIMITER, Dataset, TextExample
-from official_bert.training.job import accuracy_by_length, mistakes_section, reliability_section
+from official_bert.training.job import reliability_section
 from official_bert.visualization.report_page import (
     NUM_MISTAKES,
     Bar,
@@ -28,8 +28,10 @@ from official_bert.visualization.report_page import (
     Section,
     Table,
     Text,
+    accuracy_by_length,
     confusion_section,
     length_bins,
+    mistakes_section,
     scatter_points,
     scores_by_name,
 )
@@ -232,4 +234,5 @@ def _of_regression(
 
 def _mistake(facts: Mapping[str, str], example: TextExample) -> Mistake:
     texts = [example.text_a] if example.text_b is None else [example.text_a, example.text_b]
-    return Mistake({**facts, "example": example.guid}, [Text("", [Part(text)]) for text in texts])
+    place = {"id": example.id} if example.id else {"example": example.where.rpartition(", ")[2]}  # "line 12"
+    return Mistake({**place, **facts}, [Text("", [Part(text)]) for text in texts])

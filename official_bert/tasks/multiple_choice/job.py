@@ -1,5 +1,6 @@
 """The `FinetuningJob` of `run_multiple_choice`: its examples, records, report and output files."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,13 +20,7 @@ from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
 from official_bert.tasks.multiple_choice.task import MultipleChoiceTask
 from official_bert.tokenization import Tokenizer
 from official_bert.training.devices import encoder_options
-from official_bert.training.job import (
-    FinetuningJob,
-    SplitRecords,
-    accuracy_by_length,
-    mistakes_section,
-    reliability_section,
-)
+from official_bert.training.job import FinetuningJob, SplitRecords, reliability_section
 from official_bert.training.loop import Trainer
 from official_bert.training.monitoring import write_results
 from official_bert.training.run_folder import RESULTS_FILE, selecting_metric
@@ -36,7 +31,10 @@ from official_bert.visualization.report_page import (
     Scores,
     Section,
     Text,
+    accuracy_by_length,
+    by_importance,
     confusion_section,
+    mistakes_section,
     write_report,
 )
 
@@ -55,7 +53,7 @@ def report_sections(
     confidences, is_correct = probabilities.max(axis=-1), labels == predicted
 
     def mistake(row: int) -> Mistake:
-        return _mistake(examples[row], predicted[row], probabilities[row])
+        return _mistake(examples[row], row, predicted[row], probabilities[row])
 
     numbers = [str(number) for number in range(probabilities.shape[1])]
     return [
@@ -69,13 +67,13 @@ def report_sections(
     ]
 
 
-def _mistake(example: Example, predicted: int, probabilities: np.ndarray) -> Mistake:
+def _mistake(example: Example, row: int, predicted: int, probabilities: np.ndarray) -> Mistake:
     facts = {
+        "id": example.id or str(row),  # as in the file of predictions
         "gold": example.names[example.label],
         "predicted": example.names[predicted],
         "probability": f"{probabilities[predicted]:.4f}",
         "of the gold choice": f"{probabilities[example.label]:.4f}",
-        "example": example.id,
     }
     marks = {example.label: "gold", predicted: "predicted"}
     texts = [Text("context", [Part(example.context)])]
@@ -158,16 +156,17 @@ class MultipleChoiceJob(FinetuningJob):
         predicted, scores = self._evaluated(trainer, step)
         if not trainer.cluster.is_chief:
             return
-        results = {GLOBAL_STEP: step, **scores}
-        write_results(self.path(RESULTS_FILE), results)
+        results = by_importance({GLOBAL_STEP: step, **scores}, self.primary_metric)
         examples, encode = self._dev.examples, self.tokenizer.encode
         lengths = [
             len(encode(example.context)) + max(len(encode(text)) for text in example.second_texts)
             for example in examples
         ]
         sections = report_sections(examples, predicted["probabilities"], scores=results, lengths=lengths)
-        title = f"{self.config.task_name}: {len(examples):,} examples"
+        file = os.path.basename(self.config.layout.files["dev"])
+        title = f"{self.config.task_name}: {file}, {len(examples):,} examples".removeprefix("custom: ")
         write_report(self.path(REPORT_FILE), title, sections)
+        write_results(self.path(RESULTS_FILE), results)
 
     def _evaluated(self, trainer: Trainer, step: int) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         predicted = self._dev.predictions(trainer)

@@ -43,6 +43,7 @@ from official_bert.training.run_folder import (
     write_run_files,
 )
 from official_bert.training.task import TrainingPlan
+from official_bert.visualization.report_page import by_importance
 
 
 class PretrainingRecords(NamedTuple):
@@ -241,7 +242,7 @@ def _evaluate(config: PretrainingConfig, trainer: Trainer, records: PretrainingR
     if trainer.cluster.is_chief:
         ScalarLog(config.output_dir).replace("eval", step, scores)
         results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores.items()}}
-        write_results(os.path.join(config.output_dir, RESULTS_FILE), results)
+        write_results(os.path.join(config.output_dir, RESULTS_FILE), by_importance(results, "masked_lm_accuracy"))
 
 
 def growing_batches(

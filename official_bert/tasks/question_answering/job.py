@@ -62,6 +62,7 @@ from official_bert.visualization.report_page import (
     Span,
     Table,
     Text,
+    by_importance,
     marked,
     write_report,
 )
@@ -255,9 +256,9 @@ class QuestionAnsweringJob(FinetuningJob):
         self.warn_of_earlier(*([] if self._version_2 else ["null_odds.json"]))
         if scores:
             self.log_scores(trainer, step, scores)
-            results = {GLOBAL_STEP: step, **scores}
-            write_results(self.path(RESULTS_FILE), results)
+            results = by_importance({GLOBAL_STEP: step, **scores}, self.primary_metric)
             self._write_report(answers, threshold, results)
+            write_results(self.path(RESULTS_FILE), results)
         else:
             self.warn_of_earlier(RESULTS_FILE, REPORT_FILE)
 

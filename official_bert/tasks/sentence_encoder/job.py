@@ -32,6 +32,7 @@ from official_bert.training.job import FinetuningJob, SplitRecords
 from official_bert.training.loop import Trainer
 from official_bert.training.monitoring import write_results
 from official_bert.training.run_folder import RESULTS_FILE, read_trained_labels
+from official_bert.visualization.report_page import by_importance
 
 _DEPTH = 10  # ranks
 
@@ -254,7 +255,8 @@ class SentenceEncoderJob(FinetuningJob):
     def evaluate(self, trainer: Trainer, step: int) -> None:
         scores = self.scores(trainer, step)
         if trainer.cluster.is_chief:
-            write_results(self.path(RESULTS_FILE), {GLOBAL_STEP: step, **scores})
+            results = by_importance({GLOBAL_STEP: step, **scores}, self.primary_metric)
+            write_results(self.path(RESULTS_FILE), results)
 
     def predict(self, trainer: Trainer, step: int) -> None:
         """Write the vectors, float32 [N, K, D], and for K > 1 the cosine similarity of the first text to each other."""

@@ -73,6 +73,7 @@ from official_bert.visualization.report_page import (
     Section,
     Table,
     Text,
+    by_importance,
     confusion_section,
     scores_by_name,
     write_report,
@@ -157,9 +158,9 @@ def _worst(sentences: Sequence[TaggedSentence], pairs: _Pairs, *, shows_right: b
         words, (gold, predicted) = sentences[row].words, pairs[row]
         right = set(gold) & set(predicted)
         facts = {
+            "line": str(sentences[row].line),
             "missed": str(len(gold) - len(right)),
             "predicted wrongly": str(len(predicted) - len(right)),
-            "line": str(sentences[row].line),
         }
         texts = [
             Text(name, _marked_words(words, entities, right, shows_right=shows_right))
@@ -253,8 +254,9 @@ class TaggingJob(FinetuningJob):
         predicted, scores, tagging_scores = self._evaluate(trainer, step)
         if not trainer.cluster.is_chief:
             return
-        self._write_scores(step, scores, tagging_scores, RESULTS_FILE, EVAL_REPORT_FILE)
-        self._write_report(predicted, {GLOBAL_STEP: step, **scores})
+        results = by_importance({GLOBAL_STEP: step, **scores}, self.primary_metric)
+        self._write_report(predicted, results)
+        self._write_scores(results, tagging_scores, RESULTS_FILE, EVAL_REPORT_FILE)
 
     def predict(self, trainer: Trainer, step: int) -> None:
         """Write `predictions.conll` and, if the file has tags, `test_results.txt` and `test_report.txt`."""
@@ -266,7 +268,9 @@ class TaggingJob(FinetuningJob):
         logging.info("wrote the tags of %s to %s", pluralize(len(predicted), "sentence"), path)
         if self._test.is_tagged:
             scores, tagging_scores = self._scores("test", self._test, predicted, loss)
-            self._write_scores(step, scores, tagging_scores, TEST_RESULTS_FILE, TEST_REPORT_FILE)
+            primary = self.primary_metric.replace("eval_", "test_", 1)
+            results = by_importance({GLOBAL_STEP: step, **scores}, primary)
+            self._write_scores(results, tagging_scores, TEST_RESULTS_FILE, TEST_REPORT_FILE)
         else:
             self.warn_of_earlier(TEST_RESULTS_FILE, TEST_REPORT_FILE)
 
@@ -342,15 +346,15 @@ class TaggingJob(FinetuningJob):
         return {**by_name, f"{prefix}_loss": loss}, scores
 
     def _write_scores(
-        self, step: int, scores: dict[str, float], tagging_scores: TaggingScores, results_file: str, report_file: str
+        self, results: Mapping[str, Any], tagging_scores: TaggingScores, results_file: str, report_file: str
     ) -> None:
-        write_results(self.path(results_file), {GLOBAL_STEP: step, **scores})
         if self._has_entities:
             report = conlleval_report(tagging_scores)
             for line in (f"{report_file}:", *report.splitlines()):
                 logging.info("%s", line)
             with writing.atomic_write(self.path(report_file)) as sink:
                 sink.write(report)
+        write_results(self.path(results_file), results)
 
     def _write_report(self, predicted: Sequence[Sequence[str]], results: Mapping[str, Any]) -> None:
         sentences = self._dev.file.sentences

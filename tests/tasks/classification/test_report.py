@@ -13,7 +13,8 @@ from tests.reports import data_of
 
 
 def examples_of(count, text="text"):
-    return [TextExample(f"dev-{i}", f"{text} {i}", f"second {i}" if i % 2 else None, None, "") for i in range(count)]
+    texts = [(f"{text} {i}", f"second {i}" if i % 2 else None) for i in range(count)]
+    return [TextExample("dev-1", *pair, None, f"a, b.tsv, line {i}") for i, pair in enumerate(texts)]
 
 
 def sections(problem, labels, probabilities, *, names=("bad", "good", "so-so"), lengths=None):
@@ -59,7 +60,7 @@ def test_single_labels():
         ((probabilities[i, predicted[i]], -i) for i in range(200) if labels[i] != predicted[i]), reverse=True
     )
     mistakes = found["Most confident mistakes"]["mistakes"]
-    assert [facts["example"] for facts, _ in mistakes] == [f"dev-{-i}" for _, i in wrong[:NUM_MISTAKES]]
+    assert [facts["example"] for facts, _ in mistakes] == [f"line {-i}" for _, i in wrong[:NUM_MISTAKES]]
     facts, texts = mistakes[0]
     row = -wrong[0][1]
     assert facts["gold"] == ("bad", "good", "so-so")[labels[row]]
@@ -88,7 +89,7 @@ def test_several_labels():
 
     order = sorted((row for row in range(80) if worst(row) is not None), key=lambda row: -worst(row))
     mistakes = found["Most confident mistakes"]["mistakes"]
-    assert [facts["example"] for facts, _ in mistakes] == [f"dev-{row}" for row in order[:NUM_MISTAKES]]
+    assert [facts["example"] for facts, _ in mistakes] == [f"line {row}" for row in order[:NUM_MISTAKES]]
     for (facts, _), row in zip(mistakes, order, strict=False):
         chosen = {"gold": labels[row], "predicted": probabilities[row] > 0.5}
         for name, flags in chosen.items():
@@ -110,7 +111,7 @@ def test_numbers():
         found["Predicted over gold"]["points"], np.stack([labels, predicted[:, 0]], axis=1), rtol=1e-3
     )
     mistakes = found["Largest errors"]["mistakes"]
-    assert [facts["example"] for facts, _ in mistakes] == [f"dev-{i}" for i in np.argsort(-abs(errors))[:NUM_MISTAKES]]
+    assert [facts["example"] for facts, _ in mistakes] == [f"line {i}" for i in np.argsort(-abs(errors))[:NUM_MISTAKES]]
     assert found["Length"]["bars"] == [["7", [60], f"{abs(errors).mean():.2f}"]]
 
 

@@ -60,10 +60,24 @@ _PUBLIC = {name: module for module, name in re.findall(r"from (\S+) import (\w+)
 
 __all__ = [*_PUBLIC, "__version__"]
 
+# Our names of classes in transformers and KerasHub, by the ends of theirs.
+_OTHER_NAMES = {
+    "Tokenizer|TokenizerFast": "load_tokenizer",
+    "Model|Backbone": "BertEncoder",
+    "SequenceClassification|TextClassifier": "ClassificationModel",
+    "TokenClassification": "TaggingModel",
+    "QuestionAnswering": "SpanModel",
+    "MultipleChoice": "MultipleChoiceModel",
+    "MaskedLM|PreTraining": "PretrainingModel",
+    "pipeline": "Predictor",
+}
+
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first used."""
     if name not in _PUBLIC:
+        if ours := next((ours for ends, ours in _OTHER_NAMES.items() if re.search(f"({ends})$", name)), None):
+            raise ImportError(f"official_bert has no {name}; use official_bert.{ours}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_PUBLIC[name]), name)
     globals()[name] = value
@@ -71,7 +85,7 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PUBLIC})
+    return sorted(__all__)
 
 
 if "keras" in sys.modules:

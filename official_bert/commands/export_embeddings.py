@@ -90,8 +90,9 @@ def _servable(
     from official_bert.checkpoints.loading import load, open_checkpoint
     from official_bert.checkpoints.locate import locate, model_folders
     from official_bert.inference.sentence_head import find_head
-    from official_bert.modeling.encoder import create_encoder, is_needed
+    from official_bert.modeling.encoder import create_encoder
     from official_bert.modeling.sentence import SentenceModel
+    from official_bert.modeling.token_model import is_needed
     from official_bert.options.option import config_from_saved
     from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
     from official_bert.tasks.sentence_encoder.servable import SentenceServable, servable_of_run

@@ -11,8 +11,9 @@ from absl import logging
 
 from official_bert.checkpoints.loading import load, open_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.encoder import create_encoder, is_needed
+from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN
+from official_bert.modeling.token_model import is_needed
 from official_bert.serving.servable import SERVING_DEFAULT, Servable
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.servable import PREDICTED, ClassificationServable
@@ -211,7 +212,7 @@ class AttentionReader:
             before = [texts[0][: piece.start] for piece in first]
             word_starts = [1 + n for n, text in enumerate(before) if not text.strip() or text[-1].isspace()]
         words, word_indices = _words(zip(texts, (first, second), strict=True), specials.num_between)
-        if self._fill_mask is None:
+        if not (self._fill_mask or self._explained):
             notes.append("The checkpoint has no masked-LM head, so no words are predicted.")
         attributions = self._explained and attribute(self._explained, inputs, word_starts)
         if self._explained and attributions is None:

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert.checkpoints.locate import BEST_FOLDER
+from official_bert.config.text_settings import TextSettings
 from official_bert.inference import finished_runs
 from official_bert.inference.sentence_head import find_head
 from official_bert.inference.text_encoder import TextEncoder
@@ -52,12 +53,9 @@ class Predictor:
         use_best_checkpoint: bool = False,
         vocab_file: str | os.PathLike[str] | None = None,
         bert_config_file: str | os.PathLike[str] | None = None,
-        do_lower_case: bool | None = None,
-        strip_accents: bool | None = None,
-        basic_tokenize: bool | None = None,
-        tokenize_chinese_chars: bool | None = None,
-        strip_accents_only: bool | None = None,
         mixed_precision: str = "none",
+        top_k: int | None = None,
+        **text_settings: bool | None,
     ):
         """Load a model.
 
@@ -70,33 +68,28 @@ class Predictor:
           vocab_file: for an output folder, another path of its vocabulary; by default its copy in the folder or, in
             folders of earlier versions, the path used in training.
           bert_config_file: for an output folder, another path of its architecture; default as for the vocabulary.
-          do_lower_case: for the output folder of pretraining, whether the vocabulary is uncased; other scripts record
-            it.
-          strip_accents: likewise, whether lowercasing strips accents.
-          basic_tokenize: likewise, whether text is cleaned and split at punctuation.
-          tokenize_chinese_chars: likewise, whether each CJK character is a word.
-          strip_accents_only: likewise, whether to strip accents without lowercasing.
           mixed_precision: number format of the computation, independent of that in training: "none" for float32,
             "bfloat16", "float16", or "auto" for the fastest on this machine. An export computes in float32.
+          top_k: for an output folder of pretraining or question answering, the number of words for each [MASK], or of
+            answers; 5 by default.
+          **text_settings: for the output folder of pretraining, arguments of `FullTokenizer`, such as `do_lower_case`;
+            other scripts record them.
 
         Raises:
           UserError: there is no model at the path, or it cannot be loaded.
         """
+        TextSettings(**text_settings)  # refuses other names
         path = files.local_folder(os.fspath(path))
         changes = {
             "vocab_file": vocab_file and os.fspath(vocab_file),
             "bert_config_file": bert_config_file and os.fspath(bert_config_file),
-            "do_lower_case": do_lower_case,
-            "strip_accents": strip_accents,
-            "basic_tokenize": basic_tokenize,
-            "tokenize_chinese_chars": tokenize_chinese_chars,
-            "strip_accents_only": strip_accents_only,
+            **text_settings,
         }
         changes = {name: value for name, value in changes.items() if value is not None}
         version = finished_runs.find_version(path)
         if version is not None:
             unused = [*changes, *["use_best_checkpoint"] * use_best_checkpoint]
-            unused += ["mixed_precision"] * (mixed_precision not in (NONE, AUTO))
+            unused += ["mixed_precision"] * (mixed_precision not in (NONE, AUTO)) + ["top_k"] * (top_k is not None)
             if unused:
                 raise UserError(f"{version} is an export, which has all its files; leave out {format_names(unused)}")
             self._source, self._task, self._names = finished_runs.load_exported(version)
@@ -108,6 +101,10 @@ class Predictor:
             "encoder_options": dataclasses.replace(UNPADDED, dtype=dtype_policy(mixed_precision)),
         }
         run = finished_runs.find_run(path)
+        if top_k is not None:
+            changes["export_top_k"] = top_k
+            if not (run and hasattr(run.task.config_class, "export_top_k")):
+                raise UserError("top_k is for words of [MASK] and for answers; a classifier gives all probabilities")
         if run:
             folder = os.path.join(path, BEST_FOLDER) if use_best_checkpoint else path
             self._use(finished_runs.load(run, changes=changes, **choices), folder)

@@ -15,8 +15,9 @@ from official_bert.data.retrieval import BM25, Bm25Weights
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.sentence_head import RunHead, SentenceHead, find_head
 from official_bert.modeling import pooling as layer_pooling
-from official_bert.modeling.encoder import BertEncoder, create_encoder, is_needed
+from official_bert.modeling.encoder import BertEncoder, create_encoder
 from official_bert.modeling.encoder_options import EncoderOptions, FlatLayout, UnpaddedLayout
+from official_bert.modeling.token_model import is_needed
 from official_bert.options.groups import SentenceBatchOptions
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer

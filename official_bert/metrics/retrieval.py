@@ -66,31 +66,6 @@ def _above(products: np.ndarray, best_so_far: np.ndarray, top_k: int) -> np.ndar
     return np.flatnonzero(products >= limit - _FLOAT32_ERROR)
 
 
-def principal_components(vectors: np.ndarray, num_components: int = 2) -> tuple[np.ndarray, np.ndarray]:
-    """Project vectors onto their principal components (PCA by singular value decomposition).
-
-    Args:
-      vectors: float [N, D].
-
-    Returns:
-      The coordinates, float64 [N, K], and the fraction of the variance that each component explains, float64 [K]. The
-      sign of each component is chosen so that its largest absolute coordinate is positive; components beyond the rank
-      are zero.
-    """
-    centred = np.asarray(vectors, np.float64) - np.mean(vectors, axis=0, dtype=np.float64)
-    left, singular, _ = np.linalg.svd(centred, full_matrices=False)
-    coordinates = np.zeros((len(centred), num_components))
-    shares = np.zeros(num_components)
-    num_found = min(num_components, len(singular))
-    coordinates[:, :num_found] = left[:, :num_found] * singular[:num_found]
-    total = np.sum(singular**2)
-    if total > 0:
-        shares[:num_found] = singular[:num_found] ** 2 / total
-    largest = np.argmax(np.abs(coordinates), axis=0)
-    signs = np.sign(coordinates[largest, np.arange(num_components)])
-    return coordinates * np.where(signs < 0, -1.0, 1.0), shares
-
-
 def recall(gains: npt.ArrayLike, judged: npt.ArrayLike, depth: int) -> float:
     """Return the fraction of the relevant documents that are ranked within `depth`."""
     found, relevant = (np.count_nonzero(np.asarray(each) > 0) for each in (gains[:depth], judged))

@@ -21,31 +21,48 @@ Notable properties of the model:
 - Softmax, normalization and logits are float32 under every dtype policy.
 """
 
-import os
 from typing import Any
 
 import keras
+import optree
 from keras import ops
 
-from official_bert.config.bert_config import LORA, BertConfig
+from official_bert.config.bert_config import BertConfig
 from official_bert.families.family import load_class
 from official_bert.modeling.blocks import ACTIVATIONS, Dropout, EncoderLayer, LayerNorm, dense, initializer
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions, FlatLayout, LoraSettings, add_lora
-from official_bert.modeling.token_model import TokenModel, complete_inputs
+from official_bert.modeling.token_model import ENCODER_SCOPE, TokenModel, complete_inputs, too_long
 from official_bert.modeling.transformer import TransformerStack
 from official_bert.support.errors import UserError
-
-ENCODER_SCOPE = "bert"  # prefix of an encoder's variables in a checkpoint
-
-
-def is_needed(name: str) -> bool:
-    """Return True if a checkpoint must contain a variable: all but updates, and the pooler of some families."""
-    return LORA not in name and name.startswith(f"{ENCODER_SCOPE}/") and not name.startswith(f"{ENCODER_SCOPE}/pooler/")
 
 
 def create_encoder(config: BertConfig, options: EncoderOptions = PLAIN) -> "BertEncoder":
     """Create the encoder of an architecture, with options for its computation."""
     return BertEncoder(config, **vars(options))
+
+
+class EncoderOutputs(dict):
+    """The results of an encoder by name, also under the names in transformers, as keys or attributes."""
+
+    def __missing__(self, name: str) -> Any:
+        names = {"last_hidden_state": "sequence_output", "pooler_output": "pooled_output"}
+        if name not in names:
+            raise KeyError(f"{name!r}; the results are {', '.join(self)}")
+        return self[names[name]]
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError as error:
+            raise AttributeError(f"no attribute {error.args[0]}") from None
+
+
+optree.register_pytree_node(  # for `keras.tree`, as a dict
+    EncoderOutputs,
+    lambda outputs: ([outputs[name] for name in sorted(outputs)], sorted(outputs)),
+    lambda names, values: EncoderOutputs(zip(names, values, strict=True)),
+    namespace="keras",
+)
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
@@ -87,6 +104,8 @@ class BertEncoder(TokenModel):
           **kwargs: see `keras.Model`: dtype.
         """
         super().__init__(name=name, **kwargs)
+        if not isinstance(config, BertConfig):
+            raise UserError(f"config={config!r:.80} is no BertConfig; for a trained model use from_checkpoint(folder)")
         self.config = config
         self._use_one_hot_embeddings, self.layout = use_one_hot_embeddings, layout
         parts = {"embeddings": Embeddings, "stack": TransformerStack, "pooler": Pooler}
@@ -129,41 +148,9 @@ class BertEncoder(TokenModel):
         """Return the variables under their names in a checkpoint, where every encoder is called "bert"."""
         return {ENCODER_SCOPE + weight.path.removeprefix(self.path): weight for weight in self.weights}
 
-    @property
-    def _architecture(self) -> BertConfig:
-        return self.config
-
     @classmethod
-    def from_checkpoint(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        bert_config: BertConfig | str | os.PathLike[str] | None = None,
-        **options: Any,
-    ) -> "BertEncoder":
-        """Create an encoder with pretrained weights.
-
-        Examples:
-          >>> encoder = BertEncoder.from_checkpoint("uncased_L-12_H-768_A-12")
-
-        Args:
-          path: a folder of a released BERT (`bert_config.json` and `bert_model.ckpt.*`) or ALBERT
-            (`albert_config.json`), the output folder of a run or its `best`, a checkpoint prefix in one of these
-            (`out/model.ckpt-1000`), or a Hugging Face folder (`config.json` and `model.safetensors`), also from its
-            hub: `hf://owner/name`. Heads in the checkpoint are ignored.
-          bert_config: the architecture, or its file, if it is not the `bert_config.json` beside the checkpoint.
-          **options: see the constructor.
-
-        Raises:
-          UserError: a file is missing or damaged, they do not match, or the model is too large for this
-            machine.
-        """
-        from official_bert.checkpoints.loading import load, open_pretrained  # imports TensorFlow
-
-        reader, config = open_pretrained(path, bert_config)
-        encoder = cls(config, **options)
-        load(reader, encoder.checkpoint_variables(), required=is_needed).log(is_trained_next=False)
-        return encoder
+    def _of_architecture(cls, config: BertConfig, **options: Any) -> "BertEncoder":
+        return cls(config, **options)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor arguments, except those that affect only speed and memory."""
@@ -174,6 +161,12 @@ class BertEncoder(TokenModel):
     def from_config(cls, config: dict[str, Any]) -> "BertEncoder":
         """Create the encoder from the result of `get_config`."""
         return cls(**{**config, "config": BertConfig.from_dict(config["config"])})
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the model; outside of graphs, the results have the names in transformers, too."""
+        outputs = super().__call__(*args, **kwargs)
+        is_eager = type(outputs["sequence_output"]).__name__ == "EagerTensor"
+        return EncoderOutputs(outputs) if is_eager else outputs
 
     def call(
         self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False
@@ -304,12 +297,8 @@ class Embeddings(EncoderLayer):
         """Raise for ids with an unsupported shape; an unknown length is accepted."""
         if len(shape) != 2:
             raise UserError(f"input_ids has the shape {tuple(shape)}; it must be [batch, positions]")
-        limit = self.config.max_length
-        if isinstance(shape[1], int) and shape[1] > limit:
-            raise UserError(
-                f"input_ids has {shape[1]} positions, but the model has max_position_embeddings="
-                f"{self.config.max_position_embeddings}; truncate the sequences to {limit} positions"
-            )
+        if isinstance(shape[1], int) and shape[1] > self.config.max_length:
+            raise UserError(too_long(shape[1], self.config))
 
 
 def _one_hot_lookup(table, ids):

@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from official_bert.config.bert_config import FEATURES, TEXT_LENGTHS, BertConfig
 from official_bert.modeling.blocks import Dropout, initializer
-from official_bert.modeling.encoder import BertEncoder, create_encoder, is_needed
+from official_bert.modeling.encoder import BertEncoder, create_encoder
 from official_bert.modeling.encoder_options import EncoderOptions
 from official_bert.modeling.pooling import WEIGHTED_SUM, num_vectors, sequence_features
 from official_bert.modeling.token_model import EncoderInputs, TokenModel, complete_inputs, unjoined_texts
@@ -36,6 +36,8 @@ class EncoderModel(TokenModel):
     _options: Mapping[str, Any] = MappingProxyType({})  # other constructor arguments, which Keras stores
 
     def __init__(self, encoder: BertEncoder, *, dtype: Any = None, **kwargs: Any):
+        if isinstance(encoder, (str, os.PathLike)):
+            raise UserError(f"encoder={encoder!r:.80} is no BertEncoder; use {type(self).__name__}.from_checkpoint")
         super().__init__(dtype=dtype or encoder.dtype_policy, **kwargs)
         self.encoder = encoder
 
@@ -67,36 +69,13 @@ class EncoderModel(TokenModel):
         raise NotImplementedError
 
     @property
-    def _architecture(self) -> BertConfig:
+    def config(self) -> BertConfig:
+        """The architecture of the encoder."""
         return self.encoder.config
 
     @classmethod
-    def from_checkpoint(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        bert_config: BertConfig | str | os.PathLike[str] | None = None,
-        dtype: Any = None,
-        **options: Any,
-    ) -> Self:
-        """Create the model on a new encoder, with pretrained weights.
-
-        Args:
-          path: see `BertEncoder.from_checkpoint`. Variables of the model's head that the checkpoint lacks are newly
-            initialized, with a warning that names them.
-          bert_config: see `BertEncoder.from_checkpoint`.
-          dtype: the dtype policy of encoder and model.
-          **options: see the constructor, `num_outputs=2`.
-
-        Raises:
-          UserError: see `BertEncoder.from_checkpoint`.
-        """
-        from official_bert.checkpoints.loading import load, open_pretrained  # imports TensorFlow
-
-        reader, config = open_pretrained(path, bert_config)
-        model = cls(create_encoder(config, EncoderOptions(dtype=dtype)), **options)
-        load(reader, model.checkpoint_variables(), required=is_needed).log(is_trained_next=False)
-        return model
+    def _of_architecture(cls, config: BertConfig, *, dtype: Any = None, **options: Any) -> Self:
+        return cls(create_encoder(config, EncoderOptions(dtype=dtype)), **options)
 
 
 class OutputProjection(keras.layers.Layer):
@@ -241,18 +220,11 @@ class ClassificationModel(EncoderModel):
         """Score examples.
 
         Args:
-          input_ids: int32 [B, S]; or all three inputs, as a dict by name or as a list in this order. With windows each
-            is [B, W * S], window after window; windows that are all padding do not count. Or a dict of only `features`,
-            float [B, K * D], precomputed by `features`.
-          input_mask: as input_ids, 1 for a real position and 0 for padding; default: all real.
-          segment_ids: as input_ids; default: all 0.
-          training: whether to apply dropout.
+          input_ids: as the others, see `BertEncoder.call`. With windows each is [B, W * S], window after window; those
+            that are all padding do not count. Or a dict of only `features`, float [B, K * D], made by `features`.
 
         Returns:
           float32 [B, num_outputs], logits.
-
-        Raises:
-          UserError: see `BertEncoder.call`.
         """
         if holds_features(input_ids):
             features = ops.reshape(input_ids[FEATURES], (-1, *self.feature_shape))  # [B, K, D]
@@ -426,15 +398,10 @@ class MultipleChoiceModel(EncoderModel):
             any choices. Or all three inputs, as a dict by name. Or the fields of records: a dict of the inputs,
             int32 [B, S], in which the sequences of an example follow one another, or of their `features`,
             float [B, N * D], and of `text_lengths`, int32 [B, N], with 0 for a missing choice.
-          input_mask: as input_ids, 1 for a real position and 0 for padding; default: all real.
-          segment_ids: as input_ids; default: all 0.
-          training: whether to apply dropout.
+          input_mask, segment_ids, training: see `BertEncoder.call`.
 
         Returns:
           float32 [B, N], or [B]; `NO_CHOICE` for a missing choice, a sequence that is all padding.
-
-        Raises:
-          UserError: see `BertEncoder.call`.
         """
         if holds_features(input_ids):
             shape = (*ops.shape(input_ids[TEXT_LENGTHS]), self.encoder.config.hidden_size)

@@ -53,17 +53,11 @@ class PretrainingModel(EncoderModel):
         """Score masked words and next sentences.
 
         Args:
-          input_ids: int32 [B, S]; or all four inputs, as a dict by name or as a list in this order.
-          input_mask: int32 [B, S], 1 for a real position and 0 for padding; default: all real.
-          segment_ids: int32 [B, S]; default: all 0.
+          input_ids, input_mask, segment_ids, training: see `BertEncoder.call`.
           masked_lm_positions: int32 [B, P]; padding slots hold 0.
-          training: whether to apply dropout.
 
         Returns:
           A dict: masked_lm_logits float32 [B, P, V] and next_sentence_logits float32 [B, 2].
-
-        Raises:
-          UserError: see `BertEncoder.call`; or masked_lm_positions is missing.
         """
         inputs = self._named(input_ids, input_mask, segment_ids, masked_lm_positions)
         encoded = self.encoder(complete_inputs(inputs), training=training)

@@ -194,17 +194,11 @@ class TaggingModel(EncoderModel):
         """Score the tags.
 
         Args:
-          input_ids: int32 [B, S]; or all three inputs, as a dict by name or as a list in this order. Or a dict of
-            input_mask and `features`, float [B, S, K * D], precomputed by `features`.
-          input_mask: int32 [B, S], 1 for a real position and 0 for padding; default: all real.
-          segment_ids: int32 [B, S]; default: all 0.
-          training: whether to apply dropout.
+          input_ids: as the others, see `BertEncoder.call`; or a dict of input_mask and `features`,
+            float [B, S, K * D], precomputed by `features`.
 
         Returns:
           float32 [B, S, num_outputs], logits.
-
-        Raises:
-          UserError: see `BertEncoder.call`.
         """
         if holds_features(input_ids):
             return self.tag(input_ids[FEATURES], input_ids["input_mask"], training=training)

@@ -3,20 +3,47 @@
 Inputs may be a dict of named tensors, a list of tensors in order, or separate arguments.
 """
 
+import difflib
+import functools
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 from keras import ops
+from typing_extensions import Self
 
-from official_bert.config.bert_config import ENCODER_INPUTS, TEXT_LENGTHS, BertConfig
-from official_bert.support.errors import UserError
+from official_bert.config.bert_config import ENCODER_INPUTS, LORA, TEXT_LENGTHS, BertConfig
+from official_bert.support.errors import UserError, no_attribute
 
-# Names of our inputs in other libraries; silently ignoring a mask would be the worst mistake.
-_OTHER_NAMES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
+ENCODER_SCOPE = "bert"  # prefix of an encoder's variables in a checkpoint
+
+# Names of our inputs in transformers, KerasHub and TensorFlow Hub, of options, and arguments without effect here.
+_OTHER_NAMES = {
+    **dict.fromkeys(("token_ids", "input_word_ids"), "input_ids"),
+    **dict.fromkeys(("attention_mask", "padding_mask"), "input_mask"),
+    **dict.fromkeys(("token_type_ids", "input_type_ids"), "segment_ids"),
+    **dict.fromkeys(("num_labels", "num_classes"), "num_outputs"),
+    **dict.fromkeys(("output_hidden_states", "output_attentions", "return_dict")),
+}
+_SIMILARITY = 0.8  # of a misspelt name, for `difflib`
+_ADVICE = {  # for their attributes
+    "save_pretrained": "save_checkpoint(folder) or, with the tokenizer, official_bert.save_model",
+    "get_input_embeddings": "word_embeddings of the encoder",
+    **dict.fromkeys(("bert", "backbone"), "encoder"),
+    **dict.fromkeys(("train", "eval"), "fit to train; a call has no dropout unless training=True"),
+}
+# How TensorFlow reports ids beyond a table (on CPUs), and positions beyond it in a graph for any length.
+_WRONG_ID = re.compile(r"indices\[[\d,]+\] = (-?\d+) is not in \[0, (\d+)\)")
+_WRONG_LENGTH = re.compile(r"Incompatible shapes: \[\d+,(\d+),\d+\] vs\. \[(\d+),\d+\]")
+
+
+def is_needed(name: str) -> bool:
+    """Return True if a checkpoint must contain a variable: all but updates, and the pooler of some families."""
+    return LORA not in name and name.startswith(f"{ENCODER_SCOPE}/") and not name.startswith(f"{ENCODER_SCOPE}/pooler/")
 
 
 def unjoined_texts(inputs: Mapping[str, Any], length: int | None = None) -> dict[str, Any]:
@@ -44,6 +71,51 @@ class EncoderInputs(NamedTuple):
     segment_ids: Any
 
 
+def _our_names(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace the names of other libraries by ours."""
+    named = {}
+    for name, value in given.items():
+        ours = _OTHER_NAMES.get(name, name)
+        if ours in named:
+            raise UserError(f"{ours} is given twice, also as {name}; leave one out")
+        if ours:
+            named[ours] = value
+    return named
+
+
+def _wrong_inputs(message: str, config: BertConfig) -> str | None:
+    """Explain an error of TensorFlow about inputs; None for another error."""
+    if match := _WRONG_ID.search(message):
+        for name, field in (("input_ids", "vocab_size"), ("segment_ids", "type_vocab_size")):
+            if (size := getattr(config, field)) == int(match[2]):
+                return f"{name} contains {match[1]}, but the model has {field}={size}: ids from 0 to {size - 1}"
+    match = _WRONG_LENGTH.search(message)
+    return too_long(match[1], config) if match and match[2] == str(config.max_position_embeddings) else None
+
+
+def too_long(length: int | str, config: BertConfig) -> str:
+    of_model = f"the model has max_position_embeddings={config.max_position_embeddings}"
+    return f"input_ids has {length} positions, but {of_model}; truncate the sequences to {config.max_length} positions"
+
+
+def _guided(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a method of `keras.Model` accept the names of other libraries, and report wrong inputs in one line."""
+
+    @functools.wraps(method)
+    def guided(self, *args: Any, **kwargs: Any) -> Any:
+        first = args[0] if args else None
+        if isinstance(first[0] if isinstance(first, (list, tuple)) and first else first, str):
+            raise UserError(f"{first!r:.80} is a text, but the model reads ids: model(tokenizer(texts))")
+        try:
+            return method(self, *args, **_our_names(kwargs))
+        except Exception as error:
+            if (message := _wrong_inputs(str(error), self.config)) is None:
+                raise
+            raise UserError(message) from None
+
+    return guided
+
+
 class TokenModel(keras.Model):
     """A Keras model with int32 inputs, given as a dict, a list or separate arguments.
 
@@ -52,6 +124,10 @@ class TokenModel(keras.Model):
     """
 
     INPUTS: tuple[str, ...] = ENCODER_INPUTS
+    config: BertConfig  # the architecture
+
+    __call__, fit = _guided(keras.Model.__call__), _guided(keras.Model.fit)
+    evaluate, predict = _guided(keras.Model.evaluate), _guided(keras.Model.predict)
 
     def __init__(self, **kwargs: Any):
         super().__init__(autocast=False, **kwargs)  # Keras would cast all floats, including features, to int32
@@ -102,12 +178,53 @@ class TokenModel(keras.Model):
         """
         from official_bert.checkpoints.loading import save_pretrained  # imports TensorFlow
 
-        return save_pretrained(path, self.checkpoint_variables(), self._architecture)
+        return save_pretrained(path, self.checkpoint_variables(), self.config)
 
-    @property
-    def _architecture(self) -> BertConfig:
-        """The contents of `bert_config.json`."""
+    @classmethod
+    def from_checkpoint(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        bert_config: BertConfig | str | os.PathLike[str] | None = None,
+        **options: Any,
+    ) -> Self:
+        """Create the model with pretrained weights.
+
+        Examples:
+          >>> encoder = BertEncoder.from_checkpoint("uncased_L-12_H-768_A-12")
+          >>> classifier = ClassificationModel.from_checkpoint("uncased_L-12_H-768_A-12", num_outputs=2)
+
+        Args:
+          path: a folder of a released BERT (`bert_config.json` and `bert_model.ckpt.*`) or ALBERT
+            (`albert_config.json`), the output folder of a run or its `best`, a checkpoint prefix in one of these
+            (`out/model.ckpt-1000`), or a Hugging Face folder (`config.json` and `model.safetensors`), also from its
+            hub: `hf://owner/name`. Variables of the model's head that the checkpoint lacks are newly initialized, with
+            a warning that names them; other heads are ignored.
+          bert_config: the architecture, or its file, if it is not the `bert_config.json` beside the checkpoint.
+          **options: see the constructor; `dtype` is that of the encoder, too.
+
+        Raises:
+          UserError: a file is missing or damaged, they do not match, or the model is too large for this
+            machine.
+        """
+        from official_bert.checkpoints.loading import load, open_pretrained  # imports TensorFlow
+
+        reader, config = open_pretrained(path, bert_config)
+        model = cls._of_architecture(config, **_our_names(options))
+        load(reader, model.checkpoint_variables(), required=is_needed).log(is_trained_next=False)
+        return model
+
+    from_pretrained = from_preset = from_checkpoint  # in transformers and KerasHub
+
+    @classmethod
+    def _of_architecture(cls, config: BertConfig, **options: Any) -> Self:
+        """Create the model with new weights."""
         raise NotImplementedError
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _ADVICE and hasattr(keras.Model, "__getattr__"):  # PyTorch keeps parameters there
+            return super().__getattr__(name)
+        raise no_attribute(self, name, _ADVICE)
 
 
 def named_inputs(names: Sequence[str], first: Any, *others: Any) -> dict[str, Any]:
@@ -121,10 +238,11 @@ def named_inputs(names: Sequence[str], first: Any, *others: Any) -> dict[str, An
         of `names`, from whose end inputs may be omitted.
     """
     if isinstance(first, Mapping):
-        wrong = next((name for name in first if name in _OTHER_NAMES), None)
-        if wrong:
-            raise UserError(f"the input {wrong!r} is called {_OTHER_NAMES[wrong]!r} here; rename it")
+        first = _our_names(first)
         values = [first.get(name) for name in names]
+        for other in first.keys() - set(names):  # silently ignoring a mask would be the worst mistake
+            if similar := difflib.get_close_matches(other, set(names) - first.keys(), cutoff=_SIMILARITY):
+                raise UserError(f"the model has no input {other!r}; is it {similar[0]!r}?")
     elif isinstance(first, (list, tuple)) and first and _rank(first[0]) == 2:
         if len(first) > len(names):
             raise UserError(f"the model was given {len(first)} inputs; it has {', '.join(names)}")

@@ -6,7 +6,7 @@ import importlib.util
 import logging
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 _MOST_NAMES_LISTED = 20
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")  # except tab
@@ -18,6 +18,14 @@ class UserError(ValueError):
     The message says what is wrong, where (flag, or file and line or record) and what to do about it. A message about a
     parameter begins with its name, as in `"max_seq_length=65 exceeds ..."`; a command prints it as a flag.
     """
+
+    _keras_call_info_injected = True  # so that Keras adds no lines about the arguments of its layers
+
+
+def no_attribute(owner: object, name: str, advice: Mapping[str, str]) -> AttributeError:
+    """Return the error for a missing attribute, with advice if another library has it."""
+    hint = f"; use {advice[name]}" if name in advice else ""
+    return AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=owner)
 
 
 def format_names(names: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ from official_bert.config.model_formats import encoder_folder
 from official_bert.config.text_settings import TextSettings
 from official_bert.families.family import Family, all_families, load_class
 from official_bert.support import files
-from official_bert.support.errors import UserError
+from official_bert.support.errors import UserError, no_attribute
 from official_bert.tokenization.sequences import JoinedSequence, Specials, truncate_and_join
 from official_bert.tokenization.tokenizer_files import check_casing, find_settings, find_vocabulary, kind_of_file
 from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabulary
@@ -25,6 +25,20 @@ if TYPE_CHECKING:
 
 Text = str | bytes
 TextOrPair = Text | tuple[Text, Text | None]
+
+# Arguments of transformers, with the value that means what this tokenizer does, and advice for the others.
+_OTHER_ARGUMENTS: dict[str, tuple[Any, str]] = {
+    "truncation": (True, "texts are always truncated to max_seq_length"),
+    "add_special_tokens": (True, "for ids without [CLS] and [SEP], call tokenizer.encode(text)"),
+    "return_tensors": ("np", "the results are NumPy arrays, which all models read"),
+    "return_offsets_mapping": (False, "for offsets, call tokenizer.encode_with_offsets(text)"),
+}
+_ADVICE = {  # for attributes of tokenizers in transformers
+    **dict.fromkeys(("encode_plus", "batch_encode_plus"), "tokenizer(texts)"),
+    **dict.fromkeys(("batch_decode", "detokenize", "convert_tokens_to_string"), "decode(ids), once for each sequence"),
+    **dict.fromkeys(("get_vocab", "get_vocabulary", "token_to_id", "id_to_token"), "the dicts vocab and inv_vocab"),
+    "save_pretrained": "official_bert.save_model, which saves a model with its tokenizer",
+}
 
 _MIN_SEQ_LENGTH = 3  # [CLS] and two [SEP]
 _SHORTEST_LENGTH = 2  # an empty text: [CLS] and [SEP]
@@ -149,11 +163,7 @@ class Tokenizer(abc.ABC):
         cls,
         folder: str | os.PathLike[str],
         do_lower_case: bool | None = None,
-        *,
-        strip_accents: bool | None = None,
-        basic_tokenize: bool | None = None,
-        tokenize_chinese_chars: bool | None = None,
-        strip_accents_only: bool | None = None,
+        **settings: bool | None,
     ) -> Self:
         """Load the tokenizer of a model; UserError if it is of another kind; see `load_tokenizer`.
 
@@ -163,8 +173,7 @@ class Tokenizer(abc.ABC):
           do_lower_case: whether to lowercase text and strip accents; None for the value in the folder's
             `tokenizer_config.json`, else `run_config.json`, else by the vocabulary, which is cased if it has capital
             letters. The source is logged.
-          strip_accents, basic_tokenize, tokenize_chinese_chars, strip_accents_only: see `FullTokenizer`; None for the
-            values in these files, else the defaults.
+          **settings: other arguments of `FullTokenizer`; by default the values in these files, else its defaults.
 
         Raises:
           UserError: the folder or its vocabulary is missing or damaged, text would be lowercased for a cased
@@ -176,8 +185,8 @@ class Tokenizer(abc.ABC):
         if not issubclass(kind, cls):
             raise UserError(f"{path} is not the vocabulary of a {cls.__name__}; use official_bert.load_tokenizer")
         vocabulary = kind.vocabulary_class.from_file(path)
-        values = (do_lower_case, strip_accents, basic_tokenize, tokenize_chinese_chars, strip_accents_only)
-        given = {name: value for name, value in zip(TextSettings._fields, values, strict=True) if value is not None}
+        given = {"do_lower_case": do_lower_case, **settings}
+        given = {name: value for name, value in given.items() if value is not None}
         settings = find_settings(folder, vocabulary, given)
         check_casing(vocabulary, settings, init_checkpoint=None)
         return kind.with_settings(vocabulary, settings)
@@ -309,13 +318,24 @@ class Tokenizer(abc.ABC):
         """Return the number of ids."""
         return self.vocabulary.size
 
+    # The names in transformers and KerasHub.
+    from_pretrained = from_preset = from_folder
+    vocab_size = property(__len__)
+    cls_token_id, sep_token_id, pad_token_id, mask_token_id, unk_token_id = cls_id, sep_id, pad_id, mask_id, unk_id
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute(self, name, _ADVICE)
+
     def __call__(
         self,
         texts: Text | Iterable[TextOrPair],
         text_pairs: Text | Iterable[Text | None] | None = None,
         *,
         max_seq_length: int = 512,
-        padding: Literal["longest", "max_length"] = "longest",
+        padding: Literal["longest", "max_length", True] = "longest",
+        **others: Any,
     ) -> dict[str, np.ndarray]:
         """Turn texts and pairs of texts into the inputs of a model, exactly as for training.
 
@@ -326,7 +346,9 @@ class Tokenizer(abc.ABC):
             string.
           max_seq_length: maximum length of a sequence, including [CLS] and [SEP]. Longer texts are truncated at their
             end; in a pair, always the longer one. The default is that of the released models.
-          padding: "longest" pads to the longest sequence of the batch, "max_length" to `max_seq_length`.
+          padding: "longest" or True pads to the longest sequence of the batch, "max_length" to `max_seq_length`.
+          **others: arguments of transformers: `max_length` and `text_pair`, and others with the value that means what
+            this tokenizer does: `truncation=True`.
 
         Returns:
           input_ids, input_mask and segment_ids, int32 [B, S]: `[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]`,
@@ -336,7 +358,13 @@ class Tokenizer(abc.ABC):
         Raises:
           UserError: an argument has another type or value.
         """
-        if padding not in ("longest", "max_length"):
+        max_seq_length = others.pop("max_length", max_seq_length)
+        text_pairs = others.pop("text_pair", text_pairs)
+        for name, value in others.items():
+            meant, advice = _OTHER_ARGUMENTS.get(name, (..., "there is no such argument; leave it out"))
+            if value != meant:
+                raise UserError(f"{name}={value!r:.80}: {advice}")
+        if padding not in ("longest", "max_length", True):
             raise UserError(f"padding={padding!r:.80} must be 'longest' or 'max_length'")
         sequences = self.sequences(texts, text_pairs, max_seq_length=max_seq_length)
         return pad(sequences, max_seq_length if padding == "max_length" else None, self.specials.pad_id)
@@ -418,18 +446,14 @@ def _kind_and_file(flags: "TokenizerOptions") -> tuple[type[Tokenizer], str]:
 
 
 def load_tokenizer(folder: str | os.PathLike[str], **settings: bool) -> Tokenizer:
-    """Load the tokenizer of a model.
+    """Load the tokenizer of a model; see `FullTokenizer.from_folder`.
 
     Args:
-      folder: folder of a released checkpoint, output folder of a run, or a Hugging Face folder, possibly
-        `hf://owner/name`; it contains `vocab.txt`, `tokenizer.json`, `vocab.json` with `merges.txt`,
-        `spiece.model` or `sentencepiece.bpe.model`.
+      folder: it contains `vocab.txt`, `tokenizer.json`, `vocab.json` with `merges.txt`, `spiece.model` or
+        `sentencepiece.bpe.model`; possibly `hf://owner/name`.
       **settings: fields of `TextSettings` that override the folder's.
 
     Returns:
       A `FullTokenizer`, a `BpeTokenizer` or a SentencePiece tokenizer, depending on the files.
-
-    Raises:
-      UserError: the folder or its vocabulary is missing or damaged, or the settings do not fit them.
     """
     return Tokenizer.from_folder(folder, **settings)

@@ -258,6 +258,8 @@ class Vocabulary:
         return self._look_up(self.id_to_token, ids)
 
     def _look_up(self, table: dict, keys: Iterable) -> list:
+        if isinstance(keys, (str, int)):
+            raise UserError(f"{keys!r:.80} is not a list of tokens or ids; write [{keys!r:.80}]")
         try:
             return [table[key] for key in keys]
         except KeyError as error:

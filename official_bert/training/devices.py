@@ -20,8 +20,8 @@ from official_bert.modeling.encoder_options import EncoderOptions, FlatLayout, L
 from official_bert.options.groups import DeviceOptions
 from official_bert.options.training import TrainingOptions
 from official_bert.support import files, text_files, writing
-from official_bert.support.errors import UserError
-from official_bert.support.processes import is_address
+from official_bert.support.errors import UserError, pluralize
+from official_bert.support.processes import available_cores, is_address
 
 NONE, BFLOAT16, FLOAT16, AUTO = "none", "bfloat16", "float16", "auto"
 _POLICIES = {NONE: "float32", BFLOAT16: "mixed_bfloat16", FLOAT16: "mixed_float16"}  # Keras's
@@ -125,6 +125,9 @@ def create_strategy(devices: DeviceOptions, *, allows_workers: bool = True) -> t
     gpus = tf.config.list_physical_devices("GPU")
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
+    names = {tf.config.experimental.get_device_details(gpu).get("device_name", "unknown model") for gpu in gpus}
+    found = f"{pluralize(len(gpus), 'GPU')} ({', '.join(sorted(names))})" if gpus else "no GPU found"
+    logging.info("%s; %s", found, pluralize(available_cores(), "CPU core"))
     if distribution == "multi_worker":
         if not allows_workers:
             raise UserError(

@@ -19,10 +19,10 @@ from official_bert.data.pipeline import reporting_damaged_records
 from official_bert.data.record_files import RecordFile, manifest_path, write_cached
 from official_bert.data.schema import RecordSchema
 from official_bert.modeling.blocks import dense
-from official_bert.modeling.encoder import BertEncoder, create_encoder, is_needed
+from official_bert.modeling.encoder import BertEncoder, create_encoder
 from official_bert.modeling.encoder_options import EncoderOptions
 from official_bert.modeling.heads import EncoderModel
-from official_bert.modeling.token_model import complete_inputs
+from official_bert.modeling.token_model import complete_inputs, is_needed
 from official_bert.options.option import flags_affecting, layer_numbers
 from official_bert.options.training import FinetuningOptions
 from official_bert.support.errors import UserError

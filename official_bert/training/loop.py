@@ -14,8 +14,8 @@ from official_bert.checkpoints.locate import locate
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.pipeline import IS_REAL_EXAMPLE, RECORD_INDEX, TokenBudget, evaluation_batches
 from official_bert.data.record_files import RecordFile
-from official_bert.modeling.encoder import is_needed
 from official_bert.modeling.encoder_options import lora_scale
+from official_bert.modeling.token_model import is_needed
 from official_bert.options.training import TrainingOptions
 from official_bert.support import writing
 from official_bert.support.console import Progress

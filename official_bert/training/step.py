@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP, LOSS_SCALE, NUM_EXAMPLES, CheckpointReader
 from official_bert.checkpoints.loading import load
-from official_bert.modeling.encoder import ENCODER_SCOPE
+from official_bert.modeling.token_model import ENCODER_SCOPE
 from official_bert.optimization import replicas
 from official_bert.optimization.optimizers import create_optimizer, layers_of, slots_by_name
 from official_bert.optimization.schedules import create_schedule

@@ -156,7 +156,7 @@ def test_the_word_that_decides_has_the_largest_attribution(files_of_model, tmp_p
         given = {"text": text(label == "bad"), "output_file": tmp_path / "view.json", "format": "json"}
         assert run_script("view_attention", "--merge_words", init_checkpoint=tmp_path / "run", **given).code == 0
         view = json.loads((tmp_path / "view.json").read_text())
-        assert view["attributions"]["prediction"] == label
+        assert view["attributions"]["prediction"] == label and view["notes"] == []
         values = view["attributions"]["integrated_gradients"]
         words = np.bincount(view["word_indices"], values)
         assert view["words"][words.argmax()] == word

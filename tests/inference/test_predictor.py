@@ -88,6 +88,8 @@ def test_folders_that_hold_no_model(reviews, tmp_path):
         Predictor(reviews["output_dir"], vocab_file="moved.txt")
     with pytest.raises(UserError, match="is an export, which has all its files; leave out 'vocab_file', 'use_best"):
         Predictor(reviews["export_dir"], vocab_file="vocab.txt", use_best_checkpoint=True)
+    with pytest.raises(UserError, match="top_k is for words of .* a classifier gives all probabilities"):
+        Predictor(reviews["output_dir"], top_k=3)
 
 
 def test_files_that_have_moved_since_training_may_be_given(reviews, tmp_path):

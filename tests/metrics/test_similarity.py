@@ -11,7 +11,7 @@ from official_bert.data.feature_files import TextFeatures
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.mining import ScoredPair, correlations
 from official_bert.metrics import retrieval
-from official_bert.metrics.retrieval import nearest, normalized, principal_components
+from official_bert.metrics.retrieval import nearest, normalized
 
 
 def naive(vectors, queries, top_k):
@@ -60,18 +60,6 @@ def test_equal_vectors_are_ordered_by_their_row(monkeypatch):
 def test_normalized_vectors_have_length_one_except_zeros():
     vectors = normalized(np.array([[3.0, 4.0], [0.0, 0.0], [1e-30, 0.0]]))
     np.testing.assert_allclose(vectors, [[0.6, 0.8], [0, 0], [1, 0]], atol=1e-7)
-
-
-def test_principal_components_have_the_variances_of_the_covariance():
-    vectors = np.random.default_rng(5).normal(size=(20, 6)) * [5, 3, 1, 1, 1, 1]
-    points, shares = principal_components(vectors)
-    values, axes = np.linalg.eigh(np.cov(vectors.T))
-    np.testing.assert_allclose(points.var(axis=0, ddof=1), values[::-1][:2])
-    np.testing.assert_allclose(shares, values[::-1][:2] / values.sum())
-    projected = (vectors - vectors.mean(axis=0)) @ axes[:, ::-1][:, :2]
-    np.testing.assert_allclose(np.abs(points), np.abs(projected), atol=1e-9)
-    assert (points[np.argmax(np.abs(points), axis=0), [0, 1]] > 0).all()
-    assert not any(each.any() for each in principal_components(np.ones((2, 4))))
 
 
 def test_pairs_of_nearly_equal_vectors_correlate_as_in_scipy():

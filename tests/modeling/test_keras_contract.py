@@ -1,6 +1,7 @@
 """Layers and models keep Keras's contract: one harness for all, and tests of whole models."""
 
 import dataclasses
+import functools
 import importlib
 import pkgutil
 import subprocess
@@ -111,12 +112,18 @@ def first(outputs):
 def test_inputs_come_as_a_dict_a_list_or_arguments(make, batch):
     model, arrays = make(), list(batch.values())
     expected = first(model(**batch))
+    transformers = dict(zip(("input_ids", "attention_mask", "token_type_ids"), arrays, strict=True))
+    keras_hub = dict(zip(("token_ids", "padding_mask", "segment_ids"), arrays, strict=True))
     for outputs in (
         model(batch),
         model(arrays),
         model(tuple(arrays)),
         model(*arrays),
         model({**batch, "label_ids": arrays[0]}),
+        model(transformers, output_hidden_states=True),
+        model(**transformers),
+        model(keras_hub),
+        model(**keras_hub),
     ):
         np.testing.assert_array_equal(first(outputs), expected)
     float_ids = [array.astype(np.float32) for array in arrays]
@@ -142,7 +149,14 @@ def test_ids_that_come_as_floats_are_not_rounded(policy):
 def test_wrong_inputs_are_named(batch):
     encoder, ids = BertEncoder(CONFIG), batch["input_ids"]
     wrong = {
-        "'attention_mask' is called 'input_mask' here": lambda: encoder({"input_ids": ids, "attention_mask": ids}),
+        "input_mask is given twice, also as attention_mask": lambda: encoder({**batch, "attention_mask": ids}),
+        "no input 'input_masks'; is it 'input_mask'": lambda: encoder({"input_ids": ids, "input_masks": ids}),
+        r"\['a text'\] is a text, but the model reads ids": lambda: encoder.predict(["a text"]),
+        "^config='out' is no BertConfig; for a trained": lambda: BertEncoder("out"),
+        "^encoder='out' is no BertEncoder; use SpanModel.from_c": lambda: SpanModel("out"),
+        "^segment_ids contains 2, but the model has type_vocab_size=2: ids from 0 to 1": lambda: encoder(
+            ids, ids, ids * 0 + 2
+        ),
         "called without input_ids; it was given input_mask": lambda: encoder({"input_mask": ids}),
         "given 4 inputs; it has input_ids, input_mask, segment_ids": lambda: encoder([ids] * 4),
         "200 positions, but the model has max_position_embeddings=9; trunc": lambda: encoder(np.ones([2, 200], int)),
@@ -152,8 +166,40 @@ def test_wrong_inputs_are_named(batch):
         "called without masked_lm_positions": lambda: PretrainingModel(encoder)(batch),
     }
     for message, call in wrong.items():
-        with pytest.raises(UserError, match=message):
+        with pytest.raises(UserError, match=message) as caught:
             call()
+        assert "Arguments received" not in str(caught.value)  # of Keras
+
+
+def test_wrong_ids_are_named_by_the_methods_of_keras(labels):
+    model = ClassificationModel(BertEncoder(CONFIG), num_outputs=CLASSES)
+    model.compile("sgd", LOGITS_LOSS)
+    ids = np.full([NUM_EXAMPLES, LENGTH], CONFIG.vocab_size)
+    fit = functools.partial(model.fit, y=labels, verbose=0)
+    for method in (model, fit, functools.partial(model.predict, verbose=0)):
+        with pytest.raises(UserError, match=rf"^input_ids contains {CONFIG.vocab_size}, but the model has vocab_size="):
+            method(ids)
+    for length in (LENGTH - 1, LENGTH):  # from here on, the graph is for any length
+        model.predict(np.ones([2, length], int), verbose=0)
+    with pytest.raises(UserError, match="^input_ids has 10 positions, but the model has max_position_embeddings=9;"):
+        model.predict(np.ones([2, 10], int), verbose=0)
+
+
+def test_results_and_attributes_have_the_names_of_transformers(batch):
+    encoder = BertEncoder(CONFIG)
+    outputs = encoder(batch)
+    assert outputs.last_hidden_state is outputs["last_hidden_state"] is outputs["sequence_output"]
+    assert outputs.pooler_output is outputs["pooled_output"]
+    with pytest.raises(AttributeError, match="'hidden_states'; the results are sequence_output, pooled_output, enc"):
+        _ = outputs.hidden_states
+    as_dict = keras.tree.flatten(dict(outputs))
+    assert all(leaf is other for leaf, other in zip(keras.tree.flatten(outputs), as_dict, strict=True))
+    model = SpanModel(encoder)
+    assert model.config.hidden_size == CONFIG.hidden_size
+    with pytest.raises(AttributeError, match="'SpanModel' object has no attribute 'bert'; use encoder$"):
+        _ = model.bert
+    with pytest.raises(AttributeError, match="'SpanModel' object has no attribute 'others'$"):
+        _ = model.others
 
 
 def test_a_model_is_trained_saved_and_loaded_as_any_of_keras(model, batch, labels, tmp_path):

@@ -118,12 +118,34 @@ def test_lengths_and_paddings_that_cannot_be_are_refused(tokenizer):
     for length in (2, 0, -1, None, 8.0, "8", True):
         with pytest.raises(UserError, match=r"max_seq_length=.* must be a whole number of at least 3"):
             tokenizer("a", max_seq_length=length)
-    with pytest.raises(UserError, match="padding=True must be 'longest' or 'max_length'"):
-        tokenizer("a", padding=True)
+    with pytest.raises(UserError, match="padding=False must be 'longest' or 'max_length'"):
+        tokenizer("a", padding=False)
     assert tokenizer([])["input_ids"].shape == (0, 2)
     assert tokenizer([], max_seq_length=9, padding="max_length")["input_ids"].shape == (0, 9)
     assert tokenizer("the " * 600)["input_ids"].shape == (1, 512)
     assert tokenizer("the " * 600, max_seq_length=np.int64(600))["input_ids"].shape == (1, 600)
+
+
+def test_arguments_and_attributes_have_the_names_of_transformers(tokenizer):
+    texts = ["the harbour", "a"]
+    options = {"padding": True, "truncation": True, "return_tensors": "np", "max_length": 3}
+    assert rows(tokenizer(texts, **options)) == rows(tokenizer(texts, max_seq_length=3))
+    assert rows(tokenizer("a", text_pair="the")) == rows(tokenizer("a", "the"))
+    for option, message in (
+        ({"return_tensors": "pt"}, "return_tensors='pt': the results are NumPy arrays"),
+        ({"truncation": False}, "truncation=False: texts are always truncated"),
+        ({"stride": 3}, "stride=3: there is no such argument"),
+    ):
+        with pytest.raises(UserError, match=message):
+            tokenizer("a", **option)
+    for name in ("cls", "sep", "pad", "mask", "unk"):
+        assert getattr(tokenizer, f"{name}_token_id") == getattr(tokenizer, f"{name}_id")
+    assert tokenizer.vocab_size == len(tokenizer)
+    with pytest.raises(AttributeError, match="'FullTokenizer' object has no attribute 'encode_plus'; use tokenizer"):
+        tokenizer.encode_plus("a")
+    for look_up in (lambda: tokenizer.convert_tokens_to_ids("the"), lambda: tokenizer.convert_ids_to_tokens(5)):
+        with pytest.raises(UserError, match="^('the'|5) is not a list of tokens or ids"):
+            look_up()
 
 
 # Special tokens and text

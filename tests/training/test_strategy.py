@@ -1,11 +1,13 @@
 """The devices that a run uses."""
 
 import functools
+import re
 
 import pytest
 import tensorflow as tf
 
 from official_bert.support.errors import UserError
+from official_bert.support.processes import available_cores
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.training.devices import create_strategy
 
@@ -73,9 +75,11 @@ def test_a_cluster_that_cannot_be_understood(monkeypatch, text, message):
             create_strategy(devices(distribution=distribution))
 
 
-def test_a_cluster_of_one_is_no_cluster(monkeypatch):
+def test_a_cluster_of_one_is_no_cluster_and_the_log_says_where_it_runs(monkeypatch, caplog):
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}')
-    assert create_strategy(devices()) is tf.distribute.get_strategy()
+    with caplog.at_level("INFO", logger="absl"):
+        assert create_strategy(devices()) is tf.distribute.get_strategy()
+    assert re.search(rf"(no GPU found|\d GPUs? \(\w.*\)); {available_cores()} CPU core", caplog.text)
 
 
 def test_a_script_of_one_machine_does_not_join_a_cluster(monkeypatch):

@@ -128,7 +128,7 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
 
     from official_bert.checkpoints import safetensors
     from official_bert.tokenization import read_vocabulary_file
-    from official_bert.tokenization.tokenizer_files import find_vocabulary, read_settings
+    from official_bert.tokenization.tokenizer_files import find_settings, find_vocabulary
     from official_bert.tokenization.vocab import CLS, SEP, UNK
     from official_bert.training.run_folder import BERT_CONFIG_FILE, read_labels
 
@@ -139,7 +139,7 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
     vocabulary = read_vocabulary_file(find_vocabulary(hf_dir))
     vocabulary.require(UNK, CLS, SEP)
     bert_config.check_vocabulary(vocabulary, hf_config_file)
-    settings = read_settings(hf_dir)
+    used = find_settings(hf_dir, vocabulary, {}).changed.items()
     weights = safetensors.read_model(hf_dir, bert_config)
     arrays = {name: np.asarray(array) for name, array in weights.arrays.items()}
 
@@ -159,17 +159,7 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
     logging.info("wrote %s (hidden_act %s) and %s", config_file, bert_config.hidden_act, vocab_file)
     if has_modules(config.hf_dir):
         logging.warning("the modules of %s after its encoder, such as its pooling, are not converted", config.hf_dir)
-    if not vocabulary.changes_text:
-        logging.info("use them with --do_lower_case=false")
-    elif "do_lower_case" not in settings:
-        logging.warning(
-            "%s does not say whether the model is uncased; find out, and pass --do_lower_case or --nodo_lower_case to "
-            "the scripts",
-            hf_dir,
-        )
-    else:
-        used = TextSettings(**settings).changed.items()
-        logging.info("use them with %s", " ".join(f"--{name}={str(value).lower()}" for name, value in used))
+    logging.info("use them with %s", " ".join(f"--{name}={str(value).lower()}" for name, value in used))
 
 
 def _convert_to_hf(config: HfConversionConfig) -> None:
@@ -208,6 +198,8 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
         labels=list(labels.get("label2id", ())),
         training={name: value for name, value in training.items() if value},
     )
+    if bert_config.type_vocab_size == 1:  # `transformers` has no second segment then
+        tokenizer.vocabulary.layout = {**tokenizer.vocabulary.layout, "second_segment": 0}
     tokenizer_json = tokenizer.to_tokenizer_json()
     contents = {
         **({} if tokenizer_json is None else {TOKENIZER_FILE: _json(tokenizer_json)}),

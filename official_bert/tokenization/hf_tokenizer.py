@@ -102,7 +102,7 @@ TokenizerConfig = TypedDict(
         **dict.fromkeys(("do_lower_case", "strip_accents", "do_basic_tokenize", "tokenize_chinese_chars"), bool | None),
         **dict.fromkeys(("keep_accents", "add_prefix_space"), bool | None),
         **dict.fromkeys((*SPECIALS, "bos_token", "eos_token"), _Special | None),
-        "model_max_length": float | None,
+        **dict.fromkeys(("model_max_length", "type_vocab_size"), float | None),  # the latter in a config.json
         "never_split": list[str] | None,
         "additional_special_tokens": list[_Special] | None,
         "extra_special_tokens": list[_Special] | dict[str, _Special] | None,
@@ -139,7 +139,8 @@ def check_folder(vocabulary: Any, values: TokenizerJson | None) -> None:
     `values` are those of its `tokenizer.json`: it must join texts as the tokenizers of the vocabulary do.
     """
     folder, path = os.path.dirname(vocabulary.source), vocabulary.source
-    config, kind = read_tokenizer_config(folder), type(vocabulary)
+    config, model = read_tokenizer_config(folder), read_tokenizer_config(folder, "config.json")
+    kind = type(vocabulary)
     families = (of for of in all_families() if load_class(of.tokenizer).vocabulary_class is kind)
     known = {
         "tokenizer_class": {*kind.other_classes, *(family.hugging_face.tokenizer_class for family in families)},
@@ -147,13 +148,12 @@ def check_folder(vocabulary: Any, values: TokenizerJson | None) -> None:
         "subword_tokenizer_type": {"wordpiece"},
     }
     for key, names in known.items():
-        value = config.get(key)
-        if value is None and key == "tokenizer_class":
-            value = read_tokenizer_config(folder, "config.json").get(key)
+        value = config.get(key) or model.get(key)
         if value is not None and value.removesuffix("Fast") not in names | {"PreTrainedTokenizer", "TokenizersBackend"}:
             raise UserError(
                 f"{folder}: {key} is {value!r:.80}, which is not supported. For text that another program split into "
-                "words, copy the vocab.txt alone to another folder and give basic_tokenize=false"
+                "words, copy config.json (without tokenizer_class), weights and vocab.txt to another folder and give "
+                "do_lower_case=false and basic_tokenize=false"
             )
     names = {key: (None, vocabulary.name_of(special)) for key, special in SPECIALS.items()}
     for specials in (config, read_tokenizer_config(folder, SPECIALS_FILE)):
@@ -163,8 +163,10 @@ def check_folder(vocabulary: Any, values: TokenizerJson | None) -> None:
     path, (cls, sep) = path if path.endswith(".json") else os.path.join(folder, TOKENIZER_FILE), vocabulary.ends
     older = "BertProcessing" if vocabulary.layout["num_between"] == 1 else "RobertaProcessing"
     steps = [step for step in steps_of(values, "post_processor", path) if step[1].get("type") != "ByteLevel"]
+    layouts = [vocabulary.layout] + [{**vocabulary.layout, "second_segment": 0}] * (model.get("type_vocab_size") == 1)
+    templates = [template_of(*vocabulary.ends, **layout) for layout in layouts]
     for place, step in steps:
-        template = {key: (value,) for key, value in vocabulary.template.items()}
+        template = {key: [values[key] for values in templates] for key in templates[0]}
         if step.get("type") == older:
             template = {"type": None, "cls": (cls,), "sep": (sep,), "trim_offsets": None, "add_prefix_space": None}
         check_declared(step, template, path, place)

@@ -76,7 +76,7 @@ def test_casing_goes_along(checkpoint_flags, tmp_path, caplog):
     os.remove(tmp_path / "hf0" / "tokenizer_config.json")
     os.remove(tmp_path / "hf0" / "tokenizer.json")
     convert(hf_dir=folders[0][0], output_dir=str(tmp_path / "out"))
-    assert "does not say whether the model is uncased" in caplog.text
+    assert caplog.messages[-1] == "use them with --do_lower_case=true"  # as its vocabulary
 
 
 def test_added_tokens_go_along(checkpoint_flags, hf_dir, tmp_path):

@@ -8,6 +8,8 @@ import sentencepiece
 import tensorflow as tf
 
 SPECIALS = {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1, "control_symbols": ["[CLS]", "[SEP]", "[MASK]"]}
+# fairseq's models have the special tokens at other positions than ALBERT's.
+FAIRSEQ = {"pad_id": -1, "unk_id": 0, "bos_id": 1, "eos_id": 2, "control_symbols": []}
 ACROSS_SCRIPTS = {"split_by_number": False, "split_by_unicode_script": False}  # for pieces such as "2000,"
 # ALBERT's type, its alternative, and options that change the treatment of spaces.
 VARIANTS = {

@@ -94,9 +94,7 @@ def run(**flags):
 @pytest.mark.parametrize(
     ("json_files", "given", "settings"),
     [
-        (bert_json(lowercase=True), {}, UNCASED),
         (bert_json(lowercase=True, strip_accents=False), {}, ACCENTED),
-        (bert_json(lowercase=False), {}, CASED),
         (bert_json(lowercase=False, strip_accents=True), {}, STRIPPED),
         (
             {"tokenizer": {**NO_CJK, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [BERT_SPLIT]}}},
@@ -139,21 +137,9 @@ def test_special_tokens_that_a_folder_names_are_added(tmp_path, values, tokens):
     assert sorted(token["content"] for token in tokenizer.vocabulary.added) == tokens
 
 
-@pytest.mark.parametrize("has_vocab", [True, False])
-def test_the_model_of_released_tokenizers_has_no_type(tmp_path, has_vocab):
-    ids = {token: index for index, token in enumerate([*SPECIALS, "a", "##s"])}
-    model = {"unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100, "vocab": ids}
-    (tmp_path / "vocab.txt").write_text("\n".join(ids)) if has_vocab else None
-    write(tmp_path, "tokenizer.json", {**BERT_STEPS, "model": model})
-    tokenizer = load_tokenizer(tmp_path)
-    assert tokenizer.settings == UNCASED
-    assert tokenizer.encode("As") == [5, 6]
-
-
 @pytest.mark.parametrize(
     ("json_files", "message"),
     [
-        (config(tokenizer_class="BertJapaneseTokenizer"), "tokenizer_class is 'BertJapaneseTokenizer'"),
         (config(strip_accents=1), "tokenizer_config.json: strip_accents is 1; it must be true or false or null"),
         ({"config": {"tokenizer_class": "KoBertTokenizer"}}, "tokenizer_class is 'KoBertTokenizer'"),
         (config(subword_tokenizer_type="character"), "subword_tokenizer_type is 'character'"),
@@ -183,8 +169,3 @@ def test_the_model_of_released_tokenizers_has_no_type(tmp_path, has_vocab):
 def test_other_tokenizers_are_refused_by_name(tmp_path, json_files, message):
     with pytest.raises(UserError, match=message):
         load_tokenizer(write_folder(tmp_path, **json_files))
-
-
-def test_pieces_of_sentencepiece_in_a_vocab_txt_are_refused(tmp_path):
-    with pytest.raises(UserError, match="pieces of SentencePiece, which begin with \u2581"):
-        load_tokenizer(write_folder(tmp_path, ["\u2581a", "b"]))

@@ -23,6 +23,7 @@ from official_bert.tokenization import FullTokenizer, hf_tokenizer, load_tokeniz
 from official_bert.tokenization.sentencepiece_tokenizer import CamembertTokenizer, XlmRobertaTokenizer
 from official_bert.tokenization.tokenizer_files import content_of_copy, kind_of_file
 from tests.tokenization.sentencepiece_models import (
+    FAIRSEQ,
     as_tokenizer_json,
     assert_graph_is_the_same,
     normalizer_of,
@@ -31,8 +32,6 @@ from tests.tokenization.sentencepiece_models import (
 )
 
 BPE = pathlib.Path(__file__).parents[1] / "golden" / "families" / "roberta" / "tokenizer"
-# fairseq's model has its special tokens at other positions than ALBERT's.
-FAIRSEQ = {"pad_id": -1, "unk_id": 0, "bos_id": 1, "eos_id": 2, "control_symbols": []}
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,177 @@
+"""Models that people know by name load as docs/models.md says, from the files that they are published with.
+
+`published_models.json` describes these files. Only the sizes are small, and weights and vocabularies are made here.
+"""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from official_bert import BertConfig, BertEncoder, Predictor, load_tokenizer
+from official_bert.checkpoints.bundle import write_checkpoint
+from official_bert.checkpoints.safetensors import from_hf, rules_of_layers, sizes_of, write_file
+from official_bert.inference.finished_runs import find_run
+from official_bert.inference.sentence_head import find_head
+from official_bert.support.errors import UserError
+from official_bert.tokenization.hf_tokenizer import template_of
+from official_bert.training.run_folder import read_labels
+from tests.checkpoints.pytorch_files import pytorch_file
+from tests.conftest import GOLDEN, ROOT, run_here
+from tests.tokenization.sentencepiece_models import FAIRSEQ, write_model
+
+WORDS, SHARED, MODELS = json.loads((ROOT / "tests" / "families" / "published_models.json").read_text()).values()
+EXTRAS = {"roberta": "[bpe]", **dict.fromkeys(("albert", "xlm-roberta", "camembert"), "[sentencepiece]")}
+BPE = GOLDEN / "families" / "roberta" / "tokenizer"
+TEXT = "CAFÉ 값 The"
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+NUM_PIECES = 1000  # more than the pieces of the vocabularies that are no lists of words
+DENSE = {"linear.weight": np.eye(8, dtype=np.float32), "linear.bias": np.zeros(8, np.float32)}
+
+
+def json_files(model):
+    """Return the JSON files of a model; the first is its config."""
+    found = {name: {**values} for name, values in model["files"].items() if values is not None}
+    return {name: {**SHARED.get(values.pop("base", ""), {}), **values} for name, values in found.items()}
+
+
+@pytest.fixture(scope="module")
+def vocabularies(tmp_path_factory):
+    """Map vocabularies that are no lists of words to their files."""
+    folder = tmp_path_factory.mktemp("vocabularies")
+    models = {"albert": write_model(folder / "albert"), "fairseq": write_model(folder / "fairseq", **FAIRSEQ)}
+    albert, fairseq = (open(path, "rb").read() for path in models.values())
+    files = {"albert": {"spiece.model": albert}, "xlm-roberta": {"sentencepiece.bpe.model": fairseq}}
+    files["roberta"] = {name: (BPE / name).read_bytes() for name in ("vocab.json", "merges.txt")}
+    return files | {"camembert": files["xlm-roberta"]}
+
+
+def wordpieces(model, config, settings):
+    """Return the files of a small vocabulary, with the special tokens where they are published, and its ids."""
+    specials = dict(zip(model["ids"], SPECIALS, strict=True))
+    tokens = [specials.get(index, f"[unused{index}]") for index in range(max(specials) + 1)]
+    ids = {token: index for index, token in enumerate([*tokens, *WORDS[model["vocabulary"]]])}
+    segment = 0 if config.get("type_vocab_size") == 1 else 1
+    ends = ([name, ids[name]] for name in ("[CLS]", "[SEP]"))
+    values = {**SHARED["tokenizer.json"], "post_processor": template_of(*ends, num_between=1, second_segment=segment)}
+    values["normalizer"] = {**values["normalizer"], "lowercase": settings.get("do_lower_case")}
+    values["model"] = {**values["model"], "vocab": ids}
+    return {"vocab.txt": "\n".join(ids).encode(), "tokenizer.json": json.dumps(values).encode()}, ids
+
+
+def random_weights(config, architecture, num_labels):
+    """Return arrays with the names of a class in `transformers`."""
+    theirs, rng, arrays = config.family.hugging_face, np.random.default_rng(0), {}
+    sizes, heads = sizes_of(config) | {"C": num_labels}, theirs.heads_of_class(architecture)
+    parts = theirs.parts_with(heads)
+    for part in ("encoder", "pooler", *heads):
+        for rule in rules_of_layers(parts.get(part, ()), config):
+            shape = [sizes[letter] for letter in rule.shape]
+            arrays[rule.target] = rng.normal(size=shape[::-1] if rule.is_transposed else shape).astype(np.float32)
+    is_bare = architecture == theirs.architectures[()]
+    return {name.removeprefix(theirs.prefix) if is_bare else name: array for name, array in arrays.items()}
+
+
+def module_files(model):
+    """Return the files of sentence-transformers."""
+    paths = [f"{number}_{kind}" if number else "" for number, kind in enumerate(model["modules"])]
+    types = [f"sentence_transformers.models.{kind}" for kind in model["modules"]]
+    return {
+        "modules.json": [{"path": path, "type": kind} for path, kind in zip(paths, types, strict=True)],
+        "1_Pooling/config.json": {f"pooling_mode_{model.get('pooling')}": True, "word_embedding_dimension": 8},
+        "sentence_bert_config.json": {"max_seq_length": model.get("max_seq_length"), "do_lower_case": False},
+        "2_Dense/config.json": {"activation_function": "torch.nn.modules.activation.Tanh"},
+    }
+
+
+def publish(folder, name, vocabularies):
+    """Write the files of a model; return its config as published, and its weights."""
+    model, values = MODELS[name], json_files(MODELS[name])
+    config_file, published = next(iter(values.items()))
+    made, ids = vocabularies.get(model["vocabulary"]), ()
+    if model["vocabulary"] in WORDS:
+        made, ids = wordpieces(model, published, values.get("tokenizer_config.json", {}))
+    contents = {file: made.get(file, b"") for file in model["files"]} | ({} if ids else made)
+    published["vocab_size"] = len(ids) or NUM_PIECES
+    values |= module_files(model) if "modules" in model else {}
+    contents |= {file: json.dumps(value).encode() for file, value in values.items()}
+    contents |= {"2_Dense/pytorch_model.bin": pytorch_file(DENSE)} if "modules" in model else {}
+    for file, content in contents.items():
+        (folder / file).parent.mkdir(exist_ok=True)
+        (folder / file).write_bytes(content)
+    if "model_type" in model.get("refused", ""):
+        return published, {}
+    config = BertConfig.from_json_file(str(folder / config_file))
+    weights = random_weights(config, published.get("architectures", [None])[0], len(published.get("id2label", "12")))
+    if "pytorch_model.bin" in contents:
+        (folder / "pytorch_model.bin").write_bytes(pytorch_file(weights))
+    elif "model.safetensors" in contents:
+        write_file(str(folder / "model.safetensors"), weights)
+    else:
+        write_checkpoint(str(folder / "bert_model.ckpt"), from_hf(weights, config, "").arrays)
+    return published, weights
+
+
+@pytest.mark.parametrize("name", [name for name, model in MODELS.items() if "refused" not in model])
+def test_a_published_model_loads(name, vocabularies, tmp_path):
+    model, (config, weights) = MODELS[name], publish(tmp_path, name, vocabularies)
+    config = {"model_type": "bert", "layer_norm_eps": 1e-12, "type_vocab_size": 0, **config}
+    tokenizer, encoder = load_tokenizer(tmp_path), BertEncoder.from_checkpoint(tmp_path)
+    if model["vocabulary"] in WORDS:
+        assert tokenizer.tokenize(TEXT) == model.get("tokens", WORDS[model["vocabulary"]])
+    else:
+        assert tokenizer.decode(tokenizer.encode("the harbour slept")) == "the harbour slept"
+    assert [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id] == model["ids"][:4]
+    pair, has_two = tokenizer([("the", "the")]), tokenizer.vocabulary.name_of("[SEP]") == "</s>"
+    assert [(pair["input_ids"] == tokenizer.sep_id).sum(), pair["segment_ids"].max()] == ([3, 0] if has_two else [2, 1])
+
+    assert encoder.config.family.name == config["model_type"]
+    assert (encoder.config.hidden_act == "gelu") == (name in ("albert-base-v2", "uncased_L-12_H-768_A-12"))
+    assert all(getattr(encoder.config, key) == config[key] for key in ("layer_norm_eps", "type_vocab_size"))
+    words = next(array for name, array in weights.items() if name.endswith("word_embeddings.weight"))
+    np.testing.assert_array_equal(encoder.word_embeddings, words)
+    run = find_run(str(tmp_path))
+    assert (run and run.task.name) == model.get("task")
+    assert not run or "id2label" not in config or read_labels(str(tmp_path)) == [*config["id2label"].values()]
+    if "pooling" in model:
+        head = find_head(str(tmp_path), encoder)
+        assert head.model.poolings == (model["pooling"].split("_")[0],)
+        assert head.max_seq_length == model["max_seq_length"]
+        after = [(8, "tanh") if kind == "Dense" else None for kind in model["modules"][2:]]
+        assert head.model.get_config()["layers_after"] == after
+    elif "modules" in model:  # SPLADE
+        with pytest.raises(UserError, match="does not begin with a Transformer and a Pooling"):
+            _ = find_head(str(tmp_path), encoder).model
+
+
+@pytest.mark.parametrize("name", [name for name, model in MODELS.items() if "refused" in model])
+def test_a_model_that_cannot_be_read_says_why(name, vocabularies, tmp_path):
+    publish(tmp_path, name, vocabularies)
+    with pytest.raises(UserError) as caught:
+        Predictor(tmp_path)
+    assert MODELS[name]["refused"] in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_model_with_one_segment_is_converted_there_and_back(tmp_path):
+    before, ours, after = (tmp_path / name for name in ("before", "ours", "after"))
+    before.mkdir()
+    publish(before, "klue/roberta-base", {})
+    run_here("convert_hf_checkpoint", hf_dir=str(before), output_dir=str(ours))
+    files = {"bert_config_file": str(ours / "bert_config.json"), "vocab_file": str(ours / "vocab.txt")}
+    flags = {**files, "do_lower_case": False, "output_dir": str(after)}
+    run_here("convert_hf_checkpoint", to_hf=True, init_checkpoint=str(ours), **flags)
+    steps = [json.loads((folder / "tokenizer.json").read_text())["post_processor"] for folder in (before, after)]
+    assert steps[0] == steps[1]
+
+
+def test_the_page_says_which_models_load():
+    section = (ROOT / "docs" / "models.md").read_text().split("\n## Your model\n")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
+    said = {name: row for row in rows for name in re.findall("`([^`]+)`", row[0])}
+    assert said.keys() == MODELS.keys()
+    for name, (_, loads, how) in said.items():
+        is_refused = "refused" in MODELS[name]
+        assert loads.split(",")[0] == ("no" if is_refused else "yes"), name
+        extra = "" if is_refused else EXTRAS.get(MODELS[name]["vocabulary"], "")
+        assert "".join(re.findall(r"\[(?:bpe|sentencepiece)\]", how)) == extra, name

@@ -1,7 +1,6 @@
 """Loading models from every kind of folder, and saving them."""
 
 import dataclasses
-import json
 import os
 import shutil
 
@@ -9,7 +8,6 @@ import keras
 import numpy as np
 import pytest
 
-from official_bert.checkpoints import safetensors
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import BertEncoder
@@ -68,18 +66,6 @@ def test_a_run_gives_its_last_checkpoint_or_its_best(finished_run):
     for path in (finished_run, finished_run / "best", finished_run / "best" / "model.ckpt-12"):
         encoder = BertEncoder.from_checkpoint(str(path))
         np.testing.assert_array_equal(encoder.word_embeddings, expected)
-
-
-def test_a_folder_of_hugging_face(released, tmp_path):
-    reader = CheckpointReader(str(released))
-    config = BertConfig.from_json_file(str(released / "bert_config.json"))
-    weights = safetensors.to_hf({name: reader.read(name) for name in reader.shapes}, config, "golden")
-    folder = tmp_path / "hf"
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(config.to_hugging_face(weights.architecture, None)))
-    safetensors.write_file(str(folder / "model.safetensors"), weights.arrays)
-    for path in (folder, folder / "model.safetensors"):
-        np.testing.assert_allclose(*activations(BertEncoder.from_checkpoint(path)), atol=1e-5)
 
 
 def test_the_architecture_can_be_given(released, tmp_path):

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -103,6 +104,14 @@ def test_no_docstring_begins_with_a_question():
     firsts = [docstring.split()[0] for docstring in docstrings if docstring]
     assert len(firsts) > 2000
     assert not {"What", "How", "Which", "Whether", "Where", "When", "Why", "Who", "Whose", "Of", "As"} & set(firsts)
+
+
+def test_the_picture_of_speed_shows_the_table_of_its_page(tmp_path):
+    page, picture = ROOT / "docs" / "performance.md", tmp_path / "speed.svg"
+    command = [sys.executable, ROOT / "benchmarks" / "summary.py", "--draw", page, "--picture", picture]
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert picture.read_text() == (ROOT / "docs" / "images" / "speed.svg").read_text()
+    assert picture.read_text().count("<rect") > 10
 
 
 def test_every_cited_test_exists():

@@ -145,6 +145,9 @@ def test_a_published_model_loads(name, vocabularies, tmp_path):
     elif "modules" in model:  # SPLADE
         with pytest.raises(UserError, match="does not begin with a Transformer and a Pooling"):
             _ = find_head(str(tmp_path), encoder).model
+    if {"vocab.txt", "tokenizer.json"} <= model["files"].keys():  # either is enough
+        (tmp_path / "vocab.txt").unlink()
+        assert load_tokenizer(tmp_path).identity == tokenizer.identity
 
 
 @pytest.mark.parametrize("name", [name for name, model in MODELS.items() if "refused" in model])

@@ -64,7 +64,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         },
         "score_sentences": {**files_of_model, **texts},
         "export_embeddings": {**files_of_model, "export_dir": absent, "max_seq_length": 64},
-        "answer": {**files_of_model, **short, "context_file": corpus_file},
+        "predict": {"model_dir": str(tmp_path), "input_file": corpus_file},
         "fill_mask": {**files_of_model, "text": "[MASK]"},
         "view_attention": {**files_of_model, "text": "a", "output_file": absent},
         "convert_hf_checkpoint": {"output_dir": absent},
@@ -138,8 +138,8 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("export_embeddings", no_checkpoint, "no such checkpoint"),
         ("export_embeddings", {"export_parallelism": 3}, "--export_parallelism=3"),
         ("export_embeddings", {}, "nothing"),
-        ("answer", {"context_file": absent}, "--context_file: there is no"),
-        ("answer", {}, "nothing"),
+        ("predict", {"context_file": absent}, "--context_file: there is no"),
+        ("predict", {"input_file": "-"}, "nothing"),
         ("fill_mask", {"vocab_file": absent}, "cannot read"),
         ("fill_mask", {}, "nothing"),
         ("view_attention", no_checkpoint, "no such checkpoint"),
@@ -163,7 +163,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
     ]
     is_other = f"other.txt is not the vocabulary that --init_checkpoint={mixed['init_checkpoint']} was trained with"
     plain = (
-        "answer fill_mask extract_features sentence_similarity mine_hard_negatives "
+        "fill_mask extract_features sentence_similarity mine_hard_negatives "
         "score_sentences view_attention edit_checkpoint"
     )
     readers = {

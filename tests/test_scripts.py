@@ -9,7 +9,6 @@ import resource
 import shutil
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
@@ -17,13 +16,11 @@ import tensorflow as tf
 
 from official_bert.commands import all_commands
 from tests.conftest import (
-    GOLDEN,
     ROOT,
     assert_fails,
     prints_error,
     run_cold,
     run_script,
-    script_command,
     script_environment,
 )
 from tests.record_files import read_records
@@ -251,62 +248,3 @@ class TestTools:
         assert lines[0] == "The [MASK] woke before the town."
         assert len(lines) == 4
         assert all(0 < float(line.split()[-1]) < 1 for line in lines[1:])
-
-
-class TestAnswer:
-    """Questions about a text; for the answers see tests/tasks."""
-
-    @pytest.fixture
-    def flags(self, one_layer_config_file, vocab_file, tmp_path):
-        content = json.loads((GOLDEN / "inputs" / "squad_v1.json").read_text())
-        context = tmp_path / "context.txt"
-        context.write_text(content["data"][1]["paragraphs"][0]["context"])
-        return {
-            "bert_config_file": one_layer_config_file, "vocab_file": vocab_file, "context_file": context,
-            "init_checkpoint": GOLDEN / "squad" / "model.ckpt", "max_seq_length": 64, "max_query_length": 16,
-            "doc_stride": 24,
-        }  # fmt: skip
-
-    def test_answers_to_lines_of_input_are_those_of_run_squad(self, flags, tmp_path):
-        shared = {name: value for name, value in flags.items() if name != "context_file"}
-        shared |= {"predict_file": GOLDEN / "inputs" / "squad_v1.json", "answer_alignment": "offsets"}
-        result = run_script("run_squad.py", "--do_predict", "--dynamic_padding", **shared, output_dir=tmp_path / "out")
-        assert result.code == 0, result
-        expected = json.loads((tmp_path / "out" / "nbest_predictions.json").read_text())
-        content = json.loads((GOLDEN / "inputs" / "squad_v1.json").read_text())
-        questions = content["data"][1]["paragraphs"][0]["qas"]
-        piped = "".join(f"{question['question']}\n\n" for question in questions).encode()
-        result = run_script("answer", piped=piped, **flags, top_k=20)
-        assert result.code == 0, result
-        assert result.errors.count("\n") == result.errors.count("truncated to --max_query_length=16\n") == 1
-        lines = iter(result.output.splitlines())
-        context = flags["context_file"].read_text()
-        assert len(questions) == 5
-        for question in questions:
-            assert next(lines) == question["question"]
-            for rank, answer in enumerate(expected[question["id"]], start=1):
-                number, probability, place, text = next(lines).split(maxsplit=3)
-                assert (int(number), text) == (rank, answer["text"])
-                assert float(probability) == pytest.approx(answer["probability"], abs=1e-4)
-                assert context[slice(*map(int, place.split("-")))] == text
-        assert next(lines, None) is None
-
-    @pytest.mark.slow
-    def test_a_question_is_answered_before_the_next_one_comes(self, flags):
-        environment = {name: value for name, value in script_environment().items() if name != "PYTHONUNBUFFERED"}
-        command = script_command("answer", {**flags, "top_k": 1, "version_2_with_negative": True})
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        with subprocess.Popen(command, **pipes, env=environment) as process:
-            watchdog = threading.Timer(300, process.kill)  # instead of waiting forever for an answer
-            watchdog.start()
-            for question in ("When did the bridge open?", "Who glued the sensors?"):
-                process.stdin.write(f"{question}\n")
-                process.stdin.flush()
-                lines = [process.stdout.readline().rstrip("\n") for _ in range(3)]
-                assert lines[0] == question
-                assert lines[1].startswith("    1  0.")
-                assert lines[2].endswith("  -  (no answer)")
-            process.stdin.close()
-            assert process.stdout.read() == ""
-            assert process.wait() == 0
-            watchdog.cancel()

@@ -18,13 +18,14 @@ GROUPS = {
     "launch_workers demo",
     "data": "create_pretraining_data beam_pretraining_data build_vocab split_sentences mine_hard_negatives",
     "models": "convert_hf_checkpoint edit_checkpoint",
-    "use": "extract_features answer fill_mask sentence_similarity score_sentences view_attention "
+    "use": "predict extract_features fill_mask sentence_similarity score_sentences view_attention "
     "beam_predict score_answers",
     "serve": "export_embeddings serve",
 }
 # Commands of earlier versions, and what does their work now.
 RENAMED = {
     "ablation": "recipes/ablations/run.sh",
+    "answer": "predict --context_file",
     "convert_adapter": "convert_hf_checkpoint",
     "edit_vocab": "edit_checkpoint --input_file",
     "extend_positions": "edit_checkpoint --max_position_embeddings",

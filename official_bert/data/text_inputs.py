@@ -3,9 +3,8 @@
 Inputs are lines, as in the reference's feature extraction, or columns of a table: TSV, CSV, JSON Lines or Parquet.
 """
 
-import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from official_bert.data.tables import (
     ENDINGS,
@@ -27,13 +26,20 @@ from official_bert.support.text_files import LineReader, is_compressed
 STANDARD_STREAM = "-"  # name for standard input or output
 LINES = "lines"
 _STANDARD_INPUT = "/dev/stdin"
-_PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
+_SEPARATOR = " ||| "
+_ID = "id"
 _BLOCK_BYTES = 1 << 20
 
 
 class TextOrPair(NamedTuple):
     text_a: str
     text_b: str | None = None  # None for a single text
+
+
+class Example(NamedTuple):
+    where: str  # its place, for messages
+    id: str | None  # the value of its column `id`; None if there is none
+    texts: list[Any]  # the cells of its columns, or the parts of its line
 
 
 class TextSource(NamedTuple):
@@ -66,11 +72,9 @@ class TextSource(NamedTuple):
 
     def __iter__(self) -> Iterator[TextOrPair]:
         """Read the texts; a blank line or row is an empty text."""
-        table_format = self._format()
-        texts = self._lines() if table_format == LINES else self._cells(table_format)
         is_empty = True
-        for text in texts:
-            yield text
+        for example in self.examples(max_splits=1):
+            yield TextOrPair(*(text.strip() for text in example.texts))
             is_empty = False
         if is_empty:
             raise UserError(f"{self.readable_path} is empty; give one text per line")
@@ -105,29 +109,39 @@ class TextSource(NamedTuple):
             )
         return table_format
 
-    def _lines(self) -> Iterator[TextOrPair]:
-        for line in LineReader(self.readable_path):
-            line = line.strip()
-            match = _PAIR.match(line)
-            yield TextOrPair(match[1], match[2]) if match else TextOrPair(line)
-
-    def _cells(self, table_format: str) -> Iterator[TextOrPair]:
-        rows = without_trailing_blank_rows(read_table(self.readable_path, table_format, Columns(self.text_columns)))
-        places = self.text_columns
+    def examples(self, *, max_splits: int = -1, last_is_text: bool = True) -> Iterator[Example]:
+        """Read the texts and ids; a line has so many ` ||| ` between texts, and the last column may hold no text."""
+        table_format = self._format()
+        if table_format == LINES:
+            for number, line in enumerate(LineReader(self.readable_path), start=1):
+                where = f"{self.readable_path}, line {number}"
+                yield Example(where, None, line.strip().rsplit(_SEPARATOR, max_splits))
+            return
+        texts, label = (self.text_columns, None) if last_is_text else (self.text_columns[:-1], self.text_columns[-1])
+        table = read_table(self.readable_path, table_format, Columns(texts, label, _ID))
+        rows, places, id_place = without_trailing_blank_rows(table), self.text_columns, _ID
         if table_format not in KEYED_FORMATS:
             header = next(rows, None) if self.has_header else None
             if self.has_header and header is None:
                 return
-            places = locate_columns(self.text_columns, header)
+            places, names = locate_columns(self.text_columns, header), header.cells if header else []
+            id_place = names.index(_ID) if names.count(_ID) == 1 else None
         for row in rows:
-            yield TextOrPair(*_texts(row, places))
+            yield Example(row.where, _id(row, id_place), _texts(row, places))
 
 
-def _texts(row: Row, places: Sequence[str | int]) -> list[str]:
+def _id(row: Row, place: str | int | None) -> str | None:
+    if isinstance(row.cells, list):
+        return None if place is None else "".join(row.cells[place : place + 1])
+    value = row.cells.get(place)
+    return None if value is None else str(value)
+
+
+def _texts(row: Row, places: Sequence[str | int]) -> list[Any]:
     if row.mistake:
         raise UserError(f"{row.where}: {row.mistake}")
     if not row.cells:
         return [""]
     if isinstance(row.cells, list) and max(places) >= len(row.cells):
         raise UserError(f"{row.where}: there is no column {max(places)} (counted from 0), only {len(row.cells)}")
-    return [row.cells[place].strip() for place in places]
+    return [row.cells[place] for place in places]

@@ -19,7 +19,7 @@ from official_bert.data.beam_jobs import WriteShards, write_lines
 from official_bert.data.feature_files import NPY, TFRECORD, TextId, VectorBlock, write_npy, write_tfrecord
 from official_bert.data.record_files import read_records
 from official_bert.data.text_inputs import TextSource
-from official_bert.inference.predictor import Predictor
+from official_bert.inference.predictor import Predictor, as_json
 from official_bert.support.errors import UserError
 
 BLOCK_SIZE = 64  # texts; a multiple of the Predictor's batch size, so that batches equal those for a whole file
@@ -151,21 +151,6 @@ def _check_texts(block: Block, names: Sequence[str]) -> None:
                 f"{block.file.name}: text {number} (counted from 0) is {'one text' if num_texts == 1 else 'a pair'}, "
                 f"but this model reads {' and '.join(names)}"
             )
-
-
-def as_json(result: Any) -> Any:
-    """Convert a result of `Predictor` for `json`: named tuples become dicts, arrays become lists."""
-    if isinstance(result, (np.ndarray, np.generic)):
-        result = result.tolist()
-    if isinstance(result, bytes):
-        return result.decode("utf-8", "replace")
-    if isinstance(result, tuple) and hasattr(result, "_asdict"):
-        result = result._asdict()
-    if isinstance(result, dict):
-        return {name: as_json(value) for name, value in result.items()}
-    if isinstance(result, (list, tuple)):
-        return [as_json(value) for value in result]
-    return result
 
 
 def _with_shard(block: tuple[int, int, Any], num_shards: int) -> tuple[int, list[Any]]:

@@ -125,6 +125,11 @@ class Predictor:
     _takes_one_text = False
 
     @property
+    def task(self) -> str | None:
+        """The name of its task, such as "classification"; None for an encoder without a task."""
+        return self._task and self._task.name
+
+    @property
     def text_names(self) -> list[str]:
         """The names of an example's texts; empty for an encoder without a task."""
         return list(self._names)
@@ -294,3 +299,18 @@ def _row(
 def _encoded(texts: Iterable[str]) -> tf.Tensor:
     # As in the reference, lone surrogates, which UTF-8 cannot encode, are dropped.
     return tf.constant([text.encode("utf-8", "ignore") for text in texts])
+
+
+def as_json(result: Any) -> Any:
+    """Convert a result of `Predictor` for `json`: named tuples become dicts, arrays become lists."""
+    if isinstance(result, (np.ndarray, np.generic)):
+        result = result.tolist()
+    if isinstance(result, bytes):
+        return result.decode("utf-8", "replace")
+    if isinstance(result, tuple) and hasattr(result, "_asdict"):
+        result = result._asdict()
+    if isinstance(result, dict):
+        return {name: as_json(value) for name, value in result.items()}
+    if isinstance(result, (list, tuple)):
+        return [as_json(value) for value in result]
+    return result

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import difflib
+import functools
 import logging as standard_logging
 import os
 import re
@@ -93,6 +94,7 @@ class Command:
     # a function that raises `UserError` for mistakes in the files that the config names. It is called with the
     # config before TensorFlow is imported, and must not import it
     check: Callable[[Any], None] | None = None
+    positional: Sequence[str] = ()  # the flags whose values may be given in this order without their names
     # whether to import TensorFlow, quietly, before `run` is called; remote files always need it
     uses_tensorflow: bool = True
 
@@ -149,17 +151,17 @@ def run_command(command: Command, complete: Complete | None = None) -> NoReturn:
                 _import_tensorflow()
             command.run(config)
 
-        app.run(main, flags_parser=_parse)
+        app.run(main, flags_parser=functools.partial(_parse, command.positional))
 
 
-def _parse(arguments: Sequence[str]) -> Sequence[str]:
+def _parse(positional: Sequence[str], arguments: Sequence[str]) -> Sequence[str]:
     if _COMMAND in flags.FLAGS and "--" in arguments:
         end = list(arguments).index("--")
         if any(argument.lstrip("-").partition("=")[0] == _COMMAND for argument in arguments[:end]):
             raise UserError(f"--{_COMMAND} cannot be used with a command after --")
         arguments = [*arguments[:end], f"--{_COMMAND}={shlex.join(arguments[end + 1 :])}"]
     try:
-        parse_flags(flags.FLAGS, arguments)
+        parse_flags(flags.FLAGS, arguments, positional)
     except SystemExit:  # absl exits with 1 after --help, as if it were an error
         sys.exit(0)
     return arguments[:1]
@@ -386,8 +388,8 @@ def from_arguments(
     return from_flags(config_class, flag_values, complete)
 
 
-def parse_flags(flag_values: flags.FlagValues, arguments: Sequence[str]) -> None:
-    """Parse a command line."""
+def parse_flags(flag_values: flags.FlagValues, arguments: Sequence[str], positional: Sequence[str] = ()) -> None:
+    """Parse a command line; see `Command` for `positional`."""
     for argument in arguments[1:]:
         if not argument.isascii() and re.search("[\udc80-\udcff]", argument):  # Python's form of invalid bytes
             raise UserError(f"the argument {argument!a} is not UTF-8; check the terminal's encoding")
@@ -395,7 +397,10 @@ def parse_flags(flag_values: flags.FlagValues, arguments: Sequence[str]) -> None
     if flag_file.endswith("="):
         raise UserError(f"{flag_file} is empty; name a file, or leave the flag out")
     try:
+        flag_values.set_gnu_getopt(bool(positional))  # flags may follow other arguments
         rest = flag_values(arguments)[1:]
+        named = [f"--{name}={word}" for name, word in zip(positional, rest, strict=False)]
+        rest = flag_values(["", *named])[1:] + rest[len(named) :]
     except flags.CantOpenFlagFileError as error:
         cause = error.__context__
         raise UserError(f"--flagfile: cannot read {cause.filename}: {cause.strerror}") from error

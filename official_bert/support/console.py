@@ -157,7 +157,11 @@ def format_table(rows: Sequence[Sequence[str]]) -> str:
 def write_rows(path: str, rows: Iterable[Iterable[str]]) -> None:
     r"""Write a tab-separated file; tabs and line ends within a cell are escaped as `\t`, `\n` and `\r`."""
     with writing.atomic_write(path) as sink:
-        sink.writelines("\t".join(cell.translate(_ESCAPES) for cell in row) + "\n" for row in rows)
+        sink.writelines(map(tsv_line, rows))
+
+
+def tsv_line(cells: Iterable[str]) -> str:
+    return "\t".join(cell.translate(_ESCAPES) for cell in cells) + "\n"
 
 
 def mean_and_deviation(values: Sequence[float], decimals: int) -> tuple[str, str]:

@@ -37,6 +37,7 @@ class TaskRow:
     # returns the equivalent flags for a Hugging Face model, given its `config.json` keys and maximum number of
     # positions
     hf_flags: Callable[[Mapping[str, Any], int], dict[str, Any]] = lambda _, length: {"max_seq_length": length}
+    text_flags: tuple[str, ...] = ()  # the flags with the columns of its texts, in the order of the model's
     old_flag: str | None = None  # a flag that is unique to this task among older runs; None if there is none
     old_outputs: frozenset[str] = frozenset()  # outputs that are unique to this task among older exports
 
@@ -54,6 +55,7 @@ TASKS = {
             model_class=ClassificationModel,
             hf_head="classifier",
             hf_flags=ClassifierConfig.flags_of_hugging_face,
+            text_flags=("text_a_column", "text_b_column"),
             old_flag="task_name",
             old_outputs=frozenset({"classes", "scores"}),
         ),
@@ -87,6 +89,7 @@ TASKS = {
             config_class=MultipleChoiceConfig,
             model_class=MultipleChoiceModel,
             hf_head="multiple-choice head",
+            text_flags=("context_column", "question_column", "choice_columns"),
         ),
         TaskRow(name="sentence_encoder", config_class=SentenceEncoderConfig, model_class=SentenceModel),
     )

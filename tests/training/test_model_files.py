@@ -5,8 +5,7 @@ import json
 
 import pytest
 
-from official_bert.commands import answer, run_classifier, run_multiple_choice, run_pretraining, run_squad
-from official_bert.commands.answer import AnswerConfig
+from official_bert.commands import run_classifier, run_multiple_choice, run_ner, run_pretraining, run_squad
 from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.commands.fill_mask import FillMaskConfig
 from official_bert.support.errors import UserError
@@ -26,12 +25,10 @@ def test_no_script_begins_to_build_a_model_that_the_machine_cannot_hold(files_of
     large.write_text(json.dumps(config | {"intermediate_size": 2**31 - 1, "num_hidden_layers": 10_000}))
     files = {**files_of_model, "bert_config_file": str(large)}
     run_files = {**files, "output_dir": str(tmp_path / "out"), "do_train": True}
-    context = tmp_path / "context.txt"
-    context.write_text("the warm town")
     for run, run_config in (
         (run_pretraining.run, PretrainingConfig(**{**run_files, "vocab_file": None}, input_file="absent")),
         (run_classifier.run, ClassifierConfig(**run_files, task_name="mrpc", data_dir="absent")),
-        (answer.run, AnswerConfig(**files, context_file=str(context), question="what", max_seq_length=64)),
+        (run_ner.run, TaggingConfig(**run_files, data_dir="absent")),
     ):
         kind = "to be trained" if "do_train" in run_config.__dict__ else "of memory"
         message = f"bert_config.json: intermediate_size is 2147483647; .* parameters and needs .* GB {kind}, but this"
@@ -90,7 +87,7 @@ def test_a_folder_supplies_the_flags_that_are_not_given(tmp_path):
     config_alone = {"bert_config_file": found["bert_config_file"]}
     assert complete(SquadConfig, init_checkpoint=cased, vocab_file="v") == config_alone
     best = folder_of(tmp_path / "cased" / "best")
-    assert complete(AnswerConfig, init_checkpoint=best) == found | {"do_lower_case": False}
+    assert complete(FillMaskConfig, init_checkpoint=best) == found | {"do_lower_case": False}
     # Configs that need no vocabulary, or consult their records first.
     assert complete(PretrainingConfig, init_checkpoint=cased) == config_alone
     assert complete(HfConversionConfig, init_checkpoint=cased) == {}

@@ -33,7 +33,7 @@ LABEL_DELIMITER = ","  # between the labels of an example
 Column = int | str  # a 0-based number (negative: from the end), or a name in the header
 _T = TypeVar("_T")
 Problem = Literal["single_label", "multi_label", "regression"]
-_THRESHOLD = 0.5  # of the labels of a multi-label example
+THRESHOLD = 0.5  # of the labels of a multi-label example
 ACCURACY_AND_F1 = ("accuracy_f1_mean", "accuracy", "f1")
 CORRELATIONS = ("pearson_spearman_mean", "pearson", "spearman")
 _LARGEST_FLOAT32 = 3.4e38
@@ -322,7 +322,7 @@ def decide(problem: Problem, probabilities: "np.ndarray", thresholds: Sequence[f
     if problem == "regression":
         return probabilities[:, 0]
     if problem == "multi_label":
-        return probabilities > (thresholds or _THRESHOLD)
+        return probabilities > (thresholds or THRESHOLD)
     if thresholds:
         return (probabilities[:, 1] > thresholds[0]).astype(int)
     return probabilities.argmax(axis=-1)

@@ -13,6 +13,7 @@ from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.heads import ClassificationModel
 from official_bert.serving.servable import CLASSIFY, REGRESS, Servable, Tensors, traced
+from official_bert.tasks.classification.data import THRESHOLD
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.classification.records import configured_dataset, reads_pairs
 from official_bert.tasks.classification.report import with_stored_thresholds
@@ -33,7 +34,7 @@ class Classification(NamedTuple):
 
 
 class MultiLabelClassification(NamedTuple):
-    """A prediction of any number of labels by tuned thresholds; see `--tune_thresholds`."""
+    """A prediction of any number of labels: those above 0.5, or above their tuned thresholds."""
 
     label: str  # the most likely label, predicted or not
     probability: float  # its probability
@@ -132,8 +133,8 @@ class ClassificationServable(Servable):
     def predict(self, inputs: Tensors) -> Tensors:
         """Return scores [B]; or labels with logits and probabilities in the same order, and `classes` by rank, [B, C].
 
-        With thresholds also the predictions: for single labels `predicted`, int32 [B], the number of the label; for
-        several labels `is_predicted`, bool [B, C].
+        For several labels also the predictions, `is_predicted`, bool [B, C]; for single labels with a threshold
+        `predicted`, int32 [B], the number of the label.
         """
         if self._max_windows > 1:
             inputs = _whole_windows(inputs, self.max_seq_length)
@@ -148,8 +149,8 @@ class ClassificationServable(Servable):
             "probabilities": probabilities,
             "classes": tf.gather(self._labels, best_first),
         }
-        if self._thresholds and self._problem == "multi_label":
-            outputs[IS_PREDICTED] = probabilities > self._thresholds
+        if self._problem == "multi_label":
+            outputs[IS_PREDICTED] = probabilities > (self._thresholds or THRESHOLD)
         elif self._thresholds:
             outputs[PREDICTED] = tf.cast(probabilities[:, 1] > self._thresholds[0], tf.int32)
         return outputs

@@ -1,0 +1,195 @@
+"""`predict`: files and pipes of every kind, as `Predictor` predicts their texts."""
+
+import functools
+import json
+import subprocess
+import threading
+
+import pytest
+
+from official_bert.inference import predictor
+from official_bert.inference.finished_runs import save_model
+from official_bert.inference.predictor import Predictor, as_json
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.heads import ClassificationModel, MultipleChoiceModel, SpanModel
+from official_bert.modeling.pretraining import PretrainingModel
+from official_bert.modeling.tagging import TaggingModel
+from official_bert.serving.servable import Servable
+from official_bert.tokenization import FullTokenizer
+from tests.commands.conftest import json_lines
+from tests.conftest import prints_error, run_here, run_script, script_command, script_environment
+from tests.exports import TOLERANCE, predicted
+
+TEXTS = ["the baker woke .", "the town", "a harbour " * 30]
+CONTEXT = "The bridge\nopened in 2009.\r\nZoë came by train."
+SQUAD = {"paragraphs": [{"context": CONTEXT, "qas": [{"id": "q7", "question": "who came ?", "answers": []}]}]}
+ASKED = [("who came ?", CONTEXT)]
+CHOICES = [("the town", ["the baker", "a bridge", "snow"]), ("rain", ["a town", "the"])]
+
+
+@pytest.fixture(scope="module")
+def models(model_dir, one_layer_config_file, vocab_file, tmp_path_factory):
+    """A folder with a saved model of every task, by name."""
+    folder = tmp_path_factory.mktemp("models")
+    encoder = BertEncoder.from_checkpoint(model_dir / "bert_model.ckpt", bert_config=one_layer_config_file)
+    labels, tokenizer = ["right", "left", "up"], FullTokenizer(vocab_file)
+    for name, model, flags in (
+        ("pairs", ClassificationModel(encoder, num_outputs=3), {"labels": labels, "text_b_column": "second"}),
+        ("several", ClassificationModel(encoder, num_outputs=3), {"labels": labels, "multi_label": True}),
+        ("score", ClassificationModel(encoder, num_outputs=1), {}),
+        ("tags", TaggingModel(encoder, num_outputs=3), {"labels": ["O", "B-X", "I-X"]}),
+        ("answers", SpanModel(encoder), {"max_query_length": 9, "doc_stride": 20}),
+        ("choices", MultipleChoiceModel(encoder), {"context_column": "here", "choice_columns": "1,2,3"}),
+        ("words", PretrainingModel(encoder), {}),
+    ):
+        save_model(folder / name, model, tokenizer, max_seq_length=32, **flags)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def load():
+    return functools.cache(Predictor)
+
+
+@pytest.fixture
+def eager(monkeypatch, load):
+    """Load each model once and run it eagerly, since tracing would take longer than all texts here."""
+    monkeypatch.setattr(Servable, "signature", lambda self, name: self.answer)
+    monkeypatch.setattr(predictor, "Predictor", load)
+
+
+def lines_of(*rows):
+    return "".join(f"{row}\n" for row in rows)
+
+
+PAIRS = list(zip(TEXTS, TEXTS[::-1], strict=True))
+OF_LABELS, OF_ANSWERS = ["right", "left", "up"], ["prediction", "probability", "start", "end"]
+OF_CHOICES = ["prediction", "number", "probability", "probabilities"]
+CASES = {
+    "columns of the run": (
+        *("pairs", "a.tsv", lines_of("id\tsecond\ttext", *(f"n{n}\t{b}\t{a}" for n, (a, b) in enumerate(PAIRS)))),
+        *({}, ["n0", "n1", "n2"], PAIRS, ["prediction", "probability", *OF_LABELS]),
+    ),
+    "pairs in lines": (
+        *("pairs", "a.txt", lines_of(*map(" ||| ".join, PAIRS), "")),
+        *({}, None, PAIRS, ["prediction", "probability", *OF_LABELS]),
+    ),
+    "given columns": (
+        *("several", "a.csv", lines_of("id,body", *(f'"{n},",{text}' for n, text in enumerate(TEXTS)))),
+        *({"text_columns": "body"}, ["0,", "1,", "2,"], TEXTS, ["prediction", *OF_LABELS]),
+    ),
+    "numbers": (
+        *("score", "a.jsonl", lines_of(*(json.dumps({"text": text, "id": 3}) for text in TEXTS))),
+        *({}, ["3"] * 3, TEXTS, ["prediction"]),
+    ),
+    "blank lines": (
+        *("tags", "a.txt", lines_of("the town", "", "a ||| b")),
+        *({}, None, ["the town", "", "a ||| b"], ["words", "tags", "probabilities"]),
+    ),
+    "squad": ("answers", "a.json", json.dumps({"version": "1", "data": [SQUAD]}), {}, ["q7"], ASKED, OF_ANSWERS),
+    "context": ("answers", "a.txt", lines_of("who came ?", ""), {"context_file": "c.txt"}, None, ASKED, OF_ANSWERS),
+    "choices": (
+        *("choices", "a.jsonl", lines_of(*(json.dumps({"here": c, "of": texts}) for c, texts in CHOICES))),
+        *({"text_columns": "here,of"}, None, CHOICES, OF_CHOICES),
+    ),
+    "columns of choices": (
+        *("choices", "a.tsv", lines_of("here\ta\tb\tc", *("\t".join([c, *texts, ""][:4]) for c, texts in CHOICES))),
+        *({}, None, CHOICES, OF_CHOICES),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_file_gives_what_predictor_gives_for_its_texts(models, load, eager, tmp_path, case, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name, file, content, flags, ids, texts, columns = CASES[case]
+    (tmp_path / file).write_text(content)
+    (tmp_path / "c.txt").write_bytes(CONTEXT.encode())
+    flags = {**flags, "model_dir": str(models / name), "input_file": file}
+    expected = [as_json(result) for result in load(str(models / name), use_best_checkpoint=False)(texts)]
+    run_here("predict", **flags, output_file="found.jsonl")
+    found = json_lines(tmp_path / "found.jsonl")
+    assert [row.pop("id", None) for row in found] == (ids or [None] * len(texts))
+    found = [row.get("answers", row.get("prediction", row)) for row in found]
+    assert json.dumps(found) == json.dumps(expected)
+
+    run_here("predict", **flags, output_file="found.tsv")
+    header, *rows = [line.split("\t") for line in (tmp_path / "found.tsv").read_text().splitlines()]
+    assert header == [*(["id"] if ids else []), *columns]
+    assert [row[0] for row in rows] == ids or not ids
+    for row, result in zip(rows, expected, strict=True):
+        cells = dict(zip(header, row, strict=True))
+        best = result[0] if isinstance(result, list) else result
+        if name == "score":
+            assert cells["prediction"] == f"{best:.6f}"
+        elif name == "tags":
+            assert cells["words"].split() == best["words"] and cells["tags"].split() == best["tags"]
+        elif name == "several":
+            shares = {label: float(cells[label]) for label in OF_LABELS}
+            assert shares == pytest.approx(best["probabilities"], abs=1e-6)
+            assert set(filter(None, cells["prediction"].split(","))) == {
+                k for k, share in shares.items() if share > 0.5
+            }
+        else:
+            text = best.get("label", best.get("text"))
+            assert cells["prediction"] == text.replace("\n", "\\n").replace("\r", "\\r")
+            assert float(cells["probability"]) == pytest.approx(best["probability"], abs=1e-6)
+
+
+def test_an_export_reads_a_pipe_and_gives_what_the_run_predicted(reviews, version):
+    with open(f"{reviews['data_dir']}/test.tsv", "rb") as source:
+        content = source.read()
+    flags = {"text_columns": "text,other", "input_format": "tsv"}
+    result = run_script("predict", reviews["export_dir"], "-", piped=content, **flags)
+    assert result.code == 0, result
+    header, *rows = [line.split("\t") for line in result.output.splitlines()]
+    assert header[:2] == ["prediction", "probability"]
+    shares = predicted(reviews["output_dir"])
+    for row, of_run in zip(rows, shares, strict=True):
+        assert [float(cell) for cell in row[2:]] == pytest.approx(of_run, abs=TOLERANCE)
+
+
+@pytest.mark.slow
+def test_a_question_is_answered_before_the_next_one_comes(models, tmp_path):
+    (tmp_path / "c.txt").write_text(CONTEXT)
+    environment = {name: value for name, value in script_environment().items() if name != "PYTHONUNBUFFERED"}
+    flags = {"model_dir": models / "answers", "input_file": "-", "context_file": tmp_path / "c.txt"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(script_command("predict", flags), **pipes, env=environment) as process:
+        watchdog = threading.Timer(300, process.kill)  # instead of waiting forever for an answer
+        watchdog.start()
+        for number_of_lines in (2, 1):
+            process.stdin.write("who came ?\n")
+            process.stdin.flush()
+            lines = [process.stdout.readline() for _ in range(number_of_lines)]
+            assert lines[-1].count("\t") == 3
+        process.stdin.close()
+        assert process.stdout.read() == ""
+        assert process.wait() == 0
+        watchdog.cancel()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "flags", "message"),
+    [
+        ("score", "", {}, "a.txt has no texts; give one per line or row"),
+        ("pairs", "one ||| two\nthree\n", {}, "a.txt, line 1, or below it: text 1 is 'three', but this model reads"),
+        ("pairs", "text\n1\n", {"input_format": "tsv"}, "line 1: no column 'second'; the columns are 'text'"),
+        ("pairs", "text\tsecond\n1\t2\n3\n", {"input_format": "tsv"}, "line 3: there is no column 1"),
+        ("choices", "a ||| b\n", {}, "line 1, or below it: the choices are 'b'; give a list of at least two"),
+        ("answers", f"who ||| {'a' * (1 << 20)}a\n", {}, "line 1, or below it: .* must have at most 1048576 bytes"),
+        ("words", "a [MASK]\n", {}, "is a model of pretraining: fill_mask predicts its words"),
+    ],
+)
+def test_mistakes_leave_no_file(models, eager, tmp_path, name, content, flags, message):
+    (tmp_path / "a.txt").write_text(content)
+    out = tmp_path / "out.tsv"
+    with prints_error(message):
+        run_here("predict", model_dir=models / name, input_file=tmp_path / "a.txt", output_file=out, **flags)
+    assert not out.exists()
+
+
+def test_a_text_file_with_tabs_is_probably_a_table(models, eager, tmp_path, caplog):
+    (tmp_path / "a.txt").write_text("id\ttext\n")
+    run_here("predict", model_dir=models / "score", input_file=tmp_path / "a.txt", output_file=tmp_path / "out.tsv")
+    assert "a.txt, line 1 has tabs; if it is a row of a table, give input_format=tsv" in caplog.text

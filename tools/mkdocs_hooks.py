@@ -18,8 +18,8 @@ from official_bert.options.option import GROUPS, REQUIRED  # noqa: E402
 _COMMANDS_INTRODUCTION = """# Commands and flags
 
 `official-bert NAME --flags...`; the six scripts at the root of the repository are commands too. Flags marked with * are
-required. Every command has `--help`, `--flagfile=FILE`, which reads flags from a file, and `--verbosity=1`, which logs
-more.
+required. Every command has `--help` and `--helpfull`, `--flagfile=FILE`, which reads flags from a file, and
+`--verbosity=1`, which logs more.
 """
 
 

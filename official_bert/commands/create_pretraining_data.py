@@ -64,4 +64,5 @@ The text has one sentence per line and a blank line between documents.
     check=check_pretraining_data,
     run=run,
     uses_tensorflow=False,
+    last_value_counts=True,
 )

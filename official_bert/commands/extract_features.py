@@ -15,7 +15,7 @@ from absl import logging
 from official_bert.commands.shared.text_options import TextFileOptions, check_model, note_long
 from official_bert.config.model_formats import MODEL
 from official_bert.options.command import Command
-from official_bert.options.groups import SentenceOptions
+from official_bert.options.groups import SentenceOptions, TpuOptions
 from official_bert.options.option import MAX_AXIS, MAX_BATCH_SIZE, option, options
 from official_bert.support import files, writing
 from official_bert.support.console import Progress
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @options(group="output")
-class FeatureConfig(TextFileOptions, SentenceOptions):
+class FeatureConfig(TextFileOptions, TpuOptions, SentenceOptions):
     output_file: str | None = option(
         None, "File to write; - for standard output, with --output_format=jsonl.", required=True, is_path=True
     )
@@ -225,4 +225,5 @@ With --pooling=mean --layers=-1 --output_format=npz it writes one vector per tex
 """,
     check=check,
     run=run,
+    last_value_counts=True,
 )

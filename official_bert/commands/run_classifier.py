@@ -45,4 +45,5 @@ COMMAND = Command(
 """,
     check=check,
     run=run,
+    last_value_counts=True,
 )

@@ -33,4 +33,5 @@ COMMAND = Command(
 """,
     check=check,
     run=run,
+    last_value_counts=True,
 )

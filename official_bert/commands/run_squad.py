@@ -37,4 +37,5 @@ COMMAND = Command(
 """,
     check=check,
     run=run,
+    last_value_counts=True,
 )

@@ -28,10 +28,15 @@ if TYPE_CHECKING:
     from official_bert.tokenization import Tokenizer
 
 
+_SEPARATOR = "\0"  # of queries on the command line, which cannot contain it
+
+
 @options(group="input")
 class SimilarityConfig(ApproximateOptions):
     candidates_file: str | None = option(None, "Sentences to rank, one per line.", is_path=True)
-    query: str | None = option(None, "Sentence to compare with the candidates.")
+    query: str | None = option(
+        None, "Sentence to compare with the candidates; the flag may be repeated.", separator=_SEPARATOR
+    )
     query_file: str | None = option(None, "Queries, one per line; - for standard input.", is_path=True)
     top_k: int = option(5, "Number of candidates to print for each query.", group="output", minimum=1, maximum=MAX_AXIS)
     pooling: str = redeclared(CandidateOptions, "pooling", from_checkpoint=("candidates_file",))
@@ -58,10 +63,14 @@ class SimilarityConfig(ApproximateOptions):
             return
         if (self.query is None) == (self.query_file is None):
             raise UserError("give either --query, one sentence, or --query_file, a file of them (- for standard input)")
-        if self.query is not None and not self.query.strip():
+        if not all(query.strip() for query in self.queries):
             raise UserError("--query is empty; give a sentence")
         if self.candidates_file == self.query_file == "-":
             raise UserError("--candidates_file and --query_file cannot both be standard input; give a file for one")
+
+    @property
+    def queries(self) -> list[str]:
+        return [] if self.query is None else self.query.split(_SEPARATOR)
 
 
 def check(config: SimilarityConfig) -> None:
@@ -89,8 +98,8 @@ def _rank(config: SimilarityConfig, bert_config: BertConfig, tokenizer: "Tokeniz
     from official_bert.inference.sentence_index import Sentence, SentenceSearch, read_sentences
 
     candidates = list(read_sentences(config.candidates_file, "candidates_file"))
-    if config.query is not None:
-        _check_words(Sentence(1, TextOrPair(config.query)), tokenizer)
+    for query in config.queries:
+        _check_words(Sentence(1, TextOrPair(query)), tokenizer)
     search = SentenceSearch(
         candidates,
         load_sentence_encoder(config, bert_config, tokenizer),
@@ -123,7 +132,7 @@ def _queries(config: SimilarityConfig) -> "Iterator[list[Sentence]]":
     from official_bert.inference.sentence_index import Sentence, read_sentences
 
     if config.query is not None:
-        yield [Sentence(1, TextOrPair(config.query.strip()))]
+        yield [Sentence(number, TextOrPair(query.strip())) for number, query in enumerate(config.queries, start=1)]
         return
     queries = read_sentences(config.query_file, "query_file")
     size = 1 if config.query_file == STANDARD_STREAM else _QUERIES_AT_A_TIME

@@ -47,11 +47,6 @@ class SweepConfig(Options):
     learning_rate: str = option("5e-5,3e-5,2e-5", "Comma-separated list: peak learning rate.")
     num_train_epochs: str = option("2,3,4", "Comma-separated list: number of training epochs.")
     random_seed: str = option("12345", "Comma-separated list: random seeds; each combination is run with each of them.")
-    keep_only_best: bool = option(
-        False,
-        "Delete the checkpoints of a combination as soon as another one scores better; keep its other files.",
-        group="output",
-    )
 
 
 _SETTINGS = {"train_batch_size": int, "learning_rate": float, "num_train_epochs": float}
@@ -67,7 +62,8 @@ def run(config: SweepConfig) -> None:
     pending = [trial for trial in trials if trial.score is None]
     logging.info("%d runs, %d of them finished already", len(trials), len(trials) - len(pending))
     writing.make_folders(config.output_dir)
-    _record_progress(config, combinations)
+    table = os.path.join(config.output_dir, "sweep.tsv")
+    write_rows(table, _rows(combinations))
     began, num_done, num_epochs = time.monotonic(), 0.0, sum(trial.config.num_train_epochs for trial in pending)
     for trial in pending:
         name, left = os.path.basename(trial.config.output_dir), ""
@@ -78,7 +74,7 @@ def run(config: SweepConfig) -> None:
         trial.run(name)
         logging.info("%s = %.*f", trial.metric, _DECIMALS, trial.score)
         num_done += trial.config.num_train_epochs
-        _record_progress(config, combinations)
+        write_rows(table, _rows(combinations))
     sys.stdout.write(format_table(_rows(combinations)))
     sys.stdout.write(f"best on dev: {_best(combinations).description}\n")
 
@@ -241,20 +237,6 @@ def _parse_list(config: SweepConfig, name: str, kind: Callable[[str], Any]) -> l
 
 def _show(value: float) -> str:
     return f"{value:g}"
-
-
-def _record_progress(config: SweepConfig, combinations: Sequence[_Combination]) -> None:
-    """Write `sweep.tsv`; on request, delete the checkpoints of combinations that can no longer win."""
-    from official_bert.checkpoints.locate import delete_checkpoints
-
-    write_rows(os.path.join(config.output_dir, "sweep.tsv"), _rows(combinations))
-    finished = [combination for combination in combinations if combination.is_finished]
-    if config.keep_only_best and finished:
-        best = _best(finished)
-        for combination in finished:
-            if combination is not best:
-                for trial in combination.trials:
-                    delete_checkpoints(trial.config.output_dir)
 
 
 def _rows(combinations: Sequence[_Combination]) -> list[list[str]]:

@@ -11,14 +11,19 @@ import shlex
 import sys
 import types
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NoReturn, TypeVar
 
 from absl import app, flags, logging
 
-from official_bert.options.option import GROUPS, REQUIRED
+from official_bert.options.option import full_help, short_help
 from official_bert.support import errors, files, processes
-from official_bert.support.console import filtered_stderr
+from official_bert.support.console import (
+    drop_broken_streams,
+    filtered_stderr,
+    is_startup_note,
+    open_closed_streams,
+)
 from official_bert.support.errors import UserError, printable
 
 flags.disclaim_key_flags()  # `--help` then lists the flags under the script, not under this module
@@ -28,8 +33,8 @@ Config = TypeVar("Config")
 # Takes a config class, its flag values and the names of the flags that were given; returns all values.
 Complete = Callable[[type, Mapping[str, Any], Collection[str]], Mapping[str, Any]]
 
-# Names of Hugging Face's TrainingArguments and example scripts that are not similar to ours; of our flags, the first
-# that the command has is suggested.
+# Names that people guess or know from Hugging Face's TrainingArguments and example scripts, and that are not similar to
+# ours; of our flags, the first that the command has is suggested.
 _OTHER_NAMES = {
     "batch_size": ["train_batch_size"],
     "config_name": ["bert_config_file"],
@@ -37,8 +42,11 @@ _OTHER_NAMES = {
     "eval_strategy": ["eval_steps"],
     "load_best_model_at_end": ["use_best_checkpoint"],
     "lr": ["learning_rate"],
+    "max_length": ["max_seq_length"],
     "max_steps": ["num_train_steps", "num_train_epochs"],
     "mlm_probability": ["masked_lm_prob"],
+    "model": ["init_checkpoint", "model_dir", "export_dir"],
+    "num_epochs": ["num_train_epochs", "num_train_steps"],
     "optim": ["optimizer"],
     "per_device_eval_batch_size": ["eval_batch_size", "predict_batch_size"],
     "per_device_train_batch_size": ["train_batch_size"],
@@ -46,7 +54,9 @@ _OTHER_NAMES = {
     "save_total_limit": ["keep_checkpoint_max"],
     "seed": ["random_seed"],
     "test_file": ["predict_file"],
+    "text_column": ["text_a_column", "text_columns", "context_column"],
     "tokenizer_name": ["vocab_file"],
+    "train_data": ["train_file", "input_file"],
     "validation_file": ["eval_file", "predict_file"],
     "warmup_ratio": ["warmup_proportion", "num_warmup_steps"],
     "warmup_steps": ["num_warmup_steps", "warmup_proportion"],
@@ -54,16 +64,22 @@ _OTHER_NAMES = {
 _PRECISION = "--mixed_precision=bfloat16, float16 or auto chooses the number format"
 _DEVICES = "GPUs are used if TensorFlow finds any; --num_replicas sets how many, CUDA_VISIBLE_DEVICES which ones"
 _RESUMING = "the same command resumes from the last checkpoint in --output_dir; use another folder to start a new run"
-# Names without a counterpart here.
+# Names without a counterpart here; some were flags of earlier versions.
 _ADVICE = {
+    "adam_beta_1": "it is 0.9, as in Google's BERT",
     "bf16": _PRECISION,
+    "compression": "records of fine-tuning are not compressed",
+    "fallback": "a run always resumes from the checkpoint before a damaged one",
     "fp16": _PRECISION,
     "max_grad_norm": "as in Google's BERT, the gradient norm is clipped to 1.0",
     "model_name_or_path": "give the model as --init_checkpoint=FOLDER, the local folder of a released model, a run or "
     "a Hugging Face model",
     "no_cuda": _DEVICES,
+    "num_labels": "the labels are those of the training file",
     "overwrite_output_dir": _RESUMING,
     "resume_from_checkpoint": _RESUMING,
+    "save_checkpoints_secs": "--save_checkpoints_steps sets the interval, and SIGUSR1 saves a checkpoint at any time",
+    "teacher_layers": "the layers of the teacher are evenly spaced, up to the last",
     "use_gpu": _DEVICES,
 }
 
@@ -79,7 +95,6 @@ _CHECKPOINT = "init_checkpoint"  # the flag whose folder supplies the other flag
 _SIZES = re.compile(r"(\w+_)?batch_(size|tokens)|max_seq_length")
 # TensorFlow and Keras import these if installed, which takes two seconds; no command needs them.
 UNUSED_PEERS = ("IPython", "jax", "matplotlib", "pandas", "sklearn")
-_NVIDIA_DEVICE = "/dev/nvidiactl"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,6 +112,8 @@ class Command:
     positional: Sequence[str] = ()  # the flags whose values may be given in this order without their names
     # whether to import TensorFlow, quietly, before `run` is called; remote files always need it
     uses_tensorflow: bool = True
+    # whether the last value of a flag that is given twice counts, as in the scripts of 2018; otherwise, an error
+    last_value_counts: bool = False
 
 
 def split_command(command: str) -> list[str]:
@@ -117,7 +134,7 @@ def run_command(command: Command, complete: Complete | None = None) -> NoReturn:
         for field in dataclasses.fields(command.config_class):  # for --helpxml, whatever the entry point
             flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[field.name])
         app.define_help_flags()
-        for name, short_name in (("help", "?"), ("helpshort", None)):
+        for name, short_name in (("help", "?"), ("helpshort", None), ("helpfull", None)):
             flags.DEFINE_flag(_Help(name, short_name, command.config_class), module_name=app.__name__)
         flags.FLAGS.set_default("verbosity", logging.INFO)
         handler = logging.get_absl_handler()
@@ -151,34 +168,63 @@ def run_command(command: Command, complete: Complete | None = None) -> NoReturn:
                 _import_tensorflow()
             command.run(config)
 
-        app.run(main, flags_parser=functools.partial(_parse, command.positional))
+        app.run(main, flags_parser=functools.partial(_parse, command))
 
 
-def _parse(positional: Sequence[str], arguments: Sequence[str]) -> Sequence[str]:
+def _parse(command: Command, arguments: Sequence[str]) -> Sequence[str]:
     if _COMMAND in flags.FLAGS and "--" in arguments:
         end = list(arguments).index("--")
         if any(argument.lstrip("-").partition("=")[0] == _COMMAND for argument in arguments[:end]):
             raise UserError(f"--{_COMMAND} cannot be used with a command after --")
         arguments = [*arguments[:end], f"--{_COMMAND}={shlex.join(arguments[end + 1 :])}"]
     try:
-        parse_flags(flags.FLAGS, arguments, positional)
+        parse_flags(flags.FLAGS, arguments, command.positional)
     except SystemExit:  # absl exits with 1 after --help, as if it were an error
         sys.exit(0)
+    settle_repeated_flags(flags.FLAGS, arguments[1:], last_value_counts=command.last_value_counts)
     return arguments[:1]
 
 
+def settle_repeated_flags(
+    flag_values: flags.FlagValues, arguments: Iterable[str], *, last_value_counts: bool = False
+) -> None:
+    """Join the values of lists that are given twice; raise if another flag has two values, or warn of it.
+
+    A value in a flag file may be overridden on the command line.
+    """
+    given, words = {}, iter(arguments)
+    for word in words:
+        name, equals, value = word.lstrip("-").partition("=")
+        if name not in flag_values:  # a flag of absl's parser, or the negative form of a flag
+            name, equals, value = name.removeprefix("no"), "=", "false"
+        if name not in flag_values or not word.startswith("-"):
+            continue
+        flag = flag_values[name]
+        if not equals:
+            value = "true" if flag.boolean else next(words, "")
+        former = given.setdefault(name, value)
+        if value != former and last_value_counts:
+            logging.warning("--%s is given twice: %s counts, not %s", name, value, former)
+        elif value != former and getattr(flag, "separator", None):
+            flag.value = value = former + flag.separator + value
+        elif value != former:
+            raise UserError(f"--{name} is given twice, as {former!r:.80} and {value!r:.80}; give it once")
+        given[name] = value
+
+
 class _Help(flags.BooleanFlag):
-    """The flag --help, which prints the flags in groups instead of absl's alphabetical list."""
+    """The flags --help and --helpfull, which print the flags in groups instead of absl's alphabetical list."""
 
     def __init__(self, name: str, short_name: str | None, config_class: type):
-        super().__init__(name, False, "show this help", short_name=short_name, allow_override=True)
+        help_text = "show all flags with their whole descriptions" if name == "helpfull" else "show this help"
+        super().__init__(name, False, help_text, short_name=short_name, allow_override=True)
         self._config_class = config_class
 
     def parse(self, argument: Any) -> None:
         super().parse(argument)
         if self.value:
-            text = flags_help(self._config_class, flags.FLAGS)
-            sys.stdout.write(f"{sys.modules['__main__'].__doc__}\n{text}\nTry --helpfull to get a list of all flags.\n")
+            describe = full_help if self.name == "helpfull" else short_help
+            sys.stdout.write(f"{sys.modules['__main__'].__doc__}\n{describe(self._config_class, flags.FLAGS)}")
             sys.exit(0)
 
 
@@ -196,7 +242,7 @@ def exiting_with_one_line() -> Iterator[None]:
     130, SIGTERM 143 (0 with --do_train, whose runs resume), and a closed standard output, as with `head`, 141. Other
     errors are bugs and keep their traceback.
     """
-    _open_closed_streams()
+    open_closed_streams()
     try:
         try:
             with processes.raising_terminated():
@@ -226,7 +272,7 @@ def exiting_with_one_line() -> Iterator[None]:
             raise
         _exit_with(_out_of_memory())
     finally:
-        _drop_broken_streams()
+        drop_broken_streams()
 
 
 def _naming_flag(message: str) -> str:
@@ -252,41 +298,16 @@ def _exit_with(message: str, status: int = 1) -> NoReturn:
     sys.exit(status)
 
 
-def _open_closed_streams() -> None:
-    """Replace closed streams (`>&-`): a file opened later would get their descriptor and their output."""
-    for name in ("stdin", "stdout", "stderr"):
-        if getattr(sys, name) is None:  # Python's mark for a closed stream; the lowest free descriptor is its own
-            null = os.open(os.devnull, os.O_RDWR)
-            setattr(sys, name, os.fdopen(null, "r" if name == "stdin" else "w", encoding="utf-8"))
-
-
-def _drop_broken_streams() -> None:
-    """Connect unwritable output streams to the null device, which absorbs their remaining buffers."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError:
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, stream.fileno())
-            os.close(null)
-
-
 def _import_tensorflow() -> None:
     """Import TensorFlow and drop its start-up notes about CPU features and absent GPUs."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     os.environ["KERAS_BACKEND"] = "tensorflow"  # overrides what a user has set for other work
-    with filtered_stderr(_is_startup_note):
+    with filtered_stderr(is_startup_note):
         with errors.blocked_imports(*UNUSED_PEERS):
             import keras  # noqa: F401
             import tensorflow as tf
 
         tf.config.list_physical_devices()  # initializes GPUs now, while its log lines are filtered
-
-
-def _is_startup_note(line: str) -> bool:
-    if line.startswith(("I0000 ", "WARNING: All log messages before absl::InitializeLog()")):
-        return True
-    return "failed call to cuInit" in line and not os.path.exists(_NVIDIA_DEVICE)
 
 
 def _unknown_flag(name: str, flag_names: Collection[str]) -> str:
@@ -308,16 +329,19 @@ def define_flags(config_class: type, flag_values: flags.FlagValues) -> None:
         required, help_text = field.metadata["required"], field.metadata["help"]
         waived = [f"--{required} is given"] if isinstance(required, str) else []
         if field.metadata["from_checkpoint"] and _CHECKPOINT in types_by_name:
-            waived.append(f"the folder of --{_CHECKPOINT} has it")
+            waived.append(f"--{_CHECKPOINT} has it")
         if "do_predict" in types_by_name and field.name != "output_dir":
             waived.append("the run in --output_dir has it")
         if required:
-            help_text += f" Required{', unless ' if waived else ''}{' or '.join(waived)}."
+            unless = f", unless {' or '.join(waived)}" if waived else ""
+            help_text = f"{help_text.removesuffix('.')}; required{unless}."
         if field.metadata["choices"] is not None:
             choices = field.metadata["choices"]
             flags.DEFINE_enum(field.name, field.default, choices, help_text, flag_values=flag_values)
         else:
             _define(field, types_by_name[field.name], help_text, flag_values)
+        is_list = "omma-separated" in help_text  # as the help text of each list says
+        flag_values[field.name].separator = field.metadata["separator"] or ("," if is_list else None)
 
 
 def _define(field: dataclasses.Field, annotation: Any, help_text: str, flag_values: flags.FlagValues) -> None:
@@ -347,17 +371,6 @@ class _Parser(flags.ArgumentParser):
 
     def flag_type(self) -> str:
         return self._parser.flag_type()
-
-
-def flags_help(config_class: type, flag_values: flags.FlagValues) -> str:
-    """Return the help text of a config's flags by group, each flag in absl's format."""
-    flags_by_group = {group: [] for group in GROUPS}
-    for field in dataclasses.fields(config_class):
-        group = REQUIRED if field.metadata["required"] else field.metadata["group"]
-        alone = flags.FlagValues()
-        alone[field.name] = flag_values[field.name]
-        flags_by_group[group].append(alone.get_help("  ", include_special_flags=False))
-    return "\n\n".join("\n".join([f"{group}:", *texts]) for group, texts in flags_by_group.items() if texts) + "\n"
 
 
 def from_flags(

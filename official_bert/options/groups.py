@@ -29,11 +29,11 @@ _PRECISIONS = {
 _POSITIONS_PER_EXAMPLE = 128  # average capacity of a batch
 
 
-@options(group="text", affects="model")
+@options(group="text normalization", affects="model")
 class TextOptions(Options):
     """Text normalization flags of every command that reads text."""
 
-    do_lower_case: bool = option(True, "Lowercase the text and strip accents; true for uncased models.")
+    do_lower_case: bool = option(True, "Lowercase the text and strip accents; true for uncased models.", group="text")
     strip_accents: bool = option(True, "With --do_lower_case: strip accents; this also decomposes Hangul syllables.")
     basic_tokenize: bool = option(
         True,
@@ -109,6 +109,7 @@ class HeadOptions(Options):
     lstm_units: int | None = option(
         None,
         "With --head=bilstm: number of units per direction; by default the hidden size of the encoder.",
+        group="rarely needed",
         minimum=1,
         maximum=MAX_AXIS,
     )
@@ -172,20 +173,10 @@ class BeamOptions(Options):
 class DeviceOptions(Options):
     """Flags of every command that runs a model."""
 
-    use_tpu: bool = option(False, "Train on a TPU.", affects="learning")
-    tpu_name: str | None = option(None, "Name or grpc:// address of the TPU, with --use_tpu.", group="rarely needed")
-    tpu_zone: str | None = option(None, "Google Cloud zone of the TPU, with --use_tpu.", group="rarely needed")
-    gcp_project: str | None = option(None, "Google Cloud project of the TPU, with --use_tpu.", group="rarely needed")
-    master: str | None = option(None, "Address of the TPU, if --tpu_name is not given.", group="rarely needed")
-    num_tpu_cores: int = option(8, "Required number of TPU cores, with --use_tpu.", group="rarely needed", minimum=1)
-
-    distribution: str = option(
-        "auto",
-        "Distribution strategy: one device, several of this machine (mirrored: all GPUs, or --num_replicas of them), "
-        "several machines (multi_worker) or a TPU. auto means tpu with --use_tpu, multi_worker if TF_CONFIG "
-        "names several workers, mirrored if --num_replicas is not 1, and one_device otherwise.",
-        choices=("auto", "one_device", "mirrored", "multi_worker", "tpu"),
-    )
+    # Flags of commands that also run on a TPU, and of those that train.
+    use_tpu: ClassVar[bool] = False
+    master: ClassVar[str | None] = None
+    distribution: ClassVar[str] = "auto"
     num_replicas: int = option(
         1,
         "Number of devices to use: GPUs, or virtual CPU devices if there are no GPUs; 0 for all GPUs.",
@@ -199,6 +190,18 @@ class DeviceOptions(Options):
         choices=("none", "bfloat16", "float16", "auto"),
         affects="learning",
     )
+
+
+@options(group="devices", affects="nothing")
+class TpuOptions(DeviceOptions):
+    """Flags of every command that runs on a TPU."""
+
+    use_tpu: bool = option(False, "Train on a TPU.", affects="learning")
+    tpu_name: str | None = option(None, "Name or grpc:// address of the TPU, with --use_tpu.")
+    tpu_zone: str | None = option(None, "Google Cloud zone of the TPU, with --use_tpu.")
+    gcp_project: str | None = option(None, "Google Cloud project of the TPU, with --use_tpu.")
+    master: str | None = option(None, "Address of the TPU, if --tpu_name is not given.")
+    num_tpu_cores: int = option(8, "Required number of TPU cores, with --use_tpu.", minimum=1)
 
 
 @options(group="model")
@@ -345,6 +348,7 @@ class VersionOptions(Options):
         "Number of parts that each layer of a saved_model is split into, for different cores to compute at the same "
         "time; must divide the number of attention heads and intermediate_size. 0 means 2, or 1 if 2 does not divide "
         "them. 1 is best for GPUs.",
+        group="rarely needed",
         minimum=0,
         maximum=MAX_PARTS,
     )

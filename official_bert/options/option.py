@@ -1,15 +1,21 @@
-"""Declaration of flags: `@options` makes a dataclass, `option()` declares a field, `Options` checks the values."""
+"""Declaration of flags: `@options` makes a dataclass, `option()` declares a field, `Options` checks the values.
+
+`short_help` and `full_help` describe them.
+"""
 
 import dataclasses
 import inspect
 import math
 import os
+import shutil
+import textwrap
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import typing_extensions
+from absl import flags
 
 from official_bert.support.errors import UserError
 from official_bert.support.text_files import check_json
@@ -21,9 +27,15 @@ MAX_BATCH_SIZE = 2**20
 MAX_AXIS = 2**16  # size of a tensor axis: wordpieces of a sequence, answers to a question
 MAX_PARTS = 2**12  # devices, processes, windows of a text, files of an output, layers
 UNLIMITED = math.inf
+_MOST_SHOWN = 50  # flags of a command whose `--help` shows all
+_SUMMARY_COLUMN = 30  # width of a flag in `--help`
 
 # The groups of flags, in the order of `--help`. Required flags are listed in the first group instead of their own.
+# `--help` of a command with many flags only names those of the advanced groups.
 REQUIRED = "required"
+ADVANCED_GROUPS = (
+    *("text normalization", "long texts", "optimizer and loss", "trained weights", "distillation", "rarely needed"),
+)
 GROUPS = (
     REQUIRED,
     "input",
@@ -32,12 +44,11 @@ GROUPS = (
     "model",
     "masks and pairs",
     "training",
-    "distillation",
     "evaluation",
     "export",
     "serving",
     "devices",
-    "rarely needed",
+    *ADVANCED_GROUPS,
 )
 # The effect of a flag on a training run; decides the checks when a run resumes and when checkpoints or teachers load.
 AFFECTS = (
@@ -83,10 +94,14 @@ def option(
     required: bool | str = False,
     from_checkpoint: bool | Sequence[str] = False,
     is_path: bool = False,
+    separator: str | None = None,
     minimum: float | None = None,
     maximum: float = MAX_NUMBER,
 ) -> Any:
-    """Declare a field; `required` may name a flag that waives it, `from_checkpoint` those it depends on."""
+    """Declare a field; `required` may name a flag that waives it, `from_checkpoint` those it depends on.
+
+    `separator` joins the values of a flag that is given several times, a comma those of a comma-separated list.
+    """
     declaration = dict(locals())
     return dataclasses.field(default=declaration.pop("default"), metadata=declaration)
 
@@ -196,3 +211,64 @@ def config_from_saved(config_class: type[Config], saved: Mapping[str, Any], sour
         return config_class(**values)
     except UserError as error:
         raise UserError(f"{source}: {error}") from error
+
+
+def full_help(config_class: type, flag_values: flags.FlagValues) -> str:
+    """Return the help text of a config's flags by group, each flag in absl's format, and of the flags of absl."""
+    groups = {group: [field.name for field in fields] for group, fields in _by_group(config_class).items()}
+    own = {name for names in groups.values() for name in names}
+    groups["of every command"] = [name for name in flag_values if name not in own]
+    text = ""
+    for group, names in groups.items():
+        text += f"{group}:\n"
+        for name in dict.fromkeys(flag_values[name].name for name in names):
+            alone = flags.FlagValues()
+            alone[name] = flag_values[name]
+            text += alone.get_help("  ", include_special_flags=False) + "\n"
+        text += "\n"
+    return (
+        text.rstrip()
+        + "\n"
+        + "  --flagfile=FILE reads flags from a file.\n  --undefok=NAMES ignores unknown flags of these names.\n"
+    )
+
+
+def short_help(config_class: type, flag_values: flags.FlagValues) -> str:
+    """Return a line for each flag, by group; if there are many flags, only the names of those of advanced groups."""
+    groups, width = _by_group(config_class), shutil.get_terminal_size((120, 1)).columns
+    has_many = sum(map(len, groups.values())) > _MOST_SHOWN
+    others = {group: groups.pop(group) for group in ADVANCED_GROUPS if has_many and group in groups}
+    text = ""
+    for group, fields in groups.items():
+        lines = [_summary(field, flag_values[field.name], width) for field in fields]
+        text += "\n".join([f"{group}:", *lines]) + "\n\n"
+    if others:
+        text += "Further flags, which few runs need:\n"
+        for group, fields in others.items():
+            listed = f"{group}: {', '.join(field.name for field in fields)}"
+            text += textwrap.fill(listed, width, initial_indent="  ", subsequent_indent="    ") + "\n"
+        text += "\n"
+    return text + "--helpfull describes all flags in full; --flagfile=FILE reads flags from a file.\n"
+
+
+def _by_group(config_class: type) -> dict[str, list[dataclasses.Field]]:
+    """Return the fields of a config by group, in the order of the groups."""
+    fields = {group: [] for group in GROUPS}
+    for field in dataclasses.fields(config_class):
+        fields[REQUIRED if field.metadata["required"] else field.metadata["group"]].append(field)
+    return {group: of_group for group, of_group in fields.items() if of_group}
+
+
+def _summary(field: dataclasses.Field, flag: flags.Flag, width: int) -> str:
+    """Return a line with the flag, its default value and the first sentence of its help text."""
+    spelled = f"--{field.name}"
+    if flag.boolean:
+        spelled = f"--[no]{field.name}" if field.default else spelled
+    elif field.default is None:
+        is_number = flag.flag_type() in ("int", "float")
+        spelled += "=PATH" if field.metadata["is_path"] else "=NUMBER" if is_number else "=TEXT"
+    else:
+        spelled += f"={field.default}"
+    sentence = flag.help.split(". ")[0].removesuffix(".").removesuffix("; required")
+    line = f"  {spelled:<{_SUMMARY_COLUMN}}  {sentence}"
+    return line if len(line) <= width else line[: width - 3] + "..."

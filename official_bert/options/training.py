@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 from official_bert.config.bert_config import ATTENTION_DIRECTIONS
 from official_bert.options.groups import (
     ArchitectureOptions,
-    DeviceOptions,
     EvaluationOptions,
     TokenizerOptions,
+    TpuOptions,
     VersionOptions,
     check_listed,
 )
@@ -18,7 +18,7 @@ from official_bert.options.option import (
     MAX_BATCH_SIZE,
     MAX_PARTS,
     MAX_SEED,
-    layer_numbers,
+    Options,
     option,
     options,
     redeclared,
@@ -28,7 +28,7 @@ from official_bert.support.errors import UserError
 # Flags whose names without `adam_` are those of an optimizer's arguments.
 _OF_OPTIMIZER = (
     *("layer_wise_lr_decay", "weight_decay_rate"),
-    *("adam_bias_correction", "adam_beta_1", "adam_beta_2", "adam_epsilon"),
+    *("adam_bias_correction", "adam_beta_2", "adam_epsilon"),
 )
 _LAST = re.compile(r"last:([1-9][0-9]{0,3})")
 
@@ -37,8 +37,109 @@ def _with_do_export(name: str, **changes: Any) -> Any:
     return redeclared(VersionOptions, name, circumstances="With --do_export: ", **changes)
 
 
+@options(group="optimizer and loss", affects="learning")
+class OptimizerOptions(Options):
+    """Flags of the optimizer and the schedule of its learning rate."""
+
+    optimizer: str = option(
+        "adam",
+        "adam: Google's BERT optimizer, Adam with weight decay; lamb: for batches of thousands of examples.",
+        choices=("adam", "lamb"),
+        affects="slots",
+    )
+    lr_schedule: str = option(
+        "linear",
+        "Learning rate after warm-up: linear and cosine fall to --end_learning_rate, constant stays at the peak, "
+        "budget falls linearly with the time used of --max_train_seconds, which then ends training.",
+        choices=("linear", "cosine", "constant", "budget"),
+    )
+    end_learning_rate: float = option(0.0, "Learning rate of the last step, at most --learning_rate.", minimum=0)
+    layer_wise_lr_decay: float = option(
+        1.0,
+        "Ratio of each encoder layer's learning rate to that of the layer above it; 1 for the same rate in all layers.",
+        minimum=0,
+        maximum=1,
+    )
+    adam_bias_correction: bool = option(
+        False,
+        "Apply Adam's bias correction, as PyTorch does and Google's BERT does not; use a higher learning rate with it. "
+        "As in Keras, epsilon acts as sqrt(1 / (1 - beta_2)) times PyTorch's in the first step, by default 32 times.",
+    )
+    adam_beta_2: float = option(
+        0.999, "Decay of the moving average of the squared gradients.", minimum=0, maximum=0.999999
+    )
+    adam_epsilon: float = option(1e-6, "Number added to the root of the averaged squares.", minimum=1e-20, maximum=1)
+    weight_decay_rate: float = option(
+        0.01,
+        "Fraction of each weight, except biases and layer normalization, that a step subtracts, times the learning "
+        "rate.",
+        minimum=0,
+    )
+
+
+@options(group="trained weights", affects="slots")
+class TrainedWeightsOptions(Options):
+    """Flags that freeze a part of the weights."""
+
+    train_layers: str | None = option(
+        None,
+        "last:N: train only the last N layers of the encoder, its pooler and the head; the embeddings and the other "
+        "layers are frozen. By default everything is trained.",
+    )
+    train_only: str | None = option(
+        None,
+        "bias: train only the biases of the encoder, including those of layer normalization, and the head (BitFit); "
+        "use a higher learning rate. By default everything is trained.",
+        choices=("bias",),
+    )
+    lora_rank: int = option(
+        0,
+        "Rank of low-rank updates of the encoder's kernels (LoRA), which are trained with the pooler and the head "
+        "instead of the encoder's weights; use a higher learning rate. 0 for none.",
+        minimum=0,
+        maximum=MAX_AXIS,
+    )
+    lora_alpha: float | None = option(
+        None,
+        "Factor of the updates, divided by --lora_rank; by default --lora_rank, a factor of 1.",
+        minimum=0.001,
+    )
+    lora_layers: str = option(
+        "query,value",
+        "Comma-separated list of the dense layers with updates: query, key, value; dense for all others of a layer.",
+    )
+
+
+@options(group="distillation", affects="learning")
+class DistillationOptions(Options):
+    """Flags of a student of another model."""
+
+    teacher: str | None = option(
+        None,
+        "Output folder of a finished run of the same script, its subfolder best, or a Hugging Face folder with a "
+        "fine-tuned head. Its model is the teacher for knowledge distillation: the student learns from its outputs and "
+        "from the labels.",
+        is_path=True,
+    )
+    distillation_temperature: float = option(
+        2.0,
+        "With --teacher: temperature that the logits of both models are divided by; above 1, unlikely classes count "
+        "more.",
+        minimum=0.01,
+        maximum=1000,
+    )
+    soft_target_weight: float = option(
+        0.5,
+        "With --teacher: weight of the distillation loss; that of the labels has 1 minus this weight.",
+        minimum=0,
+        maximum=1,
+    )
+
+
 @options(group="training", affects="learning")
-class TrainingOptions(VersionOptions, DeviceOptions, ArchitectureOptions):
+class TrainingOptions(
+    VersionOptions, DistillationOptions, TrainedWeightsOptions, OptimizerOptions, TpuOptions, ArchitectureOptions
+):
     """Flags of every command that trains."""
 
     task: ClassVar[str]  # name of the task, a key of the task registry
@@ -48,11 +149,20 @@ class TrainingOptions(VersionOptions, DeviceOptions, ArchitectureOptions):
     )
     output_dir: str | None = option(None, "Folder for all output files.", required=True, is_path=True, affects="run")
     do_train: bool = option(False, "Run training.", affects="run")
+    distribution: str = option(
+        "auto",
+        "Distribution strategy: one device, several of this machine (mirrored: all GPUs, or --num_replicas of them), "
+        "several machines (multi_worker) or a TPU. auto means tpu with --use_tpu, multi_worker if TF_CONFIG "
+        "names several workers, mirrored if --num_replicas is not 1, and one_device otherwise.",
+        group="devices",
+        choices=("auto", "one_device", "mirrored", "multi_worker", "tpu"),
+        affects="nothing",
+    )
     attention_direction: str | None = option(
         None,
         "Positions that each position attends to: all, or itself and earlier ones. By default as in the model "
         "configuration; all published models are bidirectional.",
-        group="model",
+        group="rarely needed",
         choices=ATTENTION_DIRECTIONS,
         affects="nothing",
     )
@@ -67,6 +177,7 @@ class TrainingOptions(VersionOptions, DeviceOptions, ArchitectureOptions):
         0,
         "Maximum number of positions per training step, padding included, over all devices; each batch is filled with "
         "examples of similar length. 0 for batches of --train_batch_size.",
+        group="rarely needed",
         minimum=0,
         affects="order",
     )
@@ -92,73 +203,6 @@ class TrainingOptions(VersionOptions, DeviceOptions, ArchitectureOptions):
         affects="nothing",
     )
     learning_rate: float = option(5e-5, "Peak learning rate.", minimum=0)
-    optimizer: str = option(
-        "adam",
-        "adam: Google's BERT optimizer, Adam with weight decay; lamb: for batches of thousands of examples.",
-        choices=("adam", "lamb"),
-        affects="slots",
-    )
-    lr_schedule: str = option(
-        "linear",
-        "Learning rate after warm-up: linear and cosine fall to --end_learning_rate, constant stays at the peak, "
-        "budget falls linearly with the time used of --max_train_seconds, which then ends training.",
-        choices=("linear", "cosine", "constant", "budget"),
-    )
-    end_learning_rate: float = option(0.0, "Learning rate of the last step, at most --learning_rate.", minimum=0)
-    layer_wise_lr_decay: float = option(
-        1.0,
-        "Ratio of each encoder layer's learning rate to that of the layer above it; 1 for the same rate in all layers.",
-        minimum=0,
-        maximum=1,
-    )
-    adam_bias_correction: bool = option(
-        False,
-        "Apply Adam's bias correction, as PyTorch does and Google's BERT does not; use a higher learning rate with it. "
-        "As in Keras, epsilon acts as sqrt(1 / (1 - beta_2)) times PyTorch's in the first step, by default 32 times.",
-    )
-    adam_beta_1: float = option(0.9, "Decay of the moving average of the gradients.", minimum=0, maximum=0.999999)
-    adam_beta_2: float = option(
-        0.999, "Decay of the moving average of the squared gradients.", minimum=0, maximum=0.999999
-    )
-    adam_epsilon: float = option(1e-6, "Number added to the root of the averaged squares.", minimum=1e-20, maximum=1)
-    weight_decay_rate: float = option(
-        0.01,
-        "Fraction of each weight, except biases and layer normalization, that a step subtracts, times the learning "
-        "rate.",
-        minimum=0,
-    )
-    train_layers: str | None = option(
-        None,
-        "last:N: train only the last N layers of the encoder, its pooler and the head; the embeddings and the other "
-        "layers are frozen. By default everything is trained.",
-        affects="slots",
-    )
-    train_only: str | None = option(
-        None,
-        "bias: train only the biases of the encoder, including those of layer normalization, and the head (BitFit); "
-        "use a higher learning rate. By default everything is trained.",
-        choices=("bias",),
-        affects="slots",
-    )
-    lora_rank: int = option(
-        0,
-        "Rank of low-rank updates of the encoder's kernels (LoRA), which are trained with the pooler and the head "
-        "instead of the encoder's weights; use a higher learning rate. 0 for none.",
-        minimum=0,
-        maximum=MAX_AXIS,
-        affects="slots",
-    )
-    lora_alpha: float | None = option(
-        None,
-        "Factor of the updates, divided by --lora_rank; by default --lora_rank, a factor of 1.",
-        minimum=0.001,
-        affects="slots",
-    )
-    lora_layers: str = option(
-        "query,value",
-        "Comma-separated list of the dense layers with updates: query, key, value; dense for all others of a layer.",
-        affects="slots",
-    )
     do_export: bool = option(
         False,
         "Export the model for TensorFlow Serving, with raw text as input; see docs/serving.md.",
@@ -175,7 +219,7 @@ class TrainingOptions(VersionOptions, DeviceOptions, ArchitectureOptions):
     iterations_per_loop: int = option(
         1000,
         "Maximum number of steps per compiled call; logging and saving a checkpoint end a call early.",
-        group="rarely needed",
+        group="devices",
         minimum=1,
         affects="nothing",
     )
@@ -194,18 +238,11 @@ class TrainingOptions(VersionOptions, DeviceOptions, ArchitectureOptions):
     use_xla: bool = option(
         False,
         "Compile training steps and evaluation with XLA, once per batch length.",
-        group="devices",
+        group="rarely needed",
         affects="nothing",
     )
     log_steps: int = option(
         100, "Number of steps between log lines.", group="rarely needed", minimum=1, affects="nothing"
-    )
-    save_checkpoints_secs: int = option(
-        0,
-        "Number of seconds between checkpoints, in addition to --save_checkpoints_steps; 0 for none.",
-        group="rarely needed",
-        minimum=0,
-        affects="nothing",
     )
     max_train_seconds: int = option(
         0,
@@ -221,37 +258,8 @@ class TrainingOptions(VersionOptions, DeviceOptions, ArchitectureOptions):
         group="rarely needed",
         choices=("stop", "skip", "rollback"),
     )
-    fallback: bool = option(
-        True,
-        "If the last checkpoint is damaged, warn and resume from the previous one; otherwise exit with an error.",
-        group="rarely needed",
-        affects="nothing",
-    )
     keep_checkpoint_max: int = option(
         5, "Maximum number of checkpoints to keep; 0 keeps all.", group="output", minimum=0, affects="nothing"
-    )
-    teacher: str | None = option(
-        None,
-        "Output folder of a finished run of the same script, its subfolder best, or a Hugging Face folder with a "
-        "fine-tuned head. Its model is the teacher for knowledge distillation: the student learns from its outputs and "
-        "from the labels.",
-        is_path=True,
-        group="distillation",
-    )
-    distillation_temperature: float = option(
-        2.0,
-        "With --teacher: temperature that the logits of both models are divided by; above 1, unlikely classes count "
-        "more.",
-        minimum=0.01,
-        maximum=1000,
-        group="distillation",
-    )
-    soft_target_weight: float = option(
-        0.5,
-        "With --teacher: weight of the distillation loss; that of the labels has 1 minus this weight.",
-        minimum=0,
-        maximum=1,
-        group="distillation",
     )
 
     def __post_init__(self):
@@ -263,7 +271,7 @@ class TrainingOptions(VersionOptions, DeviceOptions, ArchitectureOptions):
 
     def _check_what_is_done(self) -> None:
         if not self.do_train:
-            names = ("gradient_checkpointing", "max_train_seconds", "nan_policy", "fallback", "teacher")
+            names = ("gradient_checkpointing", "max_train_seconds", "nan_policy", "teacher")
             self.refuse(*names, because="needs --do_train")
         if not self.teacher:
             self.refuse("distillation_temperature", "soft_target_weight", because="needs --teacher")
@@ -346,20 +354,11 @@ class FinetuningOptions(TokenizerOptions, TrainingOptions):
     do_eval: ClassVar[bool] = False
     eval_batch_size = None
     trainable_encoder = True
-    compression: str = option(
-        "none", "Compression of the TFRecord files.", group="output", choices=("none", "gzip"), affects="nothing"
-    )
     hidden_state_weight: float = option(
         0.0,
         "With --teacher: weight of the mean squared difference between the hidden states of student and teacher, "
         "the student's projected to the teacher's size; the teacher then reads every batch again. 0 for none.",
         minimum=0,
-        group="distillation",
-    )
-    teacher_layers: str | None = option(
-        None,
-        "With --hidden_state_weight: comma-separated list of teacher layers, one for each layer of the student; 0 is "
-        "the first, -1 the last; by default evenly spaced, up to the last.",
         group="distillation",
     )
     do_predict: bool = option(False, "Run prediction on the test set.", group="evaluation", affects="run")
@@ -402,10 +401,6 @@ class FinetuningOptions(TokenizerOptions, TrainingOptions):
         super().__post_init__()
         if not self.teacher:
             self.refuse("hidden_state_weight", because="needs --teacher")
-        if not self.hidden_state_weight:
-            self.refuse("teacher_layers", because="needs --hidden_state_weight")
-        if self.teacher_layers is not None:
-            layer_numbers(self.teacher_layers, "teacher_layers")
         if not self.dynamic_padding:
             self.refuse("train_batch_tokens", because="needs batches of similar length; leave --nodynamic_padding out")
         if self.do_train and not self.num_train_epochs:
@@ -466,7 +461,7 @@ class LabellingOptions(EvaluationOptions, FinetuningOptions):
     trainable_encoder: bool = option(
         True,
         "Train the encoder; otherwise it is frozen and its outputs are computed only once.",
-        group="training",
+        group="trained weights",
         affects="frozen",
     )
     primary_metric: str | None = option(
@@ -481,7 +476,7 @@ class LabellingOptions(EvaluationOptions, FinetuningOptions):
         "only.",
         minimum=0,
         maximum=0.99,
-        group="training",
+        group="optimizer and loss",
     )
 
     def __post_init__(self):

@@ -14,6 +14,8 @@ from absl import logging
 
 from official_bert.support import writing
 
+_NVIDIA_DEVICE = "/dev/nvidiactl"
+
 _SECONDS_BETWEEN_REDRAWS = 0.2
 _SECONDS_BETWEEN_LOG_LINES = 10
 _SECONDS_BEFORE_ESTIMATES = 1  # a time left estimated earlier, from a unit or two, would be too inaccurate
@@ -169,3 +171,29 @@ def mean_and_deviation(values: Sequence[float], decimals: int) -> tuple[str, str
     mean = f"{statistics.mean(values):.{decimals}f}" if values else ""
     deviation = f"{statistics.stdev(values):.{decimals}f}" if len(values) > 1 else ""
     return mean, deviation
+
+
+def open_closed_streams() -> None:
+    """Replace closed streams (`>&-`): a file opened later would get their descriptor and their output."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # Python's mark for a closed stream; the lowest free descriptor is its own
+            null = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(null, "r" if name == "stdin" else "w", encoding="utf-8"))
+
+
+def drop_broken_streams() -> None:
+    """Connect unwritable output streams to the null device, which absorbs their remaining buffers."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream.fileno())
+            os.close(null)
+
+
+def is_startup_note(line: str) -> bool:
+    """Return True for a line that TensorFlow writes at its start on every machine, or because there is no GPU."""
+    if line.startswith(("I0000 ", "WARNING: All log messages before absl::InitializeLog()")):
+        return True
+    return "failed call to cuInit" in line and not os.path.exists(_NVIDIA_DEVICE)

@@ -17,7 +17,7 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.modeling.encoder_options import EncoderOptions, FlatLayout, LoraSettings, UnpaddedLayout
-from official_bert.options.groups import DeviceOptions
+from official_bert.options.groups import DeviceOptions, TpuOptions
 from official_bert.options.training import TrainingOptions
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, pluralize
@@ -131,8 +131,8 @@ def create_strategy(devices: DeviceOptions, *, allows_workers: bool = True) -> t
     if distribution == "multi_worker":
         if not allows_workers:
             raise UserError(
-                "distribution=multi_worker: this script computes on one machine; give each machine a part of the input "
-                "and distribution=one_device or mirrored, or use beam_predict"
+                "TF_CONFIG names several workers, and this script computes on one machine; unset it and give each "
+                "machine a part of the input, or use beam_predict"
             )
         if devices.num_replicas != 1:
             raise UserError(
@@ -176,8 +176,8 @@ def mirrored_strategy(kind: str, num_replicas: int) -> tf.distribute.MirroredStr
 def _logical_cpu_strategy(num_replicas: int) -> tf.distribute.Strategy:
     if num_replicas < 2:
         raise UserError(
-            "distribution=mirrored: this machine has no GPUs that TensorFlow finds; num_replicas=2 tries it with two "
-            "virtual CPU devices"
+            "this machine has no GPUs that TensorFlow finds; num_replicas=2 tries several devices with two virtual CPU "
+            "devices"
         )
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * num_replicas)
@@ -262,7 +262,7 @@ def _num_configured_workers() -> int:
     return len(workers)
 
 
-def _tpu_strategy(devices: DeviceOptions) -> tf.distribute.Strategy:
+def _tpu_strategy(devices: TpuOptions) -> tf.distribute.Strategy:
     address = devices.tpu_name or devices.master
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(

@@ -23,7 +23,7 @@ from official_bert.modeling.encoder import BertEncoder, create_encoder
 from official_bert.modeling.encoder_options import EncoderOptions
 from official_bert.modeling.heads import EncoderModel
 from official_bert.modeling.token_model import complete_inputs, is_needed
-from official_bert.options.option import flags_affecting, layer_numbers
+from official_bert.options.option import flags_affecting
 from official_bert.options.training import FinetuningOptions
 from official_bert.support.errors import UserError
 from official_bert.support.manifest import Manifest
@@ -190,28 +190,14 @@ def cosine_loss(student: tf.Tensor, teacher: tf.Tensor, input_mask: tf.Tensor) -
     return WeightedSum(tf.reduce_sum(distances * is_real), tf.reduce_sum(is_real))
 
 
-def matched_layers(given: Sequence[int] | None, num_student: int, num_teacher: int) -> list[int]:
-    """Choose the teacher layer that each student layer learns."""
-    if given is None:
-        if num_student > num_teacher:
-            raise UserError(
-                f"the student has {num_student} layers and its teacher {num_teacher}; list one teacher layer "
-                f"per student layer in teacher_layers"
-            )
-        return [num_teacher * (layer + 1) // num_student - 1 for layer in range(num_student)]
-    shown = ",".join(map(str, given))
-    if len(given) != num_student:
+def matched_layers(num_student: int, num_teacher: int) -> list[int]:
+    """Choose the teacher layer that each student layer learns: evenly spaced, up to the last."""
+    if num_student > num_teacher:
         raise UserError(
-            f"teacher_layers={shown} lists {len(given)} layers, but the student has {num_student}; list one "
-            f"teacher layer per student layer"
+            f"hidden_state_weight needs a teacher with at least as many layers: the student has {num_student} and its "
+            f"teacher {num_teacher}"
         )
-    wrong = [layer for layer in given if not -num_teacher <= layer < num_teacher]
-    if wrong:
-        raise UserError(
-            f"teacher_layers={shown}: there is no layer {wrong[0]}; the teacher's are 0 to {num_teacher - 1}, or -1 to "
-            f"-{num_teacher} from the last"
-        )
-    return [layer % num_teacher for layer in given]
+    return [num_teacher * (layer + 1) // num_student - 1 for layer in range(num_student)]
 
 
 def weighted(
@@ -266,8 +252,7 @@ def checked_teacher(job: FinetuningJob) -> Teacher:
         order = teacher_label_order(teacher.folder, job.labels, noun=job.label_noun, is_run=teacher.is_run)
         teacher = teacher._replace(label_order=order)
     if job.config.hidden_state_weight:
-        given = job.config.teacher_layers and layer_numbers(job.config.teacher_layers, "teacher_layers")
-        layers = matched_layers(given, job.bert_config.num_layers, teacher.bert_config.num_layers)
+        layers = matched_layers(job.bert_config.num_layers, teacher.bert_config.num_layers)
         teacher = teacher._replace(layers=layers)
     return teacher
 

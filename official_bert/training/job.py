@@ -117,7 +117,7 @@ class SplitRecords:
 
     def ids_file(self, name: str) -> RecordFile:
         path = os.path.join(self._config.output_dir, f"{name}.tf_record")
-        return RecordFile(path, self._schema, self._lengths, self._config.compression)
+        return RecordFile(path, self._schema, self._lengths)
 
     def file(self, trainer: Trainer, name: str) -> RecordFile:
         """Return the file that the model reads: ids or, with a frozen encoder, its outputs."""
@@ -126,7 +126,7 @@ class SplitRecords:
         else:
             path = os.path.join(self._config.output_dir, f"{name}.features.tf_record")
             schema = self._task.feature_schema(trainer.model)
-            file = RecordFile(path, schema, self._feature_lengths, self._config.compression)
+            file = RecordFile(path, schema, self._feature_lengths)
         return file._replace(is_written=trainer.cluster.is_chief)
 
     def write(self, trainer: Trainer, name: str, split: Split) -> int:

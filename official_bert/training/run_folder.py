@@ -317,7 +317,7 @@ def selecting_metric(given: str | None, default: str, names: Iterable[str]) -> s
 
 @contextlib.contextmanager
 def training_folder(config: TrainingOptions, *, is_written: bool) -> Iterator[None]:
-    """Create and lock the output folder of a run; with `fallback`, drop damaged checkpoints at its end."""
+    """Create and lock the output folder of a run; drop damaged checkpoints at its end."""
     from official_bert.checkpoints.checkpoint_folder import CheckpointFolder  # needs TensorFlow
 
     if is_written:
@@ -326,8 +326,8 @@ def training_folder(config: TrainingOptions, *, is_written: bool) -> Iterator[No
         yield
         return
     with writing.exclusive_lock(config.output_dir, "trains into"):
-        if config.fallback:  # all workers continue from the state that the chief finds
-            CheckpointFolder(config.output_dir, keep_max=config.keep_checkpoint_max).drop_damaged()
+        # All workers continue from the state that the chief finds.
+        CheckpointFolder(config.output_dir, keep_max=config.keep_checkpoint_max).drop_damaged()
         yield
 
 

@@ -78,15 +78,14 @@ class TimeBudget:
 
 
 class RunRequests:
-    """Requests to a run during the block: SIGTERM ends it after a checkpoint, SIGUSR1 and a clock ask for one."""
+    """Requests to a run during the block: SIGTERM ends it after a checkpoint, SIGUSR1 asks for one."""
 
     def __init__(self, plan: TrainingPlan, *, may_raise: bool = True):
-        self._save_seconds = plan.save_checkpoints_secs
         self._max_seconds = 0 if plan.lr_schedule == "budget" else plan.max_train_seconds
         self._may_raise = may_raise
 
     def __enter__(self) -> "RunRequests":
-        self._began = self._saved = time.monotonic()
+        self._began = time.monotonic()
         self.is_terminated = self.is_signalled = self._is_raised = False
         numbers = [number for number in (signal.SIGTERM, SAVE_SIGNAL) if number is not None]
         self._previous = {number: signal.signal(number, self._handle) for number in numbers}
@@ -128,20 +127,9 @@ class RunRequests:
             self._is_raised = False
 
     @property
-    def is_due(self) -> bool:
-        """True if a checkpoint is requested."""
-        is_late = self._save_seconds and time.monotonic() - self._saved >= self._save_seconds
-        return bool(self.is_signalled or is_late)
-
-    @property
     def is_over(self) -> bool:
         """True if the time limit is reached."""
         return bool(self._max_seconds and time.monotonic() - self._began >= self._max_seconds)
-
-    def mark_saved(self) -> None:
-        """Record that a checkpoint was saved, which fulfils earlier requests."""
-        self.is_signalled = False
-        self._saved = time.monotonic()
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -274,14 +262,14 @@ class TrainingRun:
             # Last, because a checkpoint guarantees that everything else of its step was written.
             stops, saves, ends = self.cluster.sums(
                 int(self.requests.is_terminated or (self.cluster.is_chief and self.requests.is_over)),
-                int(self.requests.is_due if self.cluster.is_chief else self.requests.is_signalled),
+                int(self.requests.is_signalled),
                 int(self.model.stop_training),  # set by a callback
             )
             is_stopped, is_over = stops > 0, is_over or ends > 0
             if is_over or is_stopped or saves or is_rolled_back or step % plan.save_checkpoints_steps == 0:
                 progress.clear()
                 self.save()
-                self.requests.mark_saved()
+                self.requests.is_signalled = False  # the checkpoint fulfils earlier requests
         return is_over
 
     def _log(self, step: int, progress: Progress, *, is_logged: bool, is_overflow: bool) -> None:

@@ -172,7 +172,6 @@ def test_layers_are_learned_through_projections(student, tmp_path):
 def test_layers_that_cannot_be_learned_are_refused(student):
     student["hidden_state_weight"] = 1.0
     for changes, message in (
-        ({"teacher_layers": "0", "hidden_state_weight": 0.0}, "--teacher_layers needs --hidden_state_weight"),
         ({"long_text": "window"}, "--hidden_state_weight and --long_text=window exclude"),
         ({"teacher": None}, "--hidden_state_weight needs --teacher"),
     ):

@@ -112,9 +112,11 @@ def test_a_file_of_queries_is_answered_line_by_line(rank, tmp_path, monkeypatch)
         assert [each["line"] for each in answer["candidates"]] == [each["line"] for each in alone["candidates"]]
 
 
-def test_queries_come_through_a_pipe(flags):
+def test_queries_come_through_a_pipe_or_from_repeated_flags(flags):
     result = run_script("sentence_similarity", piped=b"the town\nthe crates\n", **flags, query_file="-")
     assert result.code == 0, result
+    repeated = run_script("sentence_similarity", "--query=the town", "--query", "the crates", **flags)
+    assert repeated.output == result.output
     assert [line.split("\t")[:2] for line in result.output.splitlines()[1::5]] == [
         ["the town", "1"],
         ["the crates", "1"],

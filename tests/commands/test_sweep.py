@@ -58,13 +58,11 @@ def read_table(folder):
 
 
 def write_finished(folder, score, **changes):
-    """Write the files of a finished run, including a checkpoint."""
+    """Write the files of a finished run."""
     config = ClassifierConfig(**OF_PAPER, output_dir=str(folder), do_train=True, do_eval=True, **changes)
-    (folder / "best").mkdir(parents=True)
+    folder.mkdir()
     (folder / "run_config.json").write_text(json.dumps({"flags": dataclasses.asdict(config)}))
     (folder / "eval_results.txt").write_text(f"eval_matthews_correlation = {score}\nloss = 0.5\n")
-    for name in ("checkpoint", "model.ckpt-9.index", "best/checkpoint", "best/model.ckpt-9.data-00000-of-00001"):
-        (folder / name).write_text("")
 
 
 @pytest.fixture
@@ -97,15 +95,9 @@ def test_the_paper_grid_is_ranked_by_the_mean_over_seeds(paper_grid, tmp_path):
         "best on dev: --train_batch_size=16 --learning_rate=2e-05 --num_train_epochs=3, "
         "eval_matthews_correlation 0.7050 (std 0.0071)"
     )
-    assert len(list(tmp_path.glob("*/model.ckpt-9.index"))) == 36
 
 
-def test_checkpoints_of_losers_are_deleted_on_request(paper_grid, tmp_path):
-    assert run_script("sweep", "--keep_only_best", **swept(paper_grid)).code == 0
-    for pattern in ("checkpoint", "model.ckpt-*", "best/checkpoint", "best/model.ckpt-*"):
-        kept = {path.relative_to(tmp_path).parts[0] for path in tmp_path.glob(f"*/{pattern}")}
-        assert kept == {f"batch_16-rate_2e-05-epochs_3-seed_{seed}" for seed in (7, 8)}, pattern
-    assert len(list(tmp_path.glob("*/eval_results.txt"))) == 36
+def test_runs_of_an_earlier_version_count_as_finished_if_they_have_their_settings(paper_grid, tmp_path):
     paper_grid["output_dir"] = f"{tmp_path}/."  # the same folder, written differently
     # An earlier version's run lacks newer flags.
     path = tmp_path / "batch_16-rate_5e-05-epochs_2-seed_7" / "run_config.json"
@@ -114,7 +106,7 @@ def test_checkpoints_of_losers_are_deleted_on_request(paper_grid, tmp_path):
     path.write_text(json.dumps(settings))
     assert "36 of them finished" in run_script("sweep", **swept(paper_grid)).errors
     path.unlink()
-    assert_no_sweep(swept(paper_grid), "has a run with --adam_beta_1=None, not 0.9")
+    assert_no_sweep(swept(paper_grid), "=None, not ")
 
 
 def assert_no_sweep(flags, *parts):

@@ -41,7 +41,7 @@ def test_a_clock_that_is_set_neither_ends_training_nor_saves(whole, tmp_path, mo
         return really() + (hours * HOURS if len(asked) % 2 else 0)
 
     monkeypatch.setattr(time, "time", jumping)
-    assert train(tmp_path, max_train_seconds=HOURS, save_checkpoints_secs=HOURS, iterations_per_loop=1)
+    assert train(tmp_path, max_train_seconds=HOURS, iterations_per_loop=1)
     assert saved_steps(tmp_path) == saved_steps(whole)
     assert_same(tmp_path / "model.ckpt-14", whole / "model.ckpt-14")
 

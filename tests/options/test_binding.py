@@ -1,6 +1,7 @@
 """Command lines, their errors, and `--help`; for the flags see tests/test_flag_parity.py."""
 
 import dataclasses
+import json
 import os
 import re
 
@@ -8,11 +9,14 @@ import pytest
 from absl import flags
 
 from official_bert.commands import all_commands
-from official_bert.options.command import _ADVICE, _OTHER_NAMES, define_flags, flags_help, parse_flags
-from official_bert.options.option import GROUPS
+from official_bert.options.command import _ADVICE, _OTHER_NAMES, define_flags, parse_flags, settle_repeated_flags
+from official_bert.options.option import ADVANCED_GROUPS, GROUPS, full_help, short_help
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.question_answering.options import SquadConfig
+from tests.conftest import GOLDEN
+
+REFERENCE = json.loads((GOLDEN / "reference_flags.json").read_text())
 
 
 def parse(config_class, *arguments):
@@ -38,6 +42,16 @@ def parse(config_class, *arguments):
         ("--nodo_trian", "there is no flag --nodo_trian; did you mean --do_train"),
         ("--bake", "there is no flag --bake; --help lists the flags"),
         ("--seed=3", "there is no flag --seed; use --random_seed"),
+        ("--text_column=body", "; use --text_a_column"),
+        ("--model=m", "; use --init_checkpoint"),
+        ("--num_epochs=2", "; use --num_train_epochs"),
+        ("--max_length=9", "; use --max_seq_length"),
+        ("--train_data=f", "; use --train_file"),
+        ("--num_labels=3", "; the labels are those of the training file"),
+        (
+            "--nofallback",
+            "; a run always resumes from the checkpoint before a damaged one",
+        ),
         ("--per_device_eval_batch_size=3", "; use --eval_batch_size"),
         ("--model_name_or_path=bert-base-uncased", "give the model as --init_checkpoint=FOLDER, the local folder"),
         ("--nofp16", "there is no flag --nofp16; --mixed_precision=bfloat16, float16 or auto"),
@@ -57,6 +71,38 @@ def test_the_tables_of_other_names_name_flags_that_exist_and_none_that_would_wor
     assert {other for others in _OTHER_NAMES.values() for other in others} <= ours
     assert not {*_OTHER_NAMES, *_ADVICE} & names["run_classifier"]
     assert not set(_OTHER_NAMES) & set(_ADVICE)
+
+
+OVERRIDDEN = ["--labels=a", "--train_batch_size=32", "--do_train"]
+OVERRIDDEN += ["--labels", "b,c", "--nodo_train", "--train_batch_size=8"]
+
+
+def settled(config_class, arguments, **options):
+    values = parse(config_class, *arguments)
+    settle_repeated_flags(values, arguments, **options)
+    return values
+
+
+def test_the_last_value_of_a_repeated_flag_counts_in_the_scripts_of_2018_and_is_told(caplog):
+    assert {name for name, command in all_commands().items() if command.last_value_counts} == set(REFERENCE)
+    values = settled(ClassifierConfig, OVERRIDDEN, last_value_counts=True)
+    assert [values[name].value for name in ("labels", "train_batch_size", "do_train")] == ["b,c", 8, False]
+    assert caplog.messages == [
+        "--labels is given twice: b,c counts, not a",
+        "--do_train is given twice: false counts, not true",
+        "--train_batch_size is given twice: 8 counts, not 32",
+    ]
+
+
+def test_elsewhere_the_values_of_a_list_are_joined_and_two_values_of_another_flag_are_an_error(tmp_path):
+    flag_file = tmp_path / "flags.txt"
+    flag_file.write_text("--query_file=a\n--top_k=3\n--query_file=b\n")
+    arguments = [f"--flagfile={flag_file}", "--top_k=4", "--top_k=4", "--query=a, b", "--query=c"]
+    values = settled(all_commands()["sentence_similarity"].config_class, arguments)
+    assert [values[name].value for name in ("query", "top_k", "query_file")] == ["a, b\0c", 4, "b"]
+    assert settled(ClassifierConfig, OVERRIDDEN[:1] + OVERRIDDEN[3:5])["labels"].value == "a,b,c"
+    with pytest.raises(UserError, match="^--do_train is given twice, as 'true' and 'false'; give it once$"):
+        settled(ClassifierConfig, OVERRIDDEN)
 
 
 @pytest.mark.parametrize(
@@ -84,8 +130,27 @@ def test_help_has_each_flag_once_in_its_group_as_declared(name, monkeypatch):
     declared = {group: [] for group in GROUPS}
     for field in dataclasses.fields(config_class):
         declared[GROUPS[0] if field.metadata["required"] else field.metadata["group"]].append(field.name)
-    text = flags_help(config_class, parse(config_class))
-    sections = [section.split(":\n", 1) for section in text.rstrip("\n").split("\n\n")]
-    shown = [(group, re.findall(r"^  --(?:\[no\])?(\w+):", flags, re.MULTILINE)) for group, flags in sections]
-    assert shown == [(group, names) for group, names in declared.items() if names]
-    assert max(map(len, text.splitlines())) <= 80
+    declared = {group: names for group, names in declared.items() if names}
+
+    def shown(text, pattern):
+        sections = [section.split(":\n", 1) for section in text.split("\n\n") if ":\n" in section]
+        return {group: re.findall(pattern, flags, re.MULTILINE) for group, flags in sections}
+
+    full, short = (describe(config_class, parse(config_class)) for describe in (full_help, short_help))
+    assert max(map(len, [*full.splitlines(), *short.splitlines()])) <= 80
+    assert shown(full, r"^  --(?:\[no\])?(\w+):") == {**declared, "of every command": []}
+    in_lines, rest = shown(short, r"^  --(?:\[no\])?(\w+)(?:=\S*)?  +\S+"), {}
+    if others := in_lines.pop(further := "Further flags, which few runs need", None) is not None:
+        listed = short.partition(f"{further}:\n")[2].partition("\n\n")[0]
+        rest = {
+            group: re.findall(r"\w+", names) for group, names in re.findall(r"^  (\w.*?): ((?:.|\n   )*)", listed, re.M)
+        }
+        assert set(rest) == {*ADVANCED_GROUPS} & {*declared}
+    assert in_lines | rest == declared
+    assert others == (sum(map(len, declared.values())) > 50)
+
+
+def test_help_of_run_classifier_shows_what_most_runs_need():
+    shown = re.findall(r"^  --(?:\[no\])?(\w+)", short_help(ClassifierConfig, parse(ClassifierConfig)), re.MULTILINE)
+    assert set(REFERENCE["run_classifier"]) <= set(shown)
+    assert len(shown) < len(REFERENCE["run_classifier"]) + 40

@@ -99,12 +99,12 @@ def test_flags_of_training_that_contradict_each_other_are_refused(changes, messa
 
 def test_a_plan_says_what_the_flags_say():
     flags = {"learning_rate": 1e-3, "train_batch_size": 7, "random_seed": 3, "adam_bias_correction": True}
-    flags |= {"adam_beta_1": 0.8, "adam_beta_2": 0.98, "adam_epsilon": 1e-8, "weight_decay_rate": 0.1}
+    flags |= {"adam_beta_2": 0.98, "adam_epsilon": 1e-8, "weight_decay_rate": 0.1}
     plan = TrainingPlan.from_config(
         PretrainingConfig(**TRAINING, do_train=True, **flags, num_train_steps=9), eval_steps=None
     )
     assert (plan.learning_rate, plan.train_batch_size, plan.random_seed, plan.num_train_steps) == (1e-3, 7, 3, 9)
-    of_moments = {"beta_1": 0.8, "beta_2": 0.98, "epsilon": 1e-8, "weight_decay_rate": 0.1}
+    of_moments = {"beta_2": 0.98, "epsilon": 1e-8, "weight_decay_rate": 0.1}
     assert plan.optimizer_options == {"bias_correction": True, **of_moments}
     counted = {"optimizer": "lamb", "train_batch_tokens": 600, "eval_steps": 5, "predict_file": "e"}
     config = SquadConfig(bert_config_file="a", vocab_file="b", output_dir="c", do_train=True, train_file="d", **counted)

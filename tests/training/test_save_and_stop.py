@@ -64,13 +64,6 @@ def test_the_time_limit_ends_a_run_that_the_same_command_resumes(whole, tmp_path
     assert [line["step"] for line in lines(tmp_path)] == [4, 8, 12, 14]
 
 
-def test_the_clock_saves_beside_the_steps(whole, tmp_path):
-    assert saved_steps(whole) == [0, 3, 6, 9, 12, 14]
-    assert train(tmp_path, save_checkpoints_secs=1e-6, iterations_per_loop=1)
-    assert saved_steps(tmp_path) == list(range(15))
-    assert_same(tmp_path / "model.ckpt-14", whole / "model.ckpt-14")
-
-
 def test_sigusr1_saves_and_training_continues(whole, tmp_path):
     previous = signal.getsignal(signal.SIGUSR1)
 

@@ -39,10 +39,13 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
         False,
         "Custom, pairs: also score how the second texts of each first text are ranked, by the number or the "
         "probability of the second of two labels: MRR and nDCG of the first 10.",
+        group="rarely needed",
         affects="use",
     )
     has_header: bool = option(True, "Custom: the first row of a TSV or CSV file names its columns.")
-    xnli_language: str = option("zh", "With --task_name=xnli: language code, as in its files: ar, de, en, ...")
+    xnli_language: str = option(
+        "zh", "With --task_name=xnli: language code, as in its files: ar, de, en ...", group="rarely needed"
+    )
     long_text: str = option(
         "truncate",
         "How to handle texts longer than --max_seq_length.",
@@ -53,14 +56,14 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
     doc_stride: int | None = option(
         None,
         "With --long_text=window: number of wordpieces between the starts of windows; by default half a window.",
-        group="text",
+        group="long texts",
         minimum=1,
         maximum=MAX_AXIS,
     )
     max_windows: int = option(
         8,
         "With --long_text=window: maximum number of windows per text; the rest of the text is ignored.",
-        group="text",
+        group="long texts",
         minimum=2,
         maximum=MAX_PARTS,
         affects="use",
@@ -68,7 +71,7 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
     window_pooling: str = option(
         "mean",
         "With --long_text=window: how to pool the scores of the windows.",
-        group="text",
+        group="long texts",
         choices=("mean", "max"),
         affects="head",
     )
@@ -89,7 +92,7 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
     label_smoothing: float = option(
         0.0,
         "Fraction of each training label that is spread evenly over all labels.",
-        group="training",
+        group="optimizer and loss",
         minimum=0,
         maximum=0.99,
         affects="learning",
@@ -97,7 +100,7 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
     focal_gamma: float = option(
         0.0,
         "Exponent of the focal loss, such as 2: the higher, the less weight easy examples have; 0 for the usual loss.",
-        group="training",
+        group="optimizer and loss",
         minimum=0,
         maximum=100,
         affects="learning",
@@ -106,13 +109,13 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
         False,
         "With two labels or --multi_label: predict a label if its probability exceeds the threshold that maximizes the "
         "macro F1 on the dev set, instead of 0.5; stored and used by later predictions and exports.",
-        group="evaluation",
+        group="rarely needed",
         affects="nothing",
     )
     glue_submission: bool = option(
         False,
         "Also write the predictions in the submission format of the GLUE website.",
-        group="output",
+        group="rarely needed",
         affects="nothing",
     )
 

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from official_bert.options.groups import CorpusOptions, EvaluationOptions, TokenizerOptions
 from official_bert.options.option import MAX_AXIS, MAX_NUMBER, MAX_PARTS, UNLIMITED, option, options, redeclared
-from official_bert.options.training import FinetuningOptions, TrainingOptions
+from official_bert.options.training import TrainingOptions
 from official_bert.support.errors import UserError
 
 _MAX_NGRAM_LENGTH = 100
@@ -35,7 +35,7 @@ class RecordOptions(CorpusOptions, TokenizerOptions):
         required=True,
         is_path=True,
     )
-    compression: str = redeclared(FinetuningOptions, "compression")
+    compression: str = option("none", "Compression of the TFRecord files.", group="output", choices=("none", "gzip"))
     do_whole_word_mask: bool = option(False, "Mask either all wordpieces of a word or none.")
     max_seq_length: int = option(
         128,
@@ -183,6 +183,7 @@ class PretrainingConfig(EvaluationOptions, TokenizerOptions, TrainingOptions):
         0,
         "Number of first steps with smaller batches: an eighth of --train_batch_size, a quarter and half of it, a "
         "third of these steps each.",
+        group="rarely needed",
         minimum=0,
         affects="order",
     )

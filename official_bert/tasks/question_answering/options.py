@@ -50,7 +50,7 @@ class SquadConfig(HeadOptions, FinetuningOptions, AnswerOptions):
     verbose_logging: bool = option(
         False,
         "Log why the exact text of a predicted answer could not be found in the context.",
-        group="rarely needed",
+        group="output",
         affects="nothing",
     )
     null_score_diff_threshold: float | Literal["auto"] = option(
@@ -69,7 +69,7 @@ class SquadConfig(HeadOptions, FinetuningOptions, AnswerOptions):
     drop_out_of_window: bool = option(
         False,
         "Leave windows without the answer out of training, or, in version 2.0, train them as having no answer.",
-        group="training",
+        group="rarely needed",
     )
     answer_alignment: str = option(
         "reference",

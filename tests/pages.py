@@ -28,6 +28,7 @@ _FIGURE = re.compile(r"-?\b\d+(,\d{3})*(\.\d+)?(e[+-]?\d+)?")
 # Lines whose presence depends on the machine and its speed.
 _CHANCE_LINES = re.compile(
     r"(INFO +(?!training| )[\w ]+: +\d+% of )"  # progress, every ten seconds
+    r"|(no GPU found|\d GPUs? \(.+\)); \d+ CPU core"
     r"|(WARNING: All log messages before absl|[IWE]\d{4} [\d:.]+ |To enable the following instructions)"  # TensorFlow's
 )
 

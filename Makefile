@@ -9,21 +9,28 @@ VOCAB ?= vocab/demo_uncased.txt
 
 .PHONY: install demo demo-classifier test test-slow test-endurance faults lint docs notebooks bench clean
 
-install: $(VENV)/.installed
-
 # setuptools warns of every editable installation, in ten lines.
-$(VENV)/.installed: pyproject.toml
-	@echo "installing the project, TensorFlow and what the tests need into $(VENV): a few minutes"
+PIP_INSTALL := PYTHONWARNINGS=ignore::UserWarning $(BIN)/python -m pip install --quiet --editable
+
+install: $(VENV)/.tests
+
+$(VENV)/.base: pyproject.toml
+	@echo "installing the project and TensorFlow into $(VENV): 2.3 GB, about a minute"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	PYTHONWARNINGS=ignore::UserWarning $(BIN)/python -m pip install --quiet --editable ".[test]"
+	$(PIP_INSTALL) .
 	touch $@
 
-demo: install
+$(VENV)/.tests: $(VENV)/.base
+	@echo "installing what the tests need into $(VENV), too: another 2 GB, two or three minutes"
+	$(PIP_INSTALL) ".[test]"
+	touch $@
+
+demo: $(VENV)/.base
 	rm -rf demo_output
 	$(BIN)/official-bert demo
 
-demo-classifier: install
+demo-classifier: $(VENV)/.base
 	rm -rf demo_classifier_output
 	$(BIN)/official-bert demo --task=classification
 
@@ -47,19 +54,19 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Reads the pages and the docstrings and writes site/; a link that leads nowhere is an error. Needs no network.
-docs: install
-	$(BIN)/python -m pip install --quiet --editable ".[docs]"
+# Reads the pages and the docstrings and writes site/, which opens from file://; a link that leads nowhere is an error.
+docs: $(VENV)/.base
+	$(PIP_INSTALL) ".[docs]"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "open site/index.html"
 
 # Runs the notebooks, each as after a fresh clone, and stores what they print and draw: about two minutes each.
-notebooks: install
-	$(BIN)/python -m pip install --quiet --editable ".[notebooks,serve]"
+notebooks: $(VENV)/.base
+	$(PIP_INSTALL) ".[notebooks,serve]"
 	$(BIN)/python tools/run_notebooks.py
 
 bench: install
-	$(BIN)/python -m pip install --quiet --editable ".[bench]"
+	$(PIP_INSTALL) ".[bench]"
 	$(BIN)/python benchmarks/summary.py --text $(TEXT) --vocab_file $(VOCAB) $(if $(MODEL),--model $(MODEL) --mrpc $(MRPC))
 
 clean:

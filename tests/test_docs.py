@@ -94,6 +94,30 @@ def test_commands_print_what_the_page_shows(page, clone, forked_python):
         assert git(clone, "ls-files", "--others", "--modified", "--exclude-standard") == []
 
 
+@pytest.mark.slow
+@pytest.mark.browser
+def test_the_site_opens_from_files_with_its_links_and_search(browser, tmp_path):
+    pytest.importorskip("material", reason="needs the extra docs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", f"--site-dir={tmp_path}"]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (built.returncode, built.stdout, built.stderr) == (0, "", "")
+    page, requests = browser.new_page(viewport={"width": 1280, "height": 900}), []
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto((tmp_path / "index.html").as_uri())
+    page.fill(".md-search__input", "calibration")
+    page.wait_for_selector(".md-search-result__link")
+    assert "classification.html" in page.locator(".md-search-result__link").nth(1).get_attribute("href")
+    page.goto((tmp_path / "index.html").as_uri())
+    page.click(".md-content a >> text=A tour")
+    page.wait_for_url("**/tour.html")
+    assert page.locator("h1").inner_text().startswith("A tour")
+    widths = "[...document.querySelectorAll('pre > code')].map((code) => code.scrollWidth - code.clientWidth)"
+    assert len(page.evaluate(widths)) > 10 and max(page.evaluate(widths)) <= 1
+    assert all(url.startswith(("file:", "data:")) for url in requests), requests
+    page.close()
+
+
 def test_no_docstring_begins_with_a_question():
     paths = [path for part in ("official_bert/**", "tools", "benchmarks", ".") for path in ROOT.glob(f"{part}/*.py")]
     nodes = [node for path in paths for node in ast.walk(ast.parse(path.read_text()))]

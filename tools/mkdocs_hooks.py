@@ -56,6 +56,11 @@ def on_page_markdown(markdown, page, **_):
     return re.sub(r"\[([^][]*)\]\((?!\w+:)([^()#\s]+)(#[^()\s]*)?\)", page_link, markdown)
 
 
+def on_page_content(html, **_):
+    """Mark flags in code, so that no line ends within one; mkdocs calls this with the body of a page."""
+    return re.sub(r"(?<=[>\s])--[a-z]\w*", r'<span class="flag">\g<0></span>', html)
+
+
 def commands_page() -> str:
     """Return the reference page of all commands, with a table of flags for each."""
     parts = [_COMMANDS_INTRODUCTION]

@@ -45,6 +45,7 @@ class Admission:
 
     def __init__(self):
         self._num_held = 0
+        self.has_released = False  # whether a large request has ended since this was reset
 
     @contextlib.contextmanager
     def request(self) -> Iterator[Hold]:
@@ -64,6 +65,7 @@ class Admission:
             yield hold
         finally:
             self._num_held -= _counted(num_bytes)
+            self.has_released |= _counted(num_bytes) > 0
 
 
 def _counted(num_bytes: int) -> int:

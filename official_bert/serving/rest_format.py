@@ -62,14 +62,23 @@ def read_request(body: bytes, most_values: int) -> JsonRequest:
     request = read_object(body, most_values)
     if (_ROWS in request) == (_COLUMNS in request):
         raise RequestError('the request must have either "inputs" or "instances"')
+    is_in_rows = _ROWS in request
+    values = _examples(request, _ROWS) if is_in_rows else request[_COLUMNS]
+    return JsonRequest(_signature_name(request), values, is_in_rows)
+
+
+def _signature_name(request: Mapping[str, Any]) -> str:
     name = request.get("signature_name", "")
     if not isinstance(name, str):
         raise RequestError("signature_name must be a string")
-    is_in_rows = _ROWS in request
-    values = request[_ROWS if is_in_rows else _COLUMNS]
-    if is_in_rows and not (isinstance(values, list) and values):
-        raise RequestError('"instances" must be a list with at least one example')
-    return JsonRequest(name, values, is_in_rows)
+    return name
+
+
+def _examples(request: Mapping[str, Any], key: str) -> list[Any]:
+    examples = request.get(key)
+    if not (isinstance(examples, list) and examples):
+        raise RequestError(f'the request must have "{key}", a list with at least one example')
+    return examples
 
 
 def read_object(body: bytes, most_values: int) -> dict[str, Any]:
@@ -156,13 +165,8 @@ def read_varint(content: bytes, position: int) -> tuple[int, int]:
 def read_examples(body: bytes, most_values: int) -> tuple[str, list[bytes]]:
     """Parse a request with `examples`; return the name of its signature, "" by default, and serialized tf.Examples."""
     request = read_object(body, most_values)
-    name, examples = request.get("signature_name", ""), request.get("examples")
-    if not isinstance(name, str):
-        raise RequestError("signature_name must be a string")
-    if not (isinstance(examples, list) and examples):
-        raise RequestError('the request must have "examples", a list with at least one example')
-    context = _serialized("context", request.get("context", {}))
-    return name, [context + _serialized('each of "examples"', features) for features in examples]
+    examples, context = _examples(request, "examples"), _serialized("context", request.get("context", {}))
+    return _signature_name(request), [context + _serialized('each of "examples"', features) for features in examples]
 
 
 def _serialized(name: str, features: Any) -> bytes:
@@ -184,7 +188,7 @@ def _feature(name: str, value: Any) -> Feature:
         elif kinds == {float}:
             feature.float_list.value.extend(values)
         else:
-            feature.bytes_list.value.extend(as_bytes(f"the feature {quoted(name)}", item) for item in values)
+            feature.bytes_list.value.extend(_as_bytes(f"the feature {quoted(name)}", item) for item in values)
     except ValueError as error:
         if isinstance(error, RequestError):
             raise
@@ -235,15 +239,6 @@ def answer_body(outputs: Mapping[str, np.ndarray], is_in_rows: bool) -> bytes:
     return json.dumps(answer, ensure_ascii=False).encode()
 
 
-def as_integers(name: str, values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    if values.size and values.dtype.kind not in "iu":
-        raise _not_whole(name)
-    limits = np.iinfo(dtype)
-    if values.size and not (limits.min <= values.min() and values.max() <= limits.max):
-        raise RequestError(f"{name} must be from {limits.min} to {limits.max}")
-    return values.astype(dtype)
-
-
 def _columns(request: JsonRequest, names: list[str], most_examples: int) -> dict[str, Any]:
     values = request.values
     if not request.is_in_rows:
@@ -275,21 +270,25 @@ def _array(name: str, value: Any, input_type: InputType, most_examples: int) -> 
         rank, first = rank + 1, first[0] if first else None
     check_size(name, rank, input_type.rank, len(value) if rank else 0, most_examples)
     if input_type.dtype != np.dtype(object):
-        return integer_array(name, value, rank, input_type.dtype)
+        return _integer_array(name, value, rank, input_type.dtype)
     array = np.array(_encoded(name, value, rank), dtype=object)
     if array.ndim != input_type.rank or not all(isinstance(text, bytes) for text in array.flat):
         raise _ragged(name)
     return array
 
 
-def integer_array(name: str, values: Any, rank: int, dtype: np.dtype) -> np.ndarray:
+def _integer_array(name: str, values: Any, rank: int, dtype: np.dtype) -> np.ndarray:
     if not _are_whole(values, rank):  # NumPy would pad all strings to the longest
-        raise _not_whole(name)
+        raise RequestError(f"{name} must have whole numbers")
     try:
         array = np.array(values)
     except ValueError as error:
         raise _ragged(name) from error
-    return as_integers(name, array, dtype)
+    limits = np.iinfo(dtype)
+    is_of_64_bits = array.dtype.kind in "iu"
+    if array.size and not (is_of_64_bits and limits.min <= array.min() and array.max() <= limits.max):
+        raise RequestError(f"{name} must be from {limits.min} to {limits.max}")
+    return array.astype(dtype)
 
 
 def _ragged(name: str) -> RequestError:
@@ -302,17 +301,13 @@ def _are_whole(values: Any, rank: int) -> bool:
     return set(map(type, values)) <= {int} if rank == 1 else all(_are_whole(part, rank - 1) for part in values)
 
 
-def _not_whole(name: str) -> RequestError:
-    return RequestError(f"{name} must have whole numbers of at most 64 bits")
-
-
 def _encoded(name: str, value: Any, rank: int) -> Any:
     if rank and isinstance(value, list):
         return [_encoded(name, part, rank - 1) for part in value]
-    return as_bytes(name, value)
+    return _as_bytes(name, value)
 
 
-def as_bytes(name: str, value: Any) -> bytes:
+def _as_bytes(name: str, value: Any) -> bytes:
     """Return a JSON string as bytes; as in the reference, unencodable characters (lone surrogates) are dropped."""
     if isinstance(value, str):
         return value.encode("utf-8", "ignore")
@@ -328,4 +323,6 @@ def as_bytes(name: str, value: Any) -> bytes:
 def _plain(values: np.ndarray) -> Any:
     if values.dtype.kind != "O":
         return values.tolist()
-    return np.vectorize(lambda text: text.decode("utf-8", "replace"), otypes=[object])(values).tolist()
+    texts = np.empty(values.size, object)
+    texts[:] = [text.decode("utf-8", "replace") for text in values.flat]
+    return texts.reshape(values.shape).tolist()

@@ -1,6 +1,8 @@
 """The served versions of an export: request validation, batching and reloading of new versions."""
 
 import asyncio
+import contextlib
+import ctypes
 import gc
 import os
 import re
@@ -61,10 +63,7 @@ class Signature:
         # the specification of each input
         self.inputs: dict[str, tf.TensorSpec] = dict(function.structured_input_signature[1])
         self.outputs: dict[str, tf.TensorSpec] = dict(function.structured_outputs)  # the specification of each output
-
-    @property
-    def input_types(self) -> dict[str, InputType]:
-        return {
+        self.input_types = {
             name: InputType(np.dtype(spec.dtype.as_numpy_dtype), spec.shape.rank) for name, spec in self.inputs.items()
         }
 
@@ -251,6 +250,9 @@ class ServedModel:
     def _watch(self) -> None:
         is_away = False
         while not self._is_ending.wait(self._poll_seconds):
+            if self.admission.has_released:
+                self.admission.has_released = False
+                _trim_memory()
             try:
                 self._update()
             except Exception as error:  # the folder may be temporarily unavailable; the loaded version keeps serving
@@ -276,6 +278,12 @@ class ServedModel:
             self._refused.add(number)
             logging.error("still serving version %d: %s", self.version.number, error)
         gc.collect()  # a loaded model contains reference cycles
+
+
+def _trim_memory() -> None:
+    """Return free memory to the system: glibc keeps what large requests have freed, if some above it is in use."""
+    with contextlib.suppress(AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _used_positions(ids: Arrays) -> np.ndarray:

@@ -7,6 +7,7 @@ https://www.tensorflow.org/tfx/serving/api_rest. Needs the extra `serve`.
 import asyncio
 import contextlib
 import functools
+import gc
 import html
 import logging
 import pathlib
@@ -345,6 +346,7 @@ def serve(
     """Serve the highest version of an export until SIGTERM or Ctrl-C; running requests are completed."""
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # warnings are mistakes of clients
     logging.getLogger("uvicorn.error").addFilter(_without_traceback)
+    gc.freeze()  # or a full collection, which stops all threads, looks at TensorFlow's 500,000 objects, in 0.2 s
     served = ServedModel(export_dir, settings, BatchMetrics())
     served.start_watching()
     message = f"serving {name} at http://localhost:{port}/v1/models/{name}"

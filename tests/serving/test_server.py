@@ -104,7 +104,7 @@ def nested(depth):
         ({"inputs": {"text_a": ["a"], "text_b": []}, "signature_name": "text"}, "the same number of examples"),
         ({"inputs": {**TEXTS, "text_a": [{"b64": "é"}] * 4}, "signature_name": "text"}, "a value of b64 that is not"),
         ({"inputs": {**IDS, "input_ids": [[2, 1182, 3]]}}, "input_ids must be from 0 to 1181, but is from 2 to 1182"),
-        ({"inputs": {**IDS, "input_ids": [[2, 2**70, 3]]}}, "input_ids must have whole numbers"),
+        ({"inputs": {**IDS, "input_ids": [[2, 2**70, 3]]}}, "input_ids must be from -2147483648 to 2147483647"),
         ({"inputs": {**IDS, "input_ids": [[2, 7.5, 3]]}}, "input_ids must have whole numbers"),
         ({"inputs": {**IDS, "input_mask": [[1, 1]]}}, "input_mask must have the shape of input_ids"),
         ({"inputs": {**IDS, "input_ids": [[2, 7], [3]]}}, "input_ids has rows of different lengths"),

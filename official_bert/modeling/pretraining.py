@@ -59,7 +59,9 @@ class PretrainingModel(EncoderModel):
         Returns:
           A dict: masked_lm_logits float32 [B, P, V] and next_sentence_logits float32 [B, 2].
         """
-        inputs = self._named(input_ids, input_mask, segment_ids, masked_lm_positions)
+        inputs = named_inputs(self.INPUTS, input_ids, input_mask, segment_ids, masked_lm_positions)
+        if inputs["masked_lm_positions"] is None:
+            raise UserError("the model was called without masked_lm_positions; give the positions to score")
         encoded = self.encoder(complete_inputs(inputs), training=training)
         return self.from_encoded(encoded, inputs)
 
@@ -71,12 +73,6 @@ class PretrainingModel(EncoderModel):
             ),
             "next_sentence_logits": self.next_sentence(encoded["pooled_output"]),
         }
-
-    def _named(self, *inputs):
-        named = named_inputs(self.INPUTS, *inputs)
-        if named["masked_lm_positions"] is None:
-            raise UserError("the model was called without masked_lm_positions; give the positions to score")
-        return named
 
 
 class MaskedLmHead(EncoderLayer):

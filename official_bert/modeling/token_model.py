@@ -216,11 +216,6 @@ class TokenModel(keras.Model):
 
     from_pretrained = from_preset = from_checkpoint  # in transformers and KerasHub
 
-    @classmethod
-    def _of_architecture(cls, config: BertConfig, **options: Any) -> Self:
-        """Create the model with new weights."""
-        raise NotImplementedError
-
     def __getattr__(self, name: str) -> Any:
         if name not in _ADVICE and hasattr(keras.Model, "__getattr__"):  # PyTorch keeps parameters there
             return super().__getattr__(name)

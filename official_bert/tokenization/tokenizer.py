@@ -219,12 +219,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def encode(self, text: str | bytes) -> list[int]:
-        """Split a text into wordpieces and return their ids, without [CLS] and [SEP].
-
-        Raises:
-          TypeError: `text` is not a string, but a list, for example; for several texts call the tokenizer:
-            `tokenizer([...])`.
-        """
+        """Return the ids of a text's wordpieces, without [CLS] and [SEP]; TypeError for a list: call the tokenizer."""
 
     def encode_word(self, word: str | bytes) -> list[int]:
         """Encode a word of pretokenized text."""
@@ -232,11 +227,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def encode_with_offsets(self, text: str | bytes) -> EncodingWithOffsets:
-        """Split a text into wordpieces with their offsets in the text, which count characters.
-
-        Returns:
-          `ids` are those of `encode`; for the offsets see the subclass.
-        """
+        """Return the ids of `encode` and their offsets in the text, which count characters; see the subclass."""
 
     def word_beginnings(self, text: str, encoding: EncodingWithOffsets) -> list[bool]:
         """Return for each wordpiece of `encode_with_offsets(text)` whether it is the first one of a word.
@@ -400,8 +391,7 @@ class Tokenizer(abc.ABC):
         """Turn ids into text, which may differ from the original text.
 
         Wordpieces of a word are joined, and words are separated by one space: dropped capitals and accents, and missing
-        or repeated spaces, are not restored. `"Don't  stop"` becomes
-        `"don ' t stop"`.
+        or repeated spaces, are not restored. `"Don't  stop"` becomes `"don ' t stop"`.
 
         Args:
           ids: int [S], those of one sequence.

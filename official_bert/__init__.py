@@ -30,7 +30,7 @@ Public names:
     Predictor              predictions and vectors of a trained or exported model
     AttentionReader        attention probabilities of each head for a text
     save_model             saves a model trained by Keras's fit for the Predictor and the scripts
-    export                 exports a saved model or a run for TensorFlow Serving, LiteRT or ONNX
+    export                 exports a model or a run for TensorFlow Serving, LiteRT or ONNX
     load_export            loads an exported model with its signatures
     VectorIndex            a search index of vectors written by beam_predict
     retrieval_scores       recall, MRR and nDCG of rankings

@@ -392,8 +392,7 @@ class DatasetTokenizer:
         if not isinstance(tokenizer, Tokenizer):
             raise UserError(f"tokenizer is {tokenizer!r:.80}; give a FullTokenizer, or the folder of a model")
         tokenizer([""], max_seq_length=max_seq_length, padding=padding)  # validates these arguments
-        self._max_seq_length, self._padding = max_seq_length, padding
-        self._specials = tokenizer.specials
+        self.tokenizer, self.max_seq_length, self.padding = tokenizer, max_seq_length, padding
         self._graph_tokenizer = tokenizer.in_graph()
 
     @tf.autograph.experimental.do_not_convert
@@ -419,12 +418,15 @@ class DatasetTokenizer:
                     f"dataset also has labels, write dataset.map(lambda text, label: (tokenize(text), label))"
                 )
         encoded = [self._graph_tokenizer.encode(tf.reshape(part, [-1])) for part in (texts, *pairs)]
-        inputs = truncate_and_join(*encoded, specials=self._specials, max_seq_length=self._max_seq_length)
         is_single = texts.shape.rank == 0
-        if is_single or self._padding == "max_length":
-            inputs = {name: self._padded(values) for name, values in inputs.items()}
+        inputs = self.join(*encoded, is_padded=is_single or self.padding == "max_length")
         return {name: values[0] for name, values in inputs.items()} if is_single else inputs
 
+    def join(self, *encoded: tf.RaggedTensor, is_padded: bool) -> Mapping[str, tf.Tensor]:
+        """Convert the ids of texts, or of first and second texts, to model inputs."""
+        inputs = truncate_and_join(*encoded, specials=self.tokenizer.specials, max_seq_length=self.max_seq_length)
+        return {name: self._padded(values) for name, values in inputs.items()} if is_padded else inputs
+
     def _padded(self, values: tf.Tensor) -> tf.Tensor:
-        length = self._max_seq_length
+        length = self.max_seq_length
         return tf.ensure_shape(tf.pad(values, [[0, 0], [0, length - tf.shape(values)[1]]]), [None, length])

@@ -17,6 +17,14 @@ from official_bert.checkpoints.safetensors import architecture_of
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.model_formats import PRESET_TASK_FILE
 from official_bert.config.text_settings import TextSettings
+from official_bert.data.pipeline import DatasetTokenizer
+from official_bert.inference.functional_models import (
+    KERAS,
+    FunctionalServable,
+    folder_of_model,
+    load_functional,
+    save_functional,
+)
 from official_bert.inference.sentence_head import find_head
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.modeling.encoder import BertEncoder
@@ -31,6 +39,7 @@ from official_bert.serving.exports import (
     description,
     export_run,
     load_version,
+    write_export,
 )
 from official_bert.serving.servable import EXAMPLES, TEXT, Servable
 from official_bert.support import files, text_files, writing
@@ -87,27 +96,35 @@ def load(
 
 
 def export(
-    path: str | os.PathLike[str],
+    model: str | os.PathLike[str] | keras.Model,
     export_dir: str | os.PathLike[str],
     *,
+    tokenizer: DatasetTokenizer | None = None,
+    text_names: Sequence[str] = ("text",),
     export_format: str = "saved_model",
     export_precision: str = "float32",
     export_parallelism: int = 0,
     use_best_checkpoint: bool = False,
 ) -> str:
-    """Export a run, a folder of `save_model` or a fine-tuned Hugging Face model, as `do_export` does.
+    """Export a run, a folder of `save_model`, a fine-tuned Hugging Face model or a functional Keras model.
 
     Examples:
       >>> export("out/reviews", "serving/reviews")
       'serving/reviews/1'
+      >>> export(keras.Model(inputs, outputs), "serving/own", tokenizer=DatasetTokenizer("encoder"))
+      'serving/own/1'
 
     Args:
-      path: the output folder of a run, or a Hugging Face folder with a fine-tuned head.
+      model: the output folder of a run or of `save_model`, or a Hugging Face folder with a fine-tuned head; or a
+        functional model with a `BertEncoder` and the inputs of the encoder. Its outputs are named as in the model: by
+        the keys of a dict, or by the layers that compute them.
+      tokenizer: for a functional model, what makes its inputs from texts.
+      text_names: for a functional model, the name of the text in requests, or two names for a model of pairs.
       export_dir: folder for versions of the exported model; its name becomes the model's name.
       export_format: "saved_model" for servers, which reads texts; "tflite" for LiteRT, or "onnx" for ONNX Runtime and
         OpenVINO, which read ids.
       export_precision: number format of the weights: "float32", "bfloat16" (saved_model), "float16" (tflite) or "int8"
-        (tflite, onnx).
+        (tflite, onnx). A functional model is exported as "saved_model" with its own number formats.
       export_parallelism: number of parts that each layer of a saved_model is split into; 0 for 2 where possible.
       use_best_checkpoint: whether to export the best checkpoint instead of the last.
 
@@ -125,7 +142,22 @@ def export(
         "export_precision": export_precision,
         "export_parallelism": export_parallelism,
     }
-    path = files.local_folder(os.fspath(path))
+    if isinstance(model, keras.Model):
+        servable: Servable | None = FunctionalServable(model, tokenizer, text_names)
+    else:
+        if tokenizer is not None:
+            raise UserError(f"{os.fspath(model)} has its own tokenizer; leave out tokenizer")
+        path = folder_of_model(files.local_folder(os.fspath(model)))
+        servable = load_functional(path)
+    if servable is not None:
+        if (export_format, export_precision, export_parallelism, use_best_checkpoint) != (
+            "saved_model",
+            "float32",
+            0,
+            0,
+        ):
+            raise UserError("a functional model is exported as saved_model with its own number formats; leave them out")
+        return write_export(os.fspath(export_dir), servable)
     run = find_run(path)
     if run is None:
         raise UserError(f"{path} contains neither an exported model nor the {RUN_CONFIG_FILE} of a run; check the path")
@@ -244,7 +276,7 @@ def load_exported(folder: str) -> tuple[Any, TaskRow, list[str]]:
     if predict:
         said, inputs = description(folder), predict.structured_input_signature[1]
         names = said.get("text_names", [])
-        task = task_of_export(said.get("task"), predict.structured_outputs)
+        task = KERAS if said.get("task") == KERAS.name else task_of_export(said.get("task"), predict.structured_outputs)
         if task and set(names) == set(inputs):
             return export, task, names
     if EXAMPLES in export.signatures and not predict:
@@ -275,8 +307,8 @@ def load_export(path: str | os.PathLike[str]) -> Any:
 
 def save_model(
     folder: str | os.PathLike[str],
-    model: EncoderModel,
-    tokenizer: Tokenizer,
+    model: EncoderModel | keras.Model,
+    tokenizer: Tokenizer | DatasetTokenizer,
     *,
     labels: Sequence[str] | None = None,
     **flags: Any,
@@ -290,12 +322,14 @@ def save_model(
 
     Args:
       folder: where to save; it must be new or empty.
-      model: a `ClassificationModel`, `SpanModel`, `TaggingModel`, `MultipleChoiceModel` or `PretrainingModel`.
-      tokenizer: the tokenizer that the model was trained with.
+      model: a `ClassificationModel`, `SpanModel`, `TaggingModel`, `MultipleChoiceModel` or `PretrainingModel`; or a
+        functional model with a `BertEncoder`, saved in Keras's format.
+      tokenizer: the tokenizer that the model was trained with; for a functional model the `DatasetTokenizer`.
       labels: the names of its outputs in order: classes or tags. None for regression (a classifier with a single
         output) and for models that find answers or words.
       **flags: flags of the corresponding script with other values than the defaults, above all `max_seq_length`; for a
-        classifier of pairs `text_b_column="text_b"`, for a multi-label classifier `multi_label=True`.
+        classifier of pairs `text_b_column="text_b"`, for a multi-label classifier `multi_label=True`. For a functional
+        model only `text_names`, as in `export`.
 
     Returns:
       The folder.
@@ -305,11 +339,13 @@ def save_model(
     """
     folder = os.fspath(folder)
     task = next((row for row in TASKS.values() if isinstance(model, row.model_class)), None)
+    if task is None and hasattr(model, "output_names"):
+        return save_functional(folder, model, tokenizer, **flags | ({"labels": labels} if labels is not None else {}))
     if task is None:
         known = ", ".join(row.model_class.__name__ for row in TASKS.values())
         raise UserError(
-            f"save_model saves {known}, not {type(model).__name__}; for an encoder or other Keras models "
-            "use save_checkpoint or save"
+            f"save_model saves {known} and functional models, not {type(model).__name__}; for an encoder or "
+            "other Keras models use save_checkpoint or save"
         )
     if not isinstance(tokenizer, Tokenizer):
         raise UserError(f"tokenizer is {tokenizer!r:.80}; give the FullTokenizer that the model was trained with")

@@ -12,6 +12,7 @@ import tensorflow as tf
 from official_bert.checkpoints.locate import BEST_FOLDER
 from official_bert.config.text_settings import TextSettings
 from official_bert.inference import finished_runs
+from official_bert.inference.functional_models import KERAS, folder_of_model, is_functional, load_functional
 from official_bert.inference.sentence_head import find_head
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.modeling.encoder_options import UNPADDED
@@ -61,9 +62,10 @@ class Predictor:
 
         Args:
           path: a version of an exported model; the folder of its versions (the last one is used); or the output folder
-            of `run_classifier.py`, `run_squad.py`, `run_ner.py`, `run_multiple_choice` or `run_pretraining.py`. Or a
-            Hugging Face folder, possibly `hf://owner/name`, whose `config.json` gives a class with a head for one of
-            these tasks. Or, for `embed`, the folder of an encoder without a task, in BERT's or Hugging Face's format.
+            of `run_classifier.py`, `run_squad.py`, `run_ner.py`, `run_multiple_choice`, `run_pretraining.py` or
+            `save_model`. Or a Hugging Face folder, possibly `hf://owner/name`, whose `config.json` gives a class with a
+            head for one of these tasks. Or, for `embed`, the folder of an encoder without a task, in BERT's or Hugging
+            Face's format.
           use_best_checkpoint: for an output folder, whether to use the best checkpoint instead of the last.
           vocab_file: for an output folder, another path of its vocabulary; by default its copy in the folder or, in
             folders of earlier versions, the path used in training.
@@ -79,7 +81,7 @@ class Predictor:
           UserError: there is no model at the path, or it cannot be loaded.
         """
         TextSettings(**text_settings)  # refuses other names
-        path = files.local_folder(os.fspath(path))
+        path = folder_of_model(files.local_folder(os.fspath(path)))
         changes = {
             "vocab_file": vocab_file and os.fspath(vocab_file),
             "bert_config_file": bert_config_file and os.fspath(bert_config_file),
@@ -87,11 +89,12 @@ class Predictor:
         }
         changes = {name: value for name, value in changes.items() if value is not None}
         version = finished_runs.find_version(path)
+        unused = [*changes, *["use_best_checkpoint"] * use_best_checkpoint]
+        unused += ["mixed_precision"] * (mixed_precision not in (NONE, AUTO)) + ["top_k"] * (top_k is not None)
+        if unused and (version or is_functional(path)):
+            kind = "an export" if version else "a functional model"
+            raise UserError(f"{version or path} is {kind}, which has all its files; leave out {format_names(unused)}")
         if version is not None:
-            unused = [*changes, *["use_best_checkpoint"] * use_best_checkpoint]
-            unused += ["mixed_precision"] * (mixed_precision not in (NONE, AUTO)) + ["top_k"] * (top_k is not None)
-            if unused:
-                raise UserError(f"{version} is an export, which has all its files; leave out {format_names(unused)}")
             self._source, self._task, self._names = finished_runs.load_exported(version)
             self._predict = self._source.signatures[TEXT]
             return
@@ -105,7 +108,9 @@ class Predictor:
             changes["export_top_k"] = top_k
             if not (run and hasattr(run.task.config_class, "export_top_k")):
                 raise UserError("top_k is for words of [MASK] and for answers; a classifier gives all probabilities")
-        if run:
+        if functional := load_functional(path):
+            self._use(functional)
+        elif run:
             folder = os.path.join(path, BEST_FOLDER) if use_best_checkpoint else path
             self._use(finished_runs.load(run, changes=changes, **choices), folder)
         else:
@@ -141,7 +146,7 @@ class Predictor:
 
     def _use(self, servable: Servable, path: str | None = None) -> None:
         self._source = servable  # keeps the weights and tables alive
-        self._task = TASKS[servable.task]
+        self._task = TASKS.get(servable.task, KERAS)
         self._predict = servable.signature(TEXT)
         self._names, self._takes_one_text = servable.text_names, servable.takes_one_text
         head = None if path is None else find_head(path, servable.encoder)
@@ -165,7 +170,8 @@ class Predictor:
             a `Choice` from multiple choice, the best one with its number and the probabilities of all;
             a `TaggedText` from tagging, with words, tags, probabilities and entities;
             a list of `FilledMask` for each [MASK] from a pretrained model, most likely first;
-            its vector, float32 [D], from a sentence encoder.
+            its vector, float32 [D], from a sentence encoder;
+            a dict of arrays from a functional model, the outputs by name.
 
         Raises:
           UserError: the texts do not have the form that the model takes.

@@ -170,14 +170,7 @@ def _write_version(
         with writing.new_folder(os.path.join(export_dir, "version")) as partial:
             save(partial)
             fault_point("describe")
-            description = {
-                "task": servable.task,
-                "max_seq_length": servable.max_seq_length,
-                "text_names": servable.text_names,
-                **servable.text_settings._asdict(),
-                **servable.details,
-            }
-            _write_json(os.path.join(partial, DESCRIPTION_FILE), description)
+            write_description(partial, servable)
             with files.open_file(_path_with_parents(partial, ASSETS_FOLDER, vocabulary.file_name), "wb") as sink:
                 sink.write(content_of_copy(vocabulary.source))
             _write_checksums(partial)
@@ -218,6 +211,17 @@ def check_whole(folder: str) -> None:
                 f"{folder} is damaged: {name} does not match its checksum in {CHECKSUMS_FILE}; export the model "
                 "again, or copy it once more"
             )
+
+
+def write_description(folder: str, servable: Servable) -> None:
+    content = {
+        "task": servable.task,
+        "max_seq_length": servable.max_seq_length,
+        "text_names": servable.text_names,
+        **servable.text_settings._asdict(),
+        **servable.details,
+    }
+    _write_json(os.path.join(folder, DESCRIPTION_FILE), content)
 
 
 def description(folder: str) -> dict[str, Any]:

@@ -41,9 +41,11 @@ class TaskRow:
     old_flag: str | None = None  # a flag that is unique to this task among older runs; None if there is none
     old_outputs: frozenset[str] = frozenset()  # outputs that are unique to this task among older exports
 
+    module: str | None = None  # its module `servable`, if it is not in the task's folder
+
     @property
     def servable_module(self) -> Any:
-        return importlib.import_module(f"official_bert.tasks.{self.name}.servable")
+        return importlib.import_module(self.module or f"official_bert.tasks.{self.name}.servable")
 
 
 TASKS = {

@@ -65,7 +65,7 @@ def test_arguments_that_do_not_match_are_refused(pairs, encoder, tokenizer, tmp_
         (classifier, {"max_seq_length": 65}, "max_seq_length=65 exceeds max_position_embeddings=64 of the model"),
         (span, {}, "the outputs of a SpanModel have no labels; leave them out"),
         (span, {"labels": None}, "no part of a context fits beside a question"),  # found when reading it back
-        (encoder, {}, "PretrainingModel, MultipleChoiceModel, SentenceModel, not BertEncoder"),
+        (encoder, {}, "PretrainingModel, MultipleChoiceModel, SentenceModel and functional models, not BertEncoder"),
     ):
         with pytest.raises(UserError, match=message):
             save_model(tmp_path / "out", model, tokenizer, **{"labels": LABELS, **changes})

@@ -1,0 +1,151 @@
+"""Functional Keras models of users: from raw texts to their outputs, saved in a folder, and exported.
+
+The folder has the model in Keras's format, the vocabulary, and a description like that of an export.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from official_bert.config.text_settings import TextSettings
+from official_bert.data.pipeline import DatasetTokenizer
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.serving.exports import DESCRIPTION_FILE, description, write_description
+from official_bert.serving.servable import IDS_SCHEMA, Servable, Tensors
+from official_bert.support import files, writing
+from official_bert.support.errors import UserError, format_names
+from official_bert.tasks.task_registry import TaskRow
+from official_bert.tokenization import load_tokenizer
+
+KERAS_FILE = "model.keras"
+# A row like those of tasks, for exports; no script trains these models.
+KERAS = TaskRow(name="keras", config_class=type(None), model_class=keras.Model, module=__name__)
+
+
+class FunctionalServable(Servable):
+    """A functional model on an encoder, with the `DatasetTokenizer` that makes its inputs."""
+
+    task = KERAS.name
+
+    def __init__(self, model: keras.Model, tokenize: DatasetTokenizer, text_names: Sequence[str]):
+        if not isinstance(tokenize, DatasetTokenizer):
+            raise UserError(f"tokenizer is {tokenize!r:.80}; give the DatasetTokenizer that makes the model's inputs")
+        if isinstance(text_names, str) or len(text_names) not in (1, 2) or len(set(text_names)) < len(text_names):
+            raise UserError(f'text_names={text_names!r:.80}; give one name, as ["text"], or two for pairs of texts')
+        encoder, inputs, outputs = _parts_of(model)
+        encoder.config.check_length(tokenize.max_seq_length, "the model")
+        common = {"max_seq_length": tokenize.max_seq_length, "name": KERAS.name}
+        super().__init__(model, encoder.config, tokenize.tokenizer, **common)
+        self.text_names = tuple(text_names)
+        self._tokenizer, self._encoder = lambda: tokenize, lambda: encoder
+
+        def run_model(ids: Tensors) -> Tensors:
+            found = model(keras.tree.map_structure(ids.__getitem__, inputs), training=False)
+            return found if isinstance(found, dict) else dict(zip(outputs, keras.tree.flatten(found), strict=True))
+
+        self._run_model = run_model
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        return {"padding": self._tokenizer().padding}
+
+    def tokenize(self, **texts: tf.Tensor) -> Tensors:
+        encode, tokenizer = self._graph_tokenizer().encode_beginnings, self._tokenizer()
+        encoded = [encode(texts[name], self.max_seq_length) for name in self.text_names]
+        return tokenizer.join(*encoded, is_padded=tokenizer.padding == "max_length")
+
+    def predict(self, inputs: Tensors) -> Tensors:
+        """Return the outputs of the model by name, each [B, ...]; numbers of 16 bits as float32."""
+        outputs = self._run_model(inputs)
+        return {name: tf.cast(x, tf.float32) if x.dtype.is_floating else x for name, x in outputs.items()}
+
+
+def _parts_of(model: keras.Model) -> tuple[BertEncoder, Any, Sequence[str]]:
+    """Return the encoder of a functional model, its inputs' names in their structure, and its outputs' names."""
+    if not hasattr(model, "output_names"):
+        kind = type(model).__name__
+        raise UserError(
+            f"the model is a {kind}, not a functional model: for the models of this package give the folder of "
+            "save_model; around others make one, keras.Model(inputs, model(inputs)), on keras.Input tensors"
+        )
+    encoder = next((layer for layer in model._flatten_layers() if isinstance(layer, BertEncoder)), None)
+    if encoder is None:
+        raise UserError("the model has no BertEncoder among its layers")
+    if isinstance(model.input, dict):
+        inputs: Any = {name: name for name in model.input}
+    else:
+        inputs = keras.tree.map_structure(lambda tensor: tensor.name, model.input)
+    if not {"input_ids"} <= (names := set(keras.tree.flatten(inputs))) <= set(IDS_SCHEMA.names):
+        raise UserError(
+            f"the model's inputs are {format_names(sorted(names))}; they must be those of the encoder, "
+            f"{format_names(IDS_SCHEMA.names)}"
+        )
+    outputs = list(model.output) if isinstance(model.output, dict) else model.output_names
+    if len(set(outputs)) < len(model.outputs):
+        raise UserError(f"the model's outputs are {format_names(outputs)}; give a dict with a name for each")
+    for tensor in model.outputs:
+        if tensor.shape[:1] != (None,):
+            raise UserError(f"an output of the model has the shape {list(tensor.shape)}; it must be [batch, ...]")
+    return encoder, inputs, outputs
+
+
+def results(outputs: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+    """Convert the outputs of a `FunctionalServable` to one dict per example."""
+    names = sorted(outputs)  # a SavedModel does not preserve order
+    return [dict(zip(names, row, strict=True)) for row in zip(*map(outputs.__getitem__, names), strict=True)]
+
+
+def folder_of_model(path: str) -> str:
+    """Return the folder of a .keras file of `save_model`; other paths unchanged."""
+    if not path.endswith(os.path.splitext(KERAS_FILE)[1]) or files.is_folder(path):
+        return path
+    folder = os.path.dirname(path) or "."
+    if os.path.basename(path) != KERAS_FILE or not is_functional(folder):
+        raise UserError(
+            f"{path}: a .keras file has no vocabulary; save the model with save_model(folder, model, tokenizer), and "
+            "give that folder"
+        )
+    return folder
+
+
+def is_functional(folder: str) -> bool:
+    """Return True for a folder in which `save_model` saved a functional model."""
+    return all(files.exists(os.path.join(folder, name)) for name in (KERAS_FILE, DESCRIPTION_FILE))
+
+
+def load_functional(folder: str) -> FunctionalServable | None:
+    """Load a functional model from its folder; return None for other folders."""
+    if not is_functional(folder):
+        return None
+    said = description(folder)
+    path = os.path.join(folder, KERAS_FILE)
+    try:
+        model = keras.models.load_model(path, compile=False)
+        settings = {name: said[name] for name in TextSettings._fields if name in said}
+        tokenizer = load_tokenizer(folder, **settings)
+        tokenize = DatasetTokenizer(tokenizer, max_seq_length=said["max_seq_length"], padding=said["padding"])
+    except UserError:
+        raise
+    except (ValueError, TypeError, LookupError, OSError, AttributeError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise UserError(f"{path} cannot be loaded ({reason}); import the modules with its own layers first") from error
+    return FunctionalServable(model, tokenize, said["text_names"])
+
+
+def save_functional(
+    folder: str, model: keras.Model, tokenizer: Any, *, text_names: Sequence[str] = ("text",), **flags: Any
+) -> str:
+    if flags:
+        raise UserError(f"{format_names(sorted(flags))}: a functional model has no such option; leave it out")
+    servable = FunctionalServable(model, tokenizer, text_names)
+    with writing.complete_folder(folder, "folder") as partial:
+        with writing.atomic_write(os.path.join(partial, servable.vocabulary.file_name), "wb") as sink:
+            sink.write(servable.vocabulary.file_content)
+        model.save(os.path.join(partial, KERAS_FILE))
+        write_description(partial, servable)
+        load_functional(partial)  # refuses what could not be read back
+    return folder

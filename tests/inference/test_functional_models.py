@@ -1,0 +1,148 @@
+"""Functional Keras models of users: from texts to their outputs, in Python, from a folder, and from an export."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.data.pipeline import DatasetTokenizer
+from official_bert.inference.finished_runs import export, save_model
+from official_bert.inference.predictor import Predictor
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.heads import ClassificationModel
+from official_bert.support.errors import UserError
+from official_bert.tokenization import FullTokenizer
+from tests.export_fixtures import AWKWARD_TEXTS
+from tests.exports import TOLERANCE, ask
+
+NAMES = ("input_ids", "input_mask", "segment_ids")
+POOLED = "pooled_output"
+PAIR_NAMES = ["question", "context"]
+
+
+@pytest.fixture(scope="module")
+def encoder(one_layer_config_file):
+    tf.keras.utils.set_random_seed(1)
+    encoder = BertEncoder(BertConfig.from_json_file(one_layer_config_file))
+    for variable in encoder.trainable_variables:
+        variable.assign(variable + tf.random.normal(variable.shape, stddev=0.1))
+    return encoder
+
+
+@pytest.fixture(scope="module")
+def tokenize(vocab_file):
+    return DatasetTokenizer(FullTokenizer(vocab_file), max_seq_length=12)
+
+
+def inputs_of(names=NAMES):
+    return {name: keras.Input([None], dtype="int32", name=name) for name in names}
+
+
+def two_heads(encoder):
+    """A model with a dict of outputs; one depends on padding, so the length of the batch must be right."""
+    inputs = inputs_of()
+    outputs = encoder(inputs)
+    average = keras.layers.GlobalAveragePooling1D()(outputs["sequence_output"])
+    pooled = outputs["pooled_output"]
+    return keras.Model(inputs, {"mood": keras.layers.Dense(3, activation="softmax")(average), "vector": pooled})
+
+
+def one_score(encoder):
+    """A model with a list of inputs, and without the segments, whose output has the name of its layer."""
+    inputs = inputs_of(NAMES[:2])
+    return keras.Model(list(inputs.values()), keras.layers.Dense(1, name="score")(encoder(inputs)["pooled_output"]))
+
+
+@pytest.mark.parametrize(
+    ("make", "is_pair", "padding"), [(two_heads, False, "longest"), (one_score, True, "max_length")]
+)
+def test_texts_get_the_outputs_of_the_model(make, is_pair, padding, encoder, vocab_file, tmp_path):
+    model = make(encoder)
+    tokenize = DatasetTokenizer(FullTokenizer(vocab_file), max_seq_length=12, padding=padding)
+    texts = list(zip(AWKWARD_TEXTS, AWKWARD_TEXTS[::-1], strict=True)) if is_pair else AWKWARD_TEXTS
+    ids = tokenize(*map(tf.constant, zip(*texts, strict=True))) if is_pair else tokenize(tf.constant(texts))
+    outputs = model({name: ids[name] for name in NAMES[: len(model.inputs)]})
+    expected = outputs if isinstance(outputs, dict) else {"score": outputs}
+    names = {"text_names": PAIR_NAMES} if is_pair else {}
+
+    def check(rows):
+        for name, values in expected.items():
+            np.testing.assert_allclose([row[name] for row in rows], values, atol=TOLERANCE)
+        assert set(rows[0]) == set(expected)
+
+    folder = save_model(tmp_path / "own", model, tokenize, **names)
+    check(Predictor(folder)(texts))
+    check(Predictor(f"{folder}/model.keras")(texts))
+    first = export(model, tmp_path / "serving", tokenizer=tokenize, **names)
+    second = export(folder, tmp_path / "serving")
+    assert (first, second) == (str(tmp_path / "serving" / "1"), str(tmp_path / "serving" / "2"))
+    check(Predictor(tmp_path / "serving")(texts))
+    columns = dict(zip(PAIR_NAMES, zip(*texts, strict=True), strict=True)) if is_pair else {"text": texts}
+    ids = {name: values.numpy().tolist() for name, values in ids.items()}
+    of_text, of_ids = ask(first, [["text", columns], ["serving_default", ids]], tmp_path)
+    for name, values in expected.items():
+        np.testing.assert_allclose(of_text[name], values, atol=TOLERANCE)
+        np.testing.assert_allclose(of_ids[name], values, atol=TOLERANCE)
+
+
+class Subclassed(keras.Model):
+    def __init__(self, encoder):
+        super().__init__()
+        self.encoder = encoder
+
+    def call(self, inputs):
+        return self.encoder(inputs)["pooled_output"]
+
+
+def around(encoder, output, names=NAMES, also=None):
+    inputs = inputs_of(names)
+    outputs = encoder(list(inputs.values()))
+    return keras.Model(inputs, [outputs[output], also(outputs)] if also else outputs[output])
+
+
+@pytest.mark.parametrize(
+    ("make", "changes", "message"),
+    [
+        (Subclassed, {}, "the model is a Subclassed, not a functional model: .*keras.Model"),
+        (lambda encoder: ClassificationModel(encoder, num_outputs=2), {}, "give the folder of save_model"),
+        (lambda encoder: around(encoder, POOLED, ["ids", "mask"]), {}, "inputs are 'ids', 'mask'; they must be those"),
+        (lambda _: around(lambda ids: {POOLED: ids[0]}, POOLED), {}, "the model has no BertEncoder among its layers"),
+        (
+            lambda encoder: around(encoder, POOLED, also=lambda x: x["sequence_output"]), {},
+            "the model's outputs are 'bert', 'bert'; give a dict with a name for each",
+        ),
+        (lambda encoder: around(encoder, POOLED, also=lambda x: keras.ops.sum(x[POOLED])), {}, r"has the shape \[\];"),
+        (two_heads, {"tokenizer": None}, "tokenizer is None; give the DatasetTokenizer that makes the model's inputs"),
+        (two_heads, {"text_names": "text"}, "text_names='text'; give one name"),
+        (two_heads, {"text_names": ["a", "a"]}, "or two for pairs of texts"),
+        (two_heads, {"export_format": "onnx"}, "a functional model is exported as saved_model"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_exported_is_named(make, changes, message, encoder, tokenize, tmp_path):
+    with pytest.raises(UserError, match=message):
+        export(make(encoder), tmp_path / "out", **{"tokenizer": tokenize, **changes})
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_saved_or_read_is_named(encoder, tokenize, vocab_file, tmp_path):
+    model = one_score(encoder)
+    for changes, message in (
+        ({"labels": ["a"]}, "'labels': a functional model has no such option"),
+        ({"tokenizer": FullTokenizer(vocab_file)}, "give the DatasetTokenizer"),
+        ({"model": Subclassed(encoder)}, "and functional models, not Subclassed"),
+    ):
+        with pytest.raises(UserError, match=message):
+            save_model(**{"folder": tmp_path / "own", "model": model, "tokenizer": tokenize, **changes})
+    shouting = keras.layers.Lambda(lambda x: 2 * x)(model.output)
+    with pytest.raises(UserError, match=r"own/model.keras cannot be loaded \(.*Lambda.*\); import the modules"):
+        save_model(tmp_path / "own", keras.Model(model.input, shouting), tokenize)
+    assert not (tmp_path / "own").exists()
+    model.save(tmp_path / "alone.keras")
+    with pytest.raises(UserError, match="alone.keras: a .keras file has no vocabulary; save the model with"):
+        Predictor(tmp_path / "alone.keras")
+    folder = save_model(tmp_path / "own", model, tokenize)
+    with pytest.raises(UserError, match="own is a functional model, which has all its files; leave out 'vocab_file'"):
+        Predictor(folder, vocab_file=vocab_file)
+    with pytest.raises(UserError, match="has its own tokenizer; leave out tokenizer"):
+        export(folder, tmp_path / "out", tokenizer=tokenize)

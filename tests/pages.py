@@ -210,7 +210,7 @@ _VARYING = tuple(
         (r"(INFO +(example|masked): ).*", r"\1WORDS"),
         (r"(INFO +second part: ).*", r"\1WHICH"),
         (r"^  \S+ +(0\.\d+)$", r"  WORD \1"),  # fill_mask
-        (r"^(    \d+  0\.\d+ +)\d+-\d+  .*", r"\1PLACE ANSWER"),  # answer
+        (r"^[^\t]+(\t\d+\t\d+)$", r"ANSWER\1"),  # predict
         (r"^(\[?)\[b'.*'\]( |$)", r"\1WORDS\2"),  # the bytes of an export's answer
         (r"\b(positive|negative|good|bad)\b", "LABEL"),
         (r"\b([BI]-(PER|LOC|ORG|MISC)|O)\b", "TAG"),

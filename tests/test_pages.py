@@ -57,7 +57,7 @@ LAST = "saved a-8"
         (["Shape of ... is 3"], ["Shape of the last output is 4"]),
         # A model's choices.
         (["10:33:40 INFO    example: [CLS] as que"], ["10:33:41 INFO    example: [CLS] Moby"]),
-        (["    1  0.8793        195-208  Zoë Lindqvist"], ["    1  0.1        1-2  Varne"]),
+        (["Zoë Lindqvist\t195\t208"], ["Varne\t1\t2"]),
         (["positive    0.998"], ["negative    0.5"]),
         # Lines that depend on the machine.
         ([], ["10:00:01 INFO    writing records:  23% of 4,730 documents, 0:00:34 left", "I0000 00:00:17.3 1 a.cc:2]"]),

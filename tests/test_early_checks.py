@@ -40,6 +40,11 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
     pq.write_table(pa.table({"body": ["a"]}), table)
     custom = {"task_name": "custom", "data_dir": str(tmp_path), "train_file": "table.parquet"}
     custom |= {"text_a_column": "body", "label_column": "label"}
+    (tmp_path / "train.csv").write_text("body;label;c;d\na;x;1;2\nb;y;3;4\n")
+    (tmp_path / "dev.csv").write_text("body;label\na;x\nb;z\n")
+    semicolons = {**custom, "train_file": "train.csv", "delimiter": ";"}
+    choices = {"task_name": "custom", "data_dir": str(tmp_path), "train_file": "train.csv", "delimiter": ";"}
+    choices |= {"context_column": "body", "choice_columns": "c,d", "label_column": "label"}
     absent, short = str(tmp_path / "absent"), {"max_seq_length": 64, "max_query_length": 16, "doc_stride": 16}
     folders = {"output_dir": str(tmp_path / "out"), "data_dir": str(tmp_path / "sst-2")}
     texts = {"input_file": corpus_file, "output_file": absent, "max_seq_length": 64}
@@ -113,14 +118,21 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("run_classifier", train, "sst-2/train.tsv"),
         ("run_classifier", {**train, "data_dir": absent}, "there is no folder"),
         ("run_classifier", {**train, **custom}, "table.parquet: no column 'label'; the columns are 'body'"),
+        ("run_classifier", {**train, **semicolons}, "nothing"),
+        ("run_classifier", {**train, **semicolons, "delimiter": ","}, "are they separated by semicolons?"),
+        ("run_classifier", {**train, **semicolons, "text_a_column": "Body"}, "no column 'Body'; the columns are"),
+        ("run_classifier", {**train, **evaluate, **semicolons, "eval_file": "dev.csv"}, "line 3: label 'z' is not one"),
         ("run_ner", train, "contains neither eng.train nor train.txt; check the folder, or give --train_file"),
         ("run_squad", {**train, "train_file": absent}, "--train_file: there is no"),
         ("run_squad", {**train, "train_file": corpus_file, "doc_stride": 128}, "--doc_stride=128 must be from 1 to 59"),
         ("run_squad", {**predict, **bare}, "no checkpoint in --output_dir"),
         ("run_squad", predict, "nothing"),
         ("run_sentence_encoder", {**train, "train_file": "absent.tsv"}, "sst-2/absent.tsv: there is no file"),
+        ("run_sentence_encoder", {**train, "train_file": str(tmp_path / "dev.csv")}, "no column 'a'; the columns are"),
         ("run_sentence_encoder", {**evaluate, "eval_file": "a.tsv", **bare}, "no checkpoint in --output_dir"),
         ("run_multiple_choice", train, "train.jsonl: there is no file"),
+        ("run_multiple_choice", {**train, **choices, "label_column": "key"}, "no column 'key'; the columns are"),
+        ("run_multiple_choice", {**train, **choices}, "line 2: the label 'x' is not one of the 2 choices"),
         ("extract_features", {"input_file": absent}, "--input_file: there is no"),
         ("extract_features", {"input_file": table, "text_column": "t"}, "no column 't'; the columns are 'body'"),
         ("extract_features", {"layers": "0,3"}, "--layers=0,3: there is no layer 3"),

@@ -7,7 +7,7 @@ from absl import logging
 from official_bert.commands.shared.text_options import check_folder
 from official_bert.data.tables import FORMATS
 from official_bert.options.command import Command
-from official_bert.options.groups import BeamOptions
+from official_bert.options.groups import BeamOptions, TableOptions
 from official_bert.options.option import MAX_AXIS, MAX_PARTS, option, options
 from official_bert.support import files, writing
 from official_bert.support.console import format_seconds
@@ -19,7 +19,7 @@ RECORDS_FORMAT = "tfrecord"
 
 
 @options(group="input")
-class BeamPredictionConfig(BeamOptions):
+class BeamPredictionConfig(TableOptions, BeamOptions):
     model_dir: str | None = option(
         None,
         "Exported model, or output folder of a training run; with --pooling, such a folder or that of an encoder.",
@@ -59,7 +59,6 @@ class BeamPredictionConfig(BeamOptions):
         "records that a run wrote.",
         choices=(*FORMATS, RECORDS_FORMAT),
     )
-    has_header: bool = option(True, "With --text_column: the first row of TSV and CSV names the columns.")
     pooling: str | None = option(
         None,
         "Write a vector of each text instead of a prediction: the mean or maximum of the last layer over the "
@@ -78,7 +77,7 @@ class BeamPredictionConfig(BeamOptions):
         super().__post_init__()
         _ = self.beam_arguments
         if self.text_column is None:
-            self.refuse("text_b_column", "has_header", because="needs --text_column")
+            self.refuse("text_b_column", "has_header", "delimiter", because="needs --text_column")
         if self.pooling is None:
             self.refuse("max_seq_length", because="needs --pooling")
         ending = f".{self.output_format}"
@@ -123,7 +122,9 @@ def run(config: BeamPredictionConfig) -> None:
     inputs = [beam_prediction.InputFile(number, name, files.absolute_path(name)) for number, name in enumerate(names)]
     text_format = None
     if not config.reads_records:
-        text_format = beam_prediction.TextFormat(config.text_columns, config.input_format, config.has_header)
+        text_format = beam_prediction.TextFormat(
+            config.text_columns, config.input_format, config.has_header, config.delimiter
+        )
         for name in names:
             TextSource(name, *text_format).check()
     output_files = shard_paths(config.output_file, config.num_shards)

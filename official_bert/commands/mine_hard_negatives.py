@@ -21,6 +21,7 @@ from official_bert.commands.shared.text_options import (
 )
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
+from official_bert.options.groups import TableOptions
 from official_bert.options.option import MAX_AXIS, option, options
 from official_bert.support import writing
 from official_bert.support.console import Progress
@@ -43,7 +44,7 @@ _OF_PARAPHRASES = ("min_cosine", "max_pairs")
 
 
 @options(group="input")
-class MiningConfig(ApproximateOptions, OutputTableOptions, CandidateOptions):
+class MiningConfig(TableOptions, ApproximateOptions, OutputTableOptions, CandidateOptions):
     """Flags of `mine_hard_negatives`."""
 
     pairs_file: str | None = option(
@@ -58,7 +59,6 @@ class MiningConfig(ApproximateOptions, OutputTableOptions, CandidateOptions):
     corpus_column: str | None = option(
         None, "Name or number (from 0) of the column with the passages; by default, each line is a passage."
     )
-    has_header: bool = option(True, "The first row of each TSV or CSV file names the columns.")
     query_prefix: str | None = option(
         None, 'Prefix of each query, such as "query: ". Default: the prompt "query" of the model, or its default.'
     )
@@ -118,7 +118,13 @@ class MiningConfig(ApproximateOptions, OutputTableOptions, CandidateOptions):
         column = None if self.corpus_column is None else [self.corpus_column]
         columns = {"pairs_file": [self.anchor_column, self.positive_column], "corpus_file": column}
         return {
-            name: TextSource(getattr(self, name), columns[name], has_header=self.has_header, parameter=name)
+            name: TextSource(
+                getattr(self, name),
+                columns[name],
+                has_header=self.has_header,
+                delimiter=self.delimiter,
+                parameter=name,
+            )
             for name in columns
             if getattr(self, name) is not None
         }

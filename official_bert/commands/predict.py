@@ -14,7 +14,8 @@ from official_bert.commands.shared.text_options import check_file, check_folder
 from official_bert.data.tables import FORMATS, format_of
 from official_bert.data.text_inputs import LINES, STANDARD_STREAM, Example, TextSource
 from official_bert.options.command import Command
-from official_bert.options.option import Options, option, options
+from official_bert.options.groups import TableOptions
+from official_bert.options.option import option, options
 from official_bert.support import writing
 from official_bert.support.console import tsv_line
 from official_bert.support.errors import UserError, plain_message
@@ -32,7 +33,7 @@ _OTHER_COMMANDS = {
 
 
 @options(group="input")
-class PredictConfig(Options):
+class PredictConfig(TableOptions):
     model_dir: str | None = option(
         None,
         "Output folder of a run, folder of a fine-tuned Hugging Face model, or exported model.",
@@ -58,7 +59,6 @@ class PredictConfig(Options):
         "Format of the file; by default that of the file name's extension, or lines.",
         choices=(LINES, *FORMATS),
     )
-    has_header: bool = option(True, "The first row of TSV and CSV names the columns.")
     output_file: str = option(STANDARD_STREAM, "File to write, - for standard output.", group="output", is_path=True)
     output_format: str | None = option(
         None,
@@ -176,7 +176,7 @@ def _examples(config: PredictConfig, predictor: "Predictor") -> "Iterator[Exampl
     file_format = config.input_format or (None if ending == ".txt" else format_of(path)) or LINES
     columns = None if file_format == LINES else _columns(config, names[: len(names) - len(added)])
     is_single = len(names) == 1
-    source = TextSource(path, columns, file_format, config.has_header)
+    source = TextSource(path, columns, file_format, config.has_header, config.delimiter)
     examples = source.examples(max_splits=0 if is_single or added else -1, last_is_text=names[-1] != _CHOICES)
     for number, example in enumerate(examples):
         if not number and columns is None and any("\t" in text for text in example.texts):

@@ -8,17 +8,18 @@ from official_bert.tasks.classification.options import ClassifierConfig
 
 
 def check(config: ClassifierConfig) -> None:
-    from official_bert.data.tables import Columns, check_table, format_of
     from official_bert.tasks.classification.data import CUSTOM, named_dataset
+    from official_bert.tasks.classification.records import configured_dataset
 
     check_finetuning(config)
     if config.task_name.lower() == CUSTOM:
         for name in config.required_files:
-            path = os.path.join(config.data_dir, getattr(config, name))
-            check_file(path, name)
-            texts = [column for column in (config.text_a_column, config.text_b_column) if column is not None]
-            label = None if name == "predict_file" else config.label_column
-            check_table(path, format_of(path), Columns(texts, label))
+            check_file(os.path.join(config.data_dir, getattr(config, name)), name)
+        dataset = configured_dataset(config)
+        for split in dataset.splits:
+            examples = dataset.examples(None, split)
+            if split not in dataset.test_splits:
+                dataset.check_labels(examples)
         return
     dataset = named_dataset(config.task_name, config.xnli_language, config.train_file)
     splits = [

@@ -6,13 +6,15 @@ from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
 
 
 def check(config: MultipleChoiceConfig) -> None:
-    from official_bert.tasks.multiple_choice.data import find_files
+    from official_bert.tasks.multiple_choice.data import find_files, read_examples
 
     check_finetuning(config)
     layout = config.layout
     needed = {"train": config.do_train, "dev": config.is_evaluated, "test": config.do_predict}
     for split, is_needed in needed.items():
-        if is_needed:
+        if is_needed and config.task_name == "custom":
+            read_examples(config.data_dir, layout, split)
+        elif is_needed:
             find_files(config.data_dir, layout.files[split])
 
 

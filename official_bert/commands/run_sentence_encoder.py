@@ -1,5 +1,6 @@
 """`run_sentence_encoder`: train, evaluate and export a sentence encoder, and compute its vectors."""
 
+import dataclasses
 import os
 
 from official_bert.commands.shared.text_options import check_finetuning, check_folder, run_finetuning
@@ -8,14 +9,15 @@ from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 
 
 def check(config: SentenceEncoderConfig) -> None:
-    from official_bert.data.tables import find_table
+    from official_bert.tasks.sentence_encoder.data import read_rows
 
     check_finetuning(config)
     layout = config.layout
     needed = {"train": config.do_train, "dev": config.is_evaluated, "test": config.do_predict}
     for split, file in layout.files.items():
-        if needed[split]:
-            find_table(os.path.join(config.data_dir, file))
+        if needed[split]:  # the first row shows whether the columns are there
+            of_split = dataclasses.replace(layout, scores=(), label=None) if split == "test" else layout
+            next(read_rows(os.path.join(config.data_dir, file), of_split))
     if config.is_evaluated and config.retrieval_dir:
         check_folder(config.retrieval_dir, "retrieval_dir")
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import functools
 import itertools
 import json
 import math
@@ -19,6 +18,8 @@ from official_bert.support.text_files import is_compressed, text_extension
 FORMATS = ("tsv", "csv", "jsonl", "parquet")
 KEYED_FORMATS = ("jsonl", "parquet")  # columns are addressed only by name, and only the needed ones are read
 ENDINGS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
+COMMA = ","  # the delimiter of CSV, unless another is given
+_logged: set[tuple[str, bool]] = set()
 _MOST_BLANK_ROWS = 100_000  # consecutive, or at the end
 PARQUET_MAGIC = b"PAR1"  # at the beginning and end of a file
 _BATCH_ROWS = 64  # a text may be as long as a book
@@ -111,19 +112,29 @@ def check_table(path: str, table_format: str | None, columns: Columns) -> None:
         is_compressed(path)  # raises if it cannot be decompressed
 
 
-def read_table(path: str, table_format: str, columns: Columns = ALL_COLUMNS) -> Iterator[Row]:
+def read_table(path: str, table_format: str, columns: Columns = ALL_COLUMNS, delimiter: str = COMMA) -> Iterator[Row]:
     """Read a table: TSV and CSV with their header as the first row, `KEYED_FORMATS` with the given columns."""
+    if table_format == "csv":
+        return read_csv(path, delimiter)
+    if delimiter != COMMA:
+        raise UserError(f"delimiter={delimiter} is for CSV; {path} is read as {table_format}")
     if table_format in KEYED_FORMATS:
         return {"jsonl": read_jsonl, "parquet": read_parquet}[table_format](path, columns)
-    return {"tsv": read_tsv, "csv": read_csv}[table_format](path)
+    return read_tsv(path)
 
 
 def read_objects(
-    path: str, table_format: str, columns: Sequence[str], *, optional: Sequence[str] = (), has_header: bool = True
+    path: str,
+    table_format: str,
+    columns: Sequence[str],
+    *,
+    optional: Sequence[str] = (),
+    has_header: bool = True,
+    delimiter: str = COMMA,
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the place of each row and its values by name; of TSV and CSV only the given columns."""
     places, is_empty = None, True
-    for row in without_trailing_blank_rows(read_table(path, table_format)):
+    for row in without_trailing_blank_rows(read_table(path, table_format, delimiter=delimiter)):
         values = row.cells
         if row.mistake:
             raise UserError(f"{row.where}: {row.mistake}")
@@ -158,8 +169,11 @@ def log_header(header: Row, *, is_doubtful: bool) -> None:
     _log_once(f"{header.where} is taken as the header: {format_names(cell[:80] for cell in header.cells)}", is_doubtful)
 
 
-@functools.cache  # a table may be read several times
 def _log_once(message: str, is_doubtful: bool) -> None:
+    """Log a message, unless logging is off, as in the check of a command, or an earlier reading has logged it."""
+    if (message, is_doubtful) in _logged or logging.get_verbosity() < logging.WARNING:
+        return
+    _logged.add((message, is_doubtful))
     if is_doubtful:
         logging.warning("%s; if it is an example, give has_header=False or add a header to the file", message)
     else:
@@ -192,7 +206,10 @@ def separator_hint(columns: Sequence[str]) -> str:
     """Return a hint if the header appears to use another separator; "" otherwise."""
     for separator, plural in ((";", "semicolons"), ("\t", "tabs"), (",", "commas")):
         if len(columns) == 1 and separator in columns[0]:
-            return f"; are they separated by {plural}? A .csv file has commas between columns, a .tsv or .txt file tabs"
+            return (
+                f"; are they separated by {plural}? A .csv file has commas between columns, or what delimiter says "
+                "(delimiter=';'); a .tsv or .txt file has tabs"
+            )
     return ""
 
 
@@ -202,10 +219,10 @@ def read_tsv(path: str) -> Iterator[Row]:
         yield Row(number, f"{path}, line {number + 1}", line.split("\t") if line else [])
 
 
-def read_csv(path: str) -> Iterator[Row]:
+def read_csv(path: str, delimiter: str = COMMA) -> Iterator[Row]:
     """Read comma-separated columns; quoted cells may contain commas, line breaks and doubled quotes."""
     csv.field_size_limit(2**31 - 1)  # process-wide; the default limit rejects texts of 128 KiB
-    rows = csv.reader((line + "\n" for line in _lines(path)), strict=True)
+    rows = csv.reader((line + "\n" for line in _lines(path)), strict=True, delimiter=delimiter)
     for number in itertools.count():
         where = f"{path}, line {rows.line_num + 1}"
         try:

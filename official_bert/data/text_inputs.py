@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from official_bert.data.tables import (
+    COMMA,
     ENDINGS,
     FORMATS,
     KEYED_FORMATS,
@@ -50,6 +51,7 @@ class TextSource(NamedTuple):
     # "tsv" (no quoting), "csv", "jsonl" or "parquet"; None to detect it from the file extension
     table_format: str | None = None
     has_header: bool = True  # whether the first row of TSV and CSV names the columns
+    delimiter: str = COMMA  # between the columns of CSV
     parameter: str = "input_file"  # the user's name of the path, for messages
 
     @property
@@ -118,7 +120,7 @@ class TextSource(NamedTuple):
                 yield Example(where, None, line.strip().rsplit(_SEPARATOR, max_splits))
             return
         texts, label = (self.text_columns, None) if last_is_text else (self.text_columns[:-1], self.text_columns[-1])
-        table = read_table(self.readable_path, table_format, Columns(texts, label, _ID))
+        table = read_table(self.readable_path, table_format, Columns(texts, label, _ID), self.delimiter)
         rows, places, id_place = without_trailing_blank_rows(table), self.text_columns, _ID
         if table_format not in KEYED_FORMATS:
             header = next(rows, None) if self.has_header else None

@@ -42,6 +42,7 @@ class TextFormat(NamedTuple):
     text_columns: Sequence[str] | None
     table_format: str | None
     has_header: bool
+    delimiter: str
 
 
 class Block(NamedTuple):

@@ -150,6 +150,21 @@ class CorpusOptions(Options):
             self.refuse("text_field", because="needs --input_format=auto or jsonl or parquet")
 
 
+@options(group="input", affects="data")
+class TableOptions(Options):
+    """Flags of every command that reads tables."""
+
+    has_header: bool = option(True, "The first row of a TSV or CSV file names its columns.")
+    delimiter: str = option(
+        ",", "CSV: character between columns, such as ; in the files of Excel in German and other languages."
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if len(self.delimiter) != 1 or self.delimiter in '"\r\n':
+            raise UserError(f"--delimiter={self.delimiter}: must be one character, and no quote or line break")
+
+
 @options(group="devices")
 class BeamOptions(Options):
     """Flags of every command that runs as a Beam pipeline."""

@@ -138,6 +138,21 @@ HEADER_READERS = {
 }
 
 
+def test_files_with_semicolons_and_a_byte_order_mark_are_read_as_excel_writes_them_in_german(tmp_path):
+    (path := tmp_path / "a.csv").write_bytes('Text;b;k\r\n"a; ""b""";3,5;p\r\nd,e;f;q\r\n'.encode("utf-8-sig"))
+    expected = [('a; "b"', "p"), ("d,e", "q")]
+    examples = custom_dataset({"train": str(path)}, ["Text"], "k", delimiter=";").examples(None, "train")
+    assert [(example.text_a, example.label) for example in examples] == expected
+    assert list(TextSource(str(path), ["Text", "k"], delimiter=";")) == expected
+    layout = sentences.Layout(("Text", "k"), delimiter=";")
+    assert [tuple(row.values()) for _, row in sentences.read_rows(str(path), layout)] == expected
+    layout = choices.Layout("Text", ("b", "k"), files={"test": "a.csv"}, delimiter=";")
+    found = choices.read_examples(str(tmp_path), layout, "test")
+    assert [(each.context, *each.choices) for each in found] == [('a; "b"', "3,5", "p"), ("d,e", "f", "q")]
+    with pytest.raises(UserError, match="delimiter=; is for CSV; .*/a.tsv is read as tsv"):
+        list(TextSource(str(path.rename(tmp_path / "a.tsv")), ["Text"], delimiter=";"))
+
+
 @pytest.mark.parametrize("reader", HEADER_READERS)
 def test_the_header_is_logged_and_doubted_if_columns_are_numbers(reader, tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")

@@ -11,7 +11,7 @@ from absl import logging
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.model_formats import MODEL
 from official_bert.data.tables import FORMATS
-from official_bert.options.groups import CorpusOptions, ModelOptions, SentenceOptions, check_export
+from official_bert.options.groups import CorpusOptions, ModelOptions, SentenceOptions, TableOptions, check_export
 from official_bert.options.option import Options, option, options
 from official_bert.options.training import FinetuningOptions
 from official_bert.support import files, writing
@@ -92,7 +92,7 @@ def check_folder(path: str, flag: str) -> None:
 
 
 @options(group="input")
-class TextFileOptions(Options):
+class TextFileOptions(TableOptions):
     """Flags of the commands that read texts or pairs of texts from lines or a table."""
 
     input_file: str | None = option(
@@ -108,19 +108,18 @@ class TextFileOptions(Options):
     input_format: str | None = option(
         None, "With --text_column: format of the table; by default that of the file name's extension.", choices=FORMATS
     )
-    has_header: bool = option(True, "With --text_column: the first row of TSV and CSV names the columns.")
 
     def __post_init__(self):
         super().__post_init__()
         if self.text_column is None:
-            self.refuse("text_b_column", "input_format", "has_header", because="needs --text_column")
+            self.refuse("text_b_column", "input_format", "has_header", "delimiter", because="needs --text_column")
 
     @property
     def source(self) -> "TextSource":
         from official_bert.data.text_inputs import TextSource
 
         columns = [column for column in (self.text_column, self.text_b_column) if column is not None] or None
-        return TextSource(self.input_file, columns, self.input_format, self.has_header)
+        return TextSource(self.input_file, columns, self.input_format, self.has_header, self.delimiter)
 
 
 @options(group="output")

@@ -5,7 +5,7 @@ import functools
 import itertools
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from absl import logging
 from official_bert.config.bert_config import ENCODER_INPUTS
 from official_bert.data.record_files import ExampleJoiner
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
-from official_bert.data.tables import KEYED_FORMATS, Columns, known_format, read_table
+from official_bert.data.tables import COMMA, KEYED_FORMATS, Columns, Row, known_format, read_table
 from official_bert.metrics.classification import class_counts, confusion_matrix
 from official_bert.metrics.retrieval import RERANKING_METRICS
 from official_bert.support.console import write_rows
@@ -74,6 +74,7 @@ def configured_dataset(config: ClassifierConfig) -> Dataset:
         labels=labels,
         problem=config.problem,
         has_header=config.has_header,
+        delimiter=config.delimiter,
         is_ranking=config.ranking,
     )
     return dataclasses.replace(dataset, labels_of=labels_of or dataset.labels_of)
@@ -92,15 +93,17 @@ def custom_dataset(
     labels: Sequence[str] | None = None,
     problem: Problem = "single_label",
     has_header: bool = True,
+    delimiter: str = COMMA,
     is_ranking: bool = False,
 ) -> Dataset:
     """Define a data set of tables, whose paths are by split; unknown labels are those of the training file."""
     if label_column is None and paths.keys() - {"test"}:
         raise UserError("training and evaluation need labels; give label_column")
-    splits = {
-        split: _custom_split(path, text_columns, None if split == "test" else label_column, problem, has_header)
-        for split, path in paths.items()
-    }
+    splits = {}
+    for split, path in paths.items():
+        read = functools.partial(read_table, delimiter=delimiter)
+        of_split = None if split == "test" else label_column
+        splits[split] = _custom_split(path, text_columns, of_split, problem, has_header, read)
     dataset = Dataset(CUSTOM, splits, tuple(labels or ()), problem, metrics=custom_metrics(problem, is_ranking))
     if problem == "regression":
         return dataset
@@ -123,13 +126,18 @@ def custom_dataset(
 
 
 def _custom_split(
-    path: str, text_columns: Sequence[Column], label_column: Column | None, problem: Problem, has_header: bool
+    path: str,
+    text_columns: Sequence[Column],
+    label_column: Column | None,
+    problem: Problem,
+    has_header: bool,
+    read: Callable[..., Iterator[Row]],
 ) -> Split:
     table_format = known_format(path)  # the file may be gone when a finished run is loaded
     # Do not keep a column twice.
     id_column = None if ID_COLUMN in (*text_columns, label_column) else ID_COLUMN
     columns = Columns([*map(str, text_columns)], None if label_column is None else str(label_column), id_column)
-    read = functools.partial(read_table, table_format=table_format, columns=columns)
+    read = functools.partial(read, table_format=table_format, columns=columns)
     if table_format in KEYED_FORMATS:
         return Split(
             (path,),

@@ -68,7 +68,12 @@ def read_examples(data_dir: str, layout: Layout, split: str) -> list[Example]:
         _example(row, layout, is_labelled, where)
         for path, table_format in find_files(data_dir, name)
         for where, values in read_objects(
-            path, table_format, columns, optional=_ID_COLUMNS, has_header=layout.has_header
+            path,
+            table_format,
+            columns,
+            optional=_ID_COLUMNS,
+            has_header=layout.has_header,
+            delimiter=layout.delimiter,
         )
         for row in _rows(values, layout, where)
     ]

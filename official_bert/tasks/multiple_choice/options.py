@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from official_bert.options.groups import TableOptions
 from official_bert.options.option import option, options
 from official_bert.options.training import LabellingOptions
 from official_bert.support.errors import UserError
@@ -23,6 +24,7 @@ class Layout:
     # file name of each split in the data folder; or a folder, whose `.txt` files hold an object each
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     has_header: bool = True  # whether the first row of TSV and CSV names the columns
+    delimiter: str = ","  # between the columns of CSV
     phrases: Mapping[str, str] | None = None  # texts that replace the values of the question column
     # whether a row has lists of questions, their choices and labels, as in RACE's own files
     shares_context: bool = False
@@ -69,7 +71,7 @@ TASK_NAMES = (*LAYOUTS, "custom")
 
 
 @options(group="input", affects="data")
-class MultipleChoiceConfig(LabellingOptions):
+class MultipleChoiceConfig(TableOptions, LabellingOptions):
     task: ClassVar[str] = "multiple_choice"
 
     data_dir: str | None = option(None, "Folder with the files of the data set.", required=True, is_path=True)
@@ -95,7 +97,6 @@ class MultipleChoiceConfig(LabellingOptions):
     label_column: str | None = option(
         None, "Custom: column of the right choice: its number from 0, or its letter from A."
     )
-    has_header: bool = option(True, "Custom: the first row of a TSV or CSV file names its columns.")
 
     def __post_init__(self):
         super().__post_init__()
@@ -103,7 +104,7 @@ class MultipleChoiceConfig(LabellingOptions):
             raise UserError("--hidden_state_weight cannot be used for multiple choice; leave it out")
         if self.task_name != "custom":
             self.refuse(
-                *("context_column", "question_column", "choice_columns", "label_column", "has_header"),
+                *("context_column", "question_column", "choice_columns", "label_column", "has_header", "delimiter"),
                 because="needs --task_name=custom",
             )
             return
@@ -140,6 +141,7 @@ class MultipleChoiceConfig(LabellingOptions):
             question=self.question_column,
             files=files,
             has_header=self.has_header,
+            delimiter=self.delimiter,
         )
 
     @property

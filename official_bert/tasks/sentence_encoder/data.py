@@ -34,7 +34,8 @@ class Example(NamedTuple):
 
 def read_rows(path: str, layout: Layout) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the place of each row and its cells, by column."""
-    for where, values in read_objects(path, find_table(path), layout.columns, has_header=layout.has_header):
+    options = {"has_header": layout.has_header, "delimiter": layout.delimiter}
+    for where, values in read_objects(path, find_table(path), layout.columns, **options):
         yield where, {column: _cell(values, column, where, column in layout.texts) for column in layout.columns}
 
 

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from official_bert.options.groups import POOLINGS, EvaluationOptions, VectorOptions, pooling_help
+from official_bert.options.groups import POOLINGS, EvaluationOptions, TableOptions, VectorOptions, pooling_help
 from official_bert.options.option import MAX_AXIS, option, options, redeclared
 from official_bert.options.training import FinetuningOptions
 from official_bert.support.errors import UserError
@@ -32,6 +32,7 @@ class Layout:
     keeps: str | None = None  # only rows of this class are read, as examples without a class; None to read all rows
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)  # file name of each split in the data folder
     has_header: bool = True  # whether the first row of TSV and CSV names the columns
+    delimiter: str = ","  # between the columns of CSV
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -47,7 +48,7 @@ TASK_NAMES = (*LAYOUTS, "custom")
 
 
 @options(group="input", affects="data")
-class SentenceEncoderConfig(VectorOptions, EvaluationOptions, FinetuningOptions):
+class SentenceEncoderConfig(TableOptions, VectorOptions, EvaluationOptions, FinetuningOptions):
     task: ClassVar[str] = "sentence_encoder"
     known_poolings: ClassVar[Sequence[str]] = (*POOLINGS, "bm25")
 
@@ -76,7 +77,6 @@ class SentenceEncoderConfig(VectorOptions, EvaluationOptions, FinetuningOptions)
         "Custom: highest possible score; scores are divided by it to compare them with cosine similarities.",
         minimum=1e-6,
     )
-    has_header: bool = option(True, "Custom: the first row of each TSV or CSV file names the columns.")
     query_prefix: str = option("", "Prefix of every anchor, such as 'query: '.", group="text", affects="model")
     passage_prefix: str = option("", "Prefix of all other texts, such as 'passage: '.", group="text", affects="model")
     max_seq_length: int = option(
@@ -153,7 +153,7 @@ class SentenceEncoderConfig(VectorOptions, EvaluationOptions, FinetuningOptions)
         if self.task_name != "custom":
             self.refuse(
                 *("train_file", "eval_file", "predict_file", "text_columns", "score_columns", "label_column"),
-                *("max_score", "has_header"),
+                *("max_score", "has_header", "delimiter"),
                 because="needs --task_name=custom",
             )
         self.refuse(
@@ -217,6 +217,7 @@ class SentenceEncoderConfig(VectorOptions, EvaluationOptions, FinetuningOptions)
             self.max_score,
             files={split: file for split, file in files.items() if file},
             has_header=self.has_header,
+            delimiter=self.delimiter,
         )
 
     @property

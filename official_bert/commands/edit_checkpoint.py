@@ -62,9 +62,6 @@ class EditCheckpointConfig(EditedModelOptions, CorpusOptions, TextOptions):
     num_new_tokens: int = option(
         0, "Maximum number of wordpieces of the text to add.", group="output", minimum=0, maximum=10**6
     )
-    use_unused: bool = option(
-        True, "Replace [unused...] tokens first, so that the vocabulary grows less or not at all.", group="output"
-    )
     min_frequency: int = option(
         2,
         "Minimum number of times a new wordpiece must occur; single characters are exempt.",
@@ -78,17 +75,6 @@ class EditCheckpointConfig(EditedModelOptions, CorpusOptions, TextOptions):
         minimum=1,
     )
     prune: bool = option(False, "Remove the wordpieces that the text does not use.", group="output")
-    min_count: int = option(
-        1,
-        "Minimum number of uses for a wordpiece to be kept; above 1, the text is tokenized differently.",
-        group="output",
-        minimum=1,
-    )
-    keep_characters: bool = option(
-        True,
-        "Keep all single-character wordpieces that occur in the text, so that fewer words of other texts are unknown.",
-        group="output",
-    )
 
     def __post_init__(self):
         if not self.input_file:
@@ -102,9 +88,7 @@ class EditCheckpointConfig(EditedModelOptions, CorpusOptions, TextOptions):
             if self.num_layers is not None:
                 raise UserError("--num_layers and --layers exclude each other; give one")
         if not self.num_new_tokens:
-            self.refuse("use_unused", "min_frequency", "max_characters", because="needs --num_new_tokens")
-        if not self.prune:
-            self.refuse("min_count", "keep_characters", because="needs --prune")
+            self.refuse("min_frequency", "max_characters", because="needs --num_new_tokens")
         if self.input_file and bool(self.num_new_tokens) == self.prune:
             raise UserError("give either --num_new_tokens, to add wordpieces, or --prune, to remove some")
 
@@ -255,10 +239,7 @@ def _with_vocabulary(
         input_format=config.input_format,
         text_field=config.text_field,
     )
-    if config.prune:
-        change = pruned(vocabulary, word_counts, min_count=config.min_count, keep_characters=config.keep_characters)
-    else:
-        change = _extended(config, vocabulary, word_counts)
+    change = pruned(vocabulary, word_counts) if config.prune else _extended(config, vocabulary, word_counts)
     logging.info("before: %s", coverage(vocabulary.token_to_id, word_counts))
     logging.info("after: %s", coverage(change.tokens, word_counts))
     arrays = with_vocabulary(arrays, change.sources)
@@ -285,9 +266,7 @@ def _extended(
         min_frequency=config.min_frequency,
         max_characters=config.max_characters,
     )
-    change = extended(
-        vocabulary, learned, word_counts, num_new_tokens=config.num_new_tokens, use_unused=config.use_unused
-    )
+    change = extended(vocabulary, learned, word_counts, num_new_tokens=config.num_new_tokens)
     num_added = len(set(change.tokens) - vocabulary.token_to_id.keys())
     if not num_added:
         raise UserError(

@@ -139,14 +139,9 @@ def tokens_by_id(vocabulary: Vocabulary) -> list[str]:
 
 
 def extended(
-    vocabulary: Vocabulary,
-    learned: Iterable[str],
-    word_counts: Mapping[str, int],
-    *,
-    num_new_tokens: int,
-    use_unused: bool,
+    vocabulary: Vocabulary, learned: Iterable[str], word_counts: Mapping[str, int], *, num_new_tokens: int
 ) -> VocabularyChange:
-    """Add the wordpieces to a vocabulary that shorten a text most; see `_savings`."""
+    """Add the wordpieces to a vocabulary that shorten a text most, instead of `[unused...]` tokens first."""
     old = WordpieceTokenizer(vocabulary.token_to_id)
     parts = {
         piece: old.split_word(piece.removeprefix(CONTINUATION), is_continuation=piece.startswith(CONTINUATION))
@@ -157,7 +152,7 @@ def extended(
     chosen = sorted(savings, key=lambda piece: (-savings[piece], piece))[:num_new_tokens]
     tokens = tokens_by_id(vocabulary)
     sources = [[index] for index in range(len(tokens))]
-    unused = [index for index, token in enumerate(tokens) if _UNUSED.fullmatch(token)] if use_unused else []
+    unused = [index for index, token in enumerate(tokens) if _UNUSED.fullmatch(token)]
     for piece, place in itertools.zip_longest(chosen, unused[: len(chosen)]):
         source = vocabulary.ids(parts[piece])
         if place is None:
@@ -187,21 +182,11 @@ def _savings(
     return savings
 
 
-def pruned(
-    vocabulary: Vocabulary, word_counts: Mapping[str, int], *, min_count: int, keep_characters: bool
-) -> VocabularyChange:
-    """Remove the wordpieces that a text does not use.
-
-    With `min_count=1` the text is tokenized as before, since every match is a used wordpiece.
-    """
+def pruned(vocabulary: Vocabulary, word_counts: Mapping[str, int]) -> VocabularyChange:
+    """Remove the wordpieces that a text does not use, except its characters; the text is tokenized as before."""
     tokenizer = WordpieceTokenizer(vocabulary.token_to_id)
-    used: Counter[str] = Counter()
-    for word, count in word_counts.items():
-        for piece in tokenizer.split_word(word):
-            used[piece] += count
-    kept = {*SPECIAL_PIECES, *(piece for piece, count in used.items() if count >= min_count)}
-    if keep_characters:
-        characters = set().union(*word_counts)
-        kept |= {piece for piece in vocabulary.token_to_id if piece.removeprefix(CONTINUATION) in characters}
+    characters = set().union(*word_counts)
+    kept = {*SPECIAL_PIECES, *(piece for word in word_counts for piece in tokenizer.split_word(word))}
+    kept |= {piece for piece in vocabulary.token_to_id if piece.removeprefix(CONTINUATION) in characters}
     ids = [index for index, token in enumerate(tokens_by_id(vocabulary)) if index == 0 or token in kept]
     return VocabularyChange([vocabulary.id_to_token[index] for index in ids], [[index] for index in ids])

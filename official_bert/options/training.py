@@ -100,9 +100,7 @@ class TrainedWeightsOptions(Options):
         maximum=MAX_AXIS,
     )
     lora_alpha: float | None = option(
-        None,
-        "Factor of the updates, divided by --lora_rank; by default --lora_rank, a factor of 1.",
-        minimum=0.001,
+        None, "Factor of the updates, divided by --lora_rank; by default --lora_rank, a factor of 1.", minimum=0.001
     )
     lora_layers: str = option(
         "query,value",

@@ -66,7 +66,7 @@ def test_an_extended_model_computes_the_same_of_texts_without_new_tokens(flags):
 
 
 def test_a_pruned_model_computes_the_same_of_the_text(flags):
-    result = run_script("edit_checkpoint", **flags, prune=True, keep_characters=False)
+    result = run_script("edit_checkpoint", **flags, prune=True)
     assert result.code == 0, result
     out = flags["output_dir"]
     old, new = Vocabulary.from_file(flags["vocab_file"]), Vocabulary.from_file(f"{out}/vocab.txt")
@@ -102,7 +102,6 @@ def test_flags_of_the_other_action_are_refused(flags, tmp_path):
         ({"input_file": tmp_path / "old.txt", "num_new_tokens": 9}, "nothing to add"),
         ({}, "give either --num_new_tokens, to add wordpieces, or --prune"),
         ({"num_new_tokens": 9, "prune": True}, "give either --num_new_tokens"),
-        ({"num_new_tokens": 9, "min_count": 2}, "--min_count needs --prune"),
         ({"prune": True, "min_frequency": 3}, "--min_frequency needs --num_new_tokens"),
     ):
         assert_refused("edit_checkpoint", {**flags, **changes}, part)

@@ -60,7 +60,20 @@ def test_the_size_matters_and_the_order_of_the_text_does_not(lines, counts):
 
 
 LETTERS = [letter for character in "abcdeh" for letter in (character, f"##{character}")]
-TOKENS = ["[PAD]", "[unused1]", "[unused2]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, "cab", "##bed", "bad"]
+TOKENS = [
+    "[PAD]",
+    "[unused1]",
+    "[unused2]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    *LETTERS,
+    "cab",
+    "##cab",
+    "##bed",
+    "bad",
+]
 VOCABULARY = Vocabulary({token: index for index, token in enumerate(TOKENS)})
 WORDS = Counter({"cabbed": 5, "ache": 4, "dad": 3, "zed": 2, "bad": 9})
 
@@ -68,42 +81,32 @@ WORDS = Counter({"cabbed": 5, "ache": 4, "dad": 3, "zed": 2, "bad": 9})
 def test_the_wordpieces_that_save_most_are_added_first():
     """cabbed is cab ##bed: saves one; ache is four letters: saves three; zed is unknown: three characters."""
     learned = ["bad", "cabbed", "ache", "zed", "##xyz"]
-    change = extended(VOCABULARY, learned, WORDS, num_new_tokens=2, use_unused=False)
-    assert change.tokens == [*TOKENS, "ache", "zed"]
-    assert change.sources[-2:] == [VOCABULARY.ids(["a", "##c", "##h", "##e"]), VOCABULARY.ids(["[UNK]"])]
-    assert change.sources[:-2] == [[index] for index in range(len(TOKENS))]
-    all_of_them = extended(VOCABULARY, learned, WORDS, num_new_tokens=9, use_unused=False)
-    assert all_of_them.tokens[len(TOKENS) :] == ["ache", "zed", "cabbed"]  # ##xyz would save nothing
+    change = extended(VOCABULARY, learned, WORDS, num_new_tokens=2)
+    assert change.tokens == ["[PAD]", "ache", "zed", *TOKENS[3:]]
+    assert change.sources[1:3] == [VOCABULARY.ids(["a", "##c", "##h", "##e"]), VOCABULARY.ids(["[UNK]"])]
+    assert change.sources[3:] == [[index] for index in range(3, len(TOKENS))]
+    all_of_them = extended(VOCABULARY, learned, WORDS, num_new_tokens=9)
+    assert all_of_them.tokens == [*change.tokens, "cabbed"]  # ##xyz would save nothing
 
 
-def test_unused_tokens_give_their_places():
-    change = extended(VOCABULARY, ["cabbed", "ache", "zed"], WORDS, num_new_tokens=3, use_unused=True)
-    assert change.tokens == ["[PAD]", "ache", "zed", *TOKENS[3:], "cabbed"]
-    assert change.sources[1] == VOCABULARY.ids(["a", "##c", "##h", "##e"])
-    one = extended(VOCABULARY, ["ache"], WORDS, num_new_tokens=3, use_unused=True)
+def test_unused_tokens_that_are_not_needed_stay():
+    one = extended(VOCABULARY, ["ache"], WORDS, num_new_tokens=3)
     assert one.tokens == ["[PAD]", "ache", "[unused2]", *TOKENS[3:]]
 
 
 def test_a_continuation_consists_of_continuations():
-    change = extended(VOCABULARY, ["##ache"], Counter({"dache": 2}), num_new_tokens=1, use_unused=False)
-    assert change.tokens[-1] == "##ache"
-    assert change.sources[-1] == VOCABULARY.ids(["##a", "##c", "##h", "##e"])
+    change = extended(VOCABULARY, ["##ache"], Counter({"dache": 2}), num_new_tokens=1)
+    assert change.tokens[1] == "##ache"
+    assert change.sources[1] == VOCABULARY.ids(["##a", "##c", "##h", "##e"])
 
 
 def test_pruning_keeps_what_the_text_uses_and_splits_it_as_before():
-    change = pruned(VOCABULARY, WORDS, min_count=1, keep_characters=False)
-    assert change.tokens == [
-        "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##a", "##c", "d", "##d", "##e", "##h",
-        "cab", "##bed", "bad",
-    ]  # fmt: skip
+    change = pruned(VOCABULARY, WORDS)
+    assert change.tokens == [token for token in TOKENS if not token.startswith("[unused") and token != "##cab"]
     assert change.sources == [[VOCABULARY.token_to_id[token]] for token in change.tokens]
     old, new = WordpieceTokenizer(set(TOKENS)), WordpieceTokenizer(set(change.tokens))
     for word in WORDS:
         assert old.split_word(word) == new.split_word(word)
-    with_characters = pruned(VOCABULARY, WORDS, min_count=1, keep_characters=True)
-    assert set(with_characters.tokens) == {*change.tokens, *LETTERS}
-    frequent = pruned(VOCABULARY, WORDS, min_count=5, keep_characters=False)
-    assert frequent.tokens == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cab", "##bed", "bad"]
 
 
 def test_coverage_counts_words_and_their_pieces():

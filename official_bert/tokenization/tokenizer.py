@@ -37,6 +37,7 @@ _ADVICE = {  # for attributes of tokenizers in transformers
     **dict.fromkeys(("encode_plus", "batch_encode_plus"), "tokenizer(texts)"),
     **dict.fromkeys(("batch_decode", "detokenize", "convert_tokens_to_string"), "decode(ids), once for each sequence"),
     **dict.fromkeys(("get_vocab", "get_vocabulary", "token_to_id", "id_to_token"), "the dicts vocab and inv_vocab"),
+    **dict.fromkeys(("cls_token", "sep_token", "pad_token", "mask_token", "unk_token"), "vocabulary.name_of('[CLS]')"),
     "save_pretrained": "official_bert.save_model, which saves a model with its tokenizer",
 }
 

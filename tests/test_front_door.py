@@ -80,19 +80,12 @@ def test_another_name_is_refused_as_python_refuses_it():
         exec("from official_bert import BertAnything")
 
 
-@pytest.mark.parametrize(
-    ("name", "ours"),
-    [
-        ("BertTokenizerFast", "load_tokenizer"),
-        ("TFBertModel", "BertEncoder"),
-        ("AutoModelForSequenceClassification", "ClassificationModel"),
-        ("BertTextClassifier", "ClassificationModel"),
-        ("pipeline", "Predictor"),
-    ],
-)
-def test_the_names_of_other_libraries_lead_to_ours(name, ours):
-    with pytest.raises(ImportError, match=f"official_bert has no {name}; use official_bert.{ours}$"):
-        exec(f"from official_bert import {name}")
+def test_the_names_of_other_libraries_lead_to_ours():
+    names = {"BertTokenizerFast": "load_tokenizer", "TFBertModel": "BertEncoder", "pipeline": "Predictor"}
+    names |= dict.fromkeys(("AutoModelForSequenceClassification", "BertTextClassifier"), "ClassificationModel")
+    for name, ours in names.items():
+        with pytest.raises(ImportError, match=f"official_bert has no {name}; use official_bert.{ours}$"):
+            exec(f"from official_bert import {name}")
 
 
 def test_help_lists_the_classes_and_begins_with_an_example(tmp_path):

@@ -196,10 +196,9 @@ def test_results_and_attributes_have_the_names_of_transformers(batch):
     assert all(leaf is other for leaf, other in zip(keras.tree.flatten(outputs), as_dict, strict=True))
     model = SpanModel(encoder)
     assert model.config.hidden_size == CONFIG.hidden_size
-    with pytest.raises(AttributeError, match="'SpanModel' object has no attribute 'bert'; use encoder$"):
-        _ = model.bert
-    with pytest.raises(AttributeError, match="'SpanModel' object has no attribute 'others'$"):
-        _ = model.others
+    for name, hint in (("bert", "; use encoder"), ("others", "")):
+        with pytest.raises(AttributeError, match=f"'SpanModel' object has no attribute '{name}'{hint}$"):
+            getattr(model, name)
 
 
 def test_a_model_is_trained_saved_and_loaded_as_any_of_keras(model, batch, labels, tmp_path):

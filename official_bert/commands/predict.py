@@ -126,10 +126,13 @@ def _tsv_lines(config: PredictConfig, predictions: "Iterator[tuple[Example, Any]
 
 def _cells(result: Any) -> tuple[dict[str, str], dict[str, str]]:
     """Return the columns of a prediction, and those with the probability of each label; of answers only the best."""
+    from official_bert.inference.predictor import as_json
+
     best = result[0] if isinstance(result, list) else result
     if isinstance(best, float):
         return {"prediction": _cell(best)}, {}
-    cells = {name: value for name, value in best._asdict().items() if name != "entities"}
+    named = as_json(best) if isinstance(best, dict) else best._asdict()
+    cells = {name: value for name, value in named.items() if name != "entities"}
     shares = cells.pop("probabilities") if isinstance(cells.get("probabilities"), dict) else {}
     if "labels" in cells:
         cells = {"prediction": ",".join(cells["labels"])}

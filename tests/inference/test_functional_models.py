@@ -13,6 +13,7 @@ from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import ClassificationModel
 from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer
+from tests.conftest import run_here
 from tests.export_fixtures import AWKWARD_TEXTS
 from tests.exports import TOLERANCE, ask
 
@@ -78,6 +79,12 @@ def test_texts_get_the_outputs_of_the_model(make, is_pair, padding, encoder, voc
     second = export(folder, tmp_path / "serving")
     assert (first, second) == (str(tmp_path / "serving" / "1"), str(tmp_path / "serving" / "2"))
     check(Predictor(tmp_path / "serving")(texts))
+    if not is_pair:
+        text_file, found = tmp_path / "texts.txt", tmp_path / "found.tsv"
+        text_file.write_text("the town\n")
+        run_here("predict", model_dir=folder, input_file=str(text_file), output_file=str(found))
+        header, row = (line.split("\t") for line in found.read_text().splitlines())
+        assert header == sorted(expected) and len(row[0].split()) == expected["mood"].shape[1]
     columns = dict(zip(PAIR_NAMES, zip(*texts, strict=True), strict=True)) if is_pair else {"text": texts}
     ids = {name: values.numpy().tolist() for name, values in ids.items()}
     of_text, of_ids = ask(first, [["text", columns], ["serving_default", ids]], tmp_path)

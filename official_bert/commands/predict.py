@@ -85,6 +85,8 @@ def run(config: PredictConfig) -> None:
     from official_bert.inference.predictor import Predictor
 
     predictor = Predictor(config.model_dir, use_best_checkpoint=config.use_best_checkpoint)
+    if not predictor.text_names:
+        raise UserError(f"{config.model_dir} is an encoder without a task: extract_features writes its vectors")
     if predictor.task in _OTHER_COMMANDS:
         raise UserError(f"{config.model_dir} is a model of {predictor.task}: {_OTHER_COMMANDS[predictor.task]}")
     number, is_standard = 0, config.output_file == STANDARD_STREAM

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import shutil
 import subprocess
 import threading
 
@@ -43,6 +44,8 @@ def models(model_dir, one_layer_config_file, vocab_file, tmp_path_factory):
         ("words", PretrainingModel(encoder), {}),
     ):
         save_model(folder / name, model, tokenizer, max_seq_length=32, **flags)
+    shutil.copytree(model_dir, folder / "encoder", ignore=shutil.ignore_patterns("trained*"))
+    shutil.copy(vocab_file, folder / "encoder" / "vocab.txt")
     return folder
 
 
@@ -178,6 +181,7 @@ def test_a_question_is_answered_before_the_next_one_comes(models, tmp_path):
         ("pairs", "text\tsecond\n1\t2\n3\n", {"input_format": "tsv"}, "line 3: there is no column 1"),
         ("choices", "a ||| b\n", {}, "line 1, or below it: the choices are 'b'; give a list of at least two"),
         ("answers", f"who ||| {'a' * (1 << 20)}a\n", {}, "line 1, or below it: .* must have at most 1048576 bytes"),
+        ("encoder", "a\n", {}, "is an encoder without a task: extract_features writes its vectors"),
         ("words", "a [MASK]\n", {}, "is a model of pretraining: fill_mask predicts its words"),
     ],
 )

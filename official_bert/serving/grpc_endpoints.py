@@ -39,7 +39,7 @@ from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
 from tensorflow_serving.apis.regression_pb2 import RegressionRequest, RegressionResponse
 from tensorflow_serving.apis.status_pb2 import StatusProto
 
-from official_bert.serving.batching import MOST_BYTES, Arrays, QueueFullError, TooManyBytesError
+from official_bert.serving.batching import MOST_BYTES, Arrays, Hold, QueueFullError, TooManyBytesError
 from official_bert.serving.rest_format import (
     InputType,
     MessageError,
@@ -150,7 +150,7 @@ class _Services:
     def _handler(self, name: str, kind: type[Message], method: Method) -> grpc.RpcMethodHandler:
         """Return a handler from a serialized request to a serialized response, or to a status with one line."""
 
-        async def answer(context: ServicerContext, hold: Callable[[int], None]) -> bytes:
+        async def answer(context: ServicerContext, hold: Hold) -> bytes:
             version, received = self._served.version, [await self._receiver.receive(context)]
             size = len(received[0])
             hold(size)
@@ -162,13 +162,15 @@ class _Services:
             self._check(request, version)
             return await method(request, version, size)
 
-        async def handle(_: Any, context: ServicerContext) -> bytes:
+        async def handle(_: Any, context: ServicerContext) -> None:
             start, code, message = time.perf_counter(), grpc.StatusCode.CANCELLED, ""
             try:
                 with self._served.admission.request() as hold:
                     response = await answer(context, hold)
+                    hold(len(response), is_answer=True)
+                    await context.write(response)
                 code = grpc.StatusCode.OK
-                return response
+                return
             except (RequestError, QueueFullError) as error:
                 code, message = _code(error), str(error)
             except grpc.aio.AbortError:
@@ -179,9 +181,10 @@ class _Services:
                 code, message = grpc.StatusCode.INTERNAL, "the server failed; its log says why"
             finally:
                 self._count_request("gRPC", name, code.name, time.perf_counter() - start)
-            return await context.abort(code, message)
+            await context.abort(code, message)
 
-        return grpc.stream_unary_rpc_method_handler(handle)  # with one message, to receive it when its turn comes
+        # Streams of one message each way: it is received when its turn comes, and counted until it is sent.
+        return grpc.stream_stream_rpc_method_handler(handle)
 
     async def _predict(self, request: PredictRequest, version: ServedVersion, size: int) -> bytes:
         name, wanted, inputs = await version.aside(size, functools.partial(_read_predict, request, version))

@@ -33,7 +33,7 @@ from official_bert.serving.embedding_endpoints import add_embedding_endpoints, d
 from official_bert.serving.rest_format import RequestError, quoted
 from official_bert.serving.served_model import ServedModel, ServedVersion
 
-_BYTES_AT_ONCE = 1 << 18  # of a compressed request
+_BYTES_AT_ONCE = 1 << 18  # of a compressed request, or an answer
 _MOST_IN_A_NAME = 200  # characters between two slashes in a URL
 _GRACE_SECONDS = 30  # time for requests to finish after SIGTERM
 _ARRIVAL_SECONDS = 0.2  # time for gRPC to accept the calls that have arrived, which it would cancel
@@ -129,7 +129,13 @@ class _Requests:
 
         async def send_some(message: Message) -> None:
             nonlocal status
+            if message.get("status") == 200:  # the start of an answer
+                size = dict(message["headers"]).get(b"content-length", b"0")
+                scope["hold"](int(size), is_answer=True)
             status = message.get("status", status)
+            if len(message.get("body", b"")) > _BYTES_AT_ONCE:
+                await send({**message, "more_body": True})
+                message = {**message, "body": b""}  # this is sent when the client has read almost all
             await send(message)
 
         try:
@@ -145,7 +151,11 @@ class _Requests:
             if status is None:
                 await JSONResponse({"error": "the server is stopping"}, 503)(scope, receive, send_some)
             raise
-        except Exception:
+        except Exception as error:
+            if isinstance(error.__cause__, TooManyBytesError):  # the answer is not admitted
+                status = 503
+                await _answer_error(None, error.__cause__)(scope, receive, send)
+                return
             logging.getLogger("absl").exception("a request could not be answered")
             if status is None:
                 await JSONResponse({"error": "the server failed; its log says why"}, 500)(scope, receive, send_some)
@@ -256,7 +266,7 @@ async def _metrics(request: Request) -> Response:
     return Response(encode(REGISTRY), headers={"content-type": content_type})
 
 
-def _answer_error(_: Request, error: Exception) -> Response:
+def _answer_error(_: Request | None, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         return JSONResponse({"error": error.detail}, error.status_code, error.headers)
     statuses = {QueueFullError: 503, TooManyBytesError: 503, TooLargeError: 413}

@@ -4,6 +4,8 @@ import concurrent.futures
 import json
 import os
 import shutil
+import socket
+import time
 
 import numpy as np
 import pytest
@@ -474,3 +476,21 @@ def test_classes_of_texts_and_pairs(max_windows, hub_client, server, export_dir,
     assert hub_client.text_classification("a").label == expected_classes(2, "probabilities")[0]["label"]
     assert post(server, "/rerank", {"query": "a", "texts": ["b"]})[0] == 424
     assert server.get("/info")[1]["model_type"]["classifier"]["id2label"] == dict(zip("012", LABELS, strict=True))
+
+
+@pytest.mark.slow
+def test_answers_that_clients_do_not_read_count_as_bytes_of_large_requests(server, export_dir, write_export):
+    server.wait_for_version(os.path.basename(write_export(export_dir, labels=("0", "1"))))
+    body = json.dumps({"query": "a", "texts": ["a " * 500_000] * 60, "return_text": True}).encode()  # answers: 60 MB
+    head = f"POST /rerank HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n"
+    slow = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(2)]
+    for connection in slow:
+        connection.sendall(head.encode() + body)
+        assert connection.recv(15) == b"HTTP/1.1 200 OK"
+    assert post(server, "/rerank", body)[0] == 429
+    for connection in slow:
+        connection.close()
+    deadline = time.monotonic() + 20
+    while post(server, "/rerank", body)[0] == 429:
+        assert time.monotonic() < deadline
+        time.sleep(0.5)

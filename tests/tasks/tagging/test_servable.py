@@ -297,7 +297,7 @@ def test_many_long_sentences_are_read_some_at_a_time_and_answers_are_bounded(con
     for module in (graph_operations, servable_module):
         monkeypatch.setattr(module, "MOST_BYTES", 1_000)
     monkeypatch.setattr(graph_operations, "_GROUP_BYTES", 300)
-    monkeypatch.setattr(servable_module, "_MOST_CELLS", 1_000)
+    monkeypatch.setattr(servable_module, "MOST_CELLS", 1_000)
     rng = random.Random(3)
     model, words_of_tag, _ = chooser_of(tokenizer, TAGS, rng)
     functions = TaggingServable(model, config, tokenizer, tags=TAGS, max_seq_length=8).signatures()

@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -73,8 +73,8 @@ def _counted(num_bytes: int) -> int:
     return num_bytes if num_bytes > _LARGE else 0
 
 
-class BatchObserver(Protocol):
-    """Observer of a batcher, such as metrics; called on the event loop."""
+class BatchObserver:
+    """Observer of a batcher, such as metrics; called on the event loop. This one does nothing."""
 
     def wait(self, change: int) -> None:
         """Handle a change in the number of waiting examples."""
@@ -83,11 +83,7 @@ class BatchObserver(Protocol):
         """Handle a batch before it is computed; the number of positions is estimated for texts."""
 
 
-class _Unobserved(BatchObserver):
-    """An observer that does nothing."""
-
-
-UNOBSERVED = _Unobserved()
+UNOBSERVED = BatchObserver()
 
 
 class _Call(NamedTuple):
@@ -178,23 +174,15 @@ class Batcher:
         if self._lengths is not None:
             yield from parts_by_positions(inputs, self._lengths(inputs), self._most_work)
             return
-        for rows, size, work in self._rows_by_examples(inputs, num_examples):
-            yield {name: values[rows] for name, values in inputs.items()}, size, work, 0
-
-    def _rows_by_examples(self, inputs: Arrays, num_examples: int) -> Iterator[tuple[slice, int, int]]:
-        works = _work(inputs, num_examples)
-        if not self._is_joining:
-            yield slice(None), num_examples, sum(works)
-            return
-        start = work = 0
-        for row, more in enumerate(works):
-            if row > start and (
-                row - start == self._settings.max_execution_batch_size or work + more > self._most_work
-            ):
-                yield slice(start, row), row - start, work
-                start, work = row, 0
+        works, starts, work = _work(inputs, num_examples), [0], 0
+        for row, more in enumerate(works if self._is_joining else ()):
+            if row > starts[-1] and not self._fits(row + 1 - starts[-1], work + more, 0):
+                starts.append(row)
+                work = 0
             work += more
-        yield slice(start, num_examples), num_examples - start, work
+        for start, end in itertools.pairwise([*starts, num_examples]):
+            part = {name: values[start:end] for name, values in inputs.items()}
+            yield part, end - start, sum(works[start:end]), 0
 
     def _start_batches(self) -> None:
         """Start batches that are full or have waited long enough, if threads are free."""
@@ -209,7 +197,7 @@ class Batcher:
             calls = self._take()
             if not calls:
                 return
-            is_large = self._is_large(calls[0])
+            is_large = calls[0].work > self._most_work
             self._num_running += 1
             self._num_large += is_large
             self._observer.compute(sum(call.num_examples for call in calls), sum(call.work for call in calls))
@@ -228,7 +216,7 @@ class Batcher:
     def _take(self) -> list[_Call]:
         """Return the next parts, as many as fit into a batch, one per call in turn."""
         may_be_large = self._num_large < max(self._settings.num_batch_threads - 1, 1)
-        turns = [parts for parts in self._waiting if may_be_large or not self._is_large(parts[0])]
+        turns = [parts for parts in self._waiting if may_be_large or parts[0].work <= self._most_work]
         if self._lengths is not None and turns:  # the first is always taken, so that none waits forever
             near = turns[1:_MOST_COMPARED]
             turns[1:] = sorted(near, key=lambda parts: abs(parts[0].length - turns[0][0].length))
@@ -252,9 +240,6 @@ class Batcher:
         if self._lengths is not None:
             return num_examples * length <= self._most_work
         return num_examples <= self._settings.max_execution_batch_size and work <= self._most_work
-
-    def _is_large(self, call: _Call) -> bool:
-        return call.work > self._most_work
 
     def _run(self, requests: Sequence[Arrays]) -> list[Arrays | Exception]:
         """Compute a batch in a thread; an invalid request must not fail the others."""

@@ -269,8 +269,8 @@ async def _metrics(request: Request) -> Response:
 def _answer_error(_: Request | None, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         return JSONResponse({"error": error.detail}, error.status_code, error.headers)
-    statuses = {QueueFullError: 503, TooManyBytesError: 503, TooLargeError: 413}
-    return JSONResponse({"error": str(error)}, statuses.get(type(error), 400))
+    status = 503 if isinstance(error, QueueFullError) else 413 if isinstance(error, TooLargeError) else 400
+    return JSONResponse({"error": str(error)}, status)
 
 
 def make_app(served: ServedModel, name: str, *, has_page: bool = False, accept_token_ids: bool = False) -> Starlette:

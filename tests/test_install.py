@@ -1,13 +1,18 @@
 """The package installs wherever TensorFlow does: its requirements have wheels for each system and Python."""
 
 import importlib.metadata
+import json
 import os
+import re
+import shutil
+import socket
 import subprocess
 import sys
 
 import pytest
 from packaging.requirements import Requirement
 
+from official_bert.support.files import KILL_AT_VARIABLE
 from tests.conftest import ROOT, Result, assert_fails, script_command, script_environment
 
 LINUX = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
@@ -54,6 +59,46 @@ def test_the_requirements_have_wheels(system, python, registry, tmp_path):
     options = ["--dry-run", "--quiet", "--ignore-installed", "--only-binary=:all:", f"--target={tmp_path}"]
     result = pip("install", *options, *platforms, f"--python-version={python}", *needed)
     assert result.returncode == 0, result.stdout
+
+
+def commands_of(dockerfile):
+    """Return the RUN lines of a file in deploy/, and its entry point."""
+    lines = dict(re.findall(r"^([A-Z]+) (.+)$", (ROOT / "deploy" / dockerfile).read_text(), re.M))
+    return lines["RUN"], json.loads(lines["ENTRYPOINT"])
+
+
+@pytest.mark.slow
+def test_an_image_built_from_the_wheel_serves_and_trains(registry, version, reviews, tmp_path):
+    source, environment = tmp_path / "source", os.environ | {"PATH": f"{tmp_path}/venv/bin:{os.environ['PATH']}"}
+    environment.pop("PYTHONPATH", None)
+    shutil.copytree(ROOT / "official_bert", source / "official_bert", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"):
+        shutil.copy(ROOT / name, source)
+
+    def run(command, **options):
+        return subprocess.run(command, shell=True, cwd=tmp_path, env=environment, check=True, text=True, **options)
+
+    run(f"{sys.executable} -m venv venv && pip install --quiet build twine && python -m build --outdir=dist source")
+    run("twine check --strict dist/*")
+    install, entry_point = commands_of("serve.Dockerfile")
+    run(install.replace("/tmp/", ""))
+    with socket.create_server(("localhost", 0)) as found:
+        port = found.getsockname()[1]
+    flags = [f"--export_dir={reviews['export_dir']}", f"--port={port}", "--grpc_port=0", "--model_name=m"]
+    with subprocess.Popen([*entry_point, *flags], cwd=tmp_path, env=environment) as server:
+        try:
+            url = f"http://localhost:{port}/v1/models/m:predict"
+            retries = "--retry 300 --retry-delay 1 --retry-connrefused"
+            body = '{"inputs": {"text_a": ["a gem"], "text_b": ["a stone"]}}'
+            answer = run(f"curl --silent --fail {retries} {url} --data '{body}'", capture_output=True).stdout
+        finally:
+            server.terminate()
+    assert len(json.loads(answer)["outputs"]["probabilities"]) == 1
+    install, entry_point = commands_of("train.Dockerfile")
+    run(install.replace("/tmp/", "").replace("install", "install --dry-run --quiet"))
+    killed = environment | {KILL_AT_VARIABLE: "write bert_config.json:1"}  # in its fourth step
+    demo = subprocess.run([*entry_point, "demo"], cwd=tmp_path, env=killed, capture_output=True, text=True)
+    assert "== 4." in demo.stdout and (tmp_path / "demo_output" / "train.tfrecord").exists(), demo.stderr
 
 
 # Removes from Python what Windows lacks; read by every process at startup.

@@ -59,8 +59,6 @@ def _read(name: str) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of a report."""
-
     title: str  # headline
     note: str = ""  # explanation below the headline
     warning: str = ""  # shown above all sections, and logged
@@ -83,8 +81,6 @@ class Table(Section):
 
 
 class Bar(NamedTuple):
-    """A bar of a histogram."""
-
     name: str  # label below the bar
     counts: Sequence[int]  # heights of its parts, from bottom to top
     text: str  # label above the bar
@@ -92,8 +88,6 @@ class Bar(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bars(Section):
-    """A histogram with stacked bars."""
-
     parts: Sequence[str]  # names of the parts
     bars: Sequence[Bar]  # the bars from left to right
     axis: str  # title of the axis
@@ -110,8 +104,6 @@ class Reliability(Section):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scatter(Section):
-    """A scatter plot of gold and predicted values."""
-
     points: Sequence[tuple[float, float]]  # gold and predicted value of each example, all finite
 
 
@@ -124,31 +116,23 @@ class Matrix(Section):
 
 
 class Part(NamedTuple):
-    """A part of a text."""
-
     text: str  # the characters
     mark: str = ""  # any of "gold", "predicted", "right" and "wrong", separated by spaces, or "" for unmarked text
     label: str = ""  # label beside the text
 
 
 class Text(NamedTuple):
-    """A text of a wrongly predicted example."""
-
     name: str  # caption
     parts: Sequence[Part]  # the parts of the text, in order
 
 
 class Mistake(NamedTuple):
-    """An example that was predicted wrongly."""
-
     facts: Mapping[str, str]  # names and values, such as the gold label
     texts: Sequence[Text]  # the texts of the example
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mistakes(Section):
-    """The worst mistakes."""
-
     mistakes: Sequence[Mistake]  # the worst one first, at most `NUM_MISTAKES`
 
 
@@ -263,13 +247,7 @@ def marked(text: str, spans: Sequence[Span]) -> list[Part]:
 def scores_by_name(
     title: str, kind: str, names: Sequence[str], gold: npt.ArrayLike, predicted: npt.ArrayLike, correct: npt.ArrayLike
 ) -> Table:
-    """Make a table of precision, recall and F1 by name; if there are many, of the names with the most mistakes.
-
-    Args:
-      gold: int [C], number of gold occurrences of each name.
-      predicted: int [C], number of predictions of each name.
-      correct: int [C], number of correct predictions of each name.
-    """
+    """Make a table of scores by name from counts, int [C]; of many names, those with the most mistakes."""
     gold, predicted, correct = (np.asarray(counts, np.int64) for counts in (gold, predicted, correct))
     shown, note = _with_most_mistakes(gold + predicted - 2 * correct, _MOST_ROWS)
     precision, recall = correct / np.maximum(predicted, 1), correct / np.maximum(gold, 1)
@@ -293,12 +271,7 @@ def _with_most_mistakes(num_mistakes: np.ndarray, most: int) -> tuple[np.ndarray
 def confusion_section(
     title: str, names: Sequence[str], gold: npt.ArrayLike, predicted: npt.ArrayLike, *, note: str = ""
 ) -> Matrix:
-    """Make a confusion matrix; if there are many names, of those with the most mistakes.
-
-    Args:
-      gold: int [N], each in [0, C).
-      predicted: int [N], each in [0, C).
-    """
+    """Make a confusion matrix, of many names of those with the most mistakes; gold and predicted: int [N]."""
     gold, predicted = np.asarray(gold, np.int64), np.asarray(predicted, np.int64)
     is_wrong = gold != predicted
     num_wrong = sum(np.bincount(numbers[is_wrong], minlength=len(names)) for numbers in (gold, predicted))
@@ -341,11 +314,7 @@ def mistakes_section(
 def length_bins(lengths: npt.ArrayLike) -> tuple[np.ndarray, list[str]]:
     """Sort lengths into at most 12 intervals of equal width; with outliers the last one is open-ended.
 
-    Args:
-      lengths: int [N], N > 0.
-
-    Returns:
-      The interval of each length, int [N], and the names of the intervals: `["0–9", "10–19", "20+"]`.
+    Returns the interval of each length, int [N], and the names of the intervals: `["0–9", "10–19", "20+"]`.
     """
     lengths = np.asarray(lengths)
     first, usual = int(lengths.min()), math.ceil(np.percentile(lengths, 98))
@@ -361,12 +330,7 @@ def length_bins(lengths: npt.ArrayLike) -> tuple[np.ndarray, list[str]]:
 
 
 def scatter_points(gold: np.ndarray, predicted: np.ndarray) -> tuple[list[tuple[float, float]], str]:
-    """Return the points of a scatter plot, an evenly spaced sample if there are many, and a note.
-
-    Args:
-      gold: float [N].
-      predicted: float [N].
-    """
+    """Return the points of a scatter plot, an evenly spaced sample if there are many, and a note."""
     are_finite = np.isfinite(gold) & np.isfinite(predicted)
     points = np.stack([gold, predicted], axis=1)[are_finite]
     if len(points) <= _MOST_POINTS:

@@ -168,7 +168,10 @@ class _EmbedAll(_Reading):
 
         found = await text_answers.embed_all(version, self.inputs, admit=admit, **self.options)
         texts = (map(np.ndarray.tolist, vectors) for vectors in found)
-        return await _respond(version, sum(vectors.size for vectors in found), lambda: _json_list(texts, _json_list))
+        num_values = sum(vectors.size for vectors in found)
+        response = await _respond(version, num_values, lambda: _json_list(texts, _json_list))
+        admit(-num_values)  # its bytes are counted when it is sent
+        return response
 
 
 class _Sentences(_Asked):

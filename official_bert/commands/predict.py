@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from absl import logging
 
 from official_bert.commands.shared.text_options import check_file, check_folder
-from official_bert.data.tables import FORMATS, format_of
-from official_bert.data.text_inputs import LINES, STANDARD_STREAM, Example, TextSource
+from official_bert.data.tables import COMMA, FORMATS, format_of
+from official_bert.data.text_inputs import ID, LINES, STANDARD_STREAM, Example, TextSource
 from official_bert.options.command import Command
 from official_bert.options.groups import TableOptions
 from official_bert.options.option import option, options
@@ -54,6 +54,7 @@ class PredictConfig(TableOptions):
         "Comma-separated names or numbers (from 0) of the columns of the texts, those of choices last. By default the "
         "columns of the run, otherwise text_a and text_b, question and context, context and choices, or text.",
     )
+    id_column: str | None = option(None, "Name of the column that is kept with each prediction; by default id.")
     input_format: str | None = option(
         None,
         "Format of the file; by default that of the file name's extension, or lines.",
@@ -166,6 +167,7 @@ def _predictions(config: PredictConfig, predictor: "Predictor") -> "Iterator[tup
 
 
 def _examples(config: PredictConfig, predictor: "Predictor") -> "Iterator[Example]":
+    from official_bert.inference.finished_runs import find_run
     from official_bert.support import text_files
     from official_bert.tasks.question_answering.data import read_squad
 
@@ -179,26 +181,34 @@ def _examples(config: PredictConfig, predictor: "Predictor") -> "Iterator[Exampl
         return
     added = [] if config.context_file is None else [text_files.read_text(config.context_file)]
     file_format = config.input_format or (None if ending == ".txt" else format_of(path)) or LINES
-    columns = None if file_format == LINES else _columns(config, names[: len(names) - len(added)])
+    run = find_run(config.model_dir)
+    flags = run.settings.flags if run and run.is_own else {}
+    columns = ",".join(filter(None, (flags.get(flag) for flag in run.task.text_flags))) if flags else ""
+    columns = (config.text_columns or columns or ",".join(names[: len(names) - len(added)])).split(",")
+    has_header = config.has_header and flags.get("has_header", True)
+    delimiter = flags.get("delimiter", COMMA) if config.delimiter == COMMA else config.delimiter
+    source = TextSource(
+        path,
+        None if file_format == LINES else columns,
+        file_format,
+        has_header,
+        delimiter,
+        id_column=config.id_column or ID,
+    )
     is_single = len(names) == 1
-    source = TextSource(path, columns, file_format, config.has_header, config.delimiter)
     examples = source.examples(max_splits=0 if is_single or added else -1, last_is_text=names[-1] != _CHOICES)
     for number, example in enumerate(examples):
-        if not number and columns is None and any("\t" in text for text in example.texts):
-            logging.warning("%s has tabs; if it is a row of a table, give input_format=tsv", example.where)
+        if not number and file_format == LINES:
+            line = example.texts[0]
+            if "\t" in line or not set(columns).isdisjoint(line.split(delimiter)):
+                advice = f"give input_format, one of {', '.join(FORMATS)}"
+                logging.warning(
+                    "%s looks like a row of a table, but is read as a text; for a table %s", example.where, advice
+                )
+        if config.id_column and example.id is None:
+            raise UserError(f"{example.where}: there is no {config.id_column}, the column that id_column names")
         if is_single or any(example.texts):  # otherwise a blank line has no text
             yield example._replace(texts=_as_input(names, [*example.texts, *added]))
-
-
-def _columns(config: PredictConfig, names: Sequence[str]) -> list[str]:
-    """Return the columns of the texts: given, or those of the run, or named like the texts of the model."""
-    from official_bert.inference.finished_runs import find_run
-
-    if config.text_columns is not None:
-        return config.text_columns.split(",")
-    run = find_run(config.model_dir)
-    of_run = [run.settings.flags.get(flag) for flag in run.task.text_flags] if run and run.is_own else []
-    return (",".join(filter(None, of_run)) or ",".join(names)).split(",")
 
 
 def _as_input(names: Sequence[str], texts: list[Any]) -> Any:
@@ -219,8 +229,8 @@ COMMAND = Command(
   echo "Who keeps the bees?" | {command} out/squad - --context_file=letters.txt
 
 Reads one text per line, with ` ||| ` between the texts of a pair or of choices; tables (.tsv, .csv, .jsonl, .parquet),
-whose column `id` is kept; and, for question answering, SQuAD's format (.json). Files of any size and pipes are read and
-predicted a few texts at a time.
+with the columns of the run; and, for question answering, SQuAD's format (.json). Files of any size and pipes are read
+and predicted a few texts at a time.
 """,
     check=check,
     run=run,

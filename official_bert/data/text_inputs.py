@@ -28,7 +28,7 @@ STANDARD_STREAM = "-"  # name for standard input or output
 LINES = "lines"
 _STANDARD_INPUT = "/dev/stdin"
 _SEPARATOR = " ||| "
-_ID = "id"
+ID = "id"
 _BLOCK_BYTES = 1 << 20
 
 
@@ -39,7 +39,7 @@ class TextOrPair(NamedTuple):
 
 class Example(NamedTuple):
     where: str  # its place, for messages
-    id: str | None  # the value of its column `id`; None if there is none
+    id: str | None  # the value of its id column; None if there is none
     texts: list[Any]  # the cells of its columns, or the parts of its line
 
 
@@ -53,6 +53,7 @@ class TextSource(NamedTuple):
     has_header: bool = True  # whether the first row of TSV and CSV names the columns
     delimiter: str = COMMA  # between the columns of CSV
     parameter: str = "input_file"  # the user's name of the path, for messages
+    id_column: str = ID
 
     @property
     def is_stream(self) -> bool:
@@ -120,14 +121,14 @@ class TextSource(NamedTuple):
                 yield Example(where, None, line.strip().rsplit(_SEPARATOR, max_splits))
             return
         texts, label = (self.text_columns, None) if last_is_text else (self.text_columns[:-1], self.text_columns[-1])
-        table = read_table(self.readable_path, table_format, Columns(texts, label, _ID), self.delimiter)
-        rows, places, id_place = without_trailing_blank_rows(table), self.text_columns, _ID
+        table = read_table(self.readable_path, table_format, Columns(texts, label, self.id_column), self.delimiter)
+        rows, places, id_place = without_trailing_blank_rows(table), self.text_columns, self.id_column
         if table_format not in KEYED_FORMATS:
             header = next(rows, None) if self.has_header else None
             if self.has_header and header is None:
                 return
             places, names = locate_columns(self.text_columns, header), header.cells if header else []
-            id_place = names.index(_ID) if names.count(_ID) == 1 else None
+            id_place = names.index(self.id_column) if names.count(self.id_column) == 1 else None
         for row in rows:
             yield Example(row.where, _id(row, id_place), _texts(row, places))
 

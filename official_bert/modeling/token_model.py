@@ -99,15 +99,17 @@ def too_long(length: int | str, config: BertConfig) -> str:
 
 
 def _guided(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a method of `keras.Model` accept the names of other libraries, and report wrong inputs in one line."""
+    """Make a method of `keras.Model` report wrong inputs in one line; calls accept the names of other libraries."""
 
     @functools.wraps(method)
     def guided(self, *args: Any, **kwargs: Any) -> Any:
         first = args[0] if args else None
         if isinstance(first[0] if isinstance(first, (list, tuple)) and first else first, str):
             raise UserError(f"{first!r:.80} is a text, but the model reads ids: model(tokenizer(texts))")
+        if method is keras.Model.__call__:
+            kwargs = _our_names(kwargs)
         try:
-            return method(self, *args, **_our_names(kwargs))
+            return method(self, *args, **kwargs)
         except Exception as error:
             if (message := _wrong_inputs(str(error), self.config)) is None:
                 raise

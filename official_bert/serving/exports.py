@@ -320,10 +320,10 @@ def write_export(export_dir: str, servable: Servable) -> str:
     def save(folder: str) -> None:
         with _logging_errors_only():  # harmless warnings about lookup tables and captured inputs
             tf.saved_model.save(servable, folder, signatures)
-        updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(folder)
-        for name in METHODS.keys() & signatures.keys():
-            updater.replace_method_name(name, METHODS[name])
-        updater.save()
+            updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(folder)
+            for name in METHODS.keys() & signatures.keys():
+                updater.replace_method_name(name, METHODS[name])
+            updater.save()
 
     def add_warmup(folder: str) -> None:
         records = (prediction_log(name, *request) for request in warmup_requests(servable))

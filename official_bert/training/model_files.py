@@ -144,7 +144,8 @@ def _find_run_flags(config_class: type, values: Mapping[str, Any], given: Collec
             check_json(run.flags[name], types[name], run.path, name)
             found[name] = run.flags[name]
     shown = [f"{name}={value}" for name, value in found.items() if value != fields[name].default]
-    logging.info("from %s: %s", run.path, ", ".join(shown))
+    if shown:
+        logging.info("from %s: %s", run.path, ", ".join(shown))
     if found.get("data_dir"):
         for name in {"eval_file", "predict_file"}.intersection(given):
             if files.exists(values[name]):  # otherwise it is in the run's data_dir

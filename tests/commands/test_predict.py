@@ -36,7 +36,11 @@ def models(model_dir, one_layer_config_file, vocab_file, tmp_path_factory):
     labels, tokenizer = ["right", "left", "up"], FullTokenizer(vocab_file)
     for name, model, flags in (
         ("pairs", ClassificationModel(encoder, num_outputs=3), {"labels": labels, "text_b_column": "second"}),
-        ("several", ClassificationModel(encoder, num_outputs=3), {"labels": labels, "multi_label": True}),
+        (
+            "several",
+            ClassificationModel(encoder, num_outputs=3),
+            {"labels": labels, "multi_label": True, "delimiter": ";"},
+        ),
         ("score", ClassificationModel(encoder, num_outputs=1), {}),
         ("tags", TaggingModel(encoder, num_outputs=3), {"labels": ["O", "B-X", "I-X"]}),
         ("answers", SpanModel(encoder), {"max_query_length": 9, "doc_stride": 20}),
@@ -78,8 +82,8 @@ CASES = {
         *({}, None, PAIRS, ["prediction", "probability", *OF_LABELS]),
     ),
     "given columns": (
-        *("several", "a.csv", lines_of("id,body", *(f'"{n},",{text}' for n, text in enumerate(TEXTS)))),
-        *({"text_columns": "body"}, ["0,", "1,", "2,"], TEXTS, ["prediction", *OF_LABELS]),
+        *("several", "a.csv", lines_of("nr;body", *(f'"{n};";{text}' for n, text in enumerate(TEXTS)))),
+        *({"text_columns": "body", "id_column": "nr"}, ["0;", "1;", "2;"], TEXTS, ["prediction", *OF_LABELS]),
     ),
     "numbers": (
         *("score", "a.jsonl", lines_of(*(json.dumps({"text": text, "id": 3}) for text in TEXTS))),
@@ -179,6 +183,12 @@ def test_a_question_is_answered_before_the_next_one_comes(models, tmp_path):
         ("pairs", "one ||| two\nthree\n", {}, "a.txt, line 1, or below it: text 1 is 'three', but this model reads"),
         ("pairs", "text\n1\n", {"input_format": "tsv"}, "line 1: no column 'second'; the columns are 'text'"),
         ("pairs", "text\tsecond\n1\t2\n3\n", {"input_format": "tsv"}, "line 3: there is no column 1"),
+        (
+            "score",
+            "text\n1\n",
+            {"input_format": "tsv", "id_column": "nr"},
+            "line 2: there is no nr, the column that id",
+        ),
         ("choices", "a ||| b\n", {}, "line 1, or below it: the choices are 'b'; give a list of at least two"),
         ("answers", f"who ||| {'a' * (1 << 20)}a\n", {}, "line 1, or below it: .* must have at most 1048576 bytes"),
         ("encoder", "a\n", {}, "is an encoder without a task: extract_features writes its vectors"),
@@ -193,7 +203,10 @@ def test_mistakes_leave_no_file(models, eager, tmp_path, name, content, flags, m
     assert not out.exists()
 
 
-def test_a_text_file_with_tabs_is_probably_a_table(models, eager, tmp_path, caplog):
-    (tmp_path / "a.txt").write_text("id\ttext\n")
+@pytest.mark.parametrize("header", ["id\tbody", "text", "nr,text"])
+def test_lines_that_begin_like_a_table_are_told(models, eager, tmp_path, caplog, header):
+    (tmp_path / "a.txt").write_text(f"{header}\n")
     run_here("predict", model_dir=models / "score", input_file=tmp_path / "a.txt", output_file=tmp_path / "out.tsv")
-    assert "a.txt, line 1 has tabs; if it is a row of a table, give input_format=tsv" in caplog.text
+    assert (
+        "a.txt, line 1 looks like a row of a table, but is read as a text; for a table give input_format" in caplog.text
+    )

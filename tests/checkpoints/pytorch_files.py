@@ -1,7 +1,11 @@
-"""Files in the format of `torch.save`, made without PyTorch."""
+"""Weights of models in `transformers`, and files in the format of `torch.save`, made without PyTorch."""
 
 import io
 import zipfile
+
+import numpy as np
+
+from official_bert.checkpoints.safetensors import rules_of_layers, sizes_of
 
 REBUILD = b"ctorch._utils\n_rebuild_tensor_v2\n"
 
@@ -38,3 +42,16 @@ def pytorch_file(arrays):
         program += _text(name) + pickled_tensor(array.size, 0, array.shape, strides, key=str(number)) + b"s"
         storages[str(number)] = array.tobytes()
     return zipped(program + b".", **storages)
+
+
+def random_weights(config, architecture, num_labels):
+    """Return arrays with the names of a class in `transformers`."""
+    theirs, rng, arrays = config.family.hugging_face, np.random.default_rng(0), {}
+    sizes, heads = sizes_of(config) | {"C": num_labels}, theirs.heads_of_class(architecture)
+    parts = theirs.parts_with(heads)
+    for part in ("encoder", "pooler", *heads):
+        for rule in rules_of_layers(parts.get(part, ()), config):
+            shape = [sizes[letter] for letter in rule.shape]
+            arrays[rule.target] = rng.normal(size=shape[::-1] if rule.is_transposed else shape).astype(np.float32)
+    is_bare = architecture == theirs.architectures[()]
+    return {name.removeprefix(theirs.prefix) if is_bare else name: array for name, array in arrays.items()}

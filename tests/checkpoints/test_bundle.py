@@ -147,13 +147,6 @@ def test_the_v1_saver_reads_what_we_write(tmp_path):
             np.testing.assert_array_equal(session.run(variable), ARRAYS[name])
 
 
-def test_a_checkpoint_of_the_reference_is_read(model_dir):
-    reader = CheckpointReader(str(model_dir / "trained_model.ckpt-12"))
-    assert reader.read("global_step") == 12
-    kernel = "bert/encoder/layer_0/attention/self/query/kernel"
-    assert reader.shapes[kernel] == reader.shapes[f"{kernel}/adam_v"] == (32, 32)
-
-
 def test_any_of_its_file_names_or_its_folder_names_a_checkpoint(tmp_path):
     prefix = str(tmp_path / "model.ckpt-7")
     write_checkpoint(prefix, ARRAYS)

@@ -10,10 +10,8 @@ import tensorflow as tf
 
 from official_bert.checkpoints.safetensors import from_hf, read_folder, to_hf, write_file
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.support.errors import UserError
-from tests.checkpoints.pytorch_files import pytorch_file
+from tests.checkpoints.pytorch_files import pytorch_file, random_weights
 
 V, D, L, I, S, T = 11, 4, 2, 6, 7, 3  # noqa: E741
 CONFIG = BertConfig(
@@ -31,46 +29,9 @@ def tensor_of(dtype, shape, offsets):
     return header_of(f'{{"a": {{"dtype": "{dtype}", "shape": {shape}, "data_offsets": {offsets}}}}}')
 
 
-def hf_shapes():
-    """Return names and shapes that `transformers` writes for a BertForPreTraining, listed by hand."""
-    shapes = {
-        "bert.embeddings.word_embeddings.weight": [V, D],
-        "bert.embeddings.position_embeddings.weight": [S, D],
-        "bert.embeddings.token_type_embeddings.weight": [T, D],
-        "bert.embeddings.LayerNorm.weight": [D],
-        "bert.embeddings.LayerNorm.bias": [D],
-        "bert.pooler.dense.weight": [D, D],
-        "bert.pooler.dense.bias": [D],
-        "cls.predictions.bias": [V],
-        "cls.predictions.transform.dense.weight": [D, D],
-        "cls.predictions.transform.dense.bias": [D],
-        "cls.predictions.transform.LayerNorm.weight": [D],
-        "cls.predictions.transform.LayerNorm.bias": [D],
-        "cls.seq_relationship.weight": [2, D],
-        "cls.seq_relationship.bias": [2],
-    }
-    for layer in range(L):
-        prefix = f"bert.encoder.layer.{layer}"
-        for name, (width_in, width_out) in {
-            "attention.self.query": (D, D),
-            "attention.self.key": (D, D),
-            "attention.self.value": (D, D),
-            "attention.output.dense": (D, D),
-            "intermediate.dense": (D, I),
-            "output.dense": (I, D),
-        }.items():
-            shapes[f"{prefix}.{name}.weight"] = [width_out, width_in]
-            shapes[f"{prefix}.{name}.bias"] = [width_out]
-        for name in ("attention.output.LayerNorm", "output.LayerNorm"):
-            shapes[f"{prefix}.{name}.weight"] = [D]
-            shapes[f"{prefix}.{name}.bias"] = [D]
-    return shapes
-
-
 @pytest.fixture
 def arrays():
-    rng = np.random.default_rng(1)
-    return {name: rng.normal(size=shape).astype(np.float32) for name, shape in hf_shapes().items()}
+    return random_weights(CONFIG, "BertForPreTraining", 2)
 
 
 @pytest.fixture
@@ -99,34 +60,6 @@ def assert_equal_arrays(arrays, expected):
         np.testing.assert_array_equal(array, expected[name], err_msg=name)
 
 
-def test_names_and_shapes_become_those_of_our_model(arrays):
-    weights = from_hf(arrays, CONFIG, "folder")
-    assert weights.parts == ["encoder", "pooler", "masked-LM head", "next-sentence head"]
-    model = PretrainingModel(BertEncoder(CONFIG))
-    assert {name: array.shape for name, array in weights.arrays.items()} == {
-        variable.path: tuple(variable.shape) for variable in model.trainable_variables
-    }
-
-
-def test_arrays_get_their_names_and_layouts(arrays):
-    found = from_hf(arrays, CONFIG, "folder").arrays
-    for ours, theirs in {
-        "bert/embeddings/position_embeddings": "bert.embeddings.position_embeddings.weight",
-        "bert/embeddings/LayerNorm/gamma": "bert.embeddings.LayerNorm.weight",
-        "bert/encoder/layer_1/attention/self/query/kernel": "bert.encoder.layer.1.attention.self.query.weight",
-        "bert/encoder/layer_1/attention/self/key/kernel": "bert.encoder.layer.1.attention.self.key.weight",
-        "bert/encoder/layer_1/attention/self/value/kernel": "bert.encoder.layer.1.attention.self.value.weight",
-        "bert/encoder/layer_0/attention/output/LayerNorm/beta": "bert.encoder.layer.0.attention.output.LayerNorm.bias",
-        "bert/encoder/layer_0/intermediate/dense/bias": "bert.encoder.layer.0.intermediate.dense.bias",
-        "bert/pooler/dense/kernel": "bert.pooler.dense.weight",
-        "cls/predictions/transform/dense/kernel": "cls.predictions.transform.dense.weight",
-        "cls/predictions/output_bias": "cls.predictions.bias",
-        "cls/seq_relationship/output_weights": "cls.seq_relationship.weight",
-    }.items():
-        expected = arrays[theirs].T if ours.endswith("/kernel") else arrays[theirs]
-        np.testing.assert_array_equal(found[ours], expected, err_msg=ours)
-
-
 @pytest.mark.parametrize(
     ("left_out", "architecture"),
     [("cls.seq_relationship", "BertForMaskedLM"), ("cls.predictions", "BertForNextSentencePrediction")],
@@ -138,25 +71,6 @@ def test_a_head_of_pretraining_alone_goes_there_and_back(arrays, left_out, archi
     weights = to_hf(ours | state, CONFIG, "checkpoint")
     assert weights.architecture == architecture
     assert_equal_arrays(weights.arrays, arrays)
-
-
-def test_heads_of_fine_tuned_models_have_the_names_of_the_reference(arrays):
-    arrays = without(arrays, "cls")
-    classifier = {"classifier.weight": np.ones([3, D], np.float32), "classifier.bias": np.ones([3], np.float32)}
-    assert {"output_weights", "output_bias"} < set(from_hf(arrays | classifier, CONFIG, "folder").arrays)
-    spans = {"qa_outputs.weight": np.ones([2, D], np.float32), "qa_outputs.bias": np.ones([2], np.float32)}
-    names = set(from_hf(arrays | spans, CONFIG, "folder").arrays)
-    assert {"cls/squad/output_weights", "cls/squad/output_bias"} < names
-
-
-def test_an_encoder_alone_is_written_without_prefix_and_read_with_or_without(arrays, read):
-    arrays = without(arrays, "cls")
-    bare = {name.removeprefix("bert."): array for name, array in arrays.items()}
-    assert_equal_arrays(read(bare), arrays)
-    assert_equal_arrays(read(arrays), arrays)
-    weights = to_hf(from_hf(arrays, CONFIG, "folder").arrays, CONFIG, "checkpoint")
-    assert weights.architecture == "BertModel"
-    assert_equal_arrays(weights.arrays, bare)
 
 
 def test_old_names_and_buffers_are_understood(arrays, read):

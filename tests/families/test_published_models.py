@@ -11,13 +11,13 @@ import pytest
 
 from official_bert import BertConfig, BertEncoder, Predictor, load_tokenizer
 from official_bert.checkpoints.bundle import write_checkpoint
-from official_bert.checkpoints.safetensors import from_hf, rules_of_layers, sizes_of, write_file
+from official_bert.checkpoints.safetensors import from_hf, write_file
 from official_bert.inference.finished_runs import find_run
 from official_bert.inference.sentence_head import find_head
 from official_bert.support.errors import UserError
 from official_bert.tokenization.hf_tokenizer import template_of
 from official_bert.training.run_folder import read_labels
-from tests.checkpoints.pytorch_files import pytorch_file
+from tests.checkpoints.pytorch_files import pytorch_file, random_weights
 from tests.conftest import GOLDEN, ROOT, run_here
 from tests.tokenization.sentencepiece_models import FAIRSEQ, write_model
 
@@ -58,19 +58,6 @@ def wordpieces(model, config, settings):
     values["normalizer"] = {**values["normalizer"], "lowercase": settings.get("do_lower_case")}
     values["model"] = {**values["model"], "vocab": ids}
     return {"vocab.txt": "\n".join(ids).encode(), "tokenizer.json": json.dumps(values).encode()}, ids
-
-
-def random_weights(config, architecture, num_labels):
-    """Return arrays with the names of a class in `transformers`."""
-    theirs, rng, arrays = config.family.hugging_face, np.random.default_rng(0), {}
-    sizes, heads = sizes_of(config) | {"C": num_labels}, theirs.heads_of_class(architecture)
-    parts = theirs.parts_with(heads)
-    for part in ("encoder", "pooler", *heads):
-        for rule in rules_of_layers(parts.get(part, ()), config):
-            shape = [sizes[letter] for letter in rule.shape]
-            arrays[rule.target] = rng.normal(size=shape[::-1] if rule.is_transposed else shape).astype(np.float32)
-    is_bare = architecture == theirs.architectures[()]
-    return {name.removeprefix(theirs.prefix) if is_bare else name: array for name, array in arrays.items()}
 
 
 def module_files(model):

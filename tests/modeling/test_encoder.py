@@ -97,12 +97,6 @@ def test_longer_padding_leaves_real_positions_alone(model, batch):
     np.testing.assert_allclose(long_output[real], short_output[real], atol=STACK_TOLERANCE)
 
 
-def test_missing_mask_and_segments_mean_all_real_and_first(model, batch):
-    ids = batch["input_ids"]
-    given = model.encoder(ids, np.ones_like(ids), np.zeros_like(ids))
-    np.testing.assert_array_equal(model.encoder(ids)["pooled_output"], given["pooled_output"])
-
-
 def test_dropout_acts_in_training_alone(config, batch):
     keras.utils.set_random_seed(1)
     encoder = BertEncoder(config)

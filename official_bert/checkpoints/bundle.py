@@ -67,7 +67,6 @@ class StoredArray:
         return self.changed(np.transpose)
 
     def changed(self, change: Callable[[np.ndarray], np.ndarray]) -> "StoredArray":
-        """Return the array in another layout."""
         shape = change(np.broadcast_to(np.float32(0), self.shape)).shape
         return dataclasses.replace(self, shape=shape, read=lambda: change(self.read()))
 
@@ -103,7 +102,6 @@ def check_declared(path: str, arrays: Mapping[str, tuple[tuple[int, ...], int]],
 
 
 def read_part(path: str, start: int, num_bytes: int) -> bytes:
-    """Read some bytes of a file."""
     if start + num_bytes > files.size(path):
         raise UserError(f"{path} ends before byte {start + num_bytes:,}, which it declares; is it truncated?")
     with files.open_file(path, "rb") as source:
@@ -145,8 +143,6 @@ def to_ours(variable: str | LayerVariable, array: StoredArray, config: BertConfi
 
 
 class Weights(NamedTuple):
-    """The arrays of a model."""
-
     arrays: dict[str, np.ndarray | StoredArray]  # name to float32 array, some of which are read from a file when needed
     parts: Sequence[str] = ()  # parts of the model, for the log: encoder, pooler, heads
     new: frozenset[str] = frozenset()  # names of arrays that the model lacks; they are newly initialized

@@ -134,7 +134,6 @@ class BestCheckpoint:
         return CheckpointFolder(self._folder, keep_max=1, is_new=is_new, is_written=self._is_written)
 
     def has(self, step: int) -> bool:
-        """Return True if the evaluation of a step is recorded."""
         return any(other == step for other, _ in self._history)
 
     def add(self, step: int, score: float, save: Callable[[], str]) -> str | None:

@@ -58,7 +58,6 @@ def averaged(readers: Sequence[CheckpointReader]) -> dict[str, np.ndarray]:
 
 
 def num_layers(arrays: Iterable[str]) -> int:
-    """Return the number of layers of the encoder whose arrays have these names."""
     return max((int(match[2]) + 1 for name in arrays if (match := _LAYER.fullmatch(name))), default=0)
 
 
@@ -106,8 +105,6 @@ class _Needed(TypedDict):
 
 
 class _Config(_Needed, total=False):
-    """The understood keys of the config."""
-
     peft_type: Literal["LORA"]
     bias: Literal["none"]
     use_rslora: bool | None
@@ -125,8 +122,6 @@ _UNUSED_KEYS = {
 
 
 class Adapter(NamedTuple):
-    """The content of the two files."""
-
     values: dict[str, Any]  # the keys of the config
     arrays: dict[str, np.ndarray]  # float32 arrays by their names
 
@@ -149,7 +144,6 @@ def read_adapter(folder: str) -> Adapter:
 def with_adapter(
     arrays: Mapping[str, np.ndarray], adapter: Adapter, config: BertConfig, folder: str
 ) -> dict[str, np.ndarray]:
-    """Merge an adapter into a model."""
     theirs = config.family.hugging_face
     head = _head_of(adapter, folder)
     rules = {rule.target: rule for rule in _rules(config, [head] if head else theirs.heads)}
@@ -263,6 +257,5 @@ def adapter_of(reader: CheckpointReader, config: BertConfig, base_model: str | N
 
 
 def _rules(config: BertConfig, heads: Sequence[str]) -> list[Rule]:
-    """Return the rules of the encoder and of some heads."""
     parts = config.family.hugging_face.parts_with(heads).values()
     return [rule for part in parts for rule in safetensors.rules_of_layers(part, config)]

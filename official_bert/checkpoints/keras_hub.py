@@ -61,8 +61,6 @@ _TWO_TABLES: _Layers = (
 
 
 class _Backbone(NamedTuple):
-    """A backbone class."""
-
     values: Mapping[str, Any]  # config keys with fixed values
     layers: _Layers  # layers other than the transformer's
     zeros: tuple[str, ...] = ()  # tables that are zero in the released model, and missing here
@@ -129,7 +127,6 @@ _Sizes = TypedDict("_Sizes", dict.fromkeys(_KEYS, int) | {"dropout": float}, tot
 
 
 def config_values(path: str) -> dict[str, Any]:
-    """Translate the `config.json` of a preset."""
     preset = text_files.read_json_as(path, "model config", _Preset)
     name, theirs = preset["class_name"], preset["config"]
     if name not in _BACKBONES:

@@ -49,7 +49,6 @@ class Source(NamedTuple):
 
     @property
     def folders(self) -> list[str]:
-        """See `model_folders`."""
         return model_folders(self.prefix)
 
     @property
@@ -149,8 +148,6 @@ def delete_checkpoints(folder: str) -> None:
 
 
 class CheckpointState(NamedTuple):
-    """The contents of the file."""
-
     latest: str  # prefix of the last checkpoint
     kept: list[str]  # prefixes of all kept checkpoints, oldest first
 

@@ -162,7 +162,6 @@ def read_model(place: str, config: BertConfig) -> Weights:
 
 
 def _find_variables(prefix: str) -> _Found:
-    """Find the variables of a model in a checkpoint, by our names."""
     reader = CheckpointReader(prefix, _KIND, of_objects=True)
     if OBJECT_GRAPH not in reader.shapes:
         raise UserError(f"{prefix} has no object graph, so it is not a TensorFlow 2 checkpoint; {_ADVICE}")

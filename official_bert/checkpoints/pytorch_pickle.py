@@ -138,8 +138,6 @@ def _open_legacy(path: str, source: IO[bytes], num_bytes: int) -> tuple[Any, Cal
 
 
 class _Operations(dict[int, Callable[[Any], None]]):
-    """The operations of a pickle by their codes."""
-
     def __missing__(self, code: int) -> None:
         name = pickletools.code2op[chr(code)].name
         raise _PickleError(f"has the pickle operation {name}, which weights do not need")

@@ -46,8 +46,6 @@ NEED_POOLER = frozenset({"classifier", "multiple-choice head", "next-sentence he
 
 
 class HfWeights(NamedTuple):
-    """The arrays of a model under Hugging Face's names."""
-
     arrays: dict[str, np.ndarray]  # name to float32 array
     architecture: str  # their model class in `transformers`
     num_classes: int | None  # number of classes of the classifier; None without a classifier

@@ -33,7 +33,6 @@ class Corpus:
         self.ids.frombytes(ids.tobytes())
 
     def shuffle_documents(self, rng: Random) -> None:
-        """Shuffle the documents, as the reference does once before creating pairs."""
         shuffle(self.documents, rng)
 
 

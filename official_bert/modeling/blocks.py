@@ -65,7 +65,6 @@ def dense(
     use_bias: bool = True,
     name: str = "dense",
 ) -> keras.layers.Dense:
-    """Return a linear layer with the model's initialization."""
     return keras.layers.Dense(
         width,
         activation=activation,
@@ -93,7 +92,6 @@ class LayerNorm(keras.layers.Layer):
         self.epsilon = epsilon
 
     def build(self, input_shape):
-        """Create the variables for vectors of this shape."""
         width = (input_shape[-1],)
         # variable [D], the scale
         self.gamma = self.add_weight(name="gamma", shape=width, initializer="ones", autocast=False)
@@ -129,7 +127,6 @@ class ResidualOutput(EncoderLayer):
     def __init__(
         self, config: BertConfig, input_width: int, *, norm_name: str = LAYER_NORM_NAME, name: str = "output", **kwargs
     ):
-        """Create the parts."""
         super().__init__(config, name=name, **kwargs)
         self._input_width = input_width
         self.dense = dense(config.hidden_size, config.initializer_range, dtype=self.dtype_policy)
@@ -137,7 +134,6 @@ class ResidualOutput(EncoderLayer):
         self.layer_norm = LayerNorm(epsilon=config.layer_norm_eps, dtype=self.dtype_policy, name=norm_name)
 
     def build(self, input_shape=None):
-        """Create the variables; their shapes do not depend on the input."""
         self.dense.build((None, self._input_width))
         self.layer_norm.build((None, self.config.hidden_size))
 

@@ -37,7 +37,6 @@ from official_bert.support.errors import UserError
 
 
 def create_encoder(config: BertConfig, options: EncoderOptions = PLAIN) -> "BertEncoder":
-    """Create the encoder of an architecture, with options for its computation."""
     return BertEncoder(config, **vars(options))
 
 

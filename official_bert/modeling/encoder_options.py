@@ -76,7 +76,6 @@ class FlatLayout:
 
     @classmethod
     def from_mask(cls, input_mask, num_heads: int) -> "FlatLayout":
-        """Return the layout of sequences with this mask, int32 [B, S]."""
         del num_heads
         return cls(*ops.shape(input_mask))
 
@@ -85,11 +84,9 @@ class FlatLayout:
         return input_mask
 
     def pack(self, sequences):
-        """Convert padded sequences to the layout."""
         return ops.reshape(sequences, (-1, sequences.shape[-1]))
 
     def unpack(self, x):
-        """Convert back to padded sequences."""
         return ops.reshape(x, (self.batch_size, self.length, x.shape[-1]))
 
     def first(self, x) -> tuple[Any, "FlatLayout"]:

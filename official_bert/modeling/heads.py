@@ -27,11 +27,7 @@ HEAD_INITIALIZER_RANGE = 0.02
 
 
 class EncoderModel(TokenModel):
-    """A model with an encoder, which it calls with complete `EncoderInputs`.
-
-    Attributes:
-      encoder: the encoder.
-    """
+    """A model with an encoder, which it calls with complete `EncoderInputs`."""
 
     _options: Mapping[str, Any] = MappingProxyType({})  # other constructor arguments, which Keras stores
 
@@ -292,7 +288,6 @@ class ClassificationModel(EncoderModel):
 
 
 def holds_features(inputs: Any) -> bool:
-    """Return True if the inputs of a model are precomputed features."""
     return isinstance(inputs, Mapping) and FEATURES in inputs
 
 

@@ -56,7 +56,6 @@ def num_vectors(feature_layers: str | None, num_layers: int, *, parameter: str =
 
 
 def is_weighted(feature_layers: str | None) -> bool:
-    """Return True if a choice of layers is summed with learned weights."""
     return feature_layers in (WEIGHTED_SUM, WEIGHTED_SUM_LAST_FOUR)
 
 

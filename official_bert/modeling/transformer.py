@@ -15,8 +15,6 @@ from official_bert.modeling.blocks import ACTIVATIONS, LAYER_NORM_NAME, Dropout,
 
 
 class AttentionOutput(NamedTuple):
-    """The outputs of attention."""
-
     context: Any  # float [..., D], one vector per query
     probabilities: Any  # float32 [B, N, F, T], before dropout; each row sums to 1
 
@@ -38,7 +36,6 @@ class TransformerStack(EncoderLayer):
             )
 
     def _make_layers(self) -> "list[TransformerLayer]":
-        """Return the L layers in order of computation."""
         return [
             TransformerLayer(self.config, name=f"layer_{index}", dtype=self.dtype_policy)
             for index in range(self.config.num_hidden_layers)
@@ -59,7 +56,6 @@ class TransformerStack(EncoderLayer):
 
     @property
     def num_heads(self) -> int:
-        """Number of attention heads in a layout."""
         return self.config.num_attention_heads
 
     def call(self, x, bias, *, layout, first_only=False, training=False):

@@ -63,7 +63,6 @@ def require(package: str, extra: str) -> None:
 
 
 def check_installed(package: str, extra: str) -> None:
-    """Look for a package without importing it."""
     if importlib.util.find_spec(package) is None:
         raise _not_installed(package, extra)
 

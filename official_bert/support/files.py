@@ -208,7 +208,6 @@ def list_folder(path: str) -> list[str]:
 
 
 def size(path: str) -> int:
-    """Return the length of a file in bytes."""
     found = _ask(path, os.stat, "stat")
     return found.length if is_remote(path) else found.st_size
 

@@ -56,7 +56,6 @@ def _listed(path: str, is_input: Callable[[str], bool] | None) -> list[str]:
 
 
 def _found(name: str, given: str | None, is_input: Callable[[str], bool] | None) -> list[str]:
-    """Return the files given by a name, glob or folder."""
     files.check_name(name)
     if not name or not files.is_folder(name):
         found = files.find(name, given)  # an explicitly named file is always used
@@ -109,8 +108,6 @@ class _Contents(_Needed, total=False):
 
 
 class Manifest(NamedTuple):
-    """Record of the provenance, lengths and checksums of files."""
-
     # everything that determines the contents of the files: names, used in messages, to JSON values
     provenance: Mapping[str, Any]
     num_bytes: Mapping[str, int]  # file name to length, relative to the folder of the manifest
@@ -166,7 +163,6 @@ class Manifest(NamedTuple):
         return None if reason else known
 
     def find_differences(self, provenance: Mapping[str, Any]) -> list[str]:
-        """Return the names of the provenance values that differ."""
         wanted = json.loads(json.dumps(provenance))  # tuples become lists in JSON
         return [name for name in {**wanted, **self.provenance} if self.provenance.get(name) != wanted.get(name)]
 

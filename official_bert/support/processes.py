@@ -142,7 +142,6 @@ class Workers:
         return result
 
     def _start(self) -> "_Worker":
-        """Start a process and send it the settings."""
         # Otherwise it would start with the first process, and its start lets Ctrl-C through despite the block.
         multiprocessing.resource_tracker.ensure_running()
         context = multiprocessing.get_context("spawn")

@@ -35,7 +35,6 @@ _CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF)
 
 @contextlib.contextmanager
 def exclusive_lock(folder: str, what: str) -> Iterator[None]:
-    """Lock a local folder against other processes during the block."""
     if is_remote(folder):
         yield
         return

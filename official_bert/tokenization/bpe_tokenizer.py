@@ -128,7 +128,6 @@ class BpeVocabulary(Vocabulary):
 
     @property
     def contents(self) -> list:
-        """The settings that determine the ids of a text."""
         return [*self.token_to_id.items(), *self.merges, self.adds_prefix_space, *self.added]
 
     @property

@@ -224,7 +224,6 @@ class PythonTokenizer(GraphEncoder):
         return self._call(lambda word: [self._tokenizer.encode_word(word)], words, 1)[0]
 
     def encode_beginnings(self, texts: tf.Tensor, num_wordpieces: tf.Tensor) -> tf.RaggedTensor:
-        """Split whole texts."""
         del num_wordpieces
         return self.encode(texts)
 

@@ -33,8 +33,6 @@ _WHITE_SPACE = [code for code in range(0x10000) if chr(code).isspace()]
 
 
 class _Prepared(NamedTuple):
-    """Prepared texts."""
-
     codes: tf.RaggedTensor  # int32 [B, (characters)], code points
     starts: tf.Tensor  # int64 [D], index of each one's source character, counted over all texts
     ends: tf.Tensor  # int64 [D], index after that character and the dropped accents that follow it

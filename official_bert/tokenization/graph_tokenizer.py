@@ -33,8 +33,6 @@ _NO_NAME = 0  # of no letter, see `PieceTable`
 
 
 class _Letters(NamedTuple):
-    """The rewritten characters of texts."""
-
     letters: tf.Tensor  # int64 [M]; every text ends in a separator
     text_starts: tf.Tensor  # int64 [B + 1], start of each text in `letters`, and the end of the last
     rules: tf.Tensor  # int32 [C], each character's rule
@@ -47,8 +45,6 @@ class _Letters(NamedTuple):
 
 
 class _Pieces(NamedTuple):
-    """Pieces in the row of letters."""
-
     ids: tf.Tensor  # int32 [Q]
     firsts: tf.Tensor  # int64 [Q], the first letter of each
     lasts: tf.Tensor  # int64 [Q], the last letter of each

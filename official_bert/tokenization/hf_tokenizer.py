@@ -84,8 +84,6 @@ class TokenizerModel(TypedDict, total=False):
 
 
 class TokenizerJson(TypedDict, total=False):
-    """A `tokenizer.json`; its steps are objects whose keys depend on their type."""
-
     model: Required[TokenizerModel]
     added_tokens: list[AddedToken] | None
     normalizer: dict[str, Any] | None
@@ -340,8 +338,6 @@ def tokenizer_json(*, added_tokens: list[AddedToken], model: dict[str, Any], **s
 
 
 class Unigram(NamedTuple):
-    """The contents of a `tokenizer.json`."""
-
     pieces: list[tuple[str, float]]  # all tokens with their scores, in the order of their ids
     charsmap: bytes  # the normalization rules, as SentencePiece compiles them
     steps: frozenset[str]  # the types of the steps before these rules
@@ -356,7 +352,6 @@ class Unigram(NamedTuple):
         return has_specials and has_steps and bool(self.charsmap or kind.changes_text)
 
     def to_sentencepiece(self, kind: Any) -> bytes:
-        """Return the SentencePiece model of a vocabulary class."""
         require("sentencepiece", "sentencepiece")
         from sentencepiece.sentencepiece_model_pb2 import ModelProto
 

@@ -49,8 +49,6 @@ _INSIDE_WORDS = frozenset("abcdefghijklmnopqrstuvwxyz") | _PUNCTUATION
 
 
 class TracedText(NamedTuple):
-    """Normalized text of N characters."""
-
     text: str  # the text
     starts: list[int]  # for each of its characters, the index of its source character
     ends: list[int]  # for each, the index after that character and the dropped accents that follow it
@@ -119,7 +117,6 @@ class SentencePieceVocabulary(Vocabulary):
         self._ids = [self.token_to_id.get(piece, 0) for piece in pieces]
 
     def ids_of(self, numbers: Sequence[int]) -> list[int]:
-        """Return the ids of pieces, given their numbers in the model."""
         return [self._ids[number] for number in numbers] if self.specials_first else list(numbers)
 
     @classmethod
@@ -172,12 +169,10 @@ class SentencePieceVocabulary(Vocabulary):
 
 
 def _replace(pattern: str, content: str) -> dict[str, Any]:
-    """Return a step of a `tokenizer.json`."""
     return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
 
 
 def _rules_of(spec: Any) -> list[dict[str, Any]]:
-    """Return the normalization of a model as steps of a `tokenizer.json`."""
     charsmap = base64.b64encode(spec.precompiled_charsmap).decode()
     # `tokenizers` applies the rules to few characters at a time, and so composes no Hangul.
     rules = [{"type": "NFC"}, {"type": "Precompiled", "precompiled_charsmap": charsmap}] if charsmap else []
@@ -231,8 +226,6 @@ def _can_be_searched(rules: bytes) -> bool:
 
 
 class PieceParts(NamedTuple):
-    """The parts of a piece that is split further."""
-
     ids: tuple[int, ...]  # ids of its parts
     ends: tuple[int, ...]  # for each part, the number of the piece's characters up to its end, without spaces
 

@@ -79,13 +79,11 @@ def join_texts(first: Sequence[int], second: Sequence[int], specials: Specials) 
 def truncate_and_join(
     first: Sequence[int], second: Sequence[int], specials: Specials, *, max_seq_length: int
 ) -> JoinedSequence:
-    """Truncate one or two texts to the maximum length and join them."""
     kept = truncate_pair(first, second, specials.room(max_seq_length, is_pair=bool(second)))
     return join_texts(*kept, specials)
 
 
 def join_pair(first: Sequence[int], second: Sequence[int], specials: Specials) -> JoinedSequence:
-    """Join two texts."""
     specials.check_pairs()
     between = [specials.sep_id] * specials.num_between
     return JoinedSequence(

@@ -86,7 +86,6 @@ def encodable(text: str) -> tuple[str, list[int]]:
 
 
 def _refuse_symbolic(texts: object) -> None:
-    """Raise UserError for symbolic tensors, which have no values yet."""
     if type(texts).__name__ == "SymbolicTensor":
         raise UserError(
             "this tokenizer cannot read the symbolic tensors of dataset.map and tf.function; use the graph tokenizer: "
@@ -421,7 +420,6 @@ def read_vocabulary(flags: "TokenizerOptions") -> Vocabulary:
 
 
 def read_vocabulary_file(path: str) -> Vocabulary:
-    """Read a vocabulary file; its name and content determine its kind."""
     return kind_of_file(path).vocabulary_class.from_file(path)
 
 

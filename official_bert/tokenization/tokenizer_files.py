@@ -86,7 +86,6 @@ def check_casing(vocabulary: Vocabulary, settings: TextSettings, *, init_checkpo
 
 
 def is_cased(vocabulary: Vocabulary) -> bool:
-    """Return True if a vocabulary was built from cased text."""
     num_upper, num_with_letters = _count_upper(vocabulary)
     return num_upper > _CASED_FRACTION * num_with_letters
 
@@ -172,7 +171,6 @@ def name_of_copy(path: str, flag: str | None = None) -> str:
 
 
 def find_vocabulary(folder: str) -> str:
-    """Return the path of the vocabulary file in a model's folder."""
     if not files.exists(folder):
         raise UserError(f"there is no folder {folder}; write a model of the Hugging Face Hub as hf://owner/name")
     if not files.is_folder(folder):
@@ -198,7 +196,6 @@ def _vocabulary_files(folder: str) -> list[str]:
 
 
 def find_settings(folder: str, vocabulary: Vocabulary, given: Mapping[str, bool]) -> TextSettings:
-    """Determine the text settings, and log their sources."""
     if len(given) == len(TextSettings._fields):
         return TextSettings(**given).check()
     found, sources = recorded_settings(folder)
@@ -248,7 +245,6 @@ def _settings_of_run(folder: str) -> dict[str, bool]:
 
 
 def read_settings(folder: str) -> dict[str, bool]:
-    """Read the text settings of `tokenizer.json` and `tokenizer_config.json`."""
     found, declared = _settings_of_config(folder), _settings_of_json(folder)
     for name in found.keys() & declared.keys():
         if found[name] != declared[name]:

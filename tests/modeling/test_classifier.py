@@ -7,7 +7,6 @@ import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.loading import load
-from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import ClassificationModel, SpanModel
 from official_bert.modeling.tagging import TaggingModel
@@ -16,11 +15,6 @@ from tests.conftest import GOLDEN, golden_arrays
 
 PADDING_TOLERANCE = 1e-5
 FEATURE_LAYERS = ("last", "second_to_last", "sum_last_four", "concat_last_four", "weighted_sum")
-
-
-@pytest.fixture(scope="module")
-def config(model_dir):
-    return BertConfig.from_json_file(str(model_dir / "bert_config.json"))
 
 
 def make_model(config, *, trainable=True, **options):

@@ -9,18 +9,12 @@ import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.loading import load
-from official_bert.config.bert_config import ACTIVATION_NAMES, BertConfig
+from official_bert.config.bert_config import ACTIVATION_NAMES
 from official_bert.modeling.blocks import ACTIVATIONS
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
-from tests.conftest import golden_arrays
 
 LAYER_TOLERANCE, STACK_TOLERANCE = 1e-6, 1e-5
-
-
-@pytest.fixture(scope="module")
-def config(model_dir):
-    return BertConfig.from_json_file(str(model_dir / "bert_config.json"))
 
 
 def golden_model(config, model_dir, **options):
@@ -32,16 +26,6 @@ def golden_model(config, model_dir, **options):
 @pytest.fixture(scope="module")
 def model(config, model_dir):
     return golden_model(config, model_dir)
-
-
-@pytest.fixture(scope="module")
-def golden():
-    return golden_arrays("pretraining_model/activations.npz")
-
-
-@pytest.fixture(scope="module")
-def batch(golden):
-    return {name.removeprefix("in/"): values for name, values in golden.items() if name.startswith("in/")}
 
 
 def encode(model, batch):

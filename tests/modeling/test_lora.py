@@ -10,7 +10,6 @@ from official_bert.checkpoints import editing
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
 from official_bert.checkpoints.editing import read_model
 from official_bert.checkpoints.loading import load, open_checkpoint
-from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import LoraSettings
 from official_bert.modeling.heads import ClassificationModel
@@ -20,11 +19,6 @@ from tests.conftest import GOLDEN, golden_arrays
 
 ADAPTER = GOLDEN / "peft"
 TOLERANCE = 1e-5
-
-
-@pytest.fixture(scope="module")
-def config(files_of_model):
-    return BertConfig.from_json_file(files_of_model["bert_config_file"])
 
 
 @pytest.fixture(scope="module")

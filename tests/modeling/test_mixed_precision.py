@@ -7,12 +7,10 @@ import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.loading import load
-from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.blocks import Dropout
 from official_bert.modeling.encoder import BertEncoder, Embeddings
 from official_bert.modeling.pooling import mean_over_positions
 from official_bert.modeling.pretraining import PretrainingModel
-from tests.conftest import golden_arrays
 
 BFLOAT16_STEP = 2.0**-8  # between 1 and the next number
 
@@ -23,21 +21,6 @@ def mixed_bfloat16():
     keras.config.set_dtype_policy("mixed_bfloat16")
     yield
     keras.config.set_dtype_policy(policy)
-
-
-@pytest.fixture(scope="module")
-def config(model_dir):
-    return BertConfig.from_json_file(str(model_dir / "bert_config.json"))
-
-
-@pytest.fixture(scope="module")
-def golden():
-    return golden_arrays("pretraining_model/activations.npz")
-
-
-@pytest.fixture(scope="module")
-def batch(golden):
-    return {name.removeprefix("in/"): values for name, values in golden.items() if name.startswith("in/")}
 
 
 def test_pretraining_stays_near_the_reference(config, model_dir, golden, batch):

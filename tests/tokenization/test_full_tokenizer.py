@@ -205,7 +205,6 @@ def write_folder(folder, tokens, **json_files):
     [
         (CASED_TOKENS, {}, False, "the vocabulary, which has wordpieces with capital letters"),
         ([*SPECIAL, "한"], {}, True, "the vocabulary, which has no capital letters"),
-        (LOWER, {"run_config": UPPER}, False, "run_config.json"),
         (LOWER, {"run_config": {"flags": {"train_file": "a"}}}, True, "the vocabulary"),
         (LOWER, {"tokenizer_config": {"model_max_length": 5}, "run_config": UPPER}, False, "run_config.json"),
         (LOWER, {"tokenizer_config": {"do_lower_case": True}, "run_config": UPPER}, True, "tokenizer_config.json"),

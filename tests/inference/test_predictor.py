@@ -4,13 +4,11 @@ import json
 import os
 import pathlib
 import shutil
-import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.inference import finished_runs
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
 from tests.exports import LABELS, TOLERANCE, predicted, predicted_pairs
@@ -108,20 +106,3 @@ def test_files_that_have_moved_since_training_may_be_given(reviews, tmp_path):
     paths = {name: reviews[name] for name in ("vocab_file", "bert_config_file")}
     found = Predictor(tmp_path / "out", **paths)(tuple(predicted_pairs(reviews)[0]))
     assert found.probability == pytest.approx(predicted(reviews["output_dir"])[0].max(), abs=TOLERANCE)
-
-
-def test_an_export_says_which_texts_it_reads(tmp_path, monkeypatch):
-    def read(*inputs):
-        signature = types.SimpleNamespace(structured_outputs=["answers"], structured_input_signature=((), set(inputs)))
-        monkeypatch.setattr(
-            finished_runs, "load_version", lambda _: types.SimpleNamespace(signatures={"text": signature})
-        )
-        _, task, names = finished_runs.load_exported(str(tmp_path))
-        assert task.name == "question_answering"
-        return names
-
-    with pytest.raises(UserError, match="is not a model that was exported with do_export"):
-        read("query", "context")
-    description = {"task": "question_answering", "text_names": ["query", "context"]}
-    (tmp_path / "official_bert.json").write_text(json.dumps(description))
-    assert read("context", "query") == ["query", "context"]

@@ -10,7 +10,6 @@ from official_bert.inference.finished_runs import export, load_export, save_mode
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import ClassificationModel, SpanModel
-from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer
@@ -77,14 +76,12 @@ def test_arguments_that_do_not_match_are_refused(pairs, encoder, tokenizer, tmp_
 
 
 @pytest.mark.slow
-def test_every_model_is_saved(encoder, tokenizer, tmp_path):
+def test_models_with_options_are_saved(encoder, tokenizer, tmp_path):
     windows = {"labels": LABELS, "multi_label": True, "doc_stride": 4}
     for name, model, flags, texts in (
         ("windows", ClassificationModel(encoder, num_outputs=3, window_length=16), windows, "the town " * 30),
         ("score", ClassificationModel(encoder, num_outputs=1, feature_layers="last"), {}, "the town"),
         ("tags", TaggingModel(encoder, num_outputs=3, head="bilstm"), {"labels": ["O", "B-X", "I-X"]}, "the town"),
-        ("words", PretrainingModel(encoder), {}, "the [MASK]"),
-        ("answers", SpanModel(encoder), {"max_query_length": 9, "doc_stride": 20}, ("who", "the baker")),
     ):
         predictor = Predictor(save_model(tmp_path / name, model, tokenizer, **flags))
         assert predictor(texts)
@@ -119,12 +116,8 @@ def test_the_scripts_read_the_folder(pairs, tmp_path):
 def test_mistakes_of_an_export_are_named(pairs, tmp_path):
     folder, _ = pairs
     out = tmp_path / "out"
-    for path, target, changes, message in (
-        (folder, out, {"export_format": "h5"}, "--export_format=h5: must be one of saved_model, tflite, onnx"),
-        (folder, folder / "vocab.txt", {}, "is a file, not a folder"),
-    ):
-        with pytest.raises(UserError, match=message):
-            export(path, target, **changes)
+    with pytest.raises(UserError, match="--export_format=h5: must be one of saved_model, tflite, onnx"):
+        export(folder, out, export_format="h5")
     with pytest.raises(UserError, match="pairs is not an export; check the path"):
         load_export(folder)
     assert not out.exists()

@@ -1,5 +1,7 @@
 """Fixtures of the tests of servers."""
 
+import os
+
 import pytest
 
 
@@ -19,3 +21,10 @@ def export_dir(tmp_path_factory, write_export):
     folder = tmp_path_factory.mktemp("serving") / "reviews"
     write_export(folder)
     return str(folder)
+
+
+@pytest.fixture(scope="module")
+def signatures(export_dir):
+    import tensorflow as tf
+
+    return tf.saved_model.load(os.path.join(export_dir, "1")).signatures

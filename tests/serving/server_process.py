@@ -1,5 +1,6 @@
 """Runs a process of `serve` and sends requests to it."""
 
+import base64
 import contextlib
 import http.client
 import json
@@ -98,10 +99,19 @@ class Server:
         return self.get(f"/v1/models/{self.name}")[1]["model_version_status"][0]["version"]
 
     def wait_for_version(self, version):
-        deadline = time.monotonic() + 60
-        while self.served_version() != version:
+        self.wait_until(lambda: self.served_version() == version)
+
+    def wait_until(self, is_true, seconds=60):
+        deadline = time.monotonic() + seconds
+        while not is_true():
             assert time.monotonic() < deadline, self.log
-            time.sleep(0.1)
+            time.sleep(0.01)
+
+    def metrics(self):
+        lines = self.send("GET", "/metrics")[1].decode().splitlines()
+        return {
+            name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+        }
 
     def end(self):
         """Stop the process like an orchestrator; return the exit code."""
@@ -109,7 +119,14 @@ class Server:
         return self.process.wait(timeout=60)
 
 
-def resident_kilobytes(pid):
-    """Return the resident memory of a process."""
+def resident_kilobytes(pid, field="VmRSS"):
+    """Return the resident memory of a process, or with `VmHWM` the most that it has had."""
     status = pathlib.Path(f"/proc/{pid}/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
+    return int(next(line for line in status.splitlines() if line.startswith(field)).split()[1])
+
+
+def to_json(values):
+    """Convert nested lists of bytes or numbers to JSON values; bytes need not be UTF-8."""
+    if isinstance(values, list):
+        return [to_json(value) for value in values]
+    return {"b64": base64.b64encode(values).decode()} if isinstance(values, bytes) else values

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import socket
-import time
 
 import numpy as np
 import pytest
@@ -88,11 +87,6 @@ def unit(vectors):
 
 def assert_close(found, expected):
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)
-
-
-def metrics(server):
-    lines = server.send("GET", "/metrics")[1].decode().splitlines()
-    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
 
 
 def test_the_client_of_openai(client, expected):
@@ -340,7 +334,7 @@ def test_a_million_characters_are_truncated(server):
 
 def test_concurrent_requests_share_batches_and_an_invalid_one_fails_alone(client, server, expected):
     post(server, "/embed", {"inputs": "a"})  # the first request determines the model's input format
-    before = metrics(server)
+    before = server.metrics()
     numbers = [number % len(TEXTS) for number in range(40)]
 
     def ask(number):
@@ -352,7 +346,7 @@ def test_concurrent_requests_share_batches_and_an_invalid_one_fails_alone(client
         answers = [executor.submit(ask, number) for number in [-1, *numbers]]
     assert isinstance(answers[0].exception(), openai.BadRequestError)
     assert_close([answer.result().data[0].embedding for answer in answers[1:]], expected[0][numbers])
-    after = metrics(server)
+    after = server.metrics()
     num_examples, num_batches, num_positions = (
         after[name] - before[name] for name in ("batch_examples_sum", "batch_examples_count", "batch_positions_sum")
     )
@@ -365,9 +359,9 @@ def test_batches_of_a_large_request_are_filled_by_tokens(client, server, export_
     """Send 200 texts of at most 32 tokens, more than the 32 examples per batch of other requests."""
     post(server, "/embed", {"inputs": "a"})
     texts = [f"{'the town ' * (number % 14)}a" for number in range(200)]
-    before = metrics(server)
+    before = server.metrics()
     answer = client.embeddings.create(model="sentences", input=texts)
-    after = metrics(server)
+    after = server.metrics()
     assert after["batch_examples_count"] - before["batch_examples_count"] <= 3  # tokens, and two batches
     assert_close([row.embedding for row in answer.data], signature(export_dir, 1, "text", text=texts)["vectors"])
 
@@ -382,13 +376,13 @@ def test_information_health_and_metrics(server):
     assert server.send("GET", "/health") == (200, b"")
     assert server.get("/v1/models")[1]["models"] == ["sentences"]
     names = {"embed": 'method="POST",path="/embed"', "predict": 'method="POST",path="/v1/models/{model_name}:predict"'}
-    before = metrics(server)
+    before = server.metrics()
     server.outputs("text", {"text": ["a"]})
     post(server, "/embed", {"inputs": "a"})
     post(server, "/embed", {"inputs": ""})
     for method, path in (("GET", "/nowhere"), ("PUT", "/embed"), ("GET", "/v1/models/nowhere:1")):
         server.send(method, path)
-    after = metrics(server)
+    after = server.metrics()
 
     def grown(name):
         return after[name] - before.get(name, 0)
@@ -490,7 +484,4 @@ def test_answers_that_clients_do_not_read_count_as_bytes_of_large_requests(serve
     assert post(server, "/rerank", body)[0] == 429
     for connection in slow:
         connection.close()
-    deadline = time.monotonic() + 20
-    while post(server, "/rerank", body)[0] == 429:
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
+    server.wait_until(lambda: post(server, "/rerank", body)[0] != 429, 20)

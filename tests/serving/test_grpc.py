@@ -3,7 +3,6 @@
 import asyncio
 import concurrent.futures
 import json
-import os
 import pathlib
 import threading
 import time
@@ -14,7 +13,6 @@ import tensorflow as tf
 
 from official_bert import Predictor
 from official_bert.options.groups import BatchingSettings
-from official_bert.serving.batching import Batcher
 from official_bert.serving.rest_format import RequestError, read_message
 from official_bert.serving.served_model import ServedModel
 from tests.exports import TOLERANCE
@@ -62,11 +60,6 @@ def channel(server):
 @pytest.fixture(scope="module")
 def stub(channel):
     return PredictionServiceStub(channel)
-
-
-@pytest.fixture(scope="module")
-def signatures(export_dir):
-    return tf.saved_model.load(os.path.join(export_dir, "1")).signatures
 
 
 def connect(server):
@@ -430,32 +423,6 @@ def test_large_messages_of_allowed_size_are_parsed():
         assert read_message(PredictRequest, request.SerializeToString(), 1 << 21) == request
 
 
-def test_a_client_that_has_left_frees_its_place_in_the_queue():
-    async def run():
-        settings = BatchingSettings(num_batch_threads=1, batch_timeout_micros=0, max_execution_batch_size=2)
-        begin, computed = threading.Event(), []
-
-        def compute(inputs):
-            begin.wait()
-            computed.extend(inputs["a"].tolist())
-            return inputs
-
-        with concurrent.futures.ThreadPoolExecutor(1) as executor:
-            batcher = Batcher(compute, settings, executor, is_joining=True)
-            calls = [asyncio.ensure_future(batcher({"a": np.arange(10 * i, 10 * i + 6)})) for i in range(3)]
-            await asyncio.sleep(0.05)
-            calls[1].cancel()
-            await asyncio.sleep(0.05)
-            num_waiting = batcher._num_waiting
-            begin.set()
-            assert num_waiting == 4 + 6
-            np.testing.assert_array_equal((await calls[2])["a"], np.arange(20, 26))
-            np.testing.assert_array_equal((await calls[0])["a"], np.arange(6))
-        assert sorted(computed) == [*range(6), *range(20, 26)]
-
-    asyncio.run(run())
-
-
 def test_200_calls_at_once_are_each_answered_with_their_own_predictions(server, stub, signatures):
     texts = [f"{'bright ' * (number % 40)}town {number}".encode() for number in range(200)]
     requests = [predict_request("text", {name: [text] for name in TEXTS}) for text in texts]
@@ -469,26 +436,14 @@ def test_200_calls_at_once_are_each_answered_with_their_own_predictions(server, 
     assert 'requests_total{method="gRPC",path="PredictionService/Predict",status="INVALID_ARGUMENT"}' in metrics
 
 
-def num_waiting(server):
-    lines = server.send("GET", "/metrics")[1].decode().splitlines()
-    return next(float(line.split()[1]) for line in lines if line.startswith("queue_examples "))
-
-
-def wait_until(is_true, seconds):
-    deadline = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
 def test_a_call_whose_deadline_has_passed_leaves_the_queue(server, stub):
     large = predict_request("text", {name: texts * 256 for name, texts in TEXTS.items()})
     calls = [stub.Predict.future(large, timeout=60) for _ in range(20)]
-    wait_until(lambda: num_waiting(server) >= 10_000, 60)
+    server.wait_until(lambda: server.metrics()["queue_examples"] >= 10_000)
     for call in calls:
         call.cancel()
     assert_refused(lambda: stub.Predict(large, timeout=0.02), Code.DEADLINE_EXCEEDED, "Deadline Exceeded")
-    wait_until(lambda: num_waiting(server) == 0, 0.5)  # computing them takes longer
+    server.wait_until(lambda: server.metrics()["queue_examples"] == 0, 0.5)  # computing them takes longer
 
 
 def test_calls_that_send_nothing_do_not_keep_others_waiting(server, channel, stub):
@@ -562,7 +517,7 @@ def test_versions_change_and_the_server_ends_under_load(server, export_dir, writ
     time.sleep(1)
     with connect(server) as channel:
         begun = PredictionServiceStub(channel).Predict.future(large, timeout=60)
-        wait_until(lambda: num_waiting(server) >= 500, 60)
+        server.wait_until(lambda: server.metrics()["queue_examples"] >= 500)
         ended_at.append(time.monotonic())
         assert server.end() == 0, server.log
         assert outputs(begun.result())["logits"].shape == (1024, 3)

@@ -3,7 +3,6 @@
 import contextlib
 import gzip
 import json
-import pathlib
 import socket
 import threading
 import time
@@ -147,12 +146,6 @@ def be_many(server, requests, wrong):
         thread.join()
 
 
-def most_kilobytes(server):
-    """Return the most resident memory that a process has had."""
-    status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
-
-
 @pytest.mark.slow
 @pytest.mark.endurance
 @pytest.mark.parametrize("task", MODELS)
@@ -185,15 +178,16 @@ def test_plain_requests_are_answered_soon_beside_a_hostile_client(task, write_ex
     while len(kilobytes) < 8 or len(seconds) < 500:
         kilobytes.append(round_of_load(be_hostile))
     p50, p99 = np.percentile(seconds, [50, 99])
+    most = resident_kilobytes(server.process.pid, "VmHWM")
     figures = (
         f"{task}: {len(seconds)} plain requests in {time.monotonic() - began:.0f} s, p50 {1000 * p50:.0f} ms, p99 "
         f"{1000 * p99:.0f} ms, longest {1000 * max(seconds):.0f} ms; idle {idle} kB, after each round {kilobytes} kB, "
-        f"at most {most_kilobytes(server)} kB"
+        f"at most {most} kB"
     )
     print(figures)
     assert not wrong, wrong[:3]
     assert p99 < 1, figures
-    assert most_kilobytes(server) - idle < MOST_KILOBYTES, figures
+    assert most - idle < MOST_KILOBYTES, figures
     assert kilobytes[-1] < 1.05 * kilobytes[4], figures  # before, the heap is still growing to its usual size
     assert server.end() == 0
     assert "Traceback" not in server.log

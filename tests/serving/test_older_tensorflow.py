@@ -1,6 +1,5 @@
 """Exports in older releases of TensorFlow, each in an environment of its own that has nothing else."""
 
-import base64
 import os
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import tensorflow as tf
 from official_bert.serving.exports import read_warmup
 from tests import ask_export
 from tests.exports import ask, assert_same
+from tests.serving.server_process import to_json
 
 KINDS = {
     "classifier": {"task": "classification"},
@@ -36,18 +36,11 @@ def asked(write_export, tmp_path_factory):
         requests, answers = [], []
         for name, inputs in read_warmup(os.path.join(version, "assets.extra", "tf_serving_warmup_requests")):
             outputs = signatures[name](**{key: tf.constant(values) for key, values in inputs.items()})
-            requests.append([name, {key: plain(values.tolist()) for key, values in inputs.items()}])
+            requests.append([name, {key: to_json(values.tolist()) for key, values in inputs.items()}])
             answers.append({key: ask_export.plain(values.numpy().tolist()) for key, values in outputs.items()})
         assert {name for name, _ in requests} == set(signatures)
         found.append((version, requests, answers))
     return found
-
-
-def plain(values):
-    """Convert nested lists of bytes or numbers to JSON values; bytes need not be UTF-8."""
-    if isinstance(values, list):
-        return [plain(value) for value in values]
-    return {"b64": base64.b64encode(values).decode()} if isinstance(values, bytes) else values
 
 
 @pytest.mark.parametrize("version", ["2.18.1", "2.19.1", "2.20.0"])

@@ -196,10 +196,6 @@ def test_the_addresses_and_errors_are_those_of_the_server(cluster):
     assert status == 200 and b"batch_positions_bucket" in answer
     for body, path, expected_status, message in (
         (b"{", f"{name}:predict", 400, "the request is not JSON"),
-        ({**REQUEST, "signature_name": "absent"}, f"{name}:predict", 400, "there is no signature 'absent'"),
-        ({"inputs": {"input_ids": [[9**9]], "input_mask": [[1]], "segment_ids": [[0]]}}, f"{name}:predict", 400,
-         "input_ids must be from 0 to 1181"),
-        (REQUEST, f"{name}/versions/7:predict", 404, "version '7' of reviews is not served"),
         (REQUEST, "/v1/models/other:predict", 404, "there is no model 'other'; reviews is served"),
         ({"inputs": "a"}, "/embed", 424, "the served model has no vectors"),
         (b"a" * ((1 << 26) + 1), f"{name}:predict", 413, "has more than 67108864 bytes"),

@@ -192,11 +192,9 @@ def test_strange_requests_get_defined_answers(reviews, signatures):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"input_ids": [[2, 1182, 3]]}, "input_ids must be from 0 to 1181, but is from"),
         ({"input_ids": [[2, -1, 3]]}, "input_ids must be from 0 to 1181"),
         ({"input_ids": [[2, 2**32 + 5, 3]]}, "input_ids must be from 0 to 1181"),  # 5 of 32 bits
         ({"segment_ids": [[0, 9, 0]]}, "segment_ids must be from 0 to 1"),
-        ({"input_mask": [[1, 1]]}, "input_mask must have the shape of input_ids"),
         ({name: [[1] * 65] for name in IDS_SCHEMA.names}, "input_ids must have from 1 to 64 positions, but has"),
         ({name: np.zeros([2, 0]) for name in IDS_SCHEMA.names}, "input_ids must have from 1 to 64 positions"),
     ],

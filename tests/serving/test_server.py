@@ -24,7 +24,7 @@ from official_bert.serving.served_model import ServedModel, Signature
 from official_bert.support.errors import UserError
 from tests.conftest import assert_fails, run_script
 from tests.exports import OF_CLASSIFIER, TOLERANCE
-from tests.serving.server_process import Server, clients, resident_kilobytes
+from tests.serving.server_process import Server, clients, resident_kilobytes, to_json
 from tests.serving.tiny_exports import PAIRS, TASKS
 
 pytest.importorskip("uvicorn")
@@ -43,11 +43,6 @@ def server(export_dir, tmp_path_factory):
     assert all(line.replace("\t", "").isprintable() and len(line) < 1000 for line in server.log.splitlines()), (
         server.log
     )
-
-
-@pytest.fixture(scope="module")
-def signatures(export_dir):
-    return tf.saved_model.load(os.path.join(export_dir, "1")).signatures
 
 
 @pytest.fixture(scope="module")
@@ -240,11 +235,6 @@ def at_once(calls):
         return list(executor.map(run, calls))
 
 
-def metric(server, name):
-    lines = server.send("GET", "/metrics")[1].decode().splitlines()
-    return sum(float(line.split()[1]) for line in lines if line.startswith(name))
-
-
 def test_concurrent_requests_are_joined_and_a_wrong_one_fails_alone(server, signatures):
     lengths = [3 + number % 9 for number in range(24)]
     requests = [
@@ -252,9 +242,9 @@ def test_concurrent_requests_are_joined_and_a_wrong_one_fails_alone(server, sign
         for length in lengths
     ]
     calls = [lambda request=request: server.predict({"inputs": request}) for request in requests]
-    before = metric(server, "batch_examples_count")
+    before = server.metrics()["batch_examples_count"]
     at_once(calls)
-    assert metric(server, "batch_examples_count") - before < len(requests) / 2
+    assert server.metrics()["batch_examples_count"] - before < len(requests) / 2
     requests[5]["input_ids"][0][1] = 99_999
     for number, (request, (status, answer)) in enumerate(zip(requests, at_once(calls), strict=True)):
         if number == 5:
@@ -272,7 +262,7 @@ def test_only_answers_of_one_shape_are_joined(signatures):
 def test_a_large_request_is_computed_in_parts(server, expected):
     outputs = server.outputs("text", {name: texts * 25 for name, texts in TEXTS.items()})
     np.testing.assert_allclose(outputs["logits"], np.tile(expected["logits"], [25, 1]), atol=TOLERANCE)
-    assert metric(server, 'batch_examples_bucket{le="32.0"}') == metric(server, "batch_examples_count")
+    assert server.metrics()['batch_examples_bucket{le="32.0"}'] == server.metrics()["batch_examples_count"]
 
 
 # Servers of the other tasks answer in test_ui.py, too.
@@ -294,7 +284,7 @@ def test_every_task_answers_its_own_warm_up_requests(task, write_export, tmp_pat
     requests = list(read_warmup(os.path.join(path, "assets.extra", "tf_serving_warmup_requests")))
     assert {name for name, _ in requests} == set(export.signatures)
     for name, inputs in requests:
-        columns = {key: to_json(values) for key, values in inputs.items()}
+        columns = {key: to_json(values.tolist()) for key, values in inputs.items()}
         outputs = server.outputs(name, columns)
         for key, values in export.signatures[name](
             **{key: tf.constant(value) for key, value in inputs.items()}
@@ -304,12 +294,6 @@ def test_every_task_answers_its_own_warm_up_requests(task, write_export, tmp_pat
             else:
                 np.testing.assert_allclose(outputs[key], values.numpy(), atol=TOLERANCE)
     assert server.end() == 0
-
-
-def to_json(values):
-    if values.dtype != object:
-        return values.tolist()
-    return [{"b64": base64.b64encode(text).decode()} if isinstance(text, bytes) else to_json(text) for text in values]
 
 
 @pytest.mark.slow
@@ -335,10 +319,7 @@ def test_a_new_version_replaces_the_old_one_under_load(
             grown = resident_kilobytes(server.process.pid) / kilobytes
             assert grown < 1.1, f"memory grew from {kilobytes} kB by the factor {grown:.2f}"
         (tmp_path / "damaged").rename(folder / "2")  # a damaged version is refused, and version 1 stays
-        deadline = time.monotonic() + 30
-        while "still serving version 1" not in server.log:
-            assert time.monotonic() < deadline, server.log
-            time.sleep(0.1)
+        server.wait_until(lambda: "still serving version 1" in server.log)
         (made / "1").rename(folder / "3")
         server.wait_for_version("3")
         time.sleep(seconds / 6)
@@ -364,11 +345,11 @@ def test_the_page_to_try_the_model_takes_nothing_from_elsewhere(server):
 @pytest.mark.slow
 def test_requests_that_have_begun_are_answered_after_sigterm(server):
     """This must be the last test of the server, since it stops it."""
-    before, answers = metric(server, "batch_examples_count"), []
+    before, answers = server.metrics()["batch_examples_count"], []
     request = {"signature_name": "text", "inputs": {name: texts * 256 for name, texts in TEXTS.items()}}
     waiting = threading.Thread(target=lambda: answers.append(server.predict(request)))
     waiting.start()
-    while metric(server, "batch_examples_count") == before:
+    while server.metrics()["batch_examples_count"] == before:
         time.sleep(0.001)
     assert not answers
     with socket.create_connection(("127.0.0.1", server.port)) as slow:  # sends no body, and is cut off after 30 seconds

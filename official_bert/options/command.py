@@ -311,7 +311,6 @@ def _import_tensorflow() -> None:
 
 
 def _unknown_flag(name: str, flag_names: Collection[str]) -> str:
-    """Return the error message for an unknown flag, with advice if there is any."""
     other = next((other for other in _OTHER_NAMES.get(name, ()) if other in flag_names), None)
     advice = _ADVICE.get(name) or _ADVICE.get(name.removeprefix("no"))
     similar = difflib.get_close_matches(name, flag_names, n=1, cutoff=0.75)

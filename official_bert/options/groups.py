@@ -49,7 +49,6 @@ class TextOptions(Options):
 
     @property
     def text_settings(self) -> TextSettings:
-        """The `TextSettings` of these flags."""
         return TextSettings(*(getattr(self, name) for name in TextSettings._fields))
 
 
@@ -177,7 +176,6 @@ class BeamOptions(Options):
 
     @property
     def beam_arguments(self) -> list[str]:
-        """The options in --beam_args, split as a shell splits them."""
         try:
             return shlex.split(self.beam_args)
         except ValueError as error:

@@ -334,7 +334,6 @@ class TrainingOptions(
 
     @property
     def trains_all_weights(self) -> bool:
-        """True if nothing is frozen."""
         return self.train_layers is None and self.train_only is None and not self.lora_rank
 
     @property

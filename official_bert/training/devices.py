@@ -328,7 +328,6 @@ class Cluster:
         return self.sums(number if self.is_chief else 0)[0]
 
     def any_worker(self, condition: bool) -> bool:
-        """Return True if the condition holds on at least one worker."""
         return self.sums(int(condition))[0] > 0
 
     def wait(self) -> None:

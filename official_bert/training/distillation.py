@@ -91,7 +91,6 @@ class DistilledTask:
         self.compares_examples = compares_examples(task)
 
     def build_model(self) -> keras.Model:
-        """Create the student, variables included."""
         return self._task.build_model()
 
     def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
@@ -101,7 +100,6 @@ class DistilledTask:
         return weighted(losses, {"soft_target": self._soft_target_weight}, others=1 - self._soft_target_weight)
 
     def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Return the predictions of the task, which need no teacher."""
         return self._task.predictions(outputs, batch)
 
 
@@ -128,7 +126,6 @@ class TaskWithTeacher(abc.ABC):
         return weighted(losses, self._weights)
 
     def predictions(self, outputs: OutputsAndLayers, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Return the predictions of the task, which need no teacher."""
         return self._task.predictions(outputs.outputs, batch)
 
     @abc.abstractmethod
@@ -258,7 +255,6 @@ def checked_teacher(job: FinetuningJob) -> Teacher:
 
 
 def distilled_task(job: FinetuningJob, teacher: Teacher) -> DistilledTask | HiddenStateTask:
-    """Return the task of a job, which also learns from the teacher."""
     config = job.config
     task = DistilledTask(
         job.task, soft_target_weight=config.soft_target_weight, temperature=config.distillation_temperature
@@ -299,7 +295,6 @@ def teacher_file(file: RecordFile, task: DistillableTask) -> RecordFile:
 
 
 def load_teacher(job: FinetuningJob, teacher: Teacher, strategy: tf.distribute.Strategy) -> Trainer:
-    """Create the model of a teacher, with its weights."""
     task = job.create_task(dataclasses.replace(job.config, **teacher.head), teacher.bert_config)
     trainer = Trainer(task, strategy, seed=job.config.random_seed)
     load(teacher.reader, trainer.model.weights)
@@ -336,7 +331,6 @@ def write_teacher_records(
 
 
 def _fingerprint(reader: CheckpointReader) -> str:
-    """Return a hash of a model's weights."""
     digest = hashlib.sha256()
     for name in sorted(name for name in reader.shapes if not is_training_state(name, reader.shapes)):
         digest.update(f"{name} ".encode())

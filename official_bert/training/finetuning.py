@@ -284,7 +284,6 @@ def create_evaluator(
 
 
 def _checkpoint_to_export(config: FinetuningOptions) -> str:
-    """Return the checkpoint to export, the output folder's or the initial one."""
     latest = latest_checkpoint(checkpoint_folder(config))
     logging.info("do_export: using the weights of %s", latest or config.init_checkpoint)
     return latest or config.init_checkpoint

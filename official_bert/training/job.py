@@ -68,7 +68,6 @@ class FinetuningJob(abc.ABC):
         """Write predictions with the trainer's weights at a step."""
 
     def path(self, name: str) -> str:
-        """Return the path of a file in the output folder."""
         return os.path.join(self.config.output_dir, name)
 
     def warn_of_earlier(self, *names: str) -> None:

@@ -217,7 +217,6 @@ def checkpoint_folder(config: TrainingOptions) -> str:
 
 
 def check_has_checkpoint(config: TrainingOptions) -> None:
-    """Raise if there are no weights to evaluate, predict with or export."""
     folder = checkpoint_folder(config)
     if config.do_train or latest_checkpoint(folder):
         return
@@ -249,7 +248,6 @@ def read_labels(output_dir: str) -> list[str] | None:
 def check_same_labels(
     output_dir: str, labels: Sequence[str], *, noun: str = "labels", other: str = "another output_dir"
 ) -> None:
-    """Raise if the checkpoints of an output folder were trained with other labels."""
     trained = read_labels(output_dir)
     if trained is not None and trained != list(labels):
         raise UserError(

@@ -148,6 +148,8 @@ def test_teachers_that_do_not_fit_are_refused(student, teacher, tmp_path, files_
     refuse({"teacher": None, "soft_target_weight": 0.7}, "--soft_target_weight needs --teacher")
     refuse({"trainable_encoder": False}, "--teacher cannot be used with --notrainable_encoder")
     refuse({"do_train": False, "do_eval": True}, "--teacher needs --do_train")
+    refuse({"teacher": None, "hidden_state_weight": 1.0}, "--hidden_state_weight needs --teacher")
+    refuse({"hidden_state_weight": 1.0, "long_text": "window"}, "--hidden_state_weight and --long_text=window exclude")
 
 
 @pytest.mark.slow
@@ -166,16 +168,6 @@ def test_layers_are_learned_through_projections(student, tmp_path):
     alone = {"teacher": None, "output_dir": str(folder), "do_train": False, "do_eval": True, "soft_target_weight": 0.5}
     run_here("run_classifier", **settings | alone)
     assert Predictor(folder)("the rain is warm").label in "01"
-
-
-@pytest.mark.slow
-def test_layers_that_cannot_be_learned_are_refused(student):
-    student["hidden_state_weight"] = 1.0
-    for changes, message in (
-        ({"long_text": "window"}, "--hidden_state_weight and --long_text=window exclude"),
-        ({"teacher": None}, "--hidden_state_weight needs --teacher"),
-    ):
-        assert_refused("run_classifier", {**student, **changes}, message)
 
 
 @pytest.mark.slow

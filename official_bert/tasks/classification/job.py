@@ -69,7 +69,6 @@ class ClassificationJob(FinetuningJob):
     config: ClassifierConfig
 
     def __init__(self, config: ClassifierConfig, bert_config: BertConfig, tokenizer: Tokenizer):
-        """Read all examples and validate all labels before any computation."""
         super().__init__(config, bert_config, tokenizer)
         self._dataset = dataset = configured_dataset(config)
         self.labels = dataset.labels

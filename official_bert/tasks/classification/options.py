@@ -201,7 +201,6 @@ class ClassifierConfig(TableOptions, HeadOptions, LabellingOptions):
 
     @property
     def model_options(self) -> dict[str, Any]:
-        """See `HeadOptions`; the arguments of `ClassificationModel`."""
         return {
             **super().model_options,
             "head_dropout": self.head_dropout,

@@ -107,7 +107,6 @@ class MultipleChoiceJob(FinetuningJob):
     config: MultipleChoiceConfig
 
     def __init__(self, config: MultipleChoiceConfig, bert_config: BertConfig, tokenizer: Tokenizer):
-        """Read all examples before any computation."""
         super().__init__(config, bert_config, tokenizer)
         tokenizer.specials.check_pairs()
         self.primary_metric = selecting_metric(config.primary_metric, "accuracy", ("accuracy",))
@@ -152,7 +151,6 @@ class MultipleChoiceJob(FinetuningJob):
         return self._evaluated(trainer, step)[1]
 
     def evaluate(self, trainer: Trainer, step: int) -> None:
-        """Write `eval_results.txt` and the report."""
         predicted, scores = self._evaluated(trainer, step)
         if not trainer.cluster.is_chief:
             return

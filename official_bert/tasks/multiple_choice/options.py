@@ -151,5 +151,4 @@ class MultipleChoiceConfig(TableOptions, LabellingOptions):
 
     @property
     def model_options(self) -> dict[str, Any]:
-        """The arguments of `MultipleChoiceModel`."""
         return {"head_dropout": self.head_dropout}

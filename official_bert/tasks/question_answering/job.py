@@ -196,7 +196,6 @@ class QuestionAnsweringJob(FinetuningJob):
     config: SquadConfig
 
     def __init__(self, config: SquadConfig, bert_config: BertConfig, tokenizer: Tokenizer):
-        """Read all questions and validate all answers before any computation."""
         super().__init__(config, bert_config, tokenizer)
         tokenizer.specials.check_pairs()
         self._options = WindowOptions.from_config(config, tokenizer)
@@ -263,7 +262,6 @@ class QuestionAnsweringJob(FinetuningJob):
             self.warn_of_earlier(RESULTS_FILE, REPORT_FILE)
 
     def _read_sets(self) -> tuple[SquadSet | None, SquadSet | None]:
-        """Return the training and prediction questions that the flags require."""
         config, train, dev = self.config, None, None
         if "train_file" in config.required_files:
             train = read_squad(config.train_file, for_training=True, version_2=self._version_2)

@@ -145,7 +145,6 @@ class SquadConfig(HeadOptions, FinetuningOptions, AnswerOptions):
 
     @property
     def required_files(self) -> dict[str, str]:
-        """The flags that name input files, each with the flag that requires it."""
         of_predict = "do_predict" if self.do_predict else "eval_steps" if self.is_evaluated else None
         required_by = {"train_file": "do_train" if self.do_train else None, "predict_file": of_predict}
         return {name: flag for name, flag in required_by.items() if flag}

@@ -149,7 +149,6 @@ class SentenceEncoderJob(FinetuningJob):
     config: SentenceEncoderConfig
 
     def __init__(self, config: SentenceEncoderConfig, bert_config: BertConfig, tokenizer: Tokenizer):
-        """Read all examples before any computation."""
         super().__init__(config, bert_config, tokenizer)
         self._layout = config.layout
         self._train, self._dev, self._test = self._read_splits()

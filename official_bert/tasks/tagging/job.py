@@ -195,7 +195,6 @@ class TaggingJob(FinetuningJob):
     label_noun = "tags"
 
     def __init__(self, config: TaggingConfig, bert_config: BertConfig, tokenizer: Tokenizer):
-        """Read all files and validate all tags before any computation."""
         super().__init__(config, bert_config, tokenizer)
         read = {flag: read_configured(config, flag) for flag in config.required_files}
         train = read.get("train_file")

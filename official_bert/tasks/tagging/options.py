@@ -96,5 +96,4 @@ class TaggingConfig(HeadOptions, LabellingOptions):
 
     @property
     def model_options(self) -> dict[str, Any]:
-        """See `HeadOptions`; the arguments of `TaggingModel`."""
         return {**super().model_options, "head_dropout": self.head_dropout, "feature_layers": self.feature_layers}

@@ -220,7 +220,6 @@ class TaggedSplit(NamedTuple):
 
     @property
     def is_tagged(self) -> bool:
-        """True if the file has the tags."""
         return self.file.sentences[0].tags is not None
 
     @property

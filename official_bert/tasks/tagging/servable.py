@@ -309,7 +309,6 @@ def servable_of_run(
 
 
 def trained_tags(config: TaggingConfig) -> list[str]:
-    """Return the tag names of an already trained model that a run loads."""
     tags = read_trained_labels(config.output_dir, config.init_checkpoint)
     if not tags:
         raise UserError(

@@ -150,12 +150,8 @@ def export(
         path = folder_of_model(files.local_folder(os.fspath(model)))
         servable = load_functional(path)
     if servable is not None:
-        if (export_format, export_precision, export_parallelism, use_best_checkpoint) != (
-            "saved_model",
-            "float32",
-            0,
-            0,
-        ):
+        given = export_format, export_precision, export_parallelism, use_best_checkpoint
+        if given != ("saved_model", "float32", 0, False):
             raise UserError("a functional model is exported as saved_model with its own number formats; leave them out")
         return write_export(os.fspath(export_dir), servable)
     run = find_run(path)

@@ -56,16 +56,11 @@ class SequenceFunction:
 
     def __init__(
         self,
-        compute: Callable[[dict[str, tf.Tensor]], tf.Tensor],
+        compute: Callable[[dict[str, tf.Tensor]], tf.Tensor],  # from the encoder's inputs, int32 [B, S], to [B, ...]
         *,
         strategy: tf.distribute.Strategy | None = None,
         fixed_shape: tuple[int, int] | None = None,
     ):
-        """Compile the function.
-
-        Args:
-          compute: maps the encoder's inputs, int32 [B, S], to a tensor [B, ...].
-        """
         self._strategy = strategy or tf.distribute.get_strategy()
         self._fixed_shape = fixed_shape
         shape = (self._strategy.num_replicas_in_sync, *(fixed_shape or (None, None)))

@@ -120,7 +120,8 @@ class _OpenAi(_Asked):
     async def answer(self, version: ServedVersion, name: str, hold: Hold) -> Response:
         if self.model != name:
             raise UnknownModelError("model", f"the model {quoted(self.model)} does not exist; this server has {name}")
-        vectors = await text_answers.embed(version, self.input, truncate=self.truncate, dimensions=self.dimensions)
+        options = text_answers.InputOptions(self.truncate)
+        vectors = await text_answers.embed(version, self.input, options, dimensions=self.dimensions)
         is_base64 = self.encoding_format == "base64"
 
         def item(number: int, row: np.ndarray) -> dict[str, Any]:
@@ -141,10 +142,8 @@ class _Reading(_Asked):
     prompt_name: str | None = None
 
     @property
-    def options(self) -> dict[str, Any]:
-        """The arguments of `embed` that these fields give."""
-        keeps_end = self.truncation_direction == "left"
-        return {"truncate": self.truncate, "keeps_end": keeps_end, "prompt_name": self.prompt_name}
+    def options(self) -> text_answers.InputOptions:
+        return text_answers.InputOptions(self.truncate, self.prompt_name, self.truncation_direction == "left")
 
 
 class _Embed(_Reading):
@@ -153,8 +152,8 @@ class _Embed(_Reading):
     dimensions: int | None = None
 
     async def answer(self, version: ServedVersion, name: str, hold: Hold) -> Response:
-        options = {"dimensions": self.dimensions, "normalize": self.normalize, **self.options}
-        vectors = await text_answers.embed(version, self.inputs, **options)
+        shape = {"dimensions": self.dimensions, "normalize": self.normalize}
+        vectors = await text_answers.embed(version, self.inputs, self.options, **shape)
         rows = map(np.ndarray.tolist, vectors.values)
         return await _respond(version, vectors.values.size, lambda: _json_list(rows))
 
@@ -166,7 +165,7 @@ class _EmbedAll(_Reading):
         def admit(num_values: int) -> None:
             hold(num_values * _BYTES_PER_NUMBER, is_answer=True)
 
-        found = await text_answers.embed_all(version, self.inputs, admit=admit, **self.options)
+        found = await text_answers.embed_all(version, self.inputs, self.options, admit)
         texts = (map(np.ndarray.tolist, vectors) for vectors in found)
         num_values = sum(vectors.size for vectors in found)
         response = await _respond(version, num_values, lambda: _json_list(texts, _json_list))
@@ -186,8 +185,8 @@ class _Similarity(_Asked):
     async def answer(self, version: ServedVersion, name: str, hold: Hold) -> Response:
         options = self.parameters.options
         source, others = await asyncio.gather(
-            text_answers.embed(version, [self.inputs.source_sentence], **options),
-            text_answers.embed(version, self.inputs.sentences, **options),
+            text_answers.embed(version, [self.inputs.source_sentence], options),
+            text_answers.embed(version, self.inputs.sentences, options),
         )
         return JSONResponse((others.values @ source.values[0]).tolist())
 

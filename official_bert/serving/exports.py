@@ -373,17 +373,11 @@ def _quoted(text: str) -> str:
 
 
 def write_lite(export_dir: str, servable: Servable, precision: str = "float32") -> str:
-    """Write the next version of a model as `model.tflite`.
+    """Write the next version of a model as `model.tflite`, without its tokenizer and string outputs.
 
     Its signature `serving_default` takes input_ids, input_mask and segment_ids, int32 [1, S] for any S up to the
-    model's maximum, and returns the outputs of `Servable.numbers`; LiteRT supports neither the tokenizer nor
-    string outputs.
-
-    Args:
-      servable: the model to convert. Its encoder must compute padding, because shapes must not depend on ids. The
-        vocabulary file is included as `assets/vocab.txt` or `assets/spiece.model`.
-      precision: of the weights: "float32", "float16" (half the size) or "int8" (a quarter of the size). With int8, the
-        largest products are also computed in integers.
+    model's maximum. The encoder must compute padding, because shapes must not depend on ids. With the precision
+    "int8", the largest products are also computed in integers.
     """
     function, weights = servable.numeric_signature(1)
     converter = tf.lite.TFLiteConverter.from_concrete_functions([function], weights)
@@ -397,11 +391,7 @@ def write_lite(export_dir: str, servable: Servable, precision: str = "float32") 
 
 
 def write_onnx(export_dir: str, servable: Servable, precision: str = "float32") -> str:
-    """Write the next version of a model as `model.onnx`.
-
-    It takes input_ids, input_mask and segment_ids, int32 [B, S] for any B and any S up to the model's maximum, and
-    returns the numeric outputs of `Servable.numbers`; ONNX has no tokenizer.
-    """
+    """Write the next version of a model as `model.onnx`, like `write_lite`, but for ids of any shape [B, S]."""
     require("tf2onnx", "onnx")
     function, weights = servable.numeric_signature(None)
     if sum(4 * variable.shape.num_elements() for variable in weights.variables_in_use) >= _MOST_BYTES:

@@ -69,6 +69,7 @@ _FIELDS = {
     np.dtype(object): ("string_val", types_pb2.DT_STRING),
 }
 
+# Called after each request with "gRPC", its service and method, its status and its seconds.
 RequestCounter = Callable[[str, str, str, float], None]
 # From a request, the version that answers and the request's size in bytes to a serialized response.
 Method = Callable[[Any, ServedVersion, int], Awaitable[bytes]]
@@ -336,11 +337,7 @@ def _fill(tensor: TensorProto, values: np.ndarray) -> None:
 
 
 async def start_grpc(name: str, served: ServedModel, port: int, count_request: RequestCounter) -> grpc.aio.Server:
-    """Start a server in the event loop, on all network interfaces.
-
-    Args:
-      count_request: is called after each request with "gRPC", its service and method, its status and its seconds.
-    """
+    """Start a server in the event loop, on all network interfaces."""
     options = [("grpc.max_receive_message_length", MOST_BYTES), ("grpc.max_send_message_length", -1)]
     server = grpc.aio.server(options=options)
     server.add_generic_rpc_handlers(_Services(name, served, count_request).handlers())

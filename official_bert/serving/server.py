@@ -174,13 +174,8 @@ def _count_request(method: str, path: str, status: int | str, seconds: float) ->
 
 def _template(scope: Scope) -> str:
     """Return the path of a request with parameters replaced by their names: "/v1/models/{model_name}:predict"."""
-    names = {str(value): f"{{{name}}}" for name, value in scope.get("path_params", {}).items()}
-
-    def named(part: str) -> str:
-        name, colon, verb = part.rpartition(":")
-        return names.get(part) or names.get(name, name) + colon + verb
-
-    return "/".join(map(named, scope["path"].split("/")))
+    fitting = (route for route in scope["app"].routes if route.endpoint == scope["endpoint"])
+    return next((route.path for route in fitting if route.path_regex.match(scope["path"])), _OTHER)
 
 
 class _Endpoints:

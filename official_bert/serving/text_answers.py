@@ -34,6 +34,7 @@ _MOST_REPEATED_BYTES = 1 << 26  # of a query, over all texts that it is compared
 _INPUTS_PER_EXAMPLE = 2  # 2,048 inputs, the limit of OpenAI's API, if a request may have 1,024 examples
 
 Row = Sequence[bytes]  # the texts of an example
+Inputs = Sequence[bytes] | Sequence[Sequence[int]]  # texts, or the token ids of each
 
 
 class FieldError(RequestError):
@@ -58,6 +59,12 @@ class EmptyError(RequestError):
 
 class WrongModelError(RequestError):
     """The served model does not support this kind of request."""
+
+
+class InputOptions(NamedTuple):
+    truncate: bool  # whether longer inputs are truncated instead of refused
+    prompt_name: str | None = None  # None for the prefix of the export
+    keeps_end: bool = False  # whether the end of a truncated input is kept instead of its beginning
 
 
 class Vectors(NamedTuple):
@@ -139,15 +146,13 @@ async def read_model(version: ServedVersion) -> ModelReading:
 
 async def embed(
     version: ServedVersion,
-    inputs: Sequence[bytes] | Sequence[Sequence[int]],
+    inputs: Inputs,
+    options: InputOptions,
     *,
-    truncate: bool,
     dimensions: int | None = None,
     normalize: bool = True,
-    prompt_name: str | None = None,
-    keeps_end: bool = False,
 ) -> Vectors:
-    ids = await _read_inputs(version, inputs, truncate, prompt_name, keeps_end)
+    ids = await _read_inputs(version, inputs, options)
     width = vector_size(version)
     if dimensions is not None and not 1 <= dimensions <= width:
         raise FieldError("dimensions", f"dimensions must be from 1 to {width}")
@@ -158,19 +163,13 @@ async def embed(
 
 
 async def embed_all(
-    version: ServedVersion,
-    inputs: Sequence[bytes] | Sequence[Sequence[int]],
-    *,
-    admit: Callable[[int], None],
-    truncate: bool,
-    prompt_name: str | None = None,
-    keeps_end: bool = False,
+    version: ServedVersion, inputs: Inputs, options: InputOptions, admit: Callable[[int], None]
 ) -> list[np.ndarray]:
     """Return the last layer's vectors of all tokens of each input, including special tokens: float32 [tokens, D].
 
     `admit` is called with the number of values before they are computed.
     """
-    ids = await _read_inputs(version, inputs, truncate, prompt_name, keeps_end)
+    ids = await _read_inputs(version, inputs, options)
     if TOKEN_VECTORS not in version.signatures:
         raise WrongModelError("the export has no vectors of tokens; export the model again")
     lengths = ids["input_mask"].sum(axis=1)
@@ -257,13 +256,7 @@ def find_prompt(reading: ModelReading, prompt_name: str | None) -> str:
     return reading.prompts[prompt_name]
 
 
-async def _read_inputs(
-    version: ServedVersion,
-    inputs: Sequence[bytes] | Sequence[Sequence[int]],
-    truncate: bool,
-    prompt_name: str | None,
-    keeps_end: bool,
-) -> Arrays:
+async def _read_inputs(version: ServedVersion, inputs: Inputs, options: InputOptions) -> Arrays:
     """Convert texts or token ids to the ids of a model with vectors."""
     if vector_size(version) is None:
         raise WrongModelError("the served model has no vectors; it was not exported as a sentence encoder")
@@ -272,10 +265,9 @@ async def _read_inputs(
         if not len(text):
             raise EmptyError(f"input {number} is empty; every input needs text")
     reading = await read_model(version)
-    if isinstance(inputs[0], bytes) and prompt_name is None and not keeps_end:
-        return await _read_texts(version, reading, [[text] for text in inputs], truncate)
-    prompt = find_prompt(reading, prompt_name)
-    return await version.aside(sum(map(len, inputs)), lambda: _read_ends(reading, inputs, prompt, truncate, keeps_end))
+    if isinstance(inputs[0], bytes) and options.prompt_name is None and not options.keeps_end:
+        return await _read_texts(version, reading, [[text] for text in inputs], options.truncate)
+    return await version.aside(sum(map(len, inputs)), lambda: _read_ends(reading, inputs, options))
 
 
 async def _read_texts(version: ServedVersion, reading: ModelReading, rows: Sequence[Row], truncate: bool) -> Arrays:
@@ -320,15 +312,10 @@ def _tokens(tokenizer: Tokenizer, prompt: str, text: bytes, most: int, keeps_end
     return tokens
 
 
-def _read_ends(
-    reading: ModelReading,
-    inputs: Sequence[bytes] | Sequence[Sequence[int]],
-    prompt: str,
-    truncate: bool,
-    keeps_end: bool,
-) -> Arrays:
+def _read_ends(reading: ModelReading, inputs: Inputs, options: InputOptions) -> Arrays:
     """Convert texts or token ids with a prompt to sequences, of which the beginning or the end is kept."""
-    tokenizer, sequences = reading.tokenizer, []
+    tokenizer, sequences, keeps_end = reading.tokenizer, [], options.keeps_end
+    prompt = find_prompt(reading, options.prompt_name)
     room, prompt_ids = tokenizer.specials.room(reading.max_length, is_pair=False), tokenizer.encode(prompt)
     for number, given in enumerate(inputs):
         if isinstance(given, bytes):
@@ -337,7 +324,7 @@ def _read_ends(
             tokens = [*prompt_ids, *given]
         else:
             raise RequestError(f"the tokens of input {number} must be ids from 0")
-        if len(tokens) > room and not truncate:
+        if len(tokens) > room and not options.truncate:
             raise _too_long(reading, number)
         kept = tokens[max(len(tokens) - room, 0) :] if keeps_end else tokens[:room]
         sequences.append(join_texts(kept, [], tokenizer.specials))

@@ -105,7 +105,7 @@ class Predictor:
         }
         run = finished_runs.find_run(path)
         if top_k is not None:
-            changes["export_top_k"] = top_k
+            changes |= {"export_top_k": top_k, "do_export": True, "export_dir": path}  # the flag needs the others
             if not (run and hasattr(run.task.config_class, "export_top_k")):
                 raise UserError("top_k is for words of [MASK] and for answers; a classifier gives all probabilities")
         if functional := load_functional(path):

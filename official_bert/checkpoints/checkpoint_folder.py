@@ -85,11 +85,12 @@ class CheckpointFolder:
 
     def _prune(self) -> None:
         """Delete the checkpoints beyond `keep_max`; the state file lists them until they are gone."""
-        surplus = self._kept[: -self._keep_max] if self._keep_max else []
+        kept, state = self._kept[-self._keep_max :], read_state(self._folder)  # with 0, all are kept
+        surplus = [path for path in state.kept if path not in kept] if state else []
+        for old in surplus:
+            self._delete(old)
         if surplus:
-            for old in surplus:
-                self._delete(old)
-            self._write_state(self._kept[len(surplus) :])
+            self._write_state(kept)
 
     def _write_state(self, kept: list[str]) -> None:
         names = [quoted(path.removeprefix(os.path.join(self._folder, ""))) for path in kept]

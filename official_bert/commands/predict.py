@@ -167,7 +167,6 @@ def _predictions(config: PredictConfig, predictor: "Predictor") -> "Iterator[tup
 
 
 def _examples(config: PredictConfig, predictor: "Predictor") -> "Iterator[Example]":
-    from official_bert.inference.finished_runs import find_run
     from official_bert.support import text_files
     from official_bert.tasks.question_answering.data import read_squad
 
@@ -180,35 +179,42 @@ def _examples(config: PredictConfig, predictor: "Predictor") -> "Iterator[Exampl
             yield Example(f"{path}, question {question.id}", question.id, texts)
         return
     added = [] if config.context_file is None else [text_files.read_text(config.context_file)]
-    file_format = config.input_format or (None if ending == ".txt" else format_of(path)) or LINES
-    run = find_run(config.model_dir)
-    flags = run.settings.flags if run and run.is_own else {}
-    columns = ",".join(filter(None, (flags.get(flag) for flag in run.task.text_flags))) if flags else ""
-    columns = (config.text_columns or columns or ",".join(names[: len(names) - len(added)])).split(",")
-    has_header = config.has_header and flags.get("has_header", True)
-    delimiter = flags.get("delimiter", COMMA) if config.delimiter == COMMA else config.delimiter
-    source = TextSource(
-        path,
-        None if file_format == LINES else columns,
-        file_format,
-        has_header,
-        delimiter,
-        id_column=config.id_column or ID,
-    )
+    is_table = (config.input_format or (ending != ".txt" and format_of(path)) or LINES) != LINES
+    table = _table(config, names[: len(names) - len(added)])
+    source = table if is_table else TextSource(path)
     is_single = len(names) == 1
     examples = source.examples(max_splits=0 if is_single or added else -1, last_is_text=names[-1] != _CHOICES)
     for number, example in enumerate(examples):
-        if not number and file_format == LINES:
-            line = example.texts[0]
-            if "\t" in line or not set(columns).isdisjoint(line.split(delimiter)):
-                advice = f"give input_format, one of {', '.join(FORMATS)}"
-                logging.warning(
-                    "%s looks like a row of a table, but is read as a text; for a table %s", example.where, advice
-                )
+        if not number and not is_table:
+            _warn_of_header(example, table)
         if config.id_column and example.id is None:
             raise UserError(f"{example.where}: there is no {config.id_column}, the column that id_column names")
         if is_single or any(example.texts):  # otherwise a blank line has no text
             yield example._replace(texts=_as_input(names, [*example.texts, *added]))
+
+
+def _table(config: PredictConfig, names: Sequence[str]) -> TextSource:
+    """Describe the file as a table; what is not given is as in the run, or the columns are named like the texts."""
+    from official_bert.inference.finished_runs import find_run
+
+    run = find_run(config.model_dir)
+    flags = run.settings.flags if run and run.is_own else {}
+    of_run = ",".join(filter(None, (flags.get(flag) for flag in run.task.text_flags))) if flags else ""
+    return TextSource(
+        config.input_file,
+        (config.text_columns or of_run or ",".join(names)).split(","),
+        config.input_format,
+        has_header=config.has_header and flags.get("has_header", True),
+        delimiter=flags.get("delimiter", COMMA) if config.delimiter == COMMA else config.delimiter,
+        id_column=config.id_column or ID,
+    )
+
+
+def _warn_of_header(first: Example, table: TextSource) -> None:
+    line = first.texts[0]
+    if "\t" in line or not set(table.text_columns).isdisjoint(line.split(table.delimiter)):
+        advice = f"give input_format, one of {', '.join(FORMATS)}"
+        logging.warning("%s looks like a row of a table, but is read as a text; for a table %s", first.where, advice)
 
 
 def _as_input(names: Sequence[str], texts: list[Any]) -> Any:

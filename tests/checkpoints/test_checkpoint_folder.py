@@ -121,19 +121,22 @@ def test_damaged_checkpoints_at_the_end_are_dropped_with_a_warning(tmp_path, cap
     assert (tmp_path / "checkpoint").read_bytes() == state
 
 
-def test_leftovers_of_a_run_killed_at_its_last_checkpoint_are_deleted(tmp_path, monkeypatch):
+@pytest.mark.parametrize("gone", [[], ["data-00000-of-00001"], ["data-00000-of-00001", "index"]])
+def test_leftovers_of_a_run_killed_at_its_last_checkpoint_are_deleted(tmp_path, monkeypatch, gone):
     run = CheckpointFolder(str(tmp_path), keep_max=2)
     for step in (1, 2):
         run.save(step, {"step": np.int64(step)})
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(CheckpointFolder, "_delete", mock.Mock(side_effect=KeyboardInterrupt))
         run.save(3, {"step": np.int64(3)})
+    for ending in gone:
+        (tmp_path / f"model.ckpt-1.{ending}").unlink()
     (tmp_path / ".model.ckpt-4.partial-12.index").write_text("half")
     (tmp_path / ".checkpoint.partial-12").write_text("half")
     CheckpointFolder(str(tmp_path), keep_max=2).remove_leftovers()
     assert checkpoints(tmp_path) == ["model.ckpt-2", "model.ckpt-3"]
     assert "model.ckpt-1" not in (tmp_path / "checkpoint").read_text()
-    assert not list(tmp_path.glob(".*partial*"))
+    assert not [*tmp_path.glob(".*partial*"), *tmp_path.glob("model.ckpt-1*")]
 
 
 @pytest.mark.parametrize("name", ["/elsewhere/model.ckpt-7", 'Zoë\'s "best" model', "back\\slash", "tab\there"])

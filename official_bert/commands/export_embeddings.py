@@ -120,7 +120,8 @@ def _servable(
         normalize=config.normalize,
         vector_types=config.listed_vector_types,
         prefix=prompts.default if config.prefix is None else config.prefix,
-        prompts=prompts.by_name,
+        prompts=prompts.by_name if prompts.are_pooled else {},  # their lengths differ
+        pools_prefix=prompts.are_pooled,
     )
 
 

@@ -160,6 +160,11 @@ def _hard_negatives(config: MiningConfig, bert_config: BertConfig, tokenizer: "T
         flag: prompts.by_name.get(name, prompts.default) if getattr(config, flag) is None else getattr(config, flag)
         for flag, name in names.items()
     }
+    if not prompts.are_pooled and any(prefixes.values()):
+        raise UserError(
+            "mining is not supported for a model that leaves the prompt out of its vectors (include_prompt); without "
+            "prompts, it works with --query_prefix= --passage_prefix="
+        )
     positives = (Sentence(0, TextOrPair(pair.positive)) for pair in pairs)
     texts = (
         Sentence(number, TextOrPair(prefixes["passage_prefix"] + text.text_a))

@@ -115,10 +115,16 @@ def text_settings(folder: str) -> tuple[dict[str, bool], str]:
 
 MODEL = "model"  # value of `pooling`: use the modules of the folder
 MODULES_FILE = "modules.json"
-_POOLINGS = ("cls", "max", "mean")  # in the order in which several are concatenated with the older keys
-_OLDER_KEYS = {f"pooling_mode_{name}{'_token' if name == 'cls' else '_tokens'}": name for name in _POOLINGS} | {
-    f"pooling_mode_{name}": name for name in ("mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
+# The poolings of sentence-transformers and their older keys, in the order in which these are concatenated.
+OLDER_KEYS = {
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "mean": "pooling_mode_mean_tokens",
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
 }
+DENSE, LAYER_NORM, NORMALIZE = "Dense", "LayerNorm", "Normalize"  # modules after the pooling
 _ENCODERS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta")
 _NO_LENGTH = 10**6  # `model_max_length` is astronomical in tokenizers without a limit
 _MAX_MODULES = 32
@@ -131,7 +137,7 @@ class _Module(TypedDict):
 
 _Pooling = TypedDict(
     "_Pooling",
-    {"pooling_mode": str | list[str], "include_prompt": bool, **dict.fromkeys(_OLDER_KEYS, bool)},
+    {"pooling_mode": str | list[str], "include_prompt": bool, **dict.fromkeys(OLDER_KEYS.values(), bool)},
     total=False,
 )
 
@@ -155,9 +161,8 @@ class EncoderSettings(TypedDict, total=False):
 class SentenceModules(NamedTuple):
     """The computation of a text's vector from the encoder's outputs."""
 
-    poolings: tuple[str, ...]  # "cls", "max" or "mean" of the last layer; several are concatenated in this order
-    # each further module: the folder of a dense layer, or None for normalization to length 1
-    after: tuple[str | None, ...]
+    poolings: tuple[str, ...]  # some of `OLDER_KEYS`, of the last layer; several are concatenated in this order
+    after: tuple[tuple[str, str], ...]  # each further module: `DENSE`, `LAYER_NORM` or `NORMALIZE`, and its folder
 
 
 def has_modules(folder: str) -> bool:
@@ -176,12 +181,10 @@ def read_modules(folder: str) -> SentenceModules:
     (first, *_), *others = _modules(folder)
     if first != "Transformer" or not others or others[0][0] != "Pooling":
         raise _unsupported(folder, "does not begin with a Transformer and a Pooling")
-    after = []
-    for kind, path in others[1:]:
-        if kind not in ("Dense", "Normalize"):
+    for kind, _ in others[1:]:
+        if kind not in (DENSE, LAYER_NORM, NORMALIZE):
             raise _unsupported(folder, f"has a {kind:.80}")
-        after.append(path if kind == "Dense" else None)
-    return SentenceModules(_poolings(others[0][1]), tuple(after))
+    return SentenceModules(_poolings(others[0][1]), tuple(others[1:]))
 
 
 def longest_text(folder: str) -> int | None:
@@ -201,6 +204,7 @@ class Prompts(NamedTuple):
 
     by_name: Mapping[str, str]  # prefixes that a user may choose
     default: str  # prefix of every text without a choice; "" for none
+    are_pooled: bool = True  # whether pooling includes the wordpieces of the prefix
 
 
 NO_PROMPTS = Prompts({}, "")
@@ -217,11 +221,7 @@ def read_prompts(folder: str) -> Prompts:
     pooling = next((path for kind, path in _modules(folder) if kind == "Pooling"), None)
     if pooling is None:
         raise _unsupported(folder, "has no Pooling")
-    if not any(prompts.values()) or _read_pooling(pooling).get("include_prompt", True):
-        return Prompts(prompts, default)
-    if default:
-        raise _unsupported(pooling, "leaves the prompt out of the vectors (include_prompt)")
-    return NO_PROMPTS
+    return Prompts(prompts, default, _read_pooling(pooling).get("include_prompt", True))
 
 
 def read_encoder_settings(folder: str) -> "EncoderSettings":
@@ -254,12 +254,12 @@ def _read_pooling(folder: str) -> "_Pooling":
 
 def _poolings(folder: str) -> tuple[str, ...]:
     values = _read_pooling(folder)
-    chosen = values.get("pooling_mode", [name for key, name in _OLDER_KEYS.items() if values.get(key)] or "mean")
+    chosen = values.get("pooling_mode", [name for name, key in OLDER_KEYS.items() if values.get(key)] or "mean")
     chosen = [chosen] if isinstance(chosen, str) else chosen
-    if not 0 < len(chosen) <= len(_POOLINGS):
-        raise UserError(f"{folder}: the pooling is {chosen!r:.80}; it must be 1 to {len(_POOLINGS)} names")
+    if not 0 < len(chosen) <= len(OLDER_KEYS):
+        raise UserError(f"{folder}: the pooling is {chosen!r:.80}; it must be 1 to {len(OLDER_KEYS)} names")
     for name in chosen:
-        if name not in _POOLINGS:
+        if name not in OLDER_KEYS:
             raise _unsupported(folder, f"has the pooling {name!r:.80}")
     return tuple(chosen)
 

@@ -4,7 +4,7 @@ import functools
 import hashlib
 import os
 from collections.abc import Sequence
-from typing import NamedTuple, TypedDict
+from typing import Any, TypedDict
 
 import keras
 import numpy as np
@@ -13,6 +13,7 @@ from absl import logging
 from official_bert.checkpoints.loading import load, open_checkpoint
 from official_bert.checkpoints.locate import model_folders
 from official_bert.checkpoints.safetensors import read_tensors
+from official_bert.config import model_formats
 from official_bert.config.model_formats import Prompts, has_modules, longest_text, read_modules, read_prompts
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.sentence import SentenceModel
@@ -22,7 +23,18 @@ from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from official_bert.training.run_folder import RunConfig, read_run_config
 
-_ACTIVATIONS = {"Tanh": "tanh", "Identity": "linear", "ReLU": "relu"}  # PyTorch's names and Keras's
+# The activations, which have PyTorch's default parameters in Keras, by PyTorch's names in lower case.
+_ACTIVATIONS = {
+    name.replace("_", ""): name
+    for name in (
+        *("tanh", "relu", "relu6", "gelu", "silu", "mish", "elu", "celu", "selu", "sigmoid", "softplus", "softsign"),
+        *("softmax", "log_softmax", "log_sigmoid", "hard_sigmoid", "hard_swish", "hard_tanh", "hard_shrink"),
+        *("soft_shrink", "tanh_shrink"),
+    )
+} | {
+    "identity": "linear",
+    "leakyrelu": {"module": "keras.layers", "class_name": "LeakyReLU", "config": {"negative_slope": 0.01}},
+}
 _VECTOR = "sentence_embedding"  # default input and output of a dense layer
 
 
@@ -37,15 +49,19 @@ class SentenceHead:
 
     @functools.cached_property
     def model(self) -> SentenceModel:
-        poolings, folders = read_modules(self._folder)
-        width, layers = self._encoder.config.hidden_size * len(poolings), []
-        for folder in folders:
-            layers.append(folder and _read_dense(folder, width))
-            width = len(layers[-1].bias) if folder else width
-        layers_after = [layer and (len(layer.bias), layer.activation) for layer in layers]
+        poolings, modules = read_modules(self._folder)
+        width, layers_after, weights = self._encoder.config.hidden_size * len(poolings), [], []
+        for kind, folder in modules:
+            if kind == model_formats.NORMALIZE:
+                layers_after.append(None)
+                continue
+            layer, arrays = (_read_dense if kind == model_formats.DENSE else _read_layer_norm)(folder, width)
+            layers_after.append(layer)
+            weights.append(arrays)
+            width = len(arrays[-1])
         model = SentenceModel(self._encoder, poolings=poolings, layers_after=layers_after)
-        for variables, layer in zip(model.dense_layers, filter(None, layers), strict=True):
-            variables.set_weights([layer.weight.T, layer.bias])
+        for layer, arrays in zip(model.head_layers, weights, strict=True):
+            layer.set_weights(arrays)
         return model
 
     @functools.cached_property
@@ -61,7 +77,8 @@ class SentenceHead:
     def fingerprint(self) -> str:
         """A digest of everything that affects the vectors besides the encoder."""
         config = self.model.get_config()
-        digest = hashlib.sha256(repr((config["poolings"], config["layers_after"], self.prompts.default)).encode())
+        prompt = self.prompts.default if self.prompts.are_pooled else self.prompts[1:]
+        digest = hashlib.sha256(repr((config["poolings"], config["layers_after"], prompt)).encode())
         for weight in self.model.head_weights:
             digest.update(np.ascontiguousarray(keras.ops.convert_to_numpy(weight)))
         return digest.hexdigest()
@@ -113,12 +130,6 @@ def find_head(path: str, encoder: BertEncoder) -> SentenceHead | None:
     return RunHead(path, run, encoder) if run and run.task == SentenceEncoderConfig.task else None
 
 
-class _Dense(NamedTuple):
-    weight: np.ndarray  # float32 [out, in]
-    bias: np.ndarray  # float32 [out]
-    activation: str  # its name in Keras
-
-
 class _DenseConfig(TypedDict, total=False):
     activation_function: str
     module_input_name: str | None
@@ -126,11 +137,12 @@ class _DenseConfig(TypedDict, total=False):
     use_residual: bool | None
 
 
-def _read_dense(folder: str, width: int) -> _Dense:
+def _read_dense(folder: str, width: int) -> tuple[tuple[int, Any], list[np.ndarray]]:
+    """Return the units and the activation, and the weights in the order of Keras."""
     file = os.path.join(folder, "config.json")
     config = text_files.read_json_as(file, "the settings of a dense layer", _DenseConfig)
     named = config.get("activation_function", "Tanh")
-    name = named.rpartition(".")[2]
+    name = named.rpartition(".")[2].lower()
     if name not in _ACTIVATIONS:
         raise UserError(f"{file}: the activation_function is {named!r:.80}; it must be {', '.join(_ACTIVATIONS)}")
     sides = {config.get(f"module_{side}_name") or _VECTOR for side in ("input", "output")}
@@ -144,4 +156,12 @@ def _read_dense(folder: str, width: int) -> _Dense:
             f"{folder} must contain one dense layer with {width} inputs; linear.weight has shape {list(weight.shape)} "
             f"and linear.bias {list(bias.shape)}"
         )
-    return _Dense(np.asarray(weight), np.asarray(bias), _ACTIVATIONS[name])
+    return (*bias.shape, _ACTIVATIONS[name]), [np.asarray(weight).T, np.asarray(bias)]
+
+
+def _read_layer_norm(folder: str, width: int) -> tuple[str, list[np.ndarray]]:
+    arrays = dict(read_tensors(folder))
+    shapes = {name: array.shape for name, array in arrays.items()}
+    if shapes != dict.fromkeys(("norm.weight", "norm.bias"), (width,)):
+        raise UserError(f"{folder} must contain norm.weight and norm.bias with {width} values each; it has {shapes}")
+    return model_formats.LAYER_NORM, [np.asarray(arrays[name]) for name in ("norm.weight", "norm.bias")]

@@ -166,6 +166,7 @@ class TextEncoder:
     ):
         self.encoder, self.tokenizer, self.settings = encoder, tokenizer, settings or VectorSettings()
         self.head, self._poolings, self._prompt = head, self.settings.poolings, ""
+        self._unpooled = 0  # positions of the prompt that pooling leaves out
         if self.settings.pooling == MODEL:
             if head is None:
                 raise UserError(
@@ -176,6 +177,11 @@ class TextEncoder:
                 raise UserError(f"pooling={MODEL} uses the last layer; leave out layers, or choose another pooling")
             self._poolings = head.model.poolings
             self._prompt = head.prompts.default if self.settings.prompt is None else self.settings.prompt
+            if not head.prompts.are_pooled and self._prompt:
+                if self.settings.use_windows:
+                    raise UserError("windows are not supported for a model that leaves the prompt out of its vectors")
+                room = tokenizer.specials.room(self.settings.max_seq_length, is_pair=False)
+                self._unpooled = 1 + min(len(tokenizer.encode(self._prompt)), room)  # with [CLS]
         self._batch_size, self._bm25 = batch_size, bm25
         self._devices = {"strategy": strategy, "fixed_shape": fixed_shape}
         self._specials = tokenizer.specials
@@ -255,7 +261,7 @@ class TextEncoder:
 
     def _function(self) -> SequenceFunction:
         settings = self.settings
-        key = tuple(settings.layers), tuple(settings.poolings), settings.dtype, settings.use_windows
+        key = tuple(settings.layers), tuple(settings.poolings), settings.dtype, settings.use_windows, self._unpooled
         if key not in self._functions:
             self._functions[key] = SequenceFunction(self._compute, **self._devices)
         return self._functions[key]
@@ -266,7 +272,7 @@ class TextEncoder:
             return tf.cast(self.encoder.pool(**batch)[:, tf.newaxis], self.settings.dtype)
         encoded = self.encoder(batch)
         if self.settings.pooling == MODEL:
-            pooled = self.head.model.pooled(encoded, batch)  # [B, P * D]
+            pooled = self.head.model.pooled(encoded, batch, self._unpooled)  # [B, P * D]
             if not self.settings.use_windows:
                 return self.head.model.after_pooling(pooled)[:, tf.newaxis]
             return tf.reshape(pooled, [tf.shape(pooled)[0], -1, self.encoder.config.hidden_size])

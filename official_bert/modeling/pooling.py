@@ -28,11 +28,26 @@ def max_over_positions(sequence, input_mask):
     return ops.where(ops.any(is_real, axis=1), largest, 0.0)
 
 
+def mean_sqrt_len(sequence, input_mask):
+    """Divide the sum over the real positions by the square root of their number; see `mean_over_positions`."""
+    count = ops.sum(ops.cast(input_mask, "float32"), axis=1, keepdims=True)  # [B, 1]
+    return mean_over_positions(sequence, input_mask) * ops.sqrt(count)
+
+
 def weighted_mean_over_positions(sequence, weights):
     """Compute the mean of the vectors, float32 [B, D], with weights of at least 0; zeros where all weights are 0."""
     total = ops.sum(weights, axis=1, keepdims=True)  # [B, 1]
     shares = weights / ops.where(total > 0, total, 1.0)  # [B, S]
     return ops.sum(ops.cast(sequence, "float32") * ops.expand_dims(shares, axis=-1), axis=1)
+
+
+def position_weights(input_mask, pooling: str):
+    """Compute weights for `weighted_mean_over_positions`, float32 [B, S]: 1, 2, ...; for "lasttoken", only the last."""
+    is_real = ops.cast(input_mask, "float32")
+    positions = is_real * ops.cumsum(ops.ones_like(is_real), axis=1)
+    if pooling == "weightedmean":
+        return positions
+    return is_real * ops.cast(positions == ops.max(positions, axis=1, keepdims=True), "float32")
 
 
 def bm25_weights(input_ids, is_word, idf, average_length):

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from official_bert.config.bert_config import TEXT_LENGTHS
+from official_bert.config.model_formats import LAYER_NORM
 from official_bert.modeling import pooling as layer_pooling
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import EncoderModel, OutputProjection
@@ -15,7 +16,12 @@ from official_bert.support.errors import UserError
 
 BM25 = "bm25"
 _OF_LAYERS = (layer_pooling.SECOND_TO_LAST, layer_pooling.SUM_LAST_FOUR, layer_pooling.CONCAT_LAST_FOUR)
-POOLINGS = ("mean", "cls", "max", *_OF_LAYERS, BM25)
+_UNWEIGHTED = {
+    "mean": layer_pooling.mean_over_positions,
+    "max": layer_pooling.max_over_positions,
+    "mean_sqrt_len_tokens": layer_pooling.mean_sqrt_len,
+}
+POOLINGS = (*_UNWEIGHTED, "cls", "weightedmean", "lasttoken", *_OF_LAYERS, BM25)
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
@@ -35,7 +41,7 @@ class SentenceModel(EncoderModel):
         encoder: BertEncoder,
         *,
         poolings: Sequence[str] = ("mean",),
-        layers_after: Sequence[tuple[int, str] | None] = (),
+        layers_after: Sequence[tuple[int, Any] | str | None] = (),
         name: str = "sentence",
         **kwargs: Any,
     ):
@@ -43,10 +49,10 @@ class SentenceModel(EncoderModel):
 
         Args:
           encoder: the encoder.
-          poolings: some of `POOLINGS`, whose vectors are concatenated. "mean", "cls", "max" and "bm25" use the last
-            layer; the others are means over the positions of other layers.
-          layers_after: the layers after pooling: the units and activation of each dense layer, or None for
-            normalization to length 1.
+          poolings: some of `POOLINGS`, whose vectors are concatenated. "second_to_last", "sum_last_four" and
+            "concat_last_four" are means over the positions of other layers; the others use the last layer.
+          layers_after: the layers after pooling: the units and activation of each dense layer, "LayerNorm" for a layer
+            normalization, or None for normalization to length 1.
           name: name of the model.
           **kwargs: see `keras.Model`: dtype, trainable.
 
@@ -58,7 +64,7 @@ class SentenceModel(EncoderModel):
         if unknown is not None:
             raise UserError(f"pooling={unknown!r} is unknown; choose one of {', '.join(POOLINGS)}")
         self.poolings = tuple(poolings)
-        self._layers_after = [layer and tuple(layer) for layer in layers_after]
+        self._layers_after = [tuple(layer) if isinstance(layer, list) else layer for layer in layers_after]
         self._options = {"poolings": self.poolings, "layers_after": self._layers_after}
         config = encoder.config
         self.width = config.hidden_size * sum(
@@ -71,14 +77,17 @@ class SentenceModel(EncoderModel):
                     name: keras.Variable(ones, shape=shape, name=f"bm25_{name}", trainable=False, autocast=False)
                     for name, shape in (("idf", (config.vocab_size,)), ("average_length", ()))
                 }
-            self.dense_layers = []
-            for units, activation in filter(None, self._layers_after):
-                number = len(self.dense_layers)
-                self.dense_layers.append(
-                    keras.layers.Dense(units, activation=activation, dtype="float32", name=f"dense_{number}")
-                )
-                self.dense_layers[-1].build((None, self.width))
-                self.width = units
+            self.head_layers = []
+            for number, layer in enumerate(filter(None, self._layers_after)):
+                if layer == LAYER_NORM:
+                    epsilon, name = 1e-5, f"layer_norm_{number}"  # PyTorch's default
+                    made = keras.layers.LayerNormalization(epsilon=epsilon, dtype="float32", name=name)
+                else:
+                    units, activation = layer
+                    made = keras.layers.Dense(units, activation=activation, dtype="float32", name=f"dense_{number}")
+                made.build((None, self.width))
+                self.head_layers.append(made)
+                self.width = made.compute_output_shape((None, self.width))[-1]
         self.build_for_any_length()
 
     @property
@@ -107,31 +116,37 @@ class SentenceModel(EncoderModel):
         """See `EncoderModel.from_encoded`."""
         return self.after_pooling(self.pooled(encoded, inputs))
 
-    def pooled(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
-        """Concatenate the vectors of all poolings: float32 [B, hidden size * K]."""
-        vectors = [self._pooled(encoded, inputs, pooling) for pooling in self.poolings]
+    def pooled(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], prompt_length: int = 0) -> Any:
+        """Concatenate the vectors of all poolings, from position `prompt_length`: float32 [B, hidden size * K]."""
+        if prompt_length:
+            is_after = ops.cumsum(ops.ones_like(inputs["input_mask"]), axis=1) > prompt_length
+            mask = inputs["input_mask"] * ops.cast(is_after, inputs["input_mask"].dtype)
+            inputs = {**inputs, "input_mask": mask}
+        vectors = [self._pooled(encoded, inputs, pooling, prompt_length) for pooling in self.poolings]
         return ops.cast(ops.concatenate(vectors, axis=-1), "float32")
 
     def after_pooling(self, vector: Any) -> Any:
-        """Apply the dense layers and normalization: float32 [B, hidden size * K] to [B, D]."""
-        dense_layers = iter(self.dense_layers)
+        """Apply the layers and normalization: float32 [B, hidden size * K] to [B, D]."""
+        layers = iter(self.head_layers)
         for layer in self._layers_after:
-            vector = next(dense_layers)(vector) if layer else normalized(vector)
+            vector = next(layers)(vector) if layer else normalized(vector)
         return vector
 
-    def _pooled(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], pooling: str):
+    def _pooled(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], pooling: str, first: int):
         """Pool the outputs of the encoder's layers: float [B, hidden size * K]."""
         sequence, input_mask = encoded["sequence_output"], inputs["input_mask"]
         if pooling in _OF_LAYERS:
             features = layer_pooling.sequence_features(encoded["encoder_layers"], input_mask, pooling)  # [B, K, H]
             return ops.reshape(features, (-1, features.shape[1] * features.shape[2]))
+        if pooling == "cls":
+            return ops.cast(sequence[:, first], "float32")
+        if pooling in _UNWEIGHTED:
+            return _UNWEIGHTED[pooling](sequence, input_mask)
         if pooling == BM25:
             weights = layer_pooling.bm25_weights(inputs["input_ids"], input_mask, **self.bm25)
-            return layer_pooling.weighted_mean_over_positions(sequence, weights)
-        if pooling == "cls":
-            return ops.cast(sequence[:, 0], "float32")
-        pool = {"mean": layer_pooling.mean_over_positions, "max": layer_pooling.max_over_positions}[pooling]
-        return pool(sequence, input_mask)
+        else:
+            weights = layer_pooling.position_weights(input_mask, pooling)
+        return layer_pooling.weighted_mean_over_positions(sequence, weights)
 
 
 class SentenceGroupModel(EncoderModel):

@@ -19,7 +19,10 @@ from official_bert.options.option import (
 from official_bert.support.errors import UserError, check_installed
 
 VECTOR_TYPES = FLOAT32, INT8, BINARY = ("float32", "int8", "binary")
-POOLINGS = ("mean", "cls", "max", "second_to_last", "sum_last_four", "concat_last_four")
+POOLINGS = (
+    *("mean", "cls", "max", "second_to_last", "sum_last_four", "concat_last_four"),
+    *("mean_sqrt_len_tokens", "weightedmean", "lasttoken"),
+)
 # Supported values of `export_precision` for each `export_format`.
 _PRECISIONS = {
     "saved_model": ("float32", "bfloat16"),
@@ -259,8 +262,9 @@ def pooling_help(poolings: Sequence[str]) -> str:
     """Return the help text of --pooling for the poolings that a command knows."""
     return (
         f"The vector of a text, one of {', '.join(poolings)}: the mean or maximum of the last layer over the "
-        "wordpieces, the last layer at [CLS], or the mean of other layers. The vectors of a comma-separated list are "
-        "concatenated."
+        "wordpieces, the last layer at [CLS], or the mean of other layers; lasttoken: the last layer at [SEP]; "
+        "weightedmean: a mean with the weights 1, 2, 3, ...; mean_sqrt_len_tokens: the sum divided by the square root "
+        "of the number. The vectors of a comma-separated list are concatenated."
     )
 
 

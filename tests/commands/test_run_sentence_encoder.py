@@ -126,7 +126,7 @@ def test_order_of_scored_pairs_is_learned(settings):
 @pytest.mark.slow
 def test_the_nearest_text_is_of_the_same_class_and_sentence_transformers_get_the_model(settings, tmp_path, caplog):
     columns = {"text_columns": "text", "label_column": "class", **files("classes")}
-    columns |= {"pooling": "mean,cls", "dense_size": 24, "query_prefix": "the ", "passage_prefix": "the "}
+    columns |= {"pooling": "mean,cls,lasttoken", "dense_size": 24, "query_prefix": "the ", "passage_prefix": "the "}
     run(settings, **columns, do_train=True, do_eval=True, num_train_epochs=4.0)
     assert results_of(settings)["eval_accuracy"] > 0.8
 
@@ -138,7 +138,7 @@ def test_the_nearest_text_is_of_the_same_class_and_sentence_transformers_get_the
     np.testing.assert_allclose(Predictor(given["output_dir"]).embed(texts), expected, atol=1e-5)
     assert expected.shape == (3, 24) and np.ptp(expected, axis=0).max() > 0.01
     sentence_encoder_of_run(settings["output_dir"], pooling="mean")
-    assert "trained as a sentence encoder with pooling=mean,cls and dense_size=24, " in caplog.text
+    assert "trained as a sentence encoder with pooling=mean,cls,lasttoken and dense_size=24, " in caplog.text
     with pytest.raises(UserError, match="sentence-transformers does not support pooling=bm25, only cls, max, mean"):
         sentence_folder(SentenceEncoderConfig(**settings, **columns | {"pooling": "bm25"}, do_eval=True), {}, 8)
     config = SentenceEncoderConfig(**settings, **columns | {"pooling": "cls,mean", "dense_size": 0}, do_eval=True)

@@ -4,9 +4,11 @@ import dataclasses
 import json
 import shutil
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from safetensors.numpy import save_file
 
 from official_bert import load_tokenizer
 from official_bert.commands.export_embeddings import EmbeddingExportConfig
@@ -17,11 +19,13 @@ from official_bert.commands.mine_hard_negatives import MiningConfig
 from official_bert.commands.mine_hard_negatives import run as mine
 from official_bert.commands.sentence_similarity import SimilarityConfig
 from official_bert.commands.sentence_similarity import run as compare
-from official_bert.config.model_formats import MODEL, encoder_folder
+from official_bert.config.model_formats import MODEL, encoder_folder, read_modules
 from official_bert.inference.predictor import Predictor
-from official_bert.inference.sentence_head import find_head
+from official_bert.inference.sentence_head import _read_dense, find_head
 from official_bert.inference.text_encoder import TextEncoder, VectorSettings
 from official_bert.modeling.encoder import BertEncoder
+from official_bert.options.groups import BatchingSettings
+from official_bert.serving.served_model import ServedModel
 from official_bert.support.errors import UserError
 from official_bert.training.model_files import complete_model_flags
 from tests.conftest import GOLDEN, prints_error
@@ -43,7 +47,7 @@ def config_of(config_class, **given):
 
 
 @pytest.mark.parametrize(
-    "name", ["dense", *(pytest.param(name, marks=pytest.mark.slow) for name in ("poolings", "older"))]
+    "name", ["dense", "prompt", *(pytest.param(name, marks=pytest.mark.slow) for name in ("poolings", "older"))]
 )
 def test_vectors_are_those_of_sentence_transformers(name):
     predictor, (texts, expected) = Predictor(FOLDERS / name), golden(name)
@@ -99,9 +103,6 @@ def test_exports_follow_the_folder_and_its_default_prompt(folder, head_of, tmp_p
     np.testing.assert_allclose(Predictor(folder).embed(texts), expected, atol=1e-5)
     assert np.abs(expected - unprompted).max() > 0.01
     assert head_of(folder).fingerprint != head_of(OLDER).fingerprint
-    edit(folder / POOLING, "include_prompt", False)
-    with pytest.raises(UserError, match=r"1_Pooling leaves the prompt out of the vectors"):
-        Predictor(folder).embed(texts)
     prompts.write_text(json.dumps({"prompts": {}, "default_prompt_name": "query"}))
     with pytest.raises(UserError, match=r"default_prompt_name is 'query', which is not one of its prompts"):
         Predictor(folder).embed(texts)
@@ -164,7 +165,11 @@ def test_keys_of_early_versions_and_activations(folder, head_of):
         vectors[name] = np.array(head.model.after_pooling(pooled))
         prints.add(head.fingerprint)
     np.testing.assert_allclose(np.tanh(vectors["Identity"]), vectors["Tanh"], atol=1e-6)
-    np.testing.assert_allclose(vectors["Identity"].clip(0), vectors["ReLU"], atol=1e-6)
+    names = ("lasttoken", "weightedmean_tokens", "mean_sqrt_len_tokens", "cls_token")
+    keys = {f"pooling_mode_{name}": True for name in names} | {"pooling_mode_mean_tokens": False}
+    (folder / "1_Pooling/config.json").write_text(json.dumps(keys))
+    poolings = read_modules(str(folder)).poolings
+    assert poolings == ("cls", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")  # the order of concatenation
     modes = {"cls_token": True, "mean_tokens": True, "max_tokens": False, "mean_sqrt_len_tokens": False}
     keys = {f"pooling_mode_{key}": value for key, value in modes.items()}
     (folder / "1_Pooling/config.json").write_text(json.dumps(keys))
@@ -175,6 +180,56 @@ def test_keys_of_early_versions_and_activations(folder, head_of):
     assert len(prints | {head.fingerprint}) == 4
 
 
+def test_activations_are_those_of_pytorch(tmp_path):
+    golden = json.loads((FOLDERS / "activations.json").read_text())
+    inputs, refused = np.array([golden["inputs"]], np.float32), []
+    identity = {"linear.weight": np.eye(inputs.size, dtype=np.float32)}
+    save_file(identity, tmp_path / "model.safetensors")
+    for name, expected in golden["values"].items():
+        (tmp_path / "config.json").write_text(json.dumps({"activation_function": name, "bias": False}))
+        try:
+            (units, activation), weights = _read_dense(str(tmp_path), inputs.size)
+        except UserError:
+            refused.append(name.rpartition(".")[2])
+            continue
+        layer = keras.layers.Dense(units, activation=activation)
+        layer.build(inputs.shape)
+        layer.set_weights(weights)
+        np.testing.assert_allclose(layer(inputs)[0], expected, atol=1e-6, err_msg=name)
+    assert refused == ["RReLU", "Softmin"]
+
+
+@pytest.mark.slow
+def test_pooling_leaves_the_prompt_out(tmp_path, head_of):
+    folder, (texts, expected) = shutil.copytree(FOLDERS / "prompt", tmp_path / "prompt"), golden("prompt")
+    version = exported(folder, tmp_path / "serving")
+    np.testing.assert_allclose(vectors_of(version, texts), expected, atol=1e-5)
+    testclient = pytest.importorskip("starlette.testclient")
+    from official_bert.serving.server import make_app
+
+    served = ServedModel(str(version.parent), BatchingSettings(num_batch_threads=1))
+    client = testclient.TestClient(make_app(served, "prompt"))
+    lines = [number for number, text in enumerate(texts) if text]
+    request = {"inputs": [texts[number] for number in lines], "normalize": False}
+    np.testing.assert_allclose(client.post("/embed", json=request).json(), expected[lines], atol=1e-5)
+    assert "the model has no prompts" in client.post("/embed", json={**request, "prompt_name": "other"}).text
+    unprompted = exported(folder, tmp_path / "unprompted", prefix="")
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("anchor\tpositive\nslept\tthe harbour\n")
+    mining = config_of(
+        MiningConfig, init_checkpoint=str(folder), pairs_file=str(pairs), output_file=str(tmp_path / "mined.tsv")
+    )
+    with prints_error("mining is not supported for a model that leaves the prompt out"):
+        mine(mining)
+    prompted = head_of(folder).fingerprint
+    edit(folder / POOLING, "include_prompt", True)
+    assert head_of(folder).fingerprint != prompted
+    with_prompt = vectors_of(exported(folder, tmp_path / "included"), texts)
+    assert np.abs(with_prompt - expected).max() > 0.01
+    edit(folder / "config_sentence_transformers.json", "default_prompt_name", None)
+    np.testing.assert_allclose(vectors_of(unprompted, texts), Predictor(folder).embed(texts), atol=1e-5)
+
+
 MODULE = {"type": "sentence_transformers.models.Normalize", "path": ""}
 POOLING, DENSE, TEXTS = "1_Pooling/config.json", "2_Dense/config.json", "0_Transformer/sentence_bert_config.json"
 
@@ -182,7 +237,7 @@ POOLING, DENSE, TEXTS = "1_Pooling/config.json", "2_Dense/config.json", "0_Trans
 @pytest.mark.parametrize(
     ("file", "key", "value", "message"),
     [
-        (POOLING, "pooling_mode", "lasttoken", "has the pooling 'lasttoken', .* pooling=mean"),
+        (POOLING, "pooling_mode", "attention", "has the pooling 'attention', .* pooling=mean"),
         (POOLING, "pooling_mode", 3, "1_Pooling/config.json: pooling_mode is 3; it must be text or a list"),
         ("modules.json", 2, MODULE | {"type": "models.CNN"}, "older has a CNN, which is not supported"),
         ("modules.json", 2, "Dense", r"modules.json: \[2\] is 'Dense'; it must be an object"),
@@ -190,6 +245,12 @@ POOLING, DENSE, TEXTS = "1_Pooling/config.json", "2_Dense/config.json", "0_Trans
         ("modules.json", 1, MODULE, "does not begin with a Transformer and a Pooling"),
         ("modules.json", 2, MODULE | {"type": "models.Dense", "path": "5_Dense"}, "5_Dense/config.json"),
         (DENSE, "activation_function", "torch.os.system", "the activation_function is 'torch.os.system'"),
+        (
+            "modules.json",
+            2,
+            MODULE | {"type": "models.LayerNorm", "path": "2_Dense"},
+            "must contain norm.weight",
+        ),
         (DENSE, "use_residual", True, "without residual"),
         (DENSE, "module_input_name", "token_embeddings", "only layers from sentence_embedding to sentence_embedding"),
         (TEXTS, "max_seq_length", "8", "max_seq_length is '8'; it must be a number"),

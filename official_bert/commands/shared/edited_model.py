@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import official_bert
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.model_formats import MODULES_FILE
+from official_bert.config.model_formats import MODULES_FILE, OLDER_KEYS
 from official_bert.options.option import Options, option, options
 from official_bert.support import writing
 from official_bert.support.errors import UserError
@@ -28,7 +28,6 @@ _PURPOSES = {
     "masked-LM head": "fill-mask",
 }
 SCOPE = "sentence/"  # prefix of the variables after the encoder
-_POOLINGS = ("cls", "max", "mean")  # the order in which sentence-transformers before version 6 concatenates them
 
 
 @options(group="model")
@@ -173,12 +172,11 @@ def sentence_folder(
     config: "SentenceEncoderConfig", arrays: "Mapping[str, np.ndarray]", hidden_size: int
 ) -> SentenceFolder:
     """Describe the modules of a trained sentence encoder."""
-    unknown = next((pooling for pooling in config.poolings if pooling not in _POOLINGS), None)
+    unknown = next((pooling for pooling in config.poolings if pooling not in OLDER_KEYS), None)
     if unknown is not None:
-        raise UserError(f"sentence-transformers does not support pooling={unknown}, only {', '.join(_POOLINGS)}")
-    if config.poolings == [name for name in _POOLINGS if name in config.poolings]:  # versions before 6 need this form
-        modes = {f"pooling_mode_{name}{'_token' if name == 'cls' else '_tokens'}": name for name in _POOLINGS}
-        pooling = {key: name in config.poolings for key, name in modes.items()}
+        raise UserError(f"sentence-transformers does not support pooling={unknown}, only {', '.join(OLDER_KEYS)}")
+    if config.poolings == [name for name in OLDER_KEYS if name in config.poolings]:  # versions before 6 need this form
+        pooling = {key: name in config.poolings for name, key in OLDER_KEYS.items()}
     else:
         pooling = {"pooling_mode": config.poolings}
     settings = [("", {}), ("Pooling", {"word_embedding_dimension": hidden_size, **pooling})]

@@ -39,14 +39,23 @@ class SentenceServable(Servable):
         vector_types: Sequence[str] = (FLOAT32,),
         prefix: str = "",
         prompts: Mapping[str, str] | None = None,
+        pools_prefix: bool = True,
     ):
-        """Keep the first `size` components of each vector; if the model ends in normalization, normalize them again."""
+        """Keep the first `size` components of each vector; if the model ends in normalization, normalize them again.
+
+        Without `pools_prefix`, pooling leaves the prefix out, and every sequence of ids must begin with it.
+        """
         super().__init__(model, config, tokenizer, max_seq_length=max_seq_length, name="sentence_encoder")
         check_vector_size(size or 0, model.width)
         tokenizer.check_prefix(prefix, max_seq_length)
         self.width = size or model.width
         self._vector_types = tuple(vector_types)
         self._prefix = prefix
+        if prefix and not pools_prefix:
+            length = 1 + len(tokenizer.encode(prefix))  # with [CLS]
+            self._run_model = lambda inputs: model.after_pooling(
+                model.pooled(model.encoder(inputs, training=False), inputs, length)
+            )
         details = {"pooling": ",".join(model.poolings), "prefix": prefix, "prompts": dict(prompts or {})}
         self._details = lambda: details
         self._normalizes = normalize or (model.is_normalized and self.width < model.width)

@@ -32,8 +32,8 @@ def transformer(words, **settings):
     return module
 
 
-def save(name, modules):
-    SentenceTransformer(modules=modules, device="cpu").save(str(FOLDER / name))
+def save(name, modules, **settings):
+    SentenceTransformer(modules=modules, device="cpu", **settings).save(str(FOLDER / name))
     (FOLDER / name / "README.md").unlink()
 
 
@@ -55,6 +55,7 @@ def make_older(folder):
 
 
 def write_vectors(name, texts):
+    """The default prompt, if there is one, is applied."""
     vectors = SentenceTransformer(str(FOLDER / name), device="cpu").encode(texts).tolist()
     (FOLDER / name / "expected.json").write_text(json.dumps({"texts": texts, "vectors": vectors}))
 
@@ -68,5 +69,21 @@ shutil.rmtree(FOLDER / "older", ignore_errors=True)
 poolings = models.Pooling(8, pooling_mode=("mean", "cls", "max"))
 save("older", [transformer(ACCENTED, do_lower_case=False), poolings, models.Dense(24, 7)])
 make_older(FOLDER / "older")
-for name, texts in {"dense": TEXTS, "poolings": TEXTS, "older": ACCENTED_TEXTS}.items():
+of_positions = models.Pooling(8, ("weightedmean", "mean_sqrt_len_tokens", "lasttoken", "cls"), include_prompt=False)
+norm = models.LayerNorm(32)
+torch.nn.init.normal_(norm.norm.weight), torch.nn.init.normal_(norm.norm.bias)
+dense = models.Dense(32, 5, bias=False, activation_function=torch.nn.GELU())
+prompts = {"prompts": {"query": "the quiet ", "other": "slept"}, "default_prompt_name": "query"}
+save("prompt", [transformer(WORDS), of_positions, norm, dense], **prompts)
+for name, texts in {"dense": TEXTS, "poolings": TEXTS, "older": ACCENTED_TEXTS, "prompt": TEXTS}.items():
     write_vectors(name, texts)
+
+inputs, values = torch.tensor([-25, -4, -2.5, -0.7, -0.1, 0.3, 0.9, 2.9, 5, 21]), {}
+for kind in [torch.nn.Identity, *(getattr(torch.nn, name) for name in torch.nn.modules.activation.__all__)]:
+    try:
+        function = kind().eval()
+        if function(inputs).shape == inputs.shape and not list(function.parameters()):
+            values[f"{kind.__module__}.{kind.__name__}"] = function(inputs).tolist()
+    except (TypeError, ValueError, RuntimeError):
+        pass  # it needs arguments
+(FOLDER / "activations.json").write_text(json.dumps({"inputs": inputs.tolist(), "values": values}))

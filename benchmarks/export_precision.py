@@ -20,7 +20,7 @@ from common import measure_in_process
 
 from official_bert.metrics import classification
 from official_bert.metrics.answer_scores import NORMALIZATIONS, score_answers
-from official_bert.tasks.classification.data import DATASETS
+from official_bert.tasks.classification.datasets import DATASETS
 from official_bert.tasks.question_answering.data import read_squad
 
 BATCH_SIZE, NUM_SINGLE = 32, 100

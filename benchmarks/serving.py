@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from common import measure_in_process, medians_and_ratios
 
-from official_bert.tasks.classification.data import DATASETS
+from official_bert.tasks.classification.datasets import DATASETS
 
 # For the child processes.
 os.environ["TOKENIZERS_PARALLELISM"] = "true"  # the default, without a warning when the compiler is started

@@ -8,7 +8,8 @@ from official_bert.tasks.classification.options import ClassifierConfig
 
 
 def check(config: ClassifierConfig) -> None:
-    from official_bert.tasks.classification.data import CUSTOM, named_dataset
+    from official_bert.tasks.classification.data import CUSTOM
+    from official_bert.tasks.classification.datasets import named_dataset
     from official_bert.tasks.classification.records import configured_dataset
 
     check_finetuning(config)

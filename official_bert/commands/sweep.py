@@ -202,7 +202,8 @@ def _read_command(config: SweepConfig, settings: Mapping[str, float]) -> "tuple[
 
 
 def _classifier_metric(config: "ClassifierConfig") -> str:
-    from official_bert.tasks.classification.data import CUSTOM, named_dataset
+    from official_bert.tasks.classification.data import CUSTOM
+    from official_bert.tasks.classification.datasets import named_dataset
     from official_bert.tasks.classification.records import custom_metrics
 
     if config.task_name.lower() == CUSTOM:

@@ -248,6 +248,17 @@ def read_parquet(path: str, columns: Columns) -> Iterator[Row]:
             yield _row(number, f"{path}, row {number}", columns.checked, dict(zip(names, values, strict=True)))
 
 
+def read_json_array(path: str, columns: Columns, convert: Callable[[dict], dict] = dict) -> Iterator[Row]:
+    """Read a JSON array of objects; values of an object in them are columns such as `labels.real-label`."""
+    entries = text_files.read_json_list(path, "table", max_bytes=None)
+    text_files.check_json(entries, list[dict[str, Any]], path)
+    for number, entry in enumerate(entries):
+        parts = ((name, part) for name, part in entry.items() if isinstance(part, dict))
+        nested = {f"{name}.{key}": value for name, part in parts for key, value in part.items()}
+        read = (lambda values: convert(columns.checked(values)), {**entry, **nested})
+        yield _row(number, f"{path}, example {number}", *read)
+
+
 def _row(number: int, where: str, read: Callable[..., dict[str, Any]], *arguments: Any) -> Row:
     try:
         return Row(number, where, read(*arguments))

@@ -119,9 +119,33 @@ def macro_f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
 
 
 def micro_f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Return the F1 of all N * C decisions of multi-label classification; classes are bool [N, C]."""
+    """Return the F1 of all N * C decisions, bool [N, C]; of int [N] that of all classes but 0 ("no relation")."""
     labels, predictions = _pair(labels, predictions)
-    return _f1(labels.astype(bool), predictions.astype(bool))
+    num_correct = np.count_nonzero((labels == predictions) & (labels != 0))
+    return 2 * num_correct / max(np.count_nonzero(labels) + np.count_nonzero(predictions), 1)
+
+
+def binary_f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
+    """Return the F1 of numbers of at least 3, which KLUE counts as "similar"."""
+    labels, predictions = _pair(labels, predictions)
+    return _f1(labels >= 3, predictions >= 3)
+
+
+def auprc(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> float:
+    """Return the mean area under the precision-recall curves of the classes, as KLUE's baseline computes it.
+
+    Labels are int [N], probabilities float [N, C]. Areas are sums of trapezoids; a class without examples has 0.5, as
+    its recall is 1 in scikit-learn.
+    """
+    labels, areas = np.asarray(labels), []
+    for number, scores in enumerate(np.asarray(probabilities).T):
+        order = np.argsort(-scores, kind="stable")
+        last = np.flatnonzero(np.diff(scores[order], append=-1))  # of each run of equal probabilities
+        num_hits = np.cumsum(labels[order] == number)[last]
+        recall = num_hits / num_hits[-1] if num_hits.any() else np.ones(len(last))
+        precision, recall = np.append(1, num_hits / (last + 1)), np.append(0, recall)
+        areas.append(np.diff(recall) @ (precision[1:] + precision[:-1]) / 2)
+    return float(np.mean(areas))
 
 
 def best_threshold(labels: npt.ArrayLike, probabilities: npt.ArrayLike, *, counts_others: bool = False) -> float:
@@ -158,9 +182,11 @@ def best_threshold(labels: npt.ArrayLike, probabilities: npt.ArrayLike, *, count
 
 # Metrics by the names that data sets declare and runs report.
 _ALL = (
-    accuracy, f1, accuracy_f1_mean, matthews_correlation, pearson, spearman, pearson_spearman_mean, macro_f1, micro_f1
-)  # fmt: skip
+    *(accuracy, f1, accuracy_f1_mean, matthews_correlation, pearson, spearman, pearson_spearman_mean),
+    *(macro_f1, micro_f1, binary_f1),
+)
 METRICS = {metric.__name__: metric for metric in _ALL}
+PROBABILITY_METRICS = {"auprc": auprc}  # these compare classes with probabilities
 
 
 def _pair(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:

@@ -322,8 +322,8 @@ def _described(schema: Any) -> str:
     return "an object" if typing.is_typeddict(schema) else _NAMES_OF_TYPES[origin or schema]
 
 
-def read_json_list(path: str, what: str) -> list[Any]:
-    values = parse_json(read_text(path, what, MAX_SETTINGS_BYTES), path)
+def read_json_list(path: str, what: str, *, max_bytes: int | None = MAX_SETTINGS_BYTES) -> list[Any]:
+    values = parse_json(read_text(path, what, max_bytes), path)
     if not isinstance(values, list):
         raise UserError(f"{path} contains a JSON {type(values).__name__}; the {what} must be a list")
     return values

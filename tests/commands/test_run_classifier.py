@@ -12,9 +12,10 @@ import pytest
 import tensorflow as tf
 
 from official_bert.inference.predictor import Predictor
+from official_bert.metrics.classification import METRICS, PROBABILITY_METRICS
 from official_bert.serving.servable import IDS_SCHEMA
 from official_bert.support.errors import UserError
-from official_bert.tasks.classification.data import DATASETS
+from official_bert.tasks.classification.datasets import DATASETS
 from official_bert.tasks.classification.records import submission_name
 from official_bert.tokenization import FullTokenizer
 from tests.commands.conftest import arrays_of, assert_same_arrays, results_of, write_rows
@@ -381,3 +382,35 @@ def test_damaged_records_are_named(settings, tmp_path):
     path.write_bytes(data[:-10] + bytes([data[-10] ^ 0xFF]) + data[-9:])
     with pytest.raises(UserError, match=r"eval\.tf_record: record 36 .* delete it; the command that made it"):
         run(settings, do_eval=True)
+
+
+@pytest.mark.slow
+def test_relations_are_predicted_and_exported_from_texts_with_markers(settings, tmp_path):
+    relations = ("no_relation", "per:title", "org:members")
+    for split, count in (("train", 24), ("dev", 9)):
+        entries = [
+            {
+                "guid": f"klue-re-{number}",
+                "sentence": "the warm mirror of " + "the broken " * (number % 3) + "town",
+                "subject_entity": {"word": "mirror", "start_idx": 9, "end_idx": 14},
+                "object_entity": {"word": "warm", "start_idx": 4, "end_idx": 7},
+                "label": relations[number % 3],
+            }
+            for number in range(count)
+        ]
+        (tmp_path / f"klue-re-v1.1_{split}.json").write_text(json.dumps(entries))
+    settings |= {"task_name": "klue_re", "data_dir": str(tmp_path), "export_dir": str(tmp_path / "export")}
+    run(settings, do_train=True, do_eval=True, do_predict=True, do_export=True)
+    header, *rows = table(settings, "predictions.tsv")  # of the dev set, as there is no test set
+    assert header[:4] == ["guid", "id", "text_a", "prediction"]
+    assert rows[0][:3] == ["test-0", "klue-re-0", "the <obj>warm</obj> <subj>mirror</subj> of town"]
+    labels = [header[5:].index(relations[number % 3]) for number in range(9)]
+    shares = probabilities(settings)
+    scores = results_of(settings)
+    assert scores["eval_micro_f1"] == pytest.approx(METRICS["micro_f1"](labels, shares.argmax(axis=1)))
+    assert scores["eval_auprc"] == pytest.approx(PROBABILITY_METRICS["auprc"](labels, shares))
+    for folder in (settings["output_dir"], str(tmp_path / "export" / "1")):
+        answers = Predictor(folder)([row[2] for row in rows])
+        assert [answer.label for answer in answers] == [row[3] for row in rows]
+        found = [[answer.probabilities[label] for label in header[5:]] for answer in answers]
+        np.testing.assert_allclose(found, shares, atol=1e-5)

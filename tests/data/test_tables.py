@@ -5,7 +5,7 @@ import pytest
 from official_bert.data import tables
 from official_bert.data.text_inputs import TextSource
 from official_bert.support.errors import UserError
-from official_bert.tasks.classification.data import named_dataset
+from official_bert.tasks.classification.datasets import named_dataset
 from official_bert.tasks.classification.records import custom_dataset
 from official_bert.tasks.multiple_choice import data as choices
 from official_bert.tasks.sentence_encoder import data as sentences

@@ -8,7 +8,13 @@ import scipy.stats
 import sklearn.metrics
 
 from official_bert.metrics import classification
-from official_bert.metrics.classification import METRICS, best_threshold, class_counts, confusion_matrix
+from official_bert.metrics.classification import (
+    METRICS,
+    PROBABILITY_METRICS,
+    best_threshold,
+    class_counts,
+    confusion_matrix,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:A single label was found:UserWarning")  # by scikit-learn
 
@@ -44,6 +50,22 @@ def test_scores_are_those_of_scikit_learn(name, most):
     for _ in range(200):
         labels, predictions = class_pairs(rng, rng.integers(2, most))
         assert METRICS[name](labels, predictions) == pytest.approx(PEERS[name](labels, predictions), abs=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:No positive class found:UserWarning")  # by scikit-learn
+def test_scores_of_klue_are_those_of_its_baseline():
+    rng = np.random.default_rng(6)
+    for _ in range(100):
+        labels, predictions = class_pairs(rng, 6)
+        expected = sklearn.metrics.f1_score(labels, predictions, labels=range(1, 6), average="micro", zero_division=0)
+        assert METRICS["micro_f1"](labels, predictions) == pytest.approx(expected, abs=1e-12)
+        numbers = (labels + rng.random(len(labels)), predictions + rng.random(len(labels)))
+        expected = sklearn.metrics.f1_score(*(values >= 3 for values in numbers), zero_division=0)
+        assert METRICS["binary_f1"](*numbers) == pytest.approx(expected, abs=1e-12)
+        probabilities = rng.dirichlet([0.3] * 6, len(labels)).round(2)  # ties, and classes without examples
+        curves = [sklearn.metrics.precision_recall_curve(labels == c, probabilities[:, c])[:2] for c in range(6)]
+        expected = np.mean([sklearn.metrics.auc(recall, precision) for precision, recall in curves])
+        assert PROBABILITY_METRICS["auprc"](labels, probabilities) == pytest.approx(expected, abs=1e-12)
 
 
 def assert_scored_as_scikit_learn(counts, labels, predictions):

@@ -7,7 +7,7 @@ from official_bert.options.groups import HeadOptions, TableOptions
 from official_bert.options.option import MAX_AXIS, MAX_PARTS, option, options
 from official_bert.options.training import LabellingOptions
 from official_bert.support.errors import UserError
-from official_bert.tasks.classification.data import DATASETS, TASK_NAMES, check_task_name
+from official_bert.tasks.classification.datasets import DATASETS, TASK_NAMES, check_task_name
 
 BALANCED = "balanced"  # a value of class_weights
 

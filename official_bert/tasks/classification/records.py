@@ -30,8 +30,8 @@ from official_bert.tasks.classification.data import (
     Problem,
     Split,
     TextExample,
-    named_dataset,
 )
+from official_bert.tasks.classification.datasets import named_dataset
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import join_texts, split_windows, truncate_pair

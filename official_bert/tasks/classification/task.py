@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from official_bert.config.bert_config import FEATURES, BertConfig
 from official_bert.data.schema import Field, RecordSchema
-from official_bert.metrics.classification import METRICS
+from official_bert.metrics.classification import METRICS, PROBABILITY_METRICS
 from official_bert.modeling.heads import ClassificationModel
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.classification.data import decide
@@ -144,11 +144,18 @@ class ClassificationTask(EncoderTask):
         losses = predictions["loss"].astype(np.float64)
         starts = range(0, len(losses), self._eval_batch_size)
         batch_losses = [np.mean(losses[start : start + self._eval_batch_size]) for start in starts]
-        decided = decide(self._problem_name, predictions["probabilities"], thresholds)
+        labels, probabilities = predictions["label_ids"], predictions["probabilities"]
+        decided = decide(self._problem_name, probabilities, thresholds)
+        scores = {
+            name: METRICS[name](labels, decided)
+            if name in METRICS
+            else PROBABILITY_METRICS[name](labels, probabilities)
+            for name in self._metric_names
+        }
         return {
             "eval_loss": float(np.mean(losses)),
             "loss": float(np.mean(batch_losses)),
-            **{f"eval_{name}": METRICS[name](predictions["label_ids"], decided) for name in self._metric_names},
+            **{f"eval_{name}": score for name, score in scores.items()},
         }
 
 

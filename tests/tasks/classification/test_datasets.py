@@ -1,13 +1,16 @@
 """Every data set in its published layout, custom data sets, and every kind of bad row."""
 
+import json
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from official_bert.metrics.classification import METRICS
+from official_bert.metrics.classification import METRICS, PROBABILITY_METRICS
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification import records
-from official_bert.tasks.classification.data import DATASETS, TextExample, xnli
+from official_bert.tasks.classification.data import TextExample
+from official_bert.tasks.classification.datasets import DATASETS, xnli
 
 MNLI_COLUMNS = "index|promptID|pairID|genre|p1|p2|p3|p4|sentence1|sentence2"
 MNLI_ROW = "31193|31193n|slate|( a )|( b )|(ROOT|(ROOT"
@@ -31,6 +34,18 @@ def pair_with_index(*labels, columns="sentence1|sentence2"):
         "dev": [("dev-1", "F.", "G.", labels[1], 1)],
         "test": [("test-1", "H.", "I.", None, None)],
     }
+
+
+KORNLI_COLUMNS = "sentence1|sentence2|gold_label"
+KORSTS_COLUMNS = "genre|filename|year|id|score|sentence1|sentence2"
+
+
+def klue(name, content, text_a, text_b, label, parsed):
+    """Return the files of a task of KLUE, with one example each; its test set is not published."""
+    rows = {split: [(f"{split}-0", text_a, text_b, label, parsed)] for split in ("train", "dev")}
+    entry = {"guid": f"{name}-v1_dev_00000", **content}
+    files = {f"{name}-v1.1_{split}.json": json.dumps([entry], ensure_ascii=False, indent=4) for split in rows}
+    return files, {**rows, "test": [("test-0", text_a, text_b, None, None)]}
 
 
 # For each data set its files in their published layout, and (guid, texts, label, parsed label) by split.
@@ -165,6 +180,55 @@ LAYOUTS = {
             "test": [("test-1", "별로", None, "0", 0)],
         },
     ),
+    "ynat": klue("ynat", {"title": "배가 항구에 닿다", "label": "IT과학"}, "배가 항구에 닿다", None, "IT과학", 5),
+    "klue_nli": klue(
+        "klue-nli",
+        {"premise": "배가 빠르다", "hypothesis": "배다", "gold_label": "entailment"},
+        *("배가 빠르다", "배다", "entailment", 1),
+    ),
+    "klue_sts": klue(
+        "klue-sts",
+        {
+            "sentence1": "바다가 넓다.",
+            "sentence2": "넓은 바다.",
+            "labels": {"label": 3.7, "real-label": 3.714285714285714},
+        },
+        *("바다가 넓다.", "넓은 바다.", "3.714285714285714", 3.714285714285714),
+    ),
+    "klue_re": klue(
+        "klue-re",
+        {
+            "sentence": "이슬이 만든 등대의 노래는 파도회가 불렀다.",
+            "subject_entity": {"word": "파도회", "start_idx": 15, "end_idx": 17, "type": "ORG"},
+            "object_entity": {"word": "이슬", "start_idx": 0, "end_idx": 1, "type": "PER"},
+            "label": "org:members",
+        },
+        "<obj>이슬</obj>이 만든 등대의 노래는 <subj>파도회</subj>가 불렀다.",
+        *(None, "org:members", 6),
+    ),
+    "kornli": (
+        {
+            "multinli.train.ko.tsv": table(KORNLI_COLUMNS, '바람이 "분다|맑다|neutral'),
+            "snli_1.0_train.ko.tsv": table(KORNLI_COLUMNS, "배를 탄 사람|섬에서|contradiction"),
+            "xnli.dev.ko.tsv": table(KORNLI_COLUMNS, "그는 왔다|그는 있다|entailment"),
+            "xnli.test.ko.tsv": table(KORNLI_COLUMNS, "배가 간다|배가 선다|contradiction"),
+        },
+        {
+            "train": [
+                ("train-1", '바람이 "분다', "맑다", "neutral", 2),
+                ("train-2", "배를 탄 사람", "섬에서", "contradiction", 0),
+            ],
+            "dev": [("dev-1", "그는 왔다", "그는 있다", "entailment", 1)],
+            "test": [("test-1", "배가 간다", "배가 선다", "contradiction", 0)],
+        },
+    ),
+    "korsts": (
+        {
+            f"sts-{split}.tsv": table(KORSTS_COLUMNS, '0|MSRvid|2012|1|5.000|"배가 뜬다.|떠난다.')
+            for split in ("train", "dev", "test")
+        },
+        {split: [(f"{split}-1", '"배가 뜬다.', "떠난다.", "5.000", 5.0)] for split in ("train", "dev", "test")},
+    ),
 }
 
 
@@ -195,9 +259,13 @@ def test_metrics_are_those_of_glue_and_every_set_has_labelled_splits_to_evaluate
         "qqp": "accuracy_f1_mean",
         "sts-b": "pearson_spearman_mean",
         "ax": "matthews_correlation",
+        "ynat": "macro_f1",
+        "klue_sts": "pearson",
+        "klue_re": "micro_f1",
+        "korsts": "spearman",
     }
     for dataset in DATASETS.values():
-        assert set(dataset.metrics) <= set(METRICS)
+        assert set(dataset.metrics) <= METRICS.keys() | PROBABILITY_METRICS.keys()
         assert dataset.eval_splits
         assert all(dataset.splits[split].label is not None for split in dataset.eval_splits)
     assert DATASETS["mnli"].eval_splits == ("dev_matched", "dev_mismatched")
@@ -237,6 +305,12 @@ def test_torn_rows_of_qqp_and_empty_texts_are_warned_of(tmp_path, caplog):
     assert "ratings_train.txt: 1 of 2 examples have an empty text" in caplog.text
 
 
+BAD_RELATION = json.dumps(
+    [
+        {"sentence": "AB", "label": "no_relation"}
+        | {f"{name}_entity": {"start_idx": n, "end_idx": 2 * n} for n, name in enumerate(("subject", "object"))}
+    ]
+)
 COLA_ROW = "gj04\t1\t\tThe boat left.\n"
 MRPC_HEADER = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
 
@@ -256,12 +330,21 @@ MRPC_HEADER = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
         ("mrpc", MRPC_HEADER + "1\t2\tA.\tB.\n" * 3, r"line 2: 4 columns, but 5 .* begins '1' \(3 bad rows in all\)$"),
         ("cola", COLA_ROW + "\n" + COLA_ROW, "line 2: a blank line; remove it"),
         ("rte", "index\tfirst\tsentence2\tlabel\n", "line 1: no column 'sentence1'; .* 'index', 'first', 'sentence2'"),
+        ("ynat", '{"title": "A."}', "dev.json contains a JSON dict; the table must be a list"),
+        ("ynat", '[{"title": "A."}, 5]', r"dev.json: \[1\] is 5; it must be an object"),
+        ("ynat", '[{"title": "A."}]', "dev.json, example 0: no key 'label'; the keys are 'title'"),
+        (
+            "klue_re",
+            BAD_RELATION,
+            r"example 0: start_idx and end_idx of object_entity are \[1, 2\]; they must be places",
+        ),
         ("cola", b"gj04\t1\t\tcaf\xe9\n", r"dev\.tsv, line 1: byte 0xe9 .* not UTF-8"),
     ],
 )
 def test_bad_files_are_refused_with_file_and_line(tmp_path, name, content, message):
+    (file,) = DATASETS[name].splits["dev"].names
     if content is not None:
-        (tmp_path / "dev.tsv").write_bytes(content.encode() if isinstance(content, str) else content)
+        (tmp_path / file).write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(UserError, match=message):
         DATASETS[name].examples(str(tmp_path), "dev")
 

@@ -171,6 +171,8 @@ def sizes_of(config: BertConfig) -> dict[str, int]:
         "E": config.embedding_width,
         "D": config.hidden_size,
         "I": config.intermediate_size,
+        "N": config.num_attention_heads,
+        "R": config.num_position_buckets,
         "1": 1,
         "2": 2,
     }

@@ -205,11 +205,11 @@ def _with_positions(
 
 def _check_vocabulary(config: EditCheckpointConfig, vocabulary: "Vocabulary | None") -> None:
     from official_bert.tokenization.tokenizer_files import check_casing
-    from official_bert.tokenization.vocab import CLS, MASK, SEP, UNK, Vocabulary
+    from official_bert.tokenization.vocab import CLS, CONTINUATION, MASK, SEP, UNK
 
     if vocabulary is None:
         raise UserError("--vocab_file is missing, the model's vocabulary; none is beside the checkpoint")
-    if type(vocabulary) is not Vocabulary:
+    if vocabulary.marker != CONTINUATION:
         raise UserError(f"{vocabulary.source} is no WordPiece vocabulary; only a vocab.txt can be edited")
     vocabulary.require(UNK, CLS, SEP, MASK)
     if vocabulary.added:
@@ -225,7 +225,7 @@ def _with_vocabulary(
     from official_bert.checkpoints.editing import with_vocabulary
     from official_bert.data.vocab_learner import count_corpus_words, coverage, pruned
     from official_bert.support.manifest import find_inputs
-    from official_bert.tokenization.vocab import Vocabulary, number_tokens
+    from official_bert.tokenization.vocab import number_tokens
 
     old = arrays.get(_WORD_EMBEDDINGS, ())
     if len(old) < vocabulary.size:
@@ -251,7 +251,7 @@ def _with_vocabulary(
         old.nbytes / _MEGABYTE,
     )
     bert_config = dataclasses.replace(bert_config, vocab_size=len(change.tokens))
-    return arrays, bert_config, Vocabulary(number_tokens(change.tokens, vocabulary.source))
+    return arrays, bert_config, type(vocabulary)(number_tokens(change.tokens, vocabulary.source))
 
 
 def _extended(

@@ -84,6 +84,7 @@ class BertConfig:
       largest: maximum of each count among the keys.
       smallest: minimum of each count whose minimum is not 1.
       first_position: the row of the position embeddings for the first position of a sequence.
+      num_position_buckets: number of buckets of relative positions, each with a bias of the attention scores.
 
     Raises:
       UserError: a value has the wrong type or range, or two values do not fit together.
@@ -97,6 +98,7 @@ class BertConfig:
     }
     smallest: ClassVar[Mapping[str, int]] = {}
     first_position: ClassVar[int] = 0
+    num_position_buckets: ClassVar[int] = 0
 
     vocab_size: int
     hidden_size: int = 768
@@ -189,7 +191,8 @@ class BertConfig:
         layer = 4 * dense + feed_forward + 2 * (2 * width)
         projection = embedding_width * width + width if embedding_width != width else 0
         num_own_layers = math.prod(getattr(self, key) for key in self.family.layer_keys)
-        return (rows + 2) * embedding_width + projection + num_own_layers * layer + dense
+        biases = self.num_position_buckets * self.num_attention_heads
+        return (rows + 2) * embedding_width + projection + num_own_layers * layer + biases + dense
 
     @property
     def embedding_width(self) -> int:

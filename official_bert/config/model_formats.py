@@ -170,6 +170,11 @@ def has_modules(folder: str) -> bool:
     return files.exists(os.path.join(folder, MODULES_FILE))
 
 
+def is_sentence_encoder(folder: str) -> bool:
+    """Return True if a model's modules begin with an encoder, whatever class its `config.json` names."""
+    return has_modules(folder) and _modules(folder)[0][0] == "Transformer"
+
+
 def encoder_folder(folder: str) -> str:
     """Return the folder of the encoder and tokenizer; for most models it is the model's folder itself."""
     named = (path for kind, path in _modules(folder) if kind == "Transformer") if has_modules(folder) else ()

@@ -186,7 +186,7 @@ def pruned(vocabulary: Vocabulary, word_counts: Mapping[str, int]) -> Vocabulary
     """Remove the wordpieces that a text does not use, except its characters; the text is tokenized as before."""
     tokenizer = WordpieceTokenizer(vocabulary.token_to_id)
     characters = set().union(*word_counts)
-    kept = {*SPECIAL_PIECES, *(piece for word in word_counts for piece in tokenizer.split_word(word))}
+    kept = {piece for word in word_counts for piece in tokenizer.split_word(word)} | vocabulary.names_of_specials
     kept |= {piece for piece in vocabulary.token_to_id if piece.removeprefix(CONTINUATION) in characters}
     ids = [index for index, token in enumerate(tokens_by_id(vocabulary)) if index == 0 or token in kept]
     return VocabularyChange([vocabulary.id_to_token[index] for index in ids], [[index] for index in ids])

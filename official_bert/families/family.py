@@ -16,6 +16,7 @@ FAMILIES = {
     "roberta": "official_bert.families.bert.ROBERTA",
     "xlm-roberta": "official_bert.families.bert.XLM_ROBERTA",
     "camembert": "official_bert.families.bert.CAMEMBERT",
+    "mpnet": "official_bert.families.mpnet.MPNET_FAMILY",
 }
 FAMILY_KEY = "family"  # key of our config files, for families that have no key of their own
 # Activations, theirs to ours. The last of several names is the one we write: PyTorch computes it in one kernel.
@@ -75,7 +76,8 @@ class Rule(NamedTuple):
     source: str  # source name; our name in the tables of families
     target: str  # target name
     # shape of the source, a letter or digit per dimension. V, T, S: rows of the word, segment and position
-    # embeddings; E: their width; D: hidden size; I: intermediate size; C: classes
+    # embeddings; E: their width; D: hidden size; I: intermediate size; N: heads; R: buckets of relative positions;
+    # C: classes
     shape: str
     # whether source and target are transposes of each other; PyTorch's linear layers are [output, input]
     is_transposed: bool = False

@@ -15,7 +15,7 @@ from official_bert.checkpoints.locate import BEST_FOLDER, find_config, hugging_f
 from official_bert.checkpoints.model_garden import signatures
 from official_bert.checkpoints.safetensors import architecture_of
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.model_formats import PRESET_TASK_FILE
+from official_bert.config.model_formats import PRESET_TASK_FILE, is_sentence_encoder
 from official_bert.config.text_settings import TextSettings
 from official_bert.data.pipeline import DatasetTokenizer
 from official_bert.inference.functional_models import (
@@ -200,7 +200,7 @@ def _run_of_finished_model(path: str) -> RunConfig | None:
     theirs = bert_config.family.hugging_face
     if folder is not None:
         values = text_files.read_json(config_file, "model config")
-        heads = theirs.heads_of_class(architecture_of(folder))
+        heads = () if is_sentence_encoder(path) else theirs.heads_of_class(architecture_of(folder))
     else:
         labels = read_labels(path)
         values = {"num_labels": len(labels or ())}

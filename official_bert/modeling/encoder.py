@@ -225,7 +225,7 @@ class BertEncoder(TokenModel):
         embedded = self.embeddings(inputs.input_ids, inputs.segment_ids, training=training)  # [B, S, E]
         layout = self.layout.from_mask(inputs.input_mask, self.transformer.num_heads)
         bias = attention_bias(layout.attended(inputs.input_mask), is_left_to_right=self.config.is_left_to_right)
-        return self.transformer.project(embedded), bias, layout
+        return self.transformer.project(embedded), self.transformer.with_positions(bias), layout
 
 
 class Embeddings(EncoderLayer):

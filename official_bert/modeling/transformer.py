@@ -11,7 +11,15 @@ import numpy as np
 from keras import ops
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.blocks import ACTIVATIONS, LAYER_NORM_NAME, Dropout, EncoderLayer, ResidualOutput, dense
+from official_bert.modeling.blocks import (
+    ACTIVATIONS,
+    LAYER_NORM_NAME,
+    Dropout,
+    EncoderLayer,
+    ResidualOutput,
+    dense,
+    initializer,
+)
 
 
 class AttentionOutput(NamedTuple):
@@ -54,6 +62,10 @@ class TransformerStack(EncoderLayer):
         """Project embeddings, float [B, S, E], to the input of the first layer, float [B, S, D]."""
         return embedded if self.embedding_hidden_mapping_in is None else self.embedding_hidden_mapping_in(embedded)
 
+    def with_positions(self, bias):
+        """Add the part that depends on positions, in families that have one, to the attention bias."""
+        return bias
+
     @property
     def num_heads(self) -> int:
         return self.config.num_attention_heads
@@ -72,10 +84,10 @@ class TransformerStack(EncoderLayer):
         return outputs
 
 
-def call_recomputed(layer: keras.layers.Layer, x, *arguments, **options):
-    """Call a transformer layer so that its backward pass needs only `x`.
+def call_recomputed(layer: keras.layers.Layer, x, bias, **options):
+    """Call a transformer layer so that its backward pass needs only `x` and `bias`.
 
-    The second forward pass uses the same dropout masks. Only `x` and the layer's trainable weights get gradients.
+    The second forward pass uses the same dropout masks. Only these two and the layer's trainable weights get gradients.
 
     Source: "Training Deep Nets with Sublinear Memory Cost".
     """
@@ -84,11 +96,11 @@ def call_recomputed(layer: keras.layers.Layer, x, *arguments, **options):
     others = [(state, ops.copy(state)) for state in layer.non_trainable_variables]
 
     # Everything that changes is an argument or set by the scope, so that both passes compute the same.
-    def transform(x, *values):
+    def transform(x, bias, *values):
         with keras.StatelessScope([*zip(weights, values, strict=True), *others]):
-            return layer(x, *arguments, **options).context
+            return layer(x, bias, **options).context
 
-    output = keras.remat(transform)(x, *map(ops.copy, weights))
+    output = keras.remat(transform)(x, bias, *map(ops.copy, weights))
     own = set(map(id, layer.weights))
     for state, seed in (other for other in others if id(other[0]) not in own):
         state.assign(seed + ops.convert_to_tensor(np.array([0, 1]), dtype=state.dtype))  # as after one draw
@@ -134,7 +146,9 @@ class AttentionBlock(EncoderLayer):
         self.residual_output.build()
 
     def call(self, x, bias, *, layout, first_only=False, training=False):
-        attending, attending_layout = layout.first(x) if first_only else (x, layout)
+        attending, attending_layout = x, layout
+        if first_only:
+            (attending, attending_layout), bias = layout.first(x), bias[:, :, :1]
         context, probabilities = self.self_attention(
             attending, x, bias, attending_layout=attending_layout, layout=layout, training=training
         )
@@ -248,3 +262,38 @@ class SharedStack(TransformerStack):
                 with keras.name_scope(f"group_{number}"):
                     for layer in group:
                         layer.build((None, None, self.config.hidden_size))
+
+
+def _bucket(distance: int) -> int:
+    size = abs(distance)
+    return 16 * (distance > 0) + (size if size < 8 else min((size * size).bit_length() + 1, 15))  # in steps of sqrt(2)
+
+
+_FARTHEST = 91  # all that are farther apart share its bucket
+_BUCKETS = np.array([_bucket(distance) for distance in range(-_FARTHEST, _FARTHEST + 1)], np.int32)
+
+
+class RelativeStack(TransformerStack):
+    """All layers in sequence; the scores of each also depend on how far two positions are apart.
+
+    Each head has a trained bias for each of 32 buckets of distances, 16 before and 16 after a position. Distances up to
+    7 have their own; the others share: 8 to 11, 12 to 15, 16 to 22, ..., 64 to 90, and 91 or more.
+
+    Source: Raffel et al., 2020, section 2.1, as in transformers' `MPNetEncoder`.
+    """
+
+    def _build_layers(self) -> None:
+        super()._build_layers()
+        self.relative_attention_bias = self.add_weight(
+            name="relative_attention_bias",
+            shape=(self.config.num_position_buckets, self.num_heads),
+            initializer=initializer(self.config.initializer_range),
+            autocast=False,
+        )
+
+    def with_positions(self, bias):
+        """Add the bias of distances to the attention bias: float [B, 1, 1 or T, T] to [B, N, T, T]."""
+        positions = ops.arange(ops.shape(bias)[3])
+        distances = ops.clip(positions[None, :] - positions[:, None], -_FARTHEST, _FARTHEST) + _FARTHEST  # [T, T]
+        by_distance = ops.cast(ops.take(self.relative_attention_bias, _BUCKETS, axis=0), bias.dtype)
+        return bias + ops.take(ops.transpose(by_distance), distances, axis=1)

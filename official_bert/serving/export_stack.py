@@ -69,7 +69,8 @@ class ExportStack:
     """
 
     def __init__(self, stack: TransformerStack, num_parts: int):
-        self.num_heads, self.project = stack.num_heads // num_parts, stack.project
+        self.num_heads = stack.num_heads // num_parts
+        self.project, self.with_positions = stack.project, stack.with_positions
         self._num_parts = num_parts
         layers = list(dict.fromkeys(stack.layers))
         self._numbers = [layers.index(layer) for layer in stack.layers]  # shared layers count as one
@@ -98,13 +99,14 @@ class ExportStack:
         for _ in range(self._num_parts - 1):
             copies.append(_hidden(copies[-1]))  # the optimizer would merge equal copies
         outputs = []
+        biases = [bias] * self._num_parts if bias.shape[1] == 1 else tf.split(bias, self._num_parts, axis=1)
         for place, number in enumerate(self._numbers):
             parts = kernels[number * self._num_parts : (number + 1) * self._num_parts]
             vectors = self._vectors[number]
             attends_first = first_only and place == len(self._numbers) - 1
             contexts = [
-                self._context(*part, bias, layout, places_of_heads, attends_first)
-                for part in zip(copies, parts, vectors.projections, strict=True)
+                self._context(*part, layout, places_of_heads, attends_first)
+                for part in zip(copies, parts, vectors.projections, biases, strict=True)
             ]
             if attends_first:
                 copies = [layout.first(x)[0] for x in copies]
@@ -119,7 +121,7 @@ class ExportStack:
         query, key, value = tf.unstack(layout.gather_rows(heads, places_of_heads))  # [B, n, A, H]
         if not attends_first:
             return layout.join_heads(attend(query, key, value, bias)[0])
-        context = attend(query[:, :, :1], key, value, bias)[0]  # [B, n, 1, H]
+        context = attend(query[:, :, :1], key, value, bias[:, :, :1])[0]  # [B, n, 1, H]
         return ops.reshape(context, (-1, self.num_heads * context.shape[-1]))
 
     def _attended(self, copies, contexts, parts, vectors):

@@ -250,7 +250,7 @@ def read_added_tokens(folder: str, values: TokenizerJson | None = None) -> list[
 
 
 def added_tokens(vocabulary: Any) -> list[AddedToken]:
-    """Return the tokens that files add to a WordPiece vocabulary, without the special tokens of BERT."""
+    """Return the tokens that files add to a WordPiece vocabulary, without its special tokens."""
     vocab_file, token_to_id = vocabulary.source, vocabulary.token_to_id
     folder, name = os.path.split(vocab_file)
     if name in (VOCAB_FILE, TOKENIZER_FILE):
@@ -274,7 +274,7 @@ def added_tokens(vocabulary: Any) -> list[AddedToken]:
                 f"{vocab_file}: the added token {content!r:.80} has {'no id' if index is None else f'the id {index}'}; "
                 f"it must have {right}, {which}"
             )
-        if content in SPECIALS.values():
+        if content in vocabulary.names_of_specials:
             continue
         if content != content.strip() or not content or "\n" in content:
             raise UserError(

@@ -206,8 +206,8 @@ class Tokenizer(abc.ABC):
     def to_hugging_face(self, family: Family, max_length: int) -> dict[str, Any]:
         """Make the content of a `tokenizer_config.json` for sequences of at most `max_length` tokens."""
         owner = next(of for of in (family, *all_families()) if isinstance(self, load_class(of.tokenizer)))
-        names = {"tokenizer_class": owner.hugging_face.tokenizer_class, "model_max_length": max_length}
-        return names | self._their_settings()
+        name = self.vocabulary.their_class or owner.hugging_face.tokenizer_class
+        return {"tokenizer_class": name, "model_max_length": max_length, **self._their_settings()}
 
     def to_tokenizer_json(self) -> dict[str, Any] | None:
         """Make the content of a `tokenizer.json` with which `tokenizers` gives the same ids; None if unknown."""
@@ -294,7 +294,7 @@ class Tokenizer(abc.ABC):
     @property
     def specials(self) -> Specials:
         """The special tokens of its sequences."""
-        pad_id = 0 if self.vocabulary.changes_text else self.pad_id  # BERT's sequences end in zeros
+        pad_id = 0 if self.vocabulary.name_of(PAD) == PAD else self.pad_id  # BERT's sequences end in zeros
         layout = self.vocabulary.layout
         return Specials(self.cls_id, self.sep_id, **layout, pad_id=pad_id, num_segments=self.num_segments)
 

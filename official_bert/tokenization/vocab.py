@@ -100,6 +100,7 @@ class Vocabulary:
     their_file_name: ClassVar[str] = VOCAB_FILE  # its file name in a Hugging Face folder
     # further classes in `transformers` with this vocabulary, beside those of families
     other_classes: ClassVar[tuple[str, ...]] = tuple(f"{name}Tokenizer" for name in _OTHER_MODELS)
+    their_class: ClassVar[str | None] = None  # its tokenizer in `transformers`, if no family's
     flag: ClassVar[str] = "vocab_file"  # the flag for such a file
     changes_text: ClassVar[bool] = True  # whether its tokenizers may normalize text, for example lowercase it
     # whether the first word of a text is marked as the beginning of a word, too
@@ -123,9 +124,11 @@ class Vocabulary:
     @classmethod
     def from_file(cls, vocab_file: str) -> "Vocabulary":
         """Read a file, and the added tokens in the Hugging Face folder that it belongs to, if any; see `load_vocab`."""
-        plain = cls(load_vocab(vocab_file), vocab_file)
+        token_to_id = load_vocab(vocab_file)
+        kind = MPNetVocabulary if tuple(token_to_id)[:3] == MPNetVocabulary.first_tokens else cls
+        plain = kind(token_to_id, vocab_file)
         added = added_tokens(plain)
-        return cls(plain.wordpieces, vocab_file, added) if added else plain
+        return kind(plain.wordpieces, vocab_file, added) if added else plain
 
     @classmethod
     def loaded(cls, vocabulary: "str | os.PathLike[str] | Vocabulary") -> Self:
@@ -264,3 +267,14 @@ class Vocabulary:
             return [table[key] for key in keys]
         except KeyError as error:
             raise KeyError(f"{error.args[0]!r} is not in {self.source}") from None
+
+
+class MPNetVocabulary(Vocabulary):
+    """Wordpieces after special tokens that are RoBERTa's, except for [UNK]. Source: transformers, `MPNetTokenizer`."""
+
+    their_class = "MPNetTokenizer"
+    other_classes = (their_class,)
+    special_names: ClassVar[Mapping[str, str]] = {**NAMES, UNK: UNK}
+    first_tokens = (NAMES[CLS], NAMES[PAD], NAMES[SEP])  # as in fairseq's dictionaries; no BERT's vocabulary has them
+    layout = LAYOUT
+    advice = "is this an MPNet vocabulary?"

@@ -172,11 +172,9 @@ def matches_vocabulary(folder: str, vocabulary: Vocabulary) -> bool | None:
         return True
     if path is None:
         return None if recorded is None else False
-    kind = kind_of_file(path).vocabulary_class
-    if type(vocabulary) is not kind:
-        return False
-    there = kind.from_file(path)
-    return recorded in (None, there.fingerprint) and vocabulary.continues(there)
+    there = kind_of_file(path).vocabulary_class.from_file(path)
+    is_same_kind = type(vocabulary) is type(there)
+    return is_same_kind and recorded in (None, there.fingerprint) and vocabulary.continues(there)
 
 
 def vocabulary_mismatch(vocabulary: Vocabulary, folder: str, whose: str) -> str:

@@ -49,12 +49,17 @@ def vocabularies(tmp_path_factory):
 
 def wordpieces(model, config, settings):
     """Return the files of a small vocabulary, with the special tokens where they are published, and its ids."""
-    specials = dict(zip(model["ids"], SPECIALS, strict=True))
+    names = model.get("specials", SPECIALS)
+    specials = dict(zip(model["ids"], names, strict=True))
     tokens = [specials.get(index, f"[unused{index}]") for index in range(max(specials) + 1)]
-    ids = {token: index for index, token in enumerate([*tokens, *WORDS[model["vocabulary"]]])}
+    tokens += [*WORDS[model["vocabulary"]], *names[-1:]]
+    ids = {token: index for index, token in enumerate(dict.fromkeys(tokens))}
     segment = 0 if config.get("type_vocab_size") == 1 else 1
-    ends = ([name, ids[name]] for name in ("[CLS]", "[SEP]"))
-    values = {**SHARED["tokenizer.json"], "post_processor": template_of(*ends, num_between=1, second_segment=segment)}
+    cls, sep = ([name, ids[name]] for name in names[2:4])
+    joining = template_of(cls, sep, num_between=1, second_segment=segment)
+    if sep[0] == "</s>":
+        joining = {"type": "RobertaProcessing", "sep": sep, "cls": cls, "trim_offsets": True, "add_prefix_space": False}
+    values = {**SHARED["tokenizer.json"], "post_processor": joining}
     values["normalizer"] = {**values["normalizer"], "lowercase": settings.get("do_lower_case")}
     values["model"] = {**values["model"], "vocab": ids}
     return {"vocab.txt": "\n".join(ids).encode(), "tokenizer.json": json.dumps(values).encode()}, ids
@@ -90,7 +95,8 @@ def publish(folder, name, vocabularies):
     if "model_type" in model.get("refused", ""):
         return published, {}
     config = BertConfig.from_json_file(str(folder / config_file))
-    weights = random_weights(config, published.get("architectures", [None])[0], len(published.get("id2label", "12")))
+    architecture = model.get("weights", published.get("architectures", [None])[0])  # the config may name another class
+    weights = random_weights(config, architecture, len(published.get("id2label", "12")))
     if "pytorch_model.bin" in contents:
         (folder / "pytorch_model.bin").write_bytes(pytorch_file(weights))
     elif "model.safetensors" in contents:

@@ -5,18 +5,20 @@ import pytest
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
+from official_bert.families.mpnet import MPNetConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import FlatLayout, UnpaddedLayout
 
 TOLERANCE = 1e-6
 
 
-@pytest.fixture(scope="module")
-def encoders():
+@pytest.fixture(scope="module", params=[(BertConfig, 2), (MPNetConfig, 0)], ids=["bert", "mpnet"])
+def encoders(request):
     """Encoders with the same random weights: with padding and without."""
-    config = BertConfig(
+    config_class, type_vocab_size = request.param
+    config = config_class(
         vocab_size=50, hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=48,
-        max_position_embeddings=20, type_vocab_size=2,
+        max_position_embeddings=20, type_vocab_size=type_vocab_size,
     )  # fmt: skip
     made = [BertEncoder(config, layout=layout) for layout in (FlatLayout, UnpaddedLayout)]
     rng = np.random.default_rng(1)

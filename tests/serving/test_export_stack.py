@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
+from official_bert.families.mpnet import MPNetConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.options.groups import export_parts
 from official_bert.serving.export_stack import ExportStack
@@ -19,6 +20,7 @@ CONFIG = BertConfig(
     max_position_embeddings=20, type_vocab_size=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
     layer_norm_eps=1e-3,
 )  # fmt: skip
+MPNET = MPNetConfig(**{**CONFIG.to_dict(), "type_vocab_size": 0})
 MASK = np.array([[1] * 12, [1] * 3 + [0] * 9, [1] + [0] * 11])
 IDS = np.random.default_rng(2).integers(0, 50, MASK.shape)
 SEGMENTS = np.random.default_rng(3).integers(0, 2, MASK.shape)
@@ -37,9 +39,9 @@ def as_exported(encoder, num_parts):
     return ExportStack(encoder.transformer, num_parts).replacing_layers(encoder)
 
 
-@pytest.mark.parametrize("num_parts", [1, 2, 3, 6])
-def test_parts_give_the_same_numbers(num_parts):
-    encoder = random_encoder()
+@pytest.mark.parametrize(("num_parts", "config"), [(1, CONFIG), (2, CONFIG), (3, MPNET), (6, CONFIG)])
+def test_parts_give_the_same_numbers(num_parts, config):
+    encoder = random_encoder(config=config)
     num_weights = len(encoder.weights)
     expected, expected_pooled = encoder(IDS, MASK, SEGMENTS), encoder.pool(IDS, MASK, SEGMENTS)
     with as_exported(encoder, num_parts):

@@ -17,6 +17,7 @@ from official_bert.commands import run_classifier
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.albert import AlbertConfig
 from official_bert.families.bert import ElectraConfig, RobertaConfig
+from official_bert.families.mpnet import MPNetConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN
@@ -137,7 +138,7 @@ MODELS = {
     "tagging": RobertaConfig(**CONFIG.to_dict()),
     "LSTM": CONFIG,
     "sentences": AlbertConfig(**{**CONFIG.to_dict(), "embedding_size": 16}),
-    "pretraining": CONFIG,
+    "pretraining": MPNetConfig(**{**CONFIG.to_dict(), "type_vocab_size": 0}),
     "windows": ElectraConfig(**{**CONFIG.to_dict(), "embedding_size": 16}),
 }
 

@@ -111,7 +111,9 @@ FAMILIES |= {
     "xlm-roberta": ("XLMRoberta", ROBERTA, FEW_HEADS | {"Model": {"num_attention_heads": 2}}),
     "camembert": ("Camembert", ROBERTA, FEW_HEADS | {"ForTokenClassification": {"num_labels": 5}}),
 }
-LENGTHS = (9, 5, 7, 2)
+MPNET = {name: value for name, value in ROBERTA.items() if name != "type_vocab_size"}
+FAMILIES["mpnet"] = ("MPNet", MPNET, {**ROBERTA_HEADS, "Model": {"max_position_embeddings": 182}})
+LENGTHS = (9, 5, 7, 2)  # multiplied in models with more positions
 RATE, NUM_STEPS = 0.02, 10
 
 
@@ -152,7 +154,8 @@ def make(model, folder):
 
 def make_inputs(model):
     config, random = model.config, np.random.default_rng(7)
-    mask = np.arange(max(LENGTHS)) < np.array(LENGTHS)[:, None]
+    lengths = np.array(LENGTHS) * (config.max_position_embeddings // 16)
+    mask = np.arange(max(lengths)) < lengths[:, None]
     ids = np.where(mask, random.integers(5, config.vocab_size, mask.shape), config.pad_token_id)
     inputs = {"input_ids": ids, "attention_mask": mask.astype(int)}
     if getattr(config, "type_vocab_size", 0):

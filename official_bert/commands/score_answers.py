@@ -29,7 +29,7 @@ class AnswerScoringConfig(Options):
     )
     version_2_with_negative: bool = option(False, "Questions may have no answer, as in SQuAD 2.0.")
     dataset: str = option(
-        "squad", "Data set whose answer normalization is used for scoring.", choices=("squad", "korquad")
+        "squad", "Data set whose answer normalization is used for scoring.", choices=("squad", "korquad", "klue")
     )
 
     def __post_init__(self):

@@ -1,4 +1,4 @@
-"""Exact match and F1 of extractive question answering, equal to the official scripts of SQuAD and KorQuAD.
+"""Exact match and F1 of extractive question answering, equal to the scripts of SQuAD, KorQuAD and KLUE.
 
 They compare the text of a prediction, not its position, with the gold answers of the question. In SQuAD 1.1 and
 KorQuAD 1.0 every question has an answer; in SQuAD 2.0 some have none, and the correct prediction is the empty text.
@@ -6,6 +6,7 @@ All scores are percentages.
 """
 
 import dataclasses
+import difflib
 import functools
 import math
 import operator
@@ -51,11 +52,15 @@ class Normalization:
 
     normalize: Callable[[str], str]  # normalizes a text; exact match compares the results
     units: Callable[[str], Sequence[str]]  # splits a normalized text into the units that F1 counts, words or characters
+    overlap: str = "f1"  # the score of inexact matches, in `_OVERLAPS`
 
 
 NORMALIZATIONS = {
     "squad": Normalization(normalize=english_normalized, units=str.split),
     "korquad": Normalization(normalize=korean_normalized, units=lambda text: text.replace(" ", "")),
+    "klue": Normalization(
+        normalize=lambda text: " ".join(text.lower().translate(_NO_PUNCTUATION).split()), units=str, overlap="rouge_w"
+    ),
 }
 
 
@@ -63,7 +68,7 @@ class AnswerScores(NamedTuple):
     """The scores of one prediction, from 0 to 1."""
 
     exact: float
-    f1: float
+    f1: float  # or ROUGE-W, as the data set's normalization says
 
 
 def score_answer(
@@ -80,10 +85,10 @@ def score_answer(
     normalized_golds = [normalization.normalize(gold) for gold in golds]
     if has_null:
         normalized_golds = [gold for gold in normalized_golds if gold] or [""]
-    units = normalization.units(normalized)
+    units, overlap = normalization.units(normalized), _OVERLAPS[normalization.overlap]
     return AnswerScores(
         exact=float(normalized in normalized_golds),
-        f1=max(_f1(units, normalization.units(gold), has_null) for gold in normalized_golds),
+        f1=max(overlap(units, normalization.units(gold), has_null) for gold in normalized_golds),
     )
 
 
@@ -105,7 +110,8 @@ def score_answers(
                 "version_2_with_negative"
             )
     scores = _score_all(golds, predictions, normalization, has_null=False)
-    return {"exact_match": _percent(score.exact for score in scores), "f1": _percent(score.f1 for score in scores)}
+    columns = zip(("exact_match", normalization.overlap), zip(*scores, strict=True), strict=True)
+    return {name: _percent(column) for name, column in columns}
 
 
 def score_answers_with_null(
@@ -144,7 +150,7 @@ def score_answers_with_null(
     for prefix, part in (("", scores.values()), ("HasAns_", with_answer), ("NoAns_", without_answer)):
         if part:
             results[f"{prefix}exact"] = _percent(score.exact for score in part)
-            results[f"{prefix}f1"] = _percent(score.f1 for score in part)
+            results[f"{prefix}{normalization.overlap}"] = _percent(score.f1 for score in part)
             results[f"{prefix}total"] = len(part)
     return results
 
@@ -169,7 +175,7 @@ def best_null_thresholds(
     score = functools.partial(score_answer, normalization=normalization, has_null=True)
     scores = {question: score(answers[question], golds[question]) for question in questions}
     results = {}
-    for column, name in enumerate(AnswerScores._fields):
+    for column, name in enumerate(("exact", normalization.overlap)):
         best = total = sum(not golds[question] for question in questions)  # score of never answering
         threshold = 0.0
         for question in questions:
@@ -230,6 +236,18 @@ def _f1(units: Sequence[str], gold_units: Sequence[str], has_null: bool) -> floa
         return 0.0
     precision, recall = num_common / len(units), num_common / len(gold_units)
     return 2 * precision * recall / (precision + recall)
+
+
+def _rouge_w(text: str, gold: str, has_null: bool) -> float:
+    """Return the F1 of the longest run of characters in both texts, which KLUE's baseline calls ROUGE-W."""
+    del has_null
+    if not gold:
+        return float(not text)
+    size = difflib.SequenceMatcher(None, text, gold).find_longest_match().size
+    return 2 * size / (len(text) + len(gold))
+
+
+_OVERLAPS = {"f1": _f1, "rouge_w": _rouge_w}
 
 
 def _score_all(

@@ -329,12 +329,17 @@ def test_the_best_threshold_is_that_of_brute_force(settings, data, tmp_path, cap
     assert results_of(settings)["f1"] < scores["f1"]
 
 
-def test_korquad_is_scored_by_its_own_rules(golden_settings):
-    golds = golds_of(json.loads(open(golden_settings["predict_file"]).read()))
-    run(golden_settings, dataset="korquad", max_answer_length=6)
+@pytest.mark.parametrize("dataset", ["korquad", "klue"])
+def test_korean_data_sets_are_scored_by_their_own_rules(golden_settings, dataset, tmp_path):
+    content = pathlib.Path(golden_settings["predict_file"]).read_text()
+    golds = golds_of(json.loads(content))
+    if dataset == "klue":
+        golden_settings["predict_file"] = str(tmp_path / "klue-mrc-v1.1_dev.json")
+        pathlib.Path(golden_settings["predict_file"]).write_text(content.replace('"id":', '"guid":'))
+    run(golden_settings, dataset=dataset, max_answer_length=6)
     predictions = content_of(golden_settings, "predictions.json")
     of_squad, expected = (
-        score_answers(golds, predictions, normalization=NORMALIZATIONS[dataset]) for dataset in ("squad", "korquad")
+        score_answers(golds, predictions, normalization=NORMALIZATIONS[name]) for name in ("squad", dataset)
     )
     assert results_of(golden_settings) == pytest.approx({**expected, "global_step": 0})
     assert expected != of_squad

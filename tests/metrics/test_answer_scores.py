@@ -17,7 +17,7 @@ from official_bert.metrics.answer_scores import (
 from official_bert.support.errors import UserError
 from tests.metrics.plain_squad_2 import plain_squad_2
 
-SQUAD, KORQUAD = NORMALIZATIONS["squad"], NORMALIZATIONS["korquad"]
+SQUAD, KORQUAD, KLUE = (NORMALIZATIONS[name] for name in ("squad", "korquad", "klue"))
 
 
 @pytest.mark.parametrize(
@@ -92,6 +92,26 @@ def test_korquad_counts_characters_and_no_spaces():
     assert score_answer("홍길동 전", ["홍길동전"], normalization=KORQUAD) == (0, 1)
     assert score_answer("홍길동은", ["홍길동전 소설"], normalization=KORQUAD) == (0, pytest.approx(2 * 3 / (4 + 6)))
     assert score_answer("홍길동은", ["홍길동전 소설"], normalization=SQUAD) == (0, 0)
+
+
+def test_klue_counts_the_longest_run_of_characters():
+    """The expected numbers are those of KLUE's baseline, metrics/utils.py."""
+    rows = [
+        ("한 달가량", ["한 달가량", "한 달"], 1, 1),
+        ("약 한 달", ["한 달가량", "한 달"], 0, 0.75),
+        ("《홍길동전》", ["홍길동전"], 0, 0.8),
+        ('"Lamb-Rock" 섬', ["lambrock 섬"], 1, 1),
+        ("", [], 1, 1),
+        ("섬", [], 0, 0),
+        ("", ["섬"], 0, 0),
+        ("서울 특별시 종로구", ["부산 광역시", "종로"], 0, 1 / 3),
+    ]
+    for text, golds, *expected in rows:
+        assert score_answer(text, golds, normalization=KLUE, has_null=True) == pytest.approx(expected)
+    golds, predictions = ({str(n): row[column] for n, row in enumerate(rows)} for column in (1, 0))
+    scores = score_answers_with_null(golds, predictions, normalization=KLUE)
+    assert (scores["exact"], scores["rouge_w"]) == (37.5, pytest.approx(61.04166667))
+    assert "f1" not in scores
 
 
 def test_scores_of_a_data_set_are_percents_of_all_questions(caplog):

@@ -1,4 +1,4 @@
-"""Question answering: data in SQuAD's JSON format (1.1, 2.0 and KorQuAD), its windows and their records."""
+"""Question answering: data in SQuAD's JSON format (1.1, 2.0, KorQuAD and KLUE), its windows and their records."""
 
 import dataclasses
 import functools
@@ -101,11 +101,12 @@ class _PlacedAnswer(_Answer, total=False):
 
 
 class _Question(TypedDict):
-    id: str | int
     question: str
 
 
 class _AnsweredQuestion(_Question, total=False):
+    id: str | int
+    guid: str  # KLUE's name of the id
     answers: list[_PlacedAnswer]
     is_impossible: bool
 
@@ -170,20 +171,25 @@ def _question(
     path: str, entry: _AnsweredQuestion, context_index: int, *, for_training: bool, version_2: bool
 ) -> Question:
     answers = tuple(Answer(answer["text"], answer.get("answer_start", -1)) for answer in entry.get("answers", ()))
+    if for_training and "guid" in entry:
+        answers = answers[:1]  # as KLUE's baseline does
+    name = entry.get("id", entry.get("guid"))
+    if name is None:
+        raise UserError(f"{path}: the question {entry['question']!r:.80} has no id")
     is_impossible = version_2 and entry.get("is_impossible", entry.get("answers") == [])
     if for_training and version_2 and "is_impossible" not in entry:
         raise UserError(
-            f'{path}: the question {entry["id"]!r} lacks "is_impossible", which training with version_2_with_negative '
+            f'{path}: the question {name!r} lacks "is_impossible", which training with version_2_with_negative '
             "needs; leave that flag out for a file of version 1.1"
         )
     if is_impossible:
         answers = ()
     elif for_training and len(answers) != 1:
         raise UserError(
-            f"{path}: the question {entry['id']!r} has {len(answers)} answers; training needs exactly 1, or "
+            f"{path}: the question {name!r} has {len(answers)} answers; training needs exactly 1, or "
             '"is_impossible": true with version_2_with_negative (SQuAD 2.0)'
         )
-    return Question(str(entry["id"]), entry["question"], context_index, answers, is_impossible)
+    return Question(str(name), entry["question"], context_index, answers, is_impossible)
 
 
 def _is_held(answer: Answer, words: Words) -> bool:

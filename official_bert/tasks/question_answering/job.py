@@ -100,7 +100,7 @@ def report_sections(
         score = score_answer(text, golds, normalization=normalization, has_null=version_2)
         scored.append(_Scored(question, text, chosen.position, chosen.probability, score))
     return [
-        Scores(title="Scores", values=scores, note="Percentages, as in SQuAD's own scripts."),
+        Scores(title="Scores", values=scores, note="Percentages, as in the data set's own script."),
         *_tables(scored, version_2),
         _worst(squad.contexts, scored),
     ]
@@ -208,7 +208,8 @@ class QuestionAnsweringJob(FinetuningJob):
                 "answer_alignment=offsets"
             )
         self.task = self.create_task(config, bert_config)
-        self.primary_metric = "best_f1" if self._version_2 else "f1"
+        self._normalization = NORMALIZATIONS[config.dataset]
+        self.primary_metric = "best_" * self._version_2 + self._normalization.overlap
         self.ensemble = tuple(config.ensemble)
         length = config.max_seq_length
         self.records = SplitRecords(config, self.task, length)
@@ -218,7 +219,6 @@ class QuestionAnsweringJob(FinetuningJob):
                 self._train, tokenizer, self._options, self._version_2, config.num_processes
             )
             self.num_training_examples = len(self._train.questions)
-        self._normalization = NORMALIZATIONS[config.dataset]
 
     def create_task(self, config: SquadConfig, bert_config: BertConfig) -> QuestionAnsweringTask:
         return QuestionAnsweringTask(

@@ -63,7 +63,7 @@ class SquadConfig(HeadOptions, FinetuningOptions, AnswerOptions):
     dataset: str = option(
         "squad",
         "Data set whose answer normalization is used for scoring.",
-        choices=("squad", "korquad"),
+        choices=("squad", "korquad", "klue"),
         affects="use",
     )
     drop_out_of_window: bool = option(

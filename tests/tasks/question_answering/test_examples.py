@@ -68,6 +68,14 @@ def test_predicting_needs_no_answers_and_no_places(tmp_path):
     assert len(read(tmp_path, several, for_training=False).questions[0].answers) == 2
 
 
+def test_the_first_answer_of_klue_is_learnt(tmp_path):
+    content = changed(lambda c, p, q: q["answers"].append({"text": "in 1889", "answer_start": 0}))
+    for entry in content["data"][0]["paragraphs"][0]["qas"]:
+        entry["guid"] = entry.pop("id")
+    (question, *_) = read(tmp_path, content).questions
+    assert (question.id, [answer.text for answer in question.answers]) == ("a", ["1889"])
+
+
 BAD = [
     ('{"data": [}', ["squad.json is not JSON", "line 1 column 11"]),
     ("[]", ["must be an object"]),
@@ -75,6 +83,7 @@ BAD = [
     ({"data": []}, ["squad.json: no questions", "right file"]),
     (lambda c, p, q: p.pop("context"), ["has no data[0].paragraphs[0].context"]),
     (lambda c, p, q: q.update(id=True), ["data[0].paragraphs[0].qas[0].id is True; it must be text or "]),
+    (lambda c, p, q: q.pop("id"), ["squad.json: the question", "has no id"]),
     (lambda c, p, q: q.update(id="b"), ["two questions have the id 'b'", "rename"]),
     (lambda c, p, q: q["answers"][0].update(answer_start=True), ["qas[0].answers[0].answer_start is True; it must"]),
     (lambda c, p, q: q.update(answers=[], is_impossible=False), ["'a' has 0 answers", "exactly 1", "is_impossible"]),

@@ -44,6 +44,7 @@ class GraphSentencePieceTokenizer(GraphEncoder):
     def __init__(self, tokenizer: SentencePieceTokenizer):
         """Build the lookup tables, which takes a few seconds."""
         super().__init__(name="graph_tokenizer")
+        self._quotes = tokenizer.vocabulary.quotes
         with tf.device("CPU:0"):
             is_prepared = tokenizer.vocabulary.changes_text
             self._text = _TextOps(do_lower_case=tokenizer.settings.do_lower_case) if is_prepared else _UnchangedText()
@@ -56,10 +57,16 @@ class GraphSentencePieceTokenizer(GraphEncoder):
         self._ends_at_spaces = not any(SPACE in piece[1:] for piece in tokenizer.vocab)
 
     def encode_cut(self, texts: tf.Tensor, is_cut: tf.Tensor) -> tf.RaggedTensor:
-        codes = decoded(texts)
+        codes = self._decoded(texts)
         codes = tf.cond(tf.reduce_any(is_cut), lambda: self._blanked(codes, is_cut), lambda: codes)
         ids = self._renumbered(self._op.tokenize(tf.strings.unicode_encode(self._text.prepare(codes).codes, "UTF-8")))
         return self._parts.split(ids)[1] if self._parts else ids
+
+    def _decoded(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        if self._quotes:
+            texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
+            texts = tf.strings.regex_replace(texts, *self._quotes)
+        return decoded(texts)
 
     def _renumbered(self, pieces: tf.RaggedTensor) -> tf.RaggedTensor:
         """Map piece numbers of the model to ids, where they differ."""
@@ -75,7 +82,7 @@ class GraphSentencePieceTokenizer(GraphEncoder):
     def encode_with_offsets(self, texts: tf.Tensor) -> RaggedEncodingWithOffsets:
         """Split texts, string [B], into pieces with their offsets; undecodable bytes are dropped."""
         with tf.device("CPU:0"):
-            codes = decoded(texts)
+            codes = self._decoded(texts)
             prepared = self._text.prepare(codes)
             ids, begins, ends = self._op.tokenize_with_offsets(tf.strings.unicode_encode(prepared.codes, "UTF-8"))
             ids = self._renumbered(ids)

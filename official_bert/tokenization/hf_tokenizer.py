@@ -12,6 +12,7 @@ from official_bert.support.errors import UserError, require
 
 TOKENIZER_CONFIG_FILE, TOKENIZER_FILE = "tokenizer_config.json", "tokenizer.json"
 VOCAB_FILE, WORDPIECE_FILE = "vocab.txt", "wordpiece.json"  # the latter holds a vocabulary with added tokens
+KOBERT_FILE = "tokenizer_78b3253a26.model"  # in some folders of KoBERTs, with the pieces as a `vocab.txt`
 PIECES_FILE = "vocab.json"  # used by older folders, with `merges.txt`, instead of `tokenizer.json`
 SPECIALS = {
     "pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]",

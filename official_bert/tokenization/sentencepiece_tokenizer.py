@@ -1,6 +1,6 @@
-"""Tokenizers of SentencePiece models: ALBERT's with its rules for text, and those of XLM-RoBERTa and CamemBERT.
+"""Tokenizers of SentencePiece models: those of ALBERT and KoBERT with their rules for text, XLM-RoBERTa and CamemBERT.
 
-The ids of the latter are not the piece numbers of the model: fairseq, which trained them, puts its own special tokens
+The ids of the last two are not the piece numbers of the model: fairseq, which trained them, puts its own special tokens
 first and numbers the pieces after them. Their text is not normalized here: the rules in the model file do that.
 """
 
@@ -20,10 +20,14 @@ import numpy as np
 from typing_extensions import Self
 
 from official_bert.config.text_settings import TextSettings
+from official_bert.support import files
 from official_bert.support.errors import UserError, folder_of_tensorflow_text, install_command, require
 from official_bert.tokenization.characters import TranslationTable
 from official_bert.tokenization.hf_tokenizer import (
+    KOBERT_FILE,
+    SPECIALS,
     UNIGRAM,
+    VOCAB_FILE,
     check_folder,
     not_supported,
     read_added_tokens,
@@ -81,6 +85,8 @@ class SentencePieceVocabulary(Vocabulary):
         "is this a model for ALBERT? spm_train makes one with pad_id=0, unk_id=1, bos_id=-1, eos_id=-1 and "
         "control_symbols=[CLS],[SEP],[MASK]"
     )
+    # pattern of quotation marks, and their replacement
+    quotes: ClassVar[tuple[str, str] | None] = None
     specials_first: ClassVar[tuple[str, ...]] = ()  # tokens that the model has not in these places: with the first ids
     specials_last: ClassVar[tuple[str, ...]] = ()  # with the last ids
     own_pieces: ClassVar[tuple[str, ...]] = ()  # the model's first pieces, whose ids come from `specials_first`
@@ -127,6 +133,8 @@ class SentencePieceVocabulary(Vocabulary):
             raise not_supported(vocab_file)
         content = unigram.to_sentencepiece(cls) if unigram else read_content(vocab_file, "SentencePiece model")
         made, folder = cls(content, vocab_file), os.path.dirname(vocab_file)
+        if cls is SentencePieceVocabulary and made.processor.id_to_piece(made.processor.unk_id()) == UNK:
+            made = KobertVocabulary(content, vocab_file)
         made.declared = {} if unigram is None else {"do_lower_case": "Lowercase" in unigram.steps}
         check_folder(made, unigram and unigram.content)
         names = made.names_of_specials
@@ -319,10 +327,15 @@ class SentencePieceTokenizer(Tokenizer):
         lower = [_replace(final_sigma, "ς"), {"type": "Lowercase"}]
         accents = "".join(f"\\x{{{code:x}}}" for code in range(sys.maxunicode + 1) if unicodedata.combining(chr(code)))
         steps = [_replace(f"[{_WHITE_SPACE}]+", " "), {"type": "NFKD"}]
+        if self.vocabulary.quotes:
+            steps.insert(0, _replace(*self.vocabulary.quotes))
         return [*steps, _replace(f"[{accents}]", ""), *(lower if self.settings.do_lower_case else [])]
 
     def _their_settings(self) -> dict[str, Any]:
         settings = {"do_lower_case": self.settings.do_lower_case, "keep_accents": False, "remove_space": True}
+        if not self.vocabulary.special_names:  # XLNet's class would put [CLS] at the end
+            inputs = ["input_ids", "token_type_ids", "attention_mask"]
+            settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs, **SPECIALS}
         return settings if self.vocabulary.changes_text else {}
 
     def _split_pieces(self) -> Iterable[tuple[int, PieceParts]]:
@@ -338,15 +351,19 @@ class SentencePieceTokenizer(Tokenizer):
             ends = itertools.accumulate(len(part.replace(SPACE, "")) for part in parts)
             yield index, PieceParts(tuple(map(processor.piece_to_id, parts)), tuple(ends))
 
+    def _with_one_quote(self, text: str) -> str:
+        return re.sub(*self.vocabulary.quotes, text) if self.vocabulary.quotes else text
+
     def prepare(self, text: str) -> str:
         """Return the normalized text that the model splits."""
-        text = " ".join(text.split())
+        text = " ".join(self._with_one_quote(text).split())
         if not text.isascii():
             text = text.translate(_DECOMPOSED)
         return text.lower() if self.settings.do_lower_case else text
 
     def prepare_traced(self, text: str) -> TracedText:
         """Return the normalized text with the source of each character."""
+        text = self._with_one_quote(text)
         characters: list[str] = []
         starts: list[int] = []
         ends: list[int] = []
@@ -404,6 +421,33 @@ class SentencePieceTokenizer(Tokenizer):
         starts = [traced.starts[visible[first]] for first in firsts]
         ends = [traced.ends[visible[last]] for last in lasts]
         return EncodingWithOffsets(self.vocabulary.ids_of(ids), starts, ends)
+
+
+class KobertVocabulary(SentencePieceVocabulary):
+    """The pieces of KoBERT's model, which has BERT's names of special tokens.
+
+    Source: SKTBrain/KoBERT, `kobert_tokenizer.py`, and monologg/KoBERT-Transformers, `tokenization_kobert.py`.
+    """
+
+    other_classes = ("XLNetTokenizer", "KoBERTTokenizer", "KoBertTokenizer")
+    special_names = Vocabulary.special_names
+    quotes = ("``|''", '"\u0301')  # the accent, which is dropped later, stands for the second character in offsets
+
+    def __init__(self, model: bytes, source: str):
+        super().__init__(model, source)
+        folder, name = os.path.split(source)
+        path = os.path.join(folder, VOCAB_FILE)
+        if name != KOBERT_FILE or not files.exists(path):
+            return
+        lines = read_content(path, "vocabulary").decode(errors="replace").split("\n")
+        if [line.strip() for line in lines if line] != [*self.token_to_id]:
+            raise UserError(
+                f"{path} does not list the pieces of the {name} beside it, by which ids are given; restore it"
+            )
+
+    def continues_word(self, token: str) -> bool:
+        """Return True if a token continues the previous token's word: it does not begin with a space."""
+        return not token.startswith(SPACE) and token not in SPECIALS.values()
 
 
 class XlmRobertaVocabulary(SentencePieceVocabulary):

@@ -294,7 +294,8 @@ class Tokenizer(abc.ABC):
     @property
     def specials(self) -> Specials:
         """The special tokens of its sequences."""
-        pad_id = 0 if self.vocabulary.name_of(PAD) == PAD else self.pad_id  # BERT's sequences end in zeros
+        ends_in_zeros = self.is_of_words and self.vocabulary.name_of(PAD) == PAD  # BERT's, whatever the id of [PAD]
+        pad_id = 0 if ends_in_zeros else self.vocabulary.pad_id or 0
         layout = self.vocabulary.layout
         return Specials(self.cls_id, self.sep_id, **layout, pad_id=pad_id, num_segments=self.num_segments)
 

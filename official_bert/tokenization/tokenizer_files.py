@@ -19,6 +19,7 @@ from official_bert.tokenization.hf_tokenizer import (
     ADDED_TOKENS_FILE,
     BPE,
     BPE_FILE,
+    KOBERT_FILE,
     PIECES_FILE,
     SPECIALS,
     SPLIT_AT_WHITE_SPACE,
@@ -184,7 +185,7 @@ def find_vocabulary(folder: str) -> str:
 
 def try_find_vocabulary(folder: str) -> str | None:
     """Find the vocabulary as `find_vocabulary` does; return None if there is none."""
-    paths = (os.path.join(folder, name) for name in _vocabulary_files(folder))
+    paths = (os.path.join(folder, name) for name in (KOBERT_FILE, *_vocabulary_files(folder)))
     return model_formats.find_vocabulary(folder) or next((path for path in paths if files.exists(path)), None)
 
 

@@ -24,9 +24,9 @@ from official_bert.options.option import flags_affecting
 from official_bert.options.training import FinetuningOptions, TrainingOptions
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
+from official_bert.tokenization.tokenizer import read_vocabulary_file
 from official_bert.tokenization.tokenizer_files import (
     content_of_copy,
-    kind_of_file,
     name_of_copy,
     tokenizer_kinds,
     try_find_vocabulary,
@@ -172,7 +172,7 @@ def matches_vocabulary(folder: str, vocabulary: Vocabulary) -> bool | None:
         return True
     if path is None:
         return None if recorded is None else False
-    there = kind_of_file(path).vocabulary_class.from_file(path)
+    there = read_vocabulary_file(path)
     is_same_kind = type(vocabulary) is type(there)
     return is_same_kind and recorded in (None, there.fingerprint) and vocabulary.continues(there)
 

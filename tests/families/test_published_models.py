@@ -1,6 +1,7 @@
 """Models that people know by name load as docs/models.md says, from the files that they are published with.
 
-`published_models.json` describes these files. Only the sizes are small, and weights and vocabularies are made here.
+`published_models.json` describes these files. Only the sizes are small, and weights and vocabularies are made here;
+models with `same_files` differ in nothing but their sizes.
 """
 
 import json
@@ -8,6 +9,7 @@ import re
 
 import numpy as np
 import pytest
+import sentencepiece
 
 from official_bert import BertConfig, BertEncoder, Predictor, load_tokenizer
 from official_bert.checkpoints.bundle import write_checkpoint
@@ -15,14 +17,14 @@ from official_bert.checkpoints.safetensors import from_hf, write_file
 from official_bert.inference.finished_runs import find_run
 from official_bert.inference.sentence_head import find_head
 from official_bert.support.errors import UserError
-from official_bert.tokenization.hf_tokenizer import template_of
+from official_bert.tokenization.hf_tokenizer import KOBERT_FILE, template_of
 from official_bert.training.run_folder import read_labels
 from tests.checkpoints.pytorch_files import pytorch_file, random_weights
 from tests.conftest import GOLDEN, ROOT, run_here
 from tests.tokenization.sentencepiece_models import FAIRSEQ, write_model
 
 WORDS, SHARED, MODELS = json.loads((ROOT / "tests" / "families" / "published_models.json").read_text()).values()
-EXTRAS = {"roberta": "[bpe]", **dict.fromkeys(("albert", "xlm-roberta", "camembert"), "[sentencepiece]")}
+EXTRAS = {"roberta": "[bpe]", **dict.fromkeys(("albert", "kobert", "xlm-roberta", "camembert"), "[sentencepiece]")}
 BPE = GOLDEN / "families" / "roberta" / "tokenizer"
 TEXT = "CAFÉ 값 The"
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -40,9 +42,12 @@ def json_files(model):
 def vocabularies(tmp_path_factory):
     """Map vocabularies that are no lists of words to their files."""
     folder = tmp_path_factory.mktemp("vocabularies")
-    models = {"albert": write_model(folder / "albert"), "fairseq": write_model(folder / "fairseq", **FAIRSEQ)}
-    albert, fairseq = (open(path, "rb").read() for path in models.values())
+    options = {"albert": {}, "kobert": {"variant": "kobert"}, "fairseq": FAIRSEQ}
+    albert, kobert, fairseq = (open(write_model(folder / name, **of), "rb").read() for name, of in options.items())
     files = {"albert": {"spiece.model": albert}, "xlm-roberta": {"sentencepiece.bpe.model": fairseq}}
+    processor = sentencepiece.SentencePieceProcessor(model_proto=kobert)
+    pieces = "".join(f"{processor.id_to_piece(index)}\n" for index in range(len(processor)))
+    files["kobert"] = {"spiece.model": kobert, KOBERT_FILE: kobert, "vocab.txt": pieces.encode()}
     files["roberta"] = {name: (BPE / name).read_bytes() for name in ("vocab.json", "merges.txt")}
     return files | {"camembert": files["xlm-roberta"]}
 
@@ -84,7 +89,8 @@ def publish(folder, name, vocabularies):
     made, ids = vocabularies.get(model["vocabulary"]), ()
     if model["vocabulary"] in WORDS:
         made, ids = wordpieces(model, published, values.get("tokenizer_config.json", {}))
-    contents = {file: made.get(file, b"") for file in model["files"]} | ({} if ids else made)
+    contents = {file: made.get(file, b"") for file in model["files"]}
+    contents |= {} if made.keys() & contents.keys() else made
     published["vocab_size"] = len(ids) or NUM_PIECES
     values |= module_files(model) if "modules" in model else {}
     contents |= {file: json.dumps(value).encode() for file, value in values.items()}
@@ -167,8 +173,10 @@ def test_the_page_says_which_models_load():
     section = (ROOT / "docs" / "models.md").read_text().split("\n## Your model\n")[1].split("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
     said = {name: row for row in rows for name in re.findall("`([^`]+)`", row[0])}
-    assert said.keys() == MODELS.keys()
+    same = {also: name for name, model in MODELS.items() for also in model.get("same_files", ())}
+    assert said.keys() == MODELS.keys() | same.keys()
     for name, (_, loads, how) in said.items():
+        name = same.get(name, name)
         is_refused = "refused" in MODELS[name]
         assert loads.split(",")[0] == ("no" if is_refused else "yes"), name
         extra = "" if is_refused else EXTRAS.get(MODELS[name]["vocabulary"], "")

@@ -15,6 +15,10 @@ ACROSS_SCRIPTS = {"split_by_number": False, "split_by_unicode_script": False}  #
 VARIANTS = {
     "albert": {**ACROSS_SCRIPTS, "user_defined_symbols": ["(", ")", '"', "-", ".", "–", "£", "€"]},
     "bpe": {**ACROSS_SCRIPTS, "model_type": "bpe"},
+    "kobert": {
+        **ACROSS_SCRIPTS, "unk_id": 0, "unk_piece": "[UNK]", "pad_id": 1, "pad_piece": "[PAD]",
+        "user_defined_symbols": ['"'],
+    },
     "spaces_kept": {
         **ACROSS_SCRIPTS, "normalization_rule_name": "identity", "remove_extra_whitespaces": False,
     },

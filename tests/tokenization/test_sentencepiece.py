@@ -3,6 +3,7 @@
 import json
 import pickle
 import random
+import shutil
 import unicodedata
 
 import numpy as np
@@ -10,8 +11,10 @@ import pytest
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
+from official_bert.families.bert import BERT_FAMILY
 from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer, SentencePieceTokenizer, load_tokenizer
+from official_bert.tokenization.hf_tokenizer import KOBERT_FILE
 from official_bert.tokenization.sentencepiece_tokenizer import SentencePieceVocabulary, decompose
 from tests.tokenization.sentencepiece_models import (
     SPACES,
@@ -44,9 +47,12 @@ def assert_refused(make, *parts):
     assert all(part in str(caught.value) for part in parts), str(caught.value)
 
 
-def plainly_prepared(text, lower):
-    """Normalize text like ALBERT's `preprocess_text`."""
-    text = unicodedata.normalize("NFKD", " ".join(text.split()))
+def plainly_prepared(text, lower, variant="albert"):
+    """Normalize text like ALBERT's `preprocess_text`, or like XLNet's, which is KoBERT's."""
+    text = " ".join(text.split())
+    if variant == "kobert":
+        text = text.replace("``", '"').replace("''", '"')
+    text = unicodedata.normalize("NFKD", text)
     text = "".join(character for character in text if not unicodedata.combining(character))
     return text.lower() if lower else text
 
@@ -72,21 +78,24 @@ def plain_ids(processor, text):
     ("variant", "lower"),
     [
         ("albert", True),
+        ("kobert", False),
         pytest.param("albert", False, marks=pytest.mark.slow),
-        *(pytest.param(variant, True, marks=pytest.mark.slow) for variant in VARIANTS if variant != "albert"),
+        *(pytest.param(variant, True, marks=pytest.mark.slow) for variant in list(VARIANTS)[1:]),
     ],
 )
 def test_ids_and_places_are_those_of_the_plain_rules_in_python_and_in_the_graph(models, variant, lower):
     tokenizer = SentencePieceTokenizer(models[variant], lower)
     processor = sentencepiece.SentencePieceProcessor(model_file=models[variant])
-    texts, num_split, num_ids = list(random_texts(random.Random(len(variant)), 250)), 0, 0
+    texts, num_split, num_ids = ["'''값'''' ``2,``", *random_texts(random.Random(len(variant)), 250)], 0, 0
     for text in texts:
-        expected = plain_ids(processor, plainly_prepared(text, lower))
+        expected = plain_ids(processor, plainly_prepared(text, lower, variant))
         encoding = tokenizer.encode_with_offsets(text)
         assert tokenizer.encode(text) == encoding.ids == expected, text
         assert all(0 <= start < end <= len(text) for start, end in zip(encoding.starts, encoding.ends, strict=True))
         assert encoding.starts == sorted(encoding.starts) and encoding.ends == sorted(encoding.ends), text
-        num_split += not tokenizer.parts_of_piece.keys().isdisjoint(processor.encode(plainly_prepared(text, lower)))
+        num_split += not tokenizer.parts_of_piece.keys().isdisjoint(
+            processor.encode(plainly_prepared(text, lower, variant))
+        )
         num_ids += len(expected)
     assert num_split > 20 or variant == "space_behind"
     beginnings = assert_graph_is_the_same(tokenizer, texts)
@@ -120,6 +129,27 @@ def test_batches_and_text_back(tokenizer):
     assert (tokenizer.pad_id, tokenizer.unk_id) == (0, 1)
     # Special tokens spelled out in a text are plain text.
     assert cls_id not in tokenizer.encode("[CLS] <pad>") and tokenizer.pad_id not in tokenizer.encode("[CLS] <pad>")
+
+
+def test_kobert_has_special_tokens_of_its_own(models, tmp_path):
+    shutil.copy(models["kobert"], tmp_path / KOBERT_FILE)
+    tokenizer = load_tokenizer(tmp_path, do_lower_case=False)
+    ids, pieces = tokenizer.vocab, tokenizer.inv_vocab.values()
+    assert [ids[name] for name in ("[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]")] == [0, 1, 2, 3, 4]
+    batch = tokenizer(["the", ("한국어", "the smith")])
+    assert batch["input_ids"].tolist()[0][:4] == [2, ids["▁the"], 3, 1] and batch["segment_ids"].max() == 1
+    assert [tokenizer.vocabulary.continues_word(token) for token in ("▁한", "국어", ".", "[UNK]")] == [0, 1, 1, 0]
+    assert tokenizer.to_hugging_face(BERT_FAMILY, 512)["tokenizer_class"] == "PreTrainedTokenizerFast"
+    encoding = tokenizer.encode_with_offsets("''")
+    assert (encoding.starts[-1], encoding.ends[-1], encoding.ids[-1]) == (0, 2, ids['"'])
+    (tmp_path / "vocab.txt").write_text("\n".join([*pieces][::-1]))
+    assert_refused(lambda: load_tokenizer(tmp_path), "vocab.txt does not list the pieces of the tokenizer_78b")
+    (tmp_path / KOBERT_FILE).unlink()
+    assert_refused(lambda: load_tokenizer(tmp_path), "the vocabulary has pieces of SentencePiece", "spiece.model")
+    (tmp_path / "vocab.txt").unlink()
+    shutil.copy(models["albert"], tmp_path / "spiece.model")
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "XLNetTokenizer"}')
+    assert_refused(lambda: load_tokenizer(tmp_path), "tokenizer_class is 'XLNetTokenizer'")
 
 
 def test_the_fingerprint_is_of_the_whole_model_and_equal_in_another_process(tokenizer, models, tmp_path):
@@ -174,10 +204,11 @@ def test_a_folder_says_which_tokenizer_it_has(models, vocab_file, tmp_path):
         assert again.encode(text) == tokenizer.encode(text), text
 
 
-def test_the_tokenizer_json_that_is_written_gives_our_ids(models, tmp_path):
+@pytest.mark.parametrize("variant", ["albert", "kobert"])
+def test_the_tokenizer_json_that_is_written_gives_our_ids(models, tmp_path, variant):
     tokenizers = pytest.importorskip("tokenizers")
     assert SentencePieceTokenizer(models["albert"]).to_tokenizer_json() is None  # it splits pieces such as "2,"
-    model = proto_of(models)
+    model = proto_of(models, variant)
     kept = [piece for piece in model.pieces if not piece.piece[1:].endswith(",")]
     model = sentencepiece_model_pb2.ModelProto(pieces=kept, normalizer_spec=model.normalizer_spec)
     path = tmp_path / "spiece.model"
@@ -244,8 +275,8 @@ def unigram_content(models, *steps):
     return as_tokenizer_json(pieces, normalizer_of(model, *(steps or ("NFKD", "StripAccents"))))
 
 
-def proto_of(models):
-    return sentencepiece_model_pb2.ModelProto.FromString(open(models["albert"], "rb").read())
+def proto_of(models, variant="albert"):
+    return sentencepiece_model_pb2.ModelProto.FromString(open(models[variant], "rb").read())
 
 
 def test_unsuitable_models_are_named(models, tmp_path, monkeypatch):

@@ -18,6 +18,7 @@ from official_bert.commands import load_command
 from official_bert.options.command import UNUSED_PEERS
 from official_bert.support.console import filtered_stderr
 from official_bert.support.errors import UserError, blocked_imports
+from official_bert.tokenization import FullTokenizer
 from tests import warm_start
 
 pytest_plugins = ("tests.browser_fixtures", "tests.export_fixtures")
@@ -221,6 +222,11 @@ def vocab_file():
     return str(GOLDEN / "inputs" / "vocab.txt")
 
 
+@pytest.fixture(scope="module")
+def tokenizer(vocab_file):
+    return FullTokenizer(vocab_file)
+
+
 @pytest.fixture(scope="session")
 def model_dir():
     return GOLDEN / "pretraining_model"
@@ -274,3 +280,9 @@ def files_of_model(model_dir, vocab_file):
         "vocab_file": vocab_file,
         "init_checkpoint": str(model_dir / "bert_model.ckpt"),
     }
+
+
+@pytest.fixture(scope="session")
+def one_layer_model(files_of_model, one_layer_config_file):
+    """The flags for the files of the golden model reduced to one layer."""
+    return {**files_of_model, "bert_config_file": one_layer_config_file}

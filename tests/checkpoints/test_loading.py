@@ -10,6 +10,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.support.errors import UserError
+from tests.record_files import arrays_of
 
 
 def of_encoder(name):
@@ -23,8 +24,7 @@ def model(model_dir):
 
 @pytest.fixture
 def arrays(model_dir):
-    reader = CheckpointReader(str(model_dir / "trained_model.ckpt-12"))
-    return {name: reader.read(name) for name in reader.shapes}
+    return arrays_of(model_dir / "trained_model.ckpt-12")
 
 
 @pytest.fixture

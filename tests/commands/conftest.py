@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.training.run_folder import read_results
+from tests.record_files import arrays_of
 from tests.sentences import sentence
 
 
@@ -16,12 +16,6 @@ def bytes_in(folder):
     """Return the contents of all files by name, except logs, to which every run appends."""
     paths = (os.path.join(parent, name) for parent, _, names in os.walk(folder) for name in names)
     return {os.path.relpath(path, folder): open(path, "rb").read() for path in paths if "/events." not in path}
-
-
-def arrays_of(path):
-    """Return the arrays of a checkpoint, or of the last one in a folder, by name."""
-    reader = CheckpointReader(str(path))
-    return {name: reader.read(name) for name in reader.shapes}
 
 
 def assert_same_arrays(first, second, names=None):
@@ -44,12 +38,6 @@ def json_lines(path):
 
 def write_rows(path, header, rows):
     path.write_text("".join("\t".join(map(str, row)) + "\n" for row in [*([header] if header else []), *rows]))
-
-
-@pytest.fixture(scope="session")
-def one_layer_model(files_of_model, one_layer_config_file):
-    """The flags for the files of the golden model reduced to one layer."""
-    return {**files_of_model, "bert_config_file": one_layer_config_file}
 
 
 @pytest.fixture(scope="session")

@@ -23,25 +23,20 @@ MAX_LENGTH = 24
 
 
 @pytest.fixture(scope="module")
-def files_of_model(files_of_model, one_layer_config_file):
-    return {**files_of_model, "bert_config_file": one_layer_config_file}
-
-
-@pytest.fixture(scope="module")
-def model(files_of_model):
-    model = PretrainingModel(BertEncoder(BertConfig.from_json_file(files_of_model["bert_config_file"])))
-    load(CheckpointReader(files_of_model["init_checkpoint"]), model.trainable_variables)
+def model(one_layer_model):
+    model = PretrainingModel(BertEncoder(BertConfig.from_json_file(one_layer_model["bert_config_file"])))
+    load(CheckpointReader(one_layer_model["init_checkpoint"]), model.trainable_variables)
     return model
 
 
 @pytest.fixture
-def score(files_of_model, tmp_path):
+def score(one_layer_model, tmp_path):
     """Score lines, and return the rows of the table."""
 
     def run(lines, **flags):
         (tmp_path / "texts.txt").write_text("\n".join(lines) + "\n")
         paths = {"input_file": str(tmp_path / "texts.txt"), "output_file": str(tmp_path / "scores")}
-        config = ScoreConfig(**{**files_of_model, **paths, "max_seq_length": MAX_LENGTH, **flags})
+        config = ScoreConfig(**{**one_layer_model, **paths, "max_seq_length": MAX_LENGTH, **flags})
         score_sentences.run(config)
         return [line.split("\t") for line in (tmp_path / "scores").read_text().splitlines()]
 
@@ -127,8 +122,8 @@ def test_mistakes_are_one_message(score, tmp_path):
 @pytest.mark.parametrize(
     ("head", "flag"), [("predictions", "pseudo_log_likelihood"), ("seq_relationship", "next_sentence")]
 )
-def test_only_the_head_of_the_score_is_needed(score, files_of_model, tmp_path, head, flag):
-    arrays = arrays_of(files_of_model["init_checkpoint"])
+def test_only_the_head_of_the_score_is_needed(score, one_layer_model, tmp_path, head, flag):
+    arrays = arrays_of(one_layer_model["init_checkpoint"])
     for name, heads in (("with", (head,)), ("without", {"predictions", "seq_relationship"} - {head})):
         kept = ("bert/", *(f"cls/{head}" for head in heads))
         write_checkpoint(str(tmp_path / name), {name: arrays[name] for name in arrays if name.startswith(kept)})

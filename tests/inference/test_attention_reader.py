@@ -23,11 +23,6 @@ def bert_config(files_of_model):
 
 
 @pytest.fixture(scope="module")
-def tokenizer(files_of_model):
-    return FullTokenizer(files_of_model["vocab_file"])
-
-
-@pytest.fixture(scope="module")
 def read(files_of_model, bert_config, tokenizer):
     return AttentionReader(bert_config, tokenizer, files_of_model["init_checkpoint"], top_k=3)
 

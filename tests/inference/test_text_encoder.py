@@ -16,7 +16,6 @@ from official_bert.inference.text_encoder import TextEncoder, VectorSettings
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.sentence import SentenceModel
-from official_bert.tokenization import FullTokenizer
 from official_bert.training.devices import mirrored_strategy
 
 WORDS = ["the", "town", "woke", "before", "harbour", "crates", "marta", "counted", "twice"]
@@ -33,11 +32,6 @@ def plain(model_dir):
 @pytest.fixture(scope="module")
 def unpadded(model_dir):
     return BertEncoder.from_checkpoint(model_dir / "bert_model.ckpt", layout=UnpaddedLayout)
-
-
-@pytest.fixture(scope="module")
-def tokenizer(vocab_file):
-    return FullTokenizer(vocab_file)
 
 
 def alone(plain, tokenizer, text, max_seq_length=64):

@@ -5,13 +5,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
+from official_bert.checkpoints.bundle import is_training_state
 from official_bert.optimization.optimizers import OPTIMIZERS, AdamWeightDecay, create_optimizer, slots_by_name
 from official_bert.optimization.schedules import LinearWarmupThenDecay
 from official_bert.options.training import TrainingOptions
 from official_bert.support.errors import UserError
 from official_bert.training.loop import Trainer
 from official_bert.training.task import TrainingPlan
+from tests.record_files import arrays_of
 from tests.training.sum_task import PLAN, SumTask, batches
 
 NUM_STEPS = 6
@@ -56,8 +57,7 @@ def train(folder, *, strategy=None, learning_rate=0.1, **changes):
 
 
 def arrays(folder, step):
-    reader = CheckpointReader(str(folder / f"model.ckpt-{step}"))
-    return {name: reader.read(name) for name in reader.shapes}
+    return arrays_of(folder / f"model.ckpt-{step}")
 
 
 def test_another_optimizer_trains_is_saved_and_resumes(tmp_path, momentum_row):

@@ -26,11 +26,6 @@ CASED_TOKENS = [*LOWER, "The", "Zoe"]
 UPPER = {"flags": {"do_lower_case": False}}
 
 
-@pytest.fixture(scope="module")
-def tokenizer(vocab_file):
-    return FullTokenizer(vocab_file)
-
-
 def rows(batch):
     return {name: values.tolist() for name, values in batch.items()}
 

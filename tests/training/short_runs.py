@@ -1,9 +1,7 @@
-"""Short runs of `run_pretraining.py`: their flags, and the contents of their checkpoints."""
+"""Short runs of `run_pretraining.py` and of all tasks: their flags."""
 
 import json
 import random
-
-from official_bert.checkpoints.bundle import CheckpointReader
 
 _WORDS = ("the", "rain", "snow", "warm", "broken", "committees", "harbour", "bridge", "mirror", "town")
 
@@ -21,12 +19,6 @@ def pretraining_flags(records_file, model_dir, **more):
         "do_train": True,
         **more,
     }
-
-
-def arrays_of(folder, step):
-    """Return the arrays of a checkpoint by name."""
-    reader = CheckpointReader(str(folder / f"model.ckpt-{step}"))
-    return {name: reader.read(name) for name in reader.shapes}
 
 
 def _texts(rng, count):

@@ -15,7 +15,8 @@ from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.commands.launch_workers import free_ports, tf_config
 from official_bert.training.run_folder import read_results
 from tests.conftest import ROOT, run_script, script_command, script_environment
-from tests.training.short_runs import arrays_of, pretraining_flags, runs_of_all_tasks
+from tests.record_files import arrays_of
+from tests.training.short_runs import pretraining_flags, runs_of_all_tasks
 from tests.training.worker_runs import run_all
 
 pytestmark = pytest.mark.multi_process
@@ -218,7 +219,7 @@ def test_a_worker_that_is_killed_ends_the_others_and_the_restarted_run_is_exact(
     last = Launched(forked_python, {**long_run, "output_dir": broken})
     assert last.end() == 0, last.log
     assert "resuming from" in last.log
-    expected, found = arrays_of(whole, 40), arrays_of(broken, 40)
+    expected, found = arrays_of(whole / "model.ckpt-40"), arrays_of(broken / "model.ckpt-40")
     assert expected.keys() == found.keys()
     for name in expected:
         np.testing.assert_array_equal(found[name], expected[name], err_msg=name)

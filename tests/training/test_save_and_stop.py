@@ -17,7 +17,8 @@ import tensorflow as tf
 from official_bert.checkpoints.bundle import TRAIN_SECONDS, CheckpointReader
 from official_bert.support.errors import UserError
 from tests.conftest import script_command, script_environment
-from tests.training.short_runs import arrays_of, pretraining_flags
+from tests.record_files import arrays_of
+from tests.training.short_runs import pretraining_flags
 from tests.training.sum_runs import assert_same, saved_steps, train, weights_of
 from tests.training.sum_task import PLAN, batches
 
@@ -224,5 +225,5 @@ def test_a_process_saves_at_sigterm_and_exits_cleanly(records_file, model_dir, t
     log = "".join(log)
     assert "Traceback" not in log
     step = int(re.search(r"SIGTERM: stopped; the same command resumes from .*model\.ckpt-(\d+)$", log, re.M)[1])
-    assert arrays_of(tmp_path, step)["global_step"] == step
+    assert arrays_of(tmp_path / f"model.ckpt-{step}")["global_step"] == step
     assert not (tmp_path / "eval_results.txt").exists()

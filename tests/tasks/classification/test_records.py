@@ -15,11 +15,6 @@ from official_bert.tokenization import FullTokenizer
 from tests.conftest import GOLDEN, golden_arrays
 
 
-@pytest.fixture(scope="module")
-def tokenizer(vocab_file):
-    return FullTokenizer(vocab_file=vocab_file)
-
-
 def read(path, schema):
     (batch,) = tf.data.TFRecordDataset([str(path)]).batch(1000).map(schema.decode).as_numpy_iterator()
     return batch

@@ -51,15 +51,10 @@ class PlainFiller:
 
 
 @pytest.fixture(scope="module")
-def files_of_model(files_of_model, one_layer_config_file):
-    return {**files_of_model, "bert_config_file": one_layer_config_file}
-
-
-@pytest.fixture(scope="module")
-def plain(files_of_model):
-    model = PretrainingModel(BertEncoder(BertConfig.from_json_file(files_of_model["bert_config_file"])))
-    load(CheckpointReader(files_of_model["init_checkpoint"]), model.trainable_variables)
-    return PlainFiller(model, FullTokenizer(files_of_model["vocab_file"]))
+def plain(one_layer_model):
+    model = PretrainingModel(BertEncoder(BertConfig.from_json_file(one_layer_model["bert_config_file"])))
+    load(CheckpointReader(one_layer_model["init_checkpoint"]), model.trainable_variables)
+    return PlainFiller(model, FullTokenizer(one_layer_model["vocab_file"]))
 
 
 def assert_filled(found, expected):
@@ -71,9 +66,9 @@ def assert_filled(found, expected):
 
 
 @pytest.mark.slow
-def test_the_export_fills_in_the_likeliest_pieces(files_of_model, plain, tmp_path):
+def test_the_export_fills_in_the_likeliest_pieces(one_layer_model, plain, tmp_path):
     flags = {
-        **files_of_model, "output_dir": str(tmp_path / "out"), "max_seq_length": 64,
+        **one_layer_model, "output_dir": str(tmp_path / "out"), "max_seq_length": 64,
         "max_predictions_per_seq": 10, "export_dir": str(tmp_path / "serving"),
     }  # fmt: skip
     run_here("run_pretraining", **flags, do_export=True, export_top_k=4)
@@ -95,9 +90,9 @@ def test_the_export_fills_in_the_likeliest_pieces(files_of_model, plain, tmp_pat
 
 
 @pytest.mark.slow
-def test_the_output_folder_of_pretraining_tells_all(files_of_model, records_file, tmp_path):
-    vocab_file, records = files_of_model["vocab_file"], tmp_path / "records"
-    flags = {**files_of_model, "vocab_file": None, "input_file": records_file, "output_dir": str(tmp_path / "out")}
+def test_the_output_folder_of_pretraining_tells_all(one_layer_model, records_file, tmp_path):
+    vocab_file, records = one_layer_model["vocab_file"], tmp_path / "records"
+    flags = {**one_layer_model, "vocab_file": None, "input_file": records_file, "output_dir": str(tmp_path / "out")}
     flags |= {"max_seq_length": 64, "max_predictions_per_seq": 10, "train_batch_size": 2}
     run_here("run_pretraining", **flags, do_train=True, num_train_steps=1)
     assert [len(words) for words in Predictor(tmp_path / "out", top_k=3)("a [MASK] [MASK]")] == [3, 3]
@@ -117,11 +112,11 @@ def test_the_output_folder_of_pretraining_tells_all(files_of_model, records_file
     assert mask == Predictor(tmp_path, vocab_file=vocab_file, **text)("\u2603 [MASK]")[0]  # both are [UNK]
 
 
-def test_probabilities_are_over_the_whole_vocabulary(files_of_model):
-    bert_config = BertConfig.from_json_file(files_of_model["bert_config_file"])
+def test_probabilities_are_over_the_whole_vocabulary(one_layer_model):
+    bert_config = BertConfig.from_json_file(one_layer_model["bert_config_file"])
     model, tokenizer = (
-        load_model(bert_config, files_of_model["init_checkpoint"]),
-        FullTokenizer(files_of_model["vocab_file"]),
+        load_model(bert_config, one_layer_model["init_checkpoint"]),
+        FullTokenizer(one_layer_model["vocab_file"]),
     )
     servable = PretrainingServable(model, bert_config, tokenizer, max_seq_length=64, top_k=5000)
     fill = Predictor.from_servable(servable)
@@ -135,8 +130,8 @@ def test_probabilities_are_over_the_whole_vocabulary(files_of_model):
 
 
 @pytest.fixture
-def flags(files_of_model):
-    return {**files_of_model, "top_k": 3}
+def flags(one_layer_model):
+    return {**one_layer_model, "top_k": 3}
 
 
 def test_fill_mask_prints_what_the_model_says(flags, plain, capsys):

@@ -25,11 +25,6 @@ from tests.tokenization.hard_texts import ALL_SETTINGS
 NO_MAXIMUM = 1000
 
 
-@pytest.fixture(scope="module")
-def tokenizer(vocab_file):
-    return FullTokenizer(vocab_file=vocab_file)
-
-
 @pytest.mark.parametrize("name", ["squad_v1", "squad_v2"])
 def test_answers_are_those_of_the_reference(name, tokenizer, tmp_path):
     case, options, path = golden(name)

@@ -38,11 +38,6 @@ CONTEXTS = (
 
 
 @pytest.fixture(scope="module")
-def tokenizer(vocab_file):
-    return FullTokenizer(vocab_file)
-
-
-@pytest.fixture(scope="module")
 def config(one_layer_config_file):
     return BertConfig.from_json_file(one_layer_config_file)
 

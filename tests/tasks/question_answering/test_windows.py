@@ -32,11 +32,6 @@ NAMES = ("squad_v1", "squad_v2")
 OPTIONS = WindowOptions(max_seq_length=24, doc_stride=6, max_query_length=8)
 
 
-@pytest.fixture(scope="module")
-def tokenizer(vocab_file):
-    return FullTokenizer(vocab_file=vocab_file)
-
-
 def written(path, split):
     """Write a split's records; return their number."""
     schema = TRAINING_SCHEMA if isinstance(split, TrainingWindows) else PREDICTION_SCHEMA

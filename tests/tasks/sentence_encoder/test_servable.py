@@ -13,16 +13,10 @@ from official_bert.modeling.sentence import SentenceModel
 from official_bert.serving.exports import write_export
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.servable import SentenceServable, results
-from official_bert.tokenization import FullTokenizer
 from tests.export_fixtures import AWKWARD_TEXTS
 from tests.exports import TOLERANCE, ask
 
 LENGTH, PREFIX, WIDTH = 12, "the Query: ", 13
-
-
-@pytest.fixture(scope="module")
-def tokenizer(vocab_file):
-    return FullTokenizer(vocab_file)
 
 
 @pytest.fixture(scope="module")

@@ -34,11 +34,6 @@ TAG_SETS = (
 
 
 @pytest.fixture(scope="module")
-def tokenizer(vocab_file):
-    return FullTokenizer(vocab_file)
-
-
-@pytest.fixture(scope="module")
 def config(one_layer_config_file):
     return BertConfig.from_json_file(one_layer_config_file)
 

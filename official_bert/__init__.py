@@ -21,6 +21,7 @@ Public names:
     MultipleChoiceModel    an encoder with scores for the choices of a context
     SentenceModel          an encoder with pooling: one vector per text
     PretrainingModel       an encoder with the pretraining heads
+    ReplacedTokenModel     an encoder with a score of each token: ELECTRA's discriminator
     FullTokenizer          converts text to wordpieces and their ids
     SentencePieceTokenizer converts text to the pieces of a SentencePiece model, as for ALBERT
     load_tokenizer         loads either tokenizer from the folder of a model
@@ -62,6 +63,7 @@ __all__ = [*_PUBLIC, "__version__"]
 
 # Our names of classes in transformers and KerasHub, by the ends of theirs.
 _OTHER_NAMES = {
+    "ElectraForPreTraining": "ReplacedTokenModel",
     "Tokenizer|TokenizerFast": "load_tokenizer",
     "Model|Backbone": "BertEncoder",
     "SequenceClassification|TextClassifier": "ClassificationModel",

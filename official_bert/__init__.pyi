@@ -19,6 +19,7 @@ from official_bert.modeling.heads import ClassificationModel as ClassificationMo
 from official_bert.modeling.heads import MultipleChoiceModel as MultipleChoiceModel
 from official_bert.modeling.heads import SpanModel as SpanModel
 from official_bert.modeling.pretraining import PretrainingModel as PretrainingModel
+from official_bert.modeling.pretraining import ReplacedTokenModel as ReplacedTokenModel
 from official_bert.modeling.sentence import SentenceModel as SentenceModel
 from official_bert.modeling.tagging import TaggingModel as TaggingModel
 from official_bert.optimization import AdamWeightDecay as AdamWeightDecay

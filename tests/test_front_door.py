@@ -14,9 +14,9 @@ NAMES = {
     "AdamWeightDecay", "AlbertConfig", "DistilBertConfig", "ElectraConfig", "AttentionReader", "BertConfig",
     "BertEncoder", "ClassificationModel", "CorpusReader", "DatasetTokenizer", "FullTokenizer", "Predictor", "Lamb",
     "LinearWarmupThenConstant", "LinearWarmupThenCosine", "LinearWarmupThenDecay", "MultipleChoiceModel",
-    "PretrainingModel", "SentenceModel", "SentencePieceTokenizer", "SpanModel", "TaggingModel", "Task", "Trainer",
-    "TrainingPlan", "VectorIndex", "WeightedSum", "__version__", "corpus_parts", "export", "load_export",
-    "load_tokenizer", "retrieval_scores", "save_model",
+    "PretrainingModel", "ReplacedTokenModel", "SentenceModel", "SentencePieceTokenizer", "SpanModel", "TaggingModel",
+    "Task", "Trainer", "TrainingPlan", "VectorIndex", "WeightedSum", "__version__", "corpus_parts", "export",
+    "load_export", "load_tokenizer", "retrieval_scores", "save_model",
 }  # fmt: skip
 
 
@@ -82,6 +82,7 @@ def test_another_name_is_refused_as_python_refuses_it():
 
 def test_the_names_of_other_libraries_lead_to_ours():
     names = {"BertTokenizerFast": "load_tokenizer", "TFBertModel": "BertEncoder", "pipeline": "Predictor"}
+    names |= {"ElectraForPreTraining": "ReplacedTokenModel", "BertForPreTraining": "PretrainingModel"}
     names |= dict.fromkeys(("AutoModelForSequenceClassification", "BertTextClassifier"), "ClassificationModel")
     for name, ours in names.items():
         with pytest.raises(ImportError, match=f"official_bert has no {name}; use official_bert.{ours}$"):

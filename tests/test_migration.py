@@ -21,6 +21,7 @@ MODELS = {
     "TFDistilBertForSequenceClassification": "distilbert/ForSequenceClassification",
     "TFRobertaForMaskedLM": "roberta/ForMaskedLM",
     "TFElectraForTokenClassification": "electra/ForTokenClassification",
+    "TFElectraForPreTraining": "electra/ForPreTraining",
     "AutoTokenizer": "answers/bert_labels",
     'pipeline("text-classification"': "answers/bert_labels",
     'pipeline("token-classification"': "answers/bert_tags",

@@ -5,18 +5,16 @@ A preset is a folder with `config.json`, `model.weights.h5` and the tokenizer; t
 """
 
 import collections
-import contextlib
-import functools
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
-import h5py
 import numpy as np
 from absl import logging
 
-from official_bert.checkpoints.bundle import StoredArray, Weights, check_declared, find_layer_variable, to_ours
+from official_bert.checkpoints.bundle import StoredArray, Weights, find_layer_variable, to_ours
+from official_bert.checkpoints.hdf5 import list_datasets
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.model_formats import PRESET_TASK_FILE
 from official_bert.families.family import FAMILY_KEY, family_of_keys
@@ -39,7 +37,6 @@ _KEYS = {
     "num_groups": "num_hidden_groups",
     "num_inner_repetitions": "inner_group_num",
 }
-_MAX_LINKS = 1 << 15  # groups and datasets, with the optimizer's
 _WORDS, _POSITIONS, _SEGMENTS = (f"bert/embeddings/{name}_embeddings" for name in ("word", "position", "token_type"))
 _NORM = "bert/embeddings/LayerNorm"
 _PROJECTION, _POOLER = "bert/encoder/embedding_hidden_mapping_in", "bert/pooler/dense"
@@ -186,7 +183,7 @@ def _read_weights(path: str, layers: _Layers, config: BertConfig) -> dict[str, S
     """List the arrays of one file under our names."""
     arrays: dict[str, StoredArray] = {}
     names = _numbered(layers, config)
-    for place, dataset in _list_datasets(path).items():
+    for place, dataset in list_datasets(path).items():
         variable = find_layer_variable(place, _LAYER, _PARTS) or _our_name(place, names)
         if variable == _LEFT_OUT:
             logging.info("%s: left out %s, the pooler, which the released model does not have", path, place)
@@ -201,43 +198,6 @@ def _read_weights(path: str, layers: _Layers, config: BertConfig) -> dict[str, S
             raise UserError(f"{path} has {name} twice: {arrays[name].name} and {place}; is it a mixture of two models?")
         arrays[name] = array
     return arrays
-
-
-@contextlib.contextmanager
-def _opened(path: str) -> Iterator[h5py.File]:
-    with files.open_file(path, "rb") as source:
-        try:
-            with h5py.File(source, "r") as file:
-                yield file
-        except UserError:
-            raise
-        except Exception as error:  # any kind: h5py has no class for damaged files
-            raise UserError(f"{path} is damaged, truncated or not a Keras weights file: {error!s:.200}") from error
-
-
-def _list_datasets(path: str) -> dict[str, tuple[np.dtype, tuple[int, ...], Callable[[], np.ndarray]]]:
-    """Return the dtype and the shape of each dataset but the optimizer's, and a function that reads it."""
-    links, found, sizes = [], {}, {}
-    with _opened(path) as file:
-        # An error would be lost in HDF5; a result ends the visit.
-        file.visititems_links(lambda *link: links.append(link) or len(links) > _MAX_LINKS or None)
-        for place, link in links:
-            if len(links) > _MAX_LINKS or not isinstance(link, h5py.HardLink):
-                raise UserError(f"{path}: {place:.80} is one of too many links or leads elsewhere, as in no Keras file")
-            item = file[place]
-            if not isinstance(item, h5py.Dataset) or place.startswith("optimizer/"):
-                continue
-            if item.external or item.is_virtual or item.shape is None or item.id.get_storage_size() < item.nbytes:
-                raise UserError(f"{path}: the data of {place:.80} is compressed or not in this file; save it again")
-            found[place] = (item.dtype, item.shape, functools.partial(_read_dataset, path, place))
-            sizes[place] = (item.shape, item.dtype.itemsize)
-    check_declared(path, sizes, files.size(path))
-    return found
-
-
-def _read_dataset(path: str, place: str) -> np.ndarray:
-    with _opened(path) as file:
-        return file[place][()]
 
 
 def _numbered(layers: _Layers, config: BertConfig) -> dict[str, str]:

@@ -7,6 +7,7 @@ Import: `read_folder` -> `from_hf` -> `bundle.write_checkpoint`. Export: `bundle
 import functools
 import math
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple, TypedDict
 
@@ -16,7 +17,7 @@ import safetensors.numpy
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints import pytorch_pickle
+from official_bert.checkpoints import hdf5, pytorch_pickle
 from official_bert.checkpoints.bundle import (
     MAX_DECLARED_BYTES,
     StoredArray,
@@ -32,14 +33,16 @@ from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
 from official_bert.support.text_files import check_json
 
-WEIGHTS_FILE, _INDEX_FILE, _PICKLE_FILE, _PICKLE_INDEX_FILE = HF_WEIGHTS
+WEIGHTS_FILE = HF_WEIGHTS[0]
 _DTYPES = {
     "F64": np.dtype(np.float64),
     "F32": np.dtype(np.float32),
     "F16": np.dtype(np.float16),
     "BF16": np.dtype(tf.bfloat16.as_numpy_dtype),
 }
-_BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")  # constants, not trained
+# Constants, and in Keras a bias of ALBERT's masked-LM head, which uses predictions/decoder/bias.
+_UNUSED = re.compile(r".*embeddings\.(position_ids|token_type_ids)|predictions/bias:0")
+_READERS = {".bin": pytorch_pickle.list_tensors, ".h5": hdf5.list_tensors}  # others are safetensors
 _LFS_POINTER = b"version https://git-lfs"  # start of the placeholder of a file that was not downloaded
 _POOLER_SEED = 0
 NEED_POOLER = frozenset({"classifier", "multiple-choice head", "next-sentence head"})
@@ -62,8 +65,13 @@ def from_hf(
     """Convert to our names and layout; a missing pooler, as `transformers` drops it, is newly initialized."""
     theirs = config.family.hugging_face
     parts = theirs.parts_with(theirs.heads_of(arrays, architecture))
+    used = {rule.target for rules in parts.values() for rule in rules}
+    unused = {rule.target for rule in theirs.parts.get("pooler", ())} - used  # by a head with a pooler of its own
     weights = _renamed(
-        arrays, {part: [rule.mirrored() for rule in rules] for part, rules in parts.items()}, config, source
+        {name: array for name, array in arrays.items() if name not in unused},
+        {part: [rule.mirrored() for rule in rules] for part, rules in parts.items()},
+        config,
+        source,
     )
     lacking = [head for head in theirs.heads_of_class(architecture) if head not in weights.parts]
     if lacking:
@@ -230,7 +238,7 @@ class _Index(TypedDict):
 
 
 def _weight_files(folder: str) -> list[str]:
-    for whole, index in ((WEIGHTS_FILE, _INDEX_FILE), (_PICKLE_FILE, _PICKLE_INDEX_FILE)):
+    for whole, index in zip(HF_WEIGHTS[::2], HF_WEIGHTS[1::2], strict=True):
         if files.exists(path := os.path.join(folder, whole)):
             return [path]
         if files.exists(path := os.path.join(folder, index)):
@@ -242,7 +250,7 @@ def _weight_files(folder: str) -> list[str]:
                     "folder again"
                 )
             return shards
-    raise UserError(f"{folder} has no {WEIGHTS_FILE}, nor a {_PICKLE_FILE}")
+    raise UserError(f"{folder} has no {', nor a '.join(HF_WEIGHTS[::2])}")
 
 
 def _shard_names(index: str) -> list[str]:
@@ -262,10 +270,13 @@ def read_file(path: str) -> Iterator[tuple[str, StoredArray]]:
     """Yield the names and arrays of a file; their data is read when needed."""
     num_bytes = files.size(path) if files.exists(path) else 0
     with files.open_file(path, "rb") as source:
-        listed = (pytorch_pickle.list_tensors if path.endswith(".bin") else _list_safetensors)(path, source, num_bytes)
-    floats = [StoredArray(path, *tensor) for tensor in listed if not tensor[0].endswith(_BUFFERS)]
+        if source.read(len(_LFS_POINTER)) == _LFS_POINTER:
+            raise UserError(f"{path} is only a Git LFS pointer; run git lfs pull in its folder")
+        source.seek(0)
+        listed = _READERS.get(os.path.splitext(path)[1], _list_safetensors)(path, source, num_bytes)
+    floats = [StoredArray(path, *tensor) for tensor in listed if not _UNUSED.fullmatch(tensor[0])]
     check_declared(path, {array.name: (array.shape, array.dtype.itemsize) for array in floats}, num_bytes)
-    yield from ((array.name, array) for array in floats)
+    yield from map(hdf5.in_pytorch, floats)
 
 
 class _Tensor(TypedDict):
@@ -276,10 +287,7 @@ class _Tensor(TypedDict):
 
 def _list_safetensors(path: str, source: IO[bytes], num_bytes: int) -> list[tuple[Any, ...]]:
     """List the tensors of a safetensors file: name, dtype, shape, and a function that reads it."""
-    head = source.read(8)
-    length = int.from_bytes(head, "little")
-    if head == _LFS_POINTER[:8]:
-        raise UserError(f"{path} is only a Git LFS pointer; run git lfs pull in its folder")
+    length = int.from_bytes(source.read(8), "little")
     damaged = f"{path} is damaged, truncated or not a safetensors file; get it again"
     if length > min(num_bytes - 8, MAX_DECLARED_BYTES):
         raise UserError(f"{damaged}: its header has {length:,} bytes, the limit is {MAX_DECLARED_BYTES:,}")

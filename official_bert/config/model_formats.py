@@ -38,11 +38,14 @@ SAVED_MODEL = Format("saved_model.pb", "saved_model.pb", "assets", "official_ber
 PRESET = Format("model.weights.h5", "config.json", "assets/tokenizer", "official_bert.checkpoints.keras_hub")
 FOLDERS = (SAVED_MODEL, PRESET)
 
-# The weights of a Hugging Face folder: one file or several with an index, as safetensors or as pickles.
-HF_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+# The weights of a Hugging Face folder, in order of preference: one file, or several with an index.
+HF_WEIGHTS = (
+    *("model.safetensors", "model.safetensors.index.json"),
+    *("pytorch_model.bin", "pytorch_model.bin.index.json"),
+    *("tf_model.h5", "tf_model.h5.index.json"),
+)
 # Files that identify folders with other kinds of weights.
 UNSUPPORTED = {
-    "tf_model.h5": "a Hugging Face model only for Keras",
     "flax_model.msgpack": "a Hugging Face model only for Flax",
 }
 

@@ -1,4 +1,4 @@
-"""The pretraining model: an encoder with a masked-LM and a next-sentence head."""
+"""The pretraining models: an encoder with BERT's two heads, and one with the head of ELECTRA's discriminator."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -73,6 +73,47 @@ class PretrainingModel(EncoderModel):
             ),
             "next_sentence_logits": self.next_sentence(encoded["pooled_output"]),
         }
+
+
+@keras.saving.register_keras_serializable(package="official_bert")
+class ReplacedTokenModel(EncoderModel):
+    """Encoder and the head of ELECTRA's discriminator, which detects replaced tokens.
+
+    Source: Clark et al., 2020, section 2.
+    """
+
+    def __init__(self, encoder: BertEncoder, *, name: str = "replaced_token", **kwargs: Any):
+        """Create the head under the names of google-research/electra's checkpoints.
+
+        Args:
+          encoder: the encoder.
+          name: name of the model.
+          **kwargs: see `keras.Model`: dtype, trainable.
+        """
+        super().__init__(encoder, name=name, **kwargs)
+        width, deviation = encoder.config.hidden_size, encoder.config.initializer_range
+        activation = ACTIVATIONS[encoder.config.hidden_act]
+        self.dense = dense(width, deviation, dtype=self.dtype_policy, activation=activation)
+        self.prediction = dense(1, deviation, dtype=keras.DTypePolicy("float32"), name="dense_1")
+        with keras.name_scope("discriminator_predictions"):
+            self.dense.build((None, None, width))
+            self.prediction.build((None, None, width))
+        self.build_for_any_length()
+
+    def call(self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False) -> Any:
+        """Score tokens.
+
+        The arguments and errors are those of `BertEncoder.call`.
+
+        Returns:
+          float32 [B, S], logits; their sigmoid is the probability that the token was replaced.
+        """
+        inputs = complete_inputs(input_ids, input_mask, segment_ids)
+        return self.from_encoded(self.encoder(inputs, training=training), inputs._asdict(), training=training)
+
+    def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training: bool = False) -> Any:
+        """See `EncoderModel.from_encoded`."""
+        return self.prediction(self.dense(encoded["sequence_output"]))[..., 0]
 
 
 class MaskedLmHead(EncoderLayer):

@@ -46,6 +46,7 @@ _HUB_SETTINGS = [
 _HUB_WEIGHTS = (
     ("model*.safetensors", "0_*/model*.safetensors", "model.safetensors.index.json"),
     ("pytorch_model*.bin", "0_*/pytorch_model*.bin", "pytorch_model.bin.index.json"),
+    ("tf_model*.h5", "0_*/tf_model*.h5", "tf_model.h5.index.json"),
 )
 _SHA256 = re.compile("[0-9a-f]{64}")
 

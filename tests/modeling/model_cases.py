@@ -15,7 +15,7 @@ from official_bert.families.bert import RobertaConfig
 from official_bert.families.mpnet import MPNetConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import ClassificationModel, MultipleChoiceModel, SpanModel
-from official_bert.modeling.pretraining import PretrainingModel
+from official_bert.modeling.pretraining import PretrainingModel, ReplacedTokenModel
 from official_bert.modeling.sentence import SentenceModel
 from official_bert.modeling.tagging import TaggingModel
 
@@ -79,6 +79,7 @@ CASES = {
     "ClassificationModel, BiLSTM": Case(
         _on_encoder(ClassificationModel, num_outputs=3, head="bilstm", lstm_units=4), unused=POOLER
     ),
+    "ReplacedTokenModel": Case(_on_encoder(ReplacedTokenModel), unused=POOLER),
     "SpanModel": Case(_on_encoder(SpanModel), unused=POOLER),
     "SpanModel, BiLSTM": Case(_on_encoder(SpanModel, head="bilstm"), unused=POOLER),
     "TaggingModel": Case(_on_encoder(TaggingModel, num_outputs=5), unused=POOLER),

@@ -23,6 +23,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
+from official_bert.metrics.classification import macro_f1
+
 _BEGINNING = frozenset("BSUW[]")
 _ENDING = frozenset("ELSUW[]")
 _CONTINUING = frozenset("IM")
@@ -229,6 +233,34 @@ def score_tags(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]
     types = sorted(num_gold.keys() | num_predicted.keys())
     counts = {kind: TypeCounts(num_correct[kind], num_predicted[kind], num_gold[kind]) for kind in types}
     return TaggingScores(num_tokens, num_correct_tokens, counts)
+
+
+def character_scores(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], characters: Sequence[Sequence[str]]
+) -> tuple[float, float]:
+    """Return the mean F1 of the entity types, and of the tags of characters, as KLUE's baseline computes them.
+
+    An I that continues no entity of its type is outside. Spaces do not count, but O is a tag, also of [CLS] and [SEP].
+    """
+    gold, predicted = (
+        [
+            [tag for tag, character in zip(*row, strict=True) if character != " "]
+            for row in zip(tags, characters, strict=True)
+        ]
+        for tags in (gold, predicted)
+    )
+    of_types = score_tags(map(_strict_iob2, gold), map(_strict_iob2, predicted)).counts.values()
+    columns = [[tag for part in tags for tag in ("O", *part, "O")] for tags in (gold, predicted)]
+    _, numbers = np.unique(np.array(columns), return_inverse=True)
+    return sum(counts.f1 for counts in of_types) / max(len(of_types), 1), macro_f1(*numbers.reshape(2, -1))
+
+
+def _strict_iob2(tags: Sequence[str]) -> list[str]:
+    strict, previous = [], "O"
+    for tag in tags:
+        previous = "O" if tag.startswith("I") and tag[1:] != previous[1:] else tag
+        strict.append(previous)
+    return strict
 
 
 def conlleval_report(scores: TaggingScores) -> str:

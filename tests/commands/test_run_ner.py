@@ -12,7 +12,7 @@ import pytest
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.predictor import Predictor
-from official_bert.metrics.tagging import conlleval_report, find_entities, invalid_tags, score_tags
+from official_bert.metrics.tagging import character_scores, conlleval_report, find_entities, invalid_tags, score_tags
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.tasks.tagging.records import make_windows
 from official_bert.tokenization import FullTokenizer
@@ -209,6 +209,37 @@ def test_another_notation_is_learned_and_written(settings, corpus, tmp_path, cap
     assert f"with {num_entities} phrases" in read(settings, "test_report.txt")
 
 
+def of_characters(words, tags):
+    """Return the lines of a sentence as in KLUE."""
+    lines = []
+    for word, tag in zip(words, tags, strict=True):
+        inside = tag.replace("B-", "I-")
+        lines += [f" \t{tag if tag[0] == 'I' else 'O'}"] if lines else []
+        lines += [f"{letter}\t{inside if index else tag}" for index, letter in enumerate(word)]
+    return "\n".join([f"## klue-ner\t{' '.join(words)}", *lines, "\n"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head", ["linear", "crf"])
+def test_characters_of_klue_are_tagged_and_scored(settings, corpus, tmp_path, head):
+    for split, sentences in corpus.items():
+        content = "".join(of_characters(*sentence) for sentence in sentences)
+        (tmp_path / f"klue-ner-v1.1_{split}.tsv").write_text(content)
+    flags = {"data_dir": str(tmp_path), "file_layout": "characters", "max_seq_length": 32, "head": head}
+    run(settings, do_train=True, do_eval=True, do_predict=True, **flags)
+    scores = results_of(settings, "test_results.txt")
+    assert scores["test_entity_macro_f1"] > 0.9 and scores["test_character_macro_f1"] > 0.9
+    lines = read(settings, "predictions.conll").split("\n")
+    assert [line.rpartition("\t")[0] for line in lines if "\t" in line and line[0] != "#"] == [
+        line for line in content.split("\n") if "\t" in line and line[0] != "#"
+    ]
+    rows = [[line.split("\t") for line in part.split("\n")[1:]] for part in "\n".join(lines).strip().split("\n\n")]
+    characters, gold, predicted = ([[row[column] for row in part] for part in rows] for column in (0, 1, 2))
+    expected = character_scores(gold, predicted, characters)
+    assert (scores["test_entity_macro_f1"], scores["test_character_macro_f1"]) == pytest.approx(expected, abs=1e-6)
+    assert conlleval_report(score_tags(gold, predicted)) == read(settings, "test_report.txt")
+
+
 @pytest.mark.slow
 def test_parts_of_speech_are_scored_by_accuracy_alone(settings):
     run(settings, do_train=True, do_eval=True, do_predict=True, tag_column=1, num_train_epochs=3.0, eval_steps=18)
@@ -264,12 +295,10 @@ def test_a_crf_is_trained_and_decoded_everywhere(settings, corpus, tmp_path):
 
 
 @pytest.mark.slow
-def test_document_context_fills_the_windows_of_a_document(trained, copied, corpus, caplog):
+def test_document_context_fills_the_windows_of_a_document(trained, copied, corpus):
     run(copied, do_eval=True)
-    assert "document_context" not in caplog.text
     alone = read_records(os.path.join(copied["output_dir"], "eval.tf_record"))
     run(copied, do_eval=True, do_predict=True, document_context=True)
-    assert f"the checkpoints in {copied['output_dir']} were trained with document_context=False" in caplog.text
     together = read_records(os.path.join(copied["output_dir"], "eval.tf_record"))
     documents = [number // 8 for number in range(SPLITS["dev"])]
     words = [words for words, _ in corpus["dev"]]

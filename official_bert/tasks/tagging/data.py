@@ -1,6 +1,6 @@
 """Tagged text files: one word per line in columns, as in the CoNLL tasks, or one sentence per line with its tags.
 
-The layouts "columns", "sentences" and "jsonl", documents and comments are those of docs/tagging.md:
+The layouts "columns", "characters", "sentences" and "jsonl", documents and comments are those of docs/tagging.md:
 
     Anna     B-PER                 Anna rows<TAB>B-PER O                 {"tokens": ["Anna", "rows"], ...}
     rows     O
@@ -21,6 +21,7 @@ from official_bert.data.tables import format_of, read_objects
 from official_bert.metrics.tagging import PREFIXES, has_entities
 from official_bert.support.errors import UserError, format_names, pluralize
 from official_bert.support.text_files import LineReader, check_json
+from official_bert.tasks.tagging.options import CHARACTERS
 
 _DOCUMENT_START = re.compile(r" *-DOCSTART-(?![^ \t])")
 _COMMENT = re.compile(
@@ -28,7 +29,7 @@ _COMMENT = re.compile(
     r"|# ?(?:newdoc|newpar) *$"
     r"|# id \S+\s+domain="  # MultiCoNER
 )
-_COMMENT_BETWEEN_TABS = re.compile(r"# [^\t]*$")
+_COMMENT_BETWEEN_TABS = re.compile(r"# [^\t]*$|## ")  # KLUE: "## klue-ner-v1_dev_00000-wikitree", a tab, and the text
 _NEW_DOCUMENT = re.compile(r"# ?newdoc(?: |$)")
 _BYTE_ORDER_MARK = "\ufeff"
 _JSON_KEYS = ("tokens", "words"), ("ner_tags", "tags", "labels")  # of the words, and of the tags
@@ -53,7 +54,7 @@ class TaggedFile:
     # all lines, without line ends and byte-order marks; "" for a line that contains only blanks, tabs and byte-
     # order marks
     lines: list[str]
-    layout: str  # "columns" or "sentences"
+    layout: str  # "columns", "sentences" or "characters"
     separator: str  # separator of the columns: "\t" or " "
     num_columns: int  # number of columns
     comments: frozenset[int] = frozenset()  # numbers of the comment lines, from 1
@@ -95,6 +96,8 @@ def read_tagged_file(
     rows = [_Row(numbers[number - 1], split_columns(line, separator)) for number, line in word_lines.items()]
     _check_columns(path, rows, separator)
     words = _words(path, rows, word_column, layout)
+    if layout == "columns" and (" ",) in words:
+        logging.warning("%s has blanks as words; to read characters as text, give file_layout=characters", path)
     tags = _tags(path, rows, words, word_column, tag_column, layout, is_required=is_tagged)
     sentences = [
         sentence._replace(line=numbers[sentence.line - 1]) for sentence in _sentences(content, words, tags, layout)
@@ -212,7 +215,9 @@ def _words(path: str, rows: Sequence[_Row], word_column: int, layout: str) -> li
     words = []
     for row in rows:
         cell = row.cells[index]
-        found = (cell,) if cell and layout == "columns" else tuple(cell.split())
+        found = tuple(cell.split()) if layout == "sentences" or not cell else (cell,)
+        if layout == CHARACTERS and len(cell) != 1:
+            raise UserError(f"{path}, line {row.line}: {cell[:40]!r} is not one character; correct it or file_layout")
         if not found:
             raise UserError(f"{path}, line {row.line}: no word in column {index}, counted from 0; correct the line")
         words.append(found)
@@ -263,7 +268,7 @@ def _tags_of_row(where: str, cell: str, words: tuple[str, ...], layout: str) -> 
     tags = tuple(split_columns(cell, " "))
     if not tags:
         raise UserError(f"{where}: the tag of {words[0][:40]!r} is empty; correct the line")
-    if layout == "columns" and len(tags) > 1:
+    if layout != "sentences" and len(tags) > 1:
         raise UserError(
             f"{where}: the tag {cell[:40]!r} contains a blank; correct the line, or give file_layout=sentences if each "
             "line is a sentence"

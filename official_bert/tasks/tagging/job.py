@@ -12,11 +12,11 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP
-from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.metrics.tagging import (
     Entity,
     TaggingScores,
+    character_scores,
     conlleval_report,
     find_entities,
     has_entities,
@@ -29,13 +29,14 @@ from official_bert.modeling.tagging import Transitions
 from official_bert.support import writing
 from official_bert.support.errors import UserError, format_names, pluralize
 from official_bert.tasks.tagging.data import TaggedFile, TaggedSentence
-from official_bert.tasks.tagging.options import TaggingConfig
+from official_bert.tasks.tagging.options import CHARACTERS, TaggingConfig
 from official_bert.tasks.tagging.records import (
     PREDICTIONS_FILE,
     TaggedSplit,
     primary_metric,
     read_configured,
     tags_of,
+    tags_of_characters,
     warn_of_other_notation,
     write_predictions,
 )
@@ -57,9 +58,7 @@ from official_bert.training.loop import Trainer
 from official_bert.training.monitoring import write_results
 from official_bert.training.run_folder import (
     RESULTS_FILE,
-    checkpoint_folder,
     folder_of_labels,
-    read_run_config,
     selecting_metric,
 )
 from official_bert.visualization.report_page import (
@@ -95,6 +94,7 @@ def report_sections(
     *,
     scores: Mapping[str, Any],
     marks_entities: bool,
+    separator: str = " ",
 ) -> list[Section]:
     find = find_entities if marks_entities else _words_as_entities
     pairs = [(find(sentence.tags), find(tags)) for sentence, tags in zip(sentences, predicted, strict=True)]
@@ -103,7 +103,7 @@ def report_sections(
         Scores(title="Scores", values=scores),
         _by_type(pairs, kind),
         _confusion(pairs, kind),
-        _worst(sentences, pairs, shows_right=marks_entities),
+        _worst(sentences, pairs, shows_right=marks_entities, separator=separator),
     ]
 
 
@@ -150,7 +150,7 @@ def _instead(place: tuple[int, int], others: Sequence[Entity]) -> str:
     return OTHER_WORDS if any(other.start < end and start < other.end for other in others) else NOTHING
 
 
-def _worst(sentences: Sequence[TaggedSentence], pairs: _Pairs, *, shows_right: bool) -> Mistakes:
+def _worst(sentences: Sequence[TaggedSentence], pairs: _Pairs, *, shows_right: bool, separator: str) -> Mistakes:
     num_wrong = [len(set(gold) ^ set(predicted)) for gold, predicted in pairs]
     rows = sorted((row for row, count in enumerate(num_wrong) if count), key=lambda row: -num_wrong[row])
     mistakes = []
@@ -163,7 +163,7 @@ def _worst(sentences: Sequence[TaggedSentence], pairs: _Pairs, *, shows_right: b
             "predicted wrongly": str(len(predicted) - len(right)),
         }
         texts = [
-            Text(name, _marked_words(words, entities, right, shows_right=shows_right))
+            Text(name, _marked_words(words, entities, right, shows_right=shows_right, separator=separator))
             for name, entities in (("gold", gold), ("predicted", predicted))
         ]
         mistakes.append(Mistake(facts, texts))
@@ -174,14 +174,14 @@ def _worst(sentences: Sequence[TaggedSentence], pairs: _Pairs, *, shows_right: b
 
 
 def _marked_words(
-    words: Sequence[str], entities: Sequence[Entity], right: set[Entity], *, shows_right: bool
+    words: Sequence[str], entities: Sequence[Entity], right: set[Entity], *, shows_right: bool, separator: str
 ) -> list[Part]:
     """Return the words of a sentence with its entities marked; correct ones only on request."""
-    starts = [0, *itertools.accumulate(len(word) + 1 for word in words)]  # one per word, plus one
-    text, parts, end = " ".join(words), [], 0
+    starts = [0, *itertools.accumulate(len(word) + len(separator) for word in words)]  # one per word, plus one
+    text, parts, end = separator.join(words), [], 0
     for entity in entities:
         if shows_right or entity not in right:
-            start, stop = starts[entity.start], starts[entity.end] - 1
+            start, stop = starts[entity.start], starts[entity.end] - len(separator)
             mark = "right" if entity in right else "wrong"
             parts += [Part(text[end:start]), Part(text[start:stop], mark, entity.type)]
             end = stop
@@ -213,26 +213,15 @@ class TaggingJob(FinetuningJob):
         if config.document_context:
             self.export_warning = "the export reads sentences without their documents, though document_context=True"
         self.task = self.create_task(config, bert_config)
-        self._metric_names = ("accuracy", "precision", "recall", "f1") if self._has_entities else ("accuracy",)
+        self._metric_names = (
+            *(("accuracy", "precision", "recall", "f1") if self._has_entities else ("accuracy",)),
+            *(("entity_macro_f1", "character_macro_f1") if config.file_layout == CHARACTERS else ()),
+        )
         default = primary_metric(self.labels)
         self.primary_metric = selecting_metric(config.primary_metric, default, self._metric_names)
         if self._train:
             self.training_split, self.num_training_examples = self._train, sum(1 for _ in self._train.windows())
         self.records = SplitRecords(config, self.task, config.max_seq_length, cuts_features=True)
-
-    def check_output_folder(self) -> None:
-        """See `FinetuningJob`; warn if the checkpoints were trained with another context."""
-        super().check_output_folder()
-        config = self.config
-        run = read_run_config(config.output_dir) if latest_checkpoint(checkpoint_folder(config)) else None
-        if run and run.flags.get("document_context", config.document_context) != config.document_context:
-            logging.warning(
-                "document_context=%s, but the checkpoints in %s were trained with document_context=%s; the scores "
-                "may be lower than with the same value",
-                config.document_context,
-                config.output_dir,
-                not config.document_context,
-            )
 
     def create_task(self, config: TaggingConfig, bert_config: BertConfig) -> TaggingTask:
         return TaggingTask(
@@ -317,13 +306,20 @@ class TaggingJob(FinetuningJob):
         row_splits = np.cumsum([0, *map(len, split.words)])
         found = outputs[TAG_SCORES if self.config.decodes_sequences else TAG_NUMBERS]
         of_words = np.zeros((row_splits[-1], *found.shape[2:]), found.dtype)  # [W] or [W, C]
+        is_tagged = np.zeros(len(of_words), bool)  # all words, but of characters only those that begin a wordpiece
         for window, values in zip(split.windows(), found, strict=True):
             places = row_splits[window.sentence] + np.asarray(window.words, int)
             of_words[places] = values[np.asarray(window.positions, int) + 1]  # after [CLS]
+            is_tagged[places] = True
+        (places,) = np.nonzero(is_tagged)
+        of_words, splits = of_words[places], np.searchsorted(places, row_splits)
         if self.config.decodes_sequences:
-            of_words = self._decoded(of_words, row_splits, transitions_of(trainer.model, self.labels, self.config))
-        names = [self.labels[number] for number in of_words]
-        tags = [names[start:end] for start, end in itertools.pairwise(row_splits)]
+            of_words = self._decoded(of_words, splits, transitions_of(trainer.model, self.labels, self.config))
+        names = np.full(len(is_tagged), None, object)
+        names[places] = [self.labels[number] for number in of_words]
+        tags = [names[start:end].tolist() for start, end in itertools.pairwise(row_splits)]
+        if split.is_of_characters:
+            tags = list(map(tags_of_characters, split.words, tags))
         num_labelled = float(outputs[NUM_LABELLED].sum(dtype=np.float64))
         return tags, float(outputs[LOSS_SUM].sum(dtype=np.float64)) / max(num_labelled, 1.0)
 
@@ -339,9 +335,12 @@ class TaggingJob(FinetuningJob):
     def _scores(
         self, prefix: str, split: TaggedSplit, predicted: Sequence[Sequence[str]], loss: float
     ) -> tuple[dict[str, float], TaggingScores]:
-        scores = score_tags([sentence.tags for sentence in split.file.sentences], predicted)
-        values = (scores.accuracy, *scores.total.scaled(1))  # of words alone, the first
-        by_name = {f"{prefix}_{name}": value for name, value in zip(self._metric_names, values, strict=False)}
+        gold = [sentence.tags for sentence in split.file.sentences]
+        scores = score_tags(gold, predicted)
+        values = [scores.accuracy, *scores.total.scaled(1)][: 4 if self._has_entities else 1]
+        if split.is_of_characters:
+            values += character_scores(gold, predicted, split.words)
+        by_name = {f"{prefix}_{name}": value for name, value in zip(self._metric_names, values, strict=True)}
         return {**by_name, f"{prefix}_loss": loss}, scores
 
     def _write_scores(
@@ -357,7 +356,9 @@ class TaggingJob(FinetuningJob):
 
     def _write_report(self, predicted: Sequence[Sequence[str]], results: Mapping[str, Any]) -> None:
         sentences = self._dev.file.sentences
-        sections = report_sections(sentences, predicted, scores=results, marks_entities=self._has_entities)
+        separator = "" if self._dev.is_of_characters else " "
+        how = {"marks_entities": self._has_entities, "separator": separator}
+        sections = report_sections(sentences, predicted, scores=results, **how)
         title = f"{os.path.basename(self._dev.file.path)}: {pluralize(len(sentences), 'sentence')}"
         write_report(self.path(REPORT_FILE), title, sections)
 

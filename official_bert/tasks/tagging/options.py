@@ -7,6 +7,8 @@ from official_bert.options.option import MAX_AXIS, option, options, redeclared
 from official_bert.options.training import LabellingOptions
 from official_bert.support.errors import UserError
 
+CHARACTERS = "characters"  # a value of file_layout
+
 
 @options(group="input", affects="data")
 class TaggingConfig(HeadOptions, LabellingOptions):
@@ -25,10 +27,10 @@ class TaggingConfig(HeadOptions, LabellingOptions):
     )
     file_layout: str = option(
         "auto",
-        "columns: one word per line with its tag, blank lines between sentences; sentences: one sentence per line, a "
-        "tab, and its tags; jsonl: one object per sentence, with the keys tokens and ner_tags; auto: recognized by the "
-        "name or the content.",
-        choices=("auto", "columns", "sentences", "jsonl"),
+        "columns: one word per line with its tag, blank lines between sentences; characters: the same with characters, "
+        "as in KLUE; sentences: one sentence per line, a tab, and its tags; jsonl: one object per sentence, with the "
+        "keys tokens and ner_tags; auto: recognized by the name or the content, except characters.",
+        choices=("auto", "columns", "sentences", "jsonl", CHARACTERS),
     )
     word_column: int = option(
         0, "Number of the column of the word: 0 is the first, -1 the last.", minimum=-MAX_AXIS, maximum=MAX_AXIS

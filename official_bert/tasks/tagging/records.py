@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ from absl import logging
 from official_bert.config.bert_config import FEATURES
 from official_bert.data.record_files import RecordFile
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
-from official_bert.metrics.tagging import PREFIXES, has_entities
+from official_bert.metrics.tagging import has_entities
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError, format_names
 from official_bert.support.manifest import fingerprint
@@ -22,18 +21,17 @@ from official_bert.tasks.tagging.data import (
     read_tagged_file,
     split_columns,
 )
-from official_bert.tasks.tagging.options import TaggingConfig
+from official_bert.tasks.tagging.options import CHARACTERS, TaggingConfig
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.full_tokenizer import warn_of_unknown
 from official_bert.tokenization.sequences import SlidingWindow, join_texts
 
 _OUTSIDE = "O"
-_OTHER_NOTATION = re.compile(r"(?i)^(?:[bimelsuw][^a-z0-9]+|o$)")
 
 _NAMES = {
-    "train_file": ("eng.train", "train.txt"),
-    "eval_file": ("eng.testa", "dev.txt", "valid.txt"),
-    "predict_file": ("eng.testb", "test.txt"),
+    "train_file": ("eng.train", "train.txt", "klue-ner-v1.1_train.tsv"),
+    "eval_file": ("eng.testa", "dev.txt", "valid.txt", "klue-ner-v1.1_dev.tsv"),
+    "predict_file": ("eng.testb", "test.txt", "klue-ner-v1.1_test.tsv", "klue-ner-v1.1_dev.tsv"),
 }
 PREDICTIONS_FILE = "predictions.conll"
 # S: positions per window, C: number of tags, W: width of a frozen encoder's output per position. A label is 0 for
@@ -85,22 +83,12 @@ def tags_of(file: TaggedFile) -> list[str]:
 
 
 def warn_of_other_notation(tags: Collection[str]) -> None:
-    """Warn if the tags would be entities, were they written as `B-PER` and `O`."""
-    usual = set(map(_usual, tags))
-    if has_entities(usual) and not has_entities(tags):
+    """Warn if tags that mark no entities have one for words outside of entities."""
+    if not has_entities(tags) and not {"O", "o"}.isdisjoint(tags):
+        names = format_names(sorted(tags))
         logging.warning(
-            "the tags %s look like IOB2 in another notation, so F1 of entities cannot be computed; "
-            "write a capital prefix, a hyphen and the type, and O outside: %s",
-            format_names(sorted(tags)),
-            format_names(sorted(usual)),
+            "F1 of entities cannot be computed: their tags are written as B-PER, I-PER and O, not %s", names
         )
-
-
-def _usual(tag: str) -> str:
-    kind, _, prefix = tag.rpartition("-")
-    if kind and prefix in PREFIXES:  # PER-B
-        return f"{prefix}-{kind}"
-    return _OTHER_NOTATION.sub(lambda match: match[0][0].upper() + "-" * (len(match[0]) > 1), tag)
 
 
 def primary_metric(tags: Collection[str]) -> str:
@@ -123,7 +111,7 @@ def write_predictions(path: str, tagged_file: TaggedFile, tags: Sequence[Sequenc
 
 
 def _lines(tagged_file: TaggedFile, tags: Sequence[Sequence[str]]) -> Iterator[str]:
-    is_columns = tagged_file.layout == "columns"
+    is_columns = tagged_file.layout != "sentences"
     cells_to_add = itertools.chain.from_iterable(tags) if is_columns else map(" ".join, tags)
     for number, line in enumerate(tagged_file.lines, start=1):
         if number in tagged_file.comments:
@@ -152,49 +140,75 @@ def make_windows(
     *,
     max_seq_length: int,
     documents: Sequence[int] | None = None,
+    of_characters: bool = False,
 ) -> Iterator[Window]:
     """Split sentences into windows: one per sentence, or several overlapping windows if it does not fit.
 
     A word in two windows is tagged in the one where its shorter side has more context, the first if they are equal:
     `a b c d` in windows of three has `a b c`, which tags a, b and c, and `c d`, which tags d. Given the document of
     each sentence, ascending, a window is filled with neighbours of its sentence, half of the room on each side.
+    Sentences of characters are read as text; only the characters that begin a wordpiece are tagged.
     """
     max_tokens = max_seq_length - 2
     if documents is None:
         for number, words in enumerate(sentences):
-            yield from _own_windows(number, *_split(words, tokenizer), max_tokens)
+            yield from _own_windows(number, *_split(words, tokenizer, of_characters), max_tokens)
         return
     for _, group in itertools.groupby(range(len(documents)), key=documents.__getitem__):
-        parts = [(number, *_split(sentences[number], tokenizer)) for number in group]
-        document = [piece for _, ids, _ in parts for piece in ids]
+        parts = [(number, *_split(sentences[number], tokenizer, of_characters)) for number in group]
+        document = [piece for _, ids, _, _ in parts for piece in ids]
         start = 0
-        for number, ids, firsts in parts:
+        for number, ids, words, firsts in parts:
             end = start + len(ids)
             if len(ids) > max_tokens:
-                yield from _own_windows(number, ids, firsts, max_tokens)
+                yield from _own_windows(number, ids, words, firsts, max_tokens)
             else:
                 begin, stop = _with_context(start, end, len(document), max_tokens)
-                positions = [start - begin + piece for piece in firsts]
-                yield Window(number, document[begin:stop], range(len(positions)), positions)
+                yield Window(number, document[begin:stop], words, [start - begin + piece for piece in firsts])
             start = end
 
 
-def _split(words: Sequence[str], tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-    """Return the wordpieces of a sentence, and the index of each word's first wordpiece."""
+def _split(
+    words: Sequence[str], tokenizer: Tokenizer, of_characters: bool
+) -> tuple[list[int], Sequence[int], list[int]]:
+    """Return the wordpieces of a sentence, the words to tag, and the index of the first wordpiece of each."""
+    if of_characters:
+        ids, starts, _ = tokenizer.encode_with_offsets("".join(words))
+        return ids, *(column.tolist() for column in np.unique(np.array(starts, int), return_index=True))
     ids, firsts = [], []
     for word in words:
         firsts.append(len(ids))
         ids += tokenizer.encode_word(word) or [tokenizer.unk_id]
-    return ids, firsts
+    return ids, range(len(words)), firsts
 
 
-def _own_windows(number: int, ids: list[int], firsts: list[int], max_tokens: int) -> Iterator[Window]:
+def _own_windows(
+    number: int, ids: list[int], words: Sequence[int], firsts: list[int], max_tokens: int
+) -> Iterator[Window]:
     """Return the windows of a sentence without its neighbours."""
     cut = SlidingWindow.from_lengths(len(ids), max_tokens)
     best = cut.best_windows(firsts)
     for window, own in enumerate(cut.windows()):
-        words = np.flatnonzero(best == window).tolist()
-        yield Window(number, ids[own.start : own.stop], words, [firsts[word] - own.start for word in words])
+        places = np.flatnonzero(best == window).tolist()
+        positions = [firsts[place] - own.start for place in places]
+        yield Window(number, ids[own.start : own.stop], [words[place] for place in places], positions)
+
+
+def tags_of_characters(characters: Sequence[str], tags: Sequence[str | None]) -> list[str]:
+    """Fill in the tags of the characters that begin no wordpiece: they continue the entity of their wordpiece.
+
+    A space continues that of the next character: `이슬 섬` with B-LC at 이 and I-LC at 섬 is B-LC I-LC I-LC I-LC.
+    """
+    found, last = [], _OUTSIDE
+    for tag in tags:
+        last = tag or (f"I-{last[2:]}" if last.startswith("B-") else last)
+        found.append(last)
+    following = _OUTSIDE
+    for index in reversed(range(len(found))):
+        if characters[index] == " ":
+            found[index] = following if following.startswith("I-") else _OUTSIDE
+        following = found[index]
+    return found
 
 
 def _with_context(start: int, end: int, num_wordpieces: int, max_tokens: int) -> tuple[int, int]:
@@ -223,11 +237,16 @@ class TaggedSplit(NamedTuple):
         return self.file.sentences[0].tags is not None
 
     @property
+    def is_of_characters(self) -> bool:
+        return self.file.layout == CHARACTERS
+
+    @property
     def _documents(self) -> list[int] | None:
         return [sentence.document for sentence in self.file.sentences] if self.document_context else None
 
     def windows(self) -> Iterator[Window]:
-        return make_windows(self.words, self.tokenizer, max_seq_length=self.max_seq_length, documents=self._documents)
+        options = {"documents": self._documents, "of_characters": self.is_of_characters}
+        return make_windows(self.words, self.tokenizer, max_seq_length=self.max_seq_length, **options)
 
     def provenance(self, schema: RecordSchema) -> dict[str, Any]:
         del schema  # that of a tagger's ids or features depends on nothing else
@@ -235,7 +254,7 @@ class TaggedSplit(NamedTuple):
             **self.tokenizer.identity,
             "max_seq_length": self.max_seq_length,
             "document_context": fingerprint(self._documents) if self.document_context else None,
-            "words": fingerprint(self.words),
+            "words": fingerprint(list(map("".join, self.words)) if self.is_of_characters else self.words),
             "labels": fingerprint(self.labels, self.tags),
         }
 

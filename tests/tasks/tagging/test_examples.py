@@ -274,8 +274,20 @@ def test_the_reason_for_not_scoring_predictions_is_logged(tmp_path, caplog):
 )
 def test_iob2_in_another_notation_is_warned_of(tags, is_warned, caplog):
     warn_of_other_notation(tags.split())
-    assert ("look like IOB2 in another notation" in caplog.text) == is_warned
-    assert ("a hyphen and the type, and O outside: 'B-" in caplog.text) == is_warned
+    assert ("their tags are written as B-PER, I-PER and O, not '" in caplog.text) == is_warned
+
+
+KLUE = "## CHAR\tNE_TAG\n## klue-ner-0\t<섬:LC> 하\n섬\tB-LC\n \tO\n하\tO\n\t\n## klue-ner-1\t#\n#\tO\n\n"
+
+
+def test_characters_of_klue_are_read_with_spaces_and_without_comments(tmp_path, caplog):
+    tagged_file = read(tmp_path, KLUE, file_layout="characters")
+    assert words_and_tags(tagged_file) == [("섬   하", "B-LC O O"), ("#", "O")]
+    assert (tagged_file.layout, tagged_file.comments) == ("characters", {1, 2, 7})
+    assert read(tmp_path, KLUE).layout == "columns"
+    assert "words.txt has blanks as words; to read characters as text, give file_layout=characters" in caplog.text
+    message = refusal(tmp_path, KLUE.replace("하\tO", "하다\tO"), file_layout="characters")
+    assert "line 5: '하다' is not one character; correct it or file_layout" in message
 
 
 def json_lines(tmp_path, *objects, name="words.jsonl", **arguments):

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from official_bert.tasks.tagging.records import make_windows
+from official_bert.tasks.tagging.records import make_windows, tags_of_characters
 from official_bert.tokenization import FullTokenizer
 from tests.tasks.tagging.random_words import random_sentences
 
@@ -65,6 +65,30 @@ def test_each_word_is_tagged_once_in_the_window_with_most_context(tokenizer):
             num_lost += not all(map(tokenizer.encode, words))
             num_long += len(windows) > 2
     assert num_lost > 10 and num_long > 10
+
+
+@pytest.mark.parametrize("documents", [None, [0, 0]])
+def test_characters_are_read_as_text_and_tagged_at_their_wordpieces(tokenizer, documents):
+    sentences = [list(" the harbour zzz  town"), list("a bridge")]
+    windows = make_windows(sentences, tokenizer, max_seq_length=40, documents=documents, of_characters=True)
+    for characters, window in zip(sentences, windows, strict=True):
+        encoding = tokenizer.encode_with_offsets("".join(characters))
+        assert list(window.words) == encoding.starts
+        assert [window.ids[position] for position in window.positions] == encoding.ids
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "expected"),
+    [
+        ("한강은 ", {0: "B-LC", 2: "O"}, "B-LC I-LC O O"),
+        ("한 강", {0: "B-LC", 2: "I-LC"}, "B-LC I-LC I-LC"),
+        ("한  강이", {0: "B-LC", 3: "B-PS"}, "B-LC O O B-PS I-PS"),
+        (" \x00강", {2: "I-LC"}, "O O I-LC"),
+    ],
+)
+def test_characters_inside_wordpieces_and_spaces_continue_entities(text, given, expected):
+    tags = [given.get(index) for index in range(len(text))]
+    assert tags_of_characters(text, tags) == expected.split()
 
 
 def test_context_is_the_balanced_neighbourhood_in_the_document(tokenizer):

@@ -16,7 +16,7 @@ from official_bert.data.vocab_learner import (
 )
 from official_bert.support.errors import UserError
 from official_bert.tokenization import BasicTokenizer, WordpieceTokenizer
-from official_bert.tokenization.vocab import Vocabulary
+from official_bert.tokenization.vocab import MPNetVocabulary, Vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +107,9 @@ def test_pruning_keeps_what_the_text_uses_and_splits_it_as_before():
     old, new = WordpieceTokenizer(set(TOKENS)), WordpieceTokenizer(set(change.tokens))
     for word in WORDS:
         assert old.split_word(word) == new.split_word(word)
+    lines = [*MPNetVocabulary.first_tokens, *TOKENS, "<mask>"]
+    left = pruned(MPNetVocabulary({line: index for index, line in enumerate(lines)}), WORDS).tokens
+    assert [*left[:3], left[-1]] == [*lines[:3], "<mask>"] and "[CLS]" not in left
 
 
 def test_coverage_counts_words_and_their_pieces():

@@ -10,8 +10,9 @@ import re
 import numpy as np
 import pytest
 import sentencepiece
+import tokenizers
 
-from official_bert import BertConfig, BertEncoder, Predictor, load_tokenizer
+from official_bert import BertConfig, BertEncoder, DatasetTokenizer, Predictor, load_tokenizer
 from official_bert.checkpoints.bundle import write_checkpoint
 from official_bert.checkpoints.safetensors import from_hf, write_file
 from official_bert.inference.finished_runs import find_run
@@ -157,16 +158,25 @@ def test_a_model_that_cannot_be_read_says_why(name, vocabularies, tmp_path):
     assert MODELS[name]["refused"] in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_model_with_one_segment_is_converted_there_and_back(tmp_path):
+@pytest.mark.parametrize("name", ["klue/roberta-base", "sentence-transformers/all-mpnet-base-v2"])
+def test_a_model_with_its_own_layout_of_pairs_is_converted_there_and_back(tmp_path, name):
     before, ours, after = (tmp_path / name for name in ("before", "ours", "after"))
     before.mkdir()
-    publish(before, "klue/roberta-base", {})
+    publish(before, name, {})
     run_here("convert_hf_checkpoint", hf_dir=str(before), output_dir=str(ours))
     files = {"bert_config_file": str(ours / "bert_config.json"), "vocab_file": str(ours / "vocab.txt")}
-    flags = {**files, "do_lower_case": False, "output_dir": str(after)}
+    flags = {**files, "do_lower_case": load_tokenizer(before).settings.do_lower_case, "output_dir": str(after)}
     run_here("convert_hf_checkpoint", to_hf=True, init_checkpoint=str(ours), **flags)
-    steps = [json.loads((folder / "tokenizer.json").read_text())["post_processor"] for folder in (before, after)]
-    assert steps[0] == steps[1]
+    pairs = [tokenizers.Tokenizer.from_file(f"{path}/tokenizer.json").encode("the", "The") for path in (before, after)]
+    assert [pairs[0].ids, pairs[0].type_ids] == [pairs[1].ids, pairs[1].type_ids]
+    classes = [json.loads((path / "tokenizer_config.json").read_text())["tokenizer_class"] for path in (before, after)]
+    tokenizer = load_tokenizer(after)
+    assert classes[0] == classes[1] and tokenizer.identity == load_tokenizer(before).identity
+    texts, others = ["the the The </s>", "the"], ["Cafe 값", ""]
+    assert {tokenizer.cls_id, tokenizer.sep_id}.isdisjoint(tokenizer.encode(texts[0]))
+    found = DatasetTokenizer(tokenizer, max_seq_length=9)(texts, others)
+    for key, expected in tokenizer(texts, others, max_seq_length=9).items():
+        np.testing.assert_array_equal(found[key], expected)
 
 
 def test_the_page_says_which_models_load():

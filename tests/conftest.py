@@ -241,16 +241,6 @@ def one_layer_config_file(tmp_path_factory, model_dir):
     return str(path)
 
 
-@pytest.fixture
-def quiet_config_file(tmp_path, model_dir):
-    """The golden architecture without dropout and with 128 positions, for runs without a checkpoint."""
-    config = json.loads((model_dir / "bert_config.json").read_text())
-    config.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    path = tmp_path / "bert_config.json"
-    path.write_text(json.dumps(config))
-    return str(path)
-
-
 @pytest.fixture(scope="session")
 def records_file(tmp_path_factory, corpus_file, vocab_file):
     """Records of the golden corpus, 64 positions long."""

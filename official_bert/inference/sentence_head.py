@@ -27,12 +27,14 @@ from official_bert.training.run_folder import RunConfig, read_run_config
 _ACTIVATIONS = {
     name.replace("_", ""): name
     for name in (
-        *("tanh", "relu", "relu6", "gelu", "silu", "mish", "elu", "celu", "selu", "sigmoid", "softplus", "softsign"),
+        *("tanh", "relu", "relu6", "silu", "mish", "elu", "selu", "sigmoid", "softplus", "softsign"),
         *("softmax", "log_softmax", "log_sigmoid", "hard_sigmoid", "hard_swish", "hard_tanh", "hard_shrink"),
         *("soft_shrink", "tanh_shrink"),
     )
 } | {
     "identity": "linear",
+    "gelu": "gelu_erf",
+    "celu": "elu",  # by default the same
     "leakyrelu": {"module": "keras.layers", "class_name": "LeakyReLU", "config": {"negative_slope": 0.01}},
 }
 _VECTOR = "sentence_embedding"  # default input and output of a dense layer

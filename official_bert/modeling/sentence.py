@@ -9,6 +9,7 @@ from keras import ops
 from official_bert.config.bert_config import TEXT_LENGTHS
 from official_bert.config.model_formats import LAYER_NORM
 from official_bert.modeling import pooling as layer_pooling
+from official_bert.modeling.blocks import gelu_erf
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import EncoderModel, OutputProjection
 from official_bert.modeling.token_model import complete_inputs, unjoined_texts
@@ -84,6 +85,7 @@ class SentenceModel(EncoderModel):
                     made = keras.layers.LayerNormalization(epsilon=epsilon, dtype="float32", name=name)
                 else:
                     units, activation = layer
+                    activation = gelu_erf if activation == "gelu_erf" else activation
                     made = keras.layers.Dense(units, activation=activation, dtype="float32", name=f"dense_{number}")
                 made.build((None, self.width))
                 self.head_layers.append(made)

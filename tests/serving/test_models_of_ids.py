@@ -103,8 +103,10 @@ def servable_of(task, encoder, tokenizer):
     if task == "pretraining":
         return PretrainingServable(PretrainingModel(encoder), **common, max_seq_length=24, top_k=3)
     if task == "sentences":
-        model = SentenceModel(encoder, poolings=("max", "mean"), layers_after=[(13, "tanh"), None])
-        return SentenceServable(model, **common, max_seq_length=24, vector_types=("int8", "binary"))
+        poolings = ("max", "cls", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
+        model = SentenceModel(encoder, poolings=poolings, layers_after=["LayerNorm", (13, "gelu_erf"), None])
+        options = {"vector_types": ("int8", "binary"), "prefix": "the", "pools_prefix": False}
+        return SentenceServable(model, **common, max_seq_length=24, **options)
     if task == "windows":
         return ClassificationServable(
             ClassificationModel(encoder, num_outputs=2, window_length=12), **common, problem="single_label",

@@ -212,8 +212,6 @@ def open_pretrained(
 ) -> tuple[CheckpointReader, BertConfig]:
     """Find the weights and the architecture of a model, without reading the weights."""
     path = files.local_folder(os.fspath(path))
-    if path.endswith((".keras", ".h5")):
-        raise UserError(f"{path} is not a checkpoint; load it with keras.models.load_model, or with load_weights")
     source = locate(path, parameter)
     if isinstance(bert_config, BertConfig):
         config, config_file = bert_config, "bert_config"

@@ -32,6 +32,7 @@ CHECKPOINT_NAME = re.compile(r"model\.ckpt-(\d+)")
 DATA_SUFFIX = ".data-00000-of-00001"
 
 _HF_CONFIG = "config.json"
+_OF_KERAS = (".keras", ".h5", ".hdf5")  # ends of files
 _NOT_DOWNLOADED = (
     "; give the folder of a released model, a run or a Hugging Face model, or a model of the Hugging Face Hub as "
     "hf://owner/name"
@@ -69,6 +70,11 @@ def locate(path: str, what: str) -> Source:
     place = _only_or_latest(path, what) if files.is_folder(path) else path
     if (row := model_formats.folder_format(place)) is not None:
         return Source(path, place if files.is_folder(place) else os.path.dirname(place) or ".", row)
+    if place.endswith(_OF_KERAS):
+        raise UserError(
+            f"{what} {place} is not a checkpoint; load it with keras.models.load_model, or with load_weights; "
+            "weights of keras-bert and bert-for-tf2 can be converted, see docs/migration.md"
+        )
     prefix = place.removesuffix(".index").removesuffix(DATA_SUFFIX).removesuffix(".meta")
     if not files.exists(prefix + ".index"):
         known = "" if files.exists(os.path.dirname(prefix) or ".") and ".ckpt" in prefix else _NOT_DOWNLOADED
@@ -124,6 +130,8 @@ def _only_or_latest(folder: str, what: str) -> str:
                 f"{what} {folder} contains {name} and is {kind}, which cannot be read; give the folder of the model's "
                 f"original release (bert_model.ckpt.index) or from Hugging Face ({HF_WEIGHTS[0]})"
             )
+    if not names and (of_keras := sorted(name for name in entries if name.endswith(_OF_KERAS))):
+        return os.path.join(folder, of_keras[0])  # refused by name
     if _HF_CONFIG in entries and not names:
         raise UserError(
             f"{what} {folder} has a {_HF_CONFIG}, but neither weights ({HF_WEIGHTS[0]} or {HF_WEIGHTS[2]}) nor a "

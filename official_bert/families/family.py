@@ -53,8 +53,8 @@ class Family:
     constant_keys: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     # dotted path of the tokenizer class, which is imported on demand
     tokenizer: str = "official_bert.tokenization.full_tokenizer.FullTokenizer"
-    # dotted paths of the layers that differ from BERT's: "embeddings", "stack" (the transformer layers) and
-    # "pooler". Their variables are named as in our checkpoints
+    # dotted paths of the layers that differ from BERT's: "embeddings" and "stack" (the transformer layers). Their
+    # variables are named as in our checkpoints
     parts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     pooler_activation: str = "tanh"  # activation after the pooler's projection, one of `ACTIVATION_NAMES` of the config
     # activation after the masked-LM head's projection; None for that of the layers

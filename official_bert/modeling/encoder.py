@@ -107,13 +107,13 @@ class BertEncoder(TokenModel):
             raise UserError(f"config={config!r:.80} is no BertConfig; for a trained model use from_checkpoint(folder)")
         self.config = config
         self._use_one_hot_embeddings, self.layout = use_one_hot_embeddings, layout
-        parts = {"embeddings": Embeddings, "stack": TransformerStack, "pooler": Pooler}
+        parts = {"embeddings": Embeddings, "stack": TransformerStack}
         parts |= {part: load_class(path) for part, path in config.family.parts.items()}
         self.embeddings = parts["embeddings"](
             config, use_one_hot_embeddings=use_one_hot_embeddings, dtype=self.dtype_policy
         )
         self.transformer = parts["stack"](config, recompute_layers=recompute_layers, dtype=self.dtype_policy)
-        self.pooler = parts["pooler"](config, dtype=self.dtype_policy)
+        self.pooler = Pooler(config, dtype=self.dtype_policy)
         self.build_for_any_length()
         self.trainable = trainable  # after the sublayers exist, so that it reaches them
         if lora is not None:

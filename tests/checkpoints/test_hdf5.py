@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from official_bert.checkpoints.loading import open_checkpoint
+from official_bert.checkpoints.loading import open_pretrained
 from official_bert.checkpoints.safetensors import read_model
 from official_bert.config.bert_config import BertConfig
 from official_bert.support.errors import UserError
@@ -89,7 +89,7 @@ def test_a_file_of_transformers_is_read_if_there_are_no_others(tmp_path):
     path = pathlib.Path(shutil.copy(MODELS / "distilbert_tf_model.h5", tmp_path / "tf_model.h5"))
     shutil.copy(MODELS / "distilbert" / "Model" / "config.json", tmp_path)
     expected = read(MODELS / "distilbert" / "Model")
-    assert_equal_models(open_checkpoint(str(path), "init_checkpoint").weights, expected)
+    assert_equal_models(open_pretrained(path)[0].weights, expected)
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(UserError, match="tf_model.h5 is damaged, truncated or not a Keras weights file"):
         read(tmp_path)

@@ -89,6 +89,7 @@ def test_errors_speak_of_the_path(tmp_path, model_dir):
         "absent": "path .*absent: no such checkpoint",
         ".": "path .* is a folder without a readable `checkpoint` file and without a checkpoint",
         "model.keras": "not a checkpoint; load it with keras.models.load_model",
+        "keras": "path .*keras/bert.h5 is not a checkpoint; .* weights of keras-bert and bert-for-tf2 can be converted",
         "half": "path .*half has a config.json, but neither weights .model.safetensors or .* download all its files",
         "flax": "path .*flax contains flax_model.msgpack and is a Hugging Face model only for Flax, .* give the",
     }
@@ -96,6 +97,8 @@ def test_errors_speak_of_the_path(tmp_path, model_dir):
     (tmp_path / "half" / "config.json").touch()
     (tmp_path / "flax").mkdir()
     (tmp_path / "flax" / "flax_model.msgpack").touch()
+    (tmp_path / "keras").mkdir()
+    (tmp_path / "keras" / "bert.h5").touch()
     for path, message in tf_messages.items():
         with pytest.raises(UserError, match=message) as caught:
             BertEncoder.from_checkpoint(tmp_path / path)

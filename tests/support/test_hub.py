@@ -39,6 +39,7 @@ def hub(tmp_path):
         {
             "own/model": model,
             "own/old": {"config.json": b"{}", "0_Transformer/vocab.txt": b"the", "pytorch_model.bin": b"all there is"},
+            "own/keras": {"config.json": b"{}", "tf_model.h5": b"all there is"},
             "own/parts": {"modules.json": b"[]", "0_Transformer/pytorch_model.bin": b"not wanted"}
             | {f"0_Transformer/model-{part}-of-2.safetensors": part.encode() for part in "12"}
             | {"0_Transformer/model.safetensors.index.json": b"{}", "2_Dense/pytorch_model.bin": b"wanted"},
@@ -105,6 +106,7 @@ def test_only_needed_files_are_downloaded_and_failures_are_reported(hub):
     paths = {
         "hf://own/model": f"config.json {WEIGHTS_FILE} vocab.txt",
         "hf://own/old": "0_Transformer/vocab.txt config.json pytorch_model.bin",
+        "hf://own/keras": "config.json tf_model.h5",
         "hf://own/parts": "0_Transformer/model-1-of-2.safetensors 0_Transformer/model-2-of-2.safetensors "
         "0_Transformer/model.safetensors.index.json 2_Dense/pytorch_model.bin modules.json",
         "hf://own/absent": "hf://own/absent: the model does not exist or is private; check the name, or set HF_TOKEN",

@@ -22,7 +22,7 @@ from official_bert.commands import all_commands
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.model_formats import longest_text, read_modules, read_prompts
 from official_bert.data.corpus_files import CorpusReader, corpus_parts
-from official_bert.data.tables import Columns, read_csv, read_jsonl, read_nsmc, read_tsv
+from official_bert.data.tables import Columns, read_csv, read_json_array, read_jsonl, read_nsmc, read_tsv
 from official_bert.options.command import define_flags, from_flags, parse_flags, to_arguments
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering.data import read_squad
@@ -142,6 +142,7 @@ READERS = {
     "csv": lambda path: list(read_csv(path)),
     "jsonl": lambda path: list(read_jsonl(path, Columns(["a"], "good"))),
     "nsmc": lambda path: list(read_nsmc(path)),
+    "klue": lambda path: list(read_json_array(path, Columns(["text"], "label", "id"))),
     "corpus": lambda path: read_corpus(path, "auto"),
     "corpus of JSON lines": lambda path: read_corpus(path, "jsonl"),
     "tags": read_tagged_file,

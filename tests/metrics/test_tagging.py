@@ -9,6 +9,7 @@ from official_bert.metrics.tagging import (
     Entity,
     TypeCounts,
     allowed_pairs,
+    character_scores,
     conlleval_report,
     find_entities,
     has_entities,
@@ -127,6 +128,21 @@ accuracy:  58.82%; precision:  50.00%; recall:  40.00%; FB1:  44.44
 def test_report_of_odd_sequences_is_that_of_the_script():
     scores = score_tags(map(str.split, ODD_GOLD), map(str.split, ODD_PREDICTED))
     assert conlleval_report(scores) == ODD_REPORT
+
+
+@pytest.mark.parametrize(
+    ("text", "gold", "predicted", "entities", "characters"),
+    [
+        ("한강은 깊다", "B-LC I-LC O O O O", "B-LC I-LC O I-PS I-PS I-PS", 1, 0.6875),
+        ("한강은 깊다", "B-LC I-LC O O O O", "B-LC I-LC I-LC O O O", 0, 0.8518518518518517),
+        ("김씨는", "B-PS O O", "B-PS I-LC O", 1, 0.6190476190476191),
+        ("가 나다", "B-DT I-DT I-DT O", "B-DT I-DT B-DT I-DT", 0, 0.48888888888888893),
+    ],
+)
+def test_characters_are_scored_as_by_klue(text, gold, predicted, entities, characters):
+    """The expected numbers are those of seqeval (strict IOB2, macro) and scikit-learn, which KLUE's baseline calls."""
+    found = character_scores([gold.split()], [predicted.split()], [text])
+    assert found == pytest.approx((entities, characters))
 
 
 def test_nothing_to_divide_by_scores_zero():

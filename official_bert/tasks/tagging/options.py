@@ -61,14 +61,7 @@ class TaggingConfig(HeadOptions, LabellingOptions):
         "last",
         "Encoder layers that the tagger reads.",
         group="model",
-        choices=(
-            "embeddings",
-            "second_to_last",
-            "last",
-            "weighted_sum_last_four",
-            "concat_last_four",
-            "weighted_sum",
-        ),
+        choices=("embeddings", "second_to_last", "last", "weighted_sum_last_four", "concat_last_four", "weighted_sum"),
         affects="head",
     )
 

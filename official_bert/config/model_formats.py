@@ -174,8 +174,8 @@ def has_modules(folder: str) -> bool:
 
 
 def is_sentence_encoder(folder: str) -> bool:
-    """Return True if a model's modules begin with an encoder, whatever class its `config.json` names."""
-    return has_modules(folder) and _modules(folder)[0][0] == "Transformer"
+    """Return True if a model's modules begin with an encoder and a pooling, whatever class its `config.json` names."""
+    return has_modules(folder) and [kind for kind, _ in _modules(folder)[:2]] == ["Transformer", "Pooling"]
 
 
 def encoder_folder(folder: str) -> str:

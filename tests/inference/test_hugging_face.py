@@ -89,6 +89,13 @@ def test_the_class_names_of_a_config_must_match(tmp_path):
             Predictor(tmp_path)
 
 
+def test_a_cross_encoder_has_its_head_beside_the_modules_of_sentence_transformers(tmp_path):
+    shutil.copytree(ANSWERS / "bert_labels", tmp_path, dirs_exist_ok=True)
+    module = {"path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}
+    (tmp_path / "modules.json").write_text(json.dumps([module]))
+    assert Predictor(tmp_path)(("a cat", "the cat")).label in ("bad, sad", "soso", "naïf")
+
+
 @pytest.mark.slow
 def test_a_finished_model_can_be_exported(tmp_path):
     export(ANSWERS / "bert_tags", tmp_path / "bert_tags")

@@ -13,7 +13,7 @@ from official_bert.config.text_settings import TextSettings
 from official_bert.families.family import label_keys
 from official_bert.options.command import Command
 from official_bert.options.groups import TextOptions
-from official_bert.options.option import option, options, redeclared
+from official_bert.options.option import option, options
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
 
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from official_bert.training.run_folder import RunConfig
 
 _HF_CONFIG_FILE, _HF_TOKENIZER_FILE, _CARD_FILE = "config.json", "tokenizer_config.json", "README.md"
-
-
-def _text_option(name: str) -> Any:
-    return redeclared(TextOptions, name, circumstances="With --to_hf: ")
 
 
 @options(group="input")
@@ -66,11 +62,6 @@ class HfConversionConfig(TextOptions):
     spm_model_file: str | None = option(
         None, "SentencePiece model of the checkpoint, with --to_hf, instead of --vocab_file.", is_path=True
     )
-    do_lower_case: bool = _text_option("do_lower_case")
-    strip_accents: bool = _text_option("strip_accents")
-    basic_tokenize: bool = _text_option("basic_tokenize")
-    tokenize_chinese_chars: bool = _text_option("tokenize_chinese_chars")
-    strip_accents_only: bool = _text_option("strip_accents_only")
 
     def __post_init__(self):
         if not self.to_hf:
@@ -204,7 +195,7 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
     contents = {
         **({} if tokenizer_json is None else {TOKENIZER_FILE: _json(tokenizer_json)}),
         **tokenizer.vocabulary.their_files,
-        _HF_TOKENIZER_FILE: _json(tokenizer.to_hugging_face(bert_config.family, bert_config.max_length)),
+        _HF_TOKENIZER_FILE: _json(theirs := tokenizer.to_hugging_face(bert_config.family, bert_config.max_length)),
         _HF_CONFIG_FILE: _json(bert_config.to_hugging_face(weights.architecture, weights.num_classes) | labels),
         _CARD_FILE: card.encode(),
     }
@@ -213,7 +204,9 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
         contents |= {name: _json(values) for name, values in modules.values.items()}
         tensors |= modules.arrays
     _write_folder(config.output_dir, contents, tensors)
-    if not config.basic_tokenize:
+    if config.morphemes and "mecab_kwargs" not in theirs:
+        logging.warning("transformers knows no morphemes=%s; give it tokenizer.split_text(text)", config.morphemes)
+    if theirs.get("do_basic_tokenize") is False:
         logging.warning(
             "%s says do_basic_tokenize: false, which only the Python tokenizer of transformers 4 respects "
             "(use_fast=False), and tokenizers with tokenizer.json; others would split the text at punctuation",

@@ -4,11 +4,6 @@ from typing import NamedTuple
 
 from official_bert.support.errors import UserError
 
-TAKES_WORDS_AS_THEY_ARE = (
-    "basic_tokenize=false takes words as they are and lowercases nothing; give do_lower_case=false"
-)
-LOWERCASES = "strip_accents_only keeps capital letters; give do_lower_case=false"
-
 
 class TextSettings(NamedTuple):
     """Text normalization settings, named like the flags and the arguments of `FullTokenizer`."""
@@ -22,6 +17,7 @@ class TextSettings(NamedTuple):
     basic_tokenize: bool = True
     tokenize_chinese_chars: bool = True  # whether each CJK character is a word
     strip_accents_only: bool = False  # whether to strip accents without lowercasing
+    morphemes: str | None = None  # what splits text into words first; see `tokenization.word_splitters`
 
     @property
     def strips_accents(self) -> bool:
@@ -30,24 +26,29 @@ class TextSettings(NamedTuple):
 
     def check(self) -> "TextSettings":
         if self.do_lower_case and not self.basic_tokenize:
-            raise UserError(TAKES_WORDS_AS_THEY_ARE)
+            raise UserError(
+                "basic_tokenize=false takes words as they are and lowercases nothing; give do_lower_case=false"
+            )
         if not self.strip_accents and not self.do_lower_case:
             raise UserError("strip_accents needs do_lower_case")
         if self.strip_accents_only and self.do_lower_case:
-            raise UserError(LOWERCASES)
+            raise UserError("strip_accents_only keeps capital letters; give do_lower_case=false")
         for name in ("strip_accents_only", "tokenize_chinese_chars"):
             if not self.basic_tokenize and getattr(self, name) != getattr(TextSettings(), name):
                 raise UserError(f"{name} needs basic_tokenize")
+        if self.basic_tokenize and (self.morphemes or "").startswith("mecab"):
+            raise UserError(f"morphemes={self.morphemes} needs basic_tokenize=false and do_lower_case=false")
         return self
 
     def require_unchanged_text(self, what: str) -> None:
         """Raise `UserError` unless the settings leave text unchanged; the message names `what` as the reason."""
         for name, right in TextSettings(do_lower_case=False)._asdict().items():
             if getattr(self, name) != right:
-                given, right = str(not right).lower(), str(right).lower()
-                raise UserError(f"{name}={given}, but {what} takes text as it is; give {name}={right}")
+                advice = "leave it out" if right is None else f"give {name}={str(right).lower()}"
+                given = str(getattr(self, name)).lower()
+                raise UserError(f"{name}={given}, but {what} takes text as it is; {advice}")
 
-    def updated(self, **values: bool) -> "TextSettings":
+    def updated(self, **values: bool | str) -> "TextSettings":
         """Return a copy with some settings changed, and others reset to their defaults where they no longer apply."""
         settings = self._replace(**values)
         if not settings.basic_tokenize:
@@ -57,7 +58,12 @@ class TextSettings(NamedTuple):
         return settings._replace(**reset | values)
 
     @property
-    def changed(self) -> dict[str, bool]:
+    def recorded(self) -> dict[str, bool | str]:
+        """The settings as they are recorded: `morphemes` only if texts are split by it."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
+    @property
+    def changed(self) -> dict[str, bool | str]:
         """`do_lower_case`, and the other settings that differ from the reference."""
         defaults = TextSettings()
         return {

@@ -20,6 +20,7 @@ from official_bert.support.console import Progress
 from official_bert.support.errors import UserError, folder_of_tensorflow_text
 from official_bert.tokenization import BasicTokenizer, WordpieceTokenizer, vocab
 from official_bert.tokenization.vocab import CONTINUATION, UNK, Vocabulary
+from official_bert.tokenization.word_splitters import WordSplitter
 
 _STRINGS_BETWEEN_UPDATES = 10_000
 SPECIAL_PIECES = (vocab.PAD, vocab.UNK, vocab.CLS, vocab.SEP, vocab.MASK)
@@ -38,7 +39,10 @@ def count_corpus_words(
 
 
 def count_words(lines: Iterable[str], settings: TextSettings) -> Counter[str]:
-    tokenizer = BasicTokenizer(**settings._asdict())
+    tokenizer = BasicTokenizer(**settings._replace(morphemes=None).recorded)
+    if settings.morphemes:
+        splitter = WordSplitter(settings.morphemes)
+        lines = (splitter.split(line)[0] for line in lines)
     # White-space separated words repeat so often that counting them first and splitting each once is much faster.
     spaced = Counter(word for line in lines for word in line.split(" "))
     counts: Counter[str] = Counter()

@@ -56,7 +56,7 @@ class Predictor:
         bert_config_file: str | os.PathLike[str] | None = None,
         mixed_precision: str = "none",
         top_k: int | None = None,
-        **text_settings: bool | None,
+        **text_settings: bool | str | None,
     ):
         """Load a model.
 

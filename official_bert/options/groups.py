@@ -45,6 +45,11 @@ class TextOptions(Options):
     )
     tokenize_chinese_chars: bool = option(True, "Make each Chinese character a word.")
     strip_accents_only: bool = option(False, "Strip accents but keep capital letters.")
+    morphemes: str | None = option(
+        None,
+        "Split texts into words first: kiwi for Korean; mecab-unidic_lite or mecab-ipadic for Japanese, with "
+        "--basic_tokenize=false. By default they are split only if the model's folder says so.",
+    )
 
     def __post_init__(self):
         super().__post_init__()

@@ -50,6 +50,8 @@ SAVED_MODEL_FILE, LITE_FILE, ONNX_FILE = "saved_model.pb", "model.tflite", "mode
 ASSETS_FOLDER = "assets"
 DESCRIPTION_FILE, CHECKSUMS_FILE = "official_bert.json", "checksums.json"
 
+READS_SPLIT_TEXTS = "%s reads texts that are split already, by morphemes=%s: send tokenizer.split_text(text)"
+
 # The programs that read the models without a tokenizer.
 _READERS_OF_IDS = {LITE_FILE: "LiteRT", ONNX_FILE: "ONNX Runtime"}
 
@@ -141,6 +143,8 @@ def check_reads_texts(path: str) -> None:
 
 def load_version(folder: str) -> Any:
     check_whole(folder)
+    if morphemes := description(folder).get("morphemes"):
+        logging.warning(READS_SPLIT_TEXTS, folder, morphemes)
     kinds = (kind.vocabulary_class for kind in tokenizer_kinds().values())
     models = [kind.file_name for kind in kinds if kind.flag == "spm_model_file"]
     if any(files.exists(os.path.join(folder, ASSETS_FOLDER, name)) for name in models):
@@ -218,7 +222,8 @@ def write_description(folder: str, servable: Servable) -> None:
         "task": servable.task,
         "max_seq_length": servable.max_seq_length,
         "text_names": servable.text_names,
-        **servable.text_settings._asdict(),
+        **servable.text_settings.recorded,
+        **({"reads": "texts that are split into words"} if servable.text_settings.morphemes else {}),
         **servable.details,
     }
     _write_json(os.path.join(folder, DESCRIPTION_FILE), content)
@@ -311,6 +316,9 @@ def _only(serialized: bytes, tag: bytes) -> bytes:
 def write_export(export_dir: str, servable: Servable) -> str:
     """Write the next version of a model, with the server's settings."""
     name = os.path.basename(os.path.realpath(export_dir))
+    if morphemes := servable.text_settings.morphemes:
+        servable.use_tokenizer(servable.tokenizer.of_split_text())
+        logging.warning(READS_SPLIT_TEXTS, export_dir, morphemes)
     signatures = servable.signatures()
     if not servable.reads_texts:
         logging.warning(

@@ -52,7 +52,6 @@ class Servable(tf.Module):
         self.tokenizer, self.vocabulary = tokenizer, tokenizer.vocabulary
         ids = dict.fromkeys(IDS_SCHEMA.names, tf.TensorSpec([None, None], tf.int32))
         predict = tf.function(self.predict, input_signature=[ids], autograph=False)  # traced once for all signatures
-        graph_tokenizer = tokenizer.in_graph()
         # Wrapped in lambdas: saving would trace and save each function attribute again, even if no signature calls it.
         # Signatures are saved with everything they call, except variables and tables.
         self._run_model = lambda inputs: model(inputs, training=False)
@@ -60,11 +59,15 @@ class Servable(tf.Module):
         self._encoder = lambda: model.encoder
         self._predict = lambda inputs: predict(inputs)
         self._variables_in_use = lambda: predict.get_concrete_function().variables
-        self._graph_tokenizer = lambda: graph_tokenizer
         # Attributes of a module are saved with it.
         self._variables: Sequence[tf.Variable] = ()
-        self._tables = graph_tokenizer.submodules
+        self.use_tokenizer(tokenizer)
         self._specials = tokenizer.specials
+
+    def use_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Tokenize texts by another tokenizer of the vocabulary in signatures created afterwards."""
+        graph_tokenizer = tokenizer.in_graph()
+        self._graph_tokenizer, self._tables = lambda: graph_tokenizer, graph_tokenizer.submodules
 
     @property
     def details(self) -> Mapping[str, Any]:

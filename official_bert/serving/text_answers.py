@@ -205,7 +205,7 @@ async def relevance(version: ServedVersion, query: bytes, texts: Sequence[bytes]
         ids = await _read_texts(version, reading, [[query, text] for text in texts], truncate)
     else:  # the query is tokenized once, and has at most the model's length when it is joined with each text
         rows = [[b"", text] for text in texts]
-        parts = await _tokenize(version, reading.text_names, [*rows, [query, b""]])
+        parts = await _tokenize(version, reading.text_names, [*rows, [query, b""]], reading.tokenizer)
         if not truncate:
             await _check_lengths(version, reading, rows, parts)
         ids = await version.aside(parts["input_ids"].size, lambda: _paired(reading, parts, truncate))
@@ -271,13 +271,20 @@ async def _read_inputs(version: ServedVersion, inputs: Inputs, options: InputOpt
 
 
 async def _read_texts(version: ServedVersion, reading: ModelReading, rows: Sequence[Row], truncate: bool) -> Arrays:
-    ids = await _tokenize(version, reading.text_names, rows)
+    ids = await _tokenize(version, reading.text_names, rows, reading.tokenizer)
     if not truncate:
         await _check_lengths(version, reading, rows, ids)
     return ids
 
 
-async def _tokenize(version: ServedVersion, names: Sequence[str], rows: Sequence[Row]) -> Arrays:
+async def _tokenize(
+    version: ServedVersion, names: Sequence[str], rows: Sequence[Row], splitter: Tokenizer | None = None
+) -> Arrays:
+    if splitter and splitter.settings.morphemes:  # the export reads texts that are split already
+        given, size = rows, sum(len(text) for row in rows for text in row)
+        rows = await version.aside(
+            size, lambda: [[splitter.split_text(text).encode() for text in row] for row in given]
+        )
     columns = ([text[: MOST_BYTES + 1] for text in column] for column in zip(*rows, strict=True))  # no more is read
     inputs = {name: np.array(column, dtype=object) for name, column in zip(names, columns, strict=True)}
     return await version.predict(TOKENIZE, inputs)

@@ -64,7 +64,7 @@ def _plain_rewrite(text: str, settings: TextSettings) -> _Traced:
     spaces_cjk = settings.tokenize_chinese_chars
     traced = [(part, index) for index, char in enumerate(text) for part in clean(char, spaces_cjk=spaces_cjk)]
     if settings.do_lower_case:
-        traced = _lower(traced)
+        traced = lower_traced(traced)
     if settings.strips_accents:
         traced = _strip_accents(traced)
     return [
@@ -74,7 +74,7 @@ def _plain_rewrite(text: str, settings: TextSettings) -> _Traced:
     ]
 
 
-def _lower(traced: _Traced) -> _Traced:
+def lower_traced(traced: _Traced) -> _Traced:
     """Lowercase; one character may become two (`"İ"`), but the number does not depend on its neighbours."""
     lowered = iter(_untraced(traced).lower())
     return [(next(lowered), index) for character, index in traced for _ in character.lower()]

@@ -21,6 +21,7 @@ from official_bert.tokenization import characters
 from official_bert.tokenization.hf_tokenizer import BERT_SPLIT, SPLIT_AT_WHITE_SPACE, AddedToken, tokenizer_json
 from official_bert.tokenization.tokenizer import EncodingWithOffsets, Tokenizer, to_unicode
 from official_bert.tokenization.vocab import CLS, CONTINUATION, MAX_CHARACTERS_PER_WORD, SEP, UNK, Vocabulary
+from official_bert.tokenization.word_splitters import WordSplitter
 
 # These limit a tokenizer's memory to about 200 MB for any corpus, plus 110 MB for words with offsets.
 MAX_CACHED_WORDS = 1 << 20
@@ -185,6 +186,7 @@ class FullTokenizer(Tokenizer):
         basic_tokenize: bool = True,
         tokenize_chinese_chars: bool = True,
         strip_accents_only: bool = False,
+        morphemes: str | None = None,
     ):
         """Read the vocabulary; `from_folder` finds all arguments in the folder of a model.
 
@@ -199,17 +201,22 @@ class FullTokenizer(Tokenizer):
             text, such as [SEP], are looked up like other words.
           tokenize_chinese_chars: whether each CJK character is a word.
           strip_accents_only: whether to strip accents without lowercasing; needs `do_lower_case=False`.
+          morphemes: what splits a text into words first: "kiwi" (Korean), "mecab-unidic_lite" or "mecab-ipadic"
+            (Japanese, with `basic_tokenize=False`).
 
         Raises:
           UserError: the vocabulary is missing, empty, not UTF-8, or lacks [UNK], [CLS] or [SEP]; or the settings
             contradict each other.
         """
         self.settings = TextSettings(
-            do_lower_case, strip_accents, basic_tokenize, tokenize_chinese_chars, strip_accents_only
+            do_lower_case, strip_accents, basic_tokenize, tokenize_chinese_chars, strip_accents_only, morphemes
         ).check()
+        if morphemes:
+            self._split = WordSplitter(morphemes).split
+            self.graph_class = "official_bert.tokenization.graph_operations.PythonTokenizer"
         self.vocabulary = vocabulary = self.vocabulary_class.loaded(vocab_file)
         vocabulary.require(UNK, CLS, SEP)
-        self.basic_tokenizer = BasicTokenizer(**self.settings._asdict())
+        self.basic_tokenizer = BasicTokenizer(**self.settings._replace(morphemes=None).recorded)
         raw = {token["content"]: token for token in vocabulary.added if not token["normalized"]}
         self.raw_finder = TokenFinder(raw, is_spaced=False)
         normalized = _normalized_tokens(vocabulary.added, self.settings, vocabulary.source)
@@ -219,9 +226,24 @@ class FullTokenizer(Tokenizer):
         self._ids_of_word: dict[str, tuple[int, ...]] = {}
         self._aligned_words: dict[str, EncodingWithOffsets] = {}
 
-    def to_tokenizer_json(self) -> dict[str, Any]:
-        """Make the content of a `tokenizer.json` with which `tokenizers` gives the same ids."""
+    @staticmethod
+    def _split(text: str, begin: int) -> tuple[str, Sequence[int], Sequence[int]]:
+        """Return a text as `WordSplitter.split` does, unchanged if there is none."""
+        return text, range(begin, begin + len(text)), range(begin + 1, begin + len(text) + 1)
+
+    def split_text(self, text: str | bytes) -> str:
+        """Split a text into words, as `morphemes` says, for an export: the words are separated by blanks."""
+        return self._split(to_unicode(text), 0)[0]
+
+    def of_split_text(self) -> "FullTokenizer":
+        """Return the tokenizer of the results of `split_text`."""
+        return type(self)(self.vocabulary, **self.settings._replace(morphemes=None)._asdict())
+
+    def to_tokenizer_json(self) -> dict[str, Any] | None:
+        """Make the content of a `tokenizer.json` with which `tokenizers` gives the same ids; None if it cannot."""
         settings = self.settings
+        if "mecab_kwargs" in self._their_settings():
+            return None
         normalizer = {
             "type": "BertNormalizer",
             "clean_text": True,
@@ -244,6 +266,8 @@ class FullTokenizer(Tokenizer):
             for token in self.vocabulary.added
         }
         settings = {names.get(name, name): value for name, value in self.settings.changed.items()}
+        if morphemes := settings.pop("morphemes", None):
+            settings = WordSplitter(morphemes).to_hugging_face() or settings
         return settings | ({"added_tokens_decoder": added} if added else {})
 
     def __getstate__(self) -> dict[str, Any]:
@@ -254,10 +278,10 @@ class FullTokenizer(Tokenizer):
         """Split a text into wordpieces and return their ids, without [CLS] and [SEP]; see `Tokenizer.encode`."""
         text = to_unicode(text)
         if not self.vocabulary.added:
-            return self._encode_part(text)
+            return self._encode_part(self.split_text(text))
         ids: list[int] = []
         for added, start, end in self.raw_finder.split(text):
-            part = text[start:end]
+            part = text[start:end] if added else self.split_text(text[start:end])
             rewritten = characters.rewrite(part, self.settings) if self.finder.tokens and not added else ""
             found = [*self.finder.split(rewritten)]
             if added:
@@ -309,13 +333,14 @@ class FullTokenizer(Tokenizer):
                 starts.append(begin)
                 ends.append(finish)
                 continue
+            part, first, after = self._split(text[begin:finish], begin)
             # An added token may contain spaces.
-            for match in (_ALL if self.finder.tokens else _WORDS).finditer(text, begin, finish):
+            for match in (_ALL if self.finder.tokens else _WORDS).finditer(part):
                 word, offset = match.group(), match.start()
                 aligned = self._aligned_words.get(word) or self._align_word(word)
                 ids += aligned.ids
-                starts += [offset + start for start in aligned.starts]
-                ends += [offset + end for end in aligned.ends]
+                starts += [first[offset + start] for start in aligned.starts]
+                ends += [after[offset + end - 1] for end in aligned.ends]
         return EncodingWithOffsets(ids, starts, ends)
 
     def _align_word(self, word: str) -> EncodingWithOffsets:

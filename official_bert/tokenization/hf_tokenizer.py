@@ -18,6 +18,7 @@ SPECIALS = {
     "pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]",
 }  # fmt: skip
 ADDED_TOKENS_FILE, SPECIALS_FILE = "added_tokens.json", "special_tokens_map.json"
+JAPANESE = "BertJapaneseTokenizer"  # the class that splits texts with MeCab
 _MOST_DIGITS_OF_AN_ID = 9
 WORDPIECE = "WordPiece"
 BPE = "BPE"  # model type of a byte-level tokenizer
@@ -99,10 +100,11 @@ TokenizerConfig = TypedDict(
     {
         **dict.fromkeys(("tokenizer_class", "word_tokenizer_type", "subword_tokenizer_type"), str | None),
         **dict.fromkeys(("do_lower_case", "strip_accents", "do_basic_tokenize", "tokenize_chinese_chars"), bool | None),
-        **dict.fromkeys(("keep_accents", "add_prefix_space"), bool | None),
+        **dict.fromkeys(("keep_accents", "add_prefix_space", "do_word_tokenize"), bool | None),
         **dict.fromkeys((*SPECIALS, "bos_token", "eos_token"), _Special | None),
         **dict.fromkeys(("model_max_length", "type_vocab_size"), float | None),  # the latter in a config.json
         "never_split": list[str] | None,
+        "mecab_kwargs": dict[str, Any] | None,
         "additional_special_tokens": list[_Special] | None,
         "extra_special_tokens": list[_Special] | dict[str, _Special] | None,
         "added_tokens_decoder": dict[str, AddedToken],
@@ -146,6 +148,8 @@ def check_folder(vocabulary: Any, values: TokenizerJson | None) -> None:
         "word_tokenizer_type": {"basic"},
         "subword_tokenizer_type": {"wordpiece"},
     }
+    if (config.get("tokenizer_class") or model.get("tokenizer_class")) == JAPANESE:
+        known |= {"word_tokenizer_type": {"basic", "mecab"}, "subword_tokenizer_type": {"wordpiece", "character"}}
     for key, names in known.items():
         value = config.get(key) or model.get(key)
         if value is not None and value.removesuffix("Fast") not in names | {"PreTrainedTokenizer", "TokenizersBackend"}:

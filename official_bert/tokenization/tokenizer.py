@@ -163,7 +163,7 @@ class Tokenizer(abc.ABC):
         cls,
         folder: str | os.PathLike[str],
         do_lower_case: bool | None = None,
-        **settings: bool | None,
+        **settings: bool | str | None,
     ) -> Self:
         """Load the tokenizer of a model; UserError if it is of another kind; see `load_tokenizer`.
 
@@ -254,7 +254,7 @@ class Tokenizer(abc.ABC):
     @property
     def identity(self) -> dict[str, Any]:
         """Everything that determines the ids of a text, as JSON values."""
-        return {"vocabulary": self.vocabulary.fingerprint, **self.settings._asdict()}
+        return {"vocabulary": self.vocabulary.fingerprint, **self.settings.recorded}
 
     @property
     def vocab(self) -> dict[str, int]:
@@ -435,7 +435,7 @@ def _kind_and_file(flags: "TokenizerOptions") -> tuple[type[Tokenizer], str]:
     return kind_of_file(path, flag), path
 
 
-def load_tokenizer(folder: str | os.PathLike[str], **settings: bool) -> Tokenizer:
+def load_tokenizer(folder: str | os.PathLike[str], **settings: bool | str | None) -> Tokenizer:
     """Load the tokenizer of a model; see `FullTokenizer.from_folder`.
 
     Args:

@@ -19,6 +19,7 @@ from official_bert.tokenization.hf_tokenizer import (
     ADDED_TOKENS_FILE,
     BPE,
     BPE_FILE,
+    JAPANESE,
     KOBERT_FILE,
     PIECES_FILE,
     SPECIALS,
@@ -37,6 +38,7 @@ from official_bert.tokenization.hf_tokenizer import (
     type_of,
 )
 from official_bert.tokenization.vocab import Vocabulary
+from official_bert.tokenization.word_splitters import morphemes_of
 
 # Released checkpoints whose names do not give their casing.
 _UNCASED_NAMES = ("multilingual_L-12_H-768_A-12", "chinese_L-12_H-768_A-12")
@@ -80,7 +82,7 @@ def check_casing(vocabulary: Vocabulary, settings: TextSettings, *, init_checkpo
             f"do_lower_case=true, but {vocabulary.source} is cased ({num_upper:,} wordpieces have capital letters, "
             "which lowercased text never has); give do_lower_case=false"
         )
-    if not do_lower_case and num_with_letters and not num_upper:
+    if not (do_lower_case or settings.morphemes) and num_with_letters and not num_upper:
         logging.warning(
             "%s, but %s has no capital letters: words with capitals become [UNK]", settings, vocabulary.source
         )
@@ -197,7 +199,7 @@ def _vocabulary_files(folder: str) -> list[str]:
 
 
 def find_settings(folder: str, vocabulary: Vocabulary, given: Mapping[str, bool]) -> TextSettings:
-    if len(given) == len(TextSettings._fields):
+    if given.keys() >= TextSettings().recorded.keys():
         return TextSettings(**given).check()
     found, sources = recorded_settings(folder)
     if not vocabulary.changes_text:
@@ -239,8 +241,8 @@ def _settings_of_run(folder: str) -> dict[str, bool]:
     has_vocabulary = isinstance(flags, dict) and (flags.get("vocab_file") or flags.get("spm_model_file"))
     if run.get("task") == _PRETRAINING and not has_vocabulary:
         return {}  # it read records, which do not record the text settings
-    values = {name: flags.get(name) for name in TextSettings._fields} if isinstance(flags, dict) else None
-    if values is None or not all(isinstance(value, bool | None) for value in values.values()):
+    values = {name: flags.get(name) for name in TextSettings._fields} if isinstance(flags, dict) else {"": "missing"}
+    if not all(isinstance(value, bool | None) or name == "morphemes" for name, value in values.items()):
         raise UserError(f"{path} was not written by a run; restore it or pass {', '.join(TextSettings._fields)}")
     return {name: value for name, value in values.items() if value is not None}
 
@@ -260,12 +262,18 @@ def read_settings(folder: str) -> dict[str, bool]:
     return found
 
 
-def _settings_of_config(folder: str) -> dict[str, bool]:
+def _settings_of_config(folder: str) -> dict[str, bool | str]:
     config, path = read_tokenizer_config(folder), os.path.join(folder, TOKENIZER_CONFIG_FILE)
     if others := set(config.get("never_split") or ()) - set(SPECIALS.values()):
         raise UserError(f"{path}: never_split has {min(others)!r:.80}, which is not supported; make it an added token")
     if config.get("keep_accents"):
         raise UserError(f"{path}: keep_accents is true, which is not supported: accents are dropped")
+    named = config.get("tokenizer_class") or read_tokenizer_config(folder, "config.json").get("tokenizer_class")
+    if named == JAPANESE:
+        if morphemes := morphemes_of(config, path):
+            return {"do_lower_case": False, "basic_tokenize": False, "morphemes": morphemes}
+        config = {"do_lower_case": False, **config, "tokenize_chinese_chars": False}
+        config["do_basic_tokenize"] = config.get("do_word_tokenize")
     if config.get("do_basic_tokenize") is False:  # then the other keys have no effect
         return {"do_lower_case": False, "basic_tokenize": False}
     lowercase = config.get("do_lower_case")

@@ -15,6 +15,7 @@ from typing_extensions import Self
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 from official_bert.tokenization.hf_tokenizer import (
+    JAPANESE,
     VOCAB_FILE,
     WORDPIECE,
     WORDPIECE_FILE,
@@ -99,7 +100,7 @@ class Vocabulary:
     file_name: str = VOCAB_FILE  # its file name beside a model; `wordpiece.json` for wordpieces with added tokens
     their_file_name: ClassVar[str] = VOCAB_FILE  # its file name in a Hugging Face folder
     # further classes in `transformers` with this vocabulary, beside those of families
-    other_classes: ClassVar[tuple[str, ...]] = tuple(f"{name}Tokenizer" for name in _OTHER_MODELS)
+    other_classes: ClassVar[tuple[str, ...]] = (*(f"{name}Tokenizer" for name in _OTHER_MODELS), JAPANESE)
     their_class: ClassVar[str | None] = None  # its tokenizer in `transformers`, if no family's
     flag: ClassVar[str] = "vocab_file"  # the flag for such a file
     changes_text: ClassVar[bool] = True  # whether its tokenizers may normalize text, for example lowercase it

@@ -82,6 +82,11 @@ def check_same_casing(checkpoint: str, tokenizer: Tokenizer, parameter: str) -> 
     """Raise an error if lowercasing differs from the setting recorded for a checkpoint, the value of `parameter`."""
     folder, settings = model_folders(checkpoint)[-1], tokenizer.settings
     said, sources = recorded_settings(folder)
+    if (trained := said.get("morphemes", settings.morphemes)) != settings.morphemes:
+        raise UserError(
+            f"morphemes={settings.morphemes}, but {parameter}={checkpoint} was trained with {trained} according to "
+            f"{os.path.join(folder, sources['morphemes'])}; give morphemes={trained}"
+        )
     trained = said.get("do_lower_case", settings.do_lower_case)
     if trained == settings.do_lower_case or not (settings.basic_tokenize and said.get("basic_tokenize", True)):
         return

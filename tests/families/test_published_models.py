@@ -25,7 +25,11 @@ from tests.conftest import GOLDEN, ROOT, run_here
 from tests.tokenization.sentencepiece_models import FAIRSEQ, write_model
 
 WORDS, SHARED, MODELS = json.loads((ROOT / "tests" / "families" / "published_models.json").read_text()).values()
-EXTRAS = {"roberta": "[bpe]", **dict.fromkeys(("albert", "kobert", "xlm-roberta", "camembert"), "[sentencepiece]")}
+EXTRAS = {
+    "roberta": "[bpe]",
+    "japanese": "[japanese]",
+    **dict.fromkeys(("albert", "kobert", "xlm-roberta", "camembert"), "[sentencepiece]"),
+}
 BPE = GOLDEN / "families" / "roberta" / "tokenizer"
 TEXT = "CAFÉ 값 The"
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -115,6 +119,8 @@ def publish(folder, name, vocabularies):
 
 @pytest.mark.parametrize("name", [name for name, model in MODELS.items() if "refused" not in model])
 def test_a_published_model_loads(name, vocabularies, tmp_path):
+    for package in ("fugashi", MODELS[name]["needs"]) if "needs" in MODELS[name] else ():
+        pytest.importorskip(package, reason=f"needs {package}, of the extra japanese")
     model, (config, weights) = MODELS[name], publish(tmp_path, name, vocabularies)
     config = {"model_type": "bert", "layer_norm_eps": 1e-12, "type_vocab_size": 0, **config}
     tokenizer = load_tokenizer(tmp_path)
@@ -190,4 +196,4 @@ def test_the_page_says_which_models_load():
         is_refused = "refused" in MODELS[name]
         assert loads.split(",")[0] == ("no" if is_refused else "yes"), name
         extra = "" if is_refused else EXTRAS.get(MODELS[name]["vocabulary"], "")
-        assert "".join(re.findall(r"\[(?:bpe|sentencepiece)\]", how)) == extra, name
+        assert "".join(re.findall(r"\[(?:bpe|japanese|sentencepiece)\]", how)) == extra, name

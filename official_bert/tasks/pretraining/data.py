@@ -284,17 +284,22 @@ def _read(base: str) -> RecordsTokenizer | None:
     manifest = Manifest.read(note)
     if manifest is None:
         return None
-    newer = {"tokenize_chinese_chars": True, "strip_accents_only": False}
+    newer = {"tokenize_chinese_chars": True, "strip_accents_only": False, "morphemes": None}
     known = {**newer, **manifest.provenance}
     kind = tokenizer_kinds().get(str(known.get("file")))
-    settings = [known.get(name) for name in TextSettings._fields]
+    *settings, morphemes = (known.get(name) for name in TextSettings._fields)
     if not (kind and isinstance(known.get("vocabulary"), str) and all(isinstance(value, bool) for value in settings)):
         raise UserError(f"{note} does not say what vocabulary records were made with; restore or delete it")
     path = f"{base}.{known['file']}"
     if not files.exists(path):
         return None
     return RecordsTokenizer(
-        note, kind.vocabulary_class.flag, path, known["vocabulary"], TextSettings(*settings), manifest.num_bytes
+        note,
+        kind.vocabulary_class.flag,
+        path,
+        known["vocabulary"],
+        TextSettings(*settings, morphemes),
+        manifest.num_bytes,
     )
 
 

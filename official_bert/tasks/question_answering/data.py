@@ -278,9 +278,9 @@ class WindowOptions:
 
     @classmethod
     def from_config(cls, config: SquadConfig, tokenizer: Tokenizer | None = None) -> "WindowOptions":
-        """Create the options from flags; a tokenizer that merges across words needs "offsets"."""
+        """Create the options from flags; a tokenizer whose wordpieces depend on other words needs "offsets"."""
         flags = {field.name: getattr(config, field.name) for field in dataclasses.fields(cls)}
-        if tokenizer and not tokenizer.is_of_words:
+        if tokenizer and (tokenizer.settings.morphemes or not tokenizer.is_of_words):
             flags["answer_alignment"] = "offsets"
         return cls(**flags)
 

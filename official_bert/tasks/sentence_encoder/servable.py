@@ -56,6 +56,8 @@ class SentenceServable(Servable):
             self._run_model = lambda inputs: model.after_pooling(
                 model.pooled(model.encoder(inputs, training=False), inputs, length)
             )
+        if prefix and tokenizer.settings.morphemes:  # an export reads split texts
+            self._prefix = f"{tokenizer.split_text(prefix)} "
         details = {"pooling": ",".join(model.poolings), "prefix": prefix, "prompts": dict(prompts or {})}
         self._details = lambda: details
         self._normalizes = normalize or (model.is_normalized and self.width < model.width)

@@ -31,16 +31,6 @@ def albert(config, vocab_file, tmp_path_factory):
     return {**files, "init_checkpoint": prefix}
 
 
-def test_the_error_names_the_other_models_config(albert, files_of_model, sst2, tmp_path):
-    flags = {**sst2, **albert, "output_dir": tmp_path / "out", "do_train": True}
-    of_bert = {name: files_of_model[name] for name in ("bert_config_file", "init_checkpoint")}
-    for changes, *parts in (
-        ({"init_checkpoint": of_bert["init_checkpoint"]}, "has the layers of a BERT", "give the bert_config.json that"),
-        ({"bert_config_file": of_bert["bert_config_file"]}, "has ALBERT's shared layers", "the albert_config.json"),
-    ):
-        assert_refused("run_classifier", {**flags, **changes}, *parts)
-
-
 def test_features_of_all_layers(albert, tmp_path):
     (tmp_path / "in.txt").write_text("the harbour ||| the town\n")
     flags = {**albert, "input_file": str(tmp_path / "in.txt"), "output_file": str(tmp_path / "out.jsonl")}

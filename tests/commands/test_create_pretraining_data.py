@@ -1,7 +1,6 @@
 """Errors of `create_pretraining_data.py`; for records see tests/tasks, for the process test_scripts.py."""
 
 import json
-import os
 import shutil
 
 import pyarrow as pa
@@ -26,15 +25,11 @@ def refuse(corpus_file, vocab_file, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "parts"),
     [
-        ({"input_file": "absent*.txt"}, ["no file matches 'absent*.txt'"]),
-        ({"vocab_file": "absent.txt"}, ["cannot read the vocabulary absent.txt: No such file"]),
         ({"masking": "none", "masked_lm_prob": 0.2}, ["--masked_lm_prob needs --masking=static"]),
         ({"use_next_sentence": False, "sentence_order": True}, ["--sentence_order needs --use_next_sentence"]),
         ({"max_ngram_length": 3}, ["--max_ngram_length needs --do_whole_word_mask"]),
         ({"output_file": "absent/folder/out"}, ["--output_file=absent/folder/out", "does not exist"]),
-        ({"text_field": "body"}, ["--text_field=body cannot be used with plain text", "give --input_format=jsonl or"]),
         ({"text_field": "body", "input_format": "text"}, ["--text_field needs --input_format=auto or jsonl or"]),
-        ({"input_file": "@absent.txt"}, ["cannot read absent.txt: No such file"]),
     ],
 )
 def test_flags_and_files_that_do_not_serve(refuse, changes, parts):
@@ -47,13 +42,6 @@ def test_an_output_that_is_an_input_is_refused(refuse, vocab_file, tmp_path, fla
     shutil.copy(vocab_file, copy)
     refuse({flag: copy, "output_file": copy}, "is also an input")
     assert copy.read_bytes() == open(vocab_file, "rb").read()
-
-
-def test_bytes_that_are_not_utf8_are_located(refuse, tmp_path):
-    text = tmp_path / "text.txt"
-    text.write_bytes(b"good\n\nbad \xff line\n")
-    refuse({"input_file": text}, "text.txt, line 3: byte 0xff")
-    assert os.listdir(tmp_path) == ["text.txt"]
 
 
 def corpora(folder, text):

@@ -158,8 +158,6 @@ def test_rows_that_are_no_positions_stay_at_the_beginning():
 
 
 def test_models_that_cannot_be_extended(student_of, model_dir, tmp_path):
-    with pytest.raises(UserError, match=r"max_position_embeddings=64: .*bert_config.json has 64 already; give more"):
-        student_of(max_position_embeddings=64)
     config = json.loads((model_dir / "bert_config.json").read_text())
     (tmp_path / "other.json").write_text(json.dumps({**config, "max_position_embeddings": 32}))
     with pytest.raises(UserError, match="position_embeddings has 64 rows, but the model config has 32 positions"):

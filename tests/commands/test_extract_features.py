@@ -181,12 +181,7 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("changes", "parts"),
         [
-            (
-                {"layers": "-1,4"},
-                ["--layers=-1,4: there is no layer 4 in a model of 3 layers"],
-            ),
             ({"layers": "last"}, ["--layers=last: give whole numbers"]),
-            ({"output_file": "absent/out"}, ["the folder absent does not exist"]),
             ({"output_format": "npy"}, ["--output_format=npy holds one vector per text"]),
             ({"output_file": "-", "output_format": "npz"}, ["standard output supports only a single jsonl file"]),
             ({"dtype": "float16"}, ["--dtype needs --output_format=npz or npy"]),

@@ -210,13 +210,13 @@ def test_another_notation_is_learned_and_written(settings, corpus, tmp_path, cap
 
 
 def of_characters(words, tags):
-    """Return the lines of a sentence as in KLUE."""
+    """Return the lines of a sentence as in KLUE, with a period after the last word."""
     lines = []
     for word, tag in zip(words, tags, strict=True):
         inside = tag.replace("B-", "I-")
         lines += [f" \t{tag if tag[0] == 'I' else 'O'}"] if lines else []
         lines += [f"{letter}\t{inside if index else tag}" for index, letter in enumerate(word)]
-    return "\n".join([f"## klue-ner\t{' '.join(words)}", *lines, "\n"])
+    return "\n".join([f"## klue-ner\t{' '.join(words)}.", *lines, ".\tO", "\n"])
 
 
 @pytest.mark.slow
@@ -226,6 +226,7 @@ def test_characters_of_klue_are_tagged_and_scored(settings, corpus, tmp_path, he
         content = "".join(of_characters(*sentence) for sentence in sentences)
         (tmp_path / f"klue-ner-v1.1_{split}.tsv").write_text(content)
     flags = {"data_dir": str(tmp_path), "file_layout": "characters", "max_seq_length": 32, "head": head}
+    flags |= {"do_export": True, "export_dir": str(tmp_path / "export")}
     run(settings, do_train=True, do_eval=True, do_predict=True, **flags)
     scores = results_of(settings, "test_results.txt")
     assert scores["test_entity_macro_f1"] > 0.9 and scores["test_character_macro_f1"] > 0.9
@@ -238,6 +239,11 @@ def test_characters_of_klue_are_tagged_and_scored(settings, corpus, tmp_path, he
     expected = character_scores(gold, predicted, characters)
     assert (scores["test_entity_macro_f1"], scores["test_character_macro_f1"]) == pytest.approx(expected, abs=1e-6)
     assert conlleval_report(score_tags(gold, predicted)) == read(settings, "test_report.txt")
+    texts = list(map("".join, characters))
+    for folder in (settings["output_dir"], str(tmp_path / "export" / "1")):
+        found = [answer.entities for answer in Predictor(folder)(texts)]
+        assert [[entity[1:4] for entity in entities] for entities in found] == list(map(find_entities, predicted))
+        assert {entity.text for entities in found for entity in entities} >= {"harbour town", "bridge", "mirror"}
 
 
 @pytest.mark.slow

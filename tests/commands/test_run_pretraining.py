@@ -58,7 +58,6 @@ def test_evaluation_of_a_given_checkpoint_covers_the_first_batches_in_file_order
         ({"max_seq_length": 32}, ["train.tfrecord: record 0", "input_ids has 64 values, expected 32"]),
         ({"max_predictions_per_seq": 20}, ["record 0", "masked_lm_positions has 10 values, expected 20"]),
         ({"mask_replace_prob": 0.9}, ["--mask_replace_prob needs --dynamic_masking"]),
-        ({"do_train": False}, ["give at least one of --do_train, --do_eval and --do_export"]),
     ],
 )
 def test_flags_and_files_that_do_not_serve(refuse, changes, parts):

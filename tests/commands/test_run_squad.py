@@ -386,8 +386,6 @@ MISTAKES = {
     "ensemble and best": (None, None, {**ENSEMBLE, "do_train": False, "use_best_checkpoint": True}, "--use_best_check"),
     "ensemble of nothing": (None, None, OF_NOTHING, "_checkpoints is empty"),
     "ensemble of a gap": (None, None, {**OF_NOTHING, "ensemble_checkpoints": "a,,b"}, "--ensemble_checkpoints=a,,b"),
-    "wide stride": (None, None, {"doc_stride": 20}, "--doc_stride=20 must be from 1 to 19"),
-    "long query": (None, None, {"max_query_length": 21}, "--max_query_length=21 must be .*no part of a context fits"),
     "uneven batch": (None, None, {"predict_batch_size": 3, "num_replicas": 2}, "--predict_batch_size=3 is not a mult"),
 }
 

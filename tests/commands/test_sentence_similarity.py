@@ -216,9 +216,7 @@ def test_mistakes_are_one_message(flags, tmp_path):
         (tmp_path / "file.txt").write_text(text)
         return str(tmp_path / "file.txt")
 
-    refused("is empty; give one text per line", candidates_file=file(""))
     refused("--candidates_file=" + file("\n \n"), candidates_file=str(tmp_path / "file.txt"))
-    refused("--layers=3: there is no layer 3 in a model of 3 layers", layers="3")
     refused("--query is empty", query=" ")
     refused("contains no words", query="\u200b")
     refused("has only blank lines", query=None, query_file=file("\n\n"))

@@ -169,8 +169,6 @@ def test_a_script_makes_what_pretraining_reads(tmp_path, vocab_file):
     ("text", "name", "flags", "message"),
     [
         ("\n \n\n", "in.txt", {}, "no text in "),
-        ("A", "in.txt", {"text_field": "body"}, "--text_field=body cannot be used with plain text"),
-        ("A", "in.txt", {"output_file": "absent/out"}, "--output_file=absent/out: the folder absent does not exist"),
         ('{"text": "A."}', "in.jsonl", {"one_document_per_file": True}, "--one_document_per_file cannot be used with"),
     ],
 )

@@ -95,7 +95,6 @@ def test_without_matplotlib_the_message_says_what_to_install(flags, monkeypatch)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"layer": 3, "head": 0}, "--layer=3: there is no layer 3 in a model of 3 layers"),
         ({"layer": 0, "head": 4}, "--head=4: there is no head 4 in a model of 4 heads"),
         ({"layer": 0}, "--layer needs --head; give both, or neither"),
         ({"layer": 0, "head": 0, "format": "json"}, "--layer needs --format=html or png"),

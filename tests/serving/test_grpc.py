@@ -336,7 +336,6 @@ def test_mistakes_in_examples_are_the_same_over_both(server, stub, verb, signatu
         ({"examples": [{"text_a": [1, "a"]}]}, "the feature 'text_a' must have strings, not 1"),
         ({"examples": [{"text_a": 1 << 63}]}, "the feature 'text_a' must have whole numbers of at most 64 bits"),
         ({"examples": [{}], "context": 1}, "context must be an object of features"),
-        ({"examples": [{}], "signature_name": 1}, "signature_name must be a string"),
     ],
 )
 def test_mistakes_in_json_examples(server, body, message):

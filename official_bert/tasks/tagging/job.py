@@ -56,11 +56,7 @@ from official_bert.training.devices import encoder_options
 from official_bert.training.job import FinetuningJob, SplitRecords
 from official_bert.training.loop import Trainer
 from official_bert.training.monitoring import write_results
-from official_bert.training.run_folder import (
-    RESULTS_FILE,
-    folder_of_labels,
-    selecting_metric,
-)
+from official_bert.training.run_folder import RESULTS_FILE, folder_of_labels, selecting_metric
 from official_bert.visualization.report_page import (
     NUM_MISTAKES,
     REPORT_FILE,

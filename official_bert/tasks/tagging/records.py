@@ -15,12 +15,7 @@ from official_bert.metrics.tagging import has_entities
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError, format_names
 from official_bert.support.manifest import fingerprint
-from official_bert.tasks.tagging.data import (
-    TaggedFile,
-    is_document_start,
-    read_tagged_file,
-    split_columns,
-)
+from official_bert.tasks.tagging.data import TaggedFile, is_document_start, read_tagged_file, split_columns
 from official_bert.tasks.tagging.options import CHARACTERS, TaggingConfig
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.full_tokenizer import warn_of_unknown

@@ -16,18 +16,19 @@ from official_bert.metrics.tagging import find_entities, has_entities
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.tagging import TaggingModel, Transitions
-from official_bert.serving.servable import (
-    Tensors,
-    WindowedServable,
-    check_table_size,
-    check_text_size,
-    traced,
-)
+from official_bert.serving.servable import Tensors, WindowedServable, check_table_size, check_text_size, traced
 from official_bert.support.errors import UserError
-from official_bert.tasks.tagging.options import TaggingConfig
+from official_bert.tasks.tagging.options import CHARACTERS, TaggingConfig
 from official_bert.tasks.tagging.task import check_constrainable, decode_words, transitions_of
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.graph_operations import SlidingWindows, cut_out, in_groups, join_parts, rows_of
+from official_bert.tokenization.graph_operations import (
+    RaggedEncodingWithOffsets,
+    SlidingWindows,
+    cut_out,
+    in_groups,
+    join_parts,
+    rows_of,
+)
 from official_bert.training.run_folder import LABELS_FILE, read_trained_labels
 
 _BLANKS = [
@@ -72,6 +73,15 @@ def split_at_blanks(text: tf.Tensor) -> Words:
     return Words(
         cut_out(codes, offsets + starts, offsets + ends), tf.cast(starts, tf.int32), tf.cast(ends, tf.int32), row_splits
     )
+
+
+def split_at_wordpieces(text: tf.Tensor, found: RaggedEncodingWithOffsets) -> Words:
+    """Return the wordpieces of texts, string [B], as words: a model of characters tags each of them."""
+    characters = tf.strings.unicode_decode(text, "UTF-8", errors="ignore")
+    offsets = tf.gather(characters.row_starts(), rows_of(found.ids))
+    starts, ends = found.starts.flat_values, found.ends.flat_values
+    texts = cut_out(characters.flat_values, *(offsets + tf.cast(places, tf.int64) for places in (starts, ends)))
+    return Words(texts, starts, ends, tf.cast(found.ids.row_splits, tf.int64))
 
 
 class EntityFinder:
@@ -163,8 +173,10 @@ class TaggingServable(WindowedServable):
         tags: Sequence[str],
         max_seq_length: int,
         transitions: Transitions | None = None,
+        of_characters: bool = False,
     ):
         super().__init__(model, config, tokenizer, max_seq_length=max_seq_length, name="tagger")
+        self._of_characters = of_characters
         self.tags = tuple(tags)  # names of the C tags
         self._tags = tf.constant(tags, tf.string)
         self._unk_id = tokenizer.unk_id
@@ -182,7 +194,15 @@ class TaggingServable(WindowedServable):
         return [(WORDS, {"words": tf.strings.split(texts["text"]).to_tensor()})]
 
     def cut(self, text: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
-        return self._windows(split_at_blanks(text))[:2]
+        return self._windows(*self._split(text))[:2]
+
+    def _split(self, text: tf.Tensor) -> tuple[Words, tf.RaggedTensor]:
+        """Return the words of sentences, and the wordpieces of each word, [W, (wordpieces)]."""
+        if not self._of_characters:
+            words = split_at_blanks(text)
+            return words, self._graph_tokenizer().encode_words(words.texts)
+        found = self._graph_tokenizer().encode_with_offsets(text)
+        return split_at_wordpieces(text, found), tf.RaggedTensor.from_tensor(found.ids.flat_values[:, tf.newaxis])
 
     def predict(self, inputs: Tensors) -> Tensors:
         """Return the probabilities of the tags, [B, S, C], and the most likely ones; a word's is at its first piece."""
@@ -205,8 +225,8 @@ class TaggingServable(WindowedServable):
     def _answer_some(self, text: tf.Tensor) -> Tensors:
         """Return the outputs of `answer` without padding, with the row lengths: the keys of `_TABLES`."""
         with tf.device("CPU:0"):
-            words = split_at_blanks(text)
-        numbers, probabilities = self._tag(words)
+            words, wordpieces = self._split(text)
+        numbers, probabilities = self._tag(words, wordpieces)
         with tf.device("CPU:0"):
             return {
                 "words": words.texts,
@@ -231,7 +251,8 @@ class TaggingServable(WindowedServable):
             row_splits = tf.concat([[0], tf.cumsum(counts)], axis=0)
             no_offsets = tf.zeros([tf.size(places) // 2], tf.int32)
             texts = tf.gather_nd(words, places)
-        numbers, probabilities = self._tag(Words(texts, no_offsets, no_offsets, row_splits))
+            wordpieces = self._graph_tokenizer().encode_words(texts)
+        numbers, probabilities = self._tag(Words(texts, no_offsets, no_offsets, row_splits), wordpieces)
         with tf.device("CPU:0"):
             shape = tf.shape(words, tf.int64)
             return {
@@ -239,10 +260,10 @@ class TaggingServable(WindowedServable):
                 "probabilities": tf.scatter_nd(places, probabilities, shape),
             }
 
-    def _tag(self, words: Words) -> tuple[tf.Tensor, tf.Tensor]:
+    def _tag(self, words: Words, wordpieces: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the tag number of each word, int64 [W], and its probability, float32 [W]."""
         with tf.device("CPU:0"):
-            _, ids, places = self._windows(words)
+            _, ids, places = self._windows(words, wordpieces)
         shape = (None, None, self._tags.shape[0])
         probabilities = self.predict_in_batches(ids, {"probabilities": shape})["probabilities"]  # [R, S, C]
         with tf.device("CPU:0"):
@@ -257,13 +278,12 @@ class TaggingServable(WindowedServable):
             return decode_words(tf.math.log(tf.maximum(probabilities, _LEAST)), row_splits, self._transitions)
         return tf.argmax(probabilities, axis=-1), tf.reduce_max(probabilities, axis=-1)
 
-    def _windows(self, words: Words) -> tuple[tf.Tensor, Tensors, tf.Tensor]:
+    def _windows(self, words: Words, wordpieces: tf.RaggedTensor) -> tuple[tf.Tensor, Tensors, tf.Tensor]:
         """Split sentences into windows, as `make_windows` does without documents.
 
         The result is the sentence of each window, int64 [R]; its model inputs, int32 [R, S]; and the window and
         position that tag each word, int64 [W, 2].
         """
-        wordpieces = self._graph_tokenizer().encode_words(words.texts)  # [W, (wordpieces)]
         nothing_left = wordpieces.row_lengths() == 0
         unknown = tf.RaggedTensor.from_row_lengths(
             tf.fill([tf.math.count_nonzero(nothing_left)], self._unk_id),
@@ -305,6 +325,7 @@ def servable_of_run(
         tags=tags,
         max_seq_length=config.max_seq_length,
         transitions=transitions_of(model, tags, config),
+        of_characters=config.file_layout == CHARACTERS,
     )
 
 

@@ -137,7 +137,7 @@ _FILES = {  # what is made instead, and the names of the pages
     "corpus": (_make_corpus, "much_text large_batches vocab"),
     "unmasked.tfrecord": (_make_unmasked_records, "devices memory large_batches"),
     "glue/MRPC": (make_mrpc, "classification distillation serving"),
-    "nsmc": (make_nsmc, "classification"),
+    "nsmc": (make_nsmc, "classification korean"),
     "squad/train-v1.1.json": (_make_squad, "README tour"),
     "squad/dev-v1.1.json": (_make_squad, "README tour squad"),
     "squad/train.json": (_make_squad, "squad"),
@@ -150,7 +150,7 @@ _PARTS = {  # parts of commands: what replaces them, and the names of the pages
     "--num_train_steps=100": ("--num_train_steps=10", "README"),
     "--num_train_epochs=10": ("--num_train_epochs=1", "README tour tagging"),
     "--num_train_epochs=8": ("--num_train_epochs=1", "README tagging"),
-    "--num_train_steps=2000 --num_warmup_steps=200": (_EIGHT_STEPS, "tour"),
+    "--num_train_steps=2000 --num_warmup_steps=200": (_EIGHT_STEPS, "tour korean"),
     "--log_steps=500": ("--log_steps=2", "tour"),
     "--num_train_steps=100000 --num_warmup_steps=10000": (_FEW_STEPS, "much_text devices memory"),
     "--train_batch_size=2048 --num_train_steps=112500 --num_warmup_steps=1400": (

@@ -6,13 +6,14 @@ models with `same_files` differ in nothing but their sizes.
 
 import json
 import re
+import unicodedata
 
 import numpy as np
 import pytest
 import sentencepiece
 import tokenizers
 
-from official_bert import BertConfig, BertEncoder, DatasetTokenizer, Predictor, load_tokenizer
+from official_bert import BertConfig, BertEncoder, DatasetTokenizer, FullTokenizer, Predictor, load_tokenizer
 from official_bert.checkpoints.bundle import write_checkpoint
 from official_bert.checkpoints.safetensors import from_hf, write_file
 from official_bert.inference.finished_runs import find_run
@@ -183,6 +184,15 @@ def test_a_model_with_its_own_layout_of_pairs_is_converted_there_and_back(tmp_pa
     found = DatasetTokenizer(tokenizer, max_seq_length=9)(texts, others)
     for key, expected in tokenizer(texts, others, max_seq_length=9).items():
         np.testing.assert_array_equal(found[key], expected)
+
+
+def test_the_sub_character_kr_bert_reads_decomposed_text(tmp_path):
+    """The splits are those of its README, where the text is in NFKD form."""
+    pieces = [unicodedata.normalize("NFKD", piece) for piece in ("냉장고", "추", "##ᆸ다", "배", "##ᆺ", "##사람")]
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIALS, *pieces]))
+    tokenizer = FullTokenizer(tmp_path / "vocab.txt", do_lower_case=False)
+    assert tokenizer.tokenize(unicodedata.normalize("NFKD", "냉장고 춥다 뱃사람")) == pieces
+    assert tokenizer.tokenize("춥다") == ["[UNK]"]
 
 
 def test_the_page_says_which_models_load():

@@ -66,17 +66,15 @@ class WordSplitter:
 
     def to_hugging_face(self) -> dict[str, Any]:
         """Return the keys of a `tokenizer_config.json` for MeCab; `transformers` does not know Kiwi."""
-        return (
-            {}
-            if self._is_korean
-            else {
-                "tokenizer_class": JAPANESE,
-                "do_lower_case": _LOWER in self._steps,
-                "word_tokenizer_type": _MECAB,
-                "subword_tokenizer_type": "character" if _CHARACTERS in self._steps else "wordpiece",
-                "mecab_kwargs": {"mecab_dic": _DICTIONARIES.get(self._name), "mecab_option": self._options or None},
-            }
-        )
+        if self._is_korean:
+            return {}
+        return {
+            "tokenizer_class": JAPANESE,
+            "do_lower_case": _LOWER in self._steps,
+            "word_tokenizer_type": _MECAB,
+            "subword_tokenizer_type": "character" if _CHARACTERS in self._steps else "wordpiece",
+            "mecab_kwargs": {"mecab_dic": _DICTIONARIES.get(self._name), "mecab_option": self._options or None},
+        }
 
 
 def morphemes_of(config: TokenizerConfig, path: str) -> str | None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from official_bert.commands.shared.text_options import check_model
-from official_bert.config.model_formats import MODEL, NO_PROMPTS
+from official_bert.config.model_formats import MODEL, NO_PROMPTS, SPLADE
 from official_bert.options.command import Command
 from official_bert.options.groups import POOLINGS, ModelOptions, VectorOptions, VersionOptions, pooling_help
 from official_bert.options.option import MAX_AXIS, option, options, redeclared
@@ -107,8 +107,8 @@ def _servable(
         )
     encoder = create_encoder(bert_config, encoder_options)
     load(open_checkpoint(checkpoint, "init_checkpoint"), encoder.weights, required=is_needed)
-    head = find_head(checkpoint, encoder) if config.pooling == MODEL else None
-    if config.pooling == MODEL and head is None:
+    head = find_head(checkpoint, encoder) if config.pooling in (MODEL, SPLADE) else None
+    if config.pooling == MODEL and not head.is_default:
         raise UserError(f"pooling={MODEL} needs the folder of a sentence-transformers model")
     prompts = head.prompts if head else NO_PROMPTS
     return SentenceServable(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from absl import logging
 
 from official_bert.commands.shared.text_options import TextFileOptions, check_model, note_long
-from official_bert.config.model_formats import MODEL
+from official_bert.config.model_formats import MODEL, SPLADE
 from official_bert.options.command import Command
 from official_bert.options.groups import SentenceOptions, TpuOptions
 from official_bert.options.option import MAX_AXIS, MAX_BATCH_SIZE, option, options
@@ -65,8 +65,8 @@ class FeatureConfig(TextFileOptions, TpuOptions, SentenceOptions):
         "none: vectors of all wordpieces; otherwise one vector per text and layer: that of [CLS], or the mean or "
         "maximum over the wordpieces, including [CLS] and [SEP]; mean_no_special and max_no_special exclude these. "
         "model: one vector per text, as specified by a sentence-transformers folder or a run of run_sentence_encoder, "
-        "for which it is the default.",
-        choices=("none", "cls", "mean", "max", "mean_no_special", "max_no_special", MODEL),
+        f"for which it is the default. {SPLADE}: the weights of the vocabulary, from the masked-LM head.",
+        choices=("none", "cls", "mean", "max", "mean_no_special", "max_no_special", MODEL, SPLADE),
         from_checkpoint=True,
     )
     dtype: str = option(
@@ -122,7 +122,8 @@ def run(config: FeatureConfig) -> None:
     encoder = load_text_encoder(
         config, bert_config, tokenizer, settings, use_one_hot_embeddings=config.use_one_hot_embeddings
     )
-    layout = FeatureLayout(config.layer_indices, encoder.width, config.pooling != "none", config.dtype)
+    is_pooled = config.pooling != "none"
+    layout = FeatureLayout(config.layer_indices, encoder.width, is_pooled, config.dtype, encoder.is_sparse)
     open_writer = functools.partial(
         feature_writer, output_format=config.output_format, layout=layout, tokens_of=tokenizer.convert_ids_to_tokens
     )

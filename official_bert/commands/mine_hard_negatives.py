@@ -226,6 +226,8 @@ def _paraphrases(config: MiningConfig, bert_config: BertConfig, tokenizer: "Toke
     from official_bert.inference.sentence_index import SentenceSearch
 
     encoder = load_sentence_encoder(config, bert_config, tokenizer)
+    if encoder.is_sparse:
+        raise UserError("--paraphrases compares dense vectors; give another --pooling")
     search = SentenceSearch(_passages(config), encoder, config.index_dir)
     note_long(search.encoder.num_long, "sentences", config.max_seq_length)
     with Progress("comparing sentences", len(search.lines), "sentences") as progress:

@@ -84,7 +84,6 @@ def check(config: SimilarityConfig) -> None:
 
 
 _QUERIES_AT_A_TIME = 256  # from a file; queries from standard input are answered one by one
-_RANK_COLUMNS = ("query", "rank", "cosine", "line", "sentence")
 
 
 def run(config: SimilarityConfig) -> None:
@@ -106,16 +105,16 @@ def _rank(config: SimilarityConfig, bert_config: BertConfig, tokenizer: "Tokeniz
         config.index_dir,
         is_approximate=config.approximate,
     )
-    num_long = search.encoder.num_long
+    measure, num_long = "dot_product" if search.encoder.is_sparse else "cosine", search.encoder.num_long
     note_long(num_long, "candidates", config.max_seq_length)
     if config.output_format == "tsv":
-        sys.stdout.write("\t".join(_RANK_COLUMNS) + "\n")
+        sys.stdout.write("\t".join(("query", "rank", measure, "line", "sentence")) + "\n")
     for queries in _queries(config):
         for query in queries:
             _check_words(query, tokenizer)
         best = search.nearest([query.text for query in queries], config.top_k)
         for query, ranked in zip(queries, best, strict=True):
-            _write_ranks(config, query, ranked)
+            _write_ranks(config, query, ranked, measure)
         note_long(search.encoder.num_long - num_long, "queries", config.max_seq_length)
         num_long = search.encoder.num_long
 
@@ -140,16 +139,18 @@ def _queries(config: SimilarityConfig) -> "Iterator[list[Sentence]]":
         yield some
 
 
-def _write_ranks(config: SimilarityConfig, query: "Sentence", ranked: "list[tuple[Sentence, float]]") -> None:
+def _write_ranks(
+    config: SimilarityConfig, query: "Sentence", ranked: "list[tuple[Sentence, float]]", measure: str
+) -> None:
     rows = [
-        {"rank": rank, "cosine": round(cosine, 6), "line": sentence.line, "sentence": str(sentence)}
-        for rank, (sentence, cosine) in enumerate(ranked, start=1)
+        {"rank": rank, measure: round(similarity, 6), "line": sentence.line, "sentence": str(sentence)}
+        for rank, (sentence, similarity) in enumerate(ranked, start=1)
     ]
     if config.output_format == "jsonl":
         sys.stdout.write(json.dumps({"query": str(query), "candidates": rows}, ensure_ascii=False) + "\n")
     else:
         for row in rows:
-            row["cosine"] = f"{row['cosine']:.6f}"
+            row[measure] = f"{row[measure]:.6f}"
             sys.stdout.write("\t".join(map(str, (query, *row.values()))) + "\n")
     sys.stdout.flush()
 

@@ -131,6 +131,16 @@ DENSE, LAYER_NORM, NORMALIZE = "Dense", "LayerNorm", "Normalize"  # modules afte
 _ENCODERS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta")
 _NO_LENGTH = 10**6  # `model_max_length` is astronomical in tokenizers without a limit
 _MAX_MODULES = 32
+SPLADE = "splade"
+SPLADE_KEYS = ("pooling_strategy", "activation_function")
+# Our names of a SpladePooling, with the values of its keys; the first ones are the defaults.
+SPLADE_POOLINGS = {
+    SPLADE: ("max", "relu"),
+    "splade_sum": ("sum", "relu"),
+    "splade_log1p": ("max", "log1p_relu"),
+    "splade_sum_log1p": ("sum", "log1p_relu"),
+}
+_TRANSFORMERS = ("Transformer", "MLMTransformer")
 
 
 class _Module(TypedDict):
@@ -180,13 +190,15 @@ def is_sentence_encoder(folder: str) -> bool:
 
 def encoder_folder(folder: str) -> str:
     """Return the folder of the encoder and tokenizer; for most models it is the model's folder itself."""
-    named = (path for kind, path in _modules(folder) if kind == "Transformer") if has_modules(folder) else ()
+    named = (path for kind, path in _modules(folder) if kind in _TRANSFORMERS) if has_modules(folder) else ()
     return next(iter(named), folder)
 
 
 def read_modules(folder: str) -> SentenceModules:
     """Read the modules after the encoder."""
     (first, *_), *others = _modules(folder)
+    if first in _TRANSFORMERS and [kind for kind, _ in others] == ["SpladePooling"]:
+        return SentenceModules((_splade(others[0][1]),), ())
     if first != "Transformer" or not others or others[0][0] != "Pooling":
         raise _unsupported(folder, "does not begin with a Transformer and a Pooling")
     for kind, _ in others[1:]:
@@ -226,7 +238,7 @@ def read_prompts(folder: str) -> Prompts:
     default = "" if name is None else prompts.get(name)
     if default is None:
         raise UserError(f"{file}: the default_prompt_name is {name!r:.80}, which is not one of its prompts")
-    pooling = next((path for kind, path in _modules(folder) if kind == "Pooling"), None)
+    pooling = next((path for kind, path in _modules(folder) if kind.endswith("Pooling")), None)
     if pooling is None:
         raise _unsupported(folder, "has no Pooling")
     return Prompts(prompts, default, _read_pooling(pooling).get("include_prompt", True))
@@ -270,6 +282,16 @@ def _poolings(folder: str) -> tuple[str, ...]:
         if name not in OLDER_KEYS:
             raise _unsupported(folder, f"has the pooling {name!r:.80}")
     return tuple(chosen)
+
+
+def _splade(folder: str) -> str:
+    file = os.path.join(folder, "config.json")
+    values = text_files.read_json(file, "settings of the pooling")
+    chosen = tuple(map(values.get, SPLADE_KEYS, SPLADE_POOLINGS[SPLADE]))
+    name = next((name for name, row in SPLADE_POOLINGS.items() if row == chosen), None)
+    if name is None:
+        raise _unsupported(folder, f"pools with {chosen!r:.80}")
+    return name
 
 
 def _unsupported(source: str, what: str) -> UserError:

@@ -41,6 +41,7 @@ class FeatureLayout(NamedTuple):
     width: int  # D
     is_pooled: bool  # whether there is one vector per text and layer instead of one per wordpiece
     dtype: str = "float32"  # "float32" or "float16", for NumPy formats
+    is_sparse: bool = False  # whether a vector has a weight for each wordpiece of the vocabulary
 
 
 Write = Callable[[TextFeatures], None]
@@ -55,7 +56,7 @@ def feature_writer(
 
 @contextlib.contextmanager
 def _jsonl_writer(path, layout, tokens_of) -> Iterator[Write]:
-    """Write the reference's JSON objects; pooled ones have `layers` instead of `features`."""
+    """Write the reference's JSON objects; pooled ones have `layers`, or `vector` if sparse, instead of `features`."""
     is_standard = path == STANDARD_STREAM
     with contextlib.nullcontext(sys.stdout.buffer) if is_standard else writing.atomic_write(path, "wb") as sink:
 
@@ -63,7 +64,10 @@ def _jsonl_writer(path, layout, tokens_of) -> Iterator[Write]:
             # A float32 times a million is exact in float64, so this rounds like Python's `round`.
             values = np.round(features.vectors.astype(np.float64), DECIMALS).tolist()
             line = {"linex_index": features.index}
-            if layout.is_pooled:
+            if layout.is_sparse:
+                (ids,) = np.nonzero(values[0])
+                line["vector"] = dict(zip(tokens_of(ids), np.array(values[0])[ids].tolist(), strict=True))
+            elif layout.is_pooled:
                 line["layers"] = _json_layers(layout.layers, values)
             else:
                 line["features"] = [

@@ -12,7 +12,7 @@ from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.sentence_index import SentenceSearch, sentence_vectors, sentence_weights
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.metrics.classification import pearson, spearman
-from official_bert.metrics.retrieval import normalized
+from official_bert.metrics.retrieval import exact, normalized
 from official_bert.modeling.pooling import CONCAT_LAST_FOUR, EMBEDDINGS
 from official_bert.support.errors import UserError
 
@@ -70,7 +70,7 @@ def hard_negatives(
             limit = np.inf
             if rule.margin is not None:
                 of_positive = search.vectors[row_of[pair.positive]]
-                limit = float((normalized(of_positive) * normalized(vector)).sum()) - rule.margin
+                limit = float((exact(of_positive) * exact(vector)).sum()) - rule.margin
             others = [(row, cosine) for row, cosine in zip(rows, cosines, strict=True) if row not in without]
             allowed = [row for row, cosine in others[rule.range_min : rule.range_max] if cosine <= limit]
             yield [passages[row] for row in allowed[: rule.num_negatives]]

@@ -238,15 +238,16 @@ class Predictor:
           texts: one text, or a tuple for a pair of texts; or a list of them.
           pooling: how wordpiece vectors are combined: "mean" or "max" (of the last layer), "cls" (the last layer at
             [CLS]), "pooler" (the pooled output, trained on sentence pairs), the means of other layers,
-            "second_to_last", "sum_last_four", "concat_last_four", or "model" (the modules of a sentence-transformers
-            folder, including normalization and dense layers). Default: "model" if the folder has modules, otherwise
-            "mean".
+            "second_to_last", "sum_last_four", "concat_last_four", "splade" (weights of the vocabulary from the
+            masked-LM head), or "model" (the modules of a sentence-transformers folder, including normalization and
+            dense layers). Default: "model" if the folder has modules, otherwise "mean".
           max_seq_length: maximum number of wordpieces per text, by default the model's; longer texts are truncated.
           batch_size: number of texts of 64 wordpieces to compute together; more if shorter, fewer if longer.
 
         Returns:
           float32 [N, D] for a list, in order; [D] for one text. D is the encoder's hidden size, four times that for
-          "concat_last_four", and defined by the modules for "model", and by its training for a sentence encoder.
+          "concat_last_four", the size of the vocabulary for "splade", and defined by the modules for "model", and by
+          its training for a sentence encoder.
 
         Raises:
           UserError: an argument is invalid, or this is an export that predicts another task.

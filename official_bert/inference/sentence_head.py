@@ -46,12 +46,13 @@ class SentenceHead:
     Its files are read when needed; a file that is missing, damaged or not supported raises UserError.
     """
 
-    def __init__(self, folder: str, encoder: BertEncoder):
-        self._folder, self._encoder = folder, encoder
+    def __init__(self, folder: str, encoder: BertEncoder, is_default: bool = True):
+        """Without `is_default`, the head is that of SPLADE, for models without modules that have a masked-LM head."""
+        self._folder, self._encoder, self.is_default = folder, encoder, is_default
 
     @functools.cached_property
     def model(self) -> SentenceModel:
-        poolings, modules = read_modules(self._folder)
+        poolings, modules = read_modules(self._folder) if self.is_default else ((model_formats.SPLADE,), ())
         width, layers_after, weights = self._encoder.config.hidden_size * len(poolings), [], []
         for kind, folder in modules:
             if kind == model_formats.NORMALIZE:
@@ -64,16 +65,19 @@ class SentenceHead:
         model = SentenceModel(self._encoder, poolings=poolings, layers_after=layers_after)
         for layer, arrays in zip(model.head_layers, weights, strict=True):
             layer.set_weights(arrays)
+        if model.is_sparse:
+            folder = model_formats.encoder_folder(self._folder)
+            load(open_checkpoint(folder, "init_checkpoint"), model.head_weights)
         return model
 
     @functools.cached_property
     def max_seq_length(self) -> int | None:
         """Maximum number of wordpieces per text; None if the folder does not say."""
-        return longest_text(self._folder)
+        return longest_text(self._folder) if self.is_default else None
 
     @functools.cached_property
     def prompts(self) -> Prompts:
-        return read_prompts(self._folder)
+        return read_prompts(self._folder) if self.is_default else model_formats.NO_PROMPTS
 
     @property
     def fingerprint(self) -> str:
@@ -123,13 +127,14 @@ class RunHead(SentenceHead):
             )
 
 
-def find_head(path: str, encoder: BertEncoder) -> SentenceHead | None:
-    """Return the head of the sentence encoder at a path, a sentence-transformers folder or a run, or None."""
+def find_head(path: str, encoder: BertEncoder) -> SentenceHead:
+    """Return the head of the sentence encoder at a path, a sentence-transformers folder or a run, or SPLADE's head."""
     folder = model_folders(path, of_encoder=False)[0]
     if has_modules(folder):
         return SentenceHead(folder, encoder)
     run = read_run_config(model_folders(path)[-1])
-    return RunHead(path, run, encoder) if run and run.task == SentenceEncoderConfig.task else None
+    is_trained = run and run.task == SentenceEncoderConfig.task
+    return RunHead(path, run, encoder) if is_trained else SentenceHead(path, encoder, is_default=False)
 
 
 class _DenseConfig(TypedDict, total=False):

@@ -123,9 +123,13 @@ def sentence_weights(texts: Iterable[TextOrPair], encoder: TextEncoder) -> Bm25W
 
 
 def sentence_vectors(texts: Iterable[TextOrPair], encoder: TextEncoder) -> Iterator[np.ndarray]:
-    """Yield one unit vector per sentence, the mean of its pooled vectors over the layers; zeros without wordpieces."""
+    """Yield one vector per sentence, the mean of its pooled vectors over the layers; zeros without wordpieces.
+
+    It is scaled to length 1, unless it is sparse.
+    """
     for features in encoder.features(texts):
-        yield normalized(features.vectors.mean(axis=0, dtype=np.float64)).astype(np.float32)
+        vector = features.vectors.mean(axis=0, dtype=np.float64)
+        yield (vector if encoder.is_sparse else normalized(vector)).astype(np.float32)
 
 
 class SentenceIndex:
@@ -197,7 +201,7 @@ class SentenceSearch:
             logging.info("%s: reusing the vectors of %s candidates", index_dir, f"{len(vectors):,}")
         else:
             vectors = self._computed(index, weights)
-        self.vectors: np.ndarray = vectors  # float32 [N, D], of length 1 up to rounding
+        self.vectors: np.ndarray = vectors  # float32 [N, D], of length 1 up to rounding, unless they are sparse
         self._graph = index.graph(vectors) if is_approximate else None
 
     def _computed(self, index: SentenceIndex | None, weights: Bm25Weights | None) -> np.ndarray:
@@ -235,7 +239,7 @@ class SentenceSearch:
         return self._graph.nearest(queries, top_k) if self._graph else nearest(self.vectors, queries, top_k)
 
     def nearest(self, queries: Sequence[TextOrPair], top_k: int) -> list[list[tuple[Sentence, float]]]:
-        """Return the sentences with the largest cosine similarity to each query, with their similarities."""
+        """Return the sentences with the largest similarity to each query, with their similarities."""
         rows, cosines = self.nearest_rows(np.stack(list(sentence_vectors(queries, self.encoder))), top_k)
         distinct = list(self.lines)
         ranked = [

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from official_bert.checkpoints.loading import load, open_checkpoint
 from official_bert.config.bert_config import ENCODER_INPUTS, BertConfig
-from official_bert.config.model_formats import MODEL, MODULES_FILE, NO_PROMPTS, Prompts
+from official_bert.config.model_formats import MODEL, MODULES_FILE, NO_PROMPTS, SPLADE, Prompts
 from official_bert.data.feature_files import TextFeatures
 from official_bert.data.retrieval import BM25, Bm25Weights
 from official_bert.data.text_inputs import TextOrPair
@@ -42,6 +42,7 @@ _EMBEDDINGS = {
     "max": ((-1,), "max"),
     POOLER: ((-1,), POOLER),
     MODEL: ((-1,), MODEL),
+    SPLADE: ((-1,), SPLADE),
     layer_pooling.SECOND_TO_LAST: ((-2,), "mean"),
     layer_pooling.SUM_LAST_FOUR: ((-4, -3, -2, -1), "mean"),
     layer_pooling.CONCAT_LAST_FOUR: ((-4, -3, -2, -1), "mean"),
@@ -123,7 +124,7 @@ class VectorSettings(NamedTuple):
     # `Bm25Weights`. Several of these give the K vectors of the first pooling, then those of the next, and so on:
     # [P * K, D]. "pooler", the encoder's pooled output, must be the only pooling; it ignores the one layer given.
     # "model", the vector of a sentence-transformers model or of a run of `run_sentence_encoder`, must be the only
-    # pooling, with the last layer
+    # pooling, with the last layer; so must "splade", that of its masked-LM head, float [V]
     pooling: str = "none"
     max_seq_length: int = 128  # maximum number of positions per sequence
     # whether to split longer texts into overlapping windows and average the results (for "max", take the maximum)
@@ -167,15 +168,19 @@ class TextEncoder:
         self.encoder, self.tokenizer, self.settings = encoder, tokenizer, settings or VectorSettings()
         self.head, self._poolings, self._prompt = head, self.settings.poolings, ""
         self._unpooled = 0  # positions of the prompt that pooling leaves out
-        if self.settings.pooling == MODEL:
-            if head is None:
+        self._uses_head = self.settings.pooling in (MODEL, SPLADE)
+        if self._uses_head:
+            if head is None or (self.settings.pooling == MODEL and not head.is_default):
                 raise UserError(
                     f"pooling={MODEL} needs the folder of a sentence-transformers model, with {MODULES_FILE}, or of "
                     "a run of run_sentence_encoder"
                 )
             if [layer % encoder.config.num_layers for layer in self.settings.layers] != [encoder.config.num_layers - 1]:
-                raise UserError(f"pooling={MODEL} uses the last layer; leave out layers, or choose another pooling")
+                named = f"pooling={self.settings.pooling}"
+                raise UserError(f"{named} uses the last layer; leave out layers, or choose another pooling")
             self._poolings = head.model.poolings
+            if self.settings.pooling == SPLADE and not head.model.is_sparse:
+                raise UserError(f"the model was trained with pooling={','.join(self._poolings)}, not with {SPLADE}")
             self._prompt = head.prompts.default if self.settings.prompt is None else self.settings.prompt
             if not head.prompts.are_pooled and self._prompt:
                 if self.settings.use_windows:
@@ -202,16 +207,21 @@ class TextEncoder:
 
     @property
     def width(self) -> int:
-        return self.head.model.width if self.settings.pooling == MODEL else self.encoder.config.hidden_size
+        return self.head.model.width if self._uses_head else self.encoder.config.hidden_size
+
+    @property
+    def is_sparse(self) -> bool:
+        """True if vectors have a weight for each wordpiece, and are compared by their dot product."""
+        return self._uses_head and self.head.model.is_sparse
 
     @property
     def prompts(self) -> Prompts:
-        return self.head.prompts if self.settings.pooling == MODEL else NO_PROMPTS
+        return self.head.prompts if self._uses_head else NO_PROMPTS
 
     @property
     def provenance(self) -> dict[str, str]:
         """Everything that affects the vectors besides the encoder, the tokenizer and the settings."""
-        if self.settings.pooling != MODEL:
+        if not self._uses_head:
             return {}
         return {MODULES_FILE: self.head.fingerprint, **({"prefix": self._prompt} if self._prompt else {})}
 
@@ -224,7 +234,7 @@ class TextEncoder:
         batch_size: int,
     ) -> np.ndarray:
         """Compute one vector per text, ignoring `settings`; see `Predictor.embed`."""
-        pooling = pooling or (MODEL if self.head else "mean")
+        pooling = pooling or (MODEL if self.head and self.head.is_default else "mean")
         if pooling not in _EMBEDDINGS:
             raise UserError(f"pooling={pooling!r} is unknown; choose one of {', '.join(_EMBEDDINGS)}")
         layer_pooling.num_vectors(pooling, self.encoder.config.num_layers, parameter="pooling")
@@ -251,7 +261,7 @@ class TextEncoder:
             sequences = [window for text in pool for window in text.windows]
             vectors = iter(self._function()(sequences, self._batch_size))
             of_texts = (self._joined(text, list(itertools.islice(vectors, len(text.windows)))) for text in pool)
-            if self.settings.pooling == MODEL and self.settings.use_windows:
+            if self._uses_head and self.settings.use_windows:
                 pooled = np.stack(list(of_texts)).reshape(len(pool), -1)
                 of_texts = np.asarray(self.head.model.after_pooling(pooled))[:, np.newaxis]
             for text, of_text in zip(pool, of_texts, strict=True):
@@ -271,11 +281,12 @@ class TextEncoder:
         if self.settings.pooling == POOLER:
             return tf.cast(self.encoder.pool(**batch)[:, tf.newaxis], self.settings.dtype)
         encoded = self.encoder(batch)
-        if self.settings.pooling == MODEL:
+        if self._uses_head:
             pooled = self.head.model.pooled(encoded, batch, self._unpooled)  # [B, P * D]
             if not self.settings.use_windows:
                 return self.head.model.after_pooling(pooled)[:, tf.newaxis]
-            return tf.reshape(pooled, [tf.shape(pooled)[0], -1, self.encoder.config.hidden_size])
+            width = self.width if self.is_sparse else self.encoder.config.hidden_size
+            return tf.reshape(pooled, [tf.shape(pooled)[0], -1, width])
         layers = [
             encoded["embedding_output"] if layer == layer_pooling.EMBEDDINGS else encoded["encoder_layers"][layer]
             for layer in self.settings.layers
@@ -300,7 +311,7 @@ class TextEncoder:
 
     def _pools(self, texts: Iterable[TextOrPair]) -> Iterator[list[_EncodedText]]:
         num_of_text = len(self.settings.layers) * max(1, len(self._poolings))
-        bytes_of_vector = num_of_text * self.encoder.config.hidden_size * 4
+        bytes_of_vector = num_of_text * self.width * 4
         pool, num_vectors = [], 0
         for text in texts:
             pool.append(self._encoded(text))
@@ -352,7 +363,7 @@ class TextEncoder:
             return np.concatenate(
                 [
                     np.max(part, axis=0)
-                    if pooling.startswith("max")
+                    if pooling.startswith(("max", SPLADE))
                     else np.mean(part, axis=0, dtype=np.float32).astype(part.dtype)
                     for pooling, part in zip(self._poolings, parts, strict=True)
                 ]

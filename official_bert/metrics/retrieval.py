@@ -15,7 +15,8 @@ from official_bert.support.errors import UserError
 
 # Rows per block: 25 MB at 384 float32 components per row, regardless of the total number of rows.
 _BLOCK_ROWS = 1 << 14
-# Upper bound of the float32 rounding error of the dot product of two unit vectors.
+_UNIT_ERROR = 1e-6  # of the length of a unit vector in float32
+# Upper bound of the float32 rounding error of the dot product of two unit vectors, relative to a larger product.
 _FLOAT32_ERROR = 1e-5
 _DEPTH = 10  # number of ranks for MRR and nDCG
 RERANKING_METRICS = (f"mrr@{_DEPTH}", f"ndcg@{_DEPTH}")
@@ -28,18 +29,25 @@ def normalized(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.where(lengths > 0, lengths, 1.0)
 
 
+def exact(vectors: np.ndarray) -> np.ndarray:
+    """Return vectors, float [..., D], in float64, with those of length 1 normalized again, as float32 rounds them."""
+    vectors = np.asarray(vectors, np.float64)
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.where(np.abs(lengths - 1) < _UNIT_ERROR, lengths, 1.0)
+
+
 def nearest(vectors: np.ndarray, queries: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Find the vectors with the largest cosine similarity to each query.
+    """Find the vectors with the largest dot product with each query: the cosine similarity of unit vectors.
 
     Blocks of vectors are multiplied with all queries in float32. The best candidates are then compared again in
     float64, so that equal vectors have equal similarities at any position and nearly equal vectors differ.
 
     Args:
-      vectors: float32 [N, D], of length 1 up to rounding, N > 0; may be memory-mapped.
-      queries: float32 [Q, D], of length 1 up to rounding.
+      vectors: float32 [N, D], N > 0; may be memory-mapped.
+      queries: float32 [Q, D].
 
     Returns:
-      For each query the nearest rows, int64 [Q, K], best first and ties in row order, and their cosine similarities,
+      For each query the nearest rows, int64 [Q, K], best first and ties in row order, and their similarities,
       float64 [Q, K]. K is the smaller of `top_k` and N.
     """
     rows = [np.zeros(0, np.int64)] * len(queries)
@@ -47,10 +55,10 @@ def nearest(vectors: np.ndarray, queries: np.ndarray, top_k: int) -> tuple[np.nd
     for start in range(0, len(vectors), _BLOCK_ROWS):
         block = vectors[start : start + _BLOCK_ROWS]
         products = (block @ queries.T).T  # [Q, rows of the block]; several times faster than queries @ block.T
-        for number, query in enumerate(normalized(queries)):  # normalized again, since float32 rounds the lengths
+        for number, query in enumerate(exact(queries)):
             candidates = _above(products[number], cosines[number], top_k)
-            exact = (normalized(block[candidates]) * query).sum(axis=1)
-            cosines[number] = np.concatenate([cosines[number], exact])
+            similarities = (exact(block[candidates]) * query).sum(axis=1)
+            cosines[number] = np.concatenate([cosines[number], similarities])
             rows[number] = np.concatenate([rows[number], start + candidates])
             # Stable: ties keep row order.
             best = np.argsort(-cosines[number], kind="stable")[:top_k]
@@ -63,7 +71,7 @@ def _above(products: np.ndarray, best_so_far: np.ndarray, top_k: int) -> np.ndar
     limit = best_so_far[-1] if len(best_so_far) == top_k else -np.inf
     if len(products) > top_k:
         limit = max(limit, np.partition(products, -top_k)[-top_k])
-    return np.flatnonzero(products >= limit - _FLOAT32_ERROR)
+    return np.flatnonzero(products >= limit - _FLOAT32_ERROR * max(1.0, abs(limit)))
 
 
 def recall(gains: npt.ArrayLike, judged: npt.ArrayLike, depth: int) -> float:

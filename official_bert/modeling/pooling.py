@@ -1,8 +1,10 @@
 """Inputs of heads, from the encoder's layers: vectors of a whole sequence, or of every position."""
 
+import keras
 import numpy as np
 from keras import ops
 
+from official_bert.config.model_formats import SPLADE, SPLADE_POOLINGS
 from official_bert.support.errors import UserError
 
 # Choices of `feature_layers`: layers counted from the end, and how they are combined.
@@ -11,6 +13,8 @@ SUM_LAST_FOUR, CONCAT_LAST_FOUR, WEIGHTED_SUM = "sum_last_four", "concat_last_fo
 WEIGHTED_SUM_LAST_FOUR = "weighted_sum_last_four"
 
 BM25_K1, BM25_B = 1.2, 0.75  # the usual constants
+
+_POSITIONS_AT_ONCE = 256  # whose logits are in memory; more are slower on CPUs
 
 _NUM_NEEDED = {SECOND_TO_LAST: 2, SUM_LAST_FOUR: 4, CONCAT_LAST_FOUR: 4, WEIGHTED_SUM_LAST_FOUR: 4}  # layers
 
@@ -60,6 +64,43 @@ def bm25_weights(input_ids, is_word, idf, average_length):
     # An occurrence has the share 1 / count, which cancels the factor `count`.
     share = (BM25_K1 + 1) / (count + BM25_K1 * (1 - BM25_B + BM25_B * length / average_length))
     return idf * share * is_word
+
+
+def splade(hidden, input_mask, word_embeddings, bias, pooling: str = SPLADE, training: bool = False):
+    """Pool log(1 + relu(logits)) over the real positions, with the logits of a few rows at a time.
+
+    Args:
+      hidden: float [B, S, E], what the masked-LM head multiplies with the word embeddings, float [V, E].
+      pooling: a key of `SPLADE_POOLINGS`.
+
+    Returns:
+      float32 [B, V].
+    Source: Formal et al., "SPLADE v2" (2021).
+    """
+    strategy, activation = SPLADE_POOLINGS[pooling]
+
+    def pooled(hidden, input_mask, word_embeddings, bias):
+        logits = ops.cast(ops.matmul(hidden, ops.transpose(word_embeddings)), "float32") + bias  # [b, S, V]
+        weights = ops.relu(ops.where(ops.expand_dims(input_mask, axis=-1) > 0, logits, 0.0))
+        if strategy == "max":  # the logarithms of the maximum are the maximum of the logarithms
+            weights = ops.max(weights, axis=1, keepdims=True)
+        weights = ops.log1p(weights)
+        return ops.sum(ops.log1p(weights) if activation == "log1p_relu" else weights, axis=1)
+
+    if training:
+        pooled = keras.remat(pooled)  # the backward pass computes the logits again instead of keeping them
+    num_rows, length, _ = ops.shape(hidden)
+    at_once = ops.maximum(_POSITIONS_AT_ONCE // length, 1)
+    num_blocks = ops.maximum(-(-num_rows // at_once), 1)  # rounds up
+
+    def blocks(tensor):
+        """Pad float [B, ...] with zeros, and reshape to [blocks, b, ...]."""
+        missing = ops.zeros((num_blocks * at_once - num_rows, *ops.shape(tensor)[1:]), tensor.dtype)
+        return ops.reshape(ops.concatenate([tensor, missing]), (num_blocks, at_once, *ops.shape(tensor)[1:]))
+
+    parts = blocks(hidden), blocks(ops.cast(input_mask, "float32"))  # TensorFlow warns of integers in `remat`
+    vectors = ops.map(lambda part: pooled(*part, word_embeddings, bias), parts)  # [blocks, b, V]
+    return ops.reshape(vectors, (-1, vectors.shape[-1]))[:num_rows]
 
 
 def num_vectors(feature_layers: str | None, num_layers: int, *, parameter: str = "feature_layers") -> int:

@@ -145,10 +145,13 @@ class MaskedLmHead(EncoderLayer):
 
     def call(self, sequence_output, positions, word_embeddings):
         """Score the vocabulary at positions, int32 [B, P], of float [B, S, D]: logits, float32 [B, P, V]."""
-        hidden = gather_positions(sequence_output, positions)  # [B, P, D]
-        hidden = self.layer_norm(self.dense(hidden))  # [B, P, E]
+        hidden = self.transform(gather_positions(sequence_output, positions))  # [B, P, E]
         # By far the largest product of the head; mixed policies compute it in the lower precision.
         return ops.cast(ops.matmul(hidden, ops.transpose(word_embeddings)), "float32") + self.output_bias  # [B, P, V]
+
+    def transform(self, hidden):
+        """Map float [..., D] to what is multiplied with the word embeddings, [..., E]."""
+        return self.layer_norm(self.dense(hidden))
 
 
 def gather_positions(sequence, positions):

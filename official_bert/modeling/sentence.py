@@ -7,11 +7,12 @@ import keras
 from keras import ops
 
 from official_bert.config.bert_config import TEXT_LENGTHS
-from official_bert.config.model_formats import LAYER_NORM
+from official_bert.config.model_formats import LAYER_NORM, SPLADE_POOLINGS
 from official_bert.modeling import pooling as layer_pooling
 from official_bert.modeling.blocks import gelu_erf
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import EncoderModel, OutputProjection
+from official_bert.modeling.pretraining import MaskedLmHead
 from official_bert.modeling.token_model import complete_inputs, unjoined_texts
 from official_bert.support.errors import UserError
 
@@ -22,7 +23,7 @@ _UNWEIGHTED = {
     "max": layer_pooling.max_over_positions,
     "mean_sqrt_len_tokens": layer_pooling.mean_sqrt_len,
 }
-POOLINGS = (*_UNWEIGHTED, "cls", "weightedmean", "lasttoken", *_OF_LAYERS, BM25)
+POOLINGS = (*_UNWEIGHTED, "cls", "weightedmean", "lasttoken", *_OF_LAYERS, BM25, *SPLADE_POOLINGS)
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
@@ -34,6 +35,8 @@ class SentenceModel(EncoderModel):
       poolings: names of the poolings.
       bm25: with the pooling "bm25", the variables `idf`, float32 [V], and `average_length`; set them before use.
         Wordpieces with an idf of 0 are ignored; set that of [CLS] and [SEP] to 0.
+      is_sparse: True for the poolings of SPLADE: a vector has a weight of at least 0 for each wordpiece of the
+        vocabulary, and vectors are compared by their dot product.
     Source: Reimers and Gurevych, "Sentence-BERT" (2019), section 3.
     """
 
@@ -51,7 +54,8 @@ class SentenceModel(EncoderModel):
         Args:
           encoder: the encoder.
           poolings: some of `POOLINGS`, whose vectors are concatenated. "second_to_last", "sum_last_four" and
-            "concat_last_four" are means over the positions of other layers; the others use the last layer.
+            "concat_last_four" are means over the positions of other layers; those of SPLADE, only one of which is
+            possible, use the masked-LM head; the others use the last layer.
           layers_after: the layers after pooling: the units and activation of each dense layer, "LayerNorm" for a layer
             normalization, or None for normalization to length 1.
           name: name of the model.
@@ -71,6 +75,14 @@ class SentenceModel(EncoderModel):
         self.width = config.hidden_size * sum(
             layer_pooling.num_vectors(pooling, config.num_layers, parameter="pooling") for pooling in poolings
         )
+        self.is_sparse = not SPLADE_POOLINGS.keys().isdisjoint(poolings)
+        if self.is_sparse:
+            if len(poolings) > 1 or layers_after:
+                raise UserError(f"pooling={poolings[0]} excludes other poolings, dense layers and normalization")
+            self.width = encoder.word_embeddings.shape[0]
+            self.masked_lm = MaskedLmHead(config, *encoder.word_embeddings.shape, dtype=self.dtype_policy)
+            with keras.name_scope("cls"):
+                self.masked_lm.build((None, None, config.hidden_size))
         with keras.name_scope("sentence"):
             if BM25 in poolings:
                 ones = keras.initializers.Ones()
@@ -116,15 +128,17 @@ class SentenceModel(EncoderModel):
 
     def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training: bool = False) -> Any:
         """See `EncoderModel.from_encoded`."""
-        return self.after_pooling(self.pooled(encoded, inputs))
+        return self.after_pooling(self.pooled(encoded, inputs, training=training))
 
-    def pooled(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], prompt_length: int = 0) -> Any:
+    def pooled(
+        self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], prompt_length: int = 0, training: bool = False
+    ) -> Any:
         """Concatenate the vectors of all poolings, from position `prompt_length`: float32 [B, hidden size * K]."""
         if prompt_length:
             is_after = ops.cumsum(ops.ones_like(inputs["input_mask"]), axis=1) > prompt_length
             mask = inputs["input_mask"] * ops.cast(is_after, inputs["input_mask"].dtype)
             inputs = {**inputs, "input_mask": mask}
-        vectors = [self._pooled(encoded, inputs, pooling, prompt_length) for pooling in self.poolings]
+        vectors = [self._pooled(encoded, inputs, pooling, prompt_length, training) for pooling in self.poolings]
         return ops.cast(ops.concatenate(vectors, axis=-1), "float32")
 
     def after_pooling(self, vector: Any) -> Any:
@@ -134,7 +148,7 @@ class SentenceModel(EncoderModel):
             vector = next(layers)(vector) if layer else normalized(vector)
         return vector
 
-    def _pooled(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], pooling: str, first: int):
+    def _pooled(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], pooling: str, first: int, training: bool):
         """Pool the outputs of the encoder's layers: float [B, hidden size * K]."""
         sequence, input_mask = encoded["sequence_output"], inputs["input_mask"]
         if pooling in _OF_LAYERS:
@@ -144,6 +158,11 @@ class SentenceModel(EncoderModel):
             return ops.cast(sequence[:, first], "float32")
         if pooling in _UNWEIGHTED:
             return _UNWEIGHTED[pooling](sequence, input_mask)
+        if pooling in SPLADE_POOLINGS:
+            hidden = self.masked_lm.transform(sequence)
+            words = ops.cast(self.encoder.word_embeddings, hidden.dtype)
+            bias = self.masked_lm.output_bias.value
+            return layer_pooling.splade(hidden, input_mask, words, bias, pooling, training)
         if pooling == BM25:
             weights = layer_pooling.bm25_weights(inputs["input_ids"], input_mask, **self.bm25)
         else:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.model_formats import SPLADE
 from official_bert.config.text_settings import TextSettings
 from official_bert.options.option import (
     MAX_AXIS,
@@ -21,7 +22,7 @@ from official_bert.support.errors import UserError, check_installed
 VECTOR_TYPES = FLOAT32, INT8, BINARY = ("float32", "int8", "binary")
 POOLINGS = (
     *("mean", "cls", "max", "second_to_last", "sum_last_four", "concat_last_four"),
-    *("mean_sqrt_len_tokens", "weightedmean", "lasttoken"),
+    *("mean_sqrt_len_tokens", "weightedmean", "lasttoken", SPLADE),
 )
 # Supported values of `export_precision` for each `export_format`.
 _PRECISIONS = {
@@ -269,7 +270,8 @@ def pooling_help(poolings: Sequence[str]) -> str:
         f"The vector of a text, one of {', '.join(poolings)}: the mean or maximum of the last layer over the "
         "wordpieces, the last layer at [CLS], or the mean of other layers; lasttoken: the last layer at [SEP]; "
         "weightedmean: a mean with the weights 1, 2, 3, ...; mean_sqrt_len_tokens: the sum divided by the square root "
-        "of the number. The vectors of a comma-separated list are concatenated."
+        "of the number. The vectors of a comma-separated list are concatenated. "
+        f"{SPLADE}: a weight for each wordpiece of the vocabulary, from the masked-LM head."
     )
 
 

@@ -114,6 +114,69 @@ def test_exports_follow_the_folder_and_its_default_prompt(folder, head_of, tmp_p
     assert not (tmp_path / "none").exists()
 
 
+@pytest.fixture
+def sparse_folder(tmp_path):
+    return shutil.copytree(FOLDERS / "splade", tmp_path / "splade")
+
+
+SPARSE = json.loads((FOLDERS / "splade" / "expected.json").read_text())
+SPARSE_TEXTS, OF_SPLADE = SPARSE.pop("texts"), SPARSE["max relu"]
+
+
+@pytest.mark.parametrize(
+    "kind", ["max relu", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SPARSE if kind != "max relu")]
+)
+def test_sparse_vectors_and_scores_are_those_of_sparse_encoders(kind, sparse_folder):
+    values = dict(zip(("pooling_strategy", "activation_function"), kind.split(), strict=True))
+    (sparse_folder / "1_SpladePooling" / "config.json").write_text(json.dumps(values))
+    edit(sparse_folder / "modules.json", 0, {"type": "sparse_encoder.models.MLMTransformer", "path": ""})
+    vectors = Predictor(sparse_folder).embed(SPARSE_TEXTS)
+    np.testing.assert_allclose(vectors, SPARSE[kind]["vectors"], atol=1e-5)
+    np.testing.assert_allclose(vectors @ vectors.T, SPARSE[kind]["dot"], rtol=1e-5)
+    assert (vectors == 0).any()
+    edit(sparse_folder / "1_SpladePooling" / "config.json", "activation_function", "gelu")
+    with pytest.raises(UserError, match=r"1_SpladePooling pools with \('(max|sum)', 'gelu'\), which is not supported"):
+        Predictor(sparse_folder).embed(SPARSE_TEXTS)
+
+
+def test_commands_compute_the_sparse_vectors_of_a_masked_lm(sparse_folder, tmp_path, capsys):
+    (sparse_folder / "modules.json").unlink()
+    embed = Predictor(sparse_folder).embed
+    np.testing.assert_allclose(
+        embed(SPARSE_TEXTS, pooling="splade", max_seq_length=10), OF_SPLADE["vectors"], atol=1e-5
+    )
+    assert embed(SPARSE_TEXTS).shape == (4, 8)  # still the mean
+    source, target = tmp_path / "texts.txt", tmp_path / "vectors.jsonl"
+    source.write_text("\n".join(SPARSE_TEXTS))
+    flags = {"init_checkpoint": str(sparse_folder), "pooling": "splade", "max_seq_length": 10}
+    extract(config_of(FeatureConfig, **flags, layers="-1", input_file=str(source), output_file=str(target)))
+    tokens = list(load_tokenizer(sparse_folder).vocabulary.token_to_id)
+    for line, expected in zip(map(json.loads, target.read_text().splitlines()), OF_SPLADE["vectors"], strict=True):
+        weights = {token: weight for token, weight in zip(tokens, expected, strict=True) if weight}
+        assert line["vector"] == pytest.approx(weights, abs=1e-5)
+    query = {"candidates_file": str(source), "query": SPARSE_TEXTS[0], "index_dir": str(tmp_path / "index")}
+    compare(config_of(SimilarityConfig, **flags, **query))
+    header, *rows = (line.split("\t") for line in capsys.readouterr().out.splitlines())
+    scores = sorted(
+        (score for score, text in zip(OF_SPLADE["dot"][0], SPARSE_TEXTS, strict=True) if text), reverse=True
+    )
+    assert header[2] == "dot_product"
+    np.testing.assert_allclose([float(row[2]) for row in rows], scores, atol=1e-5)
+    with pytest.raises(UserError, match="the model was trained with pooling=cls,max,mean, not with splade"):
+        Predictor(FOLDERS / "poolings").embed(SPARSE_TEXTS, pooling="splade")
+    with pytest.raises(UserError, match="lacks cls/predictions/.*, or was saved without this head"):
+        Predictor(OLDER / "0_Transformer").embed(SPARSE_TEXTS, pooling="splade")
+
+
+@pytest.mark.slow
+def test_sparse_vectors_are_exported(sparse_folder, tmp_path):
+    found = vectors_of(exported(sparse_folder, tmp_path / "serving", max_seq_length=10), SPARSE_TEXTS)
+    np.testing.assert_allclose(found, OF_SPLADE["vectors"], atol=1e-5)
+    assert vectors_of(tmp_path / "serving" / "1", np.zeros(0, object)).shape == (0, 10)
+    with prints_error("sparse vectors are exported whole, in float32, and without normalization"):
+        exported(sparse_folder, tmp_path / "other", vector_types="int8")
+
+
 @pytest.mark.slow
 def test_an_export_of_an_encoder_in_bfloat16(tmp_path):
     texts, _ = golden("older")
@@ -131,7 +194,7 @@ def test_the_encoder_may_be_in_a_subfolder():
     tokenizer = load_tokenizer(OLDER)
     assert (tokenizer.settings.do_lower_case, tokenizer.settings.strip_accents) == (True, False)
     assert tokenizer.tokenize("Café CAFE") == ["café", "cafe"]
-    assert find_head(str(OLDER / "0_Transformer"), None) is None
+    assert not find_head(str(OLDER / "0_Transformer"), None).is_default
     with pytest.raises(UserError, match=r"pooling=model needs the folder of a sentence-transformers model"):
         TextEncoder(None, tokenizer, VectorSettings(pooling=MODEL))
 

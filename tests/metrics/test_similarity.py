@@ -42,6 +42,15 @@ def test_nearest_equals_a_full_sort(top_k, spread, monkeypatch):
         np.testing.assert_allclose(cosines, expected, atol=1e-12)
 
 
+def test_vectors_of_other_lengths_are_compared_by_their_dot_product(monkeypatch):
+    vectors = (100 * np.random.default_rng(5).random(size=(300, 16)) ** 9).astype(np.float32)
+    products = vectors[:4].astype(np.float64) @ vectors.T.astype(np.float64)
+    monkeypatch.setattr(retrieval, "_BLOCK_ROWS", 37)
+    rows, found = nearest(vectors, vectors[:4], 20)
+    np.testing.assert_array_equal(rows, np.argsort(-products, axis=1)[:, :20])
+    np.testing.assert_allclose(found, np.take_along_axis(products, rows, axis=1), rtol=1e-12)
+
+
 def test_equal_vectors_are_ordered_by_their_row(monkeypatch):
     rng = np.random.default_rng(4)
     few = rounded(rng.normal(size=(5, 48)))

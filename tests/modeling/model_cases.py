@@ -90,6 +90,7 @@ CASES = {
     "SentenceModel": Case(
         _on_encoder(SentenceModel, poolings=["cls", "max"], layers_after=[(5, "tanh"), None]), unused=POOLER
     ),
+    "SentenceModel, SPLADE": Case(_on_encoder(SentenceModel, poolings=["splade"]), unused=POOLER),
     "MultipleChoiceModel": Case(_on_encoder(MultipleChoiceModel)),
     "PretrainingModel": Case(_on_encoder(PretrainingModel), (*((B, S),) * 3, (B, P))),
 }

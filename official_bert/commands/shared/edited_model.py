@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import official_bert
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.model_formats import MODULES_FILE, OLDER_KEYS
+from official_bert.config.model_formats import MODULES_FILE, OLDER_KEYS, SPLADE, SPLADE_KEYS, SPLADE_POOLINGS
 from official_bert.options.option import Options, option, options
 from official_bert.support import writing
 from official_bert.support.errors import UserError
@@ -172,7 +172,7 @@ def sentence_folder(
     config: "SentenceEncoderConfig", arrays: "Mapping[str, np.ndarray]", hidden_size: int
 ) -> SentenceFolder:
     """Describe the modules of a trained sentence encoder."""
-    unknown = next((pooling for pooling in config.poolings if pooling not in OLDER_KEYS), None)
+    unknown = next((pooling for pooling in config.poolings if pooling not in (*OLDER_KEYS, SPLADE)), None)
     if unknown is not None:
         raise UserError(f"sentence-transformers does not support pooling={unknown}, only {', '.join(OLDER_KEYS)}")
     if config.poolings == [name for name in OLDER_KEYS if name in config.poolings]:  # versions before 6 need this form
@@ -180,6 +180,10 @@ def sentence_folder(
     else:
         pooling = {"pooling_mode": config.poolings}
     settings = [("", {}), ("Pooling", {"word_embedding_dimension": hidden_size, **pooling})]
+    package, first = "sentence_transformers.models", "Transformer"
+    if config.is_sparse:
+        settings[1] = ("SpladePooling", dict(zip(SPLADE_KEYS, SPLADE_POOLINGS[SPLADE], strict=True)))
+        package, first = "sentence_transformers.sparse_encoder.models", "MLMTransformer"
     weights = {}
     for number, layer in enumerate(config.layers_after):
         name = f"{SCOPE}dense_{number}"
@@ -200,7 +204,7 @@ def sentence_folder(
                 "idx": number,
                 "name": str(number),
                 "path": folder,
-                "type": f"sentence_transformers.models.{kind or 'Transformer'}",
+                "type": f"{package}.{kind or first}",
             }
             for number, (folder, (kind, _)) in enumerate(zip(folders, settings, strict=True))
         ],

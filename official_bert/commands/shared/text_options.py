@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from absl import logging
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.model_formats import MODEL
+from official_bert.config.model_formats import MODEL, SPLADE
 from official_bert.data.tables import FORMATS
 from official_bert.options.groups import CorpusOptions, ModelOptions, SentenceOptions, TableOptions, check_export
 from official_bert.options.option import Options, option, options
@@ -160,8 +160,9 @@ class CandidateOptions(SentenceOptions):
         "The vector of a sentence: cls for that of [CLS]; mean or max over all wordpieces, including [CLS] and [SEP]; "
         "mean_no_special or max_no_special without them; bm25 for a mean without them that weights rare wordpieces "
         "more, by their frequency in the candidates; model for the vector of a sentence-transformers folder or of a "
-        "run of run_sentence_encoder, their default.",
-        choices=(*POOLINGS, MODEL),
+        "run of run_sentence_encoder, their default; splade for the weights of the vocabulary that the masked-LM head "
+        "gives, which are compared by their dot product.",
+        choices=(*POOLINGS, MODEL, SPLADE),
         from_checkpoint=True,
     )
     index_dir: str | None = option(

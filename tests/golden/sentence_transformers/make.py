@@ -1,5 +1,6 @@
 """Writes small random sentence encoders and their vectors: python make.py, with sentence-transformers 6.2."""
 
+import itertools
 import json
 import pathlib
 import shutil
@@ -7,7 +8,8 @@ import shutil
 import torch
 import transformers
 from safetensors.torch import load_file
-from sentence_transformers import SentenceTransformer, models
+from sentence_transformers import SentenceTransformer, SparseEncoder, models
+from sentence_transformers.sparse_encoder.models import SpladePooling
 
 FOLDER = pathlib.Path(__file__).parent
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -17,7 +19,7 @@ TEXTS = ["the harbour slept", "", "the quiet harbour woke " * 5, "slept"]
 ACCENTED_TEXTS = ["the harbour slept .", "The Café woke , and the harbours", "", "cafe", "the " * 30]
 
 
-def transformer(words, **settings):
+def transformer(words, model_class=transformers.BertModel, transformer_task="feature-extraction", **settings):
     base = FOLDER / "base"
     base.mkdir()
     (base / "vocab.txt").write_text("\n".join(words))
@@ -25,9 +27,9 @@ def transformer(words, **settings):
         vocab_size=len(words), hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12,
         max_position_embeddings=16, initializer_range=0.5,
     )  # fmt: skip
-    transformers.BertModel(config).save_pretrained(base)
+    model_class(config).save_pretrained(base)
     transformers.BertTokenizer(str(base / "vocab.txt"), **settings).save_pretrained(base)
-    module = models.Transformer(str(base), max_seq_length=10)
+    module = models.Transformer(str(base), max_seq_length=10, transformer_task=transformer_task)
     shutil.rmtree(base)
     return module
 
@@ -87,3 +89,15 @@ for kind in [torch.nn.Identity, *(getattr(torch.nn, name) for name in torch.nn.m
     except (TypeError, ValueError, RuntimeError):
         pass  # it needs arguments
 (FOLDER / "activations.json").write_text(json.dumps({"inputs": inputs.tolist(), "values": values}))
+
+masked_lm = transformer(WORDS, transformers.BertForMaskedLM, transformer_task="fill-mask")
+torch.nn.init.normal_(masked_lm.model.cls.predictions.bias)
+sparse = SparseEncoder(modules=[masked_lm, SpladePooling("max")], device="cpu")
+sparse.save(str(FOLDER / "splade"))
+(FOLDER / "splade" / "README.md").unlink()
+expected = {}
+for row in itertools.product(SpladePooling.SPLADE_POOLING_MODES, SpladePooling.SPLADE_ACTIVATION):
+    sparse[1].pooling_strategy, sparse[1].activation_function = row
+    vectors = sparse.encode(TEXTS, convert_to_sparse_tensor=False)
+    expected[" ".join(row)] = {"vectors": vectors.tolist(), "dot": sparse.similarity(vectors, vectors).tolist()}
+(FOLDER / "splade" / "expected.json").write_text(json.dumps({"texts": TEXTS, **expected}))

@@ -96,7 +96,7 @@ class TrainingSteps:
         # loss scaling variables by name; empty except in float16
         self.loss_scale_state = self._loss_scale.state if self._loss_scale else {}
         self.slots = slots_by_name(self.optimizer, model.trainable_variables)  # optimizer variables by name
-        self._batch_size = plan.train_batch_size
+        self._batch_size, self._num_train_steps = plan.train_batch_size, plan.num_train_steps
         # the steps and, for variable batch sizes, the examples
         self.counts = {GLOBAL_STEP: self.step}
         if self._batch_size is None:
@@ -298,10 +298,16 @@ class TrainingSteps:
         losses = self._task.losses(outputs, batch)
         weights = weights or self._weights(losses)
         # The contribution of these examples to each mean over the whole batch.
-        means = {name: tf.math.divide_no_nan(loss.total, weights[name]) for name, loss in losses.items()}
+        means = {
+            name: tf.math.divide_no_nan(loss.total, weights[name]) * self._factor(loss) for name, loss in losses.items()
+        }
         total = tf.add_n(list(means.values()))
         minimized = total * self._loss_scale.scale.value() if self._loss_scale else total
         return minimized, {"loss": total, **{f"{name}_loss": mean for name, mean in means.items()}}
+
+    def _factor(self, loss: WeightedSum) -> tf.Tensor | float:
+        num_steps = int(self._num_train_steps * loss.rise)
+        return tf.minimum(tf.cast(self.step, tf.float32) / num_steps, 1.0) ** 2 if num_steps else 1.0
 
     @staticmethod
     def _weights(losses: Mapping[str, WeightedSum]) -> dict[str, tf.Tensor]:

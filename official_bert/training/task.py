@@ -81,10 +81,12 @@ class WeightedSum(NamedTuple):
     Attributes:
       total: float scalar, sum of loss times weight.
       weight: float scalar, sum of the weights; may depend on the batch, not on the outputs.
+      rise: fraction of the training in which a factor of the mean rises quadratically from 0 to 1.
     """
 
     total: tf.Tensor
     weight: tf.Tensor
+    rise: float = 0.0
 
 
 def mean_loss(losses: tf.Tensor) -> WeightedSum:

@@ -115,6 +115,34 @@ def test_a_stopped_run_resumes_exactly_learns_predicts_and_exports(
 
 
 @pytest.mark.slow
+def test_a_sparse_encoder_is_trained_resumed_and_read_by_others(settings, tmp_path, stops_once, data_dir):
+    """A weight of the regularizers makes the vectors sparser; the folder for `SparseEncoder` has the same vectors."""
+    columns = {"text_columns": "anchor,positive,negative", **files("triplets"), "pooling": "splade"}
+    options = {"do_train": True, "do_eval": True, "num_train_epochs": 5.0, "eval_steps": 7}
+
+    def trained(name, weight):
+        settings["output_dir"] = str(tmp_path / name)
+        weights = dict.fromkeys(("query_regularizer_weight", "document_regularizer_weight"), weight)
+        run(settings, **columns, **options, **weights)
+
+    trained("sparse", 0.3)
+    scores = {}
+    for name, weight in (("dense", 0.0), ("sparse", 0.3), ("whole", 0.3)):
+        trained(name, weight)
+        scores[name] = results_of(settings)
+    assert_same_arrays(tmp_path / "sparse" / "model.ckpt-20", tmp_path / "whole" / "model.ckpt-20")
+    assert scores["sparse"]["eval_active_dims"] < scores["dense"]["eval_active_dims"] / 2
+    given = {"init_checkpoint": settings["output_dir"], "to_hf": True, "output_dir": str(tmp_path / "theirs")}
+    run_here("convert_hf_checkpoint", **given, **{name: settings[name] for name in ("bert_config_file", "vocab_file")})
+    texts = (data_dir / "triplets.dev.tsv").read_text().split("\t")[:9]
+    vectors = Predictor(settings["output_dir"]).embed(texts)
+    np.testing.assert_allclose(Predictor(given["output_dir"]).embed(texts), vectors, atol=1e-5)
+    assert np.count_nonzero(vectors, axis=1).max() < vectors.shape[1]
+    modules = json.loads((tmp_path / "theirs" / "modules.json").read_text())
+    assert [module["type"].rpartition(".")[2] for module in modules] == ["MLMTransformer", "SpladePooling"]
+
+
+@pytest.mark.slow
 def test_order_of_scored_pairs_is_learned(settings):
     columns = {"text_columns": "a,b", "score_columns": "score", "max_score": 4.0, **files("scored")}
     run(settings, **columns, do_train=True, do_eval=True, num_train_epochs=4.0)
@@ -192,6 +220,9 @@ def test_the_help_names_every_pooling(config_class):
         ({"text_columns": "a", "train_file": "x"}, "needs --label_column"),
         ({"task_name": "qnli", "train_file": None, "loss": "cosine"}, "--task_name=qnli has no --loss=cosine"),
         ({"text_columns": "a,b", "loss": "cosine"}, "--loss=cosine needs --score_columns"),
+        ({"text_columns": "a,b", "pooling": "splade,cls"}, "--pooling=splade cannot be used with another pooling or"),
+        ({"text_columns": "a,b", "pooling": "splade", "dense_size": 8}, "--dense_size cannot be used with --pooling"),
+        ({"text_columns": "a,b", "query_regularizer_weight": 1.0}, "query_regularizer_weight needs --pooling=splade"),
         ({"text_columns": "a,b", "loss": "triplet"}, "needs three --text_columns"),
         ({"text_columns": "a,b", "loss": "softmax"}, "--loss=softmax needs two --text_columns and --label_column"),
         ({"text_columns": "a,b", "loss": "contrastive", "score_columns": "s"}, "does not use scores"),

@@ -1,5 +1,6 @@
 """The `FinetuningJob` of `run_sentence_encoder`: its examples, records, evaluation and output files."""
 
+import functools
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +25,7 @@ from official_bert.tasks.sentence_encoder.data import (
     example_schema,
     paired_by_class,
 )
-from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
+from official_bert.tasks.sentence_encoder.options import REGULARIZER_WEIGHTS, SentenceEncoderConfig
 from official_bert.tasks.sentence_encoder.task import Objective, SentenceEncoderTask
 from official_bert.tokenization import Tokenizer
 from official_bert.training.devices import encoder_options
@@ -54,9 +55,9 @@ def scores_of_examples(
 ) -> dict[str, float]:
     """Return the scores of examples of one kind.
 
-    Scored pairs have correlations of their cosine similarities; anchors with positives and negatives retrieval scores
-    among all other texts (of several scored candidates the best is the positive); single texts the accuracy of the
-    class of the nearest neighbour; pairs with classes that of `classify`, from float32 [N, D] twice to logits [N, C].
+    Scored pairs have correlations of their dot products; anchors with positives and negatives retrieval scores among
+    all other texts (of several scored candidates the best is the positive); single texts the accuracy of the class of
+    the nearest neighbour; pairs with classes that of `classify`, from float32 [N, D] twice to logits [N, C].
     """
     examples = [_best_first(example) for example in examples]
     numbers = {
@@ -64,13 +65,12 @@ def scores_of_examples(
     }
     numbers.pop("", None)
     places = {text: row for row, text in enumerate(numbers)}
-    computed = vectors(list(numbers))
-    table = normalized(computed).astype(np.float32)
+    table = vectors(list(numbers))
     by_column = zip(*(example.texts for example in examples), strict=True)
     columns = [np.array([places.get(text, -1) for text in column]) for column in by_column]
     labels = np.array([example.label for example in examples])
     if classify is not None:
-        logits = np.asarray(classify(*(computed[column] for column in columns[:2])))
+        logits = np.asarray(classify(*(table[column] for column in columns[:2])))
         return {"accuracy": accuracy(labels, logits.argmax(axis=-1))}
     if len(columns) == 1:
         _, first = np.unique(columns[0], return_index=True)
@@ -113,9 +113,9 @@ def _best_first(example: Example) -> Example:
 def retrieval(
     queries: Mapping[str, str], documents: Mapping[str, str], qrels: Mapping[str, Mapping[str, float]], vectors: Vectors
 ) -> dict[str, float]:
-    """Evaluate retrieval on a collection, whose queries, documents and judgments are keyed by id."""
+    """Evaluate retrieval by the dot products of vectors; queries, documents and judgments are keyed by id."""
     texts = list(dict.fromkeys((*queries.values(), *documents.values())))
-    table = dict(zip(texts, normalized(vectors(texts)).astype(np.float32), strict=True))
+    table = dict(zip(texts, vectors(texts), strict=True))
     corpus = np.stack([table[text] for text in documents.values()])
     # A query and a document may have the same id.
     names = [("document", name) for name in documents]
@@ -216,7 +216,10 @@ class SentenceEncoderJob(FinetuningJob):
         return SentenceEncoderTask(
             bert_config,
             schema,
-            Objective(config.loss_name, config.loss_options, config.soft_target_options, tuple(config.vector_sizes)),
+            Objective(
+                *(config.loss_name, config.loss_options, config.soft_target_options, tuple(config.vector_sizes)),
+                tuple(getattr(config, name) for name in REGULARIZER_WEIGHTS) if config.is_sparse else None,
+            ),
             exported_size=config.vector_size if config.do_export else 0,
             num_classes=num_classes,
             is_padded_to_longest=config.pads_dynamically and not config.use_xla,
@@ -237,16 +240,22 @@ class SentenceEncoderJob(FinetuningJob):
         return weights._asdict()
 
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
-        scores = {}
-        if self._dev:
+        scores, active_dims = {}, []
 
-            def vectors(texts: Sequence[str]) -> np.ndarray:
-                return self._vectors(trainer, "eval", texts)
+        def vectors(texts: Sequence[str], purpose: str = "eval", *, is_scaled: bool = True) -> np.ndarray:
+            found = self._vectors(trainer, purpose, texts)
+            active_dims.extend(np.count_nonzero(found, axis=1))
+            return normalized(found).astype(np.float32) if is_scaled and not self.config.is_sparse else found
 
-            classify = trainer.model.classify if self.config.loss_name == "softmax" else None
-            scores |= scores_of_examples(self._dev, vectors, classify)
+        if self._dev and self.config.loss_name == "softmax":
+            unscaled = functools.partial(vectors, is_scaled=False)
+            scores |= scores_of_examples(self._dev, unscaled, trainer.model.classify)
+        elif self._dev:
+            scores |= scores_of_examples(self._dev, vectors, None)
         if self._beir:
-            scores |= retrieval(*self._beir, lambda texts: self._vectors(trainer, "retrieval", texts))
+            scores |= retrieval(*self._beir, functools.partial(vectors, purpose="retrieval"))
+        if self.config.is_sparse:
+            scores["active_dims"] = float(np.mean(active_dims))
         scores = {f"eval_{name}": score for name, score in scores.items()}
         self.log_scores(trainer, step, scores)
         return scores
@@ -258,7 +267,7 @@ class SentenceEncoderJob(FinetuningJob):
             write_results(self.path(RESULTS_FILE), results)
 
     def predict(self, trainer: Trainer, step: int) -> None:
-        """Write the vectors, float32 [N, K, D], and for K > 1 the cosine similarity of the first text to each other."""
+        """Write the vectors, float32 [N, K, D], and for K > 1 the similarity of the first text to each other."""
         del step
         texts = list({text: None for example in self._test for text in example.texts if text})
         vectors = self._vectors(trainer, "predict", texts)
@@ -272,10 +281,10 @@ class SentenceEncoderJob(FinetuningJob):
             np.save(sink, of_examples)
         logging.info("wrote the vectors of %d examples to %s", len(of_examples), path)
         if len(self._layout.texts) > 1:
-            unit = normalized(of_examples)
-            cosines = (unit[:, :1] * unit[:, 1:]).sum(axis=-1)
+            compared = of_examples if self.config.is_sparse else normalized(of_examples)
+            found = (compared[:, :1] * compared[:, 1:]).sum(axis=-1)
             with writing.atomic_write(self.path(SIMILARITIES_FILE)) as sink:
-                sink.writelines("\t".join(f"{cosine:.6f}" for cosine in row) + "\n" for row in cosines)
+                sink.writelines("\t".join(f"{value:.6f}" for value in row) + "\n" for row in found)
 
     def _vectors(self, trainer: Trainer, purpose: str, texts: Sequence[str]) -> np.ndarray:
         """Compute the vectors of distinct texts, float32 [N, D]; `purpose` names the record file."""

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from official_bert.config.model_formats import SPLADE
 from official_bert.options.groups import POOLINGS, EvaluationOptions, TableOptions, VectorOptions, pooling_help
 from official_bert.options.option import MAX_AXIS, option, options, redeclared
 from official_bert.options.training import FinetuningOptions
@@ -19,6 +20,7 @@ LOSSES: dict[str, tuple[str, ...]] = {
     "distillation": (),  # see `soft_target_options`
 }
 """The losses, each with the flags that it reads, of `_LOSS_OPTIONS`."""
+REGULARIZER_WEIGHTS = ("query_regularizer_weight", "document_regularizer_weight")
 _NEED_SCORES = ("cosine", "cosent", "distillation")
 
 
@@ -100,7 +102,9 @@ class SentenceEncoderConfig(TableOptions, VectorOptions, EvaluationOptions, Fine
         "pooling",
         help=f"{pooling_help(known_poolings)} bm25: a mean in which rare wordpieces weigh more.",
     )
-    normalize: bool = redeclared(VectorOptions, "normalize", default=True)
+    normalize: bool = redeclared(
+        VectorOptions, "normalize", default=True, help=f"Scale the vectors to length 1, except with --pooling={SPLADE}."
+    )
     loss: str | None = option(
         None,
         "contrastive: pick the positive from all texts of the batch (in-batch negatives); cosine: squared error of "
@@ -111,10 +115,10 @@ class SentenceEncoderConfig(TableOptions, VectorOptions, EvaluationOptions, Fine
         affects="learning",
         group="training",
     )
-    temperature: float = option(
-        0.05,
+    temperature: float | None = option(
+        None,
         "Divisor of the similarities before the softmax, for --loss=contrastive, distillation of several scores, or "
-        "--teacher with negatives.",
+        f"--teacher with negatives. Default: 0.05, or 1 for the dot products of --pooling={SPLADE}.",
         minimum=1e-4,
         maximum=1000,
         affects="learning",
@@ -127,6 +131,17 @@ class SentenceEncoderConfig(TableOptions, VectorOptions, EvaluationOptions, Fine
         group="training",
     )
     margin: float = option(1.0, "Margin of --loss=triplet.", minimum=0, affects="learning", group="training")
+    query_regularizer_weight: float = option(
+        5e-5,
+        f"For --pooling={SPLADE}: weight of the FLOPS regularizer of the anchors, which makes their vectors sparse; it "
+        "rises quadratically in the first third of the training.",
+        minimum=0,
+        affects="learning",
+        group="training",
+    )
+    document_regularizer_weight: float = option(
+        3e-5, "Likewise of the other texts.", minimum=0, affects="learning", group="training"
+    )
     matryoshka_sizes: str | None = option(
         None,
         "Comma-separated vector sizes: the loss is also computed on vectors truncated to each size, so that "
@@ -163,6 +178,7 @@ class SentenceEncoderConfig(TableOptions, VectorOptions, EvaluationOptions, Fine
         read = {**self.loss_options, **(self.soft_target_options if self.teacher else {})}
         unread = [name for name in _LOSS_OPTIONS if name not in read]
         self.refuse(*unread, because=f"has no effect on --loss={self.loss_name}; leave it out")
+        self._check_sparse()
         if self.vector_sizes and self.loss_name == "softmax":
             raise UserError("--matryoshka_sizes cannot be used with --loss=softmax; leave it out")
         if self.task_name != "custom":
@@ -178,6 +194,15 @@ class SentenceEncoderConfig(TableOptions, VectorOptions, EvaluationOptions, Fine
             if not getattr(self, name):
                 raise UserError(f"--{flag} needs --{name}")
         self._check_columns()
+
+    def _check_sparse(self) -> None:
+        if not self.is_sparse:
+            self.refuse(*REGULARIZER_WEIGHTS, because=f"needs --pooling={SPLADE}")
+            return
+        names = ("dense_size", "matryoshka_sizes", "vector_size", "vector_types")
+        self.refuse(*names, because=f"cannot be used with --pooling={SPLADE}")
+        if len(self.poolings) > 1 or self.loss_name == "softmax":
+            raise UserError(f"--pooling={SPLADE} cannot be used with another pooling or --loss=softmax")
 
     def _check_columns(self) -> None:
         num_texts, num_scores = len(self.text_names), len(self.score_names)
@@ -236,12 +261,21 @@ class SentenceEncoderConfig(TableOptions, VectorOptions, EvaluationOptions, Fine
         """The flags that the loss reads, with their values."""
         if self.loss_name == "distillation":
             return self.soft_target_options
-        return {name: getattr(self, name) for name in LOSSES[self.loss_name]}
+        options = {name: getattr(self, name) for name in LOSSES[self.loss_name]}
+        return options | ({"temperature": self._divisor} if "temperature" in options else {})
 
     @property
     def soft_target_options(self) -> dict[str, Any]:
         """The flags that distillation reads, with their values; the squared error of pairs needs none."""
-        return {"temperature": self.temperature} if len(self.text_names) > 2 else {}
+        return {"temperature": self._divisor} if len(self.text_names) > 2 else {}
+
+    @property
+    def _divisor(self) -> float:
+        return self.temperature or (1.0 if self.is_sparse else 0.05)
+
+    @property
+    def is_sparse(self) -> bool:
+        return SPLADE in self.poolings
 
     @property
     def text_names(self) -> tuple[str, ...]:
@@ -263,6 +297,8 @@ class SentenceEncoderConfig(TableOptions, VectorOptions, EvaluationOptions, Fine
 
     @property
     def layers_after(self) -> list[tuple[int, str] | None]:
+        if self.is_sparse:
+            return []
         return [*([(self.dense_size, "tanh")] if self.dense_size else []), *([None] if self.normalize else [])]
 
     @property

@@ -13,6 +13,7 @@ from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.sentence import SentenceModel, normalized
 from official_bert.options.groups import BINARY, FLOAT32, INT8, check_vector_size
 from official_bert.serving.servable import IDS_SCHEMA, TOKEN_VECTORS, Servable, Tensors, check_table_size, traced
+from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.graph_operations import truncate_and_join
@@ -46,6 +47,8 @@ class SentenceServable(Servable):
         Without `pools_prefix`, pooling leaves the prefix out, and every sequence of ids must begin with it.
         """
         super().__init__(model, config, tokenizer, max_seq_length=max_seq_length, name="sentence_encoder")
+        if model.is_sparse and (size or normalize or tuple(vector_types) != (FLOAT32,)):
+            raise UserError("sparse vectors are exported whole, in float32, and without normalization")
         check_vector_size(size or 0, model.width)
         tokenizer.check_prefix(prefix, max_seq_length)
         self.width = size or model.width

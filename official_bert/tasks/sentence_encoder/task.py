@@ -1,6 +1,5 @@
 """The sentence encoder task: model, loss functions and predictions."""
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -20,6 +19,8 @@ from official_bert.training.distillation import TEACHER_LOGITS, soft_cross_entro
 from official_bert.training.task import WeightedSum, mean_loss
 
 COSENT_SCALE = 20.0
+_BY_DOT_PRODUCT = ("contrastive", "distillation")  # losses that compare sparse vectors by their dot product
+_RISE = 1 / 3  # of the weights of the regularizers, as in the paper
 
 Batch = Mapping[str, tf.Tensor]
 
@@ -33,8 +34,7 @@ def contrastive(vectors: tf.Tensor, batch: Batch, *, temperature: float, symmetr
     Source: van den Oord et al., "Representation Learning with Contrastive Predictive Coding" (2018); Henderson et al.,
     "Efficient Natural Language Response Suggestion for Smart Reply" (2017).
     """
-    vectors, numbers = _unit(vectors), batch[TEXT_NUMBERS]
-    num_texts = vectors.shape[1]
+    numbers, num_texts = batch[TEXT_NUMBERS], vectors.shape[1]
     all_vectors, all_numbers = gather_over_replicas(vectors), gather_over_replicas(numbers)
     candidates = tf.reshape(all_vectors[:, 1:], [-1, vectors.shape[2]])  # [C, D]
     candidate_numbers = tf.reshape(all_numbers[:, 1:], [-1])
@@ -101,11 +101,11 @@ def soft_targets(
 
     Pairs use the squared error, several candidates the KL divergence of their softmax distributions.
     """
-    cosines = similarities(vectors)
+    found = similarities(vectors)
     if vectors.shape[1] == 2:
-        return mean_loss(tf.math.squared_difference(cosines, scores)[:, 0])
+        return mean_loss(tf.math.squared_difference(found, scores)[:, 0])
     is_missing = batch[TEXT_NUMBERS][:, 1:] == 0
-    student, teacher = (tf.where(is_missing, -1e9, values) for values in (cosines, scores))
+    student, teacher = (tf.where(is_missing, -1e9, values) for values in (found, scores))
     return mean_loss(soft_cross_entropy(student, teacher, temperature) / temperature**2)
 
 
@@ -117,6 +117,7 @@ def softmax(logits: tf.Tensor, batch: Batch) -> WeightedSum:
     return mean_loss(tf.nn.sparse_softmax_cross_entropy_with_logits(batch[LABEL], logits))
 
 
+# Of vectors that are compared by their dot product; the task scales them to length 1 for cosine similarities.
 LOSSES: dict[str, Callable[..., WeightedSum]] = {
     "contrastive": contrastive,
     "cosine": cosine,
@@ -137,13 +138,22 @@ def of_all_sizes(
     return {name: loss(vectors), **losses}
 
 
+def flops(vectors: tf.Tensor, numbers: tf.Tensor, weight: float) -> WeightedSum:
+    """Return the FLOPS regularizer: the sum of the squared mean weights, [V], of the texts that are not missing.
+
+    Source: Formal et al., "SPLADE" (2021), section 3.2; Paria et al., "Minimizing FLOPs to Learn Efficient Sparse
+    Representations" (2020).
+    """
+    sums = gather_over_replicas(tf.reduce_sum(vectors, axis=[0, 1])[tf.newaxis])
+    counts = gather_over_replicas(tf.math.count_nonzero(numbers, dtype=tf.float32)[tf.newaxis])
+    means = tf.reduce_sum(sums, axis=0) / tf.maximum(tf.reduce_sum(counts), 1.0)  # [V]
+    share = 1.0 / num_replicas()  # every replica computes the same loss
+    return WeightedSum(weight * share * tf.reduce_sum(tf.square(means)), tf.constant(share), rise=_RISE)
+
+
 def similarities(vectors: tf.Tensor) -> tf.Tensor:
-    """Return the cosine similarity of each anchor with its candidates: [b, K, D] to [b, K - 1]."""
-    unit = _unit(vectors)
-    return tf.reduce_sum(unit[:, :1] * unit[:, 1:], axis=-1)
-
-
-_unit = functools.partial(tf.math.l2_normalize, axis=-1)
+    """Return the dot product of each anchor with its candidates: [b, K, D] to [b, K - 1]."""
+    return tf.reduce_sum(vectors[:, :1] * vectors[:, 1:], axis=-1)
 
 
 class Objective(NamedTuple):
@@ -151,6 +161,7 @@ class Objective(NamedTuple):
     options: Mapping[str, Any] = {}  # arguments of the loss
     soft_target_options: Mapping[str, Any] = {}  # arguments of `soft_targets`, for a teacher
     vector_sizes: tuple[int, ...] = ()  # see `of_all_sizes`
+    regularizer_weights: tuple[float, float] | None = None  # of sparse vectors, for `flops` of anchors and other texts
 
 
 class SentenceEncoderTask:
@@ -193,13 +204,28 @@ class SentenceEncoderTask:
         return SentenceGroupModel(sentence, **self._group_options)
 
     def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
-        name, options, _, sizes = self._objective
+        name, options, _, sizes, weights = self._objective
         if name == "softmax":
             return {"softmax": softmax(outputs["logits"], batch)}
-        return of_all_sizes(lambda vectors: LOSSES[name](vectors, batch, **options), name, outputs["vectors"], sizes)
+        vectors, numbers = outputs["vectors"], batch[TEXT_NUMBERS]
+
+        def loss(vectors: tf.Tensor) -> WeightedSum:
+            return LOSSES[name](self._compared(vectors, name), batch, **options)
+
+        losses = of_all_sizes(loss, name, vectors, sizes)
+        if weights:
+            losses["query_regularizer"] = flops(vectors[:, :1], numbers[:, :1], weights[0])
+            losses["document_regularizer"] = flops(vectors[:, 1:], numbers[:, 1:], weights[1])
+        return losses
+
+    def _compared(self, vectors: tf.Tensor, loss: str = "distillation") -> tf.Tensor:
+        """Scale vectors to length 1 for the losses that compare them by cosine similarity."""
+        is_sparse = self._objective.regularizer_weights is not None
+        is_scaled = loss != "triplet" and not (is_sparse and loss in _BY_DOT_PRODUCT)
+        return tf.math.l2_normalize(vectors, axis=-1) if is_scaled else vectors
 
     def logits(self, outputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        return similarities(outputs["vectors"])
+        return similarities(self._compared(outputs["vectors"]))
 
     def soft_target_loss(
         self,
@@ -209,7 +235,8 @@ class SentenceEncoderTask:
         temperature: float,
     ) -> WeightedSum:
         del temperature  # that of `soft_target_options` is used
-        return soft_targets(outputs["vectors"], teacher_logits, batch, **self._objective.soft_target_options)
+        vectors = self._compared(outputs["vectors"])
+        return soft_targets(vectors, teacher_logits, batch, **self._objective.soft_target_options)
 
     def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         del batch

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from official_bert.metrics.retrieval import normalized
 from official_bert.tasks.sentence_encoder.data import Example
 from official_bert.tasks.sentence_encoder.job import retrieval, scores_of_examples
 
@@ -13,18 +14,22 @@ def vectors(texts):
     return np.array([TEXTS[text] for text in texts], np.float32)
 
 
+def unit_vectors(texts):
+    return normalized(vectors(texts)).astype(np.float32)
+
+
 def test_an_anchor_is_not_its_own_result():
     pairs = [("a", "b"), ("b", "a"), ("c", "d"), ("d", "c")]
     numbers = {text: number for number, text in enumerate(TEXTS, start=1)}
     examples = [Example(pair, tuple(numbers[text] for text in pair)) for pair in pairs]
-    assert scores_of_examples(examples, vectors, None)["recall@1"] == 1.0
+    assert scores_of_examples(examples, unit_vectors, None)["recall@1"] == 1.0
 
 
 def test_the_candidate_with_the_best_score_is_the_positive():
     numbers = {"": 0, **{text: number for number, text in enumerate(TEXTS, start=1)}}
 
     def found(texts, scored):
-        return scores_of_examples([Example(texts, tuple(map(numbers.get, texts)), scored)], vectors, None)
+        return scores_of_examples([Example(texts, tuple(map(numbers.get, texts)), scored)], unit_vectors, None)
 
     assert found(("a", "c", "b", ""), (0.2, 0.9, 1.0))["triplet_accuracy"] == 1.0
     assert found(("a", "c", "b", ""), (0.2, 0.9, 1.0))["recall@1"] == 1.0
@@ -35,7 +40,7 @@ def test_duplicate_texts_count_once_in_the_accuracy():
     examples = [
         Example((text,), (1,), label=label) for text, label in [("a", 0), ("a", 0), ("b", 1), ("c", 1), ("d", 1)]
     ]
-    assert scores_of_examples(examples, vectors, None)["accuracy"] == pytest.approx(2 / 4)  # two of a, b, c and d
+    assert scores_of_examples(examples, unit_vectors, None)["accuracy"] == pytest.approx(2 / 4)  # two of a, b, c and d
 
 
 def test_a_pair_classifier_gets_unnormalized_vectors():
@@ -49,5 +54,5 @@ def test_a_pair_classifier_gets_unnormalized_vectors():
 
 
 def test_a_query_and_a_document_may_share_an_id():
-    found = retrieval({"1": "a"}, {"1": "b", "2": "c"}, {"1": {"1": 1.0}}, vectors)
+    found = retrieval({"1": "a"}, {"1": "b", "2": "c"}, {"1": {"1": 1.0}}, unit_vectors)
     assert found["recall@1"] == 1.0

@@ -7,7 +7,14 @@ import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.tasks.sentence_encoder.data import example_schema
-from official_bert.tasks.sentence_encoder.task import LOSSES, Objective, SentenceEncoderTask, of_all_sizes, softmax
+from official_bert.tasks.sentence_encoder.task import (
+    LOSSES,
+    Objective,
+    SentenceEncoderTask,
+    flops,
+    of_all_sizes,
+    softmax,
+)
 from official_bert.training.step import TrainingSteps
 from official_bert.training.task import TrainingPlan
 
@@ -33,7 +40,7 @@ def unit(vectors):
 def mean_loss(name, vectors=VECTORS, *, options=None, **fields):
     batch = {"text_numbers": tf.constant(NUMBERS[:, : vectors.shape[1]], tf.int32)}
     batch |= {field: tf.constant(values) for field, values in fields.items()}
-    loss = LOSSES[name](tf.constant(vectors), batch, **options or {})
+    loss = LOSSES[name](tf.constant(vectors if name == "triplet" else unit(vectors)), batch, **options or {})
     return float(loss.total / loss.weight)
 
 
@@ -89,10 +96,37 @@ def test_distillation_loss_is_zero_if_similarities_equal_scores():
 
 def test_the_loss_on_truncated_vectors():
     batch = {"text_numbers": tf.constant(NUMBERS, tf.int32)}
-    losses = of_all_sizes(lambda v: LOSSES["contrastive"](v, batch, **CONTRASTIVE), "contrastive", VECTORS, (2, 4))
+    losses = of_all_sizes(
+        lambda v: LOSSES["contrastive"](unit(v), batch, **CONTRASTIVE), "contrastive", VECTORS, (2, 4)
+    )
     assert list(losses) == ["contrastive", "contrastive_2", "contrastive_4"]
     shorter, expected = losses["contrastive_4"], mean_loss("contrastive", VECTORS[..., :4], options=CONTRASTIVE)
     assert float(shorter.total / shorter.weight) == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_regularizer_and_the_dot_products_of_sparse_vectors():
+    """In sentence-transformers: `FlopsLoss` and `SparseMultipleNegativesRankingLoss` with a scale of 2."""
+    vectors = np.maximum(VECTORS, 0) * (NUMBERS != 0)[..., None]
+    loss = flops(tf.constant(vectors[:, 1:]), tf.constant(NUMBERS[:, 1:]), 0.5)
+    means = vectors[:, 1:].sum(axis=(0, 1)) / (NUMBERS[:, 1:] != 0).sum()
+    assert float(loss.total / loss.weight) == pytest.approx(0.5 * (means**2).sum(), rel=1e-5)
+    distinct = {"text_numbers": tf.constant(np.arange(1, 2 * B + 1).reshape(B, 2), tf.int32)}
+    loss = LOSSES["contrastive"](vectors[:, :2], distinct, temperature=0.5, symmetric=False)
+    logits = 2 * vectors[:, 0] @ vectors[:, 1].T
+    expected = -np.mean([log_softmax(row)[number] for number, row in enumerate(logits)])
+    assert float(loss.total / loss.weight) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_weight_of_a_regularizer_rises_quadratically():
+    task = SentenceEncoderTask(
+        CONFIG, example_schema(LENGTH, K, 50, 2), Objective("triplet", {"margin": 1.0}, regularizer_weights=(1.0, 0.0)),
+        poolings=["splade"],
+    )  # fmt: skip
+    plan = TrainingPlan(train_batch_size=B, num_train_steps=12, learning_rate=0.0)
+    dataset = tf.data.Dataset.from_tensor_slices(BATCHES).take(B).repeat().batch(B)
+    steps = TrainingSteps(task, task.build_model(), tf.distribute.get_strategy(), plan)
+    found = steps.take(iter(dataset), 6)["query_regularizer_loss"]
+    np.testing.assert_allclose(found / found[-1], [0, 1 / 16, 4 / 16, 9 / 16, 1, 1], rtol=1e-5)
 
 
 def test_classes_of_pairs():
@@ -120,13 +154,17 @@ def examples():
 BATCHES = examples()
 
 
-def trained(loss, strategy=None, num_parts=1):
+def trained(loss, strategy=None, num_parts=1, is_sparse=False):
     """Return the losses and the gradient norms of two steps, and the weights after them."""
     strategy = strategy or tf.distribute.get_strategy()
     num_texts = 2 if loss == "cosent" else K
     schema = example_schema(LENGTH, num_texts, 50, 2, num_scores=loss == "cosent")
     options = {"temperature": 0.05, "symmetric": True} if loss == "contrastive" else {}
-    task = SentenceEncoderTask(CONFIG, schema, Objective(loss, options, vector_sizes=(5,)), layers_after=[None])
+    if is_sparse:
+        objective, head = Objective(loss, options, regularizer_weights=(2.0, 3.0)), {"poolings": ["splade"]}
+    else:
+        objective, head = Objective(loss, options, vector_sizes=(5,)), {"layers_after": [None]}
+    task = SentenceEncoderTask(CONFIG, schema, objective, **head)
     keras.utils.set_random_seed(5)
     with strategy.scope():
         model = task.build_model()
@@ -144,11 +182,18 @@ def trained(loss, strategy=None, num_parts=1):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", ["contrastive", pytest.param("cosent", marks=pytest.mark.endurance)])
-def test_two_devices_with_gradient_accumulation_match_one_device(loss, two_devices):
+@pytest.mark.parametrize(
+    ("loss", "is_sparse"),
+    [
+        ("contrastive", False),
+        pytest.param("contrastive", True, marks=pytest.mark.endurance),
+        pytest.param("cosent", False, marks=pytest.mark.endurance),
+    ],
+)
+def test_two_devices_with_gradient_accumulation_match_one_device(loss, is_sparse, two_devices):
     """Each example is compared with the whole batch, across devices and accumulated parts."""
-    losses, norms, weights = trained(loss)
-    other_losses, other_norms, other_weights = trained(loss, two_devices, num_parts=2)
+    losses, norms, weights = trained(loss, is_sparse=is_sparse)
+    other_losses, other_norms, other_weights = trained(loss, two_devices, num_parts=2, is_sparse=is_sparse)
     np.testing.assert_allclose(other_losses, losses, rtol=1e-5)
     np.testing.assert_allclose(other_norms, norms, rtol=1e-4)
     for ours, expected in zip(other_weights, weights, strict=True):

@@ -158,6 +158,22 @@ class _Embed(_Reading):
         return await _respond(version, vectors.values.size, lambda: _json_list(rows))
 
 
+class _EmbedSparse(_Reading):
+    inputs: _Inputs
+
+    async def answer(self, version: ServedVersion, name: str, hold: Hold) -> Response:
+        if not version.is_sparse:
+            raise WrongModelError("Model is not an embedding model with SPLADE pooling")
+        vectors = await text_answers.embed(version, self.inputs, self.options, normalize=False)
+
+        def weights(vector: np.ndarray) -> list[dict[str, Any]]:
+            (indices,) = np.nonzero(vector)
+            rows = zip(indices.tolist(), vector[indices].tolist(), strict=True)
+            return [{"index": index, "value": value} for index, value in rows]
+
+        return await _respond(version, vectors.values.size, lambda: _json_list(map(weights, vectors.values)))
+
+
 class _EmbedAll(_Reading):
     inputs: _Inputs
 
@@ -340,6 +356,7 @@ def add_embedding_endpoints(
     add("/v1/embeddings", lambda *_: _OpenAi, is_openai=True)
     add("/", _kind)
     add("/embed_all", lambda *_: _EmbedAll)
+    add("/embed_sparse", lambda *_: _EmbedSparse)
     for kind in (_Embed, _Similarity, _Rerank, _Predict, _Tokenize, _Decode):
         add(f"/{kind.__name__[1:].lower()}", lambda *_, kind=kind: kind)
     for path, answer in (("/v1/models", models), ("/info", info), ("/health", health)):
@@ -357,7 +374,8 @@ def _kind(content: dict[str, Any], version: ServedVersion) -> type[_Asked]:
         return _Similarity
     if "query" in content:
         return _Rerank
-    return _Predict if text_answers.classifies_texts(version) else _Embed
+    of_vectors = _EmbedSparse if version.is_sparse else _Embed
+    return _Predict if text_answers.classifies_texts(version) else of_vectors
 
 
 async def _information(name: str, version: ServedVersion) -> dict[str, Any]:

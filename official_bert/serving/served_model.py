@@ -18,12 +18,14 @@ from absl import logging
 from google.protobuf import json_format
 from tensorflow.core.protobuf import saved_model_pb2
 
+from official_bert.config.model_formats import SPLADE_POOLINGS
 from official_bert.options.groups import BatchingSettings
 from official_bert.serving.batching import UNOBSERVED, Admission, Arrays, Batcher, BatchObserver
 from official_bert.serving.exports import (
     SAVED_MODEL_FILE,
     WARMUP_FILE,
     complete_versions,
+    description,
     highest_version,
     load_version,
     read_warmup,
@@ -98,6 +100,8 @@ class ServedVersion:
         self.most_examples = settings.max_batch_size  # maximum number of examples per request
         self.most_values = settings.max_batch_size * _VALUES_PER_EXAMPLE  # maximum number of values per request
         self._export = load_version(self.folder)  # keeps the weights alive
+        # whether vectors have a weight for each token of the vocabulary
+        self.is_sparse = description(self.folder).get("pooling") in SPLADE_POOLINGS
         # signatures by name
         self.signatures = {name: Signature(name, function) for name, function in self._export.signatures.items()}
 

@@ -152,6 +152,11 @@ async def embed(
     dimensions: int | None = None,
     normalize: bool = True,
 ) -> Vectors:
+    if version.is_sparse:
+        if normalize:
+            raise WrongModelError("`normalize` is not available for SPLADE models")
+        if len(inputs) > (most := MOST_CELLS // vector_size(version)):
+            raise TooManyError(f"the request has {len(inputs)} inputs; at most {most} are allowed here")
     ids = await _read_inputs(version, inputs, options)
     width = vector_size(version)
     if dimensions is not None and not 1 <= dimensions <= width:
@@ -169,6 +174,8 @@ async def embed_all(
 
     `admit` is called with the number of values before they are computed.
     """
+    if version.is_sparse:
+        raise WrongModelError("`embed_all` is not available for SPLADE models")
     ids = await _read_inputs(version, inputs, options)
     if TOKEN_VECTORS not in version.signatures:
         raise WrongModelError("the export has no vectors of tokens; export the model again")

@@ -113,6 +113,43 @@ def test_token_ids_are_read_if_the_server_accepts_them(client, server, export_di
     assert_close(prompted, signature(export_dir, 1, "text", text=[f"river {TEXTS[0]}"])["vectors"])
 
 
+@pytest.mark.slow
+def test_sparse_vectors_as_at_tei(server, tmp_path, write_export):
+    folder = tmp_path / "sparse"
+    write_export(folder, "sentence_encoder", poolings=["splade"], layers_after=(), prompts={"query": QUERY})
+    client = TestClient(make_app(ServedModel(str(folder), BatchingSettings(num_batch_threads=1)), "sentences"))
+
+    def answers(path, **content):
+        answer = client.post(path, json=content)
+        return answer.status_code, answer.json()
+
+    vectors = signature(str(folder), 1, "text", text=TEXTS)["vectors"]
+    places = [np.flatnonzero(row) for row in vectors]
+    status, rows = answers("/embed_sparse", inputs=TEXTS)
+    assert status == 200 and 0 < min(map(len, places)) <= max(map(len, places)) < vectors.shape[1]
+    for row, place, vector in zip(rows, places, vectors, strict=True):
+        assert [weight["index"] for weight in row] == place.tolist()
+        assert_close([weight["value"] for weight in row], vector[place])
+    assert answers("/", inputs=TEXTS[0])[1] == answers("/embed_sparse", inputs=TEXTS[:1])[1]
+    prompted = answers("/embed_sparse", inputs=TEXTS[0], prompt_name="query")[1]
+    assert prompted == answers("/embed_sparse", inputs=QUERY + TEXTS[0])[1] != rows[:1]
+    assert_close(answers("/embed", inputs=TEXTS, normalize=False)[1], vectors)
+    assert client.get("/info").json()["model_type"] == {"embedding": {"pooling": "splade"}}
+    for path, content, status, kind, message in (
+        ("/embed", {"inputs": "a"}, 424, "backend", "`normalize` is not available for SPLADE models"),
+        ("/embed_all", {"inputs": "a"}, 424, "backend", "`embed_all` is not available for SPLADE models"),
+        ("/embed_sparse", {"inputs": []}, 400, "empty", "the inputs must not be empty"),
+        ("/embed_sparse", {"inputs": TEXTS[2], "truncate": False}, 413, "validation", "length is 32 tokens"),
+        ("/embed_sparse", {"inputs": ["a"] * 2000}, 413, "validation", "the request has 2000 inputs; at most 1774"),
+    ):
+        found, answer = answers(path, **content)
+        assert (found, answer["error_type"]) == (status, kind) and message in answer["error"]
+    assert post(server, "/embed_sparse", {"inputs": "a"}) == (
+        424,
+        {"error": "Model is not an embedding model with SPLADE pooling", "error_type": "backend"},
+    )
+
+
 def test_token_ids_are_refused_by_default(export_dir):
     """LangChain sends ids of another vocabulary by default, which would give wrong vectors without a word."""
     served = ServedModel(export_dir, BatchingSettings(num_batch_threads=1))

@@ -57,8 +57,8 @@ def _pretraining(encoder, **common):
     return model, PretrainingServable(model, **common, max_seq_length=_LENGTH)
 
 
-def _sentence_encoder(encoder, **common):
-    model = SentenceModel(encoder, layers_after=[(16, "tanh"), None])
+def _sentence_encoder(encoder, poolings=("mean",), layers_after=((16, "tanh"), None), **common):
+    model = SentenceModel(encoder, poolings=poolings, layers_after=layers_after)
     return model, SentenceServable(model, **common, max_seq_length=_LENGTH)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import unicodedata
@@ -28,7 +29,7 @@ ANSWERS = {  # the context, with the question and the answer
 
 
 def needs(morphemes):
-    for package in ["kiwipiepy"] if morphemes == "kiwi" else ["fugashi", morphemes.split("-")[1].split(",")[0]]:
+    for package in ["kiwipiepy"] if morphemes == "kiwi" else ["fugashi", re.split("[-, ]", morphemes)[1]]:
         pytest.importorskip(package, reason=f"needs {package}, of the extra korean or japanese")
 
 

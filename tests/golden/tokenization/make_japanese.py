@@ -16,8 +16,13 @@ TEXTS = [
     "区切り\u2028文字\x1cと\x85空\u200b白",
     "Machine Learning入門（第2版）は3,300円。",
 ]
-NAMES = ["mecab-ipadic", "mecab-ipadic,lower,characters", "mecab-unidic_lite,lower", "mecab-unidic_lite,characters"]
-WORDS = ["東京", "人口", "図書", "##書館", "読ん", "です", "ました", "カップ", "learning", "##も", "もも"]
+NAMES = [
+    "mecab-ipadic --max-grouping-size=200",
+    "mecab-ipadic,lower,characters",
+    "mecab-unidic_lite,lower",
+    "mecab-unidic_lite,characters",
+]
+WORDS = ["東京", "人口", "図書", "##書館", "読ん", "です", "ました", "カップ", "learning", "##も", "##ア"]
 
 characters = {
     character for text in TEXTS for form in ("NFC", "NFKC") for character in unicodedata.normalize(form, text)
@@ -30,8 +35,10 @@ with tempfile.NamedTemporaryFile("w") as vocab_file:
     vocab_file.write("".join(f"{token}\n" for token in vocabulary))
     vocab_file.flush()
     for name in NAMES:
-        dictionary, *steps = name.removeprefix("mecab-").split(",")
-        of_words = {"word_tokenizer_type": "mecab", "mecab_kwargs": {"mecab_dic": dictionary}}
+        named, _, option = name.removeprefix("mecab-").partition(" ")
+        dictionary, *steps = named.split(",")
+        of_mecab = {"mecab_dic": dictionary, "mecab_option": option or None}
+        of_words = {"word_tokenizer_type": "mecab", "mecab_kwargs": of_mecab}
         of_words["subword_tokenizer_type"] = "character" if "characters" in steps else "wordpiece"
         settings[name] = {**of_words, "do_lower_case": "lower" in steps}
         tokenizer = BertJapaneseTokenizer(vocab_file.name, **settings[name])

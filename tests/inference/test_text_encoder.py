@@ -195,7 +195,7 @@ def test_several_devices_and_fixed_shapes_give_the_same(plain, unpadded, tokeniz
 def test_the_head_of_a_run_may_pool_other_layers(unpadded, tokenizer):
     settings = VectorSettings(pooling="model", max_seq_length=64)
     model = SentenceModel(unpadded, poolings=("second_to_last", "cls"))
-    head = types.SimpleNamespace(model=model, prompts=NO_PROMPTS)
+    head = types.SimpleNamespace(model=model, prompts=NO_PROMPTS, is_default=True)
     found = TextEncoder(unpadded, tokenizer, settings, head=head).features(TEXTS)
     for text, features in zip(TEXTS, found, strict=True):
         expected = model(tokenizer([tuple(text)], max_seq_length=64))

@@ -19,27 +19,24 @@ from official_bert.tokenization.vocab import UNK
 
 _KIWI, _MECAB, _LOWER, _CHARACTERS = "kiwi", "mecab", "lower", "characters"
 _DICTIONARIES = {f"{_MECAB}-{name}": name for name in ("unidic_lite", "ipadic", "unidic")}
-_OF_MECAB = (*_DICTIONARIES, _MECAB)
-_LONGEST_WORD = 100  # characters; as in `transformers`, a longer word of MeCab is unknown
 _ONE_AT_A_TIME = threading.Lock()  # MeCab's words are gone when it splits the next text
 
 
 class WordSplitter:
-    """Splits texts as a value of `--morphemes` says: a name, steps after commas, and options of MeCab after a blank.
+    """Splits texts as a value of `--morphemes` says: a name, and steps after commas.
 
-    Examples: `"kiwi"`, `"mecab-unidic_lite"`, `"mecab-ipadic,lower,characters"`, `"mecab -d /usr/share/dictionary"`.
+    Examples: `"kiwi"`, `"mecab-unidic_lite"`, `"mecab-ipadic,lower,characters"`.
     """
 
     def __init__(self, morphemes: str):
-        named, _, self._options = morphemes.partition(" ")
-        self._name, *self._steps = named.split(",")
+        self._name, *self._steps = morphemes.split(",")
         self._is_korean = morphemes == _KIWI
-        if not self._is_korean and (self._name not in _OF_MECAB or not {*self._steps} <= {_LOWER, _CHARACTERS}):
+        if not self._is_korean and (self._name not in _DICTIONARIES or not {*self._steps} <= {_LOWER, _CHARACTERS}):
             raise UserError(
-                f"morphemes={morphemes!r:.80} is unknown; choose from {_KIWI}, {', '.join(_OF_MECAB)}; all but the "
+                f"morphemes={morphemes!r:.80} is unknown; choose from {_KIWI}, {', '.join(_DICTIONARIES)}; all but the "
                 f"first also with ,{_LOWER} and ,{_CHARACTERS}"
             )
-        _analyser(self._name, self._options)  # raises if it is not installed
+        _analyser(self._name)  # raises if it is not installed
 
     def split(self, text: str, begin: int = 0) -> tuple[str, Sequence[int], Sequence[int]]:
         """Return the words of a text separated by blanks, and the range in the text that each character stands for."""
@@ -48,7 +45,7 @@ class WordSplitter:
         traced = [(part, at) for at, unit in enumerate(units) for part in unicodedata.normalize(form, unit)]
         traced = [pair for pair in traced if not "\ud800" <= pair[0] <= "\udfff"]  # lone surrogates
         with _ONE_AT_A_TIME:
-            spans = [*find_spans("".join(pair[0] for pair in traced), _analyser(self._name, self._options))]
+            spans = [*find_spans("".join(pair[0] for pair in traced), _analyser(self._name))]
         words = self._finished(traced[start:end] for start, end in spans)
         spaced = [pair for word in words for pair in (*word, (" ", word[-1][1]))][:-1]
         ends = [*itertools.accumulate(map(len, units), initial=begin)]
@@ -62,7 +59,7 @@ class WordSplitter:
             if _CHARACTERS in self._steps:
                 yield from (_unknown([pair]) if pair[0].isspace() else [pair] for pair in word)
             else:
-                yield _unknown(word) if len(word) > _LONGEST_WORD and not self._is_korean else word
+                yield word
 
     def to_hugging_face(self) -> dict[str, Any]:
         """Return the keys of a `tokenizer_config.json` for MeCab; `transformers` does not know Kiwi."""
@@ -73,7 +70,7 @@ class WordSplitter:
             "do_lower_case": _LOWER in self._steps,
             "word_tokenizer_type": _MECAB,
             "subword_tokenizer_type": "character" if _CHARACTERS in self._steps else "wordpiece",
-            "mecab_kwargs": {"mecab_dic": _DICTIONARIES.get(self._name), "mecab_option": self._options or None},
+            "mecab_kwargs": {"mecab_dic": _DICTIONARIES[self._name], "mecab_option": None},
         }
 
 
@@ -85,11 +82,10 @@ def morphemes_of(config: TokenizerConfig, path: str) -> str | None:
             raise UserError(f"{path}: subword_tokenizer_type is 'character', which is supported only for MeCab's words")
         return None
     values = config.get("mecab_kwargs") or {}
-    check_declared(values, {"mecab_dic": None, "mecab_option": None, "normalize_text": (True,)}, path, "mecab_kwargs")
-    dictionary, options = values.get("mecab_dic", "unidic_lite"), values.get("mecab_option")
+    known = {"mecab_dic": _DICTIONARIES.values(), "mecab_option": (None, ""), "normalize_text": (True,)}
+    check_declared(values, known, path, "mecab_kwargs")
     steps = {_LOWER: config.get("do_lower_case"), _CHARACTERS: is_of_characters}
-    named = ",".join([f"{_MECAB}-{dictionary}" if dictionary else _MECAB, *filter(steps.get, steps)])
-    return f"{named} {options}" if options else named
+    return ",".join([f"{_MECAB}-{values.get('mecab_dic', 'unidic_lite')}", *filter(steps.get, steps)])
 
 
 def _normalized_apart(text: str, form: str) -> list[str]:
@@ -135,16 +131,17 @@ def _spans_of_mecab(text: str, mecab: Any) -> Iterator[tuple[int, int]]:
 
 
 @functools.cache
-def _analyser(name: str, options: str) -> Any:
+def _analyser(name: str) -> Any:
     if name == _KIWI:
         require("kiwipiepy", "korean")
         return importlib.import_module("kiwipiepy").Kiwi(num_workers=1)
     require("fugashi", "japanese")
-    if dictionary := _DICTIONARIES.get(name):
-        require(dictionary, "japanese")
-        folder = importlib.import_module(dictionary).DICDIR
-        options = f'-d "{folder}" -r "{os.path.join(folder, "mecabrc")}" {options}'
     try:
+        folder = importlib.import_module(_DICTIONARIES[name]).DICDIR
+        options = f'-d "{folder}" -r "{os.path.join(folder, "mecabrc")}"'
         return importlib.import_module("fugashi").GenericTagger(options)
-    except RuntimeError as error:
-        raise UserError(f"MeCab does not start with the options {options!r:.200}; is its dictionary there?") from error
+    except (ImportError, RuntimeError) as error:
+        raise UserError(
+            f"morphemes={name}: MeCab finds no dictionary; run: pip install 'official-bert[japanese]' for ipadic and "
+            "unidic_lite, or pip install unidic && python -m unidic download"
+        ) from error

@@ -64,13 +64,15 @@ def test_other_splits_of_a_japanese_folder(tmp_path):
     assert load_tokenizer(folder_of(tmp_path, {"do_word_tokenize": False})).settings.basic_tokenize is False
     for settings, message in (
         ({"word_tokenizer_type": "sudachi"}, "word_tokenizer_type is 'sudachi', which is not supported"),
-        ({"subword_tokenizer_type": "character"}, "supported only for MeCab's words"),
-        ({"word_tokenizer_type": "mecab", "mecab_kwargs": {"normalize_text": False}}, "normalize_text is False"),
-        ({"word_tokenizer_type": "mecab", "mecab_kwargs": {"mecab_dic": "naist"}}, "'mecab-naist' is unknown; choose"),
+        ({"word_tokenizer_type": "basic", "subword_tokenizer_type": "character"}, "supported only for MeCab's words"),
+        ({"mecab_kwargs": {"normalize_text": False}}, "normalize_text is False"),
+        ({"mecab_kwargs": {"mecab_option": "-u file"}}, "mecab_option is '-u file', which is not supported"),
+        ({"mecab_kwargs": {"mecab_dic": "unidic"}}, "MeCab finds no dictionary; run: pip install"),
+        ({"mecab_kwargs": {"mecab_dic": None}}, "mecab_dic is None, which is not supported"),
     ):
         with pytest.raises(UserError, match=message):
-            load_tokenizer(folder_of(tmp_path, settings))
-    for morphemes in ("kiwi,lower", "kiwi -d x", "mecab-ipadic,upper", "komoran"):
+            load_tokenizer(folder_of(tmp_path, {"word_tokenizer_type": "mecab", **settings}))
+    for morphemes in ("kiwi,lower", "kiwi -d x", "mecab", "mecab-ipadic,upper", "komoran"):
         with pytest.raises(UserError, match="choose from kiwi, mecab-unidic_lite"):
             FullTokenizer(tmp_path / "vocab.txt", False, basic_tokenize=False, morphemes=morphemes)
     with pytest.raises(UserError, match="mecab-ipadic needs basic_tokenize=false"):

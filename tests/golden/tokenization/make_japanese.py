@@ -17,7 +17,7 @@ TEXTS = [
     "Machine Learning入門（第2版）は3,300円。",
 ]
 NAMES = [
-    "mecab-ipadic --max-grouping-size=200",
+    "mecab-ipadic",
     "mecab-ipadic,lower,characters",
     "mecab-unidic_lite,lower",
     "mecab-unidic_lite,characters",
@@ -35,10 +35,8 @@ with tempfile.NamedTemporaryFile("w") as vocab_file:
     vocab_file.write("".join(f"{token}\n" for token in vocabulary))
     vocab_file.flush()
     for name in NAMES:
-        named, _, option = name.removeprefix("mecab-").partition(" ")
-        dictionary, *steps = named.split(",")
-        of_mecab = {"mecab_dic": dictionary, "mecab_option": option or None}
-        of_words = {"word_tokenizer_type": "mecab", "mecab_kwargs": of_mecab}
+        dictionary, *steps = name.removeprefix("mecab-").split(",")
+        of_words = {"word_tokenizer_type": "mecab", "mecab_kwargs": {"mecab_dic": dictionary}}
         of_words["subword_tokenizer_type"] = "character" if "characters" in steps else "wordpiece"
         settings[name] = {**of_words, "do_lower_case": "lower" in steps}
         tokenizer = BertJapaneseTokenizer(vocab_file.name, **settings[name])

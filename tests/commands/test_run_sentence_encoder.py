@@ -140,6 +140,8 @@ def test_a_sparse_encoder_is_trained_resumed_and_read_by_others(settings, tmp_pa
     assert np.count_nonzero(vectors, axis=1).max() < vectors.shape[1]
     modules = json.loads((tmp_path / "theirs" / "modules.json").read_text())
     assert [module["type"].rpartition(".")[2] for module in modules] == ["MLMTransformer", "SpladePooling"]
+    settings = json.loads((tmp_path / "theirs" / "config_sentence_transformers.json").read_text())
+    assert settings["model_type"] == "SparseEncoder"  # without it, sentence-transformers cannot load the folder
 
 
 @pytest.mark.slow

@@ -210,6 +210,7 @@ def sentence_folder(
         ],
         "sentence_bert_config.json": {"max_seq_length": config.max_seq_length, "do_lower_case": False},
         "config_sentence_transformers.json": {
+            "model_type": "SparseEncoder" if config.is_sparse else "SentenceTransformer",
             "prompts": config.prompts,
             "default_prompt_name": "query" if config.query_prefix else None,
         },

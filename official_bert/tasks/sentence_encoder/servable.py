@@ -51,7 +51,7 @@ class SentenceServable(Servable):
             raise UserError("sparse vectors are exported whole, in float32, and without normalization")
         check_vector_size(size or 0, model.width)
         tokenizer.check_prefix(prefix, max_seq_length)
-        self.width = size or model.width
+        self.width, self._is_sparse = size or model.width, model.is_sparse
         self._vector_types = tuple(vector_types)
         self._prefix = prefix
         if prefix and not pools_prefix:
@@ -81,6 +81,12 @@ class SentenceServable(Servable):
         function = traced(self._token_vectors, IDS_SCHEMA.names, tf.TensorSpec([None, None], tf.int32))
         self._variables = [*self._variables, *function.variables]
         return {**signatures, TOKEN_VECTORS: function}
+
+    def numeric_signature(self, num_examples: int | None) -> tuple[Callable[..., Tensors], tf.Module]:
+        """See `Servable`."""
+        if self._is_sparse:
+            raise UserError("sparse vectors are exported with export_format=saved_model only")
+        return super().numeric_signature(num_examples)
 
     def more_warmup_requests(self, texts: Mapping[str, tf.Tensor]) -> list[tuple[str, Tensors]]:
         return [(TOKEN_VECTORS, self.tokenize(**texts))]

@@ -130,6 +130,10 @@ def test_sparse_vectors_as_at_tei(server, tmp_path, write_export):
     for row, place, vector in zip(rows, places, vectors, strict=True):
         assert [weight["index"] for weight in row] == place.tolist()
         assert_close([weight["value"] for weight in row], vector[place])
+    sparse = signature(str(folder), 1, "sparse_vectors", text=TEXTS)
+    for ids, values, place, vector in zip(sparse["indices"], sparse["values"], places, vectors, strict=True):
+        assert ids[: len(place)].tolist() == place.tolist() and not values[len(place) :].any()
+        assert_close(values[: len(place)], vector[place])
     assert answers("/", inputs=TEXTS[0])[1] == answers("/embed_sparse", inputs=TEXTS[:1])[1]
     prompted = answers("/embed_sparse", inputs=TEXTS[0], prompt_name="query")[1]
     assert prompted == answers("/embed_sparse", inputs=QUERY + TEXTS[0])[1] != rows[:1]

@@ -18,7 +18,7 @@ from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.graph_operations import truncate_and_join
 
-VECTORS = "vectors"
+VECTORS, SPARSE_VECTORS = "vectors", "sparse_vectors"
 _LARGEST_INT8 = 127
 
 
@@ -76,10 +76,13 @@ class SentenceServable(Servable):
         return truncate_and_join(encoded, specials=self._specials, max_seq_length=self.max_seq_length)
 
     def signatures(self) -> dict[str, Callable[..., Tensors]]:
-        """Add `token_vectors`, for the vectors of the tokens."""
+        """Add `token_vectors`, for the vectors of the tokens, and for a sparse model `sparse_vectors`."""
         signatures = super().signatures()
         function = traced(self._token_vectors, IDS_SCHEMA.names, tf.TensorSpec([None, None], tf.int32))
         self._variables = [*self._variables, *function.variables]
+        if self._is_sparse and self.reads_texts:
+            texts = tf.TensorSpec([None], tf.string)
+            signatures[SPARSE_VECTORS] = traced(self._sparse_vectors, self.text_names, texts)
         return {**signatures, TOKEN_VECTORS: function}
 
     def numeric_signature(self, num_examples: int | None) -> tuple[Callable[..., Tensors], tf.Module]:
@@ -89,7 +92,8 @@ class SentenceServable(Servable):
         return super().numeric_signature(num_examples)
 
     def more_warmup_requests(self, texts: Mapping[str, tf.Tensor]) -> list[tuple[str, Tensors]]:
-        return [(TOKEN_VECTORS, self.tokenize(**texts))]
+        of_texts = [(SPARSE_VECTORS, texts)] if self._is_sparse else []
+        return [(TOKEN_VECTORS, self.tokenize(**texts)), *of_texts]
 
     def _token_vectors(self, **inputs: tf.Tensor) -> Tensors:
         ids = self._checked(inputs)
@@ -97,6 +101,16 @@ class SentenceServable(Servable):
         with tf.control_dependencies([check_table_size(num_examples, length[tf.newaxis] * self._config.hidden_size)]):
             vectors = self._run_encoder({name: tf.identity(values) for name, values in ids.items()})["sequence_output"]
         return {TOKEN_VECTORS: tf.cast(vectors, tf.float32), "lengths": tf.reduce_sum(ids["input_mask"], axis=1)}
+
+    def _sparse_vectors(self, **texts: tf.Tensor) -> Tensors:
+        """Return the ids of the wordpieces with a weight, ascending, and the weights, [B, K]; padded with zeros."""
+        vectors = self.answer(**texts)[VECTORS]
+        places = tf.where(vectors > 0)
+        weights = tf.RaggedTensor.from_value_rowids(
+            tf.gather_nd(vectors, places), places[:, 0], nrows=tf.shape(vectors, tf.int64)[0]
+        )
+        ids = weights.with_values(tf.cast(places[:, 1], tf.int32))
+        return {"indices": ids.to_tensor(), "values": weights.to_tensor()}
 
     def predict(self, inputs: Tensors) -> Tensors:
         """Compute the vectors of texts, float32 [B, D], and on request int8 and binary ones."""

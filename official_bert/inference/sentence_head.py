@@ -147,7 +147,7 @@ class _DenseConfig(TypedDict, total=False):
 def _read_dense(folder: str, width: int) -> tuple[tuple[int, Any], list[np.ndarray]]:
     """Return the units and the activation, and the weights in the order of Keras."""
     file = os.path.join(folder, "config.json")
-    config = text_files.read_json_as(file, "the settings of a dense layer", _DenseConfig)
+    config = text_files.read_json_as(file, "settings of a dense layer", _DenseConfig)
     named = config.get("activation_function", "Tanh")
     name = named.rpartition(".")[2].lower()
     if name not in _ACTIVATIONS:

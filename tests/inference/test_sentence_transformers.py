@@ -302,7 +302,12 @@ POOLING, DENSE, TEXTS = "1_Pooling/config.json", "2_Dense/config.json", "0_Trans
         ("modules.json", 2, "Dense", r"modules.json: \[2\] is 'Dense'; it must be an object"),
         ("modules.json", 2, MODULE | {"path": "../2_Dense"}, r"path '\.\./2_Dense'; only folders within"),
         ("modules.json", 1, MODULE, "does not begin with a Transformer and a Pooling"),
-        ("modules.json", 2, MODULE | {"type": "models.Dense", "path": "5_Dense"}, "5_Dense/config.json"),
+        (
+            "modules.json",
+            2,
+            MODULE | {"type": "models.Dense", "path": "5_Dense"},
+            "read the settings of a dense layer .*5_Dense/",
+        ),
         (DENSE, "activation_function", "torch.os.system", "the activation_function is 'torch.os.system'"),
         (
             "modules.json",

@@ -122,7 +122,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("run_classifier", {**train, **semicolons, "delimiter": ","}, "are they separated by semicolons?"),
         ("run_classifier", {**train, **semicolons, "text_a_column": "Body"}, "no column 'Body'; the columns are"),
         ("run_classifier", {**train, **evaluate, **semicolons, "eval_file": "dev.csv"}, "line 3: label 'z' is not one"),
-        ("run_ner", train, "contains neither eng.train nor train.txt; check the folder, or give --train_file"),
+        ("run_ner", train, "nor klue-ner-v1.1_train.tsv; check the folder, or give --train_file"),
         ("run_squad", {**train, "train_file": absent}, "--train_file: there is no"),
         ("run_squad", {**train, "train_file": corpus_file, "doc_stride": 128}, "--doc_stride=128 must be from 1 to 59"),
         ("run_squad", {**predict, **bare}, "no checkpoint in --output_dir"),

@@ -56,7 +56,8 @@ def one_score(encoder):
 
 
 @pytest.mark.parametrize(
-    ("make", "is_pair", "padding"), [(two_heads, False, "longest"), (one_score, True, "max_length")]
+    ("make", "is_pair", "padding"),
+    [(two_heads, False, "longest"), pytest.param(one_score, True, "max_length", marks=pytest.mark.slow)],
 )
 def test_texts_get_the_outputs_of_the_model(make, is_pair, padding, encoder, vocab_file, tmp_path):
     model = make(encoder)

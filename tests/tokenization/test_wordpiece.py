@@ -61,7 +61,7 @@ def test_random_strings_of_all_planes_give_what_the_plain_rules_give(tokenizers,
     ],
 )
 def test_every_single_character_gives_what_the_plain_rules_give(settings):
-    tokenizer = BasicTokenizer(**settings._asdict())
+    tokenizer = BasicTokenizer(**settings.recorded)
     for first in range(0, 0x110000, 64):
         text = " ".join(f"a{chr(code)}b" for code in range(first, first + 64))
         assert tokenizer.tokenize(text) == plain_words(text, settings), hex(first)

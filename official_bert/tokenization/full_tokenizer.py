@@ -211,8 +211,8 @@ class FullTokenizer(Tokenizer):
         self.settings = TextSettings(
             do_lower_case, strip_accents, basic_tokenize, tokenize_chinese_chars, strip_accents_only, morphemes
         ).check()
+        self._splitter = WordSplitter(morphemes) if morphemes else None
         if morphemes:
-            self._split = WordSplitter(morphemes).split
             self.graph_class = "official_bert.tokenization.graph_operations.PythonTokenizer"
         self.vocabulary = vocabulary = self.vocabulary_class.loaded(vocab_file)
         vocabulary.require(UNK, CLS, SEP)
@@ -226,14 +226,10 @@ class FullTokenizer(Tokenizer):
         self._ids_of_word: dict[str, tuple[int, ...]] = {}
         self._aligned_words: dict[str, EncodingWithOffsets] = {}
 
-    @staticmethod
-    def _split(text: str, begin: int) -> tuple[str, Sequence[int], Sequence[int]]:
-        """Return a text as `WordSplitter.split` does, unchanged if there is none."""
-        return text, range(begin, begin + len(text)), range(begin + 1, begin + len(text) + 1)
-
     def split_text(self, text: str | bytes) -> str:
         """Split a text into words, as `morphemes` says, for an export: the words are separated by blanks."""
-        return self._split(to_unicode(text), 0)[0]
+        text = to_unicode(text)
+        return self._splitter.split(text)[0] if self._splitter else text
 
     def of_split_text(self) -> "FullTokenizer":
         """Return the tokenizer of the results of `split_text`."""
@@ -278,7 +274,7 @@ class FullTokenizer(Tokenizer):
         """Split a text into wordpieces and return their ids, without [CLS] and [SEP]; see `Tokenizer.encode`."""
         text = to_unicode(text)
         if not self.vocabulary.added:
-            return self._encode_part(self.split_text(text))
+            return self._encode_part(self.split_text(text) if self._splitter else text)
         ids: list[int] = []
         for added, start, end in self.raw_finder.split(text):
             part = text[start:end] if added else self.split_text(text[start:end])
@@ -333,14 +329,20 @@ class FullTokenizer(Tokenizer):
                 starts.append(begin)
                 ends.append(finish)
                 continue
-            part, first, after = self._split(text[begin:finish], begin)
+            part, first, size = text, begin, len(ids)
+            if self._splitter:
+                part, firsts, lasts = self._splitter.split(text[begin:finish], begin)
+                first, finish = 0, len(part)
             # An added token may contain spaces.
-            for match in (_ALL if self.finder.tokens else _WORDS).finditer(part):
+            for match in (_ALL if self.finder.tokens else _WORDS).finditer(part, first, finish):
                 word, offset = match.group(), match.start()
                 aligned = self._aligned_words.get(word) or self._align_word(word)
                 ids += aligned.ids
-                starts += [first[offset + start] for start in aligned.starts]
-                ends += [after[offset + end - 1] for end in aligned.ends]
+                starts += [offset + start for start in aligned.starts]
+                ends += [offset + end for end in aligned.ends]
+            if self._splitter:
+                starts[size:] = [firsts[place] for place in starts[size:]]
+                ends[size:] = [lasts[place - 1] for place in ends[size:]]
         return EncodingWithOffsets(ids, starts, ends)
 
     def _align_word(self, word: str) -> EncodingWithOffsets:

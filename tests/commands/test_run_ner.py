@@ -301,10 +301,12 @@ def test_a_crf_is_trained_and_decoded_everywhere(settings, corpus, tmp_path):
 
 
 @pytest.mark.slow
-def test_document_context_fills_the_windows_of_a_document(trained, copied, corpus):
+def test_document_context_fills_the_windows_of_a_document(trained, copied, corpus, caplog):
     run(copied, do_eval=True)
     alone = read_records(os.path.join(copied["output_dir"], "eval.tf_record"))
+    assert "document_context" not in caplog.text
     run(copied, do_eval=True, do_predict=True, document_context=True)
+    assert f"the checkpoints in {copied['output_dir']} were trained with document_context=False" in caplog.text
     together = read_records(os.path.join(copied["output_dir"], "eval.tf_record"))
     documents = [number // 8 for number in range(SPLITS["dev"])]
     words = [words for words, _ in corpus["dev"]]

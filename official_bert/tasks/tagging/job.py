@@ -12,6 +12,7 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP
+from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.metrics.tagging import (
     Entity,
@@ -56,7 +57,13 @@ from official_bert.training.devices import encoder_options
 from official_bert.training.job import FinetuningJob, SplitRecords
 from official_bert.training.loop import Trainer
 from official_bert.training.monitoring import write_results
-from official_bert.training.run_folder import RESULTS_FILE, folder_of_labels, selecting_metric
+from official_bert.training.run_folder import (
+    RESULTS_FILE,
+    checkpoint_folder,
+    folder_of_labels,
+    read_run_config,
+    selecting_metric,
+)
 from official_bert.visualization.report_page import (
     NUM_MISTAKES,
     REPORT_FILE,
@@ -218,6 +225,20 @@ class TaggingJob(FinetuningJob):
         if self._train:
             self.training_split, self.num_training_examples = self._train, sum(1 for _ in self._train.windows())
         self.records = SplitRecords(config, self.task, config.max_seq_length, cuts_features=True)
+
+    def check_output_folder(self) -> None:
+        """See `FinetuningJob`; warn if the checkpoints were trained with another context."""
+        super().check_output_folder()
+        config = self.config
+        run = read_run_config(config.output_dir) if latest_checkpoint(checkpoint_folder(config)) else None
+        if run and run.flags.get("document_context", config.document_context) != config.document_context:
+            logging.warning(
+                "document_context=%s, but the checkpoints in %s were trained with document_context=%s; the scores "
+                "may be lower than with the same value",
+                config.document_context,
+                config.output_dir,
+                not config.document_context,
+            )
 
     def create_task(self, config: TaggingConfig, bert_config: BertConfig) -> TaggingTask:
         return TaggingTask(

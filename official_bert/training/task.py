@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import keras
-import tensorflow as tf
+from keras import ops
 from typing_extensions import Self
 
 from official_bert.config.bert_config import BertConfig
@@ -14,6 +14,8 @@ from official_bert.data.schema import Field, RecordSchema
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
 from official_bert.options.training import TrainingOptions
+
+Tensor = Any  # a tensor of Keras's backend
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,14 +86,19 @@ class WeightedSum(NamedTuple):
       rise: fraction of the training in which a factor of the mean rises quadratically from 0 to 1.
     """
 
-    total: tf.Tensor
-    weight: tf.Tensor
+    total: Tensor
+    weight: Tensor
     rise: float = 0.0
 
 
-def mean_loss(losses: tf.Tensor) -> WeightedSum:
+def mean_loss(losses: Tensor) -> WeightedSum:
     """Weight all losses of a batch equally."""
-    return WeightedSum(tf.reduce_sum(losses), tf.cast(tf.size(losses), tf.float32))
+    return WeightedSum(ops.sum(losses), ops.cast(ops.size(losses), "float32"))
+
+
+def sparse_cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
+    """Return -log softmax(logits) at the labels, float32 [...], from int [...] and float [..., C]."""
+    return ops.sparse_categorical_crossentropy(labels, ops.cast(logits, "float32"), from_logits=True)
 
 
 class Task(Protocol):
@@ -104,10 +111,10 @@ class Task(Protocol):
     def build_model(self) -> keras.Model:
         """Create the model and its variables; inputs and outputs are dicts of tensors."""
 
-    def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
+    def losses(self, outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
         """Return the losses of a batch by name; training minimizes the sum of their means."""
 
-    def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def predictions(self, outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the per-example outputs for evaluation: name to tensor [B, ...]."""
 
 
@@ -140,7 +147,7 @@ class EncoderTask:
             encoder.trainable = False
         return self._make_model(encoder)
 
-    def logits(self, outputs: Any) -> tf.Tensor:
+    def logits(self, outputs: Any) -> Tensor:
         return outputs
 
 
@@ -155,14 +162,14 @@ class DistillableTask(RecordTask, Protocol):
     teacher_field: Field
     """The teacher's field in a record: the logits of one example, `TEACHER_LOGITS` of `training.distillation`."""
 
-    def logits(self, outputs: Mapping[str, tf.Tensor] | tf.Tensor) -> tf.Tensor:
+    def logits(self, outputs: Mapping[str, Tensor] | Tensor) -> Tensor:
         """Return the teacher outputs to store: float32 [B, *shape of `teacher_field`]."""
 
     def soft_target_loss(
         self,
-        outputs: Mapping[str, tf.Tensor] | tf.Tensor,
-        teacher_logits: tf.Tensor,
-        batch: Mapping[str, tf.Tensor],
+        outputs: Mapping[str, Tensor] | Tensor,
+        teacher_logits: Tensor,
+        batch: Mapping[str, Tensor],
         temperature: float,
     ) -> WeightedSum:
         """Return the loss of a student's outputs against a teacher's logits; 0 if they are equal."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import keras
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from official_bert.checkpoints.loading import load, open_pretrained
 from official_bert.checkpoints.locate import model_folders
@@ -24,7 +24,7 @@ from official_bert.training.distillation import (
     soft_cross_entropy,
 )
 from official_bert.training.run_folder import matches_vocabulary, vocabulary_mismatch
-from official_bert.training.task import WeightedSum, mean_loss
+from official_bert.training.task import Tensor, WeightedSum, mean_loss, sparse_cross_entropy
 
 EMPTY_WEIGHT = 1e-5  # reference value; keeps a batch without masked words finite
 _NEXT_SENTENCE_HEAD = "cls/seq_relationship/"  # the only part of a teacher that is not used
@@ -64,31 +64,31 @@ class PretrainingTask:
     def build_model(self) -> keras.Model:
         return PretrainingModel(create_encoder(self._config, self._encoder_options))
 
-    def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
-        masked_lm = _cross_entropy(batch["masked_lm_ids"], outputs["masked_lm_logits"])  # [B, P]
+    def losses(self, outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
+        masked_lm = sparse_cross_entropy(batch["masked_lm_ids"], outputs["masked_lm_logits"])  # [B, P]
         losses = {"masked_lm": _over_masked(masked_lm, batch)}
         if self._pair_task:
-            of_pairs = _cross_entropy(batch["next_sentence_labels"], outputs["next_sentence_logits"])  # [B]
+            of_pairs = sparse_cross_entropy(batch["next_sentence_labels"], outputs["next_sentence_logits"])  # [B]
             losses[self._pair_task] = mean_loss(of_pairs)
         return losses
 
     def soft_target_loss(
         self,
-        outputs: Mapping[str, tf.Tensor],
-        teacher_logits: tf.Tensor,
-        batch: Mapping[str, tf.Tensor],
+        outputs: Mapping[str, Tensor],
+        teacher_logits: Tensor,
+        batch: Mapping[str, Tensor],
         temperature: float,
     ) -> WeightedSum:
         return _over_masked(soft_cross_entropy(outputs["masked_lm_logits"], teacher_logits, temperature), batch)
 
-    def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def predictions(self, outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return losses and hits: masked_lm_* [B, P], and of pairs [B]."""
         learned = {"masked_lm": (batch["masked_lm_ids"], outputs["masked_lm_logits"])}
         if self._pair_task:
             learned[self._pair_task] = (batch["next_sentence_labels"], outputs["next_sentence_logits"])
         predictions = {"masked_lm_weight": batch["masked_lm_weights"]}
         for name, (labels, logits) in learned.items():
-            predictions[f"{name}_loss"] = _cross_entropy(labels, logits)
+            predictions[f"{name}_loss"] = sparse_cross_entropy(labels, logits)
             predictions[f"{name}_hit"] = _hits(labels, logits)
         return predictions
 
@@ -117,18 +117,14 @@ class PretrainingTask:
         return float(np.mean(losses))
 
 
-def _over_masked(losses: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> WeightedSum:
+def _over_masked(losses: Tensor, batch: Mapping[str, Tensor]) -> WeightedSum:
     """Return the mean of losses [B, P] over the masked positions."""
     weights = batch["masked_lm_weights"]
-    return WeightedSum(tf.reduce_sum(losses * weights), tf.reduce_sum(weights) + EMPTY_WEIGHT)
+    return WeightedSum(ops.sum(losses * weights), ops.sum(weights) + EMPTY_WEIGHT)
 
 
-def _cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
-
-
-def _hits(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    return tf.cast(tf.argmax(logits, axis=-1, output_type=labels.dtype) == labels, tf.float32)
+def _hits(labels: Tensor, logits: Tensor) -> Tensor:
+    return ops.cast(ops.argmax(logits, axis=-1) == labels, "float32")
 
 
 def _weighted_mean(values: np.ndarray, weights: np.ndarray) -> float:
@@ -167,7 +163,7 @@ class DistilledPretrainingTask(TaskWithTeacher):
         ).log()
         return LayeredModel(teacher)
 
-    def _taught_losses(self, outputs: OutputsAndLayers, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
+    def _taught_losses(self, outputs: OutputsAndLayers, batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
         taught = self._teacher(batch, training=False)
         logits = taught.outputs["masked_lm_logits"]
         losses = {"soft_target": self._task.soft_target_loss(outputs.outputs, logits, batch, self._temperature)}

@@ -1,21 +1,28 @@
-"""The interface of a task for the Trainer, and `TrainingPlan`, the settings of a training."""
+"""The interface of a task for the Trainer, its settings, and what tasks share: losses, and learning from a teacher."""
 
+import abc
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import keras
 from keras import ops
 from typing_extensions import Self
 
-from official_bert.config.bert_config import BertConfig
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.loading import load
+from official_bert.config.bert_config import ENCODER_INPUTS, BertConfig
 from official_bert.data.schema import Field, RecordSchema
-from official_bert.modeling.encoder import create_encoder
+from official_bert.modeling.blocks import dense
+from official_bert.modeling.encoder import BertEncoder, create_encoder
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
+from official_bert.modeling.heads import EncoderModel
+from official_bert.modeling.token_model import complete_inputs, is_needed
 from official_bert.options.training import TrainingOptions
 
 Tensor = Any  # a tensor of Keras's backend
+TEACHER_LOGITS = "teacher_logits"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -160,7 +167,7 @@ class DistillableTask(RecordTask, Protocol):
     """A task whose logits can be distilled."""
 
     teacher_field: Field
-    """The teacher's field in a record: the logits of one example, `TEACHER_LOGITS` of `training.distillation`."""
+    """The teacher's field in a record: the logits of one example, `TEACHER_LOGITS`."""
 
     def logits(self, outputs: Mapping[str, Tensor] | Tensor) -> Tensor:
         """Return the teacher outputs to store: float32 [B, *shape of `teacher_field`]."""
@@ -173,3 +180,168 @@ class DistillableTask(RecordTask, Protocol):
         temperature: float,
     ) -> WeightedSum:
         """Return the loss of a student's outputs against a teacher's logits; 0 if they are equal."""
+
+
+class OutputsAndLayers(NamedTuple):
+    """Outputs of a `LayeredModel`."""
+
+    outputs: Any  # the outputs of the wrapped model
+    layers: list[Any]  # L + 1 float [B, S, D] or [B, S, projected_size]: the embeddings and each encoder layer
+
+
+class LayeredModel(keras.Model):
+    """A model that also returns its encoder's layers; the projections are TinyBERT's (2020), equations 8 and 9."""
+
+    def __init__(self, model: EncoderModel, *, projected_size: int | None = None):
+        super().__init__(autocast=False, dtype=model.dtype_policy, name="layered")
+        self.model = model  # the wrapped model
+        names, config = ("embeddings", "layers") if projected_size is not None else (), model.encoder.config
+        options = {"dtype": self.dtype_policy, "use_bias": False}
+        self.projections = [dense(projected_size, config.initializer_range, name=name, **options) for name in names]
+        with keras.name_scope("distillation"):
+            for projection in self.projections:
+                projection.build((None, None, config.hidden_size))
+        self.built = True
+
+    @property
+    def encoder(self):
+        return self.model.encoder
+
+    def call(self, inputs, training=False) -> OutputsAndLayers:
+        """Compute outputs and layers; the inputs are those of the model, as a dict by name."""
+        named = {name: inputs[name] for name in self.model.INPUTS}
+        complete = complete_inputs(named)
+        named.update(complete._asdict())
+        encoded = self.encoder(complete, training=training)
+        layers = [encoded["embedding_output"], *encoded["encoder_layers"]]
+        if self.projections:
+            of_embeddings, of_layers = self.projections
+            layers = [of_embeddings(layers[0]), *map(of_layers, layers[1:])]
+        return OutputsAndLayers(self.model.from_encoded(encoded, named, training=training), layers)
+
+
+class DistilledTask:
+    """A task learned from labels and from a teacher's logits: Hinton et al. (2015), section 2."""
+
+    def __init__(self, task: DistillableTask, *, soft_target_weight: float, temperature: float):
+        self._task = task
+        self._soft_target_weight, self._temperature = soft_target_weight, temperature
+        self.schema = task.schema.with_fields(task.teacher_field)  # the records of the task, with the teacher's logits
+        self.compares_examples = compares_examples(task)
+
+    def build_model(self) -> keras.Model:
+        return self._task.build_model()
+
+    def losses(self, outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
+        """Return the losses of the task and `soft_target`, each multiplied by its weight."""
+        soft_target = self._task.soft_target_loss(outputs, batch[TEACHER_LOGITS], batch, self._temperature)
+        losses = {**self._task.losses(outputs, batch), "soft_target": soft_target}
+        return weighted(losses, {"soft_target": self._soft_target_weight}, others=1 - self._soft_target_weight)
+
+    def predictions(self, outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return self._task.predictions(outputs, batch)
+
+
+class TaskWithTeacher(abc.ABC):
+    """A task whose student learns from a teacher that runs on the same batches, in training only."""
+
+    def __init__(self, task: RecordTask, *, weights: Mapping[str, float], projected_size: int | None = None):
+        self._task = task
+        self._weights = weights
+        self._projected_size = projected_size
+        self.schema = task.schema  # the records of the task
+        self.teacher: keras.Model | None = None
+
+    def build_model(self) -> keras.Model:
+        """Create the student and its projections, variables included, and load the teacher."""
+        student = LayeredModel(self._task.build_model(), projected_size=self._projected_size)
+        self.teacher = self._load_teacher()
+        self.teacher.trainable = False
+        return student
+
+    def losses(self, outputs: OutputsAndLayers, batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
+        """Return the losses of the task and those against the teacher, each multiplied by its weight."""
+        losses = {**self._task.losses(outputs.outputs, batch), **self._taught_losses(outputs, batch)}
+        return weighted(losses, self._weights)
+
+    def predictions(self, outputs: OutputsAndLayers, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return self._task.predictions(outputs.outputs, batch)
+
+    @abc.abstractmethod
+    def _load_teacher(self) -> keras.Model:
+        """Create the teacher, with its weights."""
+
+    @abc.abstractmethod
+    def _taught_losses(self, outputs: OutputsAndLayers, batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
+        """Run the teacher; return the losses of the student against it."""
+
+
+class HiddenStateTask(TaskWithTeacher):
+    """A distilled task that also learns hidden states: Jiao et al., "TinyBERT" (2020), section 3.1."""
+
+    def __init__(
+        self,
+        task: DistilledTask,
+        *,
+        teacher: CheckpointReader,
+        teacher_config: BertConfig,
+        teacher_layers: Sequence[int],
+        weight: float,
+        dtype: str | None = None,
+    ):
+        super().__init__(task, weights={"hidden_state": weight}, projected_size=teacher_config.hidden_size)
+        self._reader, self._teacher_config = teacher, teacher_config
+        self._teacher_layers = teacher_layers
+        self._dtype = dtype
+
+    def _load_teacher(self) -> BertEncoder:
+        teacher = create_encoder(self._teacher_config, EncoderOptions(dtype=self._dtype))
+        load(self._reader, teacher.checkpoint_variables(), required=is_needed).log()
+        return teacher
+
+    def _taught_losses(self, outputs: OutputsAndLayers, batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
+        encoded = self.teacher({name: batch[name] for name in ENCODER_INPUTS}, training=False)
+        layers = encoded["encoder_layers"]
+        taught = [encoded["embedding_output"], *(layers[layer] for layer in self._teacher_layers)]
+        return {"hidden_state": hidden_state_loss(outputs.layers, taught, batch["input_mask"])}
+
+
+def hidden_state_loss(student: Sequence[Tensor], teacher: Sequence[Tensor], input_mask: Tensor) -> WeightedSum:
+    """Return TinyBERT's loss: squared errors of float [B, S, D], summed over layers, at unpadded positions."""
+    is_real = ops.cast(input_mask, "float32")
+    layers = [[ops.cast(layer, "float32") for layer in pair] for pair in zip(student, teacher, strict=True)]
+    differences = sum(ops.mean(ops.square(one - other), axis=-1) for one, other in layers)  # [B, S]
+    return WeightedSum(ops.sum(differences * is_real), ops.sum(is_real))
+
+
+def l2_normalize(vectors: Tensor) -> Tensor:
+    """Scale vectors, [..., D], to length 1; in JAX, the gradient of Keras's `normalize` at 0 is NaN."""
+    return vectors * ops.rsqrt(ops.maximum(ops.sum(ops.square(vectors), axis=-1, keepdims=True), 1e-12))
+
+
+def cosine_loss(student: Tensor, teacher: Tensor, input_mask: Tensor) -> WeightedSum:
+    """Return 1 - the cosine similarity of two layers, float [B, S, D], averaged over unpadded positions."""
+    student, teacher = (l2_normalize(ops.cast(layer, "float32")) for layer in (student, teacher))
+    distances = 1 - ops.sum(student * teacher, axis=-1)  # [B, S]
+    is_real = ops.cast(input_mask, "float32")
+    return WeightedSum(ops.sum(distances * is_real), ops.sum(is_real))
+
+
+def weighted(
+    losses: Mapping[str, WeightedSum], weights: Mapping[str, float], others: float = 1.0
+) -> dict[str, WeightedSum]:
+    """Return losses whose means are multiplied by weights, by name; `others` is the weight of unnamed losses."""
+    return {name: loss._replace(total=loss.total * weights.get(name, others)) for name, loss in losses.items()}
+
+
+def soft_cross_entropy(logits: Tensor, teacher_logits: Tensor, temperature: float, *, axis: int = -1) -> Tensor:
+    """KL divergence of float [...] from a teacher's, times temperature^2, which keeps the gradients' scale."""
+    student = ops.log_softmax(ops.cast(logits, "float32") / temperature, axis=axis)
+    teacher = ops.log_softmax(ops.cast(teacher_logits, "float32") / temperature, axis=axis)
+    return ops.sum(ops.exp(teacher) * (teacher - student), axis=axis) * temperature**2
+
+
+def soft_binary_cross_entropy(logits: Tensor, teacher_logits: Tensor, temperature: float) -> Tensor:
+    """Compute `soft_cross_entropy` for independent labels: the mean over the last axis."""
+    pairs = [ops.stack([values, ops.zeros_like(values)], axis=-1) for values in (logits, teacher_logits)]
+    return ops.mean(soft_cross_entropy(*pairs, temperature), axis=-1)

@@ -8,12 +8,12 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder_options import PLAIN
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.task import ClassificationTask
-from official_bert.training.distillation import (
+from official_bert.training.distillation import matched_layers
+from official_bert.training.task import (
     TEACHER_LOGITS,
     DistilledTask,
     LayeredModel,
     hidden_state_loss,
-    matched_layers,
     soft_binary_cross_entropy,
     soft_cross_entropy,
 )

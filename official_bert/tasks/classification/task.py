@@ -14,8 +14,13 @@ from official_bert.modeling.heads import ClassificationModel
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.classification.data import decide
 from official_bert.tasks.classification.records import IS_REAL_FIELD, LABEL_FIELDS, classification_schema
-from official_bert.training.distillation import TEACHER_LOGITS, soft_binary_cross_entropy, soft_cross_entropy
-from official_bert.training.task import EncoderTask, WeightedSum
+from official_bert.training.task import (
+    TEACHER_LOGITS,
+    EncoderTask,
+    WeightedSum,
+    soft_binary_cross_entropy,
+    soft_cross_entropy,
+)
 
 _LEAST_DOUBT = 1e-7  # of 1 - p; below 1, a power of 0 has an infinite slope
 

@@ -11,8 +11,7 @@ from official_bert.data.schema import Field, RecordSchema
 from official_bert.metrics.classification import accuracy
 from official_bert.modeling.heads import MultipleChoiceModel
 from official_bert.tasks.multiple_choice.data import LABEL, choice_schema, label_fields
-from official_bert.training.distillation import TEACHER_LOGITS, soft_cross_entropy
-from official_bert.training.task import EncoderTask, WeightedSum, mean_loss
+from official_bert.training.task import TEACHER_LOGITS, EncoderTask, WeightedSum, mean_loss, soft_cross_entropy
 
 # B: examples, N: choices per example.
 

@@ -16,15 +16,18 @@ from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.data import PRETRAINING_SCHEMA
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tokenization import Vocabulary
-from official_bert.training.distillation import (
+from official_bert.training.run_folder import matches_vocabulary, vocabulary_mismatch
+from official_bert.training.task import (
     LayeredModel,
     OutputsAndLayers,
     TaskWithTeacher,
+    Tensor,
+    WeightedSum,
     cosine_loss,
+    mean_loss,
     soft_cross_entropy,
+    sparse_cross_entropy,
 )
-from official_bert.training.run_folder import matches_vocabulary, vocabulary_mismatch
-from official_bert.training.task import Tensor, WeightedSum, mean_loss, sparse_cross_entropy
 
 EMPTY_WEIGHT = 1e-5  # reference value; keeps a batch without masked words finite
 _NEXT_SENTENCE_HEAD = "cls/seq_relationship/"  # the only part of a teacher that is not used
@@ -164,7 +167,7 @@ class DistilledPretrainingTask(TaskWithTeacher):
         return LayeredModel(teacher)
 
     def _taught_losses(self, outputs: OutputsAndLayers, batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
-        taught = self._teacher(batch, training=False)
+        taught = self.teacher(batch, training=False)
         logits = taught.outputs["masked_lm_logits"]
         losses = {"soft_target": self._task.soft_target_loss(outputs.outputs, logits, batch, self._temperature)}
         if self._weights["cosine"]:

@@ -21,8 +21,7 @@ from official_bert.support import writing
 from official_bert.support.console import Progress
 from official_bert.tasks.question_answering.data import TokenizedSquad, Window, split_words
 from official_bert.tokenization import BasicTokenizer
-from official_bert.training.distillation import TEACHER_LOGITS, soft_cross_entropy
-from official_bert.training.task import EncoderTask, WeightedSum, mean_loss
+from official_bert.training.task import TEACHER_LOGITS, EncoderTask, WeightedSum, mean_loss, soft_cross_entropy
 
 LOGITS = ("start_logits", "end_logits")
 

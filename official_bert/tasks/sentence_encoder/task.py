@@ -15,8 +15,7 @@ from official_bert.optimization.replicas import gather_over_replicas, num_replic
 from official_bert.options.groups import check_vector_size
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.data import LABEL, SCORES, TEXT_NUMBERS
-from official_bert.training.distillation import TEACHER_LOGITS, soft_cross_entropy
-from official_bert.training.task import WeightedSum, mean_loss
+from official_bert.training.task import TEACHER_LOGITS, WeightedSum, mean_loss, soft_cross_entropy
 
 COSENT_SCALE = 20.0
 _BY_DOT_PRODUCT = ("contrastive", "distillation")  # losses that compare sparse vectors by their dot product

@@ -14,8 +14,7 @@ from official_bert.modeling.tagging import TaggingModel, Transitions, log_partit
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.tasks.tagging.records import FEATURE_SCHEMA, LABELS, TAGGING_SCHEMA
-from official_bert.training.distillation import TEACHER_LOGITS, soft_cross_entropy
-from official_bert.training.task import EncoderTask, WeightedSum
+from official_bert.training.task import TEACHER_LOGITS, EncoderTask, WeightedSum, soft_cross_entropy
 
 # Outputs per record.
 TAG_NUMBERS, TAG_SCORES, LOSS_SUM, NUM_LABELLED = "tag_numbers", "tag_scores", "loss_sum", "num_labelled"

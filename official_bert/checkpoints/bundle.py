@@ -15,20 +15,19 @@ import math
 import os
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
+from types import ModuleType
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
-import tensorflow as tf
 
 from official_bert.checkpoints.locate import DATA_SUFFIX, STATE_FILE, Source, check_path, locate, step_of
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.family import canonical_name
 from official_bert.support import files, writing
-from official_bert.support.errors import UserError, plain_message
+from official_bert.support.errors import UserError, import_tensorflow, plain_message
 from official_bert.support.files import fault_point
 
-# TensorFlow's errors for damaged files depend on where the damage is.
-_READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 GLOBAL_STEP = "global_step"
 LOSS_SCALE = "loss_scale/"  # prefix of the names of the loss-scaling state in float16
@@ -57,7 +56,7 @@ class StoredArray:
     read: Callable[[], np.ndarray]
 
     def __post_init__(self):
-        if getattr(self.dtype, "kind", "") != "f" and self.dtype != tf.bfloat16.as_numpy_dtype:
+        if getattr(self.dtype, "kind", "") != "f" and self.dtype != ml_dtypes.bfloat16:
             raise UserError(
                 f"{self.path}: {self.name} contains {self.dtype}, not floating-point numbers; is it quantized?"
             )
@@ -161,13 +160,14 @@ class CheckpointReader:
         self.name = f"{what} {self.prefix}"  # the prefix, preceded by the parameter that named it, for messages
         check_path(self.prefix)
         _check_files(self.prefix)
+        tf = _tensorflow(self.name)
         try:
             self._reader = tf.train.load_checkpoint(self.prefix)
             shapes, dtypes = self._reader.get_variable_to_shape_map(), self._reader.get_variable_to_dtype_map()
             self._dtypes = {name: np.dtype(dtype.as_numpy_dtype) for name, dtype in dtypes.items()}
             declared = {name: (tuple(shape), self._dtypes[name].itemsize) for name, shape in shapes.items()}
             check_declared(self.prefix, declared, _num_data_bytes(self.prefix))
-        except _READ_ERRORS as error:
+        except _read_errors() as error:
             raise UserError(
                 f"{self.name} cannot be read as a checkpoint: {plain_message(error)}{self._way_out()}"
             ) from error
@@ -203,7 +203,7 @@ class CheckpointReader:
         """Read one array as it is stored, also one without weights."""
         try:
             return self._reader.get_tensor(self._stored_names.get(name, name))
-        except _READ_ERRORS as error:
+        except _read_errors() as error:
             raise UserError(f"{self.prefix}: {name} cannot be read: {plain_message(error)}{self._way_out()}") from error
 
     def _way_out(self) -> str:
@@ -225,14 +225,25 @@ class CheckpointReader:
 
 def is_whole(prefix: str) -> bool:
     """Return True if the whole checkpoint can be read and matches its checksums."""
+    tf = _tensorflow(prefix)
     try:
         _check_files(prefix)
         reader = tf.train.load_checkpoint(prefix)
         for name in reader.get_variable_to_shape_map():
             reader.get_tensor(name)
-    except _READ_ERRORS:  # a UserError is a ValueError
+    except _read_errors():  # a UserError is a ValueError
         return False
     return True
+
+
+def _tensorflow(name: str) -> ModuleType:
+    """Return TensorFlow, which is imported here so that other formats do without it."""
+    return import_tensorflow(f"{name}, a checkpoint of TensorFlow,", ", or use model.safetensors")
+
+
+def _read_errors() -> tuple[type[Exception], ...]:
+    """Return TensorFlow's errors for damaged files, which depend on where the damage is."""
+    return _tensorflow("").errors.OpError, ValueError, IndexError, RuntimeError
 
 
 def _num_data_bytes(prefix: str) -> int:
@@ -248,11 +259,13 @@ def _check_files(prefix: str) -> None:
         files.check_regular(prefix + suffix)
 
 
-def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> None:
+def write_checkpoint(prefix: str, tensors: Mapping[str, Any]) -> None:
     """Write a checkpoint atomically and durably: data first, index last, each by renaming."""
+    tf = _tensorflow(prefix)
     check_path(prefix)
     _check_files(prefix)
-    writing.check_disk_space(prefix, sum(_num_bytes(tensor) for tensor in tensors.values()), "checkpoint")
+    num_bytes = sum(math.prod(tensor.shape) * tf.as_dtype(tensor.dtype).size for tensor in tensors.values())
+    writing.check_disk_space(prefix, num_bytes, "checkpoint")
     partial = writing.partial_name(prefix)
     partials, paths = ([name + suffix for suffix in (DATA_SUFFIX, ".index")] for name in (partial, prefix))
     try:
@@ -276,10 +289,6 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray])
         raise UserError(f"cannot write the checkpoint {prefix}: {reason}") from error
     finally:
         writing.discard(partials)  # already renamed if all went well
-
-
-def _num_bytes(tensor: tf.Tensor | np.ndarray) -> int:
-    return int(np.prod(tensor.shape)) * tf.as_dtype(tensor.dtype).size
 
 
 def is_training_state(name: str, names: Container[str]) -> bool:

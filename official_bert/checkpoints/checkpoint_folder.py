@@ -9,9 +9,8 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
-import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints.bundle import CheckpointReader, is_whole, write_checkpoint
@@ -62,7 +61,7 @@ class CheckpointFolder:
                 f"them and restart the other"
             )
 
-    def save(self, step: int, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> str:
+    def save(self, step: int, tensors: Mapping[str, Any]) -> str:
         """Write the checkpoint of a step, record it as the latest, and delete those beyond `keep_max`."""
         prefix = os.path.join(self._folder, f"model.ckpt-{step}")
         kept = [other for other in self._kept if other != prefix] + [prefix]

@@ -2,15 +2,17 @@
 
 import dataclasses
 import functools
+import json
 import os
 import re
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
+from official_bert.checkpoints import safetensors
 from official_bert.checkpoints.bundle import CheckpointReader, Weights, as_float32, is_training_state, write_checkpoint
 from official_bert.checkpoints.locate import Source, locate
 from official_bert.config import model_formats
@@ -24,7 +26,7 @@ _CHECKPOINT = "bert_model.ckpt"  # file name in the released archives
 _NAMES_SHOWN = 5
 
 # A model's variables, whose paths are their names in a checkpoint, or variables by name, such as the optimizer's.
-Variables = Iterable[keras.Variable] | Mapping[str, keras.Variable | tf.Variable]
+Variables = Iterable[keras.Variable] | Mapping[str, Any]
 
 
 def merged(reader: CheckpointReader) -> CheckpointReader:
@@ -172,7 +174,7 @@ def check_fits(
     return LoadReport(reader.prefix, matched, missing, unused, reader.weights.idle)
 
 
-def _by_name(groups: Iterable[Variables]) -> dict[str, keras.Variable | tf.Variable]:
+def _by_name(groups: Iterable[Variables]) -> dict[str, Any]:
     named = {}
     for group in groups:
         named.update(group if isinstance(group, Mapping) else {variable.path: variable for variable in group})
@@ -226,19 +228,32 @@ def open_pretrained(
 
 
 def save_pretrained(path: str | os.PathLike[str], variables: Mapping[str, keras.Variable], config: BertConfig) -> str:
-    """Write a checkpoint, `bert_model.ckpt` in a folder or the prefix of a name with `.ckpt`, and its config."""
+    """Write a checkpoint, in one of the forms of `save_checkpoint`, and its config."""
     path = os.fspath(path)
-    prefix = path if ".ckpt" in os.path.basename(path) else os.path.join(path, _CHECKPOINT)
+    name = os.path.basename(path)
+    is_theirs = name == safetensors.WEIGHTS_FILE
+    if name.endswith(".safetensors") and not is_theirs:
+        raise UserError(f"{path}: name it {safetensors.WEIGHTS_FILE}, under which a folder's weights are found")
+    prefix = path if is_theirs or ".ckpt" in name else os.path.join(path, _CHECKPOINT)
     folder = os.path.dirname(prefix)
-    config_file = os.path.join(folder, _CONFIG_FILE)
+    config_file = os.path.join(folder, "config.json" if is_theirs else _CONFIG_FILE)
+    arrays = {name: np.asarray(keras.ops.convert_to_numpy(variable)) for name, variable in variables.items()}
+    weights = safetensors.to_hf(arrays, config, prefix) if is_theirs else None
     has_config = files.exists(config_file)
-    if has_config and BertConfig.from_json_file(config_file) != config:
+    if has_config and (
+        BertConfig.from_json_file(config_file) != config
+        or (weights and safetensors.architecture_of(folder) != weights.architecture)
+    ):
         raise UserError(f"{config_file} describes a different model; save this one in another folder")
     writing.make_folders(folder or ".")
-    write_checkpoint(
-        prefix, {name: np.asarray(keras.ops.convert_to_numpy(variable)) for name, variable in variables.items()}
-    )
+    if weights is None:
+        write_checkpoint(prefix, arrays)
+        text = config.to_json_string()
+    else:
+        safetensors.write_file(prefix, weights.arrays)
+        values = config.to_hugging_face(weights.architecture, weights.num_classes)
+        text = json.dumps(values, indent=2, sort_keys=True) + "\n"
     if not has_config:
         with writing.atomic_write(config_file) as sink:
-            sink.write(config.to_json_string())
+            sink.write(text)
     return prefix

@@ -16,8 +16,8 @@ import zlib
 from collections.abc import Callable, Iterable
 from typing import IO, Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
-import tensorflow as tf
 
 from official_bert.checkpoints.bundle import MAX_ARRAYS, MAX_DECLARED_BYTES, read_part
 from official_bert.support.errors import UserError
@@ -38,7 +38,7 @@ _DTYPES = {
     "torch DoubleStorage": np.dtype(np.float64),
     "torch FloatStorage": np.dtype(np.float32),
     "torch HalfStorage": np.dtype(np.float16),
-    "torch BFloat16Storage": np.dtype(tf.bfloat16.as_numpy_dtype),
+    "torch BFloat16Storage": np.dtype(ml_dtypes.bfloat16),
     "torch LongStorage": np.dtype(np.int64),
     "torch IntStorage": np.dtype(np.int32),
     "torch ShortStorage": np.dtype(np.int16),

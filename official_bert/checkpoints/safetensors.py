@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple, TypedDict
 
 import keras
+import ml_dtypes
 import numpy as np
 import safetensors.numpy
-import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints import hdf5, pytorch_pickle
@@ -38,7 +38,7 @@ _DTYPES = {
     "F64": np.dtype(np.float64),
     "F32": np.dtype(np.float32),
     "F16": np.dtype(np.float16),
-    "BF16": np.dtype(tf.bfloat16.as_numpy_dtype),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
 }
 # Constants, and in Keras a bias of ALBERT's masked-LM head, which uses predictions/decoder/bias.
 _UNUSED = re.compile(r".*embeddings\.(position_ids|token_type_ids)|predictions/bias:0")

@@ -166,19 +166,22 @@ class TokenModel(keras.Model):
         raise NotImplementedError
 
     def save_checkpoint(self, path: str | os.PathLike[str]) -> str:
-        """Write the variables as a checkpoint in the reference's format, with `bert_config.json` beside it.
+        """Write the variables as a checkpoint in the reference's format, or under Hugging Face's names.
 
         Args:
           path: a folder, for a checkpoint named `bert_model.ckpt`, or a prefix whose last part contains
-            `.ckpt`, such as `out/model.ckpt-3`. Missing folders are created.
+            `.ckpt`, such as `out/model.ckpt-3`; `bert_config.json` is written beside it. Or a path that ends in
+            `model.safetensors`, which needs no TensorFlow; `config.json` is written beside it. Missing folders are
+            created.
 
         Returns:
-          The prefix.
+          The prefix, or the path of the weights.
 
         Raises:
-          UserError: the `bert_config.json` of another model is in the same folder, or the files cannot be written.
+          UserError: the config of another model is in the same folder, `transformers` has no class with these heads, or
+            the files cannot be written.
         """
-        from official_bert.checkpoints.loading import save_pretrained  # imports TensorFlow
+        from official_bert.checkpoints.loading import save_pretrained
 
         return save_pretrained(path, self.checkpoint_variables(), self.config)
 
@@ -209,7 +212,7 @@ class TokenModel(keras.Model):
           UserError: a file is missing or damaged, they do not match, or the model is too large for this
             machine.
         """
-        from official_bert.checkpoints.loading import load, open_pretrained  # imports TensorFlow
+        from official_bert.checkpoints.loading import load, open_pretrained
 
         reader, config = open_pretrained(path, bert_config)
         model = cls._of_architecture(config, **_our_names(options))

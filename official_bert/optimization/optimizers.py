@@ -139,6 +139,7 @@ class MomentOptimizer(keras.optimizers.Optimizer):
         if replicas.num_replicas() == 1:
             super().apply(replicas.dense(grads), trainable_variables)
             return
+        check_options(self)
         # Keras clips each replica's gradients separately, so the norm of their sum could exceed the limit.
         variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
         self.build(variables)
@@ -304,6 +305,14 @@ def _trust_ratio(weights, update):
     return ops.where(ops.minimum(*norms) > 0, norms[0] / norms[1], ops.ones_like(norms[0]))
 
 
+_DONE_IN_APPLY = (  # options that Keras's optimizers implement outside `update_step`
+    "weight_decay",
+    "clipnorm",
+    "clipvalue",
+    "use_ema",
+    "loss_scale_factor",
+    "gradient_accumulation_steps",
+)
 # The flag `optimizer` has the same names.
 OPTIMIZERS: dict[str, type[keras.optimizers.Optimizer]] = {"adam": AdamWeightDecay, "lamb": Lamb}
 
@@ -315,8 +324,6 @@ def create_optimizer(
     options: Mapping[str, Any],
 ) -> keras.optimizers.Optimizer:
     """Create and build an optimizer in the strategy's scope; training calls only its `update_step`."""
-    from official_bert.optimization.replicas import check_options  # imports TensorFlow
-
     optimizer_class = lookup(OPTIMIZERS, name, "optimizer")
     frozen = {"frozen": model.non_trainable_weights} if issubclass(optimizer_class, MomentOptimizer) else {}
     try:
@@ -326,6 +333,16 @@ def create_optimizer(
         raise UserError(f"optimizer={name!r} with optimizer_options={dict(options)}: {error}") from error
     check_options(optimizer)
     return optimizer
+
+
+def check_options(optimizer: keras.optimizers.Optimizer) -> None:
+    """Check that an optimizer has no options that Keras's `apply` supports and the training loop does not."""
+    unused = [option for option in _DONE_IN_APPLY if getattr(optimizer, option)]
+    if unused:
+        raise UserError(
+            f"{type(optimizer).__name__}: {', '.join(unused)} is not supported in the training loop or on several "
+            "devices; leave it out"
+        )
 
 
 def slots_by_name(optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable]) -> dict[str, keras.Variable]:

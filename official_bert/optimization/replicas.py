@@ -9,17 +9,7 @@ from typing import TypeVar
 import keras
 import tensorflow as tf
 
-from official_bert.support.errors import UserError
-
 _Tensors = TypeVar("_Tensors")
-_DONE_IN_APPLY = (  # options that Keras's optimizers implement outside `update_step`
-    "weight_decay",
-    "clipnorm",
-    "clipvalue",
-    "use_ema",
-    "loss_scale_factor",
-    "gradient_accumulation_steps",
-)
 
 
 def num_replicas() -> int:
@@ -63,7 +53,6 @@ def take_step(
       gradient_scale: float32 scalar, the loss scale to divide the gradients by. If it is given and the gradients are
         not finite, the step is counted but changes neither variables nor slots.
     """
-    check_options(optimizer)
     used = [index for index, gradient in enumerate(gradients) if gradient is not None]
     summed = sum_over_replicas(dense([gradients[index] for index in used]))
     if gradient_scale is not None:
@@ -95,13 +84,3 @@ def _update(variables, gradients, learning_rate, update_step, is_taken) -> None:
         update_step(gradient, variable, learning_rate)
 
     tf.distribute.get_replica_context().merge_call(update_everywhere, args=(gradients, learning_rate, is_taken))
-
-
-def check_options(optimizer: keras.optimizers.Optimizer) -> None:
-    """Check that an optimizer has no options that Keras's `apply` supports and `take_step` does not."""
-    unused = [option for option in _DONE_IN_APPLY if getattr(optimizer, option)]
-    if unused:
-        raise UserError(
-            f"{type(optimizer).__name__}: {', '.join(unused)} is not supported in the training loop or on several "
-            "devices; leave it out"
-        )

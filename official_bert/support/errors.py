@@ -7,6 +7,7 @@ import logging
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from types import ModuleType
 
 _MOST_NAMES_LISTED = 20
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")  # except tab
@@ -65,6 +66,14 @@ def require(package: str, extra: str) -> None:
 def check_installed(package: str, extra: str) -> None:
     if importlib.util.find_spec(package) is None:
         raise _not_installed(package, extra)
+
+
+def import_tensorflow(use: str, advice: str = "") -> ModuleType:
+    """Import TensorFlow on first use: models, records and safetensors files also work without it."""
+    try:
+        return importlib.import_module("tensorflow")
+    except ModuleNotFoundError as error:
+        raise UserError(f"{use} needs TensorFlow; run: pip install tensorflow{advice}") from error
 
 
 def folder_of_tensorflow_text(use: str) -> str:

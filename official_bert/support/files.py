@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
 
-from official_bert.support.errors import UserError, install_command
+from official_bert.support.errors import UserError, import_tensorflow, install_command
 
 _MAX_NAME_BYTES = 255  # maximum on all common file systems
 _BYTES_AT_ONCE = 1 << 20
@@ -68,9 +68,8 @@ def absolute_path(path: str) -> str:
 @contextlib.contextmanager
 def remote_file_system(path: str) -> Iterator[Any]:
     """Yield `tf.io.gfile` for working with a remote path."""
-    import tensorflow as tf  # takes seconds to import; needed only for remote paths
-
     check_name(path)
+    tf = import_tensorflow(path, ", or copy the file to a local disk")  # takes seconds
     scheme = path.partition("://")[0]
     known = sorted(filter(None, tf.io.gfile.get_registered_schemes()))
     if scheme not in known:

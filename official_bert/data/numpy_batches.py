@@ -51,7 +51,9 @@ def _epoch(paths: Sequence[str], schema: RecordSchema, seed: str) -> Iterator[by
     order = rng.sample(paths, len(paths))
     for start in range(0, len(order), _FILES_READ_TOGETHER):
         readers = map(read_records, order[start : start + _FILES_READ_TOGETHER])
-        for record in filter(None, itertools.chain.from_iterable(itertools.zip_longest(*readers))):
+        for record in itertools.chain.from_iterable(itertools.zip_longest(*readers)):
+            if record is None:  # the end of a file that is shorter than others
+                continue
             if len(buffer) < buffer_size:
                 buffer.append(record)
             else:

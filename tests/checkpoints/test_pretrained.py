@@ -129,19 +129,25 @@ def test_models_load_the_heads_that_are_there_and_name_the_others(released, capl
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
-@pytest.mark.parametrize("place", ["new/folder", "new/model.ckpt-3"])
+@pytest.mark.parametrize("place", ["new/folder", "new/model.ckpt-3", "new/model.safetensors"])
 def test_saved_models_load_again(released, tmp_path, monkeypatch, place):
     monkeypatch.chdir(tmp_path)
     config = BertConfig.from_json_file(str(released / "bert_config.json"))
     with pytest.raises(UserError, match=r"bert_config.json describes a different model; save this one in another"):
         BertEncoder(dataclasses.replace(config, num_hidden_layers=1)).save_checkpoint(released / "third.ckpt")
     assert not list(released.glob("third*"))
+    with pytest.raises(UserError, match=r"new/a\.safetensors: name it model\.safetensors, under which"):
+        BertEncoder(config).save_checkpoint("new/a.safetensors")
     encoder = BertEncoder(config)
     for model in (encoder, SpanModel(encoder), ClassificationModel(encoder, num_outputs=2)):
         shutil.rmtree("new", ignore_errors=True)
         prefix = model.save_checkpoint(place)
         assert prefix == (f"{place}/bert_model.ckpt" if place.endswith("folder") else place)
-        assert set(CheckpointReader(prefix).shapes) == {weight.path for weight in model.weights}
+        if place.endswith(".safetensors"):
+            with pytest.raises(UserError, match=r"new/config.json describes a different model; save"):
+                PretrainingModel(encoder).save_checkpoint(place)
+        else:
+            assert set(CheckpointReader(prefix).shapes) == {weight.path for weight in model.weights}
         options = {"num_outputs": 2} if isinstance(model, ClassificationModel) else {}
         loaded = type(model).from_checkpoint(os.path.dirname(prefix), **options)
         assert loaded.encoder.config == config if hasattr(loaded, "encoder") else loaded.config == config

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.data import pipeline
+from official_bert.data import numpy_batches, pipeline
 from official_bert.data.pipeline import TokenBudget, evaluation_batches, padded_lengths, training_batches
 from official_bert.data.record_files import RecordWriter, read_records
 from official_bert.data.schema import Field, RecordSchema
+from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.job import growing_batches
 
 SCHEMA = RecordSchema(Field("number", (), "int32"), Field("input_mask", (2,), "int32"))
@@ -64,6 +65,31 @@ def test_the_order_depends_only_on_the_seed_not_on_that_of_the_process(paths, se
 def test_a_batch_may_be_larger_than_an_epoch(paths):
     (batch,) = numbers(training(paths, batch_size=60), 1)
     assert sorted(collections.Counter(batch).values()) == [2] * 9 + [3] * 14
+
+
+@pytest.mark.parametrize(("num_buffered", "num_together"), [(10_000, 16), (4, 2), (1, 1)])
+def test_batches_in_numpy_hold_each_record_once_an_epoch_and_resume(paths, monkeypatch, num_buffered, num_together):
+    monkeypatch.setattr(numpy_batches, "_SHUFFLE_BUFFER", num_buffered)
+    monkeypatch.setattr(numpy_batches, "_FILES_READ_TOGETHER", num_together)
+    with RecordWriter(paths[:1], "gzip") as writer:
+        for record in list(read_records(paths[0])):
+            writer.write(record)
+
+    def stream(seed=7, start=0):
+        options = {"batch_size": 5, "num_records": NUM_RECORDS, "seed": seed, "start_record": start}
+        batches = itertools.islice(numpy_batches.numpy_batches(paths, SCHEMA, **options), NUM_RECORDS - start // 5)
+        return [number for batch in batches for number in batch["number"].tolist()]
+
+    whole = stream()
+    epochs = [whole[start : start + NUM_RECORDS] for start in range(0, 5 * NUM_RECORDS, NUM_RECORDS)]
+    assert [sorted(epoch) for epoch in epochs] == [list(range(NUM_RECORDS))] * 5
+    assert len({tuple(epoch) for epoch in epochs}) > 1 and len({epoch[0] for epoch in epochs}) > 1
+    assert whole == stream() != stream(seed=8)
+    assert [stream(start=start) for start in (5, 25, 50)] == [whole[5:], whole[25:], whole[50:]]
+    with RecordWriter(paths[:1]) as writer:
+        writer.write(SCHEMA.encode({"number": [0], "input_mask": [0, 0]})[:-1])
+    with pytest.raises(UserError, match=r"/a: record 0 \(counted from 0\): it is not a serialized tf.train.Example"):
+        stream()
 
 
 def test_evaluation_reads_in_file_order_and_fills_the_last_batch(paths):

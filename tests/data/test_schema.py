@@ -26,15 +26,33 @@ def as_example(values):
     return tf.train.Example(features=tf.train.Features(feature=features))
 
 
+def decoded(schema, records):
+    """Decode records with TensorFlow and with NumPy, which give the same."""
+    expected, found = schema.decode(tf.constant(records)), schema.decode_numpy(records)
+    assert list(expected) == list(found)
+    for name, tensor in expected.items():
+        assert (found[name].dtype, found[name].shape) == (tensor.dtype.as_numpy_dtype, tensor.shape)
+        np.testing.assert_array_equal(found[name], tensor)
+    return found
+
+
 def test_encoded_records_are_those_of_tensorflow():
-    rng = random.Random(1)
+    rng, unlimited = (
+        random.Random(1),
+        RecordSchema(dataclasses.replace(SCHEMA.fields[0], below=None), *SCHEMA.fields[1:]),
+    )
+    records = []
     for _ in range(300):
         ids = [rng.choice([0, 1, 127, 128, 999, 16384]) for _ in range(rng.randint(0, 6))]
         weights = [rng.choice([0.0, 1.0, -2.5, 1e-7]) for _ in range(rng.randint(0, 3))]
         label = rng.choice([0, 5, -1, -(2**63), 2**63 - 1])
         record = SCHEMA.encode({"ids": ids, "weights": weights, "label": [label]})
         padded = {"ids": ids + [0] * (6 - len(ids)), "weights": weights + [0.0] * (3 - len(weights)), "label": [label]}
-        assert tf.train.Example.FromString(record) == as_example(padded)
+        example = as_example(padded)
+        assert tf.train.Example.FromString(record) == example
+        example.features.feature["file"].bytes_list.value.extend([b"another", b"feature"])
+        records += record, example.SerializeToString()
+    decoded(unlimited, records)
 
 
 def test_bytes_stand_for_small_integers():
@@ -44,9 +62,9 @@ def test_bytes_stand_for_small_integers():
 
 def test_decode_inverts_encode():
     records = [SCHEMA.encode({"ids": [7, 8 + n], "weights": [0.5], "label": [-3]}) for n in range(2)]
-    decoded = SCHEMA.decode(tf.constant(records))
-    assert [tensor.dtype.name for tensor in decoded.values()] == ["int32", "float32", "int32"]
-    assert {name: tensor.numpy().tolist() for name, tensor in decoded.items()} == {
+    arrays = decoded(SCHEMA, records)
+    assert [array.dtype.name for array in arrays.values()] == ["int32", "float32", "int32"]
+    assert {name: array.tolist() for name, array in arrays.items()} == {
         "ids": [[7, 8, 0, 0, 0, 0], [7, 9, 0, 0, 0, 0]],
         "weights": [[0.5, 0, 0]] * 2,
         "label": [-3, -3],
@@ -73,6 +91,11 @@ def test_check_says_what_is_wrong():
         SCHEMA.check(as_example({"ids": [1] * 6, "weights": [0.0] * 3}).SerializeToString())
     with pytest.raises(UserError, match=r"not a serialized tf\.train\.Example"):
         SCHEMA.check(b"\xff\xff\xff")
+    with pytest.raises(UserError, match=r"not a serialized tf\.train\.Example"):  # the last varint does not end
+        SCHEMA.check(SCHEMA.encode({**good, "label": b"\x80"}))
+    floats = RecordSchema(dataclasses.replace(SCHEMA.fields[0], dtype="float32"), *SCHEMA.fields[1:])
+    with pytest.raises(UserError, match="ids has values of another type, expected int32"):
+        SCHEMA.check(floats.encode(good))
 
 
 VECTORS = RecordSchema(
@@ -91,17 +114,17 @@ def test_vectors_at_every_position_come_back_filled_up_with_zeros():
     ]
     for record in records:
         VECTORS.check(record)
-    decoded = {name: tensor.numpy() for name, tensor in VECTORS.decode(records).items()}
-    assert {name: values.shape for name, values in decoded.items()} == {
+    arrays = decoded(VECTORS, records)
+    assert {name: values.shape for name, values in arrays.items()} == {
         "vectors": (4, 4, 3),
         "table": (4, 2, 2),
         "mask": (4, 4),
     }
-    for row, found, mask in zip(rows, decoded["vectors"], decoded["mask"], strict=True):
+    for row, found, mask in zip(rows, arrays["vectors"], arrays["mask"], strict=True):
         np.testing.assert_array_equal(found[: len(row)], row)
         assert not found[len(row) :].any()
         assert mask.sum() == len(row)
-    assert decoded["table"].tolist() == [[[1, 2], [3, number]] for number in range(4)]
+    assert arrays["table"].tolist() == [[[1, 2], [3, number]] for number in range(4)]
     values = {"table": [0] * 4, "mask": [1]}
     sizes = [len(VECTORS.encode({"vectors": np.ones(3 * count, np.float32), **values})) for count in (1, 2, 4)]
     assert [size - sizes[0] for size in sizes] == [0, 12, 36]  # only the vectors that there are take room

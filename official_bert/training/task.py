@@ -108,6 +108,27 @@ def sparse_cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
     return ops.sparse_categorical_crossentropy(labels, ops.cast(logits, "float32"), from_logits=True)
 
 
+def replica() -> tuple[Tensor | int, int]:
+    """Return the index of the replica that computes a loss, and the number of replicas.
+
+    With another backend than TensorFlow, a loss sees the whole batch, as if on one replica.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return 0, 1
+    from official_bert.optimization import replicas
+
+    return replicas.own_index(), replicas.num_replicas()
+
+
+def gather_over_replicas(values: Tensor) -> Tensor:
+    """Concatenate a tensor of each replica, [b, ...], to that of the whole batch, [B, ...], with gradients."""
+    if keras.backend.backend() != "tensorflow":
+        return values
+    from official_bert.optimization import replicas
+
+    return replicas.gather_over_replicas(values)
+
+
 class Task(Protocol):
     """A model with its losses and predictions.
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from official_bert.config.bert_config import FEATURES, BertConfig
 from official_bert.data.schema import Field, RecordSchema
@@ -17,9 +17,11 @@ from official_bert.tasks.classification.records import IS_REAL_FIELD, LABEL_FIEL
 from official_bert.training.task import (
     TEACHER_LOGITS,
     EncoderTask,
+    Tensor,
     WeightedSum,
     soft_binary_cross_entropy,
     soft_cross_entropy,
+    sparse_cross_entropy,
 )
 
 _LEAST_DOUBT = 1e-7  # of 1 - p; below 1, a power of 0 has an infinite slope
@@ -38,21 +40,21 @@ class ClassLoss:
     # exponent of (1 - p), by which the loss of a class with probability p is multiplied; 0 for no effect
     focal_gamma: float = 0.0
 
-    def __call__(self, labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def __call__(self, labels: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Return the weighted loss of each example, [B], and the weights of their true classes, [B].
 
         The sum of the losses divided by that of the weights is PyTorch's `CrossEntropyLoss(weight, label_smoothing)`.
         """
         num_classes = logits.shape[-1]
-        weights = tf.constant(self.class_weights or [1.0] * num_classes, tf.float32)  # [C]
-        is_label = tf.one_hot(labels, num_classes)  # [B, C]
+        weights = ops.convert_to_tensor(self.class_weights or [1.0] * num_classes, "float32")  # [C]
+        is_label = ops.one_hot(labels, num_classes)  # [B, C]
         targets = is_label * (1 - self.label_smoothing) + self.label_smoothing / num_classes
-        log_probabilities = tf.nn.log_softmax(logits)
+        log_probabilities = ops.log_softmax(logits)
         losses = -targets * weights * log_probabilities  # [B, C]
         if self.focal_gamma:
-            doubts = tf.maximum(-tf.math.expm1(log_probabilities), _LEAST_DOUBT)
+            doubts = ops.maximum(-ops.expm1(log_probabilities), _LEAST_DOUBT)
             losses *= doubts**self.focal_gamma
-        return tf.reduce_sum(losses, axis=-1), tf.gather(weights, labels)
+        return ops.sum(losses, axis=-1), ops.take(weights, labels)
 
 
 def balanced_weights(labels: Sequence[int], names: Sequence[str]) -> list[float]:
@@ -70,25 +72,25 @@ def balanced_weights(labels: Sequence[int], names: Sequence[str]) -> list[float]
 
 
 class Problem(NamedTuple):
-    loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]  # maps labels [B] or [B, C] and logits [B, C] to losses [B]
+    loss: Callable[[Tensor, Tensor], Tensor]  # maps labels [B] or [B, C] and logits [B, C] to losses [B]
     # maps logits [B, C] to probabilities [B, C]; for regression, to the number itself
-    probabilities: Callable[[tf.Tensor], tf.Tensor]
+    probabilities: Callable[[Tensor], Tensor]
     # maps logits [B, C], a teacher's logits [B, C] and a temperature to losses [B]
-    soft_target_loss: Callable[[tf.Tensor, tf.Tensor, float], tf.Tensor]
+    soft_target_loss: Callable[[Tensor, Tensor, float], Tensor]
 
 
-def _sigmoid_cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.cast(labels, tf.float32), logits=logits)  # [B, C]
-    return tf.reduce_mean(losses, axis=-1)
+def _sigmoid_cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
+    losses = ops.binary_crossentropy(ops.cast(labels, "float32"), logits, from_logits=True)  # [B, C]
+    return ops.mean(losses, axis=-1)
 
 
 PROBLEMS = {
-    "single_label": Problem(tf.nn.sparse_softmax_cross_entropy_with_logits, tf.nn.softmax, soft_cross_entropy),
-    "multi_label": Problem(_sigmoid_cross_entropy, tf.nn.sigmoid, soft_binary_cross_entropy),
+    "single_label": Problem(sparse_cross_entropy, ops.softmax, soft_cross_entropy),
+    "multi_label": Problem(_sigmoid_cross_entropy, ops.sigmoid, soft_binary_cross_entropy),
     "regression": Problem(
-        lambda labels, logits: tf.square(logits[:, 0] - labels),
-        tf.identity,
-        lambda logits, teacher_logits, temperature: tf.square(logits[:, 0] - teacher_logits[:, 0]),
+        lambda labels, logits: ops.square(logits[:, 0] - labels),
+        lambda logits: logits,
+        lambda logits, teacher_logits, temperature: ops.square(logits[:, 0] - teacher_logits[:, 0]),
     ),
 }
 
@@ -124,18 +126,18 @@ class ClassificationTask(EncoderTask):
     def feature_schema(self, model: ClassificationModel) -> RecordSchema:
         return RecordSchema(Field(FEATURES, (int(np.prod(model.feature_shape)),), "float32"), *self._label_fields)
 
-    def losses(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
+    def losses(self, outputs: Tensor, batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
         if self._training_loss is None:
             return {"classification": _of_real_examples(self._problem.loss(batch["label_ids"], outputs), batch)}
         losses, weights = self._training_loss(batch["label_ids"], outputs)
         return {"classification": _of_real_examples(losses, batch, weights)}
 
     def soft_target_loss(
-        self, outputs: tf.Tensor, teacher_logits: tf.Tensor, batch: Mapping[str, tf.Tensor], temperature: float
+        self, outputs: Tensor, teacher_logits: Tensor, batch: Mapping[str, Tensor], temperature: float
     ) -> WeightedSum:
         return _of_real_examples(self._problem.soft_target_loss(outputs, teacher_logits, temperature), batch)
 
-    def predictions(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def predictions(self, outputs: Tensor, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {
             "probabilities": self._problem.probabilities(outputs),
             "loss": self._problem.loss(batch["label_ids"], outputs),
@@ -164,9 +166,7 @@ class ClassificationTask(EncoderTask):
         }
 
 
-def _of_real_examples(
-    losses: tf.Tensor, batch: Mapping[str, tf.Tensor], weights: tf.Tensor | float = 1.0
-) -> WeightedSum:
+def _of_real_examples(losses: Tensor, batch: Mapping[str, Tensor], weights: Tensor | float = 1.0) -> WeightedSum:
     """Sum losses, float32 [B], and their weights, excluding padding examples."""
-    is_real = tf.cast(batch["is_real_example"], tf.float32)
-    return WeightedSum(tf.reduce_sum(losses * is_real), tf.reduce_sum(weights * is_real))
+    is_real = ops.cast(batch["is_real_example"], "float32")
+    return WeightedSum(ops.sum(losses * is_real), ops.sum(weights * is_real))

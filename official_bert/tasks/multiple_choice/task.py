@@ -4,14 +4,22 @@ from collections.abc import Mapping
 
 import keras
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from official_bert.config.bert_config import FEATURES, BertConfig
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.metrics.classification import accuracy
 from official_bert.modeling.heads import MultipleChoiceModel
 from official_bert.tasks.multiple_choice.data import LABEL, choice_schema, label_fields
-from official_bert.training.task import TEACHER_LOGITS, EncoderTask, WeightedSum, mean_loss, soft_cross_entropy
+from official_bert.training.task import (
+    TEACHER_LOGITS,
+    EncoderTask,
+    Tensor,
+    WeightedSum,
+    mean_loss,
+    soft_cross_entropy,
+    sparse_cross_entropy,
+)
 
 # B: examples, N: choices per example.
 
@@ -46,17 +54,18 @@ class MultipleChoiceTask(EncoderTask):
         del model
         return self._feature_schema
 
-    def losses(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
-        return {"multiple_choice": mean_loss(_losses(outputs, batch))}
+    def losses(self, outputs: Tensor, batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
+        return {"multiple_choice": mean_loss(sparse_cross_entropy(batch[LABEL], outputs))}
 
     def soft_target_loss(
-        self, outputs: tf.Tensor, teacher_logits: tf.Tensor, batch: Mapping[str, tf.Tensor], temperature: float
+        self, outputs: Tensor, teacher_logits: Tensor, batch: Mapping[str, Tensor], temperature: float
     ) -> WeightedSum:
         del batch
         return mean_loss(soft_cross_entropy(outputs, teacher_logits, temperature))
 
-    def predictions(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        return {"probabilities": tf.nn.softmax(outputs), "loss": _losses(outputs, batch), LABEL: batch[LABEL]}
+    def predictions(self, outputs: Tensor, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        loss = sparse_cross_entropy(batch[LABEL], outputs)
+        return {"probabilities": ops.softmax(outputs), "loss": loss, LABEL: batch[LABEL]}
 
     def scores(self, predictions: Mapping[str, np.ndarray]) -> dict[str, float]:
         chosen = predictions["probabilities"].argmax(axis=-1)
@@ -64,7 +73,3 @@ class MultipleChoiceTask(EncoderTask):
             "eval_accuracy": accuracy(predictions[LABEL], chosen),
             "eval_loss": float(np.mean(predictions["loss"], dtype=np.float64)),
         }
-
-
-def _losses(scores: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[LABEL], logits=scores)

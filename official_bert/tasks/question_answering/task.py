@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
+from keras import ops
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.schema import Field, RecordSchema
@@ -21,7 +21,15 @@ from official_bert.support import writing
 from official_bert.support.console import Progress
 from official_bert.tasks.question_answering.data import TokenizedSquad, Window, split_words
 from official_bert.tokenization import BasicTokenizer
-from official_bert.training.task import TEACHER_LOGITS, EncoderTask, WeightedSum, mean_loss, soft_cross_entropy
+from official_bert.training.task import (
+    TEACHER_LOGITS,
+    EncoderTask,
+    Tensor,
+    WeightedSum,
+    mean_loss,
+    soft_cross_entropy,
+    sparse_cross_entropy,
+)
 
 LOGITS = ("start_logits", "end_logits")
 
@@ -60,44 +68,44 @@ class QuestionAnsweringTask(EncoderTask):
         """Return a schema with this task's lengths and limits."""
         return schema.sized(S=self._max_seq_length, V=self._config.vocab_size, T=self._config.num_segments)
 
-    def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
+    def losses(self, outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
         """Return the mean of the start and end losses; as in the reference, padding is included, if it is computed."""
         outputs = outputs if self._is_padding_computed else _without_padding(outputs, batch)
         losses = [
-            tf.nn.sparse_softmax_cross_entropy_with_logits(batch[positions], tf.cast(outputs[logits], tf.float32))
+            sparse_cross_entropy(batch[positions], outputs[logits])
             for positions, logits in zip(("start_positions", "end_positions"), LOGITS, strict=True)
         ]
         return {"span": mean_loss(sum(losses) / 2)}
 
-    def logits(self, outputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        return tf.stack([outputs[name] for name in LOGITS], axis=-1)  # [B, S, 2]
+    def logits(self, outputs: Mapping[str, Tensor]) -> Tensor:
+        return ops.stack([outputs[name] for name in LOGITS], axis=-1)  # [B, S, 2]
 
     def soft_target_loss(
         self,
-        outputs: Mapping[str, tf.Tensor],
-        teacher_logits: tf.Tensor,
-        batch: Mapping[str, tf.Tensor],
+        outputs: Mapping[str, Tensor],
+        teacher_logits: Tensor,
+        batch: Mapping[str, Tensor],
         temperature: float,
     ) -> WeightedSum:
         """Return the mean over start and end, each a softmax over all positions except padding."""
         is_real = batch["input_mask"][:, :, None] == 1
-        student, teacher = (tf.where(is_real, logits, _LOW) for logits in (self.logits(outputs), teacher_logits))
+        student, teacher = (ops.where(is_real, logits, _LOW) for logits in (self.logits(outputs), teacher_logits))
         losses = soft_cross_entropy(student, teacher, temperature, axis=1)  # [B, 2]
-        return WeightedSum(tf.reduce_sum(losses) / len(LOGITS), tf.cast(tf.shape(losses)[0], tf.float32))
+        return WeightedSum(ops.sum(losses) / len(LOGITS), ops.cast(ops.shape(losses)[0], "float32"))
 
-    def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def predictions(self, outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the logits at full length, for any batch length."""
-        num_missing = self._max_seq_length - tf.shape(batch["input_ids"])[1]
+        num_missing = self._max_seq_length - ops.shape(batch["input_ids"])[1]
         if not (self._is_padding_scored and self._is_padding_computed):
             outputs = _without_padding(outputs, batch)
         return {
-            name: tf.pad(outputs[name], [[0, 0], [0, num_missing]], constant_values=MASKED_LOGIT) for name in LOGITS
+            name: ops.pad(outputs[name], [[0, 0], [0, num_missing]], constant_values=MASKED_LOGIT) for name in LOGITS
         }
 
 
-def _without_padding(outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+def _without_padding(outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Set logits at padding so low that they are never chosen."""
-    return {name: tf.where(batch["input_mask"] == 1, outputs[name], MASKED_LOGIT) for name in LOGITS}
+    return {name: ops.where(batch["input_mask"] == 1, outputs[name], MASKED_LOGIT) for name in LOGITS}
 
 
 PREDICTIONS_FILE = "predictions.json"

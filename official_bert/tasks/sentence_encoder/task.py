@@ -4,27 +4,38 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import keras
-import tensorflow as tf
+import numpy as np
+from keras import ops
 
 from official_bert.config.bert_config import TEXT_LENGTHS, BertConfig
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
 from official_bert.modeling.sentence import SentenceGroupModel, SentenceModel
-from official_bert.optimization.replicas import gather_over_replicas, num_replicas
 from official_bert.options.groups import check_vector_size
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.data import LABEL, SCORES, TEXT_NUMBERS
-from official_bert.training.task import TEACHER_LOGITS, WeightedSum, mean_loss, soft_cross_entropy
+from official_bert.training.task import (
+    TEACHER_LOGITS,
+    Tensor,
+    WeightedSum,
+    gather_over_replicas,
+    l2_normalize,
+    mean_loss,
+    replica,
+    soft_cross_entropy,
+    sparse_cross_entropy,
+)
 
 COSENT_SCALE = 20.0
 _BY_DOT_PRODUCT = ("contrastive", "distillation")  # losses that compare sparse vectors by their dot product
+_LOWEST = float(np.finfo(np.float32).min)
 _RISE = 1 / 3  # of the weights of the regularizers, as in the paper
 
-Batch = Mapping[str, tf.Tensor]
+Batch = Mapping[str, Tensor]
 
 
-def contrastive(vectors: tf.Tensor, batch: Batch, *, temperature: float, symmetric: bool) -> WeightedSum:
+def contrastive(vectors: Tensor, batch: Batch, *, temperature: float, symmetric: bool) -> WeightedSum:
     """Return the cross-entropy of picking each anchor's positive from all candidates of the batch (InfoNCE).
 
     A candidate with the same text or class as the anchor or its positive does not count as a negative. If `symmetric`,
@@ -35,11 +46,11 @@ def contrastive(vectors: tf.Tensor, batch: Batch, *, temperature: float, symmetr
     """
     numbers, num_texts = batch[TEXT_NUMBERS], vectors.shape[1]
     all_vectors, all_numbers = gather_over_replicas(vectors), gather_over_replicas(numbers)
-    candidates = tf.reshape(all_vectors[:, 1:], [-1, vectors.shape[2]])  # [C, D]
-    candidate_numbers = tf.reshape(all_numbers[:, 1:], [-1])
-    num_examples = tf.shape(vectors)[0]
-    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-    rows = replica * num_examples + tf.range(num_examples)  # [b], among the examples of all replicas
+    candidates = ops.reshape(all_vectors[:, 1:], [-1, vectors.shape[2]])  # [C, D]
+    candidate_numbers = ops.reshape(all_numbers[:, 1:], [-1])
+    num_examples = ops.shape(vectors)[0]
+    index, _ = replica()
+    rows = index * num_examples + ops.arange(num_examples)  # [b], among the examples of all replicas
     targets = rows * (num_texts - 1)
     losses = _ranked(vectors[:, 0], candidates, numbers[:, :2], candidate_numbers, targets, temperature)
     if symmetric:
@@ -48,72 +59,71 @@ def contrastive(vectors: tf.Tensor, batch: Batch, *, temperature: float, symmetr
     return mean_loss(losses)
 
 
-def _ranked(queries, candidates, own_numbers, candidate_numbers, targets, temperature: float) -> tf.Tensor:
+def _ranked(queries, candidates, own_numbers, candidate_numbers, targets, temperature: float) -> Tensor:
     """Return the cross-entropy of each query, float32 [b].
 
     Candidates with one of the query's `own_numbers`, [b, 2], are not negatives.
     """
-    logits = tf.matmul(queries, candidates, transpose_b=True) / temperature  # [b, C]
-    is_own = tf.reduce_any(own_numbers[:, :, tf.newaxis] == candidate_numbers, axis=1)  # [b, C]
+    logits = ops.matmul(queries, ops.transpose(candidates)) / temperature  # [b, C]
+    is_own = ops.any(own_numbers[:, :, None] == candidate_numbers, axis=1)  # [b, C]
     is_left_out = is_own | (candidate_numbers == 0)
-    is_target = tf.range(tf.shape(candidates)[0]) == targets[:, tf.newaxis]
-    logits = tf.where(is_left_out & ~is_target, logits.dtype.min, logits)
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
+    is_target = ops.arange(ops.shape(candidates)[0]) == targets[:, None]
+    logits = ops.where(is_left_out & ~is_target, _LOWEST, logits)
+    return sparse_cross_entropy(targets, logits)
 
 
-def cosine(vectors: tf.Tensor, batch: Batch) -> WeightedSum:
+def cosine(vectors: Tensor, batch: Batch) -> WeightedSum:
     """Return the squared error of the cosine similarity of each pair, compared with its score."""
-    return mean_loss(tf.math.squared_difference(similarities(vectors)[:, 0], batch[SCORES][:, 0]))
+    return mean_loss(ops.square(similarities(vectors)[:, 0] - batch[SCORES][:, 0]))
 
 
-def cosent(vectors: tf.Tensor, batch: Batch) -> WeightedSum:
+def cosent(vectors: Tensor, batch: Batch) -> WeightedSum:
     """Return the CoSENT loss: a smooth penalty for pairs whose similarities are ordered against their scores.
 
     Source: Su, "CoSENT: A more efficient sentence vector scheme than Sentence-BERT" (2022).
     """
     scores = gather_over_replicas(batch[SCORES][:, 0])  # [B]
     cosines = gather_over_replicas(similarities(vectors)[:, 0]) * COSENT_SCALE
-    differences = cosines[tf.newaxis, :] - cosines[:, tf.newaxis]  # [i, j]: similarity of pair j minus that of pair i
-    is_wrong_way = scores[:, tf.newaxis] > scores[tf.newaxis, :]
-    terms = tf.where(is_wrong_way, differences, differences.dtype.min)
-    loss = tf.reduce_logsumexp(tf.concat([[0.0], tf.reshape(terms, [-1])], axis=0))
-    share = 1.0 / num_replicas()  # every replica computes the same loss
-    return WeightedSum(loss * share, tf.constant(share))
+    differences = cosines[None, :] - cosines[:, None]  # [i, j]: similarity of pair j minus that of pair i
+    is_wrong_way = scores[:, None] > scores[None, :]
+    terms = ops.where(is_wrong_way, differences, _LOWEST)
+    loss = ops.logsumexp(ops.pad(ops.reshape(terms, [-1]), [[1, 0]]))
+    _, num_replicas = replica()
+    share = 1.0 / num_replicas  # every replica computes the same loss
+    return WeightedSum(loss * share, ops.convert_to_tensor(share))
 
 
-def triplet(vectors: tf.Tensor, batch: Batch, *, margin: float) -> WeightedSum:
+def triplet(vectors: Tensor, batch: Batch, *, margin: float) -> WeightedSum:
     """Return the triplet loss: the Euclidean distance of each negative should exceed the positive's by the margin.
 
     Source: Reimers and Gurevych, "Sentence-BERT" (2019), section 3.
     """
-    squares = tf.reduce_sum(tf.square(vectors[:, 1:] - vectors[:, :1]), axis=-1)
-    distances = tf.sqrt(tf.maximum(squares, 1e-12))  # [b, K - 1]; the gradient of sqrt at 0 is infinite
-    is_real = tf.cast(batch[TEXT_NUMBERS][:, 2:] != 0, tf.float32)  # [b, K - 2]
-    losses = tf.nn.relu(distances[:, :1] - distances[:, 1:] + margin) * is_real
-    return WeightedSum(tf.reduce_sum(losses), tf.reduce_sum(is_real))
+    squares = ops.sum(ops.square(vectors[:, 1:] - vectors[:, :1]), axis=-1)
+    distances = ops.sqrt(ops.maximum(squares, 1e-12))  # [b, K - 1]; the gradient of sqrt at 0 is infinite
+    is_real = ops.cast(batch[TEXT_NUMBERS][:, 2:] != 0, "float32")  # [b, K - 2]
+    losses = ops.relu(distances[:, :1] - distances[:, 1:] + margin) * is_real
+    return WeightedSum(ops.sum(losses), ops.sum(is_real))
 
 
-def soft_targets(
-    vectors: tf.Tensor, scores: tf.Tensor, batch: Batch, *, temperature: float | None = None
-) -> WeightedSum:
+def soft_targets(vectors: Tensor, scores: Tensor, batch: Batch, *, temperature: float | None = None) -> WeightedSum:
     """Return the loss of the similarities against target scores, both [b, K - 1].
 
     Pairs use the squared error, several candidates the KL divergence of their softmax distributions.
     """
     found = similarities(vectors)
     if vectors.shape[1] == 2:
-        return mean_loss(tf.math.squared_difference(found, scores)[:, 0])
+        return mean_loss(ops.square(found - scores)[:, 0])
     is_missing = batch[TEXT_NUMBERS][:, 1:] == 0
-    student, teacher = (tf.where(is_missing, -1e9, values) for values in (found, scores))
+    student, teacher = (ops.where(is_missing, -1e9, values) for values in (found, scores))
     return mean_loss(soft_cross_entropy(student, teacher, temperature) / temperature**2)
 
 
-def softmax(logits: tf.Tensor, batch: Batch) -> WeightedSum:
+def softmax(logits: Tensor, batch: Batch) -> WeightedSum:
     """Return the cross-entropy of the classes of pairs.
 
     Source: Reimers and Gurevych, "Sentence-BERT" (2019), section 3.
     """
-    return mean_loss(tf.nn.sparse_softmax_cross_entropy_with_logits(batch[LABEL], logits))
+    return mean_loss(sparse_cross_entropy(batch[LABEL], logits))
 
 
 # Of vectors that are compared by their dot product; the task scales them to length 1 for cosine similarities.
@@ -127,7 +137,7 @@ LOSSES: dict[str, Callable[..., WeightedSum]] = {
 
 
 def of_all_sizes(
-    loss: Callable[[tf.Tensor], WeightedSum], name: str, vectors: tf.Tensor, sizes: tuple[int, ...]
+    loss: Callable[[Tensor], WeightedSum], name: str, vectors: Tensor, sizes: tuple[int, ...]
 ) -> dict[str, WeightedSum]:
     """Compute a loss on full vectors, [b, K, D], and on vectors truncated to each size.
 
@@ -137,22 +147,23 @@ def of_all_sizes(
     return {name: loss(vectors), **losses}
 
 
-def flops(vectors: tf.Tensor, numbers: tf.Tensor, weight: float) -> WeightedSum:
+def flops(vectors: Tensor, numbers: Tensor, weight: float) -> WeightedSum:
     """Return the FLOPS regularizer: the sum of the squared mean weights, [V], of the texts that are not missing.
 
     Source: Formal et al., "SPLADE" (2021), section 3.2; Paria et al., "Minimizing FLOPs to Learn Efficient Sparse
     Representations" (2020).
     """
-    sums = gather_over_replicas(tf.reduce_sum(vectors, axis=[0, 1])[tf.newaxis])
-    counts = gather_over_replicas(tf.math.count_nonzero(numbers, dtype=tf.float32)[tf.newaxis])
-    means = tf.reduce_sum(sums, axis=0) / tf.maximum(tf.reduce_sum(counts), 1.0)  # [V]
-    share = 1.0 / num_replicas()  # every replica computes the same loss
-    return WeightedSum(weight * share * tf.reduce_sum(tf.square(means)), tf.constant(share), rise=_RISE)
+    sums = gather_over_replicas(ops.sum(vectors, axis=[0, 1])[None])
+    counts = gather_over_replicas(ops.sum(ops.cast(numbers != 0, "float32"))[None])
+    means = ops.sum(sums, axis=0) / ops.maximum(ops.sum(counts), 1.0)  # [V]
+    _, num_replicas = replica()
+    share = 1.0 / num_replicas  # every replica computes the same loss
+    return WeightedSum(weight * share * ops.sum(ops.square(means)), ops.convert_to_tensor(share), rise=_RISE)
 
 
-def similarities(vectors: tf.Tensor) -> tf.Tensor:
+def similarities(vectors: Tensor) -> Tensor:
     """Return the dot product of each anchor with its candidates: [b, K, D] to [b, K - 1]."""
-    return tf.reduce_sum(vectors[:, :1] * vectors[:, 1:], axis=-1)
+    return ops.sum(vectors[:, :1] * vectors[:, 1:], axis=-1)
 
 
 class Objective(NamedTuple):
@@ -202,13 +213,13 @@ class SentenceEncoderTask:
             sentence.bm25[name].assign(value)
         return SentenceGroupModel(sentence, **self._group_options)
 
-    def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
+    def losses(self, outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
         name, options, _, sizes, weights = self._objective
         if name == "softmax":
             return {"softmax": softmax(outputs["logits"], batch)}
         vectors, numbers = outputs["vectors"], batch[TEXT_NUMBERS]
 
-        def loss(vectors: tf.Tensor) -> WeightedSum:
+        def loss(vectors: Tensor) -> WeightedSum:
             return LOSSES[name](self._compared(vectors, name), batch, **options)
 
         losses = of_all_sizes(loss, name, vectors, sizes)
@@ -217,26 +228,26 @@ class SentenceEncoderTask:
             losses["document_regularizer"] = flops(vectors[:, 1:], numbers[:, 1:], weights[1])
         return losses
 
-    def _compared(self, vectors: tf.Tensor, loss: str = "distillation") -> tf.Tensor:
+    def _compared(self, vectors: Tensor, loss: str = "distillation") -> Tensor:
         """Scale vectors to length 1 for the losses that compare them by cosine similarity."""
         is_sparse = self._objective.regularizer_weights is not None
         is_scaled = loss != "triplet" and not (is_sparse and loss in _BY_DOT_PRODUCT)
-        return tf.math.l2_normalize(vectors, axis=-1) if is_scaled else vectors
+        return l2_normalize(vectors) if is_scaled else vectors
 
-    def logits(self, outputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    def logits(self, outputs: Mapping[str, Tensor]) -> Tensor:
         return similarities(self._compared(outputs["vectors"]))
 
     def soft_target_loss(
         self,
-        outputs: Mapping[str, tf.Tensor],
-        teacher_logits: tf.Tensor,
-        batch: Mapping[str, tf.Tensor],
+        outputs: Mapping[str, Tensor],
+        teacher_logits: Tensor,
+        batch: Mapping[str, Tensor],
         temperature: float,
     ) -> WeightedSum:
         del temperature  # that of `soft_target_options` is used
         vectors = self._compared(outputs["vectors"])
         return soft_targets(vectors, teacher_logits, batch, **self._objective.soft_target_options)
 
-    def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def predictions(self, outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         del batch
         return {"vectors": outputs["vectors"]}

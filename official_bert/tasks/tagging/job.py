@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP
@@ -26,7 +25,6 @@ from official_bert.metrics.tagging import (
     score_tags,
 )
 from official_bert.modeling.pooling import num_vectors
-from official_bert.modeling.tagging import Transitions
 from official_bert.support import writing
 from official_bert.support.errors import UserError, format_names, pluralize
 from official_bert.tasks.tagging.data import TaggedFile, TaggedSentence
@@ -48,8 +46,8 @@ from official_bert.tasks.tagging.task import (
     TAG_NUMBERS,
     TAG_SCORES,
     TaggingTask,
+    best_path,
     check_constrainable,
-    decode_words,
     transitions_of,
 )
 from official_bert.tokenization import Tokenizer
@@ -88,7 +86,6 @@ TEST_RESULTS_FILE = "test_results.txt"
 EVAL_REPORT_FILE, TEST_REPORT_FILE = "eval_report.txt", "test_report.txt"
 
 _NOT_LABELLED = 0  # label of a word with an unknown tag
-_SENTENCES_IN_A_BATCH = 64  # decoded together
 
 
 def report_sections(
@@ -331,7 +328,9 @@ class TaggingJob(FinetuningJob):
         (places,) = np.nonzero(is_tagged)
         of_words, splits = of_words[places], np.searchsorted(places, row_splits)
         if self.config.decodes_sequences:
-            of_words = self._decoded(of_words, splits, transitions_of(trainer.model, self.labels, self.config))
+            transitions = transitions_of(trainer.model, self.labels, self.config)
+            sentences = (of_words[start:end] for start, end in itertools.pairwise(splits))
+            of_words = [number for scores in sentences for number in best_path(scores, transitions)]
         names = np.full(len(is_tagged), None, object)
         names[places] = [self.labels[number] for number in of_words]
         tags = [names[start:end].tolist() for start, end in itertools.pairwise(row_splits)]
@@ -339,15 +338,6 @@ class TaggingJob(FinetuningJob):
             tags = list(map(tags_of_characters, split.words, tags))
         num_labelled = float(outputs[NUM_LABELLED].sum(dtype=np.float64))
         return tags, float(outputs[LOSS_SUM].sum(dtype=np.float64)) / max(num_labelled, 1.0)
-
-    @staticmethod
-    def _decoded(scores: np.ndarray, row_splits: np.ndarray, transitions: Transitions) -> np.ndarray:
-        """Return the tag numbers of all words, int64 [W], from scores, float32 [W, C]."""
-        signature = [tf.TensorSpec([None, scores.shape[1]]), tf.TensorSpec([None], tf.int64)]
-        decode = tf.function(lambda *words: decode_words(*words, transitions)[0], input_signature=signature)
-        starts = range(0, len(row_splits) - 1, _SENTENCES_IN_A_BATCH)
-        splits = (row_splits[start : start + _SENTENCES_IN_A_BATCH + 1] for start in starts)
-        return np.concatenate([decode(scores[part[0] : part[-1]], part - part[0]).numpy() for part in splits])
 
     def _scores(
         self, prefix: str, split: TaggedSplit, predicted: Sequence[Sequence[str]], loss: float

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import keras
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.schema import Field, RecordSchema
@@ -14,7 +14,14 @@ from official_bert.modeling.tagging import TaggingModel, Transitions, log_partit
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.tasks.tagging.records import FEATURE_SCHEMA, LABELS, TAGGING_SCHEMA
-from official_bert.training.task import TEACHER_LOGITS, EncoderTask, WeightedSum, soft_cross_entropy
+from official_bert.training.task import (
+    TEACHER_LOGITS,
+    EncoderTask,
+    Tensor,
+    WeightedSum,
+    soft_cross_entropy,
+    sparse_cross_entropy,
+)
 
 # Outputs per record.
 TAG_NUMBERS, TAG_SCORES, LOSS_SUM, NUM_LABELLED = "tag_numbers", "tag_scores", "loss_sum", "num_labelled"
@@ -56,47 +63,49 @@ class TaggingTask(EncoderTask):
     def feature_schema(self, model: TaggingModel) -> RecordSchema:
         return self._sized(FEATURE_SCHEMA, W=int(np.prod(model.feature_shape)))
 
-    def losses(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
+    def losses(self, outputs: Tensor, batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
         losses, weights = self._losses(outputs, batch)
-        return {"tagging": WeightedSum(tf.reduce_sum(losses), tf.reduce_sum(weights))}
+        return {"tagging": WeightedSum(ops.sum(losses), ops.sum(weights))}
 
     def soft_target_loss(
-        self, outputs: tf.Tensor, teacher_logits: tf.Tensor, batch: Mapping[str, tf.Tensor], temperature: float
+        self, outputs: Tensor, teacher_logits: Tensor, batch: Mapping[str, Tensor], temperature: float
     ) -> WeightedSum:
         weights = _weights(batch)
         losses = soft_cross_entropy(outputs, teacher_logits, temperature)  # [B, S]
-        return WeightedSum(tf.reduce_sum(losses * weights), tf.reduce_sum(weights))
+        return WeightedSum(ops.sum(losses * weights), ops.sum(weights))
 
-    def predictions(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def predictions(self, outputs: Tensor, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the outputs per window: loss_sum and num_labelled [B], and at full length tag_numbers, int32 [B, S].
 
         To decode sequences, they have tag_scores, float32 [B, S, C], instead of tag_numbers.
         """
         losses, weights = self._losses(outputs, batch)
-        num_missing = self._max_seq_length - tf.shape(outputs)[1]
+        num_missing = self._max_seq_length - ops.shape(outputs)[1]
         if self._decodes_sequences:
-            of_tags = {TAG_SCORES: tf.pad(outputs, [[0, 0], [0, num_missing], [0, 0]])}
+            of_tags = {TAG_SCORES: ops.pad(outputs, [[0, 0], [0, num_missing], [0, 0]])}
         else:
-            numbers = tf.argmax(outputs, axis=-1, output_type=tf.int32)
-            of_tags = {TAG_NUMBERS: tf.pad(numbers, [[0, 0], [0, num_missing]])}
+            numbers = ops.argmax(outputs, axis=-1)
+            of_tags = {TAG_NUMBERS: ops.pad(numbers, [[0, 0], [0, num_missing]])}
         return {
             **of_tags,
-            LOSS_SUM: tf.reduce_sum(losses, axis=1),
-            NUM_LABELLED: tf.reduce_sum(weights, axis=1),
+            LOSS_SUM: ops.sum(losses, axis=1),
+            NUM_LABELLED: ops.sum(weights, axis=1),
         }
 
-    def _losses(self, logits: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+    def _losses(self, logits: Tensor, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return losses, float32 [B, S] or [B, 1], and the weight at each position; both 0 where no word is tagged."""
         labels, weights = batch[LABELS.name], _weights(batch)
         if not self._has_crf:
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels - 1, 0), logits)
+            losses = sparse_cross_entropy(ops.maximum(labels - 1, 0), logits)
             return losses * weights, weights
-        words_first = tf.argsort(tf.cast(labels == 0, tf.int32), axis=1, stable=True)  # [B, S]
-        labels, logits = (tf.gather(values, words_first, batch_dims=1) for values in (labels, logits))
-        is_word, tags = labels > 0, tf.maximum(labels - 1, 0)
+        length = ops.shape(labels)[1]
+        words_first = ops.argsort(ops.arange(length) + ops.where(labels == 0, length, 0), axis=1)  # [B, S]
+        labels = ops.take_along_axis(labels, words_first, axis=1)
+        logits = ops.take_along_axis(logits, words_first[..., None], axis=1)
+        is_word, tags = labels > 0, ops.maximum(labels - 1, 0)
         transitions = self._model.transitions
         losses = log_partition(logits, is_word, transitions) - path_scores(logits, tags, is_word, transitions)  # [B]
-        return losses[:, tf.newaxis], weights
+        return losses[:, None], weights
 
     def _sized(self, schema: RecordSchema, **sizes: int) -> RecordSchema:
         return schema.sized(
@@ -108,9 +117,9 @@ class TaggingTask(EncoderTask):
         )
 
 
-def _weights(batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
+def _weights(batch: Mapping[str, Tensor]) -> Tensor:
     """Return 1 at positions with a known tag, otherwise 0; float32 [B, S]."""
-    return tf.cast(batch[LABELS.name] > 0, tf.float32)
+    return ops.cast(batch[LABELS.name] > 0, "float32")
 
 
 def check_constrainable(tags: Sequence[str], sentences: Iterable[Sequence[str]] = ()) -> None:
@@ -141,14 +150,32 @@ def transitions_of(model: TaggingModel, tags: Sequence[str], config: TaggingConf
     return Transitions(*(sum(parts) for parts in zip(*sources, strict=True))) if sources else None
 
 
-def decode_words(scores: tf.Tensor, row_splits: tf.Tensor, transitions: Transitions) -> tuple[tf.Tensor, tf.Tensor]:
+def best_path(scores: np.ndarray, transitions: Transitions) -> list[int]:
+    """Return the most likely tag numbers of a sentence from scores, [W, C]: `viterbi`, which is slow uncompiled."""
+    if not len(scores):
+        return []
+    start, between, end = transitions
+    best, sources = scores[0] + start, []
+    for of_word in scores[1:]:
+        through = best[:, None] + between  # [C, C], from a tag (row) into another (column)
+        sources.append(through.argmax(axis=0))
+        best = through.max(axis=0) + of_word
+    path = [int((best + end).argmax())]
+    for source in reversed(sources):
+        path.append(int(source[path[-1]]))
+    return path[::-1]
+
+
+def decode_words(scores: Tensor, row_splits: Tensor, transitions: Transitions) -> tuple[Tensor, Tensor]:
     """Return the tag numbers, int64 [W], of the most likely sequences, and their probabilities over all sequences.
 
     The scores, [W, C], are logits or log-probabilities; `row_splits`, [B + 1], split the words into sentences.
     """
-    ragged = tf.RaggedTensor.from_row_splits(scores, row_splits, validate=False)
-    padded = tf.pad(ragged.to_tensor(), [[0, 0], [0, 1], [0, 0]])  # [B, S, C], with at least one position
-    is_word = tf.sequence_mask(ragged.row_lengths(), tf.shape(padded)[1])
+    starts, lengths = row_splits[:-1, None], row_splits[1:, None] - row_splits[:-1, None]  # [B, 1]
+    places = ops.arange(ops.max(lengths, initial=0) + 1)  # [S], at least one
+    is_word = places < lengths
+    words = ops.where(is_word, starts + places, row_splits[-1])
+    padded = ops.take(ops.pad(scores, [[0, 1], [0, 0]]), words, axis=0)  # [B, S, C]
     numbers = viterbi(padded, is_word, transitions)  # [B, S]
-    probabilities = tf.gather(marginals(padded, is_word, transitions), numbers, batch_dims=2)
-    return tf.cast(tf.boolean_mask(numbers, is_word), tf.int64), tf.boolean_mask(probabilities, is_word)
+    probabilities = ops.take_along_axis(marginals(padded, is_word, transitions), numbers[..., None], axis=-1)[..., 0]
+    return ops.cast(numbers[is_word], "int64"), probabilities[is_word]

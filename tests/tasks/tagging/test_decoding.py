@@ -10,7 +10,7 @@ import tensorflow as tf
 from official_bert.metrics.tagging import invalid_tags
 from official_bert.modeling.tagging import Transitions
 from official_bert.support.errors import UserError
-from official_bert.tasks.tagging.task import check_constrainable, decode_words, scheme_transitions
+from official_bert.tasks.tagging.task import best_path, check_constrainable, decode_words, scheme_transitions
 
 IOB2, IOBES = ("O", "B-A", "I-A", "B-B", "I-B"), ("O", "B-A", "I-A", "E-A", "S-A", "S-B")
 
@@ -21,7 +21,8 @@ def test_the_best_sequences_that_follow_the_rules_are_found(tags, scheme):
     lengths = [3, 0, 1, 4, 2]
     scores = rng.normal(size=[sum(lengths), len(tags)]).astype("float32") * 3
     splits = np.cumsum([0, *lengths])
-    numbers, probabilities = decode_words(tf.constant(scores), tf.constant(splits), scheme_transitions(tags))
+    transitions = scheme_transitions(tags)
+    numbers, probabilities = decode_words(tf.constant(scores), tf.constant(splits), transitions)
     num_breaks = 0
     for start, end in itertools.pairwise(splits):
         sequences = {
@@ -31,6 +32,7 @@ def test_the_best_sequences_that_follow_the_rules_are_found(tags, scheme):
         }
         best, total = max(sequences, key=sequences.get), sum(sequences.values())
         assert tuple(numbers[start:end].numpy().tolist()) == best
+        assert tuple(best_path(scores[start:end], transitions)) == best
         for word, number in enumerate(best):
             share = sum(value for one, value in sequences.items() if one[word] == number) / total
             assert float(probabilities[start + word]) == pytest.approx(share, abs=1e-5)

@@ -205,6 +205,12 @@ def forked_python(tmp_path_factory):
     return folder / "python"
 
 
+@pytest.fixture
+def forked_children(forked_python, monkeypatch):
+    """Let the Pythons that scripts start run in forked children, too."""
+    monkeypatch.setenv(warm_start.FORKED_PYTHON, str(forked_python))
+
+
 @pytest.fixture(scope="session")
 def two_devices():
     from official_bert.training.devices import mirrored_strategy  # imports TensorFlow

@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import runpy
+import select
 import selectors
 import signal
 import socket
@@ -24,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 
+FORKED_PYTHON = "FORKED_PYTHON"  # an environment variable: the Python of the processes that a child starts
 _ADDRESS = "WARM_START_ADDRESS"  # gives the server's address to the workers of a parallel run
 IS_POSSIBLE = sys.platform == "linux" and hasattr(os, "pidfd_open")
 _READ_AT_IMPORT = ("KERAS_", "LD_", "MALLOC_", "OMP_", "OPENBLAS_", "PYTHON", "TF_", "XLA_")  # environment variables
@@ -83,6 +85,36 @@ def run(command, environment, timeout, stdin=0):
         output.seek(0)
         errors.seek(0)
         return subprocess.CompletedProcess(command, code, output.read(), errors.read())
+
+
+class Forked:
+    """A forked child, with the methods of `subprocess.Popen` that tests use."""
+
+    def __init__(self, pid, answers, connection):
+        self.pid, self._answers, self._connection, self._code = pid, answers, connection, None
+
+    def poll(self):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self._code
+
+    def wait(self, timeout=None):
+        if self._code is None:
+            if not select.select([self._connection], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self.pid, timeout)
+            self._code = int(self._answers.readline())
+            self._connection.close()
+        return self._code
+
+    def send_signal(self, number):
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+def popen(command, environment, output):
+    """Start a process, forked if possible, whose output and errors go into a file."""
+    forked = _request(command[1:], environment, [0, output.fileno(), output.fileno()])
+    return Forked(*forked) if forked else subprocess.Popen(command, env=environment, stdout=output, stderr=output)
 
 
 def _request(arguments, environment, files):
@@ -216,6 +248,7 @@ if __name__ == "__main__":
             path for path in sys.path[1:] if path not in inherited
         ]
         sys.argv = wanted["command"]
+        sys.executable = wanted["environment"].get(FORKED_PYTHON, sys.executable)
         if sys.argv[0] == "-m":
             del sys.argv[0]
             runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -1,17 +1,30 @@
 """Fixtures of the tests of servers."""
 
+import json
 import os
+import shutil
 
 import pytest
 
 
-@pytest.fixture(scope="module")
-def write_export(one_layer_config_file, vocab_file):
+@pytest.fixture(scope="session")
+def write_export(one_layer_config_file, vocab_file, tmp_path_factory):
+    """Write the next version of a tiny model into a folder; each is made once and copied."""
     # Imported here because it imports TensorFlow, which `tests/conftest.py` may not have set up yet.
     from tests.serving.tiny_exports import write_tiny_export
 
+    files, made = {"bert_config_file": one_layer_config_file, "vocab_file": vocab_file}, {}
+
     def write(folder, task="classification", **options):
-        return write_tiny_export(folder, task, bert_config_file=one_layer_config_file, vocab_file=vocab_file, **options)
+        key = json.dumps([task, options])
+        if key not in made:
+            made[key] = write_tiny_export(tmp_path_factory.mktemp("made"), task, **files, **options)
+        os.makedirs(folder, exist_ok=True)
+        number = 1 + max((int(name) for name in os.listdir(folder)), default=0)
+        copy = shutil.copytree(made[key], os.path.join(folder, ".copy"))  # renamed when complete, since servers look
+        path = os.path.join(folder, str(number))
+        os.rename(copy, path)
+        return path
 
     return write
 

@@ -7,11 +7,11 @@ import json
 import os
 import pathlib
 import signal
-import subprocess
 import threading
 import time
 
 from official_bert.commands.launch_workers import free_ports
+from tests import warm_start
 from tests.conftest import script_command, script_environment
 
 
@@ -57,9 +57,7 @@ class Server:
         flags = {"export_dir": export_dir, "port": self.port, "grpc_port": self.grpc_port, **flags}
         self.log_file = log_file
         with open(log_file, "w") as log:
-            self.process = subprocess.Popen(
-                script_command("serve", flags), env=script_environment(), stdout=log, stderr=log
-            )
+            self.process = warm_start.popen(script_command("serve", flags), script_environment(), log)
         deadline = time.monotonic() + 120
         while True:
             assert self.process.poll() is None and time.monotonic() < deadline, self.log

@@ -1,6 +1,7 @@
 """Vectors and rankings as their clients get them, from a real server process with exports of tiny models."""
 
 import concurrent.futures
+import functools
 import json
 import os
 import shutil
@@ -61,8 +62,13 @@ def hub_client(server):
     return huggingface_hub.InferenceClient(f"http://127.0.0.1:{server.port}")
 
 
+@functools.cache
+def signatures_of(version):
+    return tf.saved_model.load(version).signatures
+
+
 def signature(export_dir, number, name, **texts):
-    function = tf.saved_model.load(os.path.join(export_dir, str(number))).signatures[name]
+    function = signatures_of(os.path.join(export_dir, str(number)))[name]
     answer = function(**{name: tf.constant(values) for name, values in texts.items()})
     return {name: values.numpy() for name, values in answer.items()}
 

@@ -22,6 +22,7 @@ from official_bert.training.task import (
     OutputsAndLayers,
     TaskWithTeacher,
     Tensor,
+    Tensors,
     WeightedSum,
     cosine_loss,
     mean_loss,
@@ -67,7 +68,7 @@ class PretrainingTask:
     def build_model(self) -> keras.Model:
         return PretrainingModel(create_encoder(self._config, self._encoder_options))
 
-    def losses(self, outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
+    def losses(self, outputs: Tensors, batch: Tensors) -> dict[str, WeightedSum]:
         masked_lm = sparse_cross_entropy(batch["masked_lm_ids"], outputs["masked_lm_logits"])  # [B, P]
         losses = {"masked_lm": _over_masked(masked_lm, batch)}
         if self._pair_task:
@@ -76,15 +77,11 @@ class PretrainingTask:
         return losses
 
     def soft_target_loss(
-        self,
-        outputs: Mapping[str, Tensor],
-        teacher_logits: Tensor,
-        batch: Mapping[str, Tensor],
-        temperature: float,
+        self, outputs: Tensors, teacher_logits: Tensor, batch: Tensors, temperature: float
     ) -> WeightedSum:
         return _over_masked(soft_cross_entropy(outputs["masked_lm_logits"], teacher_logits, temperature), batch)
 
-    def predictions(self, outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def predictions(self, outputs: Tensors, batch: Tensors) -> dict[str, Tensor]:
         """Return losses and hits: masked_lm_* [B, P], and of pairs [B]."""
         learned = {"masked_lm": (batch["masked_lm_ids"], outputs["masked_lm_logits"])}
         if self._pair_task:
@@ -120,7 +117,7 @@ class PretrainingTask:
         return float(np.mean(losses))
 
 
-def _over_masked(losses: Tensor, batch: Mapping[str, Tensor]) -> WeightedSum:
+def _over_masked(losses: Tensor, batch: Tensors) -> WeightedSum:
     """Return the mean of losses [B, P] over the masked positions."""
     weights = batch["masked_lm_weights"]
     return WeightedSum(ops.sum(losses * weights), ops.sum(weights) + EMPTY_WEIGHT)
@@ -166,7 +163,7 @@ class DistilledPretrainingTask(TaskWithTeacher):
         ).log()
         return LayeredModel(teacher)
 
-    def _taught_losses(self, outputs: OutputsAndLayers, batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
+    def _taught_losses(self, outputs: OutputsAndLayers, batch: Tensors) -> dict[str, WeightedSum]:
         taught = self.teacher(batch, training=False)
         logits = taught.outputs["masked_lm_logits"]
         losses = {"soft_target": self._task.soft_target_loss(outputs.outputs, logits, batch, self._temperature)}

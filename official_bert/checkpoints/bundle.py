@@ -23,7 +23,7 @@ import numpy as np
 
 from official_bert.checkpoints.locate import DATA_SUFFIX, STATE_FILE, Source, check_path, locate, step_of
 from official_bert.config.bert_config import BertConfig
-from official_bert.families.family import canonical_name
+from official_bert.families.family import canonical_name, stored_names
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError, import_tensorflow, plain_message
 from official_bert.support.files import fault_point
@@ -272,7 +272,7 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, Any]) -> None:
         with tf.device("CPU"):
             tf.raw_ops.SaveV2(
                 prefix=partial,
-                tensor_names=list(tensors),
+                tensor_names=stored_names(tensors),
                 shape_and_slices=[""] * len(tensors),
                 tensors=[tf.convert_to_tensor(tensor) for tensor in tensors.values()],
             )

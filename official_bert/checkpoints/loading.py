@@ -17,6 +17,7 @@ from official_bert.checkpoints.bundle import CheckpointReader, Weights, as_float
 from official_bert.checkpoints.locate import Source, locate
 from official_bert.config import model_formats
 from official_bert.config.bert_config import LORA, LORA_SCALE, BertConfig, check_memory
+from official_bert.families.bert import GENERATOR, GENERATOR_HEAD, ElectraConfig
 from official_bert.families.family import check_kind
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
@@ -51,6 +52,33 @@ class _MergingReader(CheckpointReader):
         with np.errstate(over="ignore", invalid="ignore"):
             array = array + scale * (self._reader.read(first) @ self._reader.read(second))
         return as_float32(array, name, self.prefix)
+
+
+def generator_of(reader: CheckpointReader, config: BertConfig) -> tuple[CheckpointReader, BertConfig]:
+    """Return ELECTRA's generator as a masked-LM model; the arguments themselves if the checkpoint has none."""
+    width = reader.shapes.get(f"{GENERATOR}encoder/layer_0/attention/self/query/bias")
+    if width is None or not isinstance(config, ElectraConfig):
+        return reader, config
+    return _GeneratorReader(reader), config.generator(width[0] / config.hidden_size)
+
+
+class _GeneratorReader(CheckpointReader):
+    """The arrays of an ELECTRA's generator under the names of a model of its own."""
+
+    def __init__(self, reader: CheckpointReader):
+        self.source, self.prefix, self.name, self._reader = reader.source, reader.prefix, reader.name, reader
+        scopes = {"bert/embeddings/": "bert/embeddings/", GENERATOR: "bert/", GENERATOR_HEAD: "cls/predictions/"}
+        self._names = {
+            ours + name.removeprefix(scope): name
+            for name in reader.shapes
+            for scope, ours in scopes.items()
+            if name.startswith(scope)
+        }
+        self.shapes = {ours: reader.shapes[name] for ours, name in self._names.items()}
+        self.weights = Weights({}, idle=frozenset(f"bert/pooler/dense/{name}" for name in ("kernel", "bias")))
+
+    def read(self, name: str) -> np.ndarray:
+        return self._reader.read(self._names[name])
 
 
 def open_checkpoint(path: str | Source, what: str, bert_config: BertConfig | None = None) -> CheckpointReader:

@@ -38,6 +38,9 @@ class HfConversionConfig(TextOptions):
         is_path=True,
     )
     to_hf: bool = option(False, "Convert --init_checkpoint to a Hugging Face folder instead.")
+    generator: bool = option(
+        False, "With --to_hf: convert the generator of ELECTRA's pretraining, instead of the discriminator."
+    )
     adapter_dir: str | None = option(
         None,
         "Folder of PEFT to read, with adapter_config.json and adapter_model.safetensors; it is merged into "
@@ -65,7 +68,7 @@ class HfConversionConfig(TextOptions):
 
     def __post_init__(self):
         if not self.to_hf:
-            self.refuse("spm_model_file", *TextSettings._fields, because="needs --to_hf")
+            self.refuse("spm_model_file", "generator", *TextSettings._fields, because="needs --to_hf")
         super().__post_init__()
         if self.hf_dir is None and self.init_checkpoint is None:
             raise UserError("give --hf_dir, or --init_checkpoint with --to_hf or --adapter_dir or of a run with LoRA")
@@ -155,7 +158,7 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
 
 def _convert_to_hf(config: HfConversionConfig) -> None:
     from official_bert.checkpoints import safetensors
-    from official_bert.checkpoints.loading import open_checkpoint
+    from official_bert.checkpoints.loading import generator_of, open_checkpoint
     from official_bert.checkpoints.locate import locate
     from official_bert.commands.shared.edited_model import SCOPE, model_card, sentence_folder
     from official_bert.options.option import config_from_saved
@@ -170,6 +173,10 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
     source = locate(config.init_checkpoint, "init_checkpoint")
     folder = source.folders[-1]
     reader, trained = open_checkpoint(source, "init_checkpoint"), read_run_config(folder)
+    if config.generator:
+        reader, bert_config = generator_of(discriminator := reader, bert_config)
+        if reader is discriminator:
+            raise UserError(f"{reader.name} has no generator of an ELECTRA; leave out generator")
     arrays, modules = {name: reader.read(name) for name in reader.shapes}, None
     if trained and trained.task == SentenceEncoderConfig.task:
         of_run = config_from_saved(SentenceEncoderConfig, trained.flags, trained.path)

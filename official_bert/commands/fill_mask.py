@@ -30,7 +30,7 @@ def run(config: FillMaskConfig) -> None:
     if num_wordpieces > limit:
         raise UserError(f"the text has {num_wordpieces} wordpieces, but the model takes at most {limit}; shorten it")
     model = load_model(bert_config, config.init_checkpoint, what="init_checkpoint")
-    servable = PretrainingServable(model, bert_config, tokenizer, max_seq_length=limit, top_k=config.top_k)
+    servable = PretrainingServable(model, model.config, tokenizer, max_seq_length=limit, top_k=config.top_k)
     masks = Predictor.from_servable(servable)(config.text)
     sys.stdout.write(f"{config.text}\n")
     for number, candidates in enumerate(masks, start=1):

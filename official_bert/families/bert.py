@@ -141,8 +141,19 @@ class ElectraConfig(BertConfig):
         """Width of the embeddings, E."""
         return self.embedding_size
 
+    def generator(self, size: float) -> "ElectraConfig":
+        """Return the architecture of a generator of a fraction of this width, with heads as wide as these."""
+        width = round(size * self.hidden_size)
+        return dataclasses.replace(
+            self,
+            hidden_size=width,
+            intermediate_size=round(size * self.intermediate_size),
+            num_attention_heads=max(1, width * self.num_attention_heads // self.hidden_size),
+        )
+
 
 _PROJECTION = "bert/encoder/embedding_hidden_mapping_in"
+GENERATOR, GENERATOR_HEAD = "generator/", "generator_predictions/"  # scopes in pretraining checkpoints
 
 ELECTRA_FAMILY = Family(
     name=ElectraConfig.family_name,
@@ -150,7 +161,13 @@ ELECTRA_FAMILY = Family(
     config_class=ElectraConfig,
     pooler_activation="gelu_erf",  # activation of the classifier's projection
     masked_lm_activation="gelu_erf",
-    released_names={"electra/embeddings_project/": f"{_PROJECTION}/", "electra/": "bert/"},
+    released_names={
+        "electra/embeddings_project/": f"{_PROJECTION}/",
+        "electra/": "bert/",
+        "generator/embeddings_project/": f"{_PROJECTION}/".replace("bert/", GENERATOR),
+        **{f"{GENERATOR_HEAD}{part}/": f"{GENERATOR_HEAD}transform/{part}/" for part in ("dense", "LayerNorm")},
+    },
+    own_scope=GENERATOR,
     hugging_face=HuggingFace(
         defaults={"vocab_size": 30522, "hidden_act": "gelu"},
         tokenizer_class="ElectraTokenizer",
@@ -173,7 +190,7 @@ ELECTRA_FAMILY = Family(
             "classifier": dense("bert/pooler/dense", "classifier.dense", "DD"),
             "multiple-choice head": dense("bert/pooler/dense", "sequence_summary.summary", "DD"),
         },
-        left_out=("bert/pooler/", "cls/seq_relationship/", "generator/", "generator_predictions/"),
+        left_out=("bert/pooler/", "cls/seq_relationship/", GENERATOR, GENERATOR_HEAD),
         tied={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
         architectures=architectures("Electra", ForPreTraining=("discriminator's head",)),
     ),

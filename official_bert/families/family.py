@@ -61,6 +61,8 @@ class Family:
     masked_lm_activation: str | None = None
     # prefixes of variable names in released TensorFlow 1 checkpoints, each with its prefix here
     released_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # a prefix that only pretrained models of this family have, which are written under the released names, too
+    own_scope: str | None = None
     layers: str = "the layers of a BERT, each with weights of its own"  # description of the layers in messages
     layer_scope: str = "encoder/layer_0/"  # a part of the variable names of the first layer
     # keys whose product is the number of layers with separate weights; the variable names of a layer hold a
@@ -269,11 +271,21 @@ def all_families() -> list[Family]:
 
 def canonical_name(name: str) -> str:
     """Translate a variable name of a released checkpoint to ours."""
+    return _with_prefix(name, {old: new for family in all_families() for old, new in family.released_names.items()})
+
+
+def stored_names(names: Collection[str]) -> list[str]:
+    """Translate the names of a checkpoint's variables to the released ones if it has the `own_scope` of a family."""
+    prefixes: dict[str, str] = {}
     for family in all_families():
-        for theirs, ours in family.released_names.items():
-            if name.startswith(theirs):
-                return ours + name.removeprefix(theirs)
-    return name
+        if family.own_scope and any(name.startswith(family.own_scope) for name in names):
+            prefixes = {ours: theirs for theirs, ours in family.released_names.items()}
+    return [_with_prefix(name, prefixes) for name in names]
+
+
+def _with_prefix(name: str, prefixes: Mapping[str, str]) -> str:
+    """Replace the first of the prefixes that a name begins with."""
+    return next((new + name.removeprefix(old) for old, new in prefixes.items() if name.startswith(old)), name)
 
 
 def family_of_keys(values: Mapping[str, Any]) -> Family:

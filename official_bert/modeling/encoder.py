@@ -31,7 +31,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.families.family import load_class
 from official_bert.modeling.blocks import ACTIVATIONS, Dropout, EncoderLayer, LayerNorm, dense, initializer
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions, FlatLayout, LoraSettings, add_lora
-from official_bert.modeling.token_model import ENCODER_SCOPE, TokenModel, complete_inputs, too_long
+from official_bert.modeling.token_model import ENCODER_SCOPE, EncoderInputs, TokenModel, complete_inputs, too_long
 from official_bert.modeling.transformer import TransformerStack
 from official_bert.support.errors import UserError
 
@@ -191,7 +191,7 @@ class BertEncoder(TokenModel):
           UserError: the sequences are longer than `max_length`, or the inputs are invalid.
         """
         inputs = complete_inputs(input_ids, input_mask, segment_ids)
-        embedding_output, bias, layout = self._begin(inputs, training)
+        embedding_output, bias, layout = self._begin(inputs, training, self.transformer)
         layers = self.transformer(layout.pack(embedding_output), bias, layout=layout, training=training)
         contexts = [layout.unpack(layer.context) for layer in layers]  # [B, S, D]
         last = contexts[-1]
@@ -216,16 +216,21 @@ class BertEncoder(TokenModel):
         inputs = complete_inputs(input_ids, input_mask, segment_ids)
         if self.config.is_left_to_right:
             return self(inputs, training=training)["pooled_output"]
-        x, bias, layout = self._begin(inputs, training)
+        x, bias, layout = self._begin(inputs, training, self.transformer)
         layers = self.transformer(layout.pack(x), bias, layout=layout, first_only=True, training=training)
         return self.pooler(ops.reshape(layers[-1].context, (-1, self.config.hidden_size)))
 
-    def _begin(self, inputs, training):
+    def encode_with(self, stack: TransformerStack, inputs: EncoderInputs, training: bool = False) -> Any:
+        """Encode with the embeddings of this encoder and other layers: float [B, S, D of the stack]."""
+        x, bias, layout = self._begin(inputs, training, stack)
+        return layout.unpack(stack(layout.pack(x), bias, layout=layout, training=training)[-1].context)
+
+    def _begin(self, inputs, training, stack):
         """Return the input of the first layer, float [B, S, D], the attention bias, and the layout."""
         embedded = self.embeddings(inputs.input_ids, inputs.segment_ids, training=training)  # [B, S, E]
-        layout = self.layout.from_mask(inputs.input_mask, self.transformer.num_heads)
+        layout = self.layout.from_mask(inputs.input_mask, stack.num_heads)
         bias = attention_bias(layout.attended(inputs.input_mask), is_left_to_right=self.config.is_left_to_right)
-        return self.transformer.project(embedded), self.transformer.with_positions(bias), layout
+        return stack.project(embedded), stack.with_positions(bias), layout
 
 
 class Embeddings(EncoderLayer):

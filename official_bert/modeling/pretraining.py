@@ -1,4 +1,4 @@
-"""The pretraining models: an encoder with BERT's two heads, and one with the head of ELECTRA's discriminator."""
+"""The pretraining models: an encoder with BERT's two heads, and ELECTRA's discriminator, also with its generator."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,11 +7,15 @@ import keras
 from keras import ops
 
 from official_bert.config.bert_config import ENCODER_INPUTS, BertConfig
+from official_bert.families.bert import GENERATOR, GENERATOR_HEAD
 from official_bert.modeling.blocks import ACTIVATIONS, EncoderLayer, LayerNorm, dense
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import EncoderModel, OutputProjection
 from official_bert.modeling.token_model import complete_inputs, named_inputs
+from official_bert.modeling.transformer import TransformerStack
 from official_bert.support.errors import UserError
+
+_EVALUATION_SEED = 0
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
@@ -114,6 +118,85 @@ class ReplacedTokenModel(EncoderModel):
     def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training: bool = False) -> Any:
         """See `EncoderModel.from_encoded`."""
         return self.prediction(self.dense(encoded["sequence_output"]))[..., 0]
+
+
+@keras.saving.register_keras_serializable(package="official_bert")
+class ReplacedTokenPretrainingModel(EncoderModel):
+    """A generator, whose samples replace masked tokens, and a discriminator, which detects them.
+
+    Both share the embeddings. Gradients of the discriminator do not reach the generator's layers.
+
+    Source: Clark et al., 2020, sections 2 and 3.2.
+    """
+
+    INPUTS = (*ENCODER_INPUTS, "masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+
+    def __init__(
+        self, encoder: BertEncoder, *, generator_size: float, name: str = "replaced_token_pretraining", **kwargs: Any
+    ):
+        """Create the generator under the names of google-research/electra's checkpoints.
+
+        Args:
+          encoder: the discriminator's encoder, of an ELECTRA.
+          generator_size: width of the generator, as a fraction of the discriminator's.
+          name: name of the model.
+          **kwargs: see `keras.Model`: dtype, trainable.
+        """
+        super().__init__(encoder, name=name, **kwargs)
+        self._options = {"generator_size": generator_size}
+        config, recompute_layers = encoder.config.generator(generator_size), encoder.transformer.recompute_layers
+        self.discriminator = ReplacedTokenModel(encoder, dtype=self.dtype_policy)
+        self.generator = TransformerStack(config, recompute_layers=recompute_layers, dtype=self.dtype_policy)
+        with keras.name_scope(GENERATOR[:-1]):
+            self.generator.build((None, None, config.hidden_size))
+        self.masked_lm = MaskedLmHead(
+            config, *encoder.word_embeddings.shape, name=GENERATOR_HEAD[:-1], dtype=self.dtype_policy
+        )
+        self.masked_lm.build((None, None, config.hidden_size))
+        self.noise_seed = keras.random.SeedGenerator()  # set by the training step
+        self.build_for_any_length()
+
+    def call(self, inputs: Mapping[str, Any], training: bool = False) -> dict[str, Any]:
+        """Predict masked tokens, sample replacements for them, and score all tokens.
+
+        Args:
+          inputs: by name, those of `BertEncoder.call`, masked; masked_lm_positions and masked_lm_ids, int32 [B, P];
+            and masked_lm_weights, float32 [B, P], 0 for padding slots, which have position 0.
+          training: whether to apply dropout. Otherwise the noise of the samples is the same in each call.
+
+        Returns:
+          A dict: masked_lm_logits float32 [B, P, V], sampled_ids int32 [B, P], is_replaced bool [B, S], and
+          replaced_token_logits float32 [B, S].
+        """
+        masked = complete_inputs({name: inputs.get(name) for name in ENCODER_INPUTS})
+        hidden = self.encoder.encode_with(self.generator, masked, training=training)
+        logits = self.masked_lm(hidden, inputs["masked_lm_positions"], self.encoder.word_embeddings)
+        sampled_ids = sample(logits, self.noise_seed if training else _EVALUATION_SEED)
+        original_ids = put_tokens(masked.input_ids, inputs["masked_lm_ids"], inputs)
+        input_ids = put_tokens(original_ids, sampled_ids, inputs)
+        return {
+            "masked_lm_logits": logits,
+            "sampled_ids": sampled_ids,
+            "is_replaced": input_ids != original_ids,
+            "replaced_token_logits": self.discriminator(masked._replace(input_ids=input_ids), training=training),
+        }
+
+
+def sample(logits: Any, seed: Any) -> Any:
+    """Draw from the softmax of logits, float32 [B, P, V], by adding Gumbel noise: int32 [B, P]."""
+    noise = -ops.log(-ops.log(keras.random.uniform(ops.shape(logits), dtype="float32", seed=seed)))
+    return ops.cast(ops.argmax(ops.stop_gradient(logits) + noise, axis=-1), "int32")
+
+
+def put_tokens(input_ids: Any, tokens: Any, masks: Mapping[str, Any]) -> Any:
+    """Put tokens, int32 [B, P], at the masked positions of ids, int32 [B, S]."""
+    batch_size, length = ops.shape(input_ids)
+    first_row = ops.expand_dims(ops.arange(batch_size, dtype="int32") * length, axis=1)  # [B, 1]
+    rows = ops.reshape(ops.cast(masks["masked_lm_positions"], "int32") + first_row, (-1,))  # [B * P]
+    flat = ops.reshape(input_ids, (-1,))
+    is_masked = ops.reshape(masks["masked_lm_weights"], (-1,)) > 0
+    tokens = ops.where(is_masked, ops.reshape(tokens, (-1,)), ops.take(flat, rows))  # unchanged at padding slots
+    return ops.reshape(ops.scatter_update(flat, rows[:, None], tokens), (batch_size, length))
 
 
 class MaskedLmHead(EncoderLayer):

@@ -32,7 +32,7 @@ class TransformerStack(EncoderLayer):
 
     def __init__(self, config: BertConfig, *, recompute_layers: bool = False, name: str = "encoder", **kwargs):
         super().__init__(config, name=name, **kwargs)
-        self._recompute_layers = recompute_layers
+        self.recompute_layers = recompute_layers
         self.layers = self._make_layers()
         self.embedding_hidden_mapping_in = None
         if config.embedding_width != config.hidden_size:
@@ -76,7 +76,7 @@ class TransformerStack(EncoderLayer):
         for number, layer in enumerate(self.layers, 1):
             is_last = number == len(self.layers)
             options = {"layout": layout, "first_only": first_only and is_last, "training": training}
-            if training and self._recompute_layers:
+            if training and self.recompute_layers:
                 outputs.append(AttentionOutput(call_recomputed(layer, x, bias, **options), None))
             else:
                 outputs.append(layer(x, bias, **options))

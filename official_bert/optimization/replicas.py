@@ -17,6 +17,11 @@ def num_replicas() -> int:
     return tf.distribute.get_strategy().num_replicas_in_sync
 
 
+def own_index() -> tf.Tensor | int:
+    """Return the index of this replica among those of the current strategy; call this in replica context."""
+    return tf.distribute.get_replica_context().replica_id_in_sync_group
+
+
 def dense(gradients: Sequence[tf.Tensor | tf.IndexedSlices | None]) -> list[tf.Tensor | None]:
     """Sum duplicate rows of sparse gradients, so that each word contributes once to the norm."""
     return [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
@@ -27,19 +32,15 @@ def sum_over_replicas(tensors: _Tensors) -> _Tensors:
     return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
 
-def gather_over_replicas(values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | int]:
-    """Concatenate a tensor of each replica, [b, ...], to [B, ...], in replica context, with gradients.
-
-    The second result is the row of this replica's first one.
-    """
+def gather_over_replicas(values: tf.Tensor) -> tf.Tensor:
+    """Concatenate a tensor of each replica, [b, ...], to [B, ...], in replica context, with gradients."""
     if num_replicas() == 1:
-        return values, 0
+        return values
     own_rows = tf.shape(values)[0]
-    start = tf.distribute.get_replica_context().replica_id_in_sync_group * own_rows
+    start = own_index() * own_rows
     rows_after = num_replicas() * own_rows - start - own_rows
     # A sum, as `all_gather` fails on workers with a single device.
-    rows = sum_over_replicas(tf.pad(values, [[start, rows_after], *[[0, 0]] * (values.shape.rank - 1)]))
-    return rows, start
+    return sum_over_replicas(tf.pad(values, [[start, rows_after], *[[0, 0]] * (values.shape.rank - 1)]))
 
 
 def take_step(

@@ -22,7 +22,6 @@ from official_bert.modeling.token_model import complete_inputs, is_needed
 from official_bert.options.training import TrainingOptions
 
 Tensor = Any  # a tensor of Keras's backend
-Tensors = Mapping[str, Tensor]  # by name
 TEACHER_LOGITS = "teacher_logits"
 
 
@@ -109,13 +108,22 @@ def sparse_cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
     return ops.sparse_categorical_crossentropy(labels, ops.cast(logits, "float32"), from_logits=True)
 
 
-def gather_over_replicas(values: Tensor) -> tuple[Tensor, Tensor | int]:
-    """Return the rows of all replicas, [B, ...], with gradients, and the number of this replica's first, of [b, ...].
+def replica() -> tuple[Tensor | int, int]:
+    """Return the index of the replica that computes a loss, and the number of replicas.
 
     With another backend than TensorFlow, a loss sees the whole batch, as if on one replica.
     """
     if keras.backend.backend() != "tensorflow":
-        return values, 0
+        return 0, 1
+    from official_bert.optimization import replicas
+
+    return replicas.own_index(), replicas.num_replicas()
+
+
+def gather_over_replicas(values: Tensor) -> Tensor:
+    """Concatenate a tensor of each replica, [b, ...], to that of the whole batch, [B, ...], with gradients."""
+    if keras.backend.backend() != "tensorflow":
+        return values
     from official_bert.optimization import replicas
 
     return replicas.gather_over_replicas(values)
@@ -131,10 +139,10 @@ class Task(Protocol):
     def build_model(self) -> keras.Model:
         """Create the model and its variables; inputs and outputs are dicts of tensors."""
 
-    def losses(self, outputs: Tensors, batch: Tensors) -> dict[str, WeightedSum]:
+    def losses(self, outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
         """Return the losses of a batch by name; training minimizes the sum of their means."""
 
-    def predictions(self, outputs: Tensors, batch: Tensors) -> dict[str, Tensor]:
+    def predictions(self, outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the per-example outputs for evaluation: name to tensor [B, ...]."""
 
 
@@ -182,10 +190,16 @@ class DistillableTask(RecordTask, Protocol):
     teacher_field: Field
     """The teacher's field in a record: the logits of one example, `TEACHER_LOGITS`."""
 
-    def logits(self, outputs: Any) -> Tensor:
+    def logits(self, outputs: Mapping[str, Tensor] | Tensor) -> Tensor:
         """Return the teacher outputs to store: float32 [B, *shape of `teacher_field`]."""
 
-    def soft_target_loss(self, outputs: Any, teacher_logits: Tensor, batch: Tensors, temperature: float) -> WeightedSum:
+    def soft_target_loss(
+        self,
+        outputs: Mapping[str, Tensor] | Tensor,
+        teacher_logits: Tensor,
+        batch: Mapping[str, Tensor],
+        temperature: float,
+    ) -> WeightedSum:
         """Return the loss of a student's outputs against a teacher's logits; 0 if they are equal."""
 
 
@@ -239,13 +253,13 @@ class DistilledTask:
     def build_model(self) -> keras.Model:
         return self._task.build_model()
 
-    def losses(self, outputs: Tensors, batch: Tensors) -> dict[str, WeightedSum]:
+    def losses(self, outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
         """Return the losses of the task and `soft_target`, each multiplied by its weight."""
         soft_target = self._task.soft_target_loss(outputs, batch[TEACHER_LOGITS], batch, self._temperature)
         losses = {**self._task.losses(outputs, batch), "soft_target": soft_target}
         return weighted(losses, {"soft_target": self._soft_target_weight}, others=1 - self._soft_target_weight)
 
-    def predictions(self, outputs: Tensors, batch: Tensors) -> dict[str, Tensor]:
+    def predictions(self, outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return self._task.predictions(outputs, batch)
 
 
@@ -266,12 +280,12 @@ class TaskWithTeacher(abc.ABC):
         self.teacher.trainable = False
         return student
 
-    def losses(self, outputs: OutputsAndLayers, batch: Tensors) -> dict[str, WeightedSum]:
+    def losses(self, outputs: OutputsAndLayers, batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
         """Return the losses of the task and those against the teacher, each multiplied by its weight."""
         losses = {**self._task.losses(outputs.outputs, batch), **self._taught_losses(outputs, batch)}
         return weighted(losses, self._weights)
 
-    def predictions(self, outputs: OutputsAndLayers, batch: Tensors) -> dict[str, Tensor]:
+    def predictions(self, outputs: OutputsAndLayers, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return self._task.predictions(outputs.outputs, batch)
 
     @abc.abstractmethod
@@ -279,7 +293,7 @@ class TaskWithTeacher(abc.ABC):
         """Create the teacher, with its weights."""
 
     @abc.abstractmethod
-    def _taught_losses(self, outputs: OutputsAndLayers, batch: Tensors) -> dict[str, WeightedSum]:
+    def _taught_losses(self, outputs: OutputsAndLayers, batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
         """Run the teacher; return the losses of the student against it."""
 
 
@@ -306,7 +320,7 @@ class HiddenStateTask(TaskWithTeacher):
         load(self._reader, teacher.checkpoint_variables(), required=is_needed).log()
         return teacher
 
-    def _taught_losses(self, outputs: OutputsAndLayers, batch: Tensors) -> dict[str, WeightedSum]:
+    def _taught_losses(self, outputs: OutputsAndLayers, batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
         encoded = self.teacher({name: batch[name] for name in ENCODER_INPUTS}, training=False)
         layers = encoded["encoder_layers"]
         taught = [encoded["embedding_output"], *(layers[layer] for layer in self._teacher_layers)]

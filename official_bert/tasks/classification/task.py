@@ -18,7 +18,6 @@ from official_bert.training.task import (
     TEACHER_LOGITS,
     EncoderTask,
     Tensor,
-    Tensors,
     WeightedSum,
     soft_binary_cross_entropy,
     soft_cross_entropy,
@@ -127,18 +126,18 @@ class ClassificationTask(EncoderTask):
     def feature_schema(self, model: ClassificationModel) -> RecordSchema:
         return RecordSchema(Field(FEATURES, (int(np.prod(model.feature_shape)),), "float32"), *self._label_fields)
 
-    def losses(self, outputs: Tensor, batch: Tensors) -> dict[str, WeightedSum]:
+    def losses(self, outputs: Tensor, batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
         if self._training_loss is None:
             return {"classification": _of_real_examples(self._problem.loss(batch["label_ids"], outputs), batch)}
         losses, weights = self._training_loss(batch["label_ids"], outputs)
         return {"classification": _of_real_examples(losses, batch, weights)}
 
     def soft_target_loss(
-        self, outputs: Tensor, teacher_logits: Tensor, batch: Tensors, temperature: float
+        self, outputs: Tensor, teacher_logits: Tensor, batch: Mapping[str, Tensor], temperature: float
     ) -> WeightedSum:
         return _of_real_examples(self._problem.soft_target_loss(outputs, teacher_logits, temperature), batch)
 
-    def predictions(self, outputs: Tensor, batch: Tensors) -> dict[str, Tensor]:
+    def predictions(self, outputs: Tensor, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {
             "probabilities": self._problem.probabilities(outputs),
             "loss": self._problem.loss(batch["label_ids"], outputs),
@@ -167,7 +166,7 @@ class ClassificationTask(EncoderTask):
         }
 
 
-def _of_real_examples(losses: Tensor, batch: Tensors, weights: Tensor | float = 1.0) -> WeightedSum:
+def _of_real_examples(losses: Tensor, batch: Mapping[str, Tensor], weights: Tensor | float = 1.0) -> WeightedSum:
     """Sum losses, float32 [B], and their weights, excluding padding examples."""
     is_real = ops.cast(batch["is_real_example"], "float32")
     return WeightedSum(ops.sum(losses * is_real), ops.sum(weights * is_real))

@@ -15,7 +15,6 @@ from official_bert.training.task import (
     TEACHER_LOGITS,
     EncoderTask,
     Tensor,
-    Tensors,
     WeightedSum,
     mean_loss,
     soft_cross_entropy,
@@ -55,16 +54,16 @@ class MultipleChoiceTask(EncoderTask):
         del model
         return self._feature_schema
 
-    def losses(self, outputs: Tensor, batch: Tensors) -> dict[str, WeightedSum]:
+    def losses(self, outputs: Tensor, batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
         return {"multiple_choice": mean_loss(sparse_cross_entropy(batch[LABEL], outputs))}
 
     def soft_target_loss(
-        self, outputs: Tensor, teacher_logits: Tensor, batch: Tensors, temperature: float
+        self, outputs: Tensor, teacher_logits: Tensor, batch: Mapping[str, Tensor], temperature: float
     ) -> WeightedSum:
         del batch
         return mean_loss(soft_cross_entropy(outputs, teacher_logits, temperature))
 
-    def predictions(self, outputs: Tensor, batch: Tensors) -> dict[str, Tensor]:
+    def predictions(self, outputs: Tensor, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         loss = sparse_cross_entropy(batch[LABEL], outputs)
         return {"probabilities": ops.softmax(outputs), "loss": loss, LABEL: batch[LABEL]}
 

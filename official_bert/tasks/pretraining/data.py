@@ -17,11 +17,13 @@ from official_bert.data.documents import CorpusCounts
 from official_bert.data.masking import MaskedSequence, Masker, MaskingVocabulary, Replacements
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.data.sentence_pairs import Corpus, SentencePair, full_sentences, ordered_pairs, sentence_pairs
+from official_bert.families.bert import ElectraConfig
+from official_bert.families.family import FAMILY_KEY
 from official_bert.options.groups import check_export
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 from official_bert.support.manifest import Manifest, find_inputs, is_no_sidecar
-from official_bert.tasks.pretraining.options import PretrainingConfig, RecordOptions
+from official_bert.tasks.pretraining.options import REPLACED_TOKENS, PretrainingConfig, RecordOptions
 from official_bert.tokenization import Tokenizer, Vocabulary, read_vocabulary, vocab
 from official_bert.tokenization.sequences import JoinedSequence, join_texts
 from official_bert.tokenization.tokenizer_files import tokenizer_kinds
@@ -366,6 +368,8 @@ def read_inputs(config: PretrainingConfig) -> PretrainingInputs:
     bert_config = BertConfig.from_json_file(config.bert_config_file, attention_direction=direction)
     check_memory(bert_config, config.bert_config_file, for_training=config.do_train and config.trains_all_weights)
     bert_config.check_length(config.max_seq_length, config.bert_config_file)
+    if config.objective == REPLACED_TOKENS:
+        _check_generator(config, bert_config)
     paths = find_inputs(config.input_file, is_input=is_no_sidecar) if config.do_train or config.do_eval else []
     config = with_vocabulary(config, paths)
     inputs = PretrainingInputs(config, bert_config, paths)
@@ -376,3 +380,17 @@ def read_inputs(config: PretrainingConfig) -> PretrainingInputs:
     if config.vocab_file or config.spm_model_file:
         return inputs._replace(vocabulary=read_fitting_vocabulary(config, bert_config))
     return inputs
+
+
+def _check_generator(config: PretrainingConfig, bert_config: BertConfig) -> None:
+    """Raise unless the architecture is an ELECTRA's, and has a generator of this size."""
+    if not isinstance(bert_config, ElectraConfig):
+        title = bert_config.family.title
+        raise UserError(
+            f"objective={REPLACED_TOKENS} needs an ELECTRA, but {config.bert_config_file} describes {title}; "
+            f'give a file with "{FAMILY_KEY}": "{ElectraConfig.family_name}", such as recipes/electra_small.json'
+        )
+    try:
+        bert_config.generator(config.generator_size)
+    except UserError as error:
+        raise UserError(f"generator_size={config.generator_size:g} of {config.bert_config_file}: {error}") from error

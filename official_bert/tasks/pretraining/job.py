@@ -25,9 +25,14 @@ from official_bert.data.schema import RecordSchema
 from official_bert.serving.exports import check_export_dir, export_run
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.data import UNMASKED_SCHEMA, PretrainingInputs, read_inputs
-from official_bert.tasks.pretraining.options import NUM_STAGES, SMALLEST, PretrainingConfig
+from official_bert.tasks.pretraining.options import NUM_STAGES, REPLACED_TOKENS, SMALLEST, PretrainingConfig
 from official_bert.tasks.pretraining.servable import servable_of_run
-from official_bert.tasks.pretraining.task import DistilledPretrainingTask, PretrainingTask, check_teacher_vocabulary
+from official_bert.tasks.pretraining.task import (
+    DistilledPretrainingTask,
+    PretrainingTask,
+    ReplacedTokenTask,
+    check_teacher_vocabulary,
+)
 from official_bert.tokenization import Vocabulary, vocab
 from official_bert.training.devices import Cluster, create_strategy, encoder_options
 from official_bert.training.loop import Trainer, check_divisible, training_batch_size, warn_of_other_direction
@@ -136,15 +141,17 @@ def _train_and_evaluate(inputs: PretrainingInputs, strategy: tf.distribute.Strat
     """Train, evaluate or both; return True if training is complete."""
     config, bert_config = inputs.config, inputs.bert_config
     options = encoder_options(config)
-    task = PretrainingTask(
-        bert_config,
-        max_seq_length=config.max_seq_length,
-        max_predictions_per_seq=config.max_predictions_per_seq,
-        eval_batch_size=config.eval_batch_size,
-        use_next_sentence=config.use_next_sentence,
-        sentence_order=config.sentence_order,
-        encoder_options=options,
-    )
+    settings = {
+        "max_seq_length": config.max_seq_length,
+        "max_predictions_per_seq": config.max_predictions_per_seq,
+        "eval_batch_size": config.eval_batch_size,
+        "encoder_options": options,
+    }
+    if config.objective == REPLACED_TOKENS:
+        task = ReplacedTokenTask(bert_config, generator_size=config.generator_size, **settings)
+    else:
+        pairs = {"use_next_sentence": config.use_next_sentence, "sentence_order": config.sentence_order}
+        task = PretrainingTask(bert_config, **pairs, **settings)
     learned = DistilledPretrainingTask(task, bert_config, config, dtype=options.dtype) if config.teacher else task
     records = _records(inputs, task.schema)
     if config.do_train and not config.train_batch_tokens:

@@ -12,6 +12,9 @@ NUM_STAGES = 3  # of growing batches; each doubles the size
 SMALLEST = 2**NUM_STAGES  # ratio of the final to the first batch size
 
 
+REPLACED_TOKENS = "replaced_tokens"  # choice of `objective`
+
+
 def shard_names(name: str, num_shards: int) -> list[str]:
     """Return the shard names of an output: `name-00000-of-00016` and so on."""
     return [f"{name}-{shard:05}-of-{num_shards:05}" for shard in range(num_shards)]
@@ -191,6 +194,20 @@ class PretrainingConfig(EvaluationOptions, TokenizerOptions, TrainingOptions):
         100, "Maximum number of batches to evaluate.", group="evaluation", minimum=1, affects="nothing"
     )
 
+    objective: str = option(
+        "masked_lm",
+        "masked_lm: BERT's pretraining; replaced_tokens: ELECTRA's, in which a generator learns masked LM, and the "
+        "model learns to detect the tokens that the generator replaced.",
+        choices=("masked_lm", REPLACED_TOKENS),
+        affects="slots",
+    )
+    generator_size: float = option(
+        0.25,
+        "With --objective=replaced_tokens: width of the generator, as a fraction of the model's.",
+        minimum=0.01,
+        maximum=1,
+        affects="slots",
+    )
     dynamic_masking: bool = option(
         False,
         "Draw new masks each time a record is used in training; create the records with create_pretraining_data "
@@ -262,6 +279,11 @@ class PretrainingConfig(EvaluationOptions, TokenizerOptions, TrainingOptions):
             )
         if not self.use_next_sentence:
             self.refuse("sentence_order", because="needs --use_next_sentence")
+        if self.objective == REPLACED_TOKENS:
+            names = ("sentence_order", "teacher", "train_layers", "train_only", "lora_rank")
+            self.refuse(*names, because=f"cannot be used with --objective={REPLACED_TOKENS}")
+        else:
+            self.refuse("generator_size", because=f"needs --objective={REPLACED_TOKENS}")
         if not self.teacher:
             self.refuse("masked_lm_weight", "cosine_weight", because="needs --teacher")
         if not self.do_export:

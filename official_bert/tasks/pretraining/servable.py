@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from official_bert.checkpoints.loading import load, open_checkpoint
+from official_bert.checkpoints.loading import generator_of, load, open_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
@@ -104,7 +104,7 @@ def servable_of_run(
 ) -> PretrainingServable:
     model = load_model(bert_config, checkpoint, encoder_options=encoder_options)
     sizes = {"max_seq_length": config.max_seq_length, "top_k": config.export_top_k}
-    return PretrainingServable(model, bert_config, tokenizer, **sizes)
+    return PretrainingServable(model, model.config, tokenizer, **sizes)
 
 
 def load_model(
@@ -115,14 +115,18 @@ def load_model(
     encoder_options: EncoderOptions = UNPADDED,
     head: str = MASKED_LM,
 ) -> PretrainingModel:
-    """Load the encoder and one head of a checkpoint, `MASKED_LM` or `NEXT_SENTENCE`; `what` names it in errors."""
+    """Load the encoder and one head of a checkpoint, `MASKED_LM` or `NEXT_SENTENCE`; `what` names it in errors.
+
+    The encoder for masked LM from ELECTRA's pretraining is its generator.
+    """
+    reader = open_checkpoint(checkpoint, what)
+    if head == MASKED_LM:
+        reader, bert_config = generator_of(reader, bert_config)
     model = PretrainingModel(create_encoder(bert_config, encoder_options))
     (unused,) = {MASKED_LM, NEXT_SENTENCE} - {head}
     used = [variable for variable in model.trainable_variables if f"/{unused}/" not in variable.path]
     # Masked LM needs no pooler, which some masked-LM models lack.
-    report = load(
-        open_checkpoint(checkpoint, what), used, required=lambda name: head != MASKED_LM or "/pooler/" not in name
-    )
+    report = load(reader, used, required=lambda name: head != MASKED_LM or "/pooler/" not in name)
     if report.missing:
         report.log(is_trained_next=False)
     return model

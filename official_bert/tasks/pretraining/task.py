@@ -1,6 +1,7 @@
-"""Pretraining task, masked LM and next sentence or sentence order: model, losses and metrics."""
+"""Pretraining tasks, masked LM with or without pairs, and replaced tokens: models, losses and metrics."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import keras
 import numpy as np
@@ -9,9 +10,10 @@ from keras import ops
 from official_bert.checkpoints.loading import load, open_pretrained
 from official_bert.checkpoints.locate import model_folders
 from official_bert.config.bert_config import BertConfig
+from official_bert.families.bert import ElectraConfig
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
-from official_bert.modeling.pretraining import PretrainingModel
+from official_bert.modeling.pretraining import PretrainingModel, ReplacedTokenPretrainingModel
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.data import PRETRAINING_SCHEMA
 from official_bert.tasks.pretraining.options import PretrainingConfig
@@ -22,7 +24,6 @@ from official_bert.training.task import (
     OutputsAndLayers,
     TaskWithTeacher,
     Tensor,
-    Tensors,
     WeightedSum,
     cosine_loss,
     mean_loss,
@@ -31,6 +32,7 @@ from official_bert.training.task import (
 )
 
 EMPTY_WEIGHT = 1e-5  # reference value; keeps a batch without masked words finite
+DISCRIMINATOR_WEIGHT = 50.0  # of the loss of replaced tokens; that of the generator is 1
 _NEXT_SENTENCE_HEAD = "cls/seq_relationship/"  # the only part of a teacher that is not used
 
 
@@ -68,7 +70,7 @@ class PretrainingTask:
     def build_model(self) -> keras.Model:
         return PretrainingModel(create_encoder(self._config, self._encoder_options))
 
-    def losses(self, outputs: Tensors, batch: Tensors) -> dict[str, WeightedSum]:
+    def losses(self, outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
         masked_lm = sparse_cross_entropy(batch["masked_lm_ids"], outputs["masked_lm_logits"])  # [B, P]
         losses = {"masked_lm": _over_masked(masked_lm, batch)}
         if self._pair_task:
@@ -77,11 +79,15 @@ class PretrainingTask:
         return losses
 
     def soft_target_loss(
-        self, outputs: Tensors, teacher_logits: Tensor, batch: Tensors, temperature: float
+        self,
+        outputs: Mapping[str, Tensor],
+        teacher_logits: Tensor,
+        batch: Mapping[str, Tensor],
+        temperature: float,
     ) -> WeightedSum:
         return _over_masked(soft_cross_entropy(outputs["masked_lm_logits"], teacher_logits, temperature), batch)
 
-    def predictions(self, outputs: Tensors, batch: Tensors) -> dict[str, Tensor]:
+    def predictions(self, outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return losses and hits: masked_lm_* [B, P], and of pairs [B]."""
         learned = {"masked_lm": (batch["masked_lm_ids"], outputs["masked_lm_logits"])}
         if self._pair_task:
@@ -113,11 +119,72 @@ class PretrainingTask:
             batch = {name: value[start : start + self._eval_batch_size] for name, value in predictions.items()}
             masked_lm = np.sum(batch["masked_lm_loss"] * batch["masked_lm_weight"])
             masked_lm /= np.sum(batch["masked_lm_weight"]) + EMPTY_WEIGHT
-            losses.append(masked_lm + (np.mean(batch[f"{self._pair_task}_loss"]) if self._pair_task else 0))
+            losses.append(masked_lm + self._other_loss(batch))
         return float(np.mean(losses))
 
+    def _other_loss(self, batch: Mapping[str, np.ndarray]) -> float:
+        return np.mean(batch[f"{self._pair_task}_loss"]) if self._pair_task else 0
 
-def _over_masked(losses: Tensor, batch: Tensors) -> WeightedSum:
+
+class ReplacedTokenTask(PretrainingTask):
+    """Masked LM of a generator, and detection of the tokens that it replaces: Clark et al., 2020, section 2."""
+
+    def __init__(self, config: ElectraConfig, *, generator_size: float, **settings: Any):
+        """Define the task; the settings are those of `PretrainingTask`, without pairs."""
+        super().__init__(config, use_next_sentence=False, **settings)
+        self._generator_size = generator_size
+
+    def build_model(self) -> keras.Model:
+        encoder = create_encoder(self._config, self._encoder_options)
+        return ReplacedTokenPretrainingModel(encoder, generator_size=self._generator_size)
+
+    def losses(self, outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
+        is_real = ops.cast(batch["input_mask"], "float32")  # [B, S]
+        total = DISCRIMINATOR_WEIGHT * ops.sum(_token_losses(outputs) * is_real)
+        return {**super().losses(outputs, batch), "replaced_token": WeightedSum(total, ops.sum(is_real))}
+
+    def predictions(self, outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return losses and hits of masked tokens, [B, P], and sums over all tokens of each record, [B]."""
+        is_replaced, is_detected = outputs["is_replaced"], outputs["replaced_token_logits"] > 0  # [B, S]
+        of_tokens = {
+            "num_tokens": ops.ones_like(is_replaced),
+            "num_replaced": is_replaced,
+            "num_detected": is_detected,
+            "num_detected_replaced": ops.logical_and(is_replaced, is_detected),
+            "num_hits": is_replaced == is_detected,
+            "replaced_token_loss": _token_losses(outputs),
+        }
+        is_real = ops.cast(batch["input_mask"], "float32")
+        sums = {name: ops.sum(ops.cast(value, "float32") * is_real, axis=1) for name, value in of_tokens.items()}
+        sampled_hit = ops.cast(outputs["sampled_ids"] == batch["masked_lm_ids"], "float32")
+        return {**super().predictions(outputs, batch), **sums, "sampled_hit": sampled_hit}
+
+    def scores(self, predictions: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """Return the scores of google-research/electra, without the area under the curve."""
+        total = {name: np.sum(value, dtype=np.float64) for name, value in predictions.items()}
+        ratios = {
+            "accuracy": ("num_hits", "num_tokens"),
+            "precision": ("num_detected_replaced", "num_detected"),
+            "recall": ("num_detected_replaced", "num_replaced"),
+            "loss": ("replaced_token_loss", "num_tokens"),
+        }
+        return {
+            **super().scores(predictions),
+            "sampled_masked_lm_accuracy": _weighted_mean(predictions["sampled_hit"], predictions["masked_lm_weight"]),
+            **{f"replaced_token_{name}": float(total[a] / max(total[b], 1)) for name, (a, b) in ratios.items()},
+        }
+
+    def _other_loss(self, batch: Mapping[str, np.ndarray]) -> float:
+        return DISCRIMINATOR_WEIGHT * np.sum(batch["replaced_token_loss"]) / np.sum(batch["num_tokens"])
+
+
+def _token_losses(outputs: Mapping[str, Tensor]) -> Tensor:
+    """Return the losses of the discriminator, float32 [B, S]."""
+    is_replaced = ops.cast(outputs["is_replaced"], "float32")
+    return ops.binary_crossentropy(is_replaced, outputs["replaced_token_logits"], from_logits=True)
+
+
+def _over_masked(losses: Tensor, batch: Mapping[str, Tensor]) -> WeightedSum:
     """Return the mean of losses [B, P] over the masked positions."""
     weights = batch["masked_lm_weights"]
     return WeightedSum(ops.sum(losses * weights), ops.sum(weights) + EMPTY_WEIGHT)
@@ -163,7 +230,7 @@ class DistilledPretrainingTask(TaskWithTeacher):
         ).log()
         return LayeredModel(teacher)
 
-    def _taught_losses(self, outputs: OutputsAndLayers, batch: Tensors) -> dict[str, WeightedSum]:
+    def _taught_losses(self, outputs: OutputsAndLayers, batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
         taught = self.teacher(batch, training=False)
         logits = taught.outputs["masked_lm_logits"]
         losses = {"soft_target": self._task.soft_target_loss(outputs.outputs, logits, batch, self._temperature)}

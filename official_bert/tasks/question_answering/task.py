@@ -25,7 +25,6 @@ from official_bert.training.task import (
     TEACHER_LOGITS,
     EncoderTask,
     Tensor,
-    Tensors,
     WeightedSum,
     mean_loss,
     soft_cross_entropy,
@@ -69,7 +68,7 @@ class QuestionAnsweringTask(EncoderTask):
         """Return a schema with this task's lengths and limits."""
         return schema.sized(S=self._max_seq_length, V=self._config.vocab_size, T=self._config.num_segments)
 
-    def losses(self, outputs: Tensors, batch: Tensors) -> dict[str, WeightedSum]:
+    def losses(self, outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
         """Return the mean of the start and end losses; as in the reference, padding is included, if it is computed."""
         outputs = outputs if self._is_padding_computed else _without_padding(outputs, batch)
         losses = [
@@ -78,11 +77,15 @@ class QuestionAnsweringTask(EncoderTask):
         ]
         return {"span": mean_loss(sum(losses) / 2)}
 
-    def logits(self, outputs: Tensors) -> Tensor:
+    def logits(self, outputs: Mapping[str, Tensor]) -> Tensor:
         return ops.stack([outputs[name] for name in LOGITS], axis=-1)  # [B, S, 2]
 
     def soft_target_loss(
-        self, outputs: Tensors, teacher_logits: Tensor, batch: Tensors, temperature: float
+        self,
+        outputs: Mapping[str, Tensor],
+        teacher_logits: Tensor,
+        batch: Mapping[str, Tensor],
+        temperature: float,
     ) -> WeightedSum:
         """Return the mean over start and end, each a softmax over all positions except padding."""
         is_real = batch["input_mask"][:, :, None] == 1
@@ -90,7 +93,7 @@ class QuestionAnsweringTask(EncoderTask):
         losses = soft_cross_entropy(student, teacher, temperature, axis=1)  # [B, 2]
         return WeightedSum(ops.sum(losses) / len(LOGITS), ops.cast(ops.shape(losses)[0], "float32"))
 
-    def predictions(self, outputs: Tensors, batch: Tensors) -> dict[str, Tensor]:
+    def predictions(self, outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the logits at full length, for any batch length."""
         num_missing = self._max_seq_length - ops.shape(batch["input_ids"])[1]
         if not (self._is_padding_scored and self._is_padding_computed):
@@ -100,7 +103,7 @@ class QuestionAnsweringTask(EncoderTask):
         }
 
 
-def _without_padding(outputs: Tensors, batch: Tensors) -> dict[str, Tensor]:
+def _without_padding(outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Set logits at padding so low that they are never chosen."""
     return {name: ops.where(batch["input_mask"] == 1, outputs[name], MASKED_LOGIT) for name in LOGITS}
 

@@ -18,11 +18,11 @@ from official_bert.tasks.sentence_encoder.data import LABEL, SCORES, TEXT_NUMBER
 from official_bert.training.task import (
     TEACHER_LOGITS,
     Tensor,
-    Tensors,
     WeightedSum,
     gather_over_replicas,
     l2_normalize,
     mean_loss,
+    replica,
     soft_cross_entropy,
     sparse_cross_entropy,
 )
@@ -32,8 +32,10 @@ _BY_DOT_PRODUCT = ("contrastive", "distillation")  # losses that compare sparse 
 _LOWEST = float(np.finfo(np.float32).min)
 _RISE = 1 / 3  # of the weights of the regularizers, as in the paper
 
+Batch = Mapping[str, Tensor]
 
-def contrastive(vectors: Tensor, batch: Tensors, *, temperature: float, symmetric: bool) -> WeightedSum:
+
+def contrastive(vectors: Tensor, batch: Batch, *, temperature: float, symmetric: bool) -> WeightedSum:
     """Return the cross-entropy of picking each anchor's positive from all candidates of the batch (InfoNCE).
 
     A candidate with the same text or class as the anchor or its positive does not count as a negative. If `symmetric`,
@@ -43,10 +45,12 @@ def contrastive(vectors: Tensor, batch: Tensors, *, temperature: float, symmetri
     "Efficient Natural Language Response Suggestion for Smart Reply" (2017).
     """
     numbers, num_texts = batch[TEXT_NUMBERS], vectors.shape[1]
-    (all_vectors, first_row), (all_numbers, _) = gather_over_replicas(vectors), gather_over_replicas(numbers)
+    all_vectors, all_numbers = gather_over_replicas(vectors), gather_over_replicas(numbers)
     candidates = ops.reshape(all_vectors[:, 1:], [-1, vectors.shape[2]])  # [C, D]
     candidate_numbers = ops.reshape(all_numbers[:, 1:], [-1])
-    rows = first_row + ops.arange(ops.shape(vectors)[0])  # [b], among the examples of all replicas
+    num_examples = ops.shape(vectors)[0]
+    index, _ = replica()
+    rows = index * num_examples + ops.arange(num_examples)  # [b], among the examples of all replicas
     targets = rows * (num_texts - 1)
     losses = _ranked(vectors[:, 0], candidates, numbers[:, :2], candidate_numbers, targets, temperature)
     if symmetric:
@@ -68,26 +72,28 @@ def _ranked(queries, candidates, own_numbers, candidate_numbers, targets, temper
     return sparse_cross_entropy(targets, logits)
 
 
-def cosine(vectors: Tensor, batch: Tensors) -> WeightedSum:
+def cosine(vectors: Tensor, batch: Batch) -> WeightedSum:
     """Return the squared error of the cosine similarity of each pair, compared with its score."""
     return mean_loss(ops.square(similarities(vectors)[:, 0] - batch[SCORES][:, 0]))
 
 
-def cosent(vectors: Tensor, batch: Tensors) -> WeightedSum:
+def cosent(vectors: Tensor, batch: Batch) -> WeightedSum:
     """Return the CoSENT loss: a smooth penalty for pairs whose similarities are ordered against their scores.
 
     Source: Su, "CoSENT: A more efficient sentence vector scheme than Sentence-BERT" (2022).
     """
-    scores, _ = gather_over_replicas(batch[SCORES][:, 0])  # [B]
-    cosines, _ = gather_over_replicas(similarities(vectors)[:, 0] * COSENT_SCALE)
+    scores = gather_over_replicas(batch[SCORES][:, 0])  # [B]
+    cosines = gather_over_replicas(similarities(vectors)[:, 0]) * COSENT_SCALE
     differences = cosines[None, :] - cosines[:, None]  # [i, j]: similarity of pair j minus that of pair i
     is_wrong_way = scores[:, None] > scores[None, :]
     terms = ops.where(is_wrong_way, differences, _LOWEST)
     loss = ops.logsumexp(ops.pad(ops.reshape(terms, [-1]), [[1, 0]]))
-    return WeightedSum(loss, ops.ones(()))  # every replica computes the same loss
+    _, num_replicas = replica()
+    share = 1.0 / num_replicas  # every replica computes the same loss
+    return WeightedSum(loss * share, ops.convert_to_tensor(share))
 
 
-def triplet(vectors: Tensor, batch: Tensors, *, margin: float) -> WeightedSum:
+def triplet(vectors: Tensor, batch: Batch, *, margin: float) -> WeightedSum:
     """Return the triplet loss: the Euclidean distance of each negative should exceed the positive's by the margin.
 
     Source: Reimers and Gurevych, "Sentence-BERT" (2019), section 3.
@@ -99,7 +105,7 @@ def triplet(vectors: Tensor, batch: Tensors, *, margin: float) -> WeightedSum:
     return WeightedSum(ops.sum(losses), ops.sum(is_real))
 
 
-def soft_targets(vectors: Tensor, scores: Tensor, batch: Tensors, *, temperature: float | None = None) -> WeightedSum:
+def soft_targets(vectors: Tensor, scores: Tensor, batch: Batch, *, temperature: float | None = None) -> WeightedSum:
     """Return the loss of the similarities against target scores, both [b, K - 1].
 
     Pairs use the squared error, several candidates the KL divergence of their softmax distributions.
@@ -112,7 +118,7 @@ def soft_targets(vectors: Tensor, scores: Tensor, batch: Tensors, *, temperature
     return mean_loss(soft_cross_entropy(student, teacher, temperature) / temperature**2)
 
 
-def softmax(logits: Tensor, batch: Tensors) -> WeightedSum:
+def softmax(logits: Tensor, batch: Batch) -> WeightedSum:
     """Return the cross-entropy of the classes of pairs.
 
     Source: Reimers and Gurevych, "Sentence-BERT" (2019), section 3.
@@ -147,10 +153,12 @@ def flops(vectors: Tensor, numbers: Tensor, weight: float) -> WeightedSum:
     Source: Formal et al., "SPLADE" (2021), section 3.2; Paria et al., "Minimizing FLOPs to Learn Efficient Sparse
     Representations" (2020).
     """
-    sums, _ = gather_over_replicas(ops.sum(vectors, axis=[0, 1])[None])
-    counts, _ = gather_over_replicas(ops.sum(ops.cast(numbers != 0, "float32"))[None])
+    sums = gather_over_replicas(ops.sum(vectors, axis=[0, 1])[None])
+    counts = gather_over_replicas(ops.sum(ops.cast(numbers != 0, "float32"))[None])
     means = ops.sum(sums, axis=0) / ops.maximum(ops.sum(counts), 1.0)  # [V]
-    return WeightedSum(weight * ops.sum(ops.square(means)), ops.ones(()), rise=_RISE)  # the same on every replica
+    _, num_replicas = replica()
+    share = 1.0 / num_replicas  # every replica computes the same loss
+    return WeightedSum(weight * share * ops.sum(ops.square(means)), ops.convert_to_tensor(share), rise=_RISE)
 
 
 def similarities(vectors: Tensor) -> Tensor:
@@ -205,7 +213,7 @@ class SentenceEncoderTask:
             sentence.bm25[name].assign(value)
         return SentenceGroupModel(sentence, **self._group_options)
 
-    def losses(self, outputs: Tensors, batch: Tensors) -> dict[str, WeightedSum]:
+    def losses(self, outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
         name, options, _, sizes, weights = self._objective
         if name == "softmax":
             return {"softmax": softmax(outputs["logits"], batch)}
@@ -226,16 +234,20 @@ class SentenceEncoderTask:
         is_scaled = loss != "triplet" and not (is_sparse and loss in _BY_DOT_PRODUCT)
         return l2_normalize(vectors) if is_scaled else vectors
 
-    def logits(self, outputs: Tensors) -> Tensor:
+    def logits(self, outputs: Mapping[str, Tensor]) -> Tensor:
         return similarities(self._compared(outputs["vectors"]))
 
     def soft_target_loss(
-        self, outputs: Tensors, teacher_logits: Tensor, batch: Tensors, temperature: float
+        self,
+        outputs: Mapping[str, Tensor],
+        teacher_logits: Tensor,
+        batch: Mapping[str, Tensor],
+        temperature: float,
     ) -> WeightedSum:
         del temperature  # that of `soft_target_options` is used
         vectors = self._compared(outputs["vectors"])
         return soft_targets(vectors, teacher_logits, batch, **self._objective.soft_target_options)
 
-    def predictions(self, outputs: Tensors, batch: Tensors) -> dict[str, Tensor]:
+    def predictions(self, outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         del batch
         return {"vectors": outputs["vectors"]}

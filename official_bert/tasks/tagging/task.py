@@ -1,6 +1,6 @@
 """Tagging task: model, losses, and the tags that are chosen from scores."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import keras
 import numpy as np
@@ -18,7 +18,6 @@ from official_bert.training.task import (
     TEACHER_LOGITS,
     EncoderTask,
     Tensor,
-    Tensors,
     WeightedSum,
     soft_cross_entropy,
     sparse_cross_entropy,
@@ -64,18 +63,18 @@ class TaggingTask(EncoderTask):
     def feature_schema(self, model: TaggingModel) -> RecordSchema:
         return self._sized(FEATURE_SCHEMA, W=int(np.prod(model.feature_shape)))
 
-    def losses(self, outputs: Tensor, batch: Tensors) -> dict[str, WeightedSum]:
+    def losses(self, outputs: Tensor, batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
         losses, weights = self._losses(outputs, batch)
         return {"tagging": WeightedSum(ops.sum(losses), ops.sum(weights))}
 
     def soft_target_loss(
-        self, outputs: Tensor, teacher_logits: Tensor, batch: Tensors, temperature: float
+        self, outputs: Tensor, teacher_logits: Tensor, batch: Mapping[str, Tensor], temperature: float
     ) -> WeightedSum:
         weights = _weights(batch)
         losses = soft_cross_entropy(outputs, teacher_logits, temperature)  # [B, S]
         return WeightedSum(ops.sum(losses * weights), ops.sum(weights))
 
-    def predictions(self, outputs: Tensor, batch: Tensors) -> dict[str, Tensor]:
+    def predictions(self, outputs: Tensor, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the outputs per window: loss_sum and num_labelled [B], and at full length tag_numbers, int32 [B, S].
 
         To decode sequences, they have tag_scores, float32 [B, S, C], instead of tag_numbers.
@@ -87,9 +86,13 @@ class TaggingTask(EncoderTask):
         else:
             numbers = ops.argmax(outputs, axis=-1)
             of_tags = {TAG_NUMBERS: ops.pad(numbers, [[0, 0], [0, num_missing]])}
-        return {**of_tags, LOSS_SUM: ops.sum(losses, axis=1), NUM_LABELLED: ops.sum(weights, axis=1)}
+        return {
+            **of_tags,
+            LOSS_SUM: ops.sum(losses, axis=1),
+            NUM_LABELLED: ops.sum(weights, axis=1),
+        }
 
-    def _losses(self, logits: Tensor, batch: Tensors) -> tuple[Tensor, Tensor]:
+    def _losses(self, logits: Tensor, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return losses, float32 [B, S] or [B, 1], and the weight at each position; both 0 where no word is tagged."""
         labels, weights = batch[LABELS.name], _weights(batch)
         if not self._has_crf:
@@ -114,7 +117,7 @@ class TaggingTask(EncoderTask):
         )
 
 
-def _weights(batch: Tensors) -> Tensor:
+def _weights(batch: Mapping[str, Tensor]) -> Tensor:
     """Return 1 at positions with a known tag, otherwise 0; float32 [B, S]."""
     return ops.cast(batch[LABELS.name] > 0, "float32")
 

@@ -1,0 +1,187 @@
+"""ELECTRA's pretraining, compared with `transformers`, and what its checkpoints are used for."""
+
+import itertools
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.checkpoints.bundle import write_checkpoint
+from official_bert.config.bert_config import BertConfig
+from official_bert.inference.predictor import Predictor
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.pretraining import PretrainingModel, ReplacedTokenModel, put_tokens, sample
+from official_bert.tasks.pretraining.task import ReplacedTokenTask
+from official_bert.training.loop import Trainer
+from official_bert.training.run_folder import read_results
+from official_bert.training.task import TrainingPlan
+from tests.commands.conftest import assert_same_arrays, json_lines
+from tests.conftest import GOLDEN, assert_refused, golden_arrays, run_here
+
+
+def stored_arrays(prefix):
+    """Return the arrays of a checkpoint under the names in the file, without those of training."""
+    reader = tf.train.load_checkpoint(prefix)
+    names = [name for name in reader.get_variable_to_shape_map() if "/adam_" not in name and "/" in name]
+    return {name: reader.get_tensor(name) for name in names}
+
+
+def test_ten_steps_are_those_of_transformers_under_the_original_names(tmp_path, monkeypatch):
+    golden = golden_arrays("electra_pretraining/trajectory.npz")
+    parts = {}
+    for name, array in golden.items():
+        part, _, name = name.partition("/")
+        parts.setdefault(part, {})[name] = array
+    write_checkpoint(str(tmp_path / "released.ckpt"), parts["initial"])
+    noise = tf.constant(parts["in"].pop("noise"))
+    monkeypatch.setattr(keras.random, "uniform", lambda shape, **_: noise)
+    batches = tf.data.Dataset.from_tensor_slices(
+        {
+            name: values if values.dtype == np.float32 else values.astype(np.int32)
+            for name, values in parts["in"].items()
+        }
+    )
+    config = BertConfig.from_json_file(str(GOLDEN / "electra_pretraining" / "bert_config.json"))
+    sizes = {"max_seq_length": 9, "max_predictions_per_seq": 3, "eval_batch_size": 4}
+    trainer = Trainer(ReplacedTokenTask(config, generator_size=0.5, **sizes), tf.distribute.get_strategy(), seed=1)
+    constant = {"learning_rate": 1e-3, "lr_schedule": "constant", "log_steps": 1}
+    plan = TrainingPlan(train_batch_size=4, num_train_steps=10, **constant)
+    out = str(tmp_path / "out")
+    trainer.train(plan, lambda _: batches, output_dir=out, init_checkpoint=str(tmp_path / "released.ckpt"))
+    lines = json_lines(tmp_path / "out" / "metrics.jsonl")
+    losses = [[line["masked_lm_loss"], line["replaced_token_loss"]] for line in lines]
+    np.testing.assert_allclose(losses, golden["losses"], rtol=1e-5)
+    found, final = stored_arrays(f"{out}/model.ckpt-10"), parts["final"]
+    assert found.keys() - final.keys() == {"electra/pooler/dense/kernel", "electra/pooler/dense/bias"}
+    for name, array in final.items():
+        np.testing.assert_allclose(found[name], array, atol=1e-5, err_msg=name)
+    assert max(np.abs(final[name] - array).max() for name, array in parts["initial"].items()) > 0.02
+
+
+def test_samples_follow_the_softmax_and_replace_only_masked_tokens():
+    logits = np.log([0.6, 0.3, 0.1]) + np.zeros([400, 25, 1], np.float32)
+    sampled = np.asarray(sample(tf.constant(logits, tf.float32), 3))
+    shares = np.bincount(sampled.ravel(), minlength=3) / sampled.size
+    np.testing.assert_allclose(shares, [0.6, 0.3, 0.1], atol=3 * np.sqrt(0.25 / sampled.size))
+    masks = {"masked_lm_positions": tf.constant([[1, 3], [2, 0]]), "masked_lm_weights": tf.constant([[1.0, 1], [1, 0]])}
+    ids = put_tokens(tf.constant([[2, 4, 8, 4], [2, 9, 4, 0]]), tf.constant([[5, 6], [7, 11]]), masks)
+    np.testing.assert_array_equal(ids, [[2, 5, 8, 6], [2, 9, 7, 0]])
+
+
+def test_scores_count_each_real_token_once():
+    config = BertConfig.from_json_file(str(GOLDEN / "electra_pretraining" / "bert_config.json"))
+    sizes = {"max_seq_length": 4, "max_predictions_per_seq": 2, "eval_batch_size": 2}
+    task = ReplacedTokenTask(config, generator_size=0.5, **sizes)
+    logits = np.array([[-1, 2, -3, 1], [-1, 1, 0.5, 9], [-2, -1, -1, 4]], np.float32)
+    is_replaced = np.array([[0, 1, 0, 0], [0, 0, 1, 0], [0, 1, 0, 0]], bool)
+    mask = np.array([[1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 0, 0]])
+    outputs = {
+        "masked_lm_logits": np.zeros([3, 2, 33], np.float32), "sampled_ids": np.array([[8, 9], [1, 0], [7, 7]]),
+        "is_replaced": is_replaced, "replaced_token_logits": logits,
+    }  # fmt: skip
+    weights = np.array([[1, 1], [1, 0], [1, 0]], np.float32)
+    batch = {"masked_lm_ids": np.array([[8, 8], [1, 0], [6, 0]]), "masked_lm_weights": weights, "input_mask": mask}
+    given = [
+        {name: tf.constant(value.astype(np.int32) if value.dtype == int else value) for name, value in each.items()}
+        for each in (outputs, batch)
+    ]
+    scores = task.scores({name: np.asarray(value) for name, value in task.predictions(*given).items()})
+    losses = np.log1p(np.exp(np.where(is_replaced, -logits, logits))) * mask  # [B, S]
+    of_batches = [losses[:2].sum() / 7, losses[2:].sum() / 2]
+    assert scores == pytest.approx(
+        {
+            "loss": np.log(33) + 50 * np.mean(of_batches), "masked_lm_accuracy": 0, "masked_lm_loss": np.log(33),
+            "sampled_masked_lm_accuracy": 2 / 4, "replaced_token_accuracy": 6 / 9, "replaced_token_precision": 2 / 4,
+            "replaced_token_recall": 2 / 3, "replaced_token_loss": losses.sum() / 9,
+        }, rel=1e-4,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def flags(tmp_path_factory, records_file):
+    """Flags of a run with dropout, except its folder."""
+    config = json.loads((GOLDEN / "electra_pretraining" / "bert_config.json").read_text())
+    config |= {"vocab_size": 1182, "max_position_embeddings": 64, "hidden_dropout_prob": 0.1}
+    path = tmp_path_factory.mktemp("electra") / "electra.json"
+    path.write_text(json.dumps(config))
+    return {
+        "objective": "replaced_tokens", "generator_size": 0.5, "input_file": records_file, "bert_config_file": path,
+        "max_seq_length": 64, "max_predictions_per_seq": 10, "train_batch_size": 8, "num_warmup_steps": 1,
+        "learning_rate": 1e-3, "do_train": True,
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(flags, tmp_path_factory):
+    """The folder of a run, evaluated and exported."""
+    out = tmp_path_factory.mktemp("run")
+    export = {"do_export": True, "export_dir": out / "export"}
+    run_here("run_pretraining", **flags, **export, num_train_steps=4, do_eval=True, output_dir=out)
+    return out
+
+
+def of_run(folder):
+    files = {"init_checkpoint": "", "bert_config_file": "bert_config.json", "vocab_file": "vocab.txt"}
+    return {flag: str(folder / name) for flag, name in files.items()}
+
+
+TEXT = "the [MASK] town was [MASK] ."
+
+
+@pytest.mark.slow
+def test_the_generator_fills_masks_in_a_run_an_export_and_a_hugging_face_folder(run, tmp_path):
+    results = read_results(str(run / "eval_results.txt"))
+    assert 0 < results["replaced_token_accuracy"] <= 1 < results["masked_lm_loss"]
+    run_here("convert_hf_checkpoint", **of_run(run), to_hf=True, generator=True, output_dir=tmp_path / "hf")
+    words, *others = [Predictor(folder)(TEXT) for folder in (run, run / "export", tmp_path / "hf")]
+    for other in others:
+        for mine, theirs in zip(itertools.chain(*words), itertools.chain(*other), strict=True):
+            assert (mine.word, mine.probability) == (theirs.word, pytest.approx(theirs.probability, abs=1e-5))
+    PretrainingModel.from_checkpoint(str(tmp_path / "hf"))
+
+
+@pytest.mark.slow
+def test_the_discriminator_is_converted_and_fine_tuned(run, tmp_path, sst2):
+    run_here("convert_hf_checkpoint", **of_run(run), to_hf=True, output_dir=tmp_path / "hf")
+    ids = np.array([[2, 7, 30, 500, 3]])
+    scores = [np.asarray(ReplacedTokenModel.from_checkpoint(folder)(ids)) for folder in (run, tmp_path / "hf")]
+    np.testing.assert_allclose(*scores, atol=1e-6)
+    assert json.loads((tmp_path / "hf" / "config.json").read_text())["architectures"] == ["ElectraForPreTraining"]
+    tuned = {**sst2, **of_run(run), "learning_rate": 1e-9, "do_train": True}
+    run_here("run_classifier", **tuned, output_dir=tmp_path / "tuned")
+    vectors = [BertEncoder.from_checkpoint(str(folder))(ids).sequence_output for folder in (run, tmp_path / "tuned")]
+    np.testing.assert_allclose(*vectors, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_resumed_run_with_new_masks_equals_an_uninterrupted_one(flags, unmasked_records_file, tmp_path):
+    dynamic = {**flags, "input_file": unmasked_records_file, "dynamic_masking": True}
+    for folder, steps in (("whole", 4), ("resumed", 2), ("resumed", 4)):
+        run_here(
+            "run_pretraining", **dynamic, lr_schedule="constant", num_train_steps=steps, output_dir=tmp_path / folder
+        )
+    prefixes = [tmp_path / folder / "model.ckpt-4" for folder in ("whole", "resumed")]
+    assert_same_arrays(*map(str, prefixes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"generator_size": 0.8}, ["--generator_size=0.8 of ", "hidden_size 13 is not a multiple of"]),
+        (
+            {"bert_config_file": GOLDEN / "pretraining_model" / "bert_config.json"},
+            ["needs an ELECTRA", "describes a BERT; give a file with"],
+        ),
+        ({"objective": "masked_lm"}, ["--generator_size needs --objective=replaced_tokens"]),
+        ({"teacher": "elsewhere"}, ["--teacher cannot be used with --objective=replaced_tokens"]),
+    ],
+)
+def test_flags_that_do_not_go_together(flags, changes, parts, tmp_path):
+    assert_refused("run_pretraining", {**flags, "output_dir": tmp_path / "out", **changes}, *parts)
+
+
+def test_only_a_generator_is_converted_as_one(tmp_path, files_of_model, model_dir):
+    given = {"to_hf": True, "generator": True, "output_dir": tmp_path / "hf", **files_of_model}
+    assert_refused("convert_hf_checkpoint", given, "has no generator of an ELECTRA; leave out --generator")

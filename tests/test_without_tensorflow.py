@@ -1,11 +1,19 @@
-"""Commands that write records do not import TensorFlow, which takes more time and memory than a small job."""
+"""Commands that write records do not import TensorFlow, and programs with Keras on JAX run without it."""
 
+import importlib.metadata
 import json
+import pathlib
+import re
+import shlex
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from packaging.requirements import Requirement
 
+from official_bert import PretrainingModel
+from official_bert.tasks.pretraining.task import PretrainingTask
 from tests.conftest import GOLDEN, ROOT, script_environment
 
 _REPORT = r"""
@@ -90,3 +98,87 @@ def test_records_of_all_tasks(vocab_file, tmp_path):
     squad_file = GOLDEN / "inputs" / "squad_v1.json"
     assert run_fresh(_TASKS, vocab_file, squad_file, tmp_path)["imported"] == []
     assert {path.name for path in tmp_path.iterdir()} >= {"texts", "words", "train", "eval"}
+
+
+_PROGRAM = """
+import importlib.util, sys
+import keras
+import numpy as np
+import official_bert
+from official_bert.data.numpy_batches import numpy_batches
+from official_bert.data.record_files import count_records
+from official_bert.optimization.optimizers import OPTIMIZERS, create_optimizer
+from official_bert.support.errors import UserError
+from official_bert.tasks.pretraining.task import PretrainingTask
+
+records, folder, bundle = sys.argv[1:]
+assert importlib.util.find_spec("tensorflow") is None and keras.backend.backend() == "jax"
+model = official_bert.PretrainingModel.from_checkpoint(folder)
+task = PretrainingTask(model.config, max_seq_length=32, max_predictions_per_seq=5, eval_batch_size=8)
+batch = next(numpy_batches([records], task.schema, batch_size=8, num_records=count_records(records), seed=1))
+losses = {name: float(loss.total) for name, loss in task.losses(model(batch), batch).items()}
+np.savez(f"{folder}/found.npz", **batch, **losses)
+
+before = [np.asarray(variable) for variable in model.trainable_variables]
+for name in OPTIMIZERS:
+    create_optimizer(name, 1e-3, model, {}).apply([keras.ops.ones_like(array) for array in before])
+assert all((np.asarray(new) != old).any() for new, old in zip(model.trainable_variables, before))
+model.save_checkpoint(f"{folder}/trained/model.safetensors")
+loaded = official_bert.PretrainingModel.from_checkpoint(f"{folder}/trained")
+for variable, other in zip(model.weights, loaded.weights, strict=True):
+    np.testing.assert_array_equal(variable, other)
+for refused in (lambda: model.save_checkpoint(folder), lambda: official_bert.BertEncoder.from_checkpoint(bundle)):
+    try:
+        refused()
+    except UserError as error:
+        print(error)
+"""
+
+
+def _places(requirements):
+    """Return the files and folders of installed packages and of all that they need."""
+    found, wanted = {}, list(map(Requirement, requirements))
+    while wanted:
+        requirement = wanted.pop()
+        if requirement.name not in found and (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
+            package = found[requirement.name] = importlib.metadata.distribution(requirement.name)
+            wanted += map(Requirement, package.requires or ())
+    tops = {pathlib.Path(package.locate_file(file.parts[0])) for package in found.values() for file in package.files}
+    return [place for place in tops if place.name not in ("..", "__pycache__")]
+
+
+@pytest.fixture
+def python(tmp_path):
+    """Return the Python of an environment with only the packages that the docs name, and what they need."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    page = (ROOT / "docs" / "devices.md").read_text()
+    (named,) = re.findall(r"pip install --no-deps \. && pip install (.*)", page)
+    for place in _places(shlex.split(named)):
+        (packages / place.name).symlink_to(place.absolute())
+    return tmp_path / "venv" / "bin" / "python"
+
+
+@pytest.mark.slow
+def test_pretraining_where_tensorflow_is_not_installed(python, corpus_file, vocab_file, model_dir, tmp_path):
+    def run(*arguments):
+        environment = script_environment() | {"KERAS_BACKEND": "jax", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+        done = subprocess.run([python, *arguments], env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    bundle = str(model_dir / "bert_model.ckpt")
+    model = PretrainingModel.from_checkpoint(bundle)
+    model.save_checkpoint(tmp_path / "theirs" / "model.safetensors")
+    flags = {"input_file": corpus_file, "output_file": tmp_path / "records", "vocab_file": vocab_file}
+    flags |= {"max_seq_length": 32, "max_predictions_per_seq": 5}
+    run("-m", "official_bert", "create_pretraining_data", *(f"--{name}={value}" for name, value in flags.items()))
+    printed = run("-c", _PROGRAM, tmp_path / "records", tmp_path / "theirs", bundle).splitlines()
+    assert len(printed) == 2
+    for line in printed:
+        assert re.search("bert_model.ckpt, .* needs TensorFlow; run: pip install tensorflow, or use model.safe", line)
+    task = PretrainingTask(model.config, max_seq_length=32, max_predictions_per_seq=5, eval_batch_size=8)
+    with np.load(tmp_path / "theirs" / "found.npz") as found:
+        batch = {name: found[name] for name in task.schema.names}
+        for name, loss in task.losses(model(batch), batch).items():
+            np.testing.assert_allclose(found[name], loss.total, rtol=1e-5)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from packaging.requirements import Requirement
 
+import official_bert
 from official_bert import PretrainingModel
 from official_bert.tasks.pretraining.task import PretrainingTask
 from tests.conftest import GOLDEN, ROOT, script_environment
@@ -100,6 +101,27 @@ def test_records_of_all_tasks(vocab_file, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} >= {"texts", "words", "train", "eval"}
 
 
+_NEED_TENSORFLOW = {
+    *("AttentionReader", "DatasetTokenizer", "Predictor", "Trainer", "VectorIndex"),
+    *("export", "load_export", "save_model"),
+}
+_IMPORTS = """
+import importlib, os, sys
+os.environ["KERAS_BACKEND"] = "jax"
+import official_bert.optimization.optimizers, official_bert.data.numpy_batches, official_bert.checkpoints.loading
+for name in sys.argv[1:]:
+    importlib.import_module(name) if name.startswith("official_bert.") else getattr(official_bert, name)
+"""
+
+
+def test_models_and_tasks_on_jax():
+    names = {*official_bert.__all__} - _NEED_TENSORFLOW
+    names |= {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in ROOT.glob("official_bert/tasks/*/task.py")
+    }
+    assert run_fresh(_IMPORTS, *names)["imported"] == ["keras", "jax"]
+
+
 _PROGRAM = """
 import importlib.util, sys
 import keras
@@ -111,7 +133,7 @@ from official_bert.optimization.optimizers import OPTIMIZERS, create_optimizer
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.task import PretrainingTask
 
-records, folder, bundle = sys.argv[1:]
+records, folder, *bundles = sys.argv[1:]
 assert importlib.util.find_spec("tensorflow") is None and keras.backend.backend() == "jax"
 model = official_bert.PretrainingModel.from_checkpoint(folder)
 task = PretrainingTask(model.config, max_seq_length=32, max_predictions_per_seq=5, eval_batch_size=8)
@@ -127,9 +149,9 @@ model.save_checkpoint(f"{folder}/trained/model.safetensors")
 loaded = official_bert.PretrainingModel.from_checkpoint(f"{folder}/trained")
 for variable, other in zip(model.weights, loaded.weights, strict=True):
     np.testing.assert_array_equal(variable, other)
-for refused in (lambda: model.save_checkpoint(folder), lambda: official_bert.BertEncoder.from_checkpoint(bundle)):
+for bundle in (None, *bundles):
     try:
-        refused()
+        official_bert.BertEncoder.from_checkpoint(bundle) if bundle else model.save_checkpoint(folder)
     except UserError as error:
         print(error)
 """
@@ -173,10 +195,11 @@ def test_pretraining_where_tensorflow_is_not_installed(python, corpus_file, voca
     flags = {"input_file": corpus_file, "output_file": tmp_path / "records", "vocab_file": vocab_file}
     flags |= {"max_seq_length": 32, "max_predictions_per_seq": 5}
     run("-m", "official_bert", "create_pretraining_data", *(f"--{name}={value}" for name, value in flags.items()))
-    printed = run("-c", _PROGRAM, tmp_path / "records", tmp_path / "theirs", bundle).splitlines()
-    assert len(printed) == 2
+    places = [tmp_path / "records", tmp_path / "theirs", bundle, GOLDEN / "tf2" / "garden_encoder_v2"]
+    printed = run("-c", _PROGRAM, *places).splitlines()
+    assert len(printed) == 3
     for line in printed:
-        assert re.search("bert_model.ckpt, .* needs TensorFlow; run: pip install tensorflow, or use model.safe", line)
+        assert re.search("(bert_model.ckpt|model with .index).* needs TensorFlow; run: pip install tensorflow", line)
     task = PretrainingTask(model.config, max_seq_length=32, max_predictions_per_seq=5, eval_batch_size=8)
     with np.load(tmp_path / "theirs" / "found.npz") as found:
         batch = {name: found[name] for name in task.schema.names}

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypedDict
 
 from official_bert.families.family import is_config
 from official_bert.support import files, text_files
-from official_bert.support.errors import UserError
+from official_bert.support.errors import UserError, import_tensorflow
 
 _GRAPH_NAME = b"_CHECKPOINTABLE_OBJECT_GRAPH"  # first key of an object checkpoint's index, so uncompressed
 PRESET_PIECES_FILE, MERGES_FILE = "vocabulary.json", "merges.txt"  # the tokens of a byte-level BPE in a preset
@@ -82,6 +82,8 @@ def is_foreign_config(path: str) -> bool:
 
 def load_module(row: Format) -> ModuleType:
     """Import the module that reads a format."""
+    if row in (OBJECT_CHECKPOINT, SAVED_MODEL):
+        import_tensorflow(f"a model with {row.sign}", ", or use model.safetensors")
     return importlib.import_module(row.module)
 
 

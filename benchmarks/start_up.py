@@ -58,12 +58,12 @@ def importing():
     mark("Python and flags")
     import_tensorflow()
     from official_bert.training.loop import Trainer
-    from official_bert.training.step import TrainingSteps
+    from official_bert.training.step import TensorFlowSteps
     mark("import of TensorFlow")
     marking(Trainer, "__init__", "model")
-    marking(TrainingSteps, "__init__", "optimizer")
-    marking(TrainingSteps, "compile", "tracing")
-    marking(TrainingSteps, "take", "first run, with optimization")
+    marking(TensorFlowSteps, "__init__", "optimizer")
+    marking(TensorFlowSteps, "compile", "tracing")
+    marking(TensorFlowSteps, "take", "first run, with optimization")
 
 running._import_tensorflow = importing
 from official_bert.__main__ import main

@@ -23,7 +23,7 @@ from official_bert.tasks.tagging.servable import TaggingServable
 from official_bert.tokenization import Tokenizer, vocab
 from official_bert.tokenization.sequences import join_texts, truncate_pair
 from official_bert.tokenization.tokenizer import pad
-from official_bert.training.devices import require_tensorflow_backend
+from official_bert.training.devices import require_backend
 from official_bert.visualization.attention import AttentionView, Attributions
 
 _OUTSIDE = "O"  # the tag outside of entities
@@ -156,7 +156,7 @@ class AttentionReader:
         Raises:
           UserError: the checkpoint cannot be read, or does not fit the model.
         """
-        require_tensorflow_backend("AttentionReader")
+        require_backend("AttentionReader")
         self._tokenizer = tokenizer
         self._explained = explained
         self._fill_mask = None

@@ -46,7 +46,7 @@ from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.task_registry import TASKS, TaskRow, task_of_export, task_of_run
 from official_bert.tokenization import FullTokenizer, Tokenizer, load_tokenizer
-from official_bert.training.devices import require_tensorflow_backend
+from official_bert.training.devices import require_backend
 from official_bert.training.model_files import find_text_flags, read_model_files
 from official_bert.training.run_folder import (
     BERT_CONFIG_FILE,
@@ -134,7 +134,7 @@ def export(
     Raises:
       UserError: the folder has no trained model, an option is invalid, or the export cannot be written.
     """
-    require_tensorflow_backend("export")
+    require_backend("export")
     changes = {
         "do_export": True,
         "export_dir": os.fspath(export_dir),

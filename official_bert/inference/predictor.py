@@ -22,7 +22,7 @@ from official_bert.support.errors import UserError, format_names, plain_message
 from official_bert.tasks.multiple_choice.servable import CHOICES, joined_choices
 from official_bert.tasks.sentence_encoder.servable import VECTORS
 from official_bert.tasks.task_registry import TASKS
-from official_bert.training.devices import AUTO, NONE, dtype_policy, require_tensorflow_backend
+from official_bert.training.devices import AUTO, NONE, dtype_policy, require_backend
 
 _BATCH_SIZE = 32
 _NO_TASK = (
@@ -98,7 +98,7 @@ class Predictor:
             self._source, self._task, self._names = finished_runs.load_exported(version)
             self._predict = self._source.signatures[TEXT]
             return
-        require_tensorflow_backend("Predictor")
+        require_backend("Predictor")
         choices = {
             "use_best_checkpoint": use_best_checkpoint,
             "encoder_options": dataclasses.replace(UNPADDED, dtype=dtype_policy(mixed_precision)),

@@ -94,6 +94,7 @@ _CHECKPOINT = "init_checkpoint"  # the flag whose folder supplies the other flag
 # Flags that the memory depends on.
 _SIZES = re.compile(r"(\w+_)?batch_(size|tokens)|max_seq_length")
 # TensorFlow and Keras import these if installed, which takes two seconds; no command needs them.
+_BACKEND = "backend"  # the flag of the commands that train
 UNUSED_PEERS = ("IPython", "jax", "matplotlib", "pandas", "sklearn")
 
 
@@ -299,15 +300,19 @@ def _exit_with(message: str, status: int = 1) -> NoReturn:
 
 
 def _import_tensorflow() -> None:
-    """Import TensorFlow and drop its start-up notes about CPU features and absent GPUs."""
+    """Import TensorFlow and Keras; drop their start-up notes about CPU features and absent GPUs."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    os.environ["KERAS_BACKEND"] = "tensorflow"  # overrides what a user has set for other work
+    backend = flags.FLAGS[_BACKEND].value if _BACKEND in flags.FLAGS else "tensorflow"
+    os.environ["KERAS_BACKEND"] = backend  # overrides what a user has set for other work
     with filtered_stderr(is_startup_note):
-        with errors.blocked_imports(*UNUSED_PEERS):
+        with errors.blocked_imports(*(name for name in UNUSED_PEERS if name != backend)):
             import keras  # noqa: F401
             import tensorflow as tf
 
-        tf.config.list_physical_devices()  # initializes GPUs now, while its log lines are filtered
+        if backend == "tensorflow":
+            tf.config.list_physical_devices()  # initializes GPUs now, while its log lines are filtered
+        else:
+            tf.config.set_visible_devices([], "GPU")  # it only reads and writes files
 
 
 def _unknown_flag(name: str, flag_names: Collection[str]) -> str:

@@ -23,13 +23,15 @@ from official_bert.options.option import (
     options,
     redeclared,
 )
-from official_bert.support.errors import UserError
+from official_bert.support.errors import UserError, check_installed
 
 # Flags whose names without `adam_` are those of an optimizer's arguments.
 _OF_OPTIMIZER = (
     *("layer_wise_lr_decay", "weight_decay_rate"),
     *("adam_bias_correction", "adam_beta_2", "adam_epsilon"),
 )
+TENSORFLOW, JAX = "tensorflow", "jax"  # values of `backend`
+_OF_TPU_STRATEGY = ("use_tpu", "tpu_name", "tpu_zone", "gcp_project", "master", "num_tpu_cores")
 _LAST = re.compile(r"last:([1-9][0-9]{0,3})")
 
 
@@ -147,6 +149,14 @@ class TrainingOptions(
     )
     output_dir: str | None = option(None, "Folder for all output files.", required=True, is_path=True, affects="run")
     do_train: bool = option(False, "Run training.", affects="run")
+    backend: str = option(
+        TENSORFLOW,
+        "Library that computes: tensorflow, or jax, which is faster on GPUs, also runs on TPUs, and uses all devices "
+        "it finds.",
+        group="devices",
+        choices=(TENSORFLOW, JAX),
+        affects="nothing",
+    )
     distribution: str = option(
         "auto",
         "Distribution strategy: one device, several of this machine (mirrored: all GPUs, or --num_replicas of them), "
@@ -321,6 +331,17 @@ class TrainingOptions(
                 self.refuse("unpad", "train_batch_tokens", because=because)
         if self.use_tpu:
             self.refuse("use_xla", because="is not needed: a TPU always compiles with XLA; leave it out")
+        if self.backend == JAX:
+            check_installed("jax", extra="jax")
+            self.refuse("use_xla", because="is not needed: --backend=jax always compiles with XLA; leave it out")
+            because = "belongs to TensorFlow; --backend=jax uses the TPU of its machine without it; leave it out"
+            self.refuse(*_OF_TPU_STRATEGY, because=because)
+            self.refuse("unpad", because="cannot be used with --backend=jax, which needs batches of fixed shape")
+            if self.distribution in ("mirrored", "tpu"):
+                raise UserError(
+                    f"--distribution={self.distribution} is a strategy of TensorFlow; --backend=jax uses all devices "
+                    "it finds; leave it out, or set --num_replicas"
+                )
 
     @property
     def optimizer_options(self) -> dict[str, Any]:

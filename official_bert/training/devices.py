@@ -2,27 +2,29 @@
 
 import contextlib
 import functools
-import hashlib
 import os
 import pathlib
-import secrets
 import signal
 import socket
 import threading
-from collections.abc import Iterator
-from typing import Any, Literal, TypedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from official_bert.modeling.encoder_options import EncoderOptions, FlatLayout, LoraSettings, UnpaddedLayout
 from official_bert.options.groups import DeviceOptions, TpuOptions
-from official_bert.options.training import TrainingOptions
-from official_bert.support import files, text_files, writing
+from official_bert.options.training import JAX, TENSORFLOW, TrainingOptions
 from official_bert.support.errors import UserError, pluralize
-from official_bert.support.processes import available_cores, is_address
+from official_bert.support.processes import available_cores
+from official_bert.training.cluster import Cluster, configured_workers
+from official_bert.training.step import TensorFlowSteps
+from official_bert.training.task import Task, TrainingPlan
 
+_TITLES = {TENSORFLOW: "TensorFlow", JAX: "JAX"}
 NONE, BFLOAT16, FLOAT16, AUTO = "none", "bfloat16", "float16", "auto"
 _POLICIES = {NONE: "float32", BFLOAT16: "mixed_bfloat16", FLOAT16: "mixed_float16"}  # Keras's
 
@@ -30,36 +32,42 @@ _CPU_INFO = pathlib.Path("/proc/cpuinfo")
 _BFLOAT16_INSTRUCTIONS = ("amx_bf16", "avx512_bf16")  # names in Linux; used by TensorFlow's oneDNN
 _TENSOR_CORES, _BFLOAT16_TENSOR_CORES = (7, 0), (8, 0)  # NVIDIA compute capabilities
 _SECONDS_TO_ANSWER = 10
-_TF_CONFIG_ADVICE = (
-    'it must look like {"cluster": {"worker": ["host0:2222", "host1:2222"]}, "task": {"type": "worker", "index": 0}}'
-)
-_CHIEF = 0
 # The errors that TensorFlow raises when another process has ended, depending on the operation in progress.
 _LOST_WORKER = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError)
 _LOST_WORKER_TEXT = "Collective ops is aborted"  # part of the message of other error types
 
 
-class _Workers(TypedDict):
-    worker: list[str]
-
-
-class _Worker(TypedDict):
-    type: Literal["worker"]
-    index: int
-
-
-class _TfConfig(TypedDict):
-    cluster: _Workers
-    task: _Worker
-
-
-def require_tensorflow_backend(user: str) -> None:
-    """Raise if Keras computes with another library, whose models TensorFlow cannot trace."""
-    if (backend := keras.backend.backend()) != "tensorflow":
+def require_backend(user: str, backend: str = TENSORFLOW) -> None:
+    """Raise if Keras computes with another library; TensorFlow cannot trace its models, for example."""
+    if (used := keras.backend.backend()) != backend:
         raise UserError(
-            f"{user} needs Keras's TensorFlow backend, and this process uses {backend}; set the environment variable "
-            "KERAS_BACKEND=tensorflow before Python starts, or leave it out"
+            f"{user} needs Keras's {_TITLES[backend]} backend, and this process uses {used}; set the environment "
+            f"variable KERAS_BACKEND={backend} before Python starts, or leave it out"
         )
+
+
+def open_cluster(
+    strategy: tf.distribute.Strategy | None = None, *, use_xla: bool = False, backend: str = TENSORFLOW
+) -> Cluster:
+    """Return the devices of a strategy, by default one device; with JAX, which has no strategies, all devices."""
+    if backend == JAX:
+        require_backend("backend='jax'", JAX)
+        if strategy is not None or use_xla:
+            raise UserError("backend='jax' takes no strategy and no use_xla: it compiles with XLA for all its devices")
+        from official_bert.training.jax_devices import JaxCluster  # imports JAX
+
+        return JaxCluster()
+    return TensorFlowCluster(strategy or tf.distribute.get_strategy(), use_xla=use_xla)
+
+
+def create_cluster(config: TrainingOptions) -> Cluster:
+    """Return the devices that the flags of a run select; call it before any other access to a device."""
+    require_backend(f"backend={config.backend}", config.backend)
+    if config.backend == JAX:
+        from official_bert.training import jax_devices  # imports JAX
+
+        return jax_devices.create_cluster(config.distribution, config.num_replicas)
+    return TensorFlowCluster(create_strategy(config), use_xla=config.use_xla)
 
 
 def dtype_policy(mixed_precision: str, *, use_tpu: bool = False) -> str:
@@ -69,11 +77,19 @@ def dtype_policy(mixed_precision: str, *, use_tpu: bool = False) -> str:
     if use_tpu and mixed_precision == FLOAT16:
         raise UserError("mixed_precision=float16: a TPU computes in bfloat16; use that, or auto")
     if mixed_precision == AUTO:
-        gpus = tf.config.list_physical_devices("GPU")
+        is_jax = keras.backend.backend() == JAX
+        if is_jax:
+            from official_bert.training import jax_devices  # imports JAX
+
+            use_tpu, gpus = jax_devices.has_tpu(), jax_devices.gpu_details()
+        else:
+            gpus = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.list_physical_devices("GPU")]
         if use_tpu:
             mixed_precision, reason = BFLOAT16, "the native format of TPUs"
         elif gpus:
-            mixed_precision, reason = _of_gpus([tf.config.experimental.get_device_details(gpu) for gpu in gpus])
+            mixed_precision, reason = _of_gpus(gpus)
+        elif is_jax:
+            mixed_precision, reason = NONE, "JAX gains no speed from narrow formats on CPUs"
         else:
             mixed_precision, reason = _of_cpu(_CPU_INFO, os.environ.get("TF_ENABLE_ONEDNN_OPTS"))
         logging.info("mixed_precision=auto: %s (%s)", mixed_precision, reason)
@@ -154,7 +170,7 @@ def _chosen(devices: DeviceOptions) -> str:
     if devices.distribution == "auto":
         if devices.use_tpu:
             return "tpu"
-        if _num_configured_workers() > 1:
+        if len(configured_workers()[0]) > 1:
             return "multi_worker"
         return "one_device" if devices.num_replicas == 1 else "mirrored"
     if devices.use_tpu != (devices.distribution == "tpu"):
@@ -222,7 +238,7 @@ def _ended_by_ctrl_c() -> Iterator[None]:
 def _cluster_resolver() -> tf.distribute.cluster_resolver.ClusterResolver:
     """Find the workers and this process's index, from TF_CONFIG or else SLURM's variables."""
     if "TF_CONFIG" in os.environ:
-        _num_configured_workers()  # raises if it is invalid
+        configured_workers()  # raises if it is invalid
         return tf.distribute.cluster_resolver.TFConfigClusterResolver()
     if "SLURM_PROCID" not in os.environ:
         raise UserError(
@@ -241,25 +257,6 @@ def _cluster_resolver() -> tf.distribute.cluster_resolver.ClusterResolver:
             f"SLURM's variables cannot be used ({_first_line(error)}); start the workers with srun"
         ) from error
     return resolver
-
-
-def _num_configured_workers() -> int:
-    """Return the number of workers in TF_CONFIG; 0 if it is not set."""
-    text = os.environ.get("TF_CONFIG")
-    if not text:
-        return 0
-    try:
-        config = text_files.parse_json(text, "it")
-        text_files.check_json(config, _TfConfig, "it")
-        workers, index = config["cluster"]["worker"], config["task"]["index"]
-        wrong = next((worker for worker in workers if not is_address(worker)), None)
-        if wrong is not None:
-            raise UserError(f"{wrong!r} is not host:port")
-        if config["cluster"].keys() != {"worker"} or not 0 <= index < len(workers):
-            raise UserError("this process must be one of its workers, and nothing else is known here")
-    except UserError as error:
-        raise UserError(f"the variable TF_CONFIG cannot be used: {error}; {_TF_CONFIG_ADVICE}") from error
-    return len(workers)
 
 
 def _tpu_strategy(devices: TpuOptions) -> tf.distribute.Strategy:
@@ -295,24 +292,27 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().split("\n", maxsplit=1)[0][:200] or type(error).__name__
 
 
-class Cluster:
-    """The workers of a strategy, which all compute the same in the same order; only the chief writes files."""
+class TensorFlowCluster(Cluster):
+    """The devices of a distribution strategy."""
 
-    def __init__(self, strategy: tf.distribute.Strategy):
-        self.strategy = strategy  # distributes the computation
-        self.num_workers, self.index = 1, _CHIEF
+    def __init__(self, strategy: tf.distribute.Strategy, *, use_xla: bool = False):
+        if use_xla and strategy is not tf.distribute.get_strategy():
+            raise UserError("use_xla compiles for one device alone, without a distribution; leave it out")
+        self.strategy, self._use_xla = strategy, use_xla
+        self.num_replicas = strategy.num_replicas_in_sync
+        self.is_cut_short = not isinstance(strategy, tf.distribute.TPUStrategy)
         if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
             resolver = strategy.cluster_resolver
-            self.num_workers = max(resolver.cluster_spec().num_tasks("worker"), 1)  # number of workers
-            self.index = resolver.task_id or 0  # index of this process among the workers, from 0
+            self.num_workers = max(resolver.cluster_spec().num_tasks("worker"), 1)
+            self.index = resolver.task_id or 0
 
-    @property
-    def is_chief(self) -> bool:
-        """True if this process is the chief, which writes the files."""
-        return self.index == _CHIEF
+    def scope(self) -> contextlib.AbstractContextManager:
+        return self.strategy.scope()
+
+    def training_steps(self, task: Task, model: keras.Model, plan: TrainingPlan) -> TensorFlowSteps:
+        return TensorFlowSteps(task, model, self.strategy, plan)
 
     def sums(self, *numbers: int) -> list[int]:
-        """Sum numbers over all workers; blocks until every worker has called it."""
         if self.num_workers == 1:
             return list(numbers)
         num_local = self.strategy.num_replicas_in_sync // self.num_workers
@@ -323,20 +323,8 @@ class Cluster:
         values = self.strategy.experimental_distribute_values_from_function(of_replica)
         return self.strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None).numpy().tolist()
 
-    def from_chief(self, number: int) -> int:
-        """Return the chief's number on every worker."""
-        return self.sums(number if self.is_chief else 0)[0]
-
-    def any_worker(self, condition: bool) -> bool:
-        return self.sums(int(condition))[0] > 0
-
-    def wait(self) -> None:
-        """Wait for all workers, so that they can read what the chief has written."""
-        self.sums(0)
-
     @tf.autograph.experimental.do_not_convert
     def distribute(self, batches: tf.data.Dataset) -> tf.distribute.DistributedDataset:
-        """Give each replica of each worker its part of every batch; B is a multiple of the number of replicas."""
         if self.num_workers == 1:
             return self.strategy.experimental_distribute_dataset(batches)
 
@@ -360,54 +348,32 @@ class Cluster:
         shares.set_shape([self.num_workers, num_local, None, *tensor.shape[1:]])
         return shares
 
-    def gather(self, values: tf.Tensor) -> tf.Tensor:
+    def compiled(
+        self, function: Callable[[Any], Mapping[str, Any]], model: keras.Model
+    ) -> Callable[[tf.data.Dataset], Iterator[dict[str, np.ndarray]]]:
+        del model
+        function = tf.function(function, jit_compile=self._use_xla or None, autograph=False)
+
+        @tf.function(autograph=False)
+        def on_batch(batch):
+            results = self.strategy.run(function, args=(batch,))
+            return {name: self._gathered(value) for name, value in results.items()}
+
+        def on_batches(batches):
+            dataset = self.distribute(batches)
+            traced_once = on_batch.get_concrete_function(dataset.element_spec)  # for batches of all lengths
+            for batch in dataset:
+                yield {name: value.numpy() for name, value in traced_once(batch).items()}
+
+        return on_batches
+
+    def _gathered(self, values: tf.Tensor) -> tf.Tensor:
         """Concatenate the results of all replicas of all workers, [b, ...] each, in replica order."""
         if self.num_workers == 1:
             return tf.concat(self.strategy.experimental_local_results(values), axis=0)
         return self.strategy.gather(values, axis=0)
 
-    def check_shared(self, folder: str) -> None:
-        """Raise unless all workers see the files that the chief writes to a folder, which must exist on the chief."""
-        if self.num_workers == 1:
-            return
-        path = os.path.join(folder, f".workers-{self.from_chief(secrets.randbits(48))}")
-        if self.is_chief:
-            with writing.atomic_write(path) as sink:
-                sink.write("All workers of a run look for this file to check that they share the folder.\n")
-        self.wait()
-        is_missing = self.any_worker(not files.exists(path))
-        if self.is_chief:
-            writing.remove(path)
-        if is_missing:
-            raise UserError(
-                f"the {self.num_workers} workers do not share output_dir={folder}: all machines must see the same "
-                f"folder at this path, for example on a network file system"
-            )
-
-    def check_same(self, what: str, *values: Any) -> None:
-        """Raise unless all workers have equal values, compared as strings."""
-        own = int(hashlib.sha256(repr(values).encode()).hexdigest()[:12], 16)
-        if self.any_worker(own != self.from_chief(own)):
-            raise UserError(f"the {self.num_workers} workers differ in their {what}; start the same command on all")
-
-    @contextlib.contextmanager
-    def reporting_lost_workers(self) -> Iterator[None]:
-        """Run the block as one of the workers; report the loss of another worker as a user error."""
-        if self.num_workers == 1:
-            yield
-            return
-        if not self.is_chief:
-            logging.info(
-                "worker %d of %d: worker 0 writes the files and logs the progress", self.index, self.num_workers
-            )
-            logging.set_verbosity(logging.WARNING)
-        try:
-            yield
-            self.wait()
-        except tf.errors.OpError as error:
-            if not isinstance(error, _LOST_WORKER) and _LOST_WORKER_TEXT not in error.message:
-                raise
-            raise UserError(
-                f"worker {self.index} of {self.num_workers} lost contact with another worker; see that worker's log "
-                f"for the reason. Start all workers again: the same command resumes from the last checkpoint"
-            ) from error
+    def _is_lost_worker(self, error: Exception) -> bool:
+        return isinstance(error, _LOST_WORKER) or (
+            isinstance(error, tf.errors.OpError) and _LOST_WORKER_TEXT in error.message
+        )

@@ -20,6 +20,7 @@ from official_bert.options.option import flags_affecting
 from official_bert.options.training import FinetuningOptions
 from official_bert.support.errors import UserError
 from official_bert.support.manifest import Manifest
+from official_bert.training.cluster import Cluster
 from official_bert.training.devices import encoder_options
 from official_bert.training.job import FinetuningJob
 from official_bert.training.loop import Trainer, batches_of
@@ -119,9 +120,9 @@ def teacher_file(file: RecordFile, task: DistillableTask) -> RecordFile:
     return file._replace(path=path, schema=file.schema.with_fields(task.teacher_field))
 
 
-def load_teacher(job: FinetuningJob, teacher: Teacher, strategy: tf.distribute.Strategy) -> Trainer:
+def load_teacher(job: FinetuningJob, teacher: Teacher, cluster: Cluster) -> Trainer:
     task = job.create_task(dataclasses.replace(job.config, **teacher.head), teacher.bert_config)
-    trainer = Trainer(task, strategy, seed=job.config.random_seed)
+    trainer = Trainer(task, cluster, seed=job.config.random_seed)
     load(teacher.reader, trainer.model.weights)
     return trainer
 

@@ -17,7 +17,7 @@ from official_bert.data.record_files import RecordFile, manifest_path
 from official_bert.options.training import FinetuningOptions
 from official_bert.support.errors import UserError
 from official_bert.support.manifest import Manifest
-from official_bert.training.devices import Cluster, create_strategy
+from official_bert.training.devices import create_cluster
 from official_bert.training.distillation import (
     Teacher,
     checked_teacher,
@@ -65,11 +65,10 @@ def finetune(job_class: type[FinetuningJob], config: FinetuningOptions, export: 
                 "give a pretrained checkpoint"
             )
     teacher = checked_teacher(job) if config.teacher else None
-    strategy = create_strategy(config)  # before any other access to a device
+    cluster = create_cluster(config)  # before any other access to a device
     for name, batch_size in config.batch_sizes.items():
         num_parts = config.gradient_accumulation_steps if name == "train_batch_size" else 1
-        check_divisible(batch_size, strategy, name, num_parts=num_parts)
-    cluster = Cluster(strategy)
+        check_divisible(batch_size, cluster.num_replicas, name, num_parts=num_parts)
     with cluster.reporting_lost_workers(), training_folder(config, is_written=cluster.is_chief):
         cluster.check_shared(config.output_dir)
         cluster.check_same("flags or numbers of examples", config, job.num_training_examples)
@@ -77,8 +76,8 @@ def finetune(job_class: type[FinetuningJob], config: FinetuningOptions, export: 
         if not job.ensemble:
             _check_same_run(job)
         task = distilled_task(job, teacher) if teacher else job.task
-        trainer = Trainer(task, strategy, seed=config.random_seed, use_xla=config.use_xla)
-        if config.do_train and not _train(job, trainer, strategy, teacher):
+        trainer = Trainer(task, cluster, seed=config.random_seed)
+        if config.do_train and not _train(job, trainer, teacher):
             return  # stopped by SIGTERM
         if config.do_eval:
             job.evaluate(trainer, _loaded_step(job, trainer, "do_eval"))
@@ -90,7 +89,7 @@ def finetune(job_class: type[FinetuningJob], config: FinetuningOptions, export: 
             export(config, job.bert_config, job.tokenizer, _checkpoint_to_export(config))
 
 
-def _train(job: FinetuningJob, trainer: Trainer, strategy: tf.distribute.Strategy, teacher: Teacher | None) -> bool:
+def _train(job: FinetuningJob, trainer: Trainer, teacher: Teacher | None) -> bool:
     """Train; return True if training is complete."""
     config = job.config
     ids_file = job.records.ids_file(_TRAINING)
@@ -98,7 +97,9 @@ def _train(job: FinetuningJob, trainer: Trainer, strategy: tf.distribute.Strateg
     if has_stopped_early(config):
         return True
     # Loaded before anything is written, to raise if it does not fit; a resumed run may not need it.
-    loaded = [load_teacher(job, teacher, strategy)] if teacher and not latest_checkpoint(config.output_dir) else []
+    loaded = (
+        [load_teacher(job, teacher, trainer.cluster)] if teacher and not latest_checkpoint(config.output_dir) else []
+    )
     file = job.records.file(trainer, _TRAINING)
     batch_size = training_batch_size(config, trainer.num_replicas, file.lengths[-1] if file.lengths else 0)
     num_steps = _num_steps(job, trainer, file, batch_size)
@@ -113,7 +114,7 @@ def _train(job: FinetuningJob, trainer: Trainer, strategy: tf.distribute.Strateg
             write_run_files(config, job.bert_config, job.tokenizer.vocabulary, trainer.num_replicas)
         num_records = _write_training_records(job, trainer)
         if teacher:
-            load_model = loaded.pop if loaded else lambda: load_teacher(job, teacher, strategy)
+            load_model = loaded.pop if loaded else lambda: load_teacher(job, teacher, trainer.cluster)
             write_teacher_records(job, teacher, load_model, file, num_records)
             loaded.clear()
             trainer.cluster.wait()

@@ -1,6 +1,7 @@
 """`Trainer`: trains, evaluates and predicts with any task on any distribution strategy."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -16,13 +17,15 @@ from official_bert.data.pipeline import IS_REAL_EXAMPLE, RECORD_INDEX, TokenBudg
 from official_bert.data.record_files import RecordFile
 from official_bert.modeling.encoder_options import lora_scale
 from official_bert.modeling.token_model import is_needed
-from official_bert.options.training import TrainingOptions
+from official_bert.options.training import TENSORFLOW, TrainingOptions
 from official_bert.support import writing
 from official_bert.support.console import Progress
 from official_bert.support.errors import UserError
 from official_bert.support.files import fault_point
-from official_bert.training.devices import Cluster, require_tensorflow_backend
+from official_bert.training.cluster import Cluster
+from official_bert.training.devices import open_cluster, require_backend
 from official_bert.training.monitoring import ScalarLog
+from official_bert.training.step_base import HostNumber
 from official_bert.training.task import Task, TrainingPlan
 from official_bert.training.training_run import RunRequests, TrainingRun, weights_by_name
 
@@ -40,34 +43,39 @@ class Trainer:
       cluster: the processes that train together; usually one.
     """
 
-    def __init__(self, task: Task, strategy: tf.distribute.Strategy, *, seed: int, use_xla: bool = False):
+    def __init__(
+        self,
+        task: Task,
+        strategy: tf.distribute.Strategy | Cluster | None = None,
+        *,
+        seed: int,
+        use_xla: bool = False,
+        backend: str = TENSORFLOW,
+    ):
         """Build the model.
 
         Args:
           task: the task to learn.
-          strategy: the distribution strategy.
+          strategy: the distribution strategy of TensorFlow, by default one device. With JAX, all devices share a batch.
           seed: seed of the random initialization.
-          use_xla: whether to compile `predict` with XLA.
+          use_xla: whether to compile `predict` with XLA, on one device; JAX always does.
+          backend: "tensorflow" or "jax", Keras's backend in this process.
 
         Raises:
-          UserError: XLA is requested for several devices.
+          UserError: Keras uses another backend, or XLA is requested for several devices.
         """
-        require_tensorflow_backend("Trainer")
-        if use_xla and strategy is not tf.distribute.get_strategy():
-            raise UserError("use_xla compiles for one device alone, without a distribution; leave it out")
+        if not isinstance(strategy, Cluster):
+            require_backend("Trainer", backend)
+            strategy = open_cluster(strategy, use_xla=use_xla, backend=backend)
         self.task = task
-        self._strategy = strategy
-        self.num_replicas: int = strategy.num_replicas_in_sync
-        self.cluster = Cluster(strategy)
+        self.cluster = strategy
+        self.num_replicas: int = self.cluster.num_replicas
         keras.utils.set_random_seed(seed)
-        with strategy.scope():
+        with self.cluster.scope():
             self.model: keras.Model = task.build_model()
         self.cluster.check_same("number formats, which mixed_precision=auto chose", self.model.compute_dtype)
-        predictions = tf.autograph.experimental.do_not_convert(
-            lambda batch: task.predictions(self.model(batch, training=False), batch)
-        )
-        self._predictions = self._on_replicas(
-            tf.function(predictions, jit_compile=True, autograph=False) if use_xla else predictions
+        self._predictions = self._compiled(
+            lambda batch: task.predictions(self.model(batch, training=False), batch),
         )
 
     def train(
@@ -157,13 +165,13 @@ class Trainer:
         Raises:
           UserError: it does not match, or the workers restore checkpoints of different steps.
         """
-        step = tf.Variable(0, dtype=tf.int64, trainable=False)
+        step = HostNumber()
         reader = CheckpointReader(path)
         if lora_scale(self.model) is None:
             reader = merged(reader)
         load(reader, self.model.weights, {GLOBAL_STEP: step})
-        self.cluster.check_same("last checkpoints, as while another run trains", int(step.numpy()))
-        return int(step.numpy())
+        self.cluster.check_same("last checkpoints, as while another run trains", int(step.value))
+        return int(step.value)
 
     def predict(
         self, batches: tf.data.Dataset, *, num_records: int, label: str = "predicting"
@@ -181,7 +189,7 @@ class Trainer:
         parts: list[dict[str, np.ndarray]] = []
         num_done = 0
         with Progress(label, num_records, "records") as progress:
-            for part in self._parts(self._predictions, batches):
+            for part in _without_padding(self._predictions(batches)):
                 parts.append(part)
                 num_done += len(part[RECORD_INDEX])
                 progress.update(num_done)
@@ -191,7 +199,7 @@ class Trainer:
 
     def compute_by_record(
         self,
-        function: Callable[[dict[str, tf.Tensor]], tf.Tensor],
+        function: Callable[[dict[str, Any]], Any],
         batches: Callable[[range], tf.data.Dataset],
         num_records: int,
         *,
@@ -199,46 +207,36 @@ class Trainer:
         label: str,
     ) -> Iterator[np.ndarray]:
         """Yield each record's float32 result [...] of `function`, in order: too much for all records together."""
-        compiled = self._on_replicas(lambda batch: {_COMPUTED: tf.cast(function(batch), tf.float32)})
+        compute = self._compiled(lambda batch: {_COMPUTED: keras.ops.cast(function(batch), "float32")})
         num_done = 0
         with Progress(label, num_records, "records") as progress:
             records_at_once = max(min(_RECORDS_AT_ONCE, _BYTES_AT_ONCE // bytes_per_record), 1)
             for start in range(0, num_records, records_at_once):
                 rows: dict[int, np.ndarray] = {}
-                for part in self._parts(compiled, batches(range(start, min(start + records_at_once, num_records)))):
+                numbers = range(start, min(start + records_at_once, num_records))
+                for part in _without_padding(compute(batches(numbers))):
                     rows.update(zip(part[RECORD_INDEX].tolist(), part[_COMPUTED], strict=True))
                     progress.update(num_done + len(rows))
                 num_done += len(rows)
                 yield from (rows[number] for number in sorted(rows))
 
-    def _on_replicas(self, function: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]) -> Callable:
-        """Compile a function of a batch; concatenate the replicas' results, with the fields that identify rows."""
-
-        @tf.autograph.experimental.do_not_convert
-        def on_replica(part):
-            return {**function(part), **{name: part[name] for name in (IS_REAL_EXAMPLE, RECORD_INDEX)}}
-
-        @tf.function(autograph=False)
-        def on_batch(batch):
-            results = self._strategy.run(on_replica, args=(batch,))
-            return {name: self.cluster.gather(value) for name, value in results.items()}
-
-        return on_batch
-
-    def _parts(self, compiled: Callable, batches: tf.data.Dataset) -> Iterator[dict[str, np.ndarray]]:
-        """Return the outputs for each batch, without padding examples."""
-        dataset = self.cluster.distribute(batches)
-        traced_once = compiled.get_concrete_function(dataset.element_spec)  # for batches of all lengths
-        for batch in dataset:
-            part = {name: value.numpy() for name, value in traced_once(batch).items()}
-            fault_point("batch")
-            is_real = part.pop(IS_REAL_EXAMPLE) == 1
-            yield {name: value[is_real] for name, value in part.items()}
+    def _compiled(self, function: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable:
+        """Compile a function of a batch; its results also have the fields that identify rows."""
+        return self.cluster.compiled(
+            lambda batch: {**function(batch), **{name: batch[name] for name in (IS_REAL_EXAMPLE, RECORD_INDEX)}},
+            self.model,
+        )
 
 
-def check_divisible(batch_size: int, strategy: tf.distribute.Strategy, parameter: str, *, num_parts: int = 1) -> None:
-    """Raise unless the replicas of a strategy can share a batch evenly."""
-    num_replicas = strategy.num_replicas_in_sync
+def _without_padding(results: Iterable[dict[str, np.ndarray]]) -> Iterator[dict[str, np.ndarray]]:
+    for part in results:
+        fault_point("batch")
+        is_real = part.pop(IS_REAL_EXAMPLE) == 1
+        yield {name: value[is_real] for name, value in part.items()}
+
+
+def check_divisible(batch_size: int, num_replicas: int, parameter: str, *, num_parts: int = 1) -> None:
+    """Raise unless the devices can share a batch evenly."""
     if batch_size % (num_replicas * num_parts):
         devices = f"the {num_replicas} devices" if num_replicas > 1 else ""
         parts = f"gradient_accumulation_steps={num_parts}" if num_parts > 1 else ""

@@ -1,137 +1,39 @@
-"""The compiled training step, looped on the device; the weights that it trains, and the scale of float16 losses."""
+"""The compiled training step in TensorFlow, looped on the device; for JAX see `training.jax_step`."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from official_bert.checkpoints.bundle import GLOBAL_STEP, LOSS_SCALE, NUM_EXAMPLES, CheckpointReader
-from official_bert.checkpoints.loading import load
-from official_bert.modeling.token_model import ENCODER_SCOPE
 from official_bert.optimization import replicas
-from official_bert.optimization.optimizers import create_optimizer, layers_of, slots_by_name
-from official_bert.optimization.schedules import create_schedule
-from official_bert.support.errors import UserError
+from official_bert.training.step_base import OVERFLOW_STEPS, SKIPPED_STEPS, TrainingSteps
 from official_bert.training.task import Task, TrainingPlan, WeightedSum, compares_examples
 
-INITIAL_SCALE, MIN_SCALE = 2.0**15, 1.0
-STEPS_TO_DOUBLE = 2000  # consecutive finite steps
-_POOLER = f"{ENCODER_SCOPE}/pooler/"
-_BIAS = re.compile(r"/(bias|beta)$")
-OVERFLOW_STEPS, SKIPPED_STEPS = "overflow_steps", "skipped_steps"
-_SEED_STATE = "seed_generator_state"  # Keras's name for the state of a dropout layer
-_MAX_SEED = 2**31 - 2  # Keras takes seeds modulo this number
 
-
-class LossScale:
-    """A loss factor: see "Mixed Precision Training", section 3.2."""
-
-    def __init__(self):
-        """Create the state; call in the strategy's scope."""
-        self.scale = _scalar(INITIAL_SCALE, tf.float32)  # float32 variable, the factor
-        self._good_steps = _scalar(0, tf.int64)
-        # the checkpointed variables, by name
-        self.state = {f"{LOSS_SCALE}scale": self.scale, f"{LOSS_SCALE}good_steps": self._good_steps}
-
-    def update(self, is_finite: tf.Tensor) -> tf.Tensor:
-        """Update the scale after a step; call in replica context."""
-        scale, good_steps = self.scale.value(), self._good_steps.value() + 1
-        is_overflow = ~is_finite & (scale > MIN_SCALE)
-        doubles = is_finite & (good_steps >= STEPS_TO_DOUBLE)
-        self._good_steps.assign(tf.where(is_finite & ~doubles, good_steps, 0))
-        self.scale.assign(tf.where(is_overflow, scale / 2, tf.where(doubles, scale * 2, scale)))
-        return is_overflow
-
-
-def _scalar(value: float, dtype: tf.DType) -> tf.Variable:
-    # All replicas compute the same value.
-    return tf.Variable(value, dtype=dtype, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
-
-
-def freeze(model: keras.Model, *, num_trained_layers: int | None, train_only: str | None) -> None:
-    """Freeze an encoder's weights that are not selected; biases alone: Ben Zaken et al., "BitFit", 2022."""
-    weights = [weight for weight in model.trainable_weights if weight.path.startswith(f"{ENCODER_SCOPE}/")]
-    layers, first = [None] * len(weights), None
-    if num_trained_layers is not None:
-        given = f"train_layers=last:{num_trained_layers}"
-        layers = layers_of([weight.path for weight in weights], given)
-        num_layers = 1 + max(layer for layer in layers if layer is not None)
-        first = num_layers - num_trained_layers
-        if first < 0:
-            raise UserError(f"{given}: the model has only {num_layers} layers")
-    for weight, layer in zip(weights, layers, strict=True):
-        is_in_layers = first is None or weight.path.startswith(_POOLER) or (layer is not None and layer >= first)
-        weight.trainable = is_in_layers and (train_only is None or _BIAS.search(weight.path) is not None)
-
-
-class TrainingSteps:
-    """Compiled training steps, with their state except the weights."""
+class TensorFlowSteps(TrainingSteps):
+    """Compiled training steps on the devices of a strategy."""
 
     def __init__(self, task: Task, model: keras.Model, strategy: tf.distribute.Strategy, plan: TrainingPlan):
-        """Freeze the weights that the plan does not train, and create the optimizer."""
-        self._task = task
-        self._model = model
-        self._strategy = strategy
-        self._seed = plan.random_seed
-        self._num_parts = plan.gradient_accumulation_steps
-        self._skips = plan.nan_policy == "skip"
-        if plan.num_trained_layers is not None or plan.train_only is not None:
-            freeze(model, num_trained_layers=plan.num_trained_layers, train_only=plan.train_only)
         with strategy.scope():
-            schedule = create_schedule(
-                plan.lr_schedule,
-                plan.learning_rate,
-                num_train_steps=plan.num_train_steps,
-                num_warmup_steps=plan.num_warmup_steps,
-                end_learning_rate=plan.end_learning_rate,
-            )
-            # variable with the used fraction of the training time, for a schedule that decays by it;
-            # otherwise None
-            self.used_share = getattr(schedule, "used_share", None)
-            self.optimizer = create_optimizer(plan.optimizer, schedule, model, plan.optimizer_options)
-            self._loss_scale = LossScale() if model.compute_dtype == "float16" else None
-        self.step = self.optimizer.iterations  # int64 variable, number of steps taken, counted by the optimizer
-        # loss scaling variables by name; empty except in float16
-        self.loss_scale_state = self._loss_scale.state if self._loss_scale else {}
-        self.slots = slots_by_name(self.optimizer, model.trainable_variables)  # optimizer variables by name
-        self._batch_size, self._num_train_steps = plan.train_batch_size, plan.num_train_steps
-        # the steps and, for variable batch sizes, the examples
-        self.counts = {GLOBAL_STEP: self.step}
-        if self._batch_size is None:
-            self.counts[NUM_EXAMPLES] = tf.Variable(0, dtype=tf.int64, trainable=False)
-        self._seed_states = [state for state in model.non_trainable_variables if state.path.endswith(_SEED_STATE)]
-        self._scalar_names: list[str] = []  # set when the step is traced
+            super().__init__(task, model, plan)
+        self._strategy = strategy
         step = self._replica_step
         self._step_function = tf.function(step, jit_compile=True, autograph=False) if plan.use_xla else step
 
-    @property
-    def num_examples(self) -> int:
-        """Number of examples used so far, over all epochs."""
-        if self._batch_size is None:
-            return int(self.counts[NUM_EXAMPLES].numpy())
-        return int(self.step.numpy()) * self._batch_size
+    def compile(self, batches: Iterator) -> None:
+        self._loop.get_concrete_function(batches, tf.constant(1))
 
-    def compile(self, iterator: Iterator) -> None:
-        """Trace the compiled call ahead of the first `take`, without running a step."""
-        self._run_steps.get_concrete_function(iterator, tf.constant(1))
-
-    def take(self, iterator: Iterator, num_steps: int) -> dict[str, np.ndarray]:
-        """Run steps in one compiled call, until one is not finite and not passed over; return name to float [steps]."""
-        history = self._run_steps(iterator, tf.constant(num_steps)).numpy()
-        columns = {name: history[:, column] for column, name in enumerate(self._scalar_names)}
-        if self._batch_size is None:
-            self.counts[NUM_EXAMPLES].assign_add(int(columns["examples"].sum(dtype=np.int64)))
-        return columns
+    def _run_steps(self, batches: Iterator, num_steps: int) -> np.ndarray:
+        return self._loop(batches, tf.constant(num_steps)).numpy()
 
     @tf.function(reduce_retracing=True)
-    def _run_steps(self, iterator, num_steps):
+    def _loop(self, batches, num_steps):
         history = tf.TensorArray(tf.float32, size=num_steps)
         num_taken = 0
         is_finite = True
         while num_taken < num_steps and is_finite:
-            scalars = self._strategy.run(self._step_function, args=(next(iterator), self.step + 1))
+            scalars = self._strategy.run(self._step_function, args=(next(batches), self.step + 1))
             row = self._strategy.experimental_local_results(scalars)[0]  # every replica holds the same sums
             history = history.write(num_taken, row)
             num_taken += 1
@@ -146,7 +48,7 @@ class TrainingSteps:
         scalars = {**replicas.sum_over_replicas(sums), "learning_rate": self.optimizer.learning_rate}
         scale = tf.constant(1.0) if self._skips else None
         if self._loss_scale:
-            scale = scalars["loss_scale"] = self._loss_scale.scale.value()
+            scale = scalars["loss_scale"] = self._loss_scale.scale.value
         norm = replicas.take_step(self.optimizer, self._model.trainable_variables, gradients, gradient_scale=scale)
         if self._loss_scale:
             scalars[OVERFLOW_STEPS] = tf.cast(self._loss_scale.update(tf.math.is_finite(norm)), tf.float32)
@@ -159,12 +61,8 @@ class TrainingSteps:
     @tf.autograph.experimental.do_not_convert
     def _is_passed_over(self, row: tf.Tensor) -> tf.Tensor:
         """Return True if a step with these scalars changed nothing and training should continue."""
-        name = next((name for name in (OVERFLOW_STEPS, SKIPPED_STEPS) if name in self._scalar_names), None)
+        name = self._passed_over
         return tf.constant(False) if name is None else row[self._scalar_names.index(name)] > 0
-
-    def roll_back(self, checkpoint: str) -> None:
-        """Restore the weights and the optimizer's moments from a checkpoint, but keep the step and example counts."""
-        load(CheckpointReader(checkpoint), self._model.weights, self.slots)
 
     def _gradients(
         self, batch: Mapping[str, tf.Tensor], step: tf.Tensor
@@ -177,12 +75,7 @@ class TrainingSteps:
         else:
             accumulate = self._cached if compares_examples(self._task) else self._accumulated
             gradients, sums = accumulate(batch, first_part)
-        mask = batch.get("input_mask", tf.zeros([0]))  # precomputed features have no tokens
-        counts = {"tokens": tf.reduce_sum(mask), "positions": tf.size(mask)}
-        sums = {**sums, **{name: tf.cast(count, tf.float32) for name, count in counts.items()}}
-        if self._batch_size is None:
-            sums["examples"] = tf.cast(tf.shape(next(iter(batch.values())))[0], tf.float32)
-        return gradients, sums
+        return gradients, {**sums, **self._counts_of(batch)}
 
     def _accumulated(
         self, batch: Mapping[str, tf.Tensor], first_part: tf.Tensor
@@ -291,32 +184,11 @@ class TrainingSteps:
             minimized, sums = self._minimized(outputs, batch, weights)
         return tape.gradient(minimized, [variable.value for variable in self._model.trainable_variables]), sums
 
-    def _minimized(
-        self, outputs, batch: Mapping[str, tf.Tensor], weights: Mapping[str, tf.Tensor] | None = None
-    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Return what is minimized, and the scalars; for the arguments see `_gradients_of_part`."""
-        losses = self._task.losses(outputs, batch)
-        weights = weights or self._weights(losses)
-        # The contribution of these examples to each mean over the whole batch.
-        means = {
-            name: tf.math.divide_no_nan(loss.total, weights[name]) * self._factor(loss) for name, loss in losses.items()
-        }
-        total = tf.add_n(list(means.values()))
-        minimized = total * self._loss_scale.scale.value() if self._loss_scale else total
-        return minimized, {"loss": total, **{f"{name}_loss": mean for name, mean in means.items()}}
-
-    def _factor(self, loss: WeightedSum) -> tf.Tensor | float:
-        num_steps = int(self._num_train_steps * loss.rise)
-        return tf.minimum(tf.cast(self.step, tf.float32) / num_steps, 1.0) ** 2 if num_steps else 1.0
-
     @staticmethod
     def _weights(losses: Mapping[str, WeightedSum]) -> dict[str, tf.Tensor]:
-        """Return the weight of each loss, summed over the replicas."""
         return replicas.sum_over_replicas({name: tf.stop_gradient(loss.weight) for name, loss in losses.items()})
 
     def _dropout_seeds(self, part: tf.Tensor) -> list[tuple[keras.Variable, tf.Tensor]]:
-        """Derive seeds from the run's seed, the layer and the part of a step, independent of history."""
-        return [
-            (state, tf.stack([tf.constant((self._seed + index * 1_000_003) % _MAX_SEED, tf.int64), part]))
-            for index, state in enumerate(self._seed_states)
-        ]
+        """Return keys that depend on the layer and the part of a step, but not on history."""
+        keys = [tf.stack([tf.constant(seed, tf.int64), part]) for seed in self._layer_seeds()]
+        return list(zip(self._seed_states, keys, strict=True))

@@ -4,11 +4,11 @@ import contextlib
 import dataclasses
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints.bundle import TRAIN_SECONDS, CheckpointReader
@@ -19,9 +19,9 @@ from official_bert.modeling.encoder_options import lora_scale
 from official_bert.support.console import Progress
 from official_bert.support.files import fault_point
 from official_bert.support.processes import SAVE_SIGNAL, Terminated, restart_system_calls
-from official_bert.training.devices import Cluster
+from official_bert.training.cluster import Cluster
 from official_bert.training.monitoring import FailurePolicy, ScalarLog, StepsPerCall, StepWindow, describe_scalars
-from official_bert.training.step import OVERFLOW_STEPS, SKIPPED_STEPS, TrainingSteps
+from official_bert.training.step_base import OVERFLOW_STEPS, SKIPPED_STEPS
 from official_bert.training.task import Task, TrainingPlan
 
 _SECONDS_BETWEEN_LOG_LINES = 30  # without a terminal, if steps are too slow for `log_steps` to show progress
@@ -147,7 +147,7 @@ class TrainingRun:
     requests: RunRequests  # external requests for checkpoints or the end, by time or signal
 
     def __post_init__(self):
-        self.steps = TrainingSteps(self.task, self.model, self.cluster.strategy, self.plan)
+        self.steps = self.cluster.training_steps(self.task, self.model, self.plan)
         if self.callbacks:
             self.model.optimizer = self.steps.optimizer  # some read its settings
         self._callbacks = keras.callbacks.CallbackList(
@@ -181,7 +181,7 @@ class TrainingRun:
         state = {
             **self.steps.slots,
             **self.steps.loss_scale_state,
-            **self.steps.counts,
+            **{name: np.int64(count.numpy()) for name, count in self.steps.counts.items()},
             **self._window.arrays(),
             **self._budget.arrays(),
         }
@@ -201,7 +201,7 @@ class TrainingRun:
         logging.warning("%s exists already: nothing left to train %s", self.folder.latest, aim)
         return True
 
-    def take_steps(self, batches: Callable[[int], tf.data.Dataset]) -> bool:
+    def take_steps(self, batches: Callable[[int], Iterable]) -> bool:
         """Train to the last step of the plan; return False if a signal or the time limit stopped it."""
         start = self.step
         logging.info(
@@ -209,7 +209,7 @@ class TrainingRun:
             f"{sum(int(np.prod(variable.shape)) for variable in self.model.trainable_variables):,}",
             start,
             self.plan.num_train_steps,
-            self.cluster.strategy.num_replicas_in_sync,
+            self.cluster.num_replicas,
         )
         logging.info("compiling the training step; this may take a minute")
         try:
@@ -232,8 +232,7 @@ class TrainingRun:
 
     def _loop(self, iterator: Iterator, progress: Progress) -> bool:
         plan, step = self.plan, self.step
-        is_cut_short = not isinstance(self.cluster.strategy, tf.distribute.TPUStrategy)
-        pace = StepsPerCall(plan.iterations_per_loop, is_cut_short=is_cut_short)
+        pace = StepsPerCall(plan.iterations_per_loop, is_cut_short=self.cluster.is_cut_short)
         intervals = [plan.log_steps, plan.save_checkpoints_steps] + ([plan.eval_steps] if self.evaluate else [])
         is_over, is_stopped = False, self.cluster.any_worker(self.requests.is_terminated)
         while not is_over and not is_stopped:
@@ -316,7 +315,7 @@ class TrainingRun:
             return False
 
 
-def weights_by_name(model: keras.Model) -> dict[str, tf.Tensor]:
+def weights_by_name(model: keras.Model) -> dict[str, Any]:
     """Return a model's variable values, and the scale of its low-rank updates, if any, by checkpoint name."""
     scale = lora_scale(model)
     values = {variable.path: variable.value for variable in model.weights}

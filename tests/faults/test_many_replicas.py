@@ -23,7 +23,7 @@ tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfigur
 import dataclasses
 import numpy as np
 from official_bert.training.task import TrainingPlan
-from official_bert.training.step import TrainingSteps
+from official_bert.training.step import TensorFlowSteps
 from official_bert.training.devices import mirrored_strategy
 from official_bert.training.task import WeightedSum
 from tests.training.sum_task import PLAN, SumTask
@@ -43,7 +43,7 @@ keras.utils.set_random_seed(1)
 task = Task()
 with strategy.scope():
     model = task.build_model()
-steps = TrainingSteps(task, model, strategy, plan)
+steps = TensorFlowSteps(task, model, strategy, plan)
 numbers = tf.random.stateless_normal([256, 3], [7, 1])
 dataset = tf.data.Dataset.from_tensors({"numbers": numbers}).unbatch().batch(256).repeat()
 iterator = iter(strategy.experimental_distribute_dataset(dataset))

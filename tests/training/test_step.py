@@ -9,7 +9,8 @@ from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.loading import load
 from official_bert.modeling.encoder_options import EncoderOptions
-from official_bert.training.step import INITIAL_SCALE, MIN_SCALE, STEPS_TO_DOUBLE, LossScale, TrainingSteps
+from official_bert.training.step import TensorFlowSteps
+from official_bert.training.step_base import INITIAL_SCALE, MIN_SCALE, STEPS_TO_DOUBLE, LossScale
 from tests.training.trajectory import NOISE, NUM_STEPS, golden_batches, golden_plan, golden_task, golden_trajectory
 
 
@@ -25,7 +26,7 @@ def make_steps(model_dir, golden, *, dtype=None, strategy=None, dropout=0.0, num
         model = task.build_model()
     load(CheckpointReader(str(model_dir / "bert_model.ckpt")), model.trainable_variables)
     plan = golden_plan(golden, **{"random_seed": 1, "gradient_accumulation_steps": num_parts, **plan})
-    return model, TrainingSteps(task, model, strategy, plan)
+    return model, TensorFlowSteps(task, model, strategy, plan)
 
 
 @pytest.fixture(scope="module")

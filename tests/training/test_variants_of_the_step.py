@@ -13,7 +13,7 @@ from official_bert.modeling.encoder_options import PLAIN, UNPADDED, EncoderOptio
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering.task import QuestionAnsweringTask
 from official_bert.training.loop import Trainer
-from official_bert.training.step import TrainingSteps
+from official_bert.training.step import TensorFlowSteps
 from official_bert.training.task import TrainingPlan
 from tests.conftest import assert_refused, prints_error, run_here
 from tests.training.task_batches import TASKS, batch_of
@@ -30,7 +30,7 @@ def make_steps(task, **plan):
     for variable in model.trainable_variables:
         variable.assign(variable + rng.normal(0, 0.2, variable.shape))
     plan = TrainingPlan(train_batch_size=4, num_train_steps=100, learning_rate=1e-3, **plan)
-    return model, TrainingSteps(task, model, tf.distribute.get_strategy(), plan)
+    return model, TensorFlowSteps(task, model, tf.distribute.get_strategy(), plan)
 
 
 def gradients(task, batch, **plan):

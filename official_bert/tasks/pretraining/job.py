@@ -34,7 +34,8 @@ from official_bert.tasks.pretraining.task import (
     check_teacher_vocabulary,
 )
 from official_bert.tokenization import Vocabulary, vocab
-from official_bert.training.devices import Cluster, create_strategy, encoder_options
+from official_bert.training.cluster import Cluster
+from official_bert.training.devices import create_cluster, encoder_options
 from official_bert.training.loop import Trainer, check_divisible, training_batch_size, warn_of_other_direction
 from official_bert.training.monitoring import ScalarLog, write_results
 from official_bert.training.run_folder import (
@@ -126,10 +127,9 @@ def pretrain(config: PretrainingConfig) -> None:
         check_same_model(config.output_dir, bert_config, vocabulary)
     elif config.do_train:
         check_model_files_replaceable(config.output_dir, config)
-    strategy = create_strategy(config)  # before any other access to a device
-    cluster = Cluster(strategy)
+    cluster = create_cluster(config)  # before any other access to a device
     with cluster.reporting_lost_workers():
-        if inputs.paths and not _train_and_evaluate(inputs, strategy, cluster):
+        if inputs.paths and not _train_and_evaluate(inputs, cluster):
             return  # stopped by SIGTERM
         if config.do_export and cluster.is_chief:
             checkpoint = latest_checkpoint(config.output_dir) or config.init_checkpoint
@@ -137,7 +137,7 @@ def pretrain(config: PretrainingConfig) -> None:
             export_run(servable_of_run, config, bert_config, inputs.tokenizer, checkpoint)
 
 
-def _train_and_evaluate(inputs: PretrainingInputs, strategy: tf.distribute.Strategy, cluster: Cluster) -> bool:
+def _train_and_evaluate(inputs: PretrainingInputs, cluster: Cluster) -> bool:
     """Train, evaluate or both; return True if training is complete."""
     config, bert_config = inputs.config, inputs.bert_config
     options = encoder_options(config)
@@ -156,16 +156,16 @@ def _train_and_evaluate(inputs: PretrainingInputs, strategy: tf.distribute.Strat
     records = _records(inputs, task.schema)
     if config.do_train and not config.train_batch_tokens:
         num_parts = config.gradient_accumulation_steps
-        check_divisible(config.train_batch_size, strategy, "train_batch_size", num_parts=num_parts)
+        check_divisible(config.train_batch_size, cluster.num_replicas, "train_batch_size", num_parts=num_parts)
         if config.batch_ramp_up_steps:
             smallest, name = config.train_batch_size // SMALLEST, "the first batch of batch_ramp_up_steps: size"
-            check_divisible(smallest, strategy, name, num_parts=num_parts)
+            check_divisible(smallest, cluster.num_replicas, name, num_parts=num_parts)
     if config.do_eval and cluster.num_workers > 1:
-        check_divisible(config.eval_batch_size, strategy, "eval_batch_size")
+        check_divisible(config.eval_batch_size, cluster.num_replicas, "eval_batch_size")
     with training_folder(config, is_written=cluster.is_chief):
         cluster.check_shared(config.output_dir)
         cluster.check_same("flags or numbers of records", config, records.count)
-        trainer = Trainer(learned, strategy, seed=config.random_seed, use_xla=config.use_xla)
+        trainer = Trainer(learned, cluster, seed=config.random_seed)
         with reporting_damaged_records(inputs.paths, records.schema):
             if records.maskers:
                 records.check_vocabulary(inputs.vocabulary)

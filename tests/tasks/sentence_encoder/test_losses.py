@@ -15,7 +15,7 @@ from official_bert.tasks.sentence_encoder.task import (
     of_all_sizes,
     softmax,
 )
-from official_bert.training.step import TrainingSteps
+from official_bert.training.step import TensorFlowSteps
 from official_bert.training.task import TrainingPlan
 
 B, K, D, LENGTH = 8, 3, 6, 7
@@ -124,7 +124,7 @@ def test_the_weight_of_a_regularizer_rises_quadratically():
     )  # fmt: skip
     plan = TrainingPlan(train_batch_size=B, num_train_steps=12, learning_rate=0.0)
     dataset = tf.data.Dataset.from_tensor_slices(BATCHES).take(B).repeat().batch(B)
-    steps = TrainingSteps(task, task.build_model(), tf.distribute.get_strategy(), plan)
+    steps = TensorFlowSteps(task, task.build_model(), tf.distribute.get_strategy(), plan)
     found = steps.take(iter(dataset), 6)["query_regularizer_loss"]
     np.testing.assert_allclose(found / found[-1], [0, 1 / 16, 4 / 16, 9 / 16, 1, 1], rtol=1e-5)
 
@@ -175,7 +175,7 @@ def trained(loss, strategy=None, num_parts=1, is_sparse=False):
     batches = {**BATCHES, "text_lengths": BATCHES["text_lengths"][:, :num_texts]}
     batches["text_numbers"] = BATCHES["text_numbers"][:, :num_texts]
     dataset = tf.data.Dataset.from_tensor_slices(batches).batch(B)
-    history = TrainingSteps(task, model, strategy, plan).take(
+    history = TensorFlowSteps(task, model, strategy, plan).take(
         iter(strategy.experimental_distribute_dataset(dataset)), 2
     )
     return history["loss"], history["gradient_norm"], [np.asarray(weight) for weight in model.trainable_weights]

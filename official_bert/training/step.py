@@ -48,7 +48,7 @@ class TensorFlowSteps(TrainingSteps):
         scalars = {**replicas.sum_over_replicas(sums), "learning_rate": self.optimizer.learning_rate}
         scale = tf.constant(1.0) if self._skips else None
         if self._loss_scale:
-            scale = scalars["loss_scale"] = self._loss_scale.scale.value
+            scale = scalars["loss_scale"] = tf.convert_to_tensor(self._loss_scale.scale.value)
         norm = replicas.take_step(self.optimizer, self._model.trainable_variables, gradients, gradient_scale=scale)
         if self._loss_scale:
             scalars[OVERFLOW_STEPS] = tf.cast(self._loss_scale.update(tf.math.is_finite(norm)), tf.float32)

@@ -43,7 +43,7 @@ class LossScale:
 
     def update(self, is_finite: Any) -> Any:
         """Update the scale after a step, whether its gradients were finite; return whether they overflowed."""
-        scale, good_steps = self.scale.value, self._good_steps.value + 1
+        scale, good_steps = ops.convert_to_tensor(self.scale), self._good_steps + 1
         is_overflow = ops.logical_and(ops.logical_not(is_finite), scale > MIN_SCALE)
         doubles = ops.logical_and(is_finite, good_steps >= STEPS_TO_DOUBLE)
         keeps_counting = ops.logical_and(is_finite, ops.logical_not(doubles))
@@ -160,7 +160,7 @@ class TrainingSteps(abc.ABC):
             name: ops.divide_no_nan(loss.total, weights[name]) * self._factor(loss) for name, loss in losses.items()
         }
         total = sum(means.values())
-        minimized = total * self._loss_scale.scale.value if self._loss_scale else total
+        minimized = total * ops.convert_to_tensor(self._loss_scale.scale) if self._loss_scale else total
         return minimized, {"loss": total, **{f"{name}_loss": mean for name, mean in means.items()}}
 
     def _factor(self, loss: WeightedSum) -> Any:

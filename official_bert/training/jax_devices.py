@@ -1,6 +1,7 @@
 """JAX's devices: GPUs, TPUs or CPUs of one process or of several, which share each batch, and the batches on them."""
 
 import contextlib
+import logging as standard_logging
 import os
 import queue
 import threading
@@ -42,6 +43,7 @@ def gpu_details() -> list[dict[str, Any]]:
 
 def create_cluster(distribution: str, num_replicas: int) -> "JaxCluster":
     """Join the workers of TF_CONFIG, if it names several, and return the devices; see the flags of these names."""
+    standard_logging.getLogger("jax").setLevel(standard_logging.WARNING)  # it logs each kind of device that is absent
     workers, index = configured_workers()
     is_shared = len(workers) > 1 and distribution in ("auto", "multi_worker")
     if distribution == "multi_worker" and not is_shared:

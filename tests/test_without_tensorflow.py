@@ -1,16 +1,14 @@
 """Commands that write records do not import TensorFlow, and programs with Keras on JAX run without it."""
 
-import importlib.metadata
 import json
 import pathlib
 import re
-import shlex
 import subprocess
 import sys
+import sysconfig
 
 import numpy as np
 import pytest
-from packaging.requirements import Requirement
 
 import official_bert
 from official_bert import PretrainingModel
@@ -115,11 +113,8 @@ for name in sys.argv[1:]:
 
 
 def test_models_and_tasks_on_jax():
-    names = {*official_bert.__all__} - _NEED_TENSORFLOW
-    names |= {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in ROOT.glob("official_bert/tasks/*/task.py")
-    }
-    assert run_fresh(_IMPORTS, *names)["imported"] == ["keras", "jax"]
+    tasks = [f"official_bert.tasks.{path.parent.name}.task" for path in ROOT.glob("official_bert/tasks/*/task.py")]
+    assert run_fresh(_IMPORTS, *tasks, *{*official_bert.__all__} - _NEED_TENSORFLOW)["imported"] == ["keras", "jax"]
 
 
 _PROGRAM = """
@@ -129,7 +124,7 @@ import numpy as np
 import official_bert
 from official_bert.data.numpy_batches import numpy_batches
 from official_bert.data.record_files import count_records
-from official_bert.optimization.optimizers import OPTIMIZERS, create_optimizer
+from official_bert.optimization.optimizers import create_optimizer
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.task import PretrainingTask
 
@@ -141,10 +136,7 @@ batch = next(numpy_batches([records], task.schema, batch_size=8, num_records=cou
 losses = {name: float(loss.total) for name, loss in task.losses(model(batch), batch).items()}
 np.savez(f"{folder}/found.npz", **batch, **losses)
 
-before = [np.asarray(variable) for variable in model.trainable_variables]
-for name in OPTIMIZERS:
-    create_optimizer(name, 1e-3, model, {}).apply([keras.ops.ones_like(array) for array in before])
-assert all((np.asarray(new) != old).any() for new, old in zip(model.trainable_variables, before))
+create_optimizer("adam", 1e-3, model, {}).apply([each.value for each in model.trainable_variables])
 model.save_checkpoint(f"{folder}/trained/model.safetensors")
 loaded = official_bert.PretrainingModel.from_checkpoint(f"{folder}/trained")
 for variable, other in zip(model.weights, loaded.weights, strict=True):
@@ -157,37 +149,18 @@ for bundle in (None, *bundles):
 """
 
 
-def _places(requirements):
-    """Return the files and folders of installed packages and of all that they need."""
-    found, wanted = {}, list(map(Requirement, requirements))
-    while wanted:
-        requirement = wanted.pop()
-        if requirement.name not in found and (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
-            package = found[requirement.name] = importlib.metadata.distribution(requirement.name)
-            wanted += map(Requirement, package.requires or ())
-    tops = {pathlib.Path(package.locate_file(file.parts[0])) for package in found.values() for file in package.files}
-    return [place for place in tops if place.name not in ("..", "__pycache__")]
-
-
-@pytest.fixture
-def python(tmp_path):
-    """Return the Python of an environment with only the packages that the docs name, and what they need."""
+@pytest.mark.slow
+def test_pretraining_where_tensorflow_is_not_installed(corpus_file, vocab_file, model_dir, tmp_path):
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
     (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
-    page = (ROOT / "docs" / "devices.md").read_text()
-    (named,) = re.findall(r"pip install --no-deps \. && pip install (.*)", page)
-    for place in _places(shlex.split(named)):
-        (packages / place.name).symlink_to(place.absolute())
-    return tmp_path / "venv" / "bin" / "python"
+    for place in pathlib.Path(sysconfig.get_path("purelib")).iterdir():
+        if not re.match(r"tensorflow|google$|.*\.pth$", place.name):  # nor the folder of protocol buffers
+            (packages / place.name).symlink_to(place)
 
-
-@pytest.mark.slow
-def test_pretraining_where_tensorflow_is_not_installed(python, corpus_file, vocab_file, model_dir, tmp_path):
     def run(*arguments):
+        command = [tmp_path / "venv" / "bin" / "python", *arguments]
         environment = script_environment() | {"KERAS_BACKEND": "jax", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-        done = subprocess.run([python, *arguments], env=environment, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
 
     bundle = str(model_dir / "bert_model.ckpt")
     model = PretrainingModel.from_checkpoint(bundle)

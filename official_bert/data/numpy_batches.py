@@ -16,19 +16,12 @@ _FILES_READ_TOGETHER = 16
 
 
 def numpy_batches(
-    paths: Sequence[str],
-    schema: RecordSchema,
-    *,
-    batch_size: int,
-    num_records: int,
-    seed: int,
-    start_record: int = 0,
+    paths: Sequence[str], schema: RecordSchema, *, batch_size: int, num_records: int, seed: int, start_record: int = 0
 ) -> Iterator[dict[str, np.ndarray]]:
     """Shuffle and repeat records without end, as `pipeline.training_batches`, but in another order.
 
-    The commands use that one with every backend. Here, too, each epoch contains each record exactly once, and the order
-    is a function of the seed and the epoch number, so a run resumed at `start_record` sees the same batches as an
-    uninterrupted one.
+    The commands use that one with every backend. The order is a function of the seed and the epoch number, so a run
+    resumed at `start_record` sees the same batches as an uninterrupted one.
     """
     first_epoch, num_used = divmod(start_record, num_records)
     epochs = (_epoch(paths, schema, f"{seed} {number}") for number in itertools.count(first_epoch))

@@ -177,14 +177,9 @@ class RecordSchema:
                 limits.append(tf.debugging.Assert(is_fit, [message]))
                 flat = features[field.name].to_tensor(shape=[None, field.length])
                 features[field.name] = tf.reshape(flat, [-1, *field.shape])
-        limits += [
-            tf.debugging.Assert(
-                tf.reduce_all((features[name] >= 0) & (features[name] < below)),
-                [f"{name} must be from 0 to {below - 1}"],
-            )
-            for name, below in ((field.name, field.below) for field in self.fields)
-            if below is not None
-        ]
+            if field.below is not None:
+                numbers, message = features[field.name], f"{field.name} must be from 0 to {field.below - 1}"
+                limits.append(tf.debugging.Assert(tf.reduce_all((numbers >= 0) & (numbers < field.below)), [message]))
         with tf.control_dependencies(limits):
             return {field.name: tf.cast(features[field.name], field.dtype) for field in self.fields}
 

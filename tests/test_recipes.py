@@ -3,12 +3,15 @@
 import json
 import os
 import shlex
+import shutil
 import subprocess
 
 import pytest
 from absl import flags
 
 from official_bert.commands import load_command
+from official_bert.families.bert import ElectraConfig
+from official_bert.modeling.encoder import BertEncoder
 from official_bert.options.command import define_flags, parse_flags
 from tests.conftest import GOLDEN, ROOT, run_script
 from tests.stand_ins import make_encoder, make_mrpc, make_nsmc
@@ -42,12 +45,16 @@ def paths(tmp_path_factory):
     make_encoder(folder / "model")
     make_mrpc(folder / "mrpc")
     make_nsmc(folder / "nsmc")
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    BertEncoder(ElectraConfig(vocab_size=30522, embedding_size=16, **sizes)).save_checkpoint(folder / "electra")
+    shutil.copy(folder / "model" / "vocab.txt", folder / "electra")
     return {
         "CORPUS": GOLDEN / "inputs" / "corpus.txt",
         "VOCAB": folder / "model" / "vocab.txt",
         "MODEL": folder / "model",
         "PHASE1": folder / "model",
         "TASK": "mrpc",
+        **{f"recipes/electra_{name}.json": folder / "electra" / "bert_config.json" for name in ("small", "hour")},
         "recipes/bert_base.json": folder / "model" / "bert_config.json",
         "folder": folder,
     }
@@ -59,6 +66,9 @@ RECORDS_OF = {
     "pretraining_phase2.flags": "pretraining_data_512.flags",
     "domain.flags": "whole_word_data.flags",
     "roberta.flags": "roberta_data.flags",
+    "electra_small.flags": "electra_data.flags",
+    "electra_hour.flags": "electra_data.flags",
+    "electra_hour_512.flags": "roberta_data.flags",
 }
 # Three steps instead of days, and batch sizes for the toys.
 AT_TOY_SIZE = {
@@ -71,7 +81,14 @@ AT_TOY_SIZE = {
 
 
 # Like others, except for lengths or data.
-REPEATED = ("korquad.flags", "nsmc.flags", "pretraining_phase2.flags", "squad1.flags")
+REPEATED = (
+    "electra_hour.flags",
+    "electra_hour_512.flags",
+    "korquad.flags",
+    "nsmc.flags",
+    "pretraining_phase2.flags",
+    "squad1.flags",
+)
 
 
 @pytest.mark.slow
@@ -87,6 +104,8 @@ def test_a_recipe_runs(name, paths, tmp_path):
     if name == "squad2.flags":
         own["TRAIN"] = GOLDEN / "inputs" / "squad_v2.json"
     own["DEV"] = own["TRAIN"]
+    if name.startswith("electra"):
+        own["PHASE1"] = paths["folder"] / "electra"
     own["DATA"] = paths["folder"] / DATA[name] if name in DATA else ROOT / "data" / "demo_tagging"
     if name in RECORDS_OF:
         run(RECORDS_OF[name], dict(own, RECORDS=tmp_path / "records"))

@@ -187,10 +187,14 @@ def check_fits(
     wrong = [name for name in matched if shapes[name] != tuple(named[name].shape)]
     if wrong:
         sizes = _some([f"{name} is {list(shapes[name])} there and {list(named[name].shape)} here" for name in wrong])
-        is_head = not any(name.startswith("bert/") or is_training_state(name, named) for name in wrong)
+        is_generator = any(name.startswith((GENERATOR, GENERATOR_HEAD)) for name in wrong)
+        is_encoder = any(name.startswith("bert/") or is_training_state(name, named) for name in wrong)
+        is_head = not (is_generator or is_encoder)
         if not (is_head and makes_new_head):
             advice = "use the bert_config.json that belongs to it, or another output_dir"
-            if is_head:
+            if is_generator and not is_encoder:
+                advice = "use the generator_size that belongs to it"
+            elif is_head:
                 advice = "its head has another number of classes; give a matching model, or train a new head"
             raise UserError(f"{reader.name} does not fit the model: {sizes}; {advice}")
         logging.warning("%s: its head has another size, so a new one is initialized: %s", reader.name, sizes)

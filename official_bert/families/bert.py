@@ -147,7 +147,7 @@ class ElectraConfig(BertConfig):
         return dataclasses.replace(
             self,
             hidden_size=width,
-            intermediate_size=round(size * self.intermediate_size),
+            intermediate_size=round(self.intermediate_size * width / self.hidden_size),
             num_attention_heads=max(1, width * self.num_attention_heads // self.hidden_size),
         )
 

@@ -165,7 +165,7 @@ def test_data_of_the_users_own_is_ranked_by_its_problem(paper_grid, tmp_path, mo
 
 
 @pytest.mark.slow
-def test_a_sweep_resumes(flags, tmp_path, model_dir):
+def test_a_sweep_resumes(flags, tmp_path, model_dir, forked_children):
     flags = {name: value for name, value in flags.items() if name != "bert_config_file"}
     flags["init_checkpoint"] = model_dir / "bert_model.ckpt"
     result = run_script("sweep", **swept({**flags, "output_dir": tmp_path, "keep_checkpoint_max": 1}))
@@ -192,7 +192,7 @@ def test_a_sweep_resumes(flags, tmp_path, model_dir):
     assert [row[1] for row in read_table(tmp_path)] == ["learning_rate", "0.001", "0.01", "0"]
 
 
-def test_a_run_that_fails_ends_the_sweep(flags, tmp_path):
+def test_a_run_that_fails_ends_the_sweep(flags, tmp_path, forked_children):
     flags = {**flags, "learning_rate": "1e-3,1e-2", "init_checkpoint": "absent.ckpt"}
     result = run_script("sweep", **swept({**flags, "output_dir": tmp_path}))
     assert_fails(result, "seed_1 ended with exit code 1; fix the error above and run the command again; finished runs")
@@ -202,10 +202,10 @@ def test_a_run_that_fails_ends_the_sweep(flags, tmp_path):
 
 
 @pytest.mark.slow
-def test_sigterm_ends_the_run_too(flags, tmp_path):
+def test_sigterm_ends_the_run_too(flags, tmp_path, forked_python, forked_children):
     flags = {**flags, "num_train_epochs": 5000, "output_dir": tmp_path, "log_steps": 1}
     run = tmp_path / "batch_8-rate_0.001-epochs_5000-seed_1"
-    command = script_command("sweep", swept(flags))
+    command = [forked_python, *script_command("sweep", swept(flags))[1:]]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=script_environment()) as process:
         while not (run / "metrics.jsonl").exists():  # written once it trains
             assert process.poll() is None

@@ -1,11 +1,9 @@
 """The questions in data/many_scripts, and the benchmark that counts exactly extracted answers."""
 
 import json
-import subprocess
-import sys
 
 from official_bert.tokenization import BasicTokenizer
-from tests.conftest import ROOT, script_environment
+from tests.conftest import ROOT, run_script
 
 FILE = ROOT / "data" / "many_scripts" / "questions.json"
 
@@ -34,14 +32,14 @@ def write_letters(path, is_uncased):
 
 
 def test_offsets_return_every_answer_if_each_letter_is_a_piece(tmp_path):
-    command = [sys.executable, ROOT / "benchmarks" / "answer_alignment.py"]
+    arguments = []
     for casing in ("cased", "uncased"):
         settings = FILE, tmp_path / f"{casing}.txt", casing
         write_letters(settings[1], casing == "uncased")
-        command += ["--articles", *settings, "squad", "--set", "all", *settings, "korquad"]
-    process = subprocess.run(command, capture_output=True, text=True, env=script_environment())
-    assert process.returncode == 0, process.stderr
-    lines = [line.strip("| ").split(" | ") for line in process.stdout.splitlines()[2:]]
+        arguments += ["--articles", *settings, "squad", "--set", "all", *settings, "korquad"]
+    result = run_script("benchmarks/answer_alignment.py", *map(str, arguments))
+    assert result.code == 0, result
+    lines = [line.strip("| ").split(" | ") for line in result.output.splitlines()[2:]]
     expected = [[article["title"], "4"] for article in articles()] + [["all", "32"]]
     assert [line[:2] for line in lines] == expected * 2
     for line in lines:

@@ -90,7 +90,7 @@ ODD = {
     "tuples that double": (
         b"})" + b"".join(b"q%ch%c\x86" % (n, n) for n in range(60)) + b"K\x01s.", "a tuple where weights have a str"
     ),
-    "a tuple in a tuple, and so on": (b"})" + b"\x85" * 10**6 + b"K\x01s.", "a tuple where weights have a str"),
+    "a tuple in a tuple, and so on": (b"})" + b"\x85" * 10**5 + b"K\x01s.", "a tuple where weights have a str"),
     "the same by duplicates": (b"})" + b"2\x86" * 60 + b"K\x01s.", "the pickle operation DUP"),
     "lists that double": (
         b"(]" + b"".join(b"q%c](h%ch%ce" % (n, n, n) for n in range(60)) + b"U\x01aU\x01bU\x01cK\x01tQ.", "names a list"

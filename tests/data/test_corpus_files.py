@@ -71,7 +71,7 @@ def bytes_of(part):
 def test_parts_of_a_text_have_each_document_once(tmp_path):
     path = tmp_path / "text.txt"
     rng = random.Random(1)
-    for _ in range(40):
+    for _ in range(15):
         text = random_text(rng)
         path.write_bytes(text.encode())
         assert_each_once(path, expected_documents(text), range(1, len(text.encode()) + 2))
@@ -95,7 +95,7 @@ def write_parquet(path, columns, **options):
 def test_parts_of_json_lines_have_each_object_once(tmp_path):
     path = tmp_path / "dump.jsonl"
     rng = random.Random(2)
-    for _ in range(25):
+    for _ in range(10):
         rows = random_rows(rng)
         lines, expected, position = [], [], 0
         for text in rows:
@@ -114,7 +114,7 @@ def test_parts_of_json_lines_have_each_object_once(tmp_path):
 def test_parts_of_lines_have_each_line_once(tmp_path):
     path = tmp_path / "lines.txt"
     rng = random.Random(4)
-    for _ in range(40):
+    for _ in range(15):
         text = rng.choice(["", "", "\ufeff"]) + random_text(rng)
         path.write_bytes(text.encode())
         expected, position = [], 0

@@ -12,6 +12,7 @@ import official_bert
 from official_bert.checkpoints.safetensors import WEIGHTS_FILE, to_hf, write_file
 from official_bert.config.bert_config import BertConfig
 from official_bert.support.files import local_folder
+from tests import warm_start
 from tests.conftest import ROOT
 from tests.support.hub_server import serving
 
@@ -53,8 +54,9 @@ def hub(tmp_path):
 
 def run(hub, *arguments, **changes):
     """Run Python with the client set to the hub; the client reads settings once, so each run needs a process."""
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, env={**hub.environment, **changes}, capture_output=True, text=True, timeout=100)
+    command, environment = [sys.executable, *arguments], {**hub.environment, **changes}
+    forked = warm_start.run(command, environment, timeout=100)
+    return forked or subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
 
 
 FOLDERS = """

@@ -81,18 +81,17 @@ def test_ids_are_those_of_tokenizers(settings):
 
 @pytest.mark.parametrize("settings", [UNCASED, pytest.param(PRESPLIT, marks=pytest.mark.slow)], ids=str)
 def test_the_graph_finds_the_same_tokens(settings):
-    for seed in range(2):
-        tokenizer, _ = make(settings, seed)
-        graph = GraphTokenizer(tokenizer)
-        texts = [*SCRIPTS, *random_texts(random.Random(seed), 300)]
-        found = [field.to_list() for field in graph.encode_with_offsets(tf.constant(texts))]
-        for text, *encoding in zip(texts, *found, strict=True):
-            assert tuple(encoding) == tokenizer.encode_with_offsets(text), ascii(text)
-        long = [text * 60 for text in texts[:40]]
-        for text, ids in zip(long, graph.encode_beginnings(tf.constant(long), 9).to_list(), strict=True):
-            expected = tokenizer.encode(text)
-            assert ids == expected[: len(ids)], ascii(text)
-            assert len(ids) >= min(9, len(expected))
+    tokenizer, _ = make(settings, seed=0)
+    graph = GraphTokenizer(tokenizer)
+    texts = [*SCRIPTS, *random_texts(random.Random(0), 600)]
+    found = [field.to_list() for field in graph.encode_with_offsets(tf.constant(texts))]
+    for text, *encoding in zip(texts, *found, strict=True):
+        assert tuple(encoding) == tokenizer.encode_with_offsets(text), ascii(text)
+    long = [text * 60 for text in texts[:40]]
+    for text, ids in zip(long, graph.encode_beginnings(tf.constant(long), 9).to_list(), strict=True):
+        expected = tokenizer.encode(text)
+        assert ids == expected[: len(ids)], ascii(text)
+        assert len(ids) >= min(9, len(expected))
 
 
 def test_a_folder_adds_tokens_to_its_copies(tmp_path):

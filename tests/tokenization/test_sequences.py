@@ -125,15 +125,17 @@ def random_pairs(rng):
 
 @pytest.mark.parametrize(
     "max_seq_length",
-    [3, 8, 128, *(pytest.param(length, marks=pytest.mark.slow) for length in (4, 5, 6, 7, *range(9, 14)))],
+    [3, 8, 128, *(pytest.param(length, marks=pytest.mark.slow) for length in (5, 13))],
 )
 def test_texts_and_pairs_of_all_lengths(tokenizer, max_seq_length):
     for batch in batches(14):
         assert assert_graph_joins_as_python(tokenizer, batch, max_seq_length) <= max_seq_length
 
 
-@pytest.mark.parametrize("doc_stride", [None, 3, *(pytest.param(stride, marks=pytest.mark.slow) for stride in (1, 5))])
-@pytest.mark.parametrize("max_seq_length", [5, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("max_seq_length", "doc_stride"),
+    [(5, None), (5, 3), pytest.param(5, 5, marks=pytest.mark.slow), pytest.param(8, 1, marks=pytest.mark.slow)],
+)
 def test_windows_of_all_lengths(tokenizer, max_seq_length, doc_stride):
     options = {"max_windows": 6, "doc_stride": doc_stride}
     lengths = {assert_graph_joins_as_python(tokenizer, batch, max_seq_length, **options) for batch in batches(18)}
@@ -142,7 +144,7 @@ def test_windows_of_all_lengths(tokenizer, max_seq_length, doc_stride):
 
 def test_random_batches(tokenizer, doubling):
     rng = random.Random(5)
-    for joining in [tokenizer] * 9 + [doubling] * 3:
+    for joining in [tokenizer] * 5 + [doubling] * 2:
         assert_graph_joins_as_python(joining, random_pairs(rng), rng.randint(3, 400))
         options = {"max_windows": rng.randint(2, 9), "doc_stride": rng.choice([None, rng.randint(1, 60)])}
         assert_graph_joins_as_python(joining, random_pairs(rng), rng.randint(5, 200), **options)

@@ -62,7 +62,7 @@ def test_answers_are_those_of_the_plain_rules_with_ties_everywhere(settings, voc
     words = [piece for piece in vocab if piece.isalpha()][:300] + HARD_WORDS * 10
     rng, numpy_rng = random.Random(6), np.random.default_rng(6)
     num_answers = 0
-    for _ in range(12):
+    for _ in range(6):
         max_tokens = rng.choice([4, 12, 40])
         lengths = {
             "max_seq_length": 8 + 3 + max_tokens,
@@ -95,7 +95,7 @@ def test_answers_are_those_of_the_plain_rules_with_ties_everywhere(settings, voc
             if odds is not None:
                 assert answer.null_odds == odds
             num_answers += len(ranked)
-    assert num_answers > 1000
+    assert num_answers > 500
 
 
 def ask(tokenizer, context, *, starts=(), ends=(), version_2=False, alignment="reference", **rules):

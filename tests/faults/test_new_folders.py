@@ -40,7 +40,7 @@ def flags_of(files_of_model, model_dir, corpus_file, tmp_path_factory):
 COMMANDS = (
     "edit_checkpoint of positions",
     *(
-        pytest.param(name, marks=pytest.mark.slow)
+        pytest.param(name, marks=[pytest.mark.slow] + [pytest.mark.endurance] * (not name.endswith("hf")))
         for name in (
             "edit_checkpoint", "edit_checkpoint of vocabulary", "convert_hf_checkpoint of an adapter",
             "convert_hf_checkpoint", "convert_hf_checkpoint --to_hf",

@@ -38,10 +38,7 @@ from official_bert.tokenization import FullTokenizer
 from tests.conftest import prints_error, run_here
 from tests.exports import predicted_pairs
 
-TOLERANCES = {
-    ("tflite", "float32"): 1e-5, ("tflite", "float16"): 1e-3, ("tflite", "int8"): 0.1,
-    ("onnx", "float32"): 1e-5, ("onnx", "int8"): 0.1,
-}  # fmt: skip
+TOLERANCES = {("tflite", "float16"): 1e-3, ("tflite", "int8"): 0.1, ("onnx", "float32"): 1e-5, ("onnx", "int8"): 0.1}
 CONFIG = BertConfig(
     vocab_size=1182, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
     max_position_embeddings=64, type_vocab_size=2, initializer_range=0.1,

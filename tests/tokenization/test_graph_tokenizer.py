@@ -106,7 +106,7 @@ def letter_pair(path, letters, settings):
         pytest.param(CASED, marks=pytest.mark.slow),
         pytest.param(ACCENTED, marks=[pytest.mark.slow, pytest.mark.endurance]),
         pytest.param(PRESPLIT, marks=pytest.mark.slow),
-        pytest.param(STRIPPED, marks=pytest.mark.slow),
+        pytest.param(STRIPPED, marks=[pytest.mark.slow, pytest.mark.endurance]),
         pytest.param(WHOLE, marks=[pytest.mark.slow, pytest.mark.endurance]),
     ],
     ids=list(SETTINGS),

@@ -78,7 +78,7 @@ def plain_ids(processor, text):
     ("variant", "lower"),
     [
         ("albert", True),
-        ("kobert", False),
+        pytest.param("kobert", False, marks=pytest.mark.slow),
         pytest.param("albert", False, marks=pytest.mark.slow),
         *(pytest.param(variant, True, marks=pytest.mark.slow) for variant in list(VARIANTS)[1:]),
     ],

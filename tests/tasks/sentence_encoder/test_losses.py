@@ -117,6 +117,7 @@ def test_the_regularizer_and_the_dot_products_of_sparse_vectors():
     assert float(loss.total / loss.weight) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_weight_of_a_regularizer_rises_quadratically():
     task = SentenceEncoderTask(
         CONFIG, example_schema(LENGTH, K, 50, 2), Objective("triplet", {"margin": 1.0}, regularizer_weights=(1.0, 0.0)),

@@ -70,20 +70,6 @@ def test_what_does_not_go_together_is_refused(settings, tmp_path, changes, messa
 
 
 @pytest.mark.slow
-@pytest.mark.endurance
-def test_a_bilstm_is_trained_evaluated_and_served(settings, tmp_path):
-    options = {"head": "bilstm", "lstm_units": 16}
-    trained = run(settings, tmp_path / "out", **options, do_export=True, export_dir=str(tmp_path / "export"))
-    assert run(settings, tmp_path / "out", **options, do_train=False) == trained
-    texts = ["the snow is warm", "a cold day"]
-    answers = [Predictor(str(tmp_path / folder))(texts) for folder in ("out", "export")]
-    for answer, other in zip(*answers, strict=True):
-        assert answer.probabilities == pytest.approx(other.probabilities, abs=1e-5)
-    with pytest.raises(UserError, match="head=linear, lstm_units=None, but .* with head=bilstm, lstm_units=16"):
-        run(settings, tmp_path / "out", do_train=False)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bfloat16", pytest.param("float16", marks=pytest.mark.endurance)])
 def test_a_checkpoint_goes_with_every_precision(settings, tmp_path, caplog, precision):
     scores = run(settings, tmp_path, num_train_epochs=2.0, mixed_precision=precision)
@@ -108,17 +94,6 @@ def test_a_checkpoint_goes_with_every_precision(settings, tmp_path, caplog, prec
     assert exact == pytest.approx(near, abs=0.02)
     exact, near = (predictor.embed(text) for predictor in predictors)
     assert 0 < np.abs(exact - near).max() < 0.1
-
-
-@pytest.mark.slow
-def test_features_of_another_precision_are_not_reused(settings, tmp_path):
-    losses, records = [], []
-    for precision in ("none", "bfloat16", "none"):
-        losses.append(run(settings, tmp_path, trainable_encoder=False, mixed_precision=precision)["eval_loss"])
-        records.append((tmp_path / "eval.features.tf_record").read_bytes())
-    assert records[0] == records[2] != records[1]
-    assert losses[0] == losses[2] != losses[1]
-    assert losses[1] == pytest.approx(losses[0], abs=0.02)
 
 
 def test_automatic_precision_follows_the_devices(tmp_path, caplog, monkeypatch):

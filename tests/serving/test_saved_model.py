@@ -7,9 +7,6 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
-import time
-import urllib.request
 
 import numpy as np
 import pytest
@@ -388,33 +385,3 @@ def test_mistakes(reviews, files_of_model, records_file, tmp_path):
         config = {**pretrain, "init_checkpoint": None, "max_predictions_per_seq": 10}
         run_pretraining.run(PretrainingConfig(**config))
     assert not (tmp_path / "models").exists()
-
-
-@pytest.mark.skipif(not shutil.which("tensorflow_model_server"), reason="tensorflow_model_server is not on the PATH")
-def test_the_real_server_answers(reviews):
-    rest = 18_501
-    server = subprocess.Popen(
-        [
-            "tensorflow_model_server", f"--rest_api_port={rest}", "--enable_batching=true",
-            f"--model_config_file={reviews['export_dir']}/models.config",
-            f"--batching_parameters_file={reviews['export_dir']}/batching_parameters.txt",
-        ]
-    )  # fmt: skip
-    try:
-        address = f"http://127.0.0.1:{rest}/v1/models/reviews"
-        for _ in range(240):
-            time.sleep(0.5)
-            try:
-                if b"AVAILABLE" in urllib.request.urlopen(address, timeout=5).read():
-                    break
-            except OSError:
-                assert server.poll() is None
-        expected = predicted(reviews["output_dir"])
-        first, second = zip(*predicted_pairs(reviews), strict=True)
-        body = json.dumps({"signature_name": "text", "inputs": {"text_a": first, "text_b": second}}).encode()
-        request = urllib.request.Request(f"{address}:predict", body)
-        answer = json.loads(urllib.request.urlopen(request, timeout=60).read())["outputs"]
-        np.testing.assert_allclose(answer["probabilities"], expected, atol=TOLERANCE)
-    finally:
-        server.terminate()
-        server.wait()

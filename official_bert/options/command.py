@@ -6,6 +6,7 @@ import difflib
 import functools
 import logging as standard_logging
 import os
+import pickle
 import re
 import shlex
 import sys
@@ -93,6 +94,10 @@ _COMMAND = "command"  # the flag that receives everything after "--", for a scri
 _CHECKPOINT = "init_checkpoint"  # the flag whose folder supplies the other flags that are not given
 # Flags that the memory depends on.
 _SIZES = re.compile(r"(\w+_)?batch_(size|tokens)|max_seq_length")
+# Errors of TensorFlow, which has the same type for full queues, and of JAX.
+_OUT_OF_MEMORY = re.compile(
+    r"(?s)ResourceExhaustedError: .*(OOM when allocating|Out of memory)|(Jax|Xla)RuntimeError: RESOURCE_EXHAUSTED"
+)
 # TensorFlow and Keras import these if installed, which takes two seconds; no command needs them.
 _BACKEND = "backend"  # the flag of the commands that train
 UNUSED_PEERS = ("IPython", "jax", "matplotlib", "pandas", "sklearn")
@@ -138,13 +143,7 @@ def run_command(command: Command, complete: Complete | None = None) -> NoReturn:
         for name, short_name in (("help", "?"), ("helpshort", None), ("helpfull", None)):
             flags.DEFINE_flag(_Help(name, short_name, command.config_class), module_name=app.__name__)
         flags.FLAGS.set_default("verbosity", logging.INFO)
-        handler = logging.get_absl_handler()
-        handler.python_handler.setStream(sys.stderr)  # absl keeps the stream that existed when it was imported
-        # --verbosity=1 is meant for this package's debug output, not for that of every library.
-        handler.python_handler.addFilter(
-            lambda record: record.name == "absl" or record.levelno >= standard_logging.INFO
-        )
-        handler.setFormatter(_Formatter("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S"))
+        _format_log()
         words = f"python {sys.argv[0]}" if sys.argv[0].endswith(".py") else sys.argv[0]
         usage = command.usage.replace("{command}", words)
         sys.modules["__main__"].__doc__ = f"{command.summary}\n{usage}".rstrip() + "\n"  # absl builds --help from it
@@ -229,6 +228,14 @@ class _Help(flags.BooleanFlag):
             sys.exit(0)
 
 
+def _format_log() -> None:
+    handler = logging.get_absl_handler()
+    handler.python_handler.setStream(sys.stderr)  # absl keeps the stream that existed when it was imported
+    # --verbosity=1 is meant for this package's debug output, not for that of every library.
+    handler.python_handler.addFilter(lambda record: record.name == "absl" or record.levelno >= standard_logging.INFO)
+    handler.setFormatter(_Formatter("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S"))
+
+
 class _Formatter(standard_logging.Formatter):
     def format(self, record: standard_logging.LogRecord) -> str:
         record.msg, record.args = printable(_naming_flag(record.getMessage())), ()
@@ -268,8 +275,7 @@ def exiting_with_one_line() -> Iterator[None]:
     except Exception as error:
         if "REPLACED BY KeyboardInterrupt" in str(error):  # TensorFlow's, if Ctrl-C arrives during its error handling
             _exit_with("interrupted", status=130)
-        is_exhausted = type(error).__name__ == "ResourceExhaustedError"  # TensorFlow's, also for full queues
-        if not (is_exhausted and any(words in str(error) for words in ("OOM when allocating", "Out of memory"))):
+        if not _OUT_OF_MEMORY.match(f"{type(error).__name__}: {error}"):
             raise
         _exit_with(_out_of_memory())
     finally:
@@ -299,7 +305,7 @@ def _exit_with(message: str, status: int = 1) -> NoReturn:
     sys.exit(status)
 
 
-def _import_tensorflow() -> None:
+def _import_tensorflow(*, only_files: bool = False) -> None:
     """Import TensorFlow and Keras; drop their start-up notes about CPU features and absent GPUs."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     backend = flags.FLAGS[_BACKEND].value if _BACKEND in flags.FLAGS else "tensorflow"
@@ -309,10 +315,32 @@ def _import_tensorflow() -> None:
             import keras  # noqa: F401
             import tensorflow as tf
 
-        if backend == "tensorflow":
+        if backend == "tensorflow" and not only_files:
             tf.config.list_physical_devices()  # initializes GPUs now, while its log lines are filtered
         else:
-            tf.config.set_visible_devices([], "GPU")  # it only reads and writes files
+            tf.config.set_visible_devices([], "GPU")
+
+
+def run_on_tensorflow(config_class: type, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in a process of its own, whose Keras computes with TensorFlow on the CPU.
+
+    Its log lines and errors, which name the flags of a config class, are those of this process.
+    """
+    call = logging.get_verbosity(), config_class, pickle.dumps((function, arguments))
+    # For several processes; for a single one, it would not start any. One call needs one.
+    with processes.Workers(2, name=f"runs {function.__name__}", advice="use a machine with more memory") as workers:
+        return next(workers.map(_called_on_tensorflow, [call]))
+
+
+def _called_on_tensorflow(call: tuple[int, type, bytes]) -> Any:
+    verbosity, config_class, pickled = call
+    define_flags(config_class, flags.FLAGS)
+    _format_log()
+    logging.use_absl_handler()
+    logging.set_verbosity(verbosity)
+    _import_tensorflow(only_files=True)
+    function, arguments = pickle.loads(pickled)  # only now, since it imports their modules
+    return function(*arguments)
 
 
 def _unknown_flag(name: str, flag_names: Collection[str]) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
@@ -24,6 +25,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.data.record_files import read_records
 from official_bert.data.schema import delimited, fields
 from official_bert.modeling.encoder_options import PLAIN, UNPADDED
+from official_bert.options.command import run_on_tensorflow
 from official_bert.options.groups import BatchingSettings, VersionOptions, export_parts
 from official_bert.serving.servable import (
     EXAMPLES,
@@ -487,8 +489,12 @@ def export_run(
 ) -> str:
     """Write a model as the next version in `export_dir`; return the version's folder.
 
-    A bfloat16 SavedModel stores bfloat16 weights; LiteRT and ONNX models are converted afterwards.
+    A bfloat16 SavedModel stores bfloat16 weights; LiteRT and ONNX models are converted afterwards. If Keras computes
+    with another library than TensorFlow, this happens in another process.
     """
+    if keras.backend.backend() != "tensorflow":
+        call = export_run, servable_of_run, config, bert_config, tokenizer, checkpoint
+        return run_on_tensorflow(type(config), *call)
     if write := _WRITERS.get(config.export_format):
         options = dataclasses.replace(PLAIN, dtype="float32")
         servable = servable_of_run(config, bert_config, tokenizer, checkpoint, options)

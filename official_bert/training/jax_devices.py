@@ -44,24 +44,11 @@ def gpu_details() -> list[dict[str, Any]]:
 def create_cluster(distribution: str, num_replicas: int) -> "JaxCluster":
     """Join the workers of TF_CONFIG, if it names several, and return the devices; see the flags of these names."""
     standard_logging.getLogger("jax").setLevel(standard_logging.WARNING)  # it logs each kind of device that is absent
-    workers, index = configured_workers()
-    is_shared = len(workers) > 1 and distribution in ("auto", "multi_worker")
-    if distribution == "multi_worker" and not is_shared:
-        raise UserError(
-            "distribution=multi_worker: TF_CONFIG does not name several workers; set it on each (official-bert "
-            "launch_workers prints it)"
-        )
+    is_shared = distribution == "multi_worker" or (distribution == "auto" and len(configured_workers()[0]) > 1)
     if is_shared:
         if num_replicas > 1:
             raise UserError(f"num_replicas={num_replicas}: each worker uses all its devices; leave num_replicas out")
-        logging.info("worker %d of %d; waiting for all of them: %s", index, len(workers), ", ".join(workers))
-        try:
-            jax.distributed.initialize(workers[0], len(workers), index)
-        except RuntimeError as error:
-            raise UserError(
-                f"worker {index} of {len(workers)} cannot join the others ({str(error).splitlines()[0][:200]}); check "
-                f"that all are started, and that their machines reach {workers[0]}"
-            ) from error
+        _join_workers()
     elif num_replicas > 1 and os.environ.get("JAX_PLATFORMS", "cpu") == "cpu":
         jax.config.update("jax_num_cpu_devices", num_replicas)  # only if there is nothing but CPUs
     devices = jax.devices()
@@ -74,6 +61,28 @@ def create_cluster(distribution: str, num_replicas: int) -> "JaxCluster":
     names = sorted({device.device_kind for device in devices})
     logging.info("JAX: %s (%s)", pluralize(len(devices), "device"), ", ".join(names))
     return JaxCluster(devices[:num_replicas])
+
+
+def _join_workers() -> None:
+    """Join the workers of TF_CONFIG or, without it, those that JAX finds: of SLURM, or the hosts of a TPU."""
+    workers, index = configured_workers()
+    try:
+        if workers:
+            logging.info("worker %d of %d; waiting for all of them: %s", index, len(workers), ", ".join(workers))
+            jax.distributed.initialize(workers[0], len(workers), index, cluster_detection_method="deactivate")
+        else:
+            jax.distributed.initialize()
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[0][:200]
+        if workers:
+            raise UserError(
+                f"worker {index} of {len(workers)} cannot join the others ({reason}); check that all are started, and "
+                f"that their machines reach {workers[0]}"
+            ) from error
+        raise UserError(
+            f"distribution=multi_worker: TF_CONFIG is not set, and JAX finds no workers of SLURM or of a TPU ({reason})"
+            "; set TF_CONFIG on each (official-bert launch_workers prints it)"
+        ) from error
 
 
 class JaxCluster(Cluster):
@@ -129,7 +138,7 @@ class JaxCluster(Cluster):
         return [int(high) * 2**24 + int(low) for high, low in gathered.reshape(-1, 2)]
 
     def _is_lost_worker(self, error: Exception) -> bool:
-        return isinstance(error, jax.errors.JaxRuntimeError)
+        return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error)
 
 
 class DeviceBatches:

@@ -1,5 +1,6 @@
 """The end of scripts: broken and closed streams, interruptions, too little memory; processes only where needed."""
 
+import importlib
 import os
 import re
 import signal
@@ -183,6 +184,10 @@ def fill_memory():
     tf.fill([2**44], 1.0)
 
 
+def fill_device():
+    importlib.import_module("jax").numpy.ones(2**45)
+
+
 def interrupt_native_code():
     raise RuntimeError(
         "pybind11::error_already_set: InvalidArgumentError REPLACED BY KeyboardInterrupt: <EMPTY MESSAGE>"
@@ -198,6 +203,7 @@ def open_nothing():
     [
         pytest.param(fill_memory, 1, "not enough memory; use a smaller model", marks=pytest.mark.slow),
         (interrupt_native_code, 130, "interrupted\n"),
+        (fill_device, 1, "not enough memory; use a smaller model"),
         (open_nothing, 1, "flour: No such file or directory\n"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What a training step is, on any engine: the weights that it trains, its optimizer, its losses and their scale.
+"""A training step on any engine: the weights that it trains, its optimizer, its losses and their scale.
 
 `training.step` and `training.jax_step` are the two writings of the step itself.
 """

@@ -228,7 +228,7 @@ class BertEncoder(TokenModel):
     def _begin(self, inputs, training, stack):
         """Return the input of the first layer, float [B, S, D], the attention bias, and the layout."""
         embedded = self.embeddings(inputs.input_ids, inputs.segment_ids, training=training)  # [B, S, E]
-        layout = self.layout.from_mask(inputs.input_mask, stack.num_heads)
+        layout = self.layout.from_mask(inputs.input_mask, stack)
         bias = attention_bias(layout.attended(inputs.input_mask), is_left_to_right=self.config.is_left_to_right)
         return stack.project(embedded), stack.with_positions(bias), layout
 

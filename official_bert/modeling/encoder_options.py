@@ -8,15 +8,13 @@ between batches, which TensorFlow handles well on CPU and GPU; XLA and TPUs need
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from official_bert.config.bert_config import LORA
-
-if TYPE_CHECKING:
-    from official_bert.modeling.transformer import TransformerLayer
+from official_bert.modeling.transformer import TransformerLayer, TransformerStack, attend
 
 # B: sequences, S: positions, T: tokens, A: tokens of the longest sequence, N: heads, H: head width, D = N * H.
 
@@ -56,7 +54,7 @@ def lora_scale(model: keras.Model) -> float | None:
     return next((layer.lora_alpha / layer.lora_rank for layer in with_updates), None)
 
 
-def _chosen(layer: "TransformerLayer", names: Sequence[str]) -> Iterator[keras.layers.Dense]:
+def _chosen(layer: TransformerLayer, names: Sequence[str]) -> Iterator[keras.layers.Dense]:
     attention = layer.attention.self_attention
     yield from (getattr(attention, name) for name in ("query", "key", "value") if name in names)
     if "dense" in names:
@@ -73,10 +71,11 @@ class FlatLayout:
 
     batch_size: Any  # B
     length: Any  # S
+    attend = staticmethod(attend)
 
     @classmethod
-    def from_mask(cls, input_mask, num_heads: int) -> "FlatLayout":
-        del num_heads
+    def from_mask(cls, input_mask, stack: TransformerStack) -> "FlatLayout":
+        del stack
         return cls(*ops.shape(input_mask))
 
     def attended(self, input_mask):
@@ -113,9 +112,10 @@ class UnpaddedLayout(NamedTuple):
     tokens: Any
     split: Any  # int32 [B, N, A], index of each position's heads among the T * N heads of all tokens
     join: Any  # int32 [T, N], index of each token's heads among the B * N * A heads of all positions
+    attend = staticmethod(attend)
 
     @classmethod
-    def from_mask(cls, input_mask, num_heads: int) -> "UnpaddedLayout":
+    def from_mask(cls, input_mask, stack: TransformerStack) -> "UnpaddedLayout":
         """Find the tokens of padded sequences; the first position always counts, so that no sequence is empty.
 
         Args:
@@ -125,7 +125,7 @@ class UnpaddedLayout(NamedTuple):
         is_token = ops.concatenate([ops.ones_like(input_mask[:, :1]), input_mask[:, 1:]], axis=1)  # [B, S]
         (positions,) = ops.nonzero(ops.reshape(is_token, (-1,)))
         tokens = ops.reshape(ops.cumsum(ops.reshape(is_token, (-1,))) - 1, ops.shape(input_mask))
-        return cls._with_heads(ops.cast(positions, "int32"), tokens, num_heads)
+        return cls._with_heads(ops.cast(positions, "int32"), tokens, stack.num_heads)
 
     @staticmethod
     def gather_rows(x, indices):

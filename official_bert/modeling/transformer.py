@@ -66,6 +66,8 @@ class TransformerStack(EncoderLayer):
         """Add the part that depends on positions, in families that have one, to the attention bias."""
         return bias
 
+    has_relative_positions = False  # whether `with_positions` adds anything
+
     @property
     def num_heads(self) -> int:
         return self.config.num_attention_heads
@@ -175,20 +177,21 @@ class SelfAttention(EncoderLayer):
 
     def call(self, attending, x, bias=None, *, attending_layout, layout, training=False):
         """Let the vectors `attending`, float [..., D], attend to those of x."""
+        # Dropout hides whole positions from others here, which is unusual, but the original Transformer does it too.
+        drop_out = (lambda x: self.dropout(x, training=True)) if training and self.dropout.rate else None
         num_heads = self.config.num_attention_heads
         query = attending_layout.split_heads(self.query(attending), num_heads)  # [B, N, F, H]
         key, value = (layout.split_heads(projection(x), num_heads) for projection in (self.key, self.value))
-        # Dropout hides whole positions from others here, which is unusual, but the original Transformer does it too.
-        context, probabilities = attend(query, key, value, bias, lambda x: self.dropout(x, training=training))
+        context, probabilities = layout.attend(query, key, value, bias, drop_out)
         return AttentionOutput(attending_layout.join_heads(context), probabilities)
 
 
-def attend(query, key, value, bias, drop_out=lambda probabilities: probabilities):
+def attend(query, key, value, bias, drop_out=None):
     """Compute scaled dot-product attention of heads, float [B, N, F or T, H]; see `encoder.attention_bias`."""
     scale = 1 / math.sqrt(query.shape[-1])
     scores = ops.cast(ops.einsum("bnfh,bnth->bnft", query, key), "float32") * scale  # [B, N, F, T]
     probabilities = ops.softmax(scores + ops.cast(bias, "float32"))  # -10000 at masked positions
-    weights = ops.cast(drop_out(probabilities), value.dtype)
+    weights = ops.cast(drop_out(probabilities) if drop_out else probabilities, value.dtype)
     return ops.einsum("bnft,bnth->bnfh", weights, value), probabilities
 
 
@@ -281,6 +284,8 @@ class RelativeStack(TransformerStack):
 
     Source: Raffel et al., 2020, section 2.1, as in transformers' `MPNetEncoder`.
     """
+
+    has_relative_positions = True
 
     def _build_layers(self) -> None:
         super()._build_layers()

@@ -76,8 +76,8 @@ def test_gradients_are_the_same(encoders):
         np.testing.assert_allclose(gradient, other, atol=1e-4)
 
 
-def test_padding_is_left_out():
-    layout = UnpaddedLayout.from_mask(tf.constant(MASKS["mixed lengths"]), 3)
+def test_padding_is_left_out(encoders):
+    layout = UnpaddedLayout.from_mask(tf.constant(MASKS["mixed lengths"]), encoders[1].transformer)
     assert layout.positions.shape == 12 + 3 + 1 + 11
     assert layout.pack(tf.zeros([4, 12, 6])).shape == (27, 6)
 

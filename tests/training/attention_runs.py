@@ -1,0 +1,99 @@
+"""Checks of fused attention on JAX, where XLA computes what cuDNN would; see `test_jax_attention`."""
+
+import dataclasses
+import types
+from unittest import mock
+
+import jax
+import keras
+import numpy as np
+
+from official_bert.families.albert import AlbertConfig
+from official_bert.families.bert import RobertaConfig
+from official_bert.families.mpnet import MPNetConfig
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.encoder_options import FlatLayout
+from official_bert.training.jax_attention import AutoLayout, FusedLayout, _has_kernel
+from tests.modeling.model_cases import CONFIG, S, V
+
+# No padding, and padding at the end, in the middle, at the start and everywhere.
+MASK = np.array([[1] * S, [1] * 4 + [0] * 3, [1, 0, 1, 0, 0, 1, 1], [0, 0, 1, 1, 0, 1, 1], [0] * S], np.int32)
+IDS = np.random.default_rng(1).integers(2, V, MASK.shape)
+BERT = dataclasses.replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+SMALL = {**BERT.to_dict(), "num_hidden_layers": 1}
+dot_product_attention = jax.nn.dot_product_attention
+
+
+def by_xla(*heads, implementation, **options):
+    assert implementation == "cudnn"
+    return dot_product_attention(*heads, implementation="xla", **options)
+
+
+def check_same(config, *, tolerance=1e-5, is_fused=True, **options):
+    """Check outputs at tokens, with and without those of the last layer, and gradients, against plain attention."""
+    encoder, rng = BertEncoder(config, **options), np.random.default_rng(2)
+    for weight in encoder.trainable_variables:
+        weight.assign(weight.path.endswith("gamma") + rng.normal(0, 0.3, weight.shape))
+    have_probabilities = []
+
+    def loss(weights):
+        with keras.StatelessScope(zip(encoder.trainable_variables, weights, strict=True)):
+            encoded, first = encoder(IDS, MASK, training=True), encoder.pool(IDS, MASK, training=True)
+        have_probabilities.append(encoded["attention_probabilities"][0] is not None)
+        outputs = [encoded["sequence_output"] * MASK[:, :, None], encoded["pooled_output"][:-1], first[:-1]]
+        return sum((output.ravel() * np.cos(np.arange(output.size))).sum() for output in outputs), outputs
+
+    def both(weights):
+        for encoder.layout in (FusedLayout, FlatLayout):
+            yield jax.tree.leaves(jax.grad(loss, has_aux=True)(weights))
+
+    results = jax.jit(lambda weights: list(both(weights)))([weight.value for weight in encoder.trainable_variables])
+    assert have_probabilities == [not is_fused, True]
+    for found, expected in zip(*results, strict=True):
+        found, expected = (np.asarray(array, np.float32) for array in (found, expected))
+        np.testing.assert_allclose(found, expected, atol=tolerance * max(1, np.abs(expected).max()))
+
+
+def check_dropout():
+    """Check that `fused` leaves the dropout of probabilities out, and `auto` computes them for it."""
+    encoder = BertEncoder(dataclasses.replace(BERT, attention_probs_dropout_prob=0.5))
+    seeds = [(variable, variable.value) for variable in encoder.non_trainable_variables]
+
+    def encoded(layout, *, training):
+        encoder.layout = layout
+        with keras.StatelessScope(seeds):
+            found = encoder(IDS, MASK, training=training)
+        return np.array(found["pooled_output"])[[0, 1, -1]], found["attention_probabilities"][0] is not None
+
+    (dropped, _), (kept, _) = (encoded(FlatLayout, training=training) for training in (True, False))
+    assert np.abs(dropped - kept).max() > 0.01
+    cases = (FusedLayout, True, kept, False), (AutoLayout, True, dropped, True), (AutoLayout, False, kept, False)
+    for layout, training, expected, has_probabilities in cases:
+        found = encoded(layout, training=training)
+        assert found[1] == has_probabilities
+        np.testing.assert_allclose(found[0], expected, atol=2e-3)  # without tokens, -10000 rounds the scores
+
+
+def check_kernels():
+    def has_kernel(dtype="bfloat16", head_width=64, platform="PJRT C API cuda 12090", capability="8.0"):
+        client = types.SimpleNamespace(platform_version=platform)
+        device = types.SimpleNamespace(client=client, compute_capability=capability)
+        with mock.patch("jax.local_devices", lambda: [device]):
+            return _has_kernel(dtype, head_width)
+
+    assert has_kernel()
+    assert has_kernel("float16", 128, capability="10.3")
+    wrong = {"dtype": ["float32"], "head_width": [12, 136], "platform": ["rocm 60300"], "capability": ["7.5"]}
+    assert not any(has_kernel(**{name: value}) for name, values in wrong.items() for value in values)
+
+
+if __name__ == "__main__":
+    check_kernels()
+    has_kernel = mock.patch("official_bert.training.jax_attention._has_kernel", lambda *heads: True)
+    with has_kernel, mock.patch("jax.nn.dot_product_attention", by_xla):
+        check_dropout()
+        check_same(BERT, dtype="mixed_bfloat16", tolerance=4e-2)
+        check_same(dataclasses.replace(BERT, attention_direction="left_to_right"), recompute_layers=True)
+        check_same(RobertaConfig(**SMALL))
+        check_same(AlbertConfig(**SMALL, embedding_size=5))
+        check_same(MPNetConfig(**SMALL | {"type_vocab_size": 0}), is_fused=False)

@@ -166,6 +166,13 @@ class TrainingOptions(
         choices=("auto", "one_device", "mirrored", "multi_worker", "tpu"),
         affects="nothing",
     )
+    attention: str = option(
+        "auto",
+        "Attention with --backend=jax on NVIDIA GPUs. auto: cuDNN's fused attention in evaluation, and in training if "
+        "attention_probs_dropout_prob is 0; fused: in training too, without that dropout; plain: as elsewhere.",
+        group="devices",
+        choices=("auto", "fused", "plain"),
+    )
     attention_direction: str | None = option(
         None,
         "Positions that each position attends to: all, or itself and earlier ones. By default as in the model "
@@ -342,6 +349,8 @@ class TrainingOptions(
                     f"--distribution={self.distribution} is a strategy of TensorFlow; --backend=jax uses all devices "
                     "it finds; leave it out, or set --num_replicas"
                 )
+        elif self.attention == "fused":
+            raise UserError("--attention=fused needs --backend=jax: TensorFlow has no fused attention")
 
     @property
     def optimizer_options(self) -> dict[str, Any]:

@@ -119,10 +119,15 @@ def _of_cpu(cpu_info: pathlib.Path, onednn: str | None) -> tuple[str, str]:
 
 def encoder_options(config: TrainingOptions) -> EncoderOptions:
     """Return the encoder options that the flags of a training or evaluation run select."""
+    layout = UnpaddedLayout if config.unpad else FlatLayout
+    if keras.backend.backend() == JAX:
+        from official_bert.training import jax_attention  # imports JAX
+
+        layout = jax_attention.LAYOUTS[config.attention]
     return EncoderOptions(
         use_one_hot_embeddings=config.use_tpu,
         dtype=dtype_policy(config.mixed_precision, use_tpu=config.use_tpu),
-        layout=UnpaddedLayout if config.unpad else FlatLayout,
+        layout=layout,
         recompute_layers=config.gradient_checkpointing,
         lora=LoraSettings(*config.lora) if config.lora and config.do_train else None,  # otherwise merged when read
     )

@@ -29,17 +29,20 @@ def by_xla(*heads, implementation, **options):
     return dot_product_attention(*heads, implementation="xla", **options)
 
 
-def check_same(config, *, tolerance=1e-5, is_fused=True, **options):
-    """Check outputs at tokens, with and without those of the last layer, and gradients, against plain attention."""
+def encoder_of(config, **options):
     encoder, rng = BertEncoder(config, **options), np.random.default_rng(2)
     for weight in encoder.trainable_variables:
         weight.assign(weight.path.endswith("gamma") + rng.normal(0, 0.3, weight.shape))
-    have_probabilities = []
+    return encoder
+
+
+def check_same(config, *, tolerance=1e-5, is_fused=True, **options):
+    """Check outputs at tokens, with and without those of the last layer, and gradients, against plain attention."""
+    encoder = encoder_of(config, **options)
 
     def loss(weights):
         with keras.StatelessScope(zip(encoder.trainable_variables, weights, strict=True)):
             encoded, first = encoder(IDS, MASK, training=True), encoder.pool(IDS, MASK, training=True)
-        have_probabilities.append(encoded["attention_probabilities"][0] is not None)
         outputs = [encoded["sequence_output"] * MASK[:, :, None], encoded["pooled_output"][:-1], first[:-1]]
         return sum((output.ravel() * np.cos(np.arange(output.size))).sum() for output in outputs), outputs
 
@@ -47,8 +50,10 @@ def check_same(config, *, tolerance=1e-5, is_fused=True, **options):
         for encoder.layout in (FusedLayout, FlatLayout):
             yield jax.tree.leaves(jax.grad(loss, has_aux=True)(weights))
 
-    results = jax.jit(lambda weights: list(both(weights)))([weight.value for weight in encoder.trainable_variables])
-    assert have_probabilities == [not is_fused, True]
+    weights = [weight.value for weight in encoder.trainable_variables]
+    with mock.patch("jax.nn.dot_product_attention", side_effect=by_xla) as fused:
+        results = jax.jit(lambda weights: list(both(weights)))(weights)
+    assert fused.called == is_fused
     for found, expected in zip(*results, strict=True):
         found, expected = (np.asarray(array, np.float32) for array in (found, expected))
         np.testing.assert_allclose(found, expected, atol=tolerance * max(1, np.abs(expected).max()))
@@ -56,7 +61,7 @@ def check_same(config, *, tolerance=1e-5, is_fused=True, **options):
 
 def check_dropout():
     """Check that `fused` leaves the dropout of probabilities out, and `auto` computes them for it."""
-    encoder = BertEncoder(dataclasses.replace(BERT, attention_probs_dropout_prob=0.5))
+    encoder = encoder_of(dataclasses.replace(BERT, attention_probs_dropout_prob=0.5))
     seeds = [(variable, variable.value) for variable in encoder.non_trainable_variables]
 
     def encoded(layout, *, training):
@@ -69,7 +74,8 @@ def check_dropout():
     assert np.abs(dropped - kept).max() > 0.01
     cases = (FusedLayout, True, kept, False), (AutoLayout, True, dropped, True), (AutoLayout, False, kept, False)
     for layout, training, expected, has_probabilities in cases:
-        found = encoded(layout, training=training)
+        with mock.patch("jax.nn.dot_product_attention", by_xla):
+            found = encoded(layout, training=training)
         assert found[1] == has_probabilities
         np.testing.assert_allclose(found[0], expected, atol=2e-3)  # without tokens, -10000 rounds the scores
 
@@ -89,8 +95,7 @@ def check_kernels():
 
 if __name__ == "__main__":
     check_kernels()
-    has_kernel = mock.patch("official_bert.training.jax_attention._has_kernel", lambda *heads: True)
-    with has_kernel, mock.patch("jax.nn.dot_product_attention", by_xla):
+    with mock.patch("official_bert.training.jax_attention._has_kernel", lambda *heads: True):
         check_dropout()
         check_same(BERT, dtype="mixed_bfloat16", tolerance=4e-2)
         check_same(dataclasses.replace(BERT, attention_direction="left_to_right"), recompute_layers=True)

@@ -195,7 +195,9 @@ def put_tokens(input_ids: Any, tokens: Any, masks: Mapping[str, Any]) -> Any:
     rows = ops.reshape(ops.cast(masks["masked_lm_positions"], "int32") + first_row, (-1,))  # [B * P]
     flat = ops.reshape(input_ids, (-1,))
     is_masked = ops.reshape(masks["masked_lm_weights"], (-1,)) > 0
-    tokens = ops.where(is_masked, ops.reshape(tokens, (-1,)), ops.take(flat, rows))  # unchanged at padding slots
+    tokens = ops.where(
+        is_masked, ops.cast(ops.reshape(tokens, (-1,)), "int32"), ops.take(flat, rows)
+    )  # unchanged at padding slots
     return ops.reshape(ops.scatter_update(flat, rows[:, None], tokens), (batch_size, length))
 
 

@@ -12,7 +12,7 @@ from official_bert.checkpoints.bundle import write_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.pretraining import PretrainingModel, ReplacedTokenModel, put_tokens, sample
+from official_bert.modeling.pretraining import ReplacedTokenModel, put_tokens, sample
 from official_bert.tasks.pretraining.task import ReplacedTokenTask
 from official_bert.training.loop import Trainer
 from official_bert.training.run_folder import read_results
@@ -131,7 +131,7 @@ TEXT = "the [MASK] town was [MASK] ."
 
 
 @pytest.mark.slow
-def test_the_generator_fills_masks_in_a_run_an_export_and_a_hugging_face_folder(run, tmp_path):
+def test_the_generator_fills_masks_in_a_run_an_export_and_a_hugging_face_folder(run, flags, tmp_path):
     results = read_results(str(run / "eval_results.txt"))
     assert 0 < results["replaced_token_accuracy"] <= 1 < results["masked_lm_loss"]
     run_here("convert_hf_checkpoint", **of_run(run), to_hf=True, generator=True, output_dir=tmp_path / "hf")
@@ -139,7 +139,10 @@ def test_the_generator_fills_masks_in_a_run_an_export_and_a_hugging_face_folder(
     for other in others:
         for mine, theirs in zip(itertools.chain(*words), itertools.chain(*other), strict=True):
             assert (mine.word, mine.probability) == (theirs.word, pytest.approx(theirs.probability, abs=1e-5))
-    PretrainingModel.from_checkpoint(str(tmp_path / "hf"))
+    wider = {**flags, "generator_size": 1, "init_checkpoint": run, "output_dir": tmp_path / "wider"}
+    assert_refused(
+        "run_pretraining", wider, "generator/encoder/layer_0/", "; use the generator_size that belongs to it"
+    )
 
 
 @pytest.mark.slow

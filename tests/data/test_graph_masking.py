@@ -5,7 +5,7 @@ import random
 import pytest
 import tensorflow as tf
 
-from official_bert.data.graph_masking import GraphMasker, first_fit, uniform_numbers
+from official_bert.data.graph_masking import GraphMasker, uniform_numbers
 from official_bert.data.masking import Replacements
 from official_bert.tokenization import Vocabulary
 from tests.data.masking_vocabulary import CLS, FIRST_SUFFIX, FIRST_WORD, MASK, PIECES, SEP, BareFirstWords
@@ -135,18 +135,3 @@ def test_masks_are_those_of_the_plain_rules(whole_word, share, num_slots, kind, 
         assert found["masked_lm_positions"][row].tolist() == positions + unused, row
         assert found["masked_lm_ids"][row].tolist() == labels + unused, row
         assert found["masked_lm_weights"][row].tolist() == [1.0] * len(positions) + unused, row
-
-
-def test_words_are_taken_in_order_as_long_as_they_fit():
-    rng = random.Random(5)
-    rows = [[rng.choice([0, 1, 1, 2, 3, 5, 9]) for _ in range(40)] for _ in range(500)]
-    lengths_left = [rng.randrange(30) for _ in rows]
-    expected = []
-    for lengths, max_tokens in zip(rows, lengths_left, strict=True):
-        taken = []
-        for length in lengths:
-            taken.append(0 < length <= max_tokens)
-            max_tokens -= length if taken[-1] else 0
-        expected.append(taken)
-    assert first_fit(tf.constant(rows), tf.constant(lengths_left)).numpy().tolist() == expected
-    assert first_fit(tf.constant([[2, 4, 1, 1]]), tf.constant([4])).numpy().tolist() == [[True, False, True, True]]

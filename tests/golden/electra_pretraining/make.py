@@ -18,17 +18,10 @@ import transformers
 
 HERE = pathlib.Path(__file__).parent
 SIZES = {
-    "vocab_size": 33,
-    "embedding_size": 12,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 24,
-    "max_position_embeddings": 10,
-    "type_vocab_size": 2,
-    "hidden_dropout_prob": 0.0,
+    "vocab_size": 33, "embedding_size": 12, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "intermediate_size": 24, "max_position_embeddings": 10, "type_vocab_size": 2, "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
-}
+}  # fmt: skip
 HALF = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 12}
 NUM_STEPS, RATE, DECAY, WEIGHT = 10, 1e-3, 0.01, 50
 LENGTHS, NUM_MASKS, MASK, CLS = (9, 5, 7, 2), 3, 4, 2

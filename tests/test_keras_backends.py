@@ -113,6 +113,14 @@ def test_another_backend_gives_the_same(backend, run, request):
     assert probability == pytest.approx(tf.nn.softmax(expected["AdamWeightDecay 0"][0])[1].numpy(), abs=1e-5)
 
 
+@pytest.mark.slow
+def test_fused_attention_gives_the_same():
+    environment = {**script_environment(), "KERAS_BACKEND": "jax", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    command = [sys.executable, "-m", "tests.training.attention_runs"]
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert process.returncode == 0, process.stderr
+
+
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [

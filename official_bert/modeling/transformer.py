@@ -32,6 +32,7 @@ class TransformerStack(EncoderLayer):
 
     def __init__(self, config: BertConfig, *, recompute_layers: bool = False, name: str = "encoder", **kwargs):
         super().__init__(config, name=name, **kwargs)
+        self.num_heads = config.num_attention_heads
         self.recompute_layers = recompute_layers
         self.layers = self._make_layers()
         self.embedding_hidden_mapping_in = None
@@ -65,12 +66,6 @@ class TransformerStack(EncoderLayer):
     def with_positions(self, bias):
         """Add the part that depends on positions, in families that have one, to the attention bias."""
         return bias
-
-    has_relative_positions = False  # whether `with_positions` adds anything
-
-    @property
-    def num_heads(self) -> int:
-        return self.config.num_attention_heads
 
     def call(self, x, bias, *, layout, first_only=False, training=False):
         """Transform float [..., D]; return the `AttentionOutput` of each layer, without probabilities if recomputed."""
@@ -284,8 +279,6 @@ class RelativeStack(TransformerStack):
 
     Source: Raffel et al., 2020, section 2.1, as in transformers' `MPNetEncoder`.
     """
-
-    has_relative_positions = True
 
     def _build_layers(self) -> None:
         super()._build_layers()

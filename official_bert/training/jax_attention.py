@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from absl import logging
 
 from official_bert.modeling.encoder_options import FlatLayout
-from official_bert.modeling.transformer import TransformerStack, attend
+from official_bert.modeling.transformer import RelativeStack, TransformerStack, attend
 
 _log = functools.cache(logging.info)  # each message once, not for each layer
 
@@ -28,7 +28,7 @@ class AutoLayout(FlatLayout):
 
     @classmethod
     def from_mask(cls, input_mask, stack: TransformerStack) -> FlatLayout:
-        if stack.has_relative_positions:  # their bias is trained
+        if isinstance(stack, RelativeStack):  # its bias is trained
             _log("attention: plain, because it depends on relative positions")
             return FlatLayout.from_mask(input_mask, stack)
         is_padding = input_mask == 0
@@ -38,7 +38,6 @@ class AutoLayout(FlatLayout):
         return cls(*input_mask.shape, jnp.argsort(is_padding, axis=1, stable=True), lengths)
 
     def attended(self, input_mask):
-        """Return the mask in the order of this layout."""
         return (jnp.arange(input_mask.shape[1]) < self.lengths[:, None]).astype("int32")
 
     def pack(self, sequences):
@@ -85,8 +84,6 @@ def _has_kernel(dtype: str, head_width: int) -> bool:
 
 
 def _reorder(sequences, order):
-    """Reorder the positions of sequences, float [B, S, D]."""
-
     def reorder(sequence, order):  # unlike that of `take_along_axis`, its gradient relies on unique indices
         return sequence.at[order].get(unique_indices=True, mode="promise_in_bounds")
 

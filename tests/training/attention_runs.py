@@ -1,7 +1,6 @@
-"""Checks of fused attention on JAX, where XLA computes what cuDNN would; see `test_jax_attention`."""
+"""Checks of fused attention on JAX, where XLA computes what cuDNN would; see `test_keras_backends`."""
 
 import dataclasses
-import types
 from unittest import mock
 
 import jax
@@ -37,7 +36,6 @@ def encoder_of(config, **options):
 
 
 def check_same(config, *, tolerance=1e-5, is_fused=True, **options):
-    """Check outputs at tokens, with and without those of the last layer, and gradients, against plain attention."""
     encoder = encoder_of(config, **options)
 
     def loss(weights):
@@ -81,16 +79,13 @@ def check_dropout():
 
 
 def check_kernels():
-    def has_kernel(dtype="bfloat16", head_width=64, platform="PJRT C API cuda 12090", capability="8.0"):
-        client = types.SimpleNamespace(platform_version=platform)
-        device = types.SimpleNamespace(client=client, compute_capability=capability)
-        with mock.patch("jax.local_devices", lambda: [device]):
-            return _has_kernel(dtype, head_width)
-
-    assert has_kernel()
-    assert has_kernel("float16", 128, capability="10.3")
-    wrong = {"dtype": ["float32"], "head_width": [12, 136], "platform": ["rocm 60300"], "capability": ["7.5"]}
-    assert not any(has_kernel(**{name: value}) for name, values in wrong.items() for value in values)
+    heads = [("bfloat16", 64), ("float16", 128), ("float32", 64), ("bfloat16", 12), ("bfloat16", 136)]
+    expected = {("cuda 12090", "8.0"): [True, True, False, False, False]}
+    for platform, capability in (*expected, ("cuda 12090", "7.5"), ("rocm 60300", "9.4")):
+        device = mock.Mock(**{"client.platform_version": platform, "compute_capability": capability})
+        with mock.patch("jax.local_devices", return_value=[device]):
+            found = [_has_kernel(*each) for each in heads]
+        assert found == expected.get((platform, capability), [False] * 5)
 
 
 if __name__ == "__main__":

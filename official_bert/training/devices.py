@@ -4,9 +4,7 @@ import contextlib
 import functools
 import os
 import pathlib
-import signal
 import socket
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -20,7 +18,7 @@ from official_bert.options.groups import DeviceOptions, TpuOptions
 from official_bert.options.training import JAX, TENSORFLOW, TrainingOptions
 from official_bert.support.errors import UserError, pluralize
 from official_bert.support.processes import available_cores
-from official_bert.training.cluster import Cluster, configured_workers
+from official_bert.training.cluster import Cluster, configured_workers, ended_by_ctrl_c
 from official_bert.training.step import TensorFlowSteps
 from official_bert.training.task import Task, TrainingPlan
 
@@ -212,7 +210,7 @@ def _multi_worker_strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
     workers = resolver.cluster_spec().job_tasks("worker")
     logging.info("worker %d of %d; waiting for all of them: %s", resolver.task_id, len(workers), ", ".join(workers))
     try:
-        with _ended_by_ctrl_c():
+        with ended_by_ctrl_c():
             return tf.distribute.MultiWorkerMirroredStrategy(resolver)
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
         raise UserError(
@@ -220,24 +218,6 @@ def _multi_worker_strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
             f"all are started, that their machines reach each other, and that nothing else listens at "
             f"{workers[resolver.task_id]} here"
         ) from error
-
-
-@contextlib.contextmanager
-def _ended_by_ctrl_c() -> Iterator[None]:
-    """Make Ctrl-C end the process immediately during the block.
-
-    For native code that waits without a timeout: Python would handle the signal only afterwards. This does not work for
-    SIGTERM: TensorFlow installs its own handler, which does nothing here. Without this, "ctrl_c_stops" of
-    `training/test_multi_worker.py` hangs.
-    """
-    if threading.current_thread() is not threading.main_thread():  # only the main thread can set handlers
-        yield
-        return
-    previous = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 def _cluster_resolver() -> tf.distribute.cluster_resolver.ClusterResolver:

@@ -1,5 +1,6 @@
 """JAX's devices: GPUs, TPUs or CPUs of one process or of several, which share each batch, and the batches on them."""
 
+import atexit
 import contextlib
 import logging as standard_logging
 import os
@@ -17,7 +18,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from official_bert.support.errors import UserError, pluralize
-from official_bert.training.cluster import Cluster, configured_workers
+from official_bert.training.cluster import Cluster, configured_workers, ended_by_ctrl_c
 from official_bert.training.jax_step import JaxSteps
 from official_bert.training.task import Task, TrainingPlan
 
@@ -49,8 +50,8 @@ def create_cluster(distribution: str, num_replicas: int) -> "JaxCluster":
         if num_replicas > 1:
             raise UserError(f"num_replicas={num_replicas}: each worker uses all its devices; leave num_replicas out")
         _join_workers()
-    elif num_replicas > 1 and os.environ.get("JAX_PLATFORMS", "cpu") == "cpu":
-        jax.config.update("jax_num_cpu_devices", num_replicas)  # only if there is nothing but CPUs
+    elif num_replicas > 1:
+        jax.config.update("jax_num_cpu_devices", num_replicas)  # has no effect on GPUs and TPUs
     devices = jax.devices()
     if num_replicas > len(devices):
         raise UserError(f"num_replicas={num_replicas}: this machine has {pluralize(len(devices), 'device')}")
@@ -66,12 +67,15 @@ def create_cluster(distribution: str, num_replicas: int) -> "JaxCluster":
 def _join_workers() -> None:
     """Join the workers of TF_CONFIG or, without it, those that JAX finds: of SLURM, or the hosts of a TPU."""
     workers, index = configured_workers()
+    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM
     try:
         if workers:
             logging.info("worker %d of %d; waiting for all of them: %s", index, len(workers), ", ".join(workers))
-            jax.distributed.initialize(workers[0], len(workers), index, cluster_detection_method="deactivate")
-        else:
-            jax.distributed.initialize()
+        with ended_by_ctrl_c():
+            if workers:
+                jax.distributed.initialize(workers[0], len(workers), index, cluster_detection_method="deactivate")
+            else:
+                jax.distributed.initialize()
     except (RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0][:200]
         if workers:
@@ -138,7 +142,12 @@ class JaxCluster(Cluster):
         return [int(high) * 2**24 + int(low) for high, low in gathered.reshape(-1, 2)]
 
     def _is_lost_worker(self, error: Exception) -> bool:
-        return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error)
+        # JAX raises ValueError, too, with the text of the library that connects the processes.
+        is_lost = isinstance(error, jax.errors.JaxRuntimeError) or "Gloo" in str(error)
+        if not is_lost or "RESOURCE_EXHAUSTED" in str(error):
+            return False
+        atexit.register(os._exit, 1)  # before JAX's own end, which waits for the lost worker and aborts
+        return True
 
 
 class DeviceBatches:

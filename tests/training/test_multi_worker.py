@@ -172,7 +172,7 @@ class Launched:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=script_environment(),
+            env={**script_environment(), "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},
         )
         self.log = ""
 
@@ -225,6 +225,28 @@ def test_a_worker_that_is_killed_ends_the_others_and_the_restarted_run_is_exact(
     assert expected.keys() == found.keys()
     for name in expected:
         np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+
+
+@pytest.mark.slow
+def test_two_workers_on_jax_match_one_process_of_tensorflow(alone, runs, tmp_path):
+    _, flags = runs["pretraining"]
+    run = Launched(sys.executable, {**flags, "backend": "jax", "output_dir": tmp_path})
+    assert run.end() == 0, run.log
+    check_same_training(alone / "pretraining", tmp_path)
+    check_same_results(alone / "pretraining", tmp_path)
+
+
+@pytest.mark.slow
+def test_a_worker_on_jax_that_is_killed_ends_the_other(long_run, tmp_path):
+    run = Launched(sys.executable, {**long_run, "num_train_steps": 100_000, "backend": "jax", "output_dir": tmp_path})
+    run.read_until("step 5:")
+    run.kill_worker(1)
+    began = time.monotonic()
+    assert run.end() == 1
+    assert time.monotonic() - began < 60
+    assert "worker 0 of 2 lost contact with another worker" in run.log
+    assert "Traceback" not in run.log
+    assert "Fatal" not in run.log
 
 
 @pytest.mark.slow
